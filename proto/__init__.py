@@ -1,0 +1,1 @@
+"""The legacy's protobuf messages: ParameterConfig, ModelConfig, DataConfig and TrainerConfig (`make proto` regenerates the modules)."""

