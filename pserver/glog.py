@@ -1,0 +1,50 @@
+"""Log lines as glog wrote them: `I1120 10:59:13.169946  1191 TrainerInternal.cpp:165] message`.
+
+Lines that the legacy printed carry the legacy's file and line (`at=`), because people grep for them; our own carry
+the file and line of the caller. Every line is one write to stderr, at once.
+"""
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+
+_lock = threading.RLock()  # reentrant: a signal handler may log while its own thread is in the middle of a line
+
+
+def info(message: str, at: str | None = None) -> None:
+    """Write an `I` line."""
+    _write("I", message, at)
+
+
+def warning(message: str, at: str | None = None) -> None:
+    """Write a `W` line."""
+    _write("W", message, at)
+
+
+def error(message: str, at: str | None = None) -> None:
+    """Write an `E` line."""
+    _write("E", message, at)
+
+
+def fatal(message: str, at: str | None = None) -> None:
+    """Write an `F` line; unlike the legacy's LOG(FATAL) it does not end the process, the caller returns a status."""
+    _write("F", message, at)
+
+
+def format_line(severity: str, message: str, at: str, now: float, thread: int) -> str:
+    """Return the line with its newline; `now` is seconds since the epoch, shown in local time."""
+    stamp = time.strftime("%m%d %H:%M:%S", time.localtime(now))
+    return f"{severity}{stamp}.{int(now % 1 * 1e6):06d} {thread:5d} {at}] {message}\n"
+
+
+def _write(severity: str, message: str, at: str | None) -> None:
+    if at is None:
+        frame = sys._getframe(2)
+        at = f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
+    line = format_line(severity, message, at, time.time(), threading.get_native_id())
+    # a log that cannot be written (full volume, reader gone) must not end the work it reports on
+    with _lock, contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(line)
+        sys.stderr.flush()
