@@ -1,0 +1,52 @@
+# The image of every pod: launcher, pserver, trainer and the data job's program.
+#   docker build -t REPO/paddle:mypaddle .
+# Any Debian-like base with python3 (3.11 or newer) serves: --build-arg BASE=...; for GPUs or another CPU, another BASE, no other file.
+ARG BASE=python:3.11-slim-bookworm
+# where downloads need a CA bundle that the image must not keep: BASE and that bundle, and --build-arg PIP_CERT=its path
+ARG BUILD_BASE=${BASE}
+
+FROM ${BUILD_BASE} AS build
+ARG PIP_CERT
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends tini \
+    && rm -rf /var/lib/apt/lists/*
+# pip lives in an environment of its own, so that the one which is shipped never had it
+RUN python3 -m venv /pip && python3 -m venv --without-pip /opt/venv
+COPY requirements.txt /src/
+RUN /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --only-binary :all: --requirement /src/requirements.txt \
+    && find /opt/venv -type d -name tests -path '*/site-packages/*' -prune -exec rm -r {} +
+COPY setup.py pyproject.toml start.sh start_paddle.py /src/
+COPY localcluster/ /src/localcluster/
+COPY paddle/ /src/paddle/
+COPY prepare/ /src/prepare/
+COPY proto/ /src/proto/
+COPY pserver/ /src/pserver/
+COPY trainer/ /src/trainer/
+COPY examples/ /src/examples/
+# everything under /image with its final modes: a chmod in the last stage would store each file twice
+RUN /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --no-deps /src \
+    && mkdir -p /image/usr/bin /image/opt/paddle /image/root \
+    && cp /usr/bin/tini-static /image/usr/bin/tini \
+    && cp -R /src/examples /image/opt/paddle/ \
+    && install -m 0755 /src/start.sh /src/start_paddle.py /image/root/ \
+    && mv /opt/venv /image/opt/ \
+    && chmod -R a+rX /image
+
+FROM ${BASE}
+LABEL org.opencontainers.image.title="paddle-on-kubernetes" \
+      org.opencontainers.image.description="Distributed training on Kubernetes: launcher, pserver, trainer, data job" \
+      org.opencontainers.image.version="0.10.1" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build /image/ /
+ENV PATH=/opt/venv/bin:${PATH} \
+    EXAMPLES_DIR=/opt/paddle/examples \
+    WORK_DIR=/work \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+# /root is opened for every uid because the tutorial's command is /root/start.sh; the imports prove that the base fits the wheels
+RUN chmod 0755 /root && mkdir -m 1777 /work && python -c "import google.protobuf, numpy, requests, zmq"
+USER 1000
+# the tutorial's command "bin/bash" is relative
+WORKDIR /
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["tini", "--", "/root/start.sh"]
