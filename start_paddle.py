@@ -1,0 +1,1357 @@
+#!/usr/bin/env python3
+"""Launches one pod of a distributed training job: pserver and trainer, with the ids that all pods of the job agree on.
+
+usage: start_paddle.py [--dry_run] [--help] [--FLAG=VALUE ...]
+
+What it does, in this order:
+  1. reads and checks the environment (table below) and the flags; every problem is reported, then status 78 or 64
+  2. asks the Kubernetes API for the pods of the job until exactly CONF_PADDLE_GRADIENT_NUM of them are Running
+  3. gives every pod its trainer id: the completion index of an Indexed Job, else the place of its IP when sorted
+  4. agrees with the other pods, through output/job.json, whether to start afresh or to go on (trainer 0 decides)
+  5. starts `paddle pserver` (output/node_<id>/server.log), and meanwhile copies this pod's shard,
+     <JOB_PATH>/<JOB_NAME>/<id>/data, to ./data
+  6. waits until every pserver of the job answers, then runs `paddle train` (output/node_<id>/train.log, and stdout)
+  7. ends with the trainer's exit status, once the pserver has seen all trainers leave
+
+Flags: --dry_run prints the plan (pods, ids, both command lines) and exits. Every other flag is handed to `paddle train`
+(--flag, --k=v, --k v); where it names a flag that the launcher sets too, the passed one wins, for the pserver as well.
+
+Environment:
+{environment}
+
+Exit status: 0 done. Not worth a retry: 64 wrong flag, 65 bad data, provider or config, 66 missing input, 77 forbidden
+by the API, 78 bad environment or config. Worth a retry: 69 peer or API unreachable, 74 volume full or not writable,
+75 lost peer, port in use, or a program killed by a signal. 70 a bug of ours. 143 stopped by SIGTERM.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import email.utils
+import errno
+import hashlib
+import itertools
+import json
+import math
+import os
+import random
+import re
+import selectors
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, NoReturn, TypeVar
+
+import requests
+
+JsonObject = dict[str, Any]
+Answer = TypeVar("Answer")
+
+CALLS_PER_SECOND = 200  # that all launchers of a job together may ask of the API server
+REQUEST_TIMEOUT_S = (3.05, 10.0)  # to connect, to read
+REPEAT_PERIOD_S = 30.0  # a wait says the same thing again after this long
+LAST_LINES = 5  # of a program's log, in a message about its end
+
+
+# ----- Errors
+
+
+class LaunchError(Exception):
+    """The launch cannot go on. `exit_code` is from the table in the module's docstring."""
+
+    exit_code = 70
+
+
+class UsageError(LaunchError):
+    """A flag is wrong."""
+
+    exit_code = 64
+
+
+class MissingInputError(LaunchError):
+    """The config or the data of this trainer are not on the volume."""
+
+    exit_code = 66
+
+
+class UnreachableError(LaunchError):
+    """The API server or the other pods did not get ready before the deadline."""
+
+    exit_code = 69
+
+
+class VolumeError(LaunchError):
+    """The volume is full, read-only or not writable for this user."""
+
+    exit_code = 74
+
+
+class LostPeerError(LaunchError):
+    """A program or another pod of the job ended before the job did."""
+
+    exit_code = 75
+
+
+class ForbiddenError(LaunchError):
+    """The API server refuses this service account."""
+
+    exit_code = 77
+
+
+class BadEnvironmentError(LaunchError):
+    """The environment of the pod is incomplete or contradicts the cluster."""
+
+    exit_code = 78
+
+
+class StoppedError(LaunchError):
+    """SIGTERM or SIGINT came before the training began."""
+
+    exit_code = 143
+
+
+def say(message: str) -> None:
+    """Writes one line of the launcher's own log to stdout, where `kubectl logs` shows it."""
+    stamp = datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S")
+    with contextlib.suppress(BrokenPipeError):
+        print(f"{stamp} start_paddle: {message}", flush=True)
+
+
+# ----- Environment
+
+
+@dataclasses.dataclass(frozen=True)
+class Variable:
+    """An environment variable: `default` None means required; `parse` raises ValueError with what is expected."""
+
+    name: str
+    default: str | None
+    meaning: str
+    parse: Callable[[str], Any] = str
+
+
+def integer(low: int, high: int) -> Callable[[str], int]:
+    """Returns a parser of whole numbers in [low, high]."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[0-9]+", text) or not low <= int(text) <= high:
+            raise ValueError(f"a whole number from {low} to {high}")
+        return int(text)
+
+    return parse
+
+
+def matching(pattern: str, expected: str) -> Callable[[str], str]:
+    """Returns a parser of texts that match the pattern as a whole."""
+
+    def parse(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(expected)
+        return text
+
+    return parse
+
+
+def seconds(text: str) -> float:
+    """Parses a positive number of seconds."""
+    value = float(text) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) else 0.0
+    if not value > 0:
+        raise ValueError("a positive number of seconds")
+    return value
+
+
+DNS_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+VARIABLES = (
+    Variable(
+        "JOB_NAME",
+        None,
+        "name of the Job, and of its directory below JOB_PATH",
+        matching(rf"{DNS_LABEL}(\.{DNS_LABEL})*", "the Job's metadata.name"),
+    ),
+    Variable("JOB_PATH", "/home/jobpath", "where the shared volume is mounted", matching(r"/.*", "an absolute path")),
+    Variable("JOB_NAMESPACE", "the service account's", "namespace of the Job", matching(DNS_LABEL, "a namespace")),
+    Variable(
+        "CONF_PADDLE_NIC",
+        None,
+        "network interface (eth0) or address that the pserver binds",
+        matching(r"\S+", "an interface's name or address"),
+    ),
+    Variable("CONF_PADDLE_PORT", None, "first port of the pserver", integer(1, 65535)),
+    Variable("CONF_PADDLE_PORTS_NUM", None, "ports for dense parameters", integer(1, 1024)),
+    Variable("CONF_PADDLE_PORTS_NUM_SPARSE", None, "ports for sparse parameters", integer(0, 1024)),
+    Variable("CONF_PADDLE_GRADIENT_NUM", None, "number of trainers = pods of the job", integer(1, 100000)),
+    Variable("KUBERNETES_SERVICE_HOST", None, "API server; Kubernetes sets it", matching(r"\S+", "a host")),
+    Variable("KUBERNETES_SERVICE_PORT_HTTPS", None, "its port; Kubernetes sets it", integer(1, 65535)),
+    Variable(
+        "POD_IP",
+        "gethostbyname(gethostname())",
+        "this pod's IP, by the downward API (status.podIP)",
+        matching(r"[0-9a-fA-F.:]+", "an IP address"),
+    ),
+    Variable("POD_NAME", "the host name", "this pod's name, by the downward API (metadata.name)"),
+    Variable(
+        "SERVICE_ACCOUNT_DIR",
+        "/var/run/secrets/kubernetes.io/serviceaccount",
+        "where token, ca.crt and namespace are; without a token no Authorization header is sent",
+    ),
+    Variable("START_TIMEOUT", "600", "seconds to wait for the pods, and then for their pservers", seconds),
+    Variable("STOP_TIMEOUT", "20", "seconds that a program may take to end after SIGTERM", seconds),
+    Variable("GOODBYE_TIMEOUT", "600", "seconds to wait for the other trainers to finish after our own did", seconds),
+    Variable("RESUME", "1", "0: never go on from an earlier Job's output, start afresh", integer(0, 1)),
+    Variable("PADDLE_SECRET", "", "shared secret of the job's programs (from a Secret); empty: none"),
+)
+
+
+def describe_environment() -> str:
+    """Returns the table of variables for --help."""
+    rows = []
+    for variable in VARIABLES:
+        default = "required" if variable.default is None else f"default: {variable.default or 'empty'}"
+        rows.append(f"  {variable.name:<30} {variable.meaning} ({default})")
+    return "\n".join(rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class LauncherConfig:
+    """What the environment says, checked. Field names are the variables' in lower case without CONF_PADDLE_."""
+
+    job_name: str
+    job_path: Path
+    job_namespace: str
+    nic: str
+    port: int
+    ports_num: int
+    ports_num_sparse: int
+    gradient_num: int
+    kubernetes_service_host: str
+    kubernetes_service_port_https: int
+    pod_ip: str
+    pod_name: str
+    service_account_dir: Path
+    start_timeout: float
+    stop_timeout: float
+    goodbye_timeout: float
+    resume: bool
+    secret: str = dataclasses.field(repr=False)
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str]) -> LauncherConfig:
+        """Reads every variable of VARIABLES.
+
+        Raises: BadEnvironmentError with all problems, one a line.
+        """
+        account = Path(environ.get("SERVICE_ACCOUNT_DIR") or "/var/run/secrets/kubernetes.io/serviceaccount")
+        defaults = {variable.name: variable.default for variable in VARIABLES}
+        defaults["JOB_NAMESPACE"] = read_text(account / "namespace")
+        defaults["POD_NAME"] = socket.gethostname()
+        if not environ.get("POD_IP"):
+            defaults["POD_IP"] = own_address()
+        values: dict[str, Any] = {}
+        problems = []
+        for variable in VARIABLES:
+            try:
+                text = environ.get(variable.name) or defaults[variable.name]
+                values[variable.name.removeprefix("CONF_PADDLE_").lower()] = parse_variable(variable, text)
+            except ValueError as problem:
+                problems.append(str(problem))
+        if not problems and values["port"] + values["ports_num"] + values["ports_num_sparse"] - 1 > 65535:
+            count = f"{values['ports_num']} dense and {values['ports_num_sparse']} sparse ports"
+            problems.append(f"CONF_PADDLE_PORT is {values['port']}: with {count} it runs past 65535; lower it")
+        if problems:
+            listed = "\n".join(f"  {problem}" for problem in problems)
+            raise BadEnvironmentError(f"the environment of this pod is not right (--help has the table):\n{listed}")
+        values.update(
+            job_path=Path(values["job_path"]),
+            service_account_dir=account,
+            resume=bool(values["resume"]),
+            secret=values.pop("paddle_secret"),
+        )
+        return cls(**values)
+
+    @property
+    def job_dir(self) -> Path:
+        """<JOB_PATH>/<JOB_NAME>: shards, config and output of the job."""
+        return self.job_path / self.job_name
+
+    @property
+    def output(self) -> Path:
+        """Where logs, parameters and job.json go; every pod of the job sees the same directory."""
+        return self.job_dir / "output"
+
+
+def parse_variable(variable: Variable, text: str | None) -> Any:
+    """Returns the value, or raises ValueError with a sentence that names variable, value and what is expected."""
+    if text is None:
+        raise ValueError(f"{variable.name} is not set: {variable.meaning}")
+    try:
+        if text == "None":
+            raise ValueError("a value; 'None' is what an unset variable looks like after str()")
+        return variable.parse(text)
+    except ValueError as expected:
+        raise ValueError(f"{variable.name} is {text!r}, expected {expected}: {variable.meaning}") from None
+
+
+def own_address() -> str:
+    """Returns this host's address the tutorial's way."""
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return "0.0.0.0"  # in no pod list, so the message about POD_IP follows
+
+
+def read_text(path: Path) -> str | None:
+    """Returns the stripped text of a file, or None where there is none."""
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return None
+
+
+# ----- Flags
+
+
+def refine_unknown_args(cmd_args: Sequence[str]) -> list[str]:
+    """Splits command line arguments into name, value, name, value, ...
+
+    `--k=v` and `--k v` give k, v (blanks in v stay); `--flag` gives flag, "true". A later flag of the same name wins.
+    Raises: UsageError: an argument is neither a flag nor the value of one.
+    Source: the tutorial's function, which let `--flag` shift all later pairs and cut values at blanks (S22).
+    """
+    refined: list[str] = []
+    remaining = list(cmd_args)
+    while remaining:
+        argument = remaining.pop(0)
+        match = re.fullmatch(r"--?([A-Za-z_][A-Za-z0-9_]*)(?:=(.*))?", argument, re.DOTALL)
+        if not match:
+            raise UsageError(f"argument {argument!r} is neither a flag (--flag, --k=v, --k v) nor the value of one")
+        name, value = match.groups()
+        if value is None:
+            has_value = bool(remaining) and not re.match(r"--?[A-Za-z_]", remaining[0])
+            value = remaining.pop(0) if has_value else "true"
+        refined += [name, value]
+    return refined
+
+
+def whole_number(arguments: Mapping[str, str], name: str, default: int, low: int) -> int:
+    """Returns a flag's value as int; raises UsageError when it is none or below `low`."""
+    text = arguments.get(name, str(default))
+    if not re.fullmatch(r"-?[0-9]+", text) or int(text) < low:
+        raise UsageError(f"--{name}={text}: expected a whole number of at least {low}")
+    return int(text)
+
+
+def merge_flags(ours: Mapping[str, str], passed: Mapping[str, str], last: Mapping[str, str]) -> list[str]:
+    """Returns `--k=v` arguments: ours, the passed ones, the last; every name once, and the passed value wins."""
+    merged = {**ours, **passed}
+    merged.update({name: value for name, value in last.items() if name not in passed})
+    return [f"--{name}={value}" for name, value in merged.items()]
+
+
+def build_pserver_argv(config: LauncherConfig, passed: Mapping[str, str]) -> list[str]:
+    """Returns the pserver's command line (the tutorial's, but as a list, so that no shell reads it)."""
+    flags = {
+        "port": str(config.port),
+        "ports_num": str(config.ports_num),
+        "ports_num_for_sparse": str(config.ports_num_sparse),
+        "nics": config.nic,
+        "comment": "paddle_process_by_paddle",
+        "num_gradient_servers": str(config.gradient_num),
+    }
+    return ["paddle", "pserver", *merge_flags(flags, {name: passed[name] for name in flags if name in passed}, {})]
+
+
+def build_trainer_argv(
+    config: LauncherConfig, ids: Mapping[str, int], trainer_id: int, passed: Mapping[str, str]
+) -> list[str]:
+    """Returns the trainer's command line (the tutorial's, with the pservers in id order, S7, and their number, S25)."""
+    flags = {
+        "nics": config.nic,
+        "port": str(config.port),
+        "ports_num": str(config.ports_num),
+        "comment": "paddle_process_by_paddle",
+        "pservers": ",".join(in_id_order(ids)),
+    }
+    last = {
+        "num_gradient_servers": str(config.gradient_num),
+        "trainer_id": str(trainer_id),
+        "save_dir": str(config.output),
+    }
+    return ["paddle", "train", *merge_flags(flags, passed, last)]
+
+
+def in_id_order(ids: Mapping[str, int]) -> list[str]:
+    """Returns the IPs by trainer id: the order of the pservers, on which the placement of all blocks rests."""
+    return sorted(ids, key=lambda ip: ids[ip])
+
+
+def build_probe_argv(pserver: Sequence[str], trainer: Sequence[str], timeout_s: float) -> list[str]:
+    """Returns the command that waits for every pserver: ports of the pserver's command line, hosts of the trainer's."""
+    ports = [flag for flag in pserver if re.match(r"--(port|ports_num|ports_num_for_sparse)=", flag)]
+    hosts = [flag for flag in trainer if flag.startswith("--pservers=")]
+    return ["paddle", "pserver", "--probe", *hosts, *ports, f"--timeout={max(1, math.ceil(timeout_s))}"]
+
+
+# ----- Pods
+
+
+@dataclasses.dataclass(frozen=True)
+class Pod:
+    """What the launcher reads of a Pod object; absent fields are empty."""
+
+    name: str
+    uid: str
+    ip: str
+    phase: str
+    terminating: bool
+    index: int | None  # completion index of an Indexed Job
+    controller_uid: str
+    why: str  # reason and message of what keeps it from running
+
+    @classmethod
+    def parse(cls, item: JsonObject) -> Pod:
+        """Reads a Pod object of the API; tolerates missing parts."""
+        metadata, status = item.get("metadata") or {}, item.get("status") or {}
+        labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
+        key = "batch.kubernetes.io/job-completion-index"
+        index = labels.get(key, notes.get(key))
+        owners = [owner.get("uid", "") for owner in metadata.get("ownerReferences") or [] if owner.get("controller")]
+        controller = labels.get("batch.kubernetes.io/controller-uid") or labels.get("controller-uid")
+        return cls(
+            name=metadata.get("name", ""),
+            uid=metadata.get("uid", ""),
+            ip=status.get("podIP") or "",
+            phase=status.get("phase") or "Unknown",
+            terminating=bool(metadata.get("deletionTimestamp")),
+            index=int(index) if index is not None and index.isdigit() else None,
+            controller_uid=controller or (owners[0] if owners else ""),
+            why=explain_status(status),
+        )
+
+    @property
+    def is_live(self) -> bool:
+        """Running, staying, and reachable: the only pods that count."""
+        return self.phase == "Running" and not self.terminating and bool(self.ip)
+
+    @property
+    def is_expected(self) -> bool:
+        """Live, or on the way there."""
+        return self.phase in ("Pending", "Running", "Unknown") and not self.terminating
+
+    def __str__(self) -> str:
+        state = "Terminating" if self.terminating else self.phase
+        if self.phase == "Running" and not self.ip:
+            state += ", no IP yet"
+        return f"{self.name or self.ip or 'a pod'}: {state}" + (f", {self.why}" if self.why else "")
+
+
+def explain_status(status: JsonObject) -> str:
+    """Returns `Reason: message` of what a pod waits for or ended with, the most specific that its status has."""
+    for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
+        for state in ("waiting", "terminated"):
+            found = (container.get("state") or {}).get(state)
+            if found and found.get("reason") not in (None, "ContainerCreating", "PodInitializing", "Completed"):
+                code = f" (exit code {found['exitCode']})" if found.get("exitCode") else ""
+                return join_reason(f"{found['reason']}{code}", found.get("message"))
+    for condition in status.get("conditions") or []:
+        if condition.get("status") == "False" and condition.get("type") == "PodScheduled":
+            return join_reason(condition.get("reason") or "Unschedulable", condition.get("message"))
+    return join_reason(status.get("reason"), status.get("message"))
+
+
+def join_reason(reason: str | None, message: str | None) -> str:
+    """Returns `reason: message` on one line, without the part that is missing."""
+    return " ".join(": ".join(part for part in (reason, message) if part).split())
+
+
+def parse_pods(podlist: JsonObject) -> list[Pod]:
+    """Returns the pods of an API answer."""
+    return [Pod.parse(item) for item in podlist.get("items") or []]
+
+
+def select_own_job(pods: Sequence[Pod], own_ip: str, own_name: str) -> tuple[list[Pod], str]:
+    """Returns the pods that have this pod's controller, and that controller's uid ("" when this pod is not listed).
+
+    Pods of an earlier Job of the same name, and strangers with the same label, have another controller.
+    """
+    own = [pod for pod in pods if pod.name == own_name] or [pod for pod in pods if pod.ip == own_ip and pod.is_expected]
+    if not own or not own[0].controller_uid:
+        return list(pods), ""
+    uid = own[0].controller_uid
+    return [pod for pod in pods if pod.controller_uid == uid], uid
+
+
+def why_not_ready(pods: Sequence[Pod], expected: int) -> str:
+    """Returns "" when exactly `expected` pods are live and tell apart, else what is missing, pod by pod."""
+    live = [pod for pod in pods if pod.is_live]
+    coming = [pod.name or pod.ip for pod in pods if pod.is_expected]
+    if len(coming) > expected:
+        return (
+            f"{len(coming)} pods exist ({', '.join(coming)}) but CONF_PADDLE_GRADIENT_NUM is {expected}: "
+            "make it equal to the Job's parallelism and completions"
+        )
+    if len(live) != expected:
+        others = "".join(f"; {pod}" for pod in pods if not pod.is_live)
+        absent = f"; {expected - len(coming)} not created yet" if len(coming) < expected else ""
+        return f"{len(live)} of {expected} Running{others}{absent}"
+    indexes = [str(pod.index) for pod in live if pod.index is not None]
+    for kind, keys in (("IP", [pod.ip for pod in live]), ("completion index", indexes)):
+        doubled = sorted({key for key in keys if keys.count(key) > 1})
+        if doubled:
+            names = ", ".join(pod.name for pod in live)
+            return f"{expected} of {expected} Running, but two of {names} have the {kind} {', '.join(doubled)}"
+    beyond = [pod.name for pod in live if pod.index is not None and pod.index >= expected]
+    if beyond:
+        return f"{', '.join(beyond)}: completion index beyond CONF_PADDLE_GRADIENT_NUM = {expected}"
+    return ""
+
+
+class IdMap(dict[str, int]):
+    """{ip: trainer id}, and which pods of which Job it was made of."""
+
+    def __init__(self, ids: Iterable[tuple[str, int]] = (), *, pod_uids: Iterable[str] = (), job_uid: str = "") -> None:
+        super().__init__(ids)
+        self.pod_uids = sorted(pod_uids)
+        self.job_uid = job_uid
+
+
+def getIdMap(podlist: JsonObject) -> IdMap:
+    """Returns {ip: trainer id} of the live pods: by completion index where all have one, else by sorted IP strings.
+
+    Source: the tutorial sorted the IPs of all pods, so a replaced pod shifted the ids of all others (S6, S9).
+    """
+    pods = [pod for pod in parse_pods(podlist) if pod.is_live]
+    if pods and all(pod.index is not None for pod in pods):
+        ids = [(pod.ip, pod.index or 0) for pod in pods]
+    else:
+        ids = [(ip, number) for number, ip in enumerate(sorted(pod.ip for pod in pods))]
+    uids = {pod.controller_uid for pod in pods}
+    return IdMap(ids, pod_uids=[pod.uid or pod.ip for pod in pods], job_uid=uids.pop() if len(uids) == 1 else "")
+
+
+def isPodAllRunning(podlist: JsonObject) -> bool:
+    """Tells whether exactly CONF_PADDLE_GRADIENT_NUM pods are Running, staying and distinct.
+
+    Raises: BadEnvironmentError: the variable is missing or no number.
+    Source: the tutorial compared the list with itself, so that zero of zero pods were "all running" (S1-S4).
+    """
+    variable = next(variable for variable in VARIABLES if variable.name == "CONF_PADDLE_GRADIENT_NUM")
+    try:
+        expected = parse_variable(variable, os.environ.get(variable.name))
+    except ValueError as problem:
+        raise BadEnvironmentError(str(problem)) from None
+    return not why_not_ready(parse_pods(podlist), expected)
+
+
+# ----- Kubernetes API
+
+
+class ApiError(Exception):
+    """A request failed. `fatal` is what it becomes at once, `final` what it becomes at the deadline."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        final: type[LaunchError] = UnreachableError,
+        fatal: bool = False,
+        retry_after_s: float = 0.0,
+    ) -> None:
+        super().__init__(message)
+        self.final = final
+        self.fatal = fatal
+        self.retry_after_s = retry_after_s
+
+
+class PodApi:
+    """The pods of one job, from the Kubernetes API, with the pod's service account."""
+
+    def __init__(self, config: LauncherConfig) -> None:
+        host = config.kubernetes_service_host
+        host = f"[{host}]" if ":" in host else host
+        self.url = (
+            f"https://{host}:{config.kubernetes_service_port_https}/api/v1/namespaces/{config.job_namespace}/pods"
+        )
+        self.selector = f"job-name={config.job_name}"
+        self.namespace = config.job_namespace
+        self.account = config.service_account_dir
+        self.page = max(500, 2 * config.gradient_num)
+        self.session = requests.Session()
+        self.session.trust_env = False  # a proxy or CA bundle of the environment is never meant for the API server
+
+    def list_pods(self) -> JsonObject:
+        """Returns the PodList of the job, all pages of it.
+
+        Raises: ApiError.
+        """
+        items: list[JsonObject] = []
+        token = None
+        while True:
+            query = {"labelSelector": self.selector, "limit": str(self.page)}
+            page = self._get({**query, "continue": token} if token else query)
+            items += page["items"] or []
+            token = (page.get("metadata") or {}).get("continue")
+            if not token:
+                return {"kind": "PodList", "items": items}
+
+    def _get(self, query: dict[str, str]) -> JsonObject:
+        response = self._send(query)
+        if response.status_code == 401:  # the token may have been rotated between reading and sending it
+            response = self._send(query)
+        if response.status_code != 200:
+            raise self._refusal(response)
+        try:
+            body = response.json()
+            if not isinstance(body.get("items"), (list, type(None))) or "items" not in body:
+                raise ValueError("no items in it")
+            return dict(body)
+        except (ValueError, AttributeError) as problem:
+            shown = " ".join(response.text[:60].split())
+            raise ApiError(f"{self.url} answered something that is no pod list ({problem}): {shown!r}") from None
+
+    def _send(self, query: dict[str, str]) -> requests.Response:
+        token = read_text(self.account / "token")
+        authority = self.account / "ca.crt"
+        headers = {"Accept": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+        try:
+            return self.session.get(
+                self.url,
+                params=query,
+                headers=headers,
+                timeout=REQUEST_TIMEOUT_S,
+                verify=str(authority) if authority.exists() else True,
+                allow_redirects=False,
+            )
+        except requests.RequestException as problem:
+            raise ApiError(f"the API server does not answer at {self.url}: {describe_failure(problem)}") from problem
+        except OSError as problem:  # an unreadable CA file, for one
+            raise ApiError(f"no request to {self.url}: {problem}", final=BadEnvironmentError, fatal=True) from problem
+
+    def _refusal(self, response: requests.Response) -> ApiError:
+        try:
+            reason = str(response.json()["message"])
+        except (ValueError, KeyError, TypeError):
+            reason = " ".join(response.text[:120].split()) or "empty answer"
+        answer = f"the API server answered {response.status_code}: {reason}"
+        if response.status_code == 403:
+            advice = (
+                f"This pod's service account lacks the verb `list` on pods in namespace {self.namespace}: "
+                "kubectl create -f k8s/rbac.yaml, and name its ServiceAccount in the Job"
+            )
+            return ApiError(f"{answer}. {advice}", final=ForbiddenError)
+        if response.status_code == 401:
+            advice = f"The token in {self.account} is not accepted, nor was a fresh one"
+            return ApiError(f"{answer}. {advice}", final=ForbiddenError)
+        if response.status_code == 410:
+            return ApiError(f"{answer}. The list changed while it was read")
+        if response.status_code == 429 or response.status_code >= 500:
+            return ApiError(answer, retry_after_s=parse_retry_after(response.headers.get("Retry-After")))
+        return ApiError(
+            f"{answer}. Check JOB_NAMESPACE={self.namespace} and the address {self.url}",
+            final=BadEnvironmentError,
+            fatal=True,
+        )
+
+
+def describe_failure(problem: requests.RequestException) -> str:
+    """Returns the innermost cause of a failed request, which says more than its wrappers."""
+    cause: BaseException = problem
+    while True:
+        inner = getattr(cause, "reason", None) or cause.__cause__ or cause.__context__
+        if not isinstance(inner, BaseException):
+            return f"{type(cause).__name__}: {cause}"
+        cause = inner
+
+
+def parse_retry_after(value: str | None) -> float:
+    """Returns the seconds that a Retry-After header asks for (number or date), 0 for none or nonsense."""
+    if value and re.fullmatch(r"[0-9]+", value.strip()):
+        return float(value)
+    try:
+        when = email.utils.parsedate_to_datetime(value or "")
+        return max(0.0, when.timestamp() - time.time())
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def poll_interval(expected: int, unchanged_s: float) -> float:
+    """Returns seconds between two lists, so that `expected` launchers stay below CALLS_PER_SECOND together."""
+    return max(0.2 if unchanged_s < 60 else 1.0, expected / CALLS_PER_SECOND)
+
+
+@dataclasses.dataclass
+class Waiting:
+    """How a wait passes its time; tests put their own clock here."""
+
+    timeout_s: float
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    rng: random.Random = dataclasses.field(default_factory=random.Random)
+    say: Callable[[str], None] = say
+
+
+def wait_for_pods(api: PodApi, expected: int, decide: Callable[[JsonObject], Answer | str], waiting: Waiting) -> Answer:
+    """Lists the job's pods until `decide` has an answer, and returns it.
+
+    Args: decide: gets a pod list; returns the answer, or a text that says what it still waits for.
+    Raises: LaunchError by the last obstacle at the deadline: ForbiddenError, UnreachableError, ...
+    """
+    now = waiting.clock()
+    deadline, said, said_at, changed_at, failures = now + waiting.timeout_s, "", now, now, 0
+    final: type[LaunchError] = UnreachableError
+    # N launchers start together; spread over their interval they never ask all at once
+    waiting.sleep(waiting.rng.uniform(0.0, min(expected / CALLS_PER_SECOND, waiting.timeout_s)))
+    while True:
+        backoff = 0.0
+        try:
+            answer = decide(api.list_pods())
+            if not isinstance(answer, str):
+                return answer
+            obstacle, failures, final = answer, 0, UnreachableError
+        except ApiError as error:
+            obstacle, final = str(error), error.final
+            if error.fatal:
+                raise final(obstacle) from error
+            failures += 1
+            backoff = max(min(15.0, 0.25 * 2.0**failures), error.retry_after_s)
+        now = waiting.clock()
+        if obstacle != said:
+            changed_at = now
+        if obstacle != said or now - said_at >= REPEAT_PERIOD_S:
+            waiting.say(f"waiting: {obstacle}")
+            said, said_at = obstacle, now
+        if now >= deadline:
+            raise final(f"gave up after {waiting.timeout_s:g} s (START_TIMEOUT): {obstacle}")
+        pause = max(poll_interval(expected, now - changed_at), backoff) * waiting.rng.uniform(1.0, 1.5)
+        waiting.sleep(min(pause, max(deadline - now, 0.01)))
+
+
+def getPodList() -> JsonObject:
+    """Returns the PodList of the job that the environment names; retries what may pass, until START_TIMEOUT.
+
+    Raises: LaunchError.
+    """
+    config = LauncherConfig.from_env(os.environ)
+    return wait_for_pods(PodApi(config), config.gradient_num, lambda podlist: podlist, Waiting(config.start_timeout))
+
+
+def own_trainer_id(config: LauncherConfig, ids: Mapping[str, int]) -> int:
+    """Returns this pod's trainer id.
+
+    Raises: BadEnvironmentError: this pod's address is none of the job's (S8).
+    """
+    if config.pod_ip not in ids:
+        raise BadEnvironmentError(
+            f"this pod's address {config.pod_ip} is not among the job's pods {', '.join(sorted(ids))}: "
+            "set POD_IP by the downward API (fieldRef status.podIP)"
+        )
+    return ids[config.pod_ip]
+
+
+def meet(api: PodApi, config: LauncherConfig, passes: int, waiting: Waiting) -> IdMap:
+    """Waits for the full set of pods. Returns their ids, none when this very Job has finished its passes already.
+
+    Raises: LaunchError; BadEnvironmentError when the set is full and this pod is not in it.
+    """
+
+    def decide(podlist: JsonObject) -> IdMap | str:
+        pods, job_uid = select_own_job(parse_pods(podlist), config.pod_ip, config.pod_name)
+        if job_uid and is_finished(config.output, job_uid, passes):
+            return IdMap()
+        obstacle = why_not_ready(pods, config.gradient_num)
+        if obstacle:
+            return obstacle
+        uids = {pod.uid for pod in pods}
+        own = [item for item in podlist["items"] if (item.get("metadata") or {}).get("uid", "") in uids]
+        ids = getIdMap({"items": own})
+        own_trainer_id(config, ids)
+        return ids
+
+    return wait_for_pods(api, config.gradient_num, decide, waiting)
+
+
+# ----- The job's record on the volume
+
+
+def on_volume(action: Callable[[], Answer]) -> Answer:
+    """Runs a file operation on the shared volume; ESTALE, which NFS answers after a rename elsewhere, is retried."""
+    for _ in range(9):
+        try:
+            return action()
+        except OSError as problem:
+            if problem.errno != errno.ESTALE:
+                raise
+    return action()
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replaces a file so that readers see the old or the new text, also after a power cut."""
+    staging = path.with_name(f".{path.name}.{os.getpid()}.{socket.gethostname()}")
+    try:
+        with staging.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        staging.replace(path)
+    finally:
+        staging.unlink(missing_ok=True)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+@dataclasses.dataclass(frozen=True)
+class JobRecord:
+    """output/job.json: whose output this is, and which set of pods is writing it."""
+
+    job_uid: str  # of the Job that wrote last
+    passes: int  # wanted by it
+    finished: bool
+    attempt: int  # counts from 1; the logs of earlier ones keep their number as suffix
+    pod_uids: list[str]  # the set of pods of this attempt
+    start_pass: int  # the first pass of this attempt
+
+    @property
+    def name(self) -> str:
+        """The attempt as the programs know it: its number and its set of pods."""
+        return f"{self.attempt}.{hashlib.sha256(' '.join(self.pod_uids).encode()).hexdigest()[:8]}"
+
+
+def read_record(output: Path) -> JobRecord | None:
+    """Returns what output/job.json says, None where there is none or it is not ours."""
+    try:
+        text = on_volume(lambda: (output / "job.json").read_text(encoding="utf-8"))
+        return JobRecord(**json.loads(text))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def is_finished(output: Path, job_uid: str, passes: int) -> bool:
+    """Tells whether this very Job has trained all its passes, so that a late replacement of a pod has nothing to do."""
+    record = read_record(output)
+    if record is None or record.job_uid != job_uid:
+        return False
+    return (record.finished and record.passes >= passes) or complete_passes(output)[-1:] >= [passes - 1]
+
+
+def complete_passes(output: Path) -> list[int]:
+    """Returns the numbers of the passes saved whole, ascending."""
+    markers = on_volume(lambda: list(output.glob("pass-[0-9][0-9][0-9][0-9][0-9]/done")))
+    return sorted(int(marker.parent.name.removeprefix("pass-")) for marker in markers)
+
+
+def earlier_output(output: Path) -> list[Path]:
+    """Returns the entries that an earlier attempt or Job left: pass-* and node_*."""
+    return sorted([*output.glob("pass-[0-9]*"), *output.glob("node_[0-9]*")])
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """What becomes of the output that was found."""
+
+    start_pass: int = 0
+    archive: bool = False  # move pass-* and node_* to run-<k>/ first
+    done: bool = False  # nothing left to train
+    message: str = ""
+
+
+def decide_start(
+    record: JobRecord | None, saved: Sequence[int], has_output: bool, job_uid: str, passes: int, resume: bool
+) -> Decision:
+    """Decides whether to start afresh, to go on, or that all is done.
+
+    Args: saved: numbers of the complete passes. has_output: there are pass-* or node_* entries. passes: wanted now.
+    """
+    following = saved[-1] + 1 if saved else 0
+    same_job = record is not None and record.job_uid == job_uid
+    if not has_output:
+        return Decision()
+    if record is None:
+        return Decision(archive=True, message="output/ has no job.json, so it is not known whose it is")
+    finished = record.finished or following >= record.passes
+    if same_job and following >= passes:
+        return Decision(start_pass=following, done=True, message=f"all {passes} passes are saved already")
+    if not same_job and not resume:
+        return Decision(archive=True, message="RESUME=0: output of an earlier Job")
+    if not same_job and finished and passes <= following:
+        return Decision(archive=True, message=f"an earlier Job has finished its {record.passes} passes")
+    if not following:
+        return Decision(message="an unfinished attempt saved no pass: starting from the beginning")
+    origin = "an earlier attempt" if same_job else "an earlier Job"
+    warning = "only the parameters are carried over; optimiser state, learning rate schedule and shuffling start anew"
+    return Decision(following, message=f"going on after pass-{saved[-1]:05d} of {origin}. WARNING: {warning}")
+
+
+def archive_output(output: Path) -> Path:
+    """Moves every pass-* and node_* to the first free run-<k>/ and returns that."""
+    target = next(path for path in (output / f"run-{k}" for k in itertools.count(1)) if not path.exists())
+    target.mkdir()
+    for path in earlier_output(output):
+        path.rename(target / path.name)
+    return target
+
+
+def agree(config: LauncherConfig, ids: IdMap, trainer_id: int, passes: int, waiting: Waiting) -> JobRecord:
+    """Returns the record of this attempt: trainer 0 decides and writes it, the others wait until it names their set.
+
+    Raises: VolumeError; UnreachableError: trainer 0 wrote nothing before the deadline.
+    """
+    deadline = waiting.clock() + waiting.timeout_s
+    if trainer_id == 0:
+        return decide_attempt(config, ids, passes)
+    while True:
+        record = read_record(config.output)
+        if record and record.pod_uids == ids.pod_uids and record.job_uid == ids.job_uid:
+            return record
+        if waiting.clock() >= deadline:
+            raise UnreachableError(
+                f"trainer 0 did not write {config.output / 'job.json'} for this set of pods within "
+                f"{waiting.timeout_s:g} s: see its log, and whether all pods mount the same volume"
+            )
+        waiting.sleep(0.05)
+
+
+def decide_attempt(config: LauncherConfig, ids: IdMap, passes: int) -> JobRecord:
+    """Trainer 0's part of `agree`: keeps or archives the output, then writes the record, so that the others go on."""
+    output = config.output
+    output.mkdir(parents=True, exist_ok=True)
+    record = read_record(output)
+    has_output = bool(earlier_output(output))
+    decision = decide_start(record, complete_passes(output), has_output, ids.job_uid, passes, config.resume)
+    if decision.archive:
+        say(f"{decision.message}; moved to {archive_output(output)}, starting afresh")
+    elif decision.message:
+        say(decision.message)
+    number = record.attempt + 1 if record and not decision.archive else 1
+    decided = JobRecord(ids.job_uid, passes, decision.done, number, ids.pod_uids, decision.start_pass)
+    write_record(output, decided)
+    return decided
+
+
+def write_record(output: Path, record: JobRecord) -> None:
+    """Writes output/job.json."""
+    write_atomically(output / "job.json", json.dumps(dataclasses.asdict(record), indent=1) + "\n")
+
+
+@contextlib.contextmanager
+def volume_errors(path: Path) -> Iterator[None]:
+    """Turns an OSError below `path` into VolumeError that names user, owner and mode."""
+    try:
+        yield
+    except OSError as problem:
+        raise VolumeError(describe_volume_error(path, problem)) from problem
+
+
+def describe_volume_error(path: Path, problem: OSError) -> str:
+    """Says what failed on the volume, who tried, who owns it, and what to do."""
+    existing = next((place for place in (path, *path.parents) if place.exists()), Path("/"))
+    facts = existing.stat()
+    known = {
+        errno.ENOSPC: "the volume is full: make room",
+        errno.EDQUOT: "the quota is used up: make room",
+        errno.EROFS: "the volume is read-only: mount it read-write",
+    }
+    advice = known.get(problem.errno or 0, f"give it to this user: chown {os.getuid()}:{os.getgid()} {existing}")
+    return (
+        f"cannot write {problem.filename or path}: {problem.strerror}. This pod runs as uid {os.getuid()}, {existing} "
+        f"belongs to uid {facts.st_uid} with mode {facts.st_mode & 0o7777:04o}; {advice}"
+    )
+
+
+def prepare_node_dir(config: LauncherConfig, trainer_id: int, attempt: int) -> Path:
+    """Creates output/node_<id>, checks that it takes writes, and puts an earlier attempt's files aside by suffix."""
+    node = config.output / f"node_{trainer_id}"
+    with volume_errors(node):
+        node.mkdir(parents=True, exist_ok=True)
+        for name in ("train.log", "server.log", "error.json"):
+            if (node / name).exists():
+                numbers = itertools.count(max(1, attempt - 1))
+                kept = next(path for path in (node / f"{name}.{k}" for k in numbers) if not path.exists())
+                (node / name).rename(kept)
+        write_atomically(node / ".writable", "")
+        (node / ".writable").unlink(missing_ok=True)
+    return node
+
+
+def stage_data(config: LauncherConfig, trainer_id: int, target: Path) -> int:
+    """Copies this trainer's shard into `target` and returns the number of files.
+
+    Raises: MissingInputError: no shard, or an empty one. VolumeError: it does not fit into the work directory.
+    """
+    source = config.job_dir / str(trainer_id) / "data"
+    advice = (
+        f"the data job makes {config.job_dir}/0/data ... {config.job_dir}/{config.gradient_num - 1}/data "
+        f"(kubectl create -f k8s/data-job.yaml, with SPLIT_COUNT={config.gradient_num})"
+    )
+    if not source.is_dir():
+        raise MissingInputError(f"there is no {source}, the shard of trainer {trainer_id}: {advice}")
+    if all(path.name.startswith(".") for path in source.iterdir()):
+        raise MissingInputError(f"{source}, the shard of trainer {trainer_id}, is empty: {advice}")
+    try:
+        shutil.copytree(source, target, dirs_exist_ok=True)
+    except shutil.Error as problem:  # a list of (source, target, text), the first says enough
+        raise VolumeError(f"cannot copy the shard: {problem.args[0][0][2]}") from problem
+    except OSError as problem:
+        raise VolumeError(describe_volume_error(target, problem)) from problem
+    return sum(len(files) for _, _, files in os.walk(source))
+
+
+# ----- Programs
+
+
+class Program:
+    """A child process whose end can be waited for in a selector, with the path of its log."""
+
+    def __init__(self, name: str, argv: Sequence[str], environ: Mapping[str, str], log: Path, *, copied: bool) -> None:
+        """Args: copied: its output comes to `process.stdout`, for the launcher to copy; else it goes to the log."""
+        self.name, self.log = name, log
+        self.file: IO[bytes] = log.open("wb")
+        try:
+            self.process = subprocess.Popen(
+                argv,
+                env=dict(environ),
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.STDOUT,
+                stdout=subprocess.PIPE if copied else self.file,
+            )
+        except FileNotFoundError:
+            raise BadEnvironmentError(f"there is no program {argv[0]!r} on PATH: install the package") from None
+        self.pidfd = os.pidfd_open(self.process.pid)
+        self.output = self.process.stdout.fileno() if self.process.stdout else -1
+        if copied:  # a grandchild that keeps the pipe open must not hold up the end
+            os.set_blocking(self.output, False)
+
+    def stop(self, grace_s: float) -> None:
+        """Ends it: SIGTERM, and SIGKILL after the grace."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(grace_s)
+            except subprocess.TimeoutExpired:
+                say(f"{self.name} did not end within {grace_s:g} s of SIGTERM: killed")
+                self.process.kill()
+                self.process.wait()
+
+    def close(self) -> None:
+        """Gives the descriptors back."""
+        os.close(self.pidfd)
+        self.file.close()
+        if self.process.stdout:
+            self.process.stdout.close()
+
+    def describe_end(self) -> str:
+        """Says how it ended, with the last lines of its log."""
+        lines = (read_tail(self.log) or "(it wrote nothing)").splitlines()[-LAST_LINES:]
+        return f"{self.name} {describe_status(self.process.returncode)}; the end of {self.log}:\n" + "\n".join(
+            f"    {line}" for line in lines
+        )
+
+
+def read_tail(path: Path, size: int = 4000) -> str:
+    """Returns the last bytes of a log as text, without half a first line."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - size))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def describe_status(status: int) -> str:
+    """Says how a process ended in words."""
+    if status >= 0:
+        return f"ended with status {status}"
+    hint = " (out of memory?)" if -status == signal.SIGKILL else ""
+    return f"was killed by {signal.Signals(-status).name}{hint}"
+
+
+def exit_code_of(status: int) -> int:
+    """Returns the pod's exit status for a program's: its own, and 75 for one that a signal killed."""
+    return status if status >= 0 else LostPeerError.exit_code
+
+
+class Stop:
+    """SIGTERM and SIGINT: before the training they end the launcher at once, later they wake the supervisor."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self.supervising = False
+        self.wakeup, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, _frame: Any) -> None:
+        self.requested = True
+        if not self.supervising:
+            raise StoppedError(f"stopped by {signal.Signals(number).name} before the training began")
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._write, b"x")
+
+
+@dataclasses.dataclass
+class Outcome:
+    """How the programs of this pod ended: the pod's exit status, and which program was first to fail, with what."""
+
+    status: int
+    program: str = ""
+    message: str = ""
+
+
+class Supervisor:
+    """Runs pserver and trainer of one attempt to their end; nothing of them outlives it.
+
+    A later issue makes it return to the meeting of the pods after a lost peer, instead of ending the pod.
+    """
+
+    def __init__(self, config: LauncherConfig, stop: Stop, environ: Mapping[str, str], node: Path) -> None:
+        self.config, self.stop, self.environ, self.node = config, stop, environ, node
+        self.programs: list[Program] = []
+
+    def __enter__(self) -> Supervisor:
+        self.stop.supervising = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for program in reversed(self.programs):
+            program.stop(self.config.stop_timeout)
+            program.close()
+        self.stop.supervising = False
+
+    def start(self, name: str, argv: Sequence[str], log: str, *, copied: bool = False) -> Program:
+        """Starts a program that logs to output/node_<id>/<log>."""
+        with volume_errors(self.node / log):
+            program = Program(name, argv, self.environ, self.node / log, copied=copied)
+        self.programs.append(program)
+        return program
+
+    def wait_for_pservers(self, pserver: Program, argv: Sequence[str]) -> Outcome | None:
+        """Runs the probe until every pserver of the job answers. Returns None then, else why not."""
+        probe = subprocess.Popen(argv, env=dict(self.environ), stdin=subprocess.DEVNULL)
+        pidfd = os.pidfd_open(probe.pid)
+        try:
+            with selectors.DefaultSelector() as selector:
+                for source in (pidfd, pserver.pidfd, self.stop.wakeup):
+                    selector.register(source, selectors.EVENT_READ)
+                selector.select(self.config.start_timeout + 30)
+            if self.stop.requested:
+                return Outcome(StoppedError.exit_code, "launcher", "stopped while it waited for the pservers")
+            if pserver.process.poll() is not None:
+                return failure_of(pserver)
+            if probe.poll() == 0:
+                return None
+            status = UnreachableError.exit_code if probe.returncode is None else exit_code_of(probe.returncode)
+            return Outcome(status, "launcher", "not every pserver of the job answers; the lines above name them")
+        finally:
+            os.close(pidfd)
+            probe.kill()
+            probe.wait()
+
+    def run_trainer(self, pserver: Program, argv: Sequence[str]) -> Outcome:
+        """Runs the trainer, copies its output, and returns how it all ended."""
+        trainer = self.start("trainer", argv, "train.log", copied=True)
+        stdout = trainer.output
+        first: Outcome | None = None
+        deadline = math.inf
+        with selectors.DefaultSelector() as selector:
+            for source in (stdout, trainer.pidfd, pserver.pidfd, self.stop.wakeup):
+                selector.register(source, selectors.EVENT_READ)
+            while trainer.process.poll() is None:
+                events = selector.select(max(0.0, min(deadline - time.monotonic(), REPEAT_PERIOD_S)))
+                ready = {key.fd for key, _ in events}
+                if stdout in ready and not copy_output(stdout, trainer.file):
+                    selector.unregister(stdout)
+                if self.stop.wakeup in ready:
+                    say("SIGTERM: forwarded to the trainer")
+                    selector.unregister(self.stop.wakeup)
+                    trainer.process.terminate()
+                    deadline = time.monotonic() + self.config.stop_timeout
+                if pserver.pidfd in ready:
+                    selector.unregister(pserver.pidfd)
+                    pserver.process.wait()
+                    # after status 0 our trainer has said goodbye; after any other it will notice within seconds
+                    first = failure_of(pserver) if pserver.process.returncode else None
+                    deadline = min(deadline, time.monotonic() + self.config.stop_timeout)
+                if time.monotonic() >= deadline:
+                    trainer.stop(self.config.stop_timeout)
+            while copy_output(stdout, trainer.file):
+                pass
+        return self._conclude(pserver, trainer, first)
+
+    def _conclude(self, pserver: Program, trainer: Program, first: Outcome | None) -> Outcome:
+        status = trainer.process.returncode
+        if self.stop.requested:
+            return Outcome(exit_code_of(status) or StoppedError.exit_code, "launcher", "stopped by SIGTERM")
+        # a trainer that gave up because servers or peers were gone, or was ended by us, is not what failed first
+        if first and (status <= 0 or status in (UnreachableError.exit_code, LostPeerError.exit_code, 143)):
+            return first
+        if status:
+            return failure_of(trainer)
+        try:
+            pserver.process.wait(self.config.goodbye_timeout)
+        except subprocess.TimeoutExpired:
+            message = f"our trainer has finished, but others did not within {self.config.goodbye_timeout:g} s"
+            return Outcome(LostPeerError.exit_code, "pserver", f"{message} (GOODBYE_TIMEOUT); see {pserver.log}")
+        return failure_of(pserver) if pserver.process.returncode else Outcome(0)
+
+
+def failure_of(program: Program) -> Outcome:
+    """Returns the outcome that a program's end makes."""
+    return Outcome(exit_code_of(program.process.returncode), program.name, program.describe_end())
+
+
+def copy_output(stdout: int, log: IO[bytes]) -> bool:
+    """Copies what the trainer has written to its log and to our stdout, as it comes. Returns False when it is all."""
+    try:
+        chunk = os.read(stdout, 1 << 16)
+    except BlockingIOError:
+        return False
+    try:
+        log.write(chunk)
+        log.flush()
+    except OSError as problem:  # a full volume must not end the training; saving will say it
+        say(f"cannot write the log: {problem}")
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.buffer.write(chunk)
+        sys.stdout.flush()
+    return bool(chunk)
+
+
+def write_error(node: Path, attempt: str, trainer_id: int, outcome: Outcome) -> None:
+    """Leaves output/node_<id>/error.json, and names the pod of this attempt that was first to fail."""
+    record = {
+        "time": time.time(),
+        "attempt": attempt,
+        "trainer_id": trainer_id,
+        "host": socket.gethostname(),
+        "program": outcome.program,
+        "exit_code": outcome.status,
+        "message": outcome.message,
+    }
+    try:
+        write_atomically(node / "error.json", json.dumps(record, indent=1) + "\n")
+    except OSError as problem:
+        say(f"cannot write {node / 'error.json'}: {problem}")
+    errors = []
+    for path in node.parent.glob("node_*/error.json"):
+        with contextlib.suppress(OSError, ValueError):
+            errors.append(json.loads(path.read_text(encoding="utf-8")))
+    errors = [error for error in errors if error.get("attempt") == attempt]
+    first = min(errors, key=lambda error: float(error["time"]), default=None)
+    if first and first["trainer_id"] != trainer_id:
+        say(
+            f"first to fail was trainer {first['trainer_id']} on {first['host']}: {first['program']}, exit status "
+            f"{first['exit_code']}: {first['message']}"
+        )
+
+
+# ----- The launch
+
+
+def startPaddle(idMap: Mapping[str, int], train_args_dict: Mapping[str, str]) -> int:
+    """Runs pserver and trainer of this pod to their end and returns the pod's exit status.
+
+    Args: idMap: {ip: trainer id} from getIdMap. train_args_dict: flags for the trainer, without dashes.
+    Raises: LaunchError.
+    Source: the tutorial's function lost the status in a pipe and left the pserver unwatched (S12, S13).
+    """
+    ids = idMap if isinstance(idMap, IdMap) else IdMap(idMap.items(), pod_uids=idMap)
+    return run_attempt(LauncherConfig.from_env(os.environ), ids, train_args_dict, Stop())
+
+
+def run_attempt(config: LauncherConfig, ids: IdMap, passed: Mapping[str, str], stop: Stop) -> int:
+    """Runs one attempt with the given set of pods and returns the exit status."""
+    trainer_id = own_trainer_id(config, ids)
+    passes = whole_number(passed, "num_passes", 100, 1)
+    with volume_errors(config.output):
+        record = agree(config, ids, trainer_id, passes, Waiting(config.start_timeout))
+    if record.finished:
+        say("nothing left to train")
+        return 0
+    node = prepare_node_dir(config, trainer_id, record.attempt)
+    resumed = {"start_pass": str(record.start_pass), "num_passes": str(passes - record.start_pass)}
+    trainer_argv = build_trainer_argv(config, ids, trainer_id, {**passed, **resumed} if record.start_pass else passed)
+    pserver_argv = build_pserver_argv(config, passed)
+    identity = {"PADDLE_JOB_NAME": config.job_name, "PADDLE_ATTEMPT": record.name, "PADDLE_SECRET": config.secret}
+    say(f"trainer {trainer_id} of {len(ids)}, attempt {record.name}; logs in {node}")
+    with Supervisor(config, stop, {**os.environ, **identity}, node) as supervisor:
+        try:
+            say(f"starting {shlex.join(pserver_argv)}")
+            pserver = supervisor.start("pserver", pserver_argv, "server.log")
+            files = stage_data(config, trainer_id, Path("data"))
+            say(f"copied {files} files of shard {trainer_id} to ./data; waiting for all pservers")
+            probe_argv = build_probe_argv(pserver_argv, trainer_argv, config.start_timeout)
+            outcome = supervisor.wait_for_pservers(pserver, probe_argv)
+            if not outcome:
+                say(f"starting {shlex.join(trainer_argv)}")
+                outcome = supervisor.run_trainer(pserver, trainer_argv)
+        except LaunchError as error:
+            outcome = Outcome(error.exit_code, "launcher", str(error))
+    if outcome.status == 0:
+        if trainer_id == 0:
+            with volume_errors(config.output):
+                write_record(config.output, dataclasses.replace(record, finished=True))
+        say("training finished")
+    else:
+        say(f"{outcome.program} failed, exit status {outcome.status}: {outcome.message}")
+        write_error(node, record.name, trainer_id, outcome)
+    return outcome.status
+
+
+def print_plan(config: LauncherConfig, ids: IdMap, passed: Mapping[str, str]) -> None:
+    """Prints pods, ids and both command lines (--dry_run)."""
+    trainer_id = own_trainer_id(config, ids)
+    for ip in in_id_order(ids):
+        print(f"trainer {ids[ip]}: {ip}" + (" (this pod)" if ip == config.pod_ip else ""))
+    print(shlex.join(build_pserver_argv(config, passed)))
+    print(shlex.join(build_trainer_argv(config, ids, trainer_id, passed)))
+
+
+def launch(cmd_args: Sequence[str], stop: Stop) -> int:
+    """Does what the module's docstring says; returns the exit status or raises LaunchError."""
+    refined = refine_unknown_args(cmd_args)
+    passed = dict(zip(refined[::2], refined[1::2], strict=True))
+    dry_run = passed.pop("dry_run", "false") not in ("false", "0")
+    config = LauncherConfig.from_env(os.environ)
+    passes = whole_number(passed, "num_passes", 100, 1)
+    if passed.get("config") and not Path(passed["config"]).is_file():
+        raise MissingInputError(f"--config={passed['config']}: there is no such file in {Path.cwd()}")
+    ids = meet(PodApi(config), config, passes, Waiting(config.start_timeout))
+    if not ids:
+        say(f"this Job has finished its {passes} passes already: this late pod has nothing to do")
+        return 0
+    if dry_run:
+        print_plan(config, ids, passed)
+        return 0
+    say("all pods are Running: " + ", ".join(f"{ids[ip]} = {ip}" for ip in in_id_order(ids)))
+    return run_attempt(config, ids, passed, stop)
+
+
+def main(cmd_args: Sequence[str]) -> int:
+    """Runs the launcher and returns its exit status; errors become one message."""
+    if any(argument in ("--help", "-h", "-help") for argument in cmd_args):
+        print((__doc__ or "").format(environment=describe_environment()))
+        return 0
+    try:
+        return launch(cmd_args, Stop())
+    except LaunchError as error:
+        say(f"error: {error}")
+        return error.exit_code
+
+
+def run() -> NoReturn:
+    """The script's entry."""
+    sys.exit(main(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    run()
