@@ -1,0 +1,1 @@
+"""The data job: makes a job's directory on the shared volume, with one shard of the training data per trainer."""

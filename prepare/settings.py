@@ -1,0 +1,240 @@
+"""All that the data job can be told, by flag or environment, read and checked once before anything else happens."""
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import NamedTuple, NoReturn, TypeVar
+from urllib.parse import urlsplit
+
+from prepare.errors import SettingsError, UsageError
+
+CONFIG_OF_SOURCE = {"digits": "digits", "quick_start": "quick_start", "movielens": "recommendation", "synthetic": ""}
+SHAPES = {"text": "quick_start", "ratings": "recommendation"}
+TEST_FRACTIONS = {"digits": "1/5", "quick_start": "1/5", "movielens": "1/10", "synthetic": "1/5"}
+IMAGE_EXAMPLES = Path("/opt/paddle/examples")
+MAX_SHARDS = 100_000  # the legacy's names had five digits
+
+N = TypeVar("N", int, float, Fraction)
+
+
+class Option(NamedTuple):
+    """One setting: the flag is `--name`, the variable is the name in capitals; a flag wins over a variable."""
+
+    name: str
+    default: str
+    help: str
+
+
+OPTIONS = (
+    Option("out_dir", "", "the job's directory on the volume, <mount>/<JOB_NAME>; required"),
+    Option("split_count", "CONF_PADDLE_GRADIENT_NUM", "number of shards, one per trainer; must equal that variable"),
+    Option("data_source", "by TRAIN_CONFIG_DIR", f"{', '.join(CONFIG_OF_SOURCE)}; else digits"),
+    Option("data_url", "", "https:// address of an archive or file (needs data_sha256), or file://"),
+    Option("data_sha256", "", "SHA-256 of that file, 64 hexadecimal digits; optional for file:// and data_path"),
+    Option("data_path", "", "the same as a mounted archive, file or folder"),
+    Option("data_timeout", "600", "seconds after which a download gives up"),
+    Option("data_encoding", "auto", "of text: utf-8, latin-1, or auto (per file: UTF-8 if it is, else Latin-1)"),
+    Option("min_count", "2", "words seen less often in the training text are not in dict.txt"),
+    Option("test_fraction", "1/5 (movielens 1/10)", "share held out, if the source has no test set of its own"),
+    Option("test_data", "whole", "whole: every trainer tests the whole test set; split: each its own part"),
+    Option("seed", "1", "of the shuffle, and of synthetic data"),
+    Option("synthetic_shape", "text", "text (as quick_start) or ratings (as movielens)"),
+    Option("synthetic_rows", "3000", "number of samples"),
+    Option("train_config_dir", "by the source", "name of the example whose config is copied to out_dir"),
+    Option("examples_dir", f"{IMAGE_EXAMPLES}", "where the examples lie; where that is absent, beside this package"),
+    Option("replace_config", "0", "1: replace a config directory on the volume that differs from the example"),
+    Option("data_owner", "that of the volume", "uid:gid that gets what root makes; other users own what they make"),
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The checked settings; names and meanings are those of OPTIONS."""
+
+    out_dir: Path
+    split_count: int
+    data_source: str
+    data_url: str
+    data_sha256: str
+    data_path: Path | None
+    data_timeout: float
+    data_encoding: str
+    min_count: int
+    test_fraction: Fraction
+    test_data: str
+    seed: int
+    synthetic_shape: str
+    synthetic_rows: int
+    train_config_dir: str
+    examples_dir: Path
+    replace_config: bool
+    data_owner: tuple[int, int] | None
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see prepare --help")
+
+
+def help_table() -> str:
+    """Return the one table of flags, variables and defaults."""
+    rows = [("flag", "variable", "default", "meaning")]
+    rows += [(f"--{o.name}=", o.name.upper(), o.default or "-", o.help) for o in OPTIONS]
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    return "\n".join("  ".join([*(row[i].ljust(widths[i]) for i in range(3)), row[3]]) for row in rows)
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
+        prog="prepare",
+        usage="prepare [--flag=value ...]",
+        description="Make OUT_DIR: SPLIT_COUNT shards of a data set (<id>/data) and the config of its example.",
+        epilog=help_table() + "\n\nA flag wins over its variable; an empty variable is an unset one. See docs/data.md.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    for option in OPTIONS:
+        parser.add_argument(f"--{option.name}", help=argparse.SUPPRESS)
+    return parser
+
+
+def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
+    """Return the settings of this run.
+
+    Raises: UsageError: for a command line that cannot be read.  SettingsError: naming all other problems together.
+    """
+    flags = vars(_parser().parse_args(argv))
+    given = {o.name: flags[o.name] if flags[o.name] is not None else environ.get(o.name.upper(), "") for o in OPTIONS}
+    return _Reading(given, environ).settings()
+
+
+class _Reading:
+    """Reads one value after the other and collects what is wrong."""
+
+    def __init__(self, given: Mapping[str, str], environ: Mapping[str, str]) -> None:
+        self.given = given
+        self.environ = environ
+        self.problems: list[str] = []
+
+    def settings(self) -> Settings:
+        source = self._source()
+        shape = self._choice("synthetic_shape", tuple(SHAPES), "text")
+        settings = Settings(
+            out_dir=self._out_dir(),
+            split_count=self._split_count(),
+            data_source=source,
+            data_url=self.given["data_url"],
+            data_sha256=self.given["data_sha256"].lower(),
+            data_path=Path(self.given["data_path"]) if self.given["data_path"] else None,
+            data_timeout=self._number("data_timeout", float, 1.0, 86_400.0, "600"),
+            data_encoding=self._choice("data_encoding", ("auto", "utf-8", "latin-1"), "auto"),
+            min_count=self._number("min_count", int, 1, 10**9, "2"),
+            test_fraction=self._number("test_fraction", Fraction, Fraction(0), Fraction(9, 10), TEST_FRACTIONS[source]),
+            test_data=self._choice("test_data", ("whole", "split"), "whole"),
+            seed=self._number("seed", int, 0, 2**63, "1"),
+            synthetic_shape=shape,
+            synthetic_rows=self._number("synthetic_rows", int, 1, 10**9, "3000"),
+            train_config_dir=self._config_name() or CONFIG_OF_SOURCE[source] or SHAPES[shape],
+            examples_dir=self._examples_dir(),
+            replace_config=self._choice("replace_config", ("0", "1"), "0") == "1",
+            data_owner=self._owner(),
+        )
+        self._check_input(settings)
+        if self.problems:
+            raise SettingsError("; ".join(self.problems))
+        return settings
+
+    def _choice(self, name: str, allowed: Sequence[str], default: str) -> str:
+        value = self.given[name] or default
+        if value not in allowed:
+            self.problems.append(f"{name.upper()} is {value!r}; it is one of {', '.join(allowed)}")
+            return default
+        return value
+
+    def _number(self, name: str, read: Callable[[str], N], low: N, high: N, default: str) -> N:
+        value = self.given[name] or default
+        try:
+            number = read(value)
+            if low <= number <= high:
+                return number
+        except (ValueError, ZeroDivisionError):
+            pass
+        self.problems.append(f"{name.upper()} is {value!r}; it is a number from {low} to {high}")
+        return read(default)
+
+    def _out_dir(self) -> Path:
+        if not self.given["out_dir"]:
+            self.problems.append("OUT_DIR is not set; it is the job's directory on the volume, <mount>/<JOB_NAME>")
+        return Path(self.given["out_dir"]).absolute()
+
+    def _split_count(self) -> int:
+        """Read SPLIT_COUNT and hold it against CONF_PADDLE_GRADIENT_NUM, which the trainers are told."""
+        trainers = self.environ.get("CONF_PADDLE_GRADIENT_NUM", "")
+        given = self.given["split_count"] or trainers
+        if not given:
+            self.problems.append("SPLIT_COUNT is not set; it is the number of trainers, e.g. 3")
+            return 1
+        count = self._number("split_count", int, 1, MAX_SHARDS, trainers or "1") if self.given["split_count"] else 0
+        if trainers and (not trainers.isascii() or not trainers.isdigit() or int(trainers) < 1):
+            self.problems.append(f"CONF_PADDLE_GRADIENT_NUM is {trainers!r}; it is the number of trainers, e.g. 3")
+            return count or 1
+        if trainers and count and count != int(trainers):
+            self.problems.append(
+                f"SPLIT_COUNT is {count} but CONF_PADDLE_GRADIENT_NUM is {trainers}; each trainer needs one shard"
+            )
+        return count or int(trainers)
+
+    def _source(self) -> str:
+        """Read DATA_SOURCE; without it, the source that belongs to the example named by TRAIN_CONFIG_DIR."""
+        if self.given["data_source"]:
+            return self._choice("data_source", tuple(CONFIG_OF_SOURCE), "digits")
+        config = self.given["train_config_dir"] or "digits"
+        for source, its_config in CONFIG_OF_SOURCE.items():
+            if config in (source, its_config):
+                return source
+        self.problems.append(
+            f"DATA_SOURCE is not set and TRAIN_CONFIG_DIR is {config!r}, which is none of our examples; "
+            f"set DATA_SOURCE to one of {', '.join(CONFIG_OF_SOURCE)}"
+        )
+        return "digits"
+
+    def _config_name(self) -> str:
+        name = self.given["train_config_dir"]
+        if name and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
+            self.problems.append(f"TRAIN_CONFIG_DIR is {name!r}; it is the name of one directory, e.g. quick_start")
+        if name.isdigit() or name in ("output", "prepared.json"):
+            self.problems.append(f"TRAIN_CONFIG_DIR is {name!r}, which is the place of a shard or of results")
+        return name
+
+    def _examples_dir(self) -> Path:
+        if self.given["examples_dir"]:
+            return Path(self.given["examples_dir"]).absolute()
+        return IMAGE_EXAMPLES if IMAGE_EXAMPLES.is_dir() else Path(__file__).absolute().parent.parent / "examples"
+
+    def _owner(self) -> tuple[int, int] | None:
+        value = self.given["data_owner"]
+        match = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", value)
+        if value and not match:
+            self.problems.append(f"DATA_OWNER is {value!r}; it is uid:gid in numbers, e.g. 1000:1000")
+        return (int(match[1]), int(match[2])) if match else None
+
+    def _check_input(self, settings: Settings) -> None:
+        """Check that the input is named once, and that what comes over a network is named by its digest."""
+        if settings.data_sha256 and not re.fullmatch(r"[0-9a-f]{64}", settings.data_sha256):
+            self.problems.append(f"DATA_SHA256 is {settings.data_sha256!r}; it is 64 hexadecimal digits")
+        if settings.data_url and settings.data_path:
+            self.problems.append("DATA_URL and DATA_PATH are both set; set the one that is meant")
+        needs_input = settings.data_source in ("quick_start", "movielens")
+        if needs_input and not settings.data_url and not settings.data_path:
+            self.problems.append(f"DATA_SOURCE={settings.data_source} needs DATA_PATH or DATA_URL")
+        if not settings.data_url:
+            return
+        scheme = urlsplit(settings.data_url).scheme
+        if scheme not in ("https", "file"):
+            self.problems.append(f"DATA_URL is {settings.data_url!r}; only https:// and file:// are read")
+        elif scheme == "https" and not settings.data_sha256:
+            self.problems.append("DATA_URL is fetched over a network, so DATA_SHA256 must say what is expected")

@@ -1,0 +1,58 @@
+"""Made-up data in the shape of the others, the same for the same seed: for trying out a cluster, and for load tests."""
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+from prepare.dataset import Dataset
+from prepare.movielens import dataset_of_ratings
+from prepare.settings import Settings
+from prepare.split import Sample
+from prepare.text import dataset_of_text
+
+WORDS = 200
+LONGEST = 20
+LEANING = 0.75  # share of a text's words that are of its own label's half of the vocabulary
+GENRES = ("Action", "Comedy", "Drama", "Romance")
+AGES = (1, 18, 25, 35, 45, 50, 56)
+
+
+def read_synthetic(settings: Settings, scratch: Path) -> Dataset:
+    """Return SYNTHETIC_ROWS samples of text (two labels that words tell apart) or of ratings."""
+    draw = Random(settings.seed)
+    if settings.synthetic_shape == "text":
+        return dataset_of_text([_text(draw) for _ in range(settings.synthetic_rows)], settings)
+    return dataset_of_ratings(_ratings(draw, settings.synthetic_rows), settings)
+
+
+def _below(draw: Random, limit: int) -> int:
+    """Draw a whole number in [0, limit) from random(), whose sequence Python keeps between versions."""
+    return int(draw.random() * limit)
+
+
+def _text(draw: Random) -> Sample:
+    label = _below(draw, 2)
+    words = []
+    for _ in range(1 + _below(draw, LONGEST)):
+        half = label if draw.random() < LEANING else 1 - label
+        words.append(f"w{half * WORDS // 2 + _below(draw, WORDS // 2)}")
+    return Sample(" ".join(words), str(label))
+
+
+def _ratings(draw: Random, rows: int) -> tuple[list[list[str]], list[list[str]], list[list[str]]]:
+    """Make the three tables; a score depends on whether the user's leaning is that of the film's first genre."""
+    users, movies = max(4, rows // 50), max(4, rows // 100)
+    user_table = [
+        [str(i), "FM"[_below(draw, 2)], str(AGES[_below(draw, len(AGES))]), str(_below(draw, 21)), "00000"]
+        for i in range(1, users + 1)
+    ]
+    movie_table = [
+        [str(i), f"Film {i} ({1980 + i % 20})", GENRES[_below(draw, len(GENRES))]] for i in range(1, movies + 1)
+    ]
+    ratings = []
+    for row in range(rows):
+        user, movie = _below(draw, users), _below(draw, movies)
+        likes = user % len(GENRES) == GENRES.index(movie_table[movie][2])
+        score = (4 if likes else 2) + _below(draw, 2)
+        ratings.append([user_table[user][0], movie_table[movie][0], str(score), str(960_000_000 + row)])
+    return ratings, user_table, movie_table

@@ -1,0 +1,216 @@
+"""Writes the job's directory so that no reader ever takes a half-written set for a whole one.
+
+Everything is written and synced in a staging directory beside its final place and then renamed, in this order:
+
+1. the marker `prepared.json` is removed;
+2. the old shards are moved away, shard 0 first;
+3. the new shards are moved in, shard 0 last: wherever `0/data` exists, all shards of its set exist;
+4. the config directory is moved in;
+5. the marker is written, and what was moved away is deleted.
+
+A kill between any two steps leaves either the old set whole, or no shard 0 (every job needs it, so none can start), or
+the new set whole; the next run clears up. `output/` is made when it is absent, and else never touched. Only rename,
+link and fsync are used, which hold on NFS.
+"""
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from prepare.errors import writing_to
+from prepare.log import say
+
+MARKER = "prepared.json"
+STAGING = ".preparing-"
+STALE_TRIES = 5
+DIRECTORY_MODE = 0o775
+FILE_MODE = 0o664
+
+Result = TypeVar("Result")
+Owner = tuple[int, int] | None
+Shard = Mapping[str, bytes]
+"""The files of one shard's data directory."""
+
+
+@contextlib.contextmanager
+def staging(out_dir: Path, owner: Owner) -> Iterator[Path]:
+    """Make out_dir and an empty directory in it for the work of this run; clear up what killed runs left there.
+
+    Args: owner: who gets a new out_dir when root makes it.
+
+    A second run that starts meanwhile takes the place of the first, which then fails and publishes nothing.
+    """
+    with writing_to(out_dir):
+        if not out_dir.is_dir():
+            _make_directory(out_dir)
+            give_to(owner, out_dir)
+        directory = Path(tempfile.mkdtemp(prefix=STAGING, dir=out_dir))
+        for left_over in sorted(out_dir.glob(f"{STAGING}*")):
+            if left_over != directory:
+                say(f"removing {left_over.name}, left by a run that did not end")
+                left_over.rename(directory / left_over.name)
+        for left_over in sorted(directory.iterdir()):
+            _remove(left_over)
+    try:
+        yield directory
+    finally:
+        with writing_to(out_dir):
+            _remove(directory)
+
+
+def write_shards(directory: Path, shards: Sequence[Shard], common: Shard) -> None:
+    """Write `<id>/data/<file>` for every shard; common files lie on the volume once, linked into every shard."""
+    with writing_to(directory):
+        for shard_id, shard in enumerate(shards):
+            data = directory / str(shard_id) / "data"
+            data.mkdir(mode=DIRECTORY_MODE, parents=True)
+            for name, content in shard.items():
+                _write_file(data / name, content)
+            for name, content in common.items():
+                if shard_id == 0 or not _link(directory / "0" / "data" / name, data / name):
+                    _write_file(data / name, content)
+            _sync_directory(data)
+
+
+def copy_config(example: Path, target: Path) -> None:
+    """Copy an example's directory, without what Python leaves in it."""
+    with writing_to(target):
+        target.mkdir(mode=DIRECTORY_MODE)
+        for source in sorted(example.iterdir()):
+            if source.is_file():
+                _write_file(target / source.name, source.read_bytes())
+            elif source.name != "__pycache__":
+                copy_config(source, target / source.name)
+        _sync_directory(target)
+
+
+def same_files(one: Path, other: Path) -> bool:
+    """Tell whether two config directories hold the same files with the same contents."""
+    return _contents(one) == _contents(other)
+
+
+def _contents(directory: Path) -> dict[str, bytes]:
+    files = (path for path in directory.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
+
+
+def write_marker(directory: Path, marker: Mapping[str, object]) -> None:
+    """Write the marker that `publish` moves in last."""
+    with writing_to(directory):
+        _write_file(directory / MARKER, json.dumps(marker, indent=2, sort_keys=True).encode() + b"\n")
+
+
+def publish(directory: Path, out_dir: Path, count: int, config: str) -> None:
+    """Put what lies in the staging directory into its place; see the module's text for the order."""
+    retired = directory / "retired"
+    with writing_to(out_dir):
+        retired.mkdir()
+        (out_dir / MARKER).unlink(missing_ok=True)
+        _sync_directory(out_dir)
+        for shard in _shards_in(out_dir):
+            _again_if_stale(partial(_retire, shard, retired))
+        for shard_id in reversed(range(count)):
+            place = out_dir / str(shard_id)
+            _make_directory(place)
+            _again_if_stale(partial((directory / str(shard_id) / "data").rename, place / "data"))
+            _sync_directory(place)
+        if (directory / config).is_dir():
+            if (out_dir / config).exists():
+                (out_dir / config).rename(retired / config)
+            (directory / config).rename(out_dir / config)
+        _make_directory(out_dir / "output")
+        _sync_directory(out_dir)
+        (directory / MARKER).rename(out_dir / MARKER)
+        _sync_directory(out_dir)
+
+
+def give_to(owner: Owner, path: Path) -> None:
+    """Give a directory and what lies in it to the user that the pods run as; only root can, and only root needs to.
+
+    Args: owner: uid and gid; None means those of the directory that it lies in, so of the volume in the end.
+    """
+    if os.geteuid() != 0:
+        return
+    with writing_to(path):
+        parent = path.parent.stat()
+        uid, gid = owner or (parent.st_uid, parent.st_gid)
+        for inside in (path, *path.rglob("*")):
+            os.chown(inside, uid, gid, follow_symlinks=False)
+
+
+def _shards_in(out_dir: Path) -> list[Path]:
+    """Return the shard directories of earlier runs, of ours and of the tutorial's script, in the order of their ids."""
+    found = [path for path in out_dir.iterdir() if path.name.isascii() and path.name.isdigit() and path.is_dir()]
+    return sorted(found, key=lambda path: (int(path.name), path.name))
+
+
+def _retire(shard: Path, retired: Path) -> None:
+    """Move a shard's data away; the directory goes with it unless somebody keeps other things there."""
+    if (shard / "data").exists():
+        (shard / "data").rename(retired / shard.name)
+        _sync_directory(shard)
+    with contextlib.suppress(OSError):
+        shard.rmdir()
+
+
+def _make_directory(path: Path) -> None:
+    """Make a directory and those above it, each for the owner of the one it lies in, unless it is there."""
+    if path.is_dir():
+        return
+    _make_directory(path.parent)
+    path.mkdir(mode=DIRECTORY_MODE)
+    give_to(None, path)
+
+
+def _write_file(path: Path, content: bytes) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "wb") as output:  # noqa: PTH123
+        output.write(content)
+        output.flush()
+        os.fsync(output.fileno())
+
+
+def _link(existing: Path, name: Path) -> bool:
+    """Give a file a second name; False where the file system has no hard links."""
+    try:
+        name.hardlink_to(existing)
+    except OSError as error:
+        if error.errno in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS):
+            return False
+        raise
+    return True
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _again_if_stale(step: Callable[[], Result]) -> Result:
+    """Repeat a step that NFS refused because another client changed the directory (ESTALE)."""
+    for tries_left in reversed(range(STALE_TRIES)):
+        try:
+            return step()
+        except OSError as error:
+            if error.errno != errno.ESTALE or not tries_left:
+                raise
+        time.sleep(0.05)
+    raise AssertionError("unreachable: the last try returns or raises")
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=False)
+    else:
+        path.unlink(missing_ok=True)
