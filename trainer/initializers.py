@@ -42,12 +42,15 @@ def logf(u: Floats) -> Floats:
     y0 = _LOGC.take(index) + k * _LN2
     rho2 = rho * rho
     q = _A0 * rho2 + (_A1 * rho + _A2)
-    return (q * rho2 + (y0 + rho)).astype(np.float32)
+    result: Floats = (q * rho2 + (y0 + rho)).astype(np.float32)
+    return result
 
 
 def _unit(draws: npt.NDArray[np.uint32]) -> Floats:
     """Return (1 + draw) / 2^31, rounded once."""
-    return (draws + np.uint32(1)).astype(np.float32) * np.float32(1.0 / UPPER)
+    u: Floats = (draws + np.uint32(1)).astype(np.float32)
+    u *= np.float32(1.0 / UPPER)
+    return u
 
 
 def fill_normal(out: Floats, mean: float, std: float, stream: Stream) -> None:

@@ -68,9 +68,10 @@ class Stream:
         states += self._c[1 : steps + 1]
         self.state = int(states[-1]) if count else self.state
         bits = (states >> np.uint32(16)).reshape(count, _STEPS)
-        high, middle, low = (bits[:, 0] & 2047) << 20, (bits[:, 1] & 1023) << 10, bits[:, 2] & 1023
-        result: npt.NDArray[np.uint32] = high | middle | low
-        return result
+        draws: npt.NDArray[np.uint32] = (bits[:, 0] & np.uint32(2047)) << np.uint32(20)
+        draws |= (bits[:, 1] & np.uint32(1023)) << np.uint32(10)
+        draws |= bits[:, 2] & np.uint32(1023)
+        return draws
 
     @classmethod
     def _grow(cls, steps: int) -> None:

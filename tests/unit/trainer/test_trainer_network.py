@@ -1,0 +1,230 @@
+"""Forward passes with answers known in closed form, and what the network refuses."""
+import numpy as np
+import pytest
+
+from proto.ModelConfig_pb2 import ModelConfig
+from pserver.errors import ConfigError, DataError
+from trainer.activations import ACTIVATIONS
+from trainer.arguments import Argument, Sparse
+from trainer.layers.fc import add_sparse_outer, multiply_sparse
+from trainer.network import Network
+from trainer.parameters import ParameterTable
+from trainer.rng import UPPER, Stream
+
+
+def softmax_regression(**cost):
+    config = ModelConfig(type="nn", output_layer_names=["cost"], input_layer_names=["word", "label"])
+    config.layers.add(name="word", type="data", size=3)
+    out = config.layers.add(name="out", type="fc", size=2, active_type="softmax", bias_parameter_name="b")
+    out.inputs.add(input_layer_name="word", input_parameter_name="w")
+    config.layers.add(name="label", type="data", size=2)
+    layer = config.layers.add(name="cost", type="multi-class-cross-entropy", size=1, **cost)
+    layer.inputs.add(input_layer_name="out")
+    layer.inputs.add(input_layer_name="label")
+    config.parameters.add(name="w", size=6, dims=[3, 2])
+    config.parameters.add(name="b", size=2, dims=[1, 2])
+    return config
+
+
+def sparse_rows(*rows, width=3):
+    return Sparse(width, np.cumsum([0, *map(len, rows)]), np.array([i for row in rows for i in row], np.int32))
+
+
+def batch(*rows, labels):
+    return {"word": Argument(sparse=sparse_rows(*rows)), "label": Argument(ids=np.array(labels))}
+
+
+def run(config, slots, values=None):
+    table = ParameterTable(config.parameters)
+    if values is not None:
+        table.values[:] = values
+    network = Network(config, table)
+    network.forward(slots)
+    return network, table
+
+
+def test_zero_weights_cost_the_logarithm_of_the_number_of_classes():
+    network, _ = run(softmax_regression(), batch([0], [1, 2], [], labels=[0, 1, 1]))
+    assert network.cost() == pytest.approx(3 * np.log(2), rel=1e-6)
+
+
+def test_a_repeated_id_counts_repeatedly_forward_and_backward():
+    network, table = run(softmax_regression(), batch([1, 1, 1], labels=[0]), [0, 0, 1, 0, 0, 0, 0, 0])
+    p = 1 / (1 + np.exp(-3.0))
+    assert network.outputs["out"].value[0, 0] == pytest.approx(p, rel=1e-6)
+    network.backward()
+    gradient = table["w"].gradient_matrix(3, 2)
+    assert gradient[1, 0] == pytest.approx(3 * (p - 1), rel=1e-5)
+    assert not gradient[[0, 2]].any()
+    assert table["b"].gradient[0] == pytest.approx(p - 1, rel=1e-5)
+
+
+def test_gradients_are_sums_over_samples():
+    one, table_one = run(softmax_regression(), batch([0], labels=[0]))
+    four, table_four = run(softmax_regression(), batch([0], [0], [0], [0], labels=[0, 0, 0, 0]))
+    one.backward()
+    four.backward()
+    assert table_four.gradients.tolist() == (4 * table_one.gradients).tolist()
+
+
+def test_coeff_scales_the_gradient_but_not_the_cost():
+    plain, table = run(softmax_regression(), batch([0], labels=[0]))
+    scaled, scaled_table = run(softmax_regression(coeff=0.25), batch([0], labels=[0]))
+    assert scaled.cost() == plain.cost()
+    plain.backward()
+    scaled.backward()
+    assert scaled_table.gradients.tolist() == (0.25 * table.gradients).tolist()
+
+
+def test_coeff_scales_also_what_the_prediction_had_gathered_from_a_later_cost():
+    config = softmax_regression(coeff=0.5)
+    second = config.layers.add(name="second", type="multi-class-cross-entropy", size=1)
+    second.inputs.add(input_layer_name="out")
+    second.inputs.add(input_layer_name="label")
+    config.output_layer_names.append("second")
+    both, table = run(config, batch([0], labels=[0]))
+    one, table_one = run(softmax_regression(), batch([0], labels=[0]))
+    both.backward()
+    one.backward()
+    assert table.gradients.tolist() == (0.5 * 2 * table_one.gradients).tolist()
+
+
+def test_a_label_beyond_the_prediction_is_a_data_error():
+    with pytest.raises(DataError, match=r"label 2 is not in \[0, 2\)"):
+        run(softmax_regression(), batch([0], labels=[2]))
+
+
+def test_an_impossible_probability_is_found_by_name():
+    with np.errstate(divide="ignore"):
+        network, _ = run(softmax_regression(), batch([0], labels=[1]), [500, -500, 0, 0, 0, 0, 0, 0])
+    assert network.cost() == np.inf
+    assert network.find_bad_cost() == "cost"
+
+
+@pytest.mark.parametrize(("z", "kind", "y"), [
+    (-1.5, "abs", 1.5), (30.0, "brelu", 24.0), (-1.0, "brelu", 0.0), (1.0, "exponential", np.e), (np.e, "log", 1.0),
+    (4.0, "reciprocal", 0.25), (-2.0, "relu", 0.0), (0.0, "sigmoid", 0.5), (-800.0, "sigmoid", 0.0),
+    (800.0, "softrelu", 800.0), (0.0, "softrelu", np.log(2)), (-3.0, "softsign", -0.75), (9.0, "sqrt", 3.0), (-3.0, "square", 9.0),
+    (1.5, "stanh", 1.7159 * np.tanh(1.0)), (0.5, "tanh", np.tanh(0.5)), (0.7, "", 0.7),
+])
+def test_activations_have_their_textbook_values(z, kind, y):
+    assert ACTIVATIONS[kind].forward(np.array([[z]]))[0, 0] == pytest.approx(y, abs=1e-12)
+
+
+def test_softmax_survives_large_sums():
+    assert ACTIVATIONS["softmax"].forward(np.array([[1000.0, 1000.0]])).tolist() == [[0.5, 0.5]]
+
+
+def test_activations_keep_float32():
+    z = np.linspace(0.1, 1, 6, dtype=np.float32).reshape(2, 3)
+    for activation in ACTIVATIONS.values():
+        y = activation.forward(z)
+        assert y.dtype == np.float32
+        assert activation.backward(z, y, z).dtype == np.float32
+
+
+@pytest.mark.parametrize("columns", [1, 2, 7])
+@pytest.mark.parametrize("with_values", [False, True])
+def test_sparse_products_equal_dense_ones(columns, with_values):
+    rng = np.random.default_rng(columns)
+    rows = [rng.integers(0, 9, n).tolist() for n in (3, 0, 0, 5, 1, 0)]
+    x = sparse_rows(*rows, width=9)
+    if with_values:
+        x = Sparse(9, x.offsets, x.ids, rng.normal(size=len(x.ids)))
+    w, g = rng.normal(size=(9, columns)), rng.normal(size=(6, columns))
+    np.testing.assert_allclose(multiply_sparse(x, w), x.to_dense(np.float64) @ w, atol=1e-12)
+    target = np.ones((9, columns))
+    add_sparse_outer(x, g, target)
+    np.testing.assert_allclose(target, 1 + x.to_dense(np.float64).T @ g, atol=1e-12)
+
+
+def test_a_batch_of_empty_rows_gives_the_bias():
+    network, _ = run(softmax_regression(), batch([], [], labels=[0, 1]), [9, 9, 9, 9, 9, 9, 0, 0])
+    assert network.outputs["out"].value.tolist() == [[0.5, 0.5], [0.5, 0.5]]
+
+
+def test_dropout_draws_one_number_per_element_row_by_row():
+    config = softmax_regression()
+    config.layers[1].active_type = ""
+    config.layers[1].drop_rate = 0.4
+    config.output_layer_names[:] = ["out"]
+    table = ParameterTable(config.parameters)
+    table["b"].value[:] = [1, 2]
+    network, stream = Network(config, table), Stream(1)
+    slots = batch([0], [1], [2], labels=[0, 0, 0])
+    value = network.forward(slots, stream)["out"].value
+    kept = (Stream(1).draws(6) / UPPER > 0.4).reshape(3, 2)
+    assert value.tolist() == (kept * np.array([1, 2])).tolist()
+    expected = Stream(1)
+    expected.skip(6)
+    assert stream.state == expected.state
+    tested = network.forward(slots)["out"].value
+    np.testing.assert_allclose(tested, np.tile([0.6, 1.2], (3, 1)), rtol=1e-6)
+
+
+def test_error_clipping_limits_what_a_layer_passes_on():
+    config = softmax_regression()
+    config.layers[1].error_clipping_threshold = 1e-3
+    network, table = run(config, batch([0], labels=[0]))
+    network.backward()
+    assert np.abs(table.gradients).max() <= 1e-3
+
+
+def test_maxid_gives_the_first_maximum():
+    config = softmax_regression()
+    layer = config.layers.add(name="id", type="maxid", size=2)
+    layer.inputs.add(input_layer_name="out")
+    config.output_layer_names[:] = ["id", "out"]
+    network, _ = run(config, batch([0], [], labels=[0, 0]), [0, 1, 0, 0, 0, 0, 0, 0])
+    assert network.outputs["id"].ids.tolist() == [1, 0]
+
+
+def test_static_parameters_get_no_gradient_and_lie_outside_the_flat_values():
+    config = softmax_regression()
+    config.parameters[0].is_static = True
+    network, table = run(config, batch([0], labels=[0]))
+    network.backward()
+    assert table.values.size == 2
+    assert table.gradients.tolist() == [-0.5, 0.5]
+
+
+def test_an_adopted_array_is_where_the_network_reads():
+    config = softmax_regression()
+    table = ParameterTable(config.parameters)
+    table["b"].value[:] = [1, 2]
+    buffer = np.zeros(8, np.float32)
+    table.adopt(buffer)
+    assert buffer[6:].tolist() == [1, 2]
+    buffer[:] = 3
+    assert table["w"].matrix(3, 2).tolist() == [[3, 3]] * 3
+
+
+def change(config, what):
+    exec(what, {"config": config})
+    return config
+
+
+@pytest.mark.parametrize(("what", "message"), [
+    ("config.layers[1].type = 'lstmemory'", "layer out: type 'lstmemory' is not supported yet; supported are data, fc"),
+    ("config.layers[1].active_type = 'sequence_softmax'", "layer out: activation 'sequence_softmax' is not supported yet"),
+    ("config.layers[1].drop_rate = .5", "layer out: drop_rate does not go with the softmax"),
+    ("config.type = 'recurrent_nn'", "model type 'recurrent_nn' is not supported yet"),
+    ("config.sub_models.add(name='g', is_recurrent_layer_group=True)", "recurrent layer group g is not supported yet"),
+    ("config.output_layer_names.append('nowhere')", "nowhere as an output"),
+    ("del config.output_layer_names[:]", "no output layer"),
+    ("config.parameters[0].sparse_update = True", "parameter w: sparse_update is not supported yet"),
+    ("config.parameters[0].decay_rate_l1 = .5", "parameter w: L1 decay"),
+    ("config.parameters[0].update_hooks.add(type='pruning')", r"parameter w: update hooks \(pruning\)"),
+    ("config.layers[3].inputs.pop()", r"layer cost \(multi-class-cross-entropy\) has 1 inputs; it takes 2 to 3"),
+    ("config.layers[1].inputs[0].input_layer_name = 'nobody'", "layer out has input nobody"),
+])
+def test_what_does_not_compute_is_refused_by_name(what, message):
+    with pytest.raises(ConfigError, match=message):
+        run(change(softmax_regression(), what), batch([0], labels=[0]))
+
+
+def test_a_layer_that_nobody_reads_may_be_of_any_type():
+    config = softmax_regression()
+    config.layers.add(name="unused", type="mystery", size=7)
+    network, _ = run(config, batch([0], labels=[0]))
+    assert "unused" not in network.outputs

@@ -1,0 +1,70 @@
+"""What flows between layers: rows of numbers, of ids, or of sparse vectors."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.floating[Any]]
+Ids = npt.NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """Rows of a sparse matrix: row i has the columns ids[offsets[i]:offsets[i + 1]].
+
+    A column may be given repeatedly in a row; it then counts repeatedly.
+
+    Shapes: offsets: (rows + 1,), ids: (nonzeros,), values: (nonzeros,) or None where every value is 1.
+    """
+
+    width: int
+    offsets: Ids
+    ids: Ids
+    values: Array | None = None
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return len(self.offsets) - 1
+
+    @cached_property
+    def lengths(self) -> Ids:
+        """The number of nonzeros of each row."""
+        lengths: Ids = np.diff(self.offsets)
+        return lengths
+
+    @cached_property
+    def row_of(self) -> Ids:
+        """The row of each nonzero."""
+        return np.repeat(np.arange(self.rows), self.lengths)
+
+    def to_dense(self, dtype: npt.DTypeLike = np.float32) -> Array:
+        """Return the matrix with its zeros; repeated columns are added."""
+        dense: Array = np.zeros((self.rows, self.width), dtype)
+        np.add.at(dense, (self.row_of, self.ids), 1 if self.values is None else self.values)
+        return dense
+
+
+@dataclass(frozen=True)
+class Argument:
+    """The output of a layer (or one slot of a batch): exactly one of its three kinds, or a matrix with ids beside it.
+
+    Shapes: value: (rows, size) floating point; ids: (rows,) integers; sparse: rows of a sparse matrix.
+    """
+
+    value: Array | None = None
+    ids: Ids | None = None
+    sparse: Sparse | None = None
+
+    @property
+    def rows(self) -> int:
+        """The number of rows (samples)."""
+        if self.value is not None:
+            return len(self.value)
+        if self.ids is not None:
+            return len(self.ids)
+        return self.sparse.rows if self.sparse is not None else 0

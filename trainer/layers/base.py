@@ -1,0 +1,55 @@
+"""What a layer is: built from its LayerConfig, it computes its output and the gradients of its inputs."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from proto.ModelConfig_pb2 import LayerConfig
+from pserver.errors import ConfigError
+from trainer.arguments import Argument, Array
+from trainer.parameters import Parameter, ParameterTable
+
+
+class Layer:
+    """One layer of the network.
+
+    A subclass overrides `forward` and, unless nothing flows back through it, `backward`; what the network does around
+    them (activation, dropout, error clipping) is not its business. Between the two calls a layer may keep what it
+    needs of the forward pass.
+    """
+
+    is_cost: ClassVar[bool] = False
+    takes_gradient: ClassVar[bool] = True  # False: its output is data or ids, backward is never called
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        self.config = config
+        self.name: str = config.name
+        self.size: int = config.size
+        self.weights: list[Parameter | None] = [
+            parameters[one.input_parameter_name] if one.input_parameter_name else None for one in config.inputs
+        ]
+        self.bias = parameters[config.bias_parameter_name] if config.bias_parameter_name else None
+
+    def __str__(self) -> str:
+        return f"layer {self.name} ({self.config.type})"
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the output of a batch, before the activation."""
+        raise NotImplementedError
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+        """Add to the gradients of the parameters and return those of the inputs, for which they are wanted.
+
+        Args: gradient: of the output of the last forward pass, before the activation.
+            wanted: for each input, whether a gradient is of use.
+        Returns: for each input its gradient, a fresh array or the given one; None where it has none.
+        """
+        raise NotImplementedError
+
+    def require_inputs(self, least: int, most: int) -> None:
+        """Return if the layer has so many inputs.
+
+        Raises: ConfigError: naming the layer.
+        """
+        if not least <= len(self.config.inputs) <= most:
+            raise ConfigError(f"{self} has {len(self.config.inputs)} inputs; it takes {least} to {most}")

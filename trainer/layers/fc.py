@@ -1,0 +1,107 @@
+"""The fully connected layer: y = sum over the inputs of x_k W_k, plus a bias.
+
+Inputs are dense rows or sparse ones (0/1 or with values). A sparse input costs work in proportion to its nonzeros,
+forward and backward: rows of W are gathered and summed up, rows of its gradient scattered; an id that occurs
+repeatedly in a row counts repeatedly.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from proto.ModelConfig_pb2 import LayerConfig
+from pserver.errors import ConfigError
+from trainer.arguments import Argument, Array, Sparse
+from trainer.layers.base import Layer
+from trainer.parameters import Parameter, ParameterTable
+
+
+class FullyConnectedLayer(Layer):
+    """x: (rows, I_k) dense or sparse, W_k: (I_k, size), bias: (size,) -> (rows, size)."""
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        if not config.inputs:
+            raise ConfigError(f"{self} has no input")
+        self._shapes: list[tuple[Parameter, tuple[int, int]]] = []
+        for position, weight in enumerate(self.weights):
+            if weight is None:
+                raise ConfigError(f"{self}: its input {position} has no parameter")
+            if self.size == 0 or weight.size % self.size:
+                raise ConfigError(
+                    f"{self}: parameter {weight.name} has {weight.size} values, no multiple of the "
+                    f"layer's size {self.size}"
+                )
+            self._shapes.append((weight, (weight.size // self.size, self.size)))
+        self._inputs: Sequence[Argument] = ()
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the weighted sums."""
+        self._inputs = inputs
+        total: Array | None = None
+        for one, (weight, shape) in zip(inputs, self._shapes, strict=True):
+            part = self._multiply(one, weight.matrix(*shape))
+            total = part if total is None else np.add(total, part, out=total)
+        assert total is not None  # __init__ refuses a layer without inputs
+        if self.bias is not None:
+            total += self.bias.value
+        return Argument(value=total)
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+        """Add x^T g to the weights' gradients, return g W^T for dense inputs."""
+        if self.bias is not None and not self.bias.is_static:
+            self.bias.gradient += gradient.sum(axis=0)
+        results: list[Array | None] = []
+        for one, (weight, shape), is_wanted in zip(self._inputs, self._shapes, wanted, strict=True):
+            if not weight.is_static:
+                _add_weight_gradient(one, gradient, weight.gradient_matrix(*shape))
+            results.append(gradient @ weight.matrix(*shape).T if is_wanted and one.sparse is None else None)
+        return results
+
+    def _multiply(self, one: Argument, w: Array) -> Array:
+        width = one.value.shape[1] if one.value is not None else one.sparse.width if one.sparse is not None else None
+        if width is None:
+            raise ConfigError(
+                f"{self} has an input of ids; declare the slot as sparse_binary_vector or dense_vector"
+            )
+        if width != len(w):
+            raise ConfigError(f"{self}: an input has width {width}, its weight {len(w)} rows")
+        if one.value is not None:
+            product: Array = one.value @ w
+            return product
+        assert one.sparse is not None  # then width would be None
+        return multiply_sparse(one.sparse, w)
+
+
+def multiply_sparse(x: Sparse, w: Array) -> Array:
+    """Return x W for sparse rows x; a row without nonzeros gives zeros."""
+    result: Array = np.zeros((x.rows, w.shape[1]), w.dtype)
+    picked = w.take(x.ids, axis=0)
+    if x.values is not None:
+        picked *= x.values[:, None]
+    # reduceat gives an element, not zero, for an empty stretch: leave those rows out
+    filled = np.flatnonzero(x.lengths)
+    if len(filled) == x.rows:
+        np.add.reduceat(picked, x.offsets[:-1], axis=0, out=result)
+    elif len(filled):
+        result[filled] = np.add.reduceat(picked, x.offsets[:-1][filled], axis=0)
+    return result
+
+
+def add_sparse_outer(x: Sparse, gradient: Array, target: Array) -> None:
+    """Add x^T g to `target` in place: row i of g goes to the target's rows ids[i]."""
+    columns = target.shape[1]
+    pieces = gradient.take(x.row_of, axis=0)
+    if x.values is not None:
+        pieces *= x.values[:, None]
+    # add.at is fast in one dimension only, so elements are addressed one by one
+    flat = x.ids if columns == 1 else (x.ids.astype(np.int64)[:, None] * columns + np.arange(columns)).ravel()
+    np.add.at(target.reshape(-1), flat, pieces.reshape(-1))
+
+
+def _add_weight_gradient(one: Argument, gradient: Array, target: Array) -> None:
+    if one.sparse is not None:
+        add_sparse_outer(one.sparse, gradient, target)
+    elif one.value is not None:
+        target += one.value.T @ gradient
