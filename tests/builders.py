@@ -1,0 +1,82 @@
+"""Builders of the objects that tests are about, so that a test shows only what matters to it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+JOB = "paddle-cluster-job"
+JOB_UID = "11111111-aaaa"
+
+
+class PodBuilder(dict):
+    """A Pod object of the Kubernetes API; every method returns a changed copy."""
+
+    def _with(self, part: str, **fields: Any) -> PodBuilder:
+        changed = copy.deepcopy(self)
+        changed[part].update(fields)
+        return changed
+
+    def running(self) -> PodBuilder:
+        return self._with("status", phase="Running")
+
+    def phase(self, phase: str) -> PodBuilder:
+        return self._with("status", phase=phase)
+
+    def pending(self, reason: str = "", message: str = "") -> PodBuilder:
+        condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+        return self._with("status", phase="Pending", podIP="", conditions=[condition] if reason else [])
+
+    def waiting(self, reason: str, message: str = "") -> PodBuilder:
+        states = [{"name": "trainer", "state": {"waiting": {"reason": reason, "message": message}}}]
+        return self._with("status", phase="Pending", containerStatuses=states)
+
+    def terminating(self) -> PodBuilder:
+        return self._with("metadata", deletionTimestamp="2026-11-21T07:00:00Z")
+
+    def indexed(self, index: int) -> PodBuilder:
+        return self._with(
+            "metadata", labels={**self["metadata"]["labels"], "batch.kubernetes.io/job-completion-index": str(index)}
+        )
+
+    def of_job(self, uid: str) -> PodBuilder:
+        return self._with("metadata", labels={**self["metadata"]["labels"], "batch.kubernetes.io/controller-uid": uid})
+
+
+def pod(ip: str, name: str = "") -> PodBuilder:
+    """Returns a Running pod of the job JOB with this IP."""
+    name = name or f"{JOB}-{ip.replace('.', '-')}"
+    labels = {"job-name": JOB, "batch.kubernetes.io/controller-uid": JOB_UID}
+    metadata = {"name": name, "uid": f"uid-of-{name}", "labels": labels}
+    return PodBuilder(metadata=metadata, status={"phase": "Running", "podIP": ip})
+
+
+def podlist(*pods: PodBuilder, token: str = "") -> dict[str, Any]:
+    """Returns a PodList of the API."""
+    return {
+        "kind": "PodList",
+        "apiVersion": "v1",
+        "metadata": {"continue": token} if token else {},
+        "items": list(pods),
+    }
+
+
+def pod_environment(**changed: str | None) -> dict[str, str]:
+    """Returns the environment that the tutorial's Job gives a pod, with changes; None takes a variable away."""
+    environ: dict[str, str | None] = {
+        "JOB_NAME": JOB,
+        "JOB_PATH": "/home/jobpath",
+        "JOB_NAMESPACE": "default",
+        "TRAIN_CONFIG_DIR": "quick_start",
+        "CONF_PADDLE_NIC": "eth0",
+        "CONF_PADDLE_PORT": "7164",
+        "CONF_PADDLE_PORTS_NUM": "2",
+        "CONF_PADDLE_PORTS_NUM_SPARSE": "2",
+        "CONF_PADDLE_GRADIENT_NUM": "3",
+        "KUBERNETES_SERVICE_HOST": "10.96.0.1",
+        "KUBERNETES_SERVICE_PORT_HTTPS": "443",
+        "POD_IP": "10.0.0.1",
+        "SERVICE_ACCOUNT_DIR": "/nonexistent",
+        **changed,
+    }
+    return {name: value for name, value in environ.items() if value is not None}

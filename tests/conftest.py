@@ -1,0 +1,35 @@
+"""What all tests share: a clean environment."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # for `from builders import pod`
+
+FOREIGN = (
+    "JOB_",
+    "CONF_PADDLE_",
+    "PADDLE_",
+    "POD_",
+    "KUBERNETES_",
+    "TRAIN",
+    "WORK_DIR",
+    "SERVICE_ACCOUNT_DIR",
+    "DATA_",
+)
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No variable of ours leaks in from the machine that runs the tests."""
+    for name in list(os.environ):
+        if name.startswith(FOREIGN) or name in (
+            "START_TIMEOUT",
+            "STOP_TIMEOUT",
+            "GOODBYE_TIMEOUT",
+            "RESUME",
+            "OUT_DIR",
+        ):
+            monkeypatch.delenv(name)

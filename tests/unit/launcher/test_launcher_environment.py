@@ -1,0 +1,76 @@
+"""The environment of a pod: fault S23 of the tutorial's launcher."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from builders import pod_environment
+
+import start_paddle
+from start_paddle import BadEnvironmentError, LauncherConfig
+
+REQUIRED = [variable.name for variable in start_paddle.VARIABLES if variable.default is None]
+
+MALFORMED = {
+    "JOB_NAME": "Paddle_Job", "JOB_PATH": "jobpath", "JOB_NAMESPACE": "a b", "CONF_PADDLE_NIC": "eth 0",
+    "CONF_PADDLE_PORT": "70000", "CONF_PADDLE_PORTS_NUM": "0", "CONF_PADDLE_PORTS_NUM_SPARSE": "-1",
+    "CONF_PADDLE_GRADIENT_NUM": "three", "KUBERNETES_SERVICE_PORT_HTTPS": "https", "POD_IP": "me",
+    "START_TIMEOUT": "soon", "STOP_TIMEOUT": "0", "RESUME": "yes",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+def test_a_missing_variable_is_named(name: str) -> None:
+    with pytest.raises(BadEnvironmentError, match=f"{name} is not set"):
+        LauncherConfig.from_env(pod_environment(**{name: None}))
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+def test_S23_the_text_None_is_not_a_value(name: str) -> None:
+    """The original passed str(None) on, and the programs complained of an illegal value 'None' for some flag."""
+    with pytest.raises(BadEnvironmentError, match=f"{name} is 'None'"):
+        LauncherConfig.from_env(pod_environment(**{name: "None"}))
+
+
+@pytest.mark.parametrize(("name", "text"), MALFORMED.items(), ids=MALFORMED.keys())
+def test_a_malformed_variable_is_named_with_its_value(name: str, text: str) -> None:
+    with pytest.raises(BadEnvironmentError, match=f"{name} is '{text}', expected"):
+        LauncherConfig.from_env(pod_environment(**{name: text}))
+
+
+def test_all_problems_are_reported_together() -> None:
+    with pytest.raises(BadEnvironmentError) as error:
+        LauncherConfig.from_env({"CONF_PADDLE_PORT": "x", "POD_IP": "10.0.0.1", "SERVICE_ACCOUNT_DIR": "/nonexistent"})
+    assert str(error.value).count("\n") == len(REQUIRED) + 1  # the namespace has no default without an account
+
+
+def test_ports_past_the_last_one_are_refused() -> None:
+    with pytest.raises(BadEnvironmentError, match="runs past 65535"):
+        LauncherConfig.from_env(pod_environment(CONF_PADDLE_PORT="65533"))
+
+
+def test_the_namespace_defaults_to_the_service_accounts(tmp_path: Path) -> None:
+    (tmp_path / "namespace").write_text("team-a\n")
+    config = LauncherConfig.from_env(pod_environment(JOB_NAMESPACE=None, SERVICE_ACCOUNT_DIR=str(tmp_path)))
+    assert config.job_namespace == "team-a"
+
+
+def test_the_secret_is_not_in_the_configs_text() -> None:
+    assert "hidden" not in repr(LauncherConfig.from_env(pod_environment(PADDLE_SECRET="hidden")))
+
+
+def test_importing_touches_neither_environment_nor_network() -> None:
+    """The original read the environment at import, so that nothing in it could be tested."""
+    code = (
+        "import os, socket, requests; os.environ.clear(); "
+        "socket.getaddrinfo = socket.gethostbyname = socket.create_connection = None; import start_paddle"
+    )
+    root = Path(start_paddle.__file__).parent
+    assert subprocess.run([sys.executable, "-c", code], cwd=root, timeout=60, check=False).returncode == 0
+
+
+def test_help_documents_every_variable(capsys: pytest.CaptureFixture[str]) -> None:
+    assert start_paddle.main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(variable.name in shown for variable in start_paddle.VARIABLES)

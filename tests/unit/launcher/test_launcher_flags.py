@@ -1,0 +1,88 @@
+"""Flags and command lines: faults S7, S22, S25, S27, S28 of the tutorial's launcher."""
+
+import pytest
+from builders import pod, pod_environment, podlist
+
+import start_paddle
+from start_paddle import LauncherConfig, build_probe_argv, build_pserver_argv, build_trainer_argv, refine_unknown_args
+
+IDS = start_paddle.getIdMap(podlist(pod("10.0.0.2"), pod("10.0.0.1"), pod("10.0.0.3")))
+CONFIG = LauncherConfig.from_env(pod_environment())
+
+REFINED = {
+    "an equals sign": (["--log_period=50"], ["log_period", "50"]),
+    "two arguments": (["--log_period", "50"], ["log_period", "50"]),
+    "a second equals sign": (["--config_args=a=1,b=2"], ["config_args", "a=1,b=2"]),
+    "S22: a flag without value does not shift the pairs behind it": (
+        ["--use_gpu", "--num_passes=3"],
+        ["use_gpu", "true", "num_passes", "3"],
+    ),
+    "S22: a value with blanks stays whole": (["--comment=two words"], ["comment", "two words"]),
+    "a negative number is a value": (["--test_pass", "-1"], ["test_pass", "-1"]),
+    "an empty value": (["--save_dir="], ["save_dir", ""]),
+    "one dash": (["-seed=2"], ["seed", "2"]),
+    "nothing": ([], []),
+}
+
+
+@pytest.mark.parametrize(("arguments", "refined"), REFINED.values(), ids=REFINED.keys())
+def test_arguments_become_pairs(arguments: list[str], refined: list[str]) -> None:
+    """The original replaced the first '=' by a blank, split at all blanks and paired what came out."""
+    assert refine_unknown_args(arguments) == refined
+
+
+@pytest.mark.parametrize("arguments", [["train"], ["--num_passes=3", "3"], ["--=3"], ["--9=3"]], ids=str)
+def test_what_is_no_flag_is_refused(arguments: list[str]) -> None:
+    with pytest.raises(start_paddle.UsageError, match="neither a flag"):
+        refine_unknown_args(arguments)
+
+
+def test_the_trainer_command_line_is_the_tutorials() -> None:
+    passed = {"dot_period": "10", "ports_num": "2", "config": "trainer_config.py", "local": "0"}
+    assert build_trainer_argv(CONFIG, IDS, 1, passed) == [
+        "paddle", "train", "--nics=eth0", "--port=7164", "--ports_num=2", "--comment=paddle_process_by_paddle",
+        "--pservers=10.0.0.1,10.0.0.2,10.0.0.3", "--dot_period=10", "--config=trainer_config.py", "--local=0",
+        "--num_gradient_servers=3", "--trainer_id=1", "--save_dir=/home/jobpath/paddle-cluster-job/output",
+    ]  # fmt: skip
+
+
+def test_the_pserver_command_line_is_the_tutorials() -> None:
+    assert build_pserver_argv(CONFIG, {"config": "x.py"}) == [
+        "paddle", "pserver", "--port=7164", "--ports_num=2", "--ports_num_for_sparse=2", "--nics=eth0",
+        "--comment=paddle_process_by_paddle", "--num_gradient_servers=3",
+    ]  # fmt: skip
+
+
+def test_S7_the_pservers_are_in_id_order_not_in_ip_order() -> None:
+    """The original joined dict keys: the service index is the routing key, so order is part of the protocol."""
+    ids = start_paddle.getIdMap(podlist(pod("10.0.0.9").indexed(0), pod("10.0.0.1").indexed(1)))
+    assert "--pservers=10.0.0.9,10.0.0.1" in build_trainer_argv(CONFIG, ids, 0, {})
+
+
+def test_S25_the_trainer_is_told_the_number_of_trainers() -> None:
+    """The original told only the pserver; local SGD and elastic averaging aborted with the default of 1."""
+    assert "--num_gradient_servers=3" in build_trainer_argv(CONFIG, IDS, 0, {})
+
+
+def test_S27_config_and_passes_can_be_chosen() -> None:
+    """The original's start.sh had both hard-coded; here a passed flag is the one that counts, and comes once."""
+    argv = build_trainer_argv(CONFIG, IDS, 0, {"config": "mine.py", "num_passes": "3", "save_dir": "/elsewhere"})
+    assert {"--config=mine.py", "--num_passes=3", "--save_dir=/elsewhere"} <= set(argv)
+    assert len([argument for argument in argv if argument.startswith("--save_dir=")]) == 1
+
+
+def test_S28_a_passed_port_reaches_trainer_pserver_and_probe() -> None:
+    """The original had one fixed port range; and a port passed to the trainer alone would meet no server."""
+    passed = {"port": "8000", "ports_num": "1"}
+    trainer, pserver = build_trainer_argv(CONFIG, IDS, 0, passed), build_pserver_argv(CONFIG, passed)
+    probe = build_probe_argv(pserver, trainer, 12.2)
+    for argv in (trainer, pserver, probe):
+        assert "--port=8000" in argv and "--ports_num=1" in argv
+    assert probe[:3] == ["paddle", "pserver", "--probe"] and probe[-1] == "--timeout=13"
+    assert "--pservers=10.0.0.1,10.0.0.2,10.0.0.3" in probe
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "ten", "1.5", "true"])
+def test_an_impossible_number_of_passes_is_refused(text: str) -> None:
+    with pytest.raises(start_paddle.UsageError, match=f"--num_passes={text}"):
+        start_paddle.whole_number({"num_passes": text}, "num_passes", 100, 1)

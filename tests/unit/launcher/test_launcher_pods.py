@@ -1,0 +1,130 @@
+"""Which pods count, and who is who: faults S1-S4 and S6-S9 of the tutorial's launcher."""
+
+import pytest
+from builders import JOB_UID, pod, podlist
+
+import start_paddle
+from start_paddle import getIdMap, isPodAllRunning, parse_pods, select_own_job, why_not_ready
+
+A, B, C = pod("10.0.0.1"), pod("10.0.0.2"), pod("10.0.0.3")
+
+
+@pytest.fixture(autouse=True)
+def three_pods_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONF_PADDLE_GRADIENT_NUM", "3")
+
+
+NOT_ALL_RUNNING = {
+    "S1: fewer than expected, all of them running": ([A, B], "2 of 3 Running; 1 not created yet"),
+    "S2: none at all": ([], "0 of 3 Running; 3 not created yet"),
+    "one pending": ([A, B, C.pending()], "10-0-0-3: Pending"),
+    "unschedulable": (
+        [A, B, C.pending("Unschedulable", "0/3 nodes are available: 3 Insufficient memory.")],
+        "2 of 3 Running; paddle-cluster-job-10-0-0-3: Pending, Unschedulable: 0/3 nodes are available",
+    ),
+    "image cannot be pulled": ([A, B, C.waiting("ErrImagePull", "no such tag")], "Pending, ErrImagePull: no such tag"),
+    "S3: one of three failed": ([A, B, C.phase("Failed")], "2 of 3 Running; paddle-cluster-job-10-0-0-3: Failed"),
+    "one of three succeeded": ([A, B, C.phase("Succeeded")], "2 of 3 Running"),
+    "S4: one is terminating, phase still Running": ([A, B, C.terminating()], "10-0-0-3: Terminating"),
+    "one has no IP yet": ([A, B, pod("", "late")], "late: Running, no IP yet"),
+    "one more than expected": ([A, B, C, pod("10.0.0.4")], "4 pods exist"),
+    "one more, still pending": ([A, B, C, pod("10.0.0.4").pending()], "parallelism and completions"),
+    "two with one IP": ([A, B, pod("10.0.0.2", "twin")], "have the IP 10.0.0.2"),
+    "two with one index": ([A.indexed(0), B.indexed(1), C.indexed(1)], "have the completion index 1"),
+    "an index beyond the number": ([A.indexed(0), B.indexed(1), C.indexed(3)], "beyond CONF_PADDLE_GRADIENT_NUM"),
+}
+
+
+@pytest.mark.parametrize(("pods", "said"), NOT_ALL_RUNNING.values(), ids=NOT_ALL_RUNNING.keys())
+def test_the_set_is_not_complete(pods: list, said: str) -> None:
+    """The original compared the list with itself (running == len(items)): all of these with a running majority passed."""
+    assert not isPodAllRunning(podlist(*pods))
+    assert said in why_not_ready(parse_pods(podlist(*pods)), 3)
+
+
+def test_exactly_the_expected_number_of_running_pods_is_all_running() -> None:
+    assert isPodAllRunning(podlist(A, B, C))
+
+
+def test_S3_a_failed_pod_of_an_earlier_attempt_does_not_hold_up_its_replacement() -> None:
+    """The original required every listed pod to run, so that one retried pod made all others wait for ever."""
+    assert isPodAllRunning(podlist(A, B, pod("10.0.0.9").phase("Failed"), C))
+
+
+def test_S4_a_terminating_pod_does_not_count_beside_its_replacement() -> None:
+    """The original counted it: its phase stays Running until it is gone."""
+    assert isPodAllRunning(podlist(A, B, C.terminating(), pod("10.0.0.4")))
+
+
+def test_the_expected_number_must_be_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CONF_PADDLE_GRADIENT_NUM")
+    with pytest.raises(start_paddle.BadEnvironmentError, match="CONF_PADDLE_GRADIENT_NUM is not set"):
+        isPodAllRunning(podlist(A))
+
+
+def test_ids_are_the_places_of_the_sorted_ip_strings() -> None:
+    pods = [pod(ip) for ip in ("10.0.0.9", "10.0.0.10", "10.0.0.2")]
+    assert getIdMap(podlist(*pods)) == {"10.0.0.10": 0, "10.0.0.2": 1, "10.0.0.9": 2}
+
+
+def test_S6_ids_follow_the_completion_index_where_pods_have_one() -> None:
+    """The original sorted IPs, so a replaced pod with a new IP shifted the ids (and shards, S9) of all others."""
+    before = getIdMap(podlist(pod("10.0.0.5").indexed(0), pod("10.0.0.6").indexed(1), pod("10.0.0.7").indexed(2)))
+    after = getIdMap(podlist(pod("10.0.0.1").indexed(2), pod("10.0.0.5").indexed(0), pod("10.0.0.6").indexed(1)))
+    assert after["10.0.0.5"] == before["10.0.0.5"] == 0
+    assert after["10.0.0.6"] == before["10.0.0.6"] == 1
+    assert after["10.0.0.1"] == before["10.0.0.7"] == 2
+
+
+def test_the_index_is_also_read_from_the_annotation() -> None:
+    annotated = pod("10.0.0.1")
+    annotated["metadata"]["annotations"] = {"batch.kubernetes.io/job-completion-index": "7"}
+    assert getIdMap(podlist(annotated)) == {"10.0.0.1": 7}
+
+
+def test_S7_every_pod_derives_the_same_ids_whatever_order_the_list_has() -> None:
+    """The original joined the pservers in dict order; with another insertion order the blocks go to other servers."""
+    assert start_paddle.in_id_order(getIdMap(podlist(C, A, B))) == start_paddle.in_id_order(getIdMap(podlist(A, B, C)))
+
+
+def test_only_live_pods_get_an_id() -> None:
+    assert getIdMap(podlist(A, B.terminating(), C.phase("Failed"))) == {"10.0.0.1": 0}
+
+
+def test_pods_of_an_earlier_job_of_the_same_name_are_left_out() -> None:
+    old = [pod("10.0.0.7").of_job("old"), pod("10.0.0.8").of_job("old")]
+    pods, uid = select_own_job(parse_pods(podlist(*old, A, B)), "10.0.0.1", "")
+    assert uid == JOB_UID
+    assert [one.ip for one in pods] == ["10.0.0.1", "10.0.0.2"]
+
+
+def test_this_pod_is_found_by_its_name_before_its_ip_is_listed() -> None:
+    own = pod("", "me").pending()
+    _, uid = select_own_job(parse_pods(podlist(pod("10.0.0.9").of_job("old"), own)), "10.0.0.1", "me")
+    assert uid == JOB_UID
+
+
+def test_the_controller_is_also_read_from_the_owner_reference() -> None:
+    owned = pod("10.0.0.1")
+    owned["metadata"].update(
+        labels={}, ownerReferences=[{"uid": "not", "controller": False}, {"uid": "job", "controller": True}]
+    )
+    assert parse_pods(podlist(owned))[0].controller_uid == "job"
+
+
+def test_a_bare_answer_of_the_tutorial_is_enough() -> None:
+    """Pods without metadata, as the tutorial's functions read them."""
+    bare = {"items": [{"status": {"phase": "Running", "podIP": ip}} for ip in ("10.0.0.2", "10.0.0.1", "10.0.0.3")]}
+    assert isPodAllRunning(bare)
+    assert getIdMap(bare) == {"10.0.0.1": 0, "10.0.0.2": 1, "10.0.0.3": 2}
+
+
+def test_S8_an_address_that_is_not_in_the_map_is_a_clear_error() -> None:
+    """The original died with a KeyError when gethostbyname gave the loopback address."""
+    from builders import pod_environment
+
+    config = start_paddle.LauncherConfig.from_env(pod_environment(POD_IP="127.0.1.1"))
+    with pytest.raises(
+        start_paddle.BadEnvironmentError, match=r"127\.0\.1\.1 is not among .*POD_IP by the downward API"
+    ):
+        start_paddle.own_trainer_id(config, getIdMap(podlist(A, B, C)))
