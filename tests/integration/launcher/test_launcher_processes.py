@@ -1,0 +1,320 @@
+"""The launcher as a process, with a real API over TLS and programs that are a line of shell each."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from builders import JOB, JOB_UID, pod, pod_environment
+
+from localcluster.api import ApiServer
+from localcluster.store import PodStore
+
+LAUNCHER = Path(__file__).parents[3] / "start_paddle.py"
+DEADLINE_S = 60.0
+
+# what `paddle` does, by its first words; each line of shell comes from the environment
+PADDLE = """#!/bin/sh
+echo "$@" >>"$CALLS"
+case "$1 $2" in
+    "pserver --probe"*) eval "$PROBE" ;;
+    pserver*) eval "$PSERVER" ;;
+    train*) eval "$TRAINER" ;;
+esac
+"""
+UNTIL_GOODBYE = "echo server up; until [ -e goodbye ]; do read -t 1 _ <>fifo; done 2>/dev/null"
+PATIENT = "trap 'exit 143' TERM; echo server up; while :; do read _ <>fifo; done"
+
+
+class Launch:
+    """One launcher process, its tree on the volume, and what its programs were called with."""
+
+    def __init__(self, root: Path, environ: dict[str, str], *flags: str) -> None:
+        self.root, self.output = root, root / "volume" / JOB / "output"
+        self.node = self.output / "node_0"
+        self.stdout = root / "stdout"
+        argv = [sys.executable, str(LAUNCHER), *(flags or ("--num_passes=3", "--config=config.py"))]
+        with self.stdout.open("ab") as log:
+            self.process = subprocess.Popen(argv, cwd=root / "work", env=environ, stdout=log, stderr=subprocess.STDOUT)
+
+    def wait(self) -> int:
+        return self.process.wait(DEADLINE_S)
+
+    @property
+    def said(self) -> str:
+        return self.stdout.read_text()
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition():
+            assert time.monotonic() < deadline and self.process.poll() is None, self.said
+            time.sleep(0.01)
+
+    def calls(self) -> list[str]:
+        calls = self.root / "calls"
+        return calls.read_text().splitlines() if calls.exists() else []
+
+    def error(self) -> dict:
+        return json.loads((self.node / "error.json").read_text())
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
+    """Returns launch(*flags, TRAINER=..., PSERVER=..., PROBE=..., ...), which starts a launcher as the only pod of a job."""
+    for directory in ("work", "bin", f"volume/{JOB}/0/data"):
+        (tmp_path / directory).mkdir(parents=True)
+    (tmp_path / "volume" / JOB / "0" / "data" / "train.txt").write_text("1\tgood\n")
+    (tmp_path / "work" / "config.py").write_text("")
+    os.mkfifo(tmp_path / "work" / "fifo")
+    program = tmp_path / "bin" / "paddle"
+    program.write_text(PADDLE.replace("/bin/sh", "/bin/bash"))
+    program.chmod(0o755)
+    store = PodStore()
+    own = pod("127.0.0.1")
+    store.put({**own, "metadata": {**own["metadata"], "namespace": "default"}})
+    launches: list[Launch] = []
+    with ApiServer(store) as api:
+        api.write_service_account(tmp_path / "account")
+        environ = pod_environment(
+            JOB_PATH=str(tmp_path / "volume"),
+            POD_IP="127.0.0.1",
+            CONF_PADDLE_GRADIENT_NUM="1",
+            KUBERNETES_SERVICE_HOST=api.host,
+            KUBERNETES_SERVICE_PORT_HTTPS=str(api.port),
+            SERVICE_ACCOUNT_DIR=str(tmp_path / "account"),
+            STOP_TIMEOUT="5",
+            CALLS=str(tmp_path / "calls"),
+            PATH=f"{program.parent}:{os.environ['PATH']}",
+            PSERVER=UNTIL_GOODBYE,
+            TRAINER="echo trained; touch goodbye; echo >fifo",
+            PROBE="exit 0",
+        )
+
+        def start(*flags: str, **changed: str) -> Launch:
+            launches.append(Launch(tmp_path, {**environ, **changed}, *flags))
+            return launches[-1]
+
+        try:
+            yield start
+        finally:
+            for one in launches:
+                one.process.kill()
+                one.process.wait()
+
+
+def test_a_job_runs_to_its_end_and_leaves_its_logs(launch: Callable[..., Launch]) -> None:
+    job = launch()
+    assert job.wait() == 0, job.said
+    assert (job.node / "train.log").read_text() == "trained\n"
+    assert "server up" in (job.node / "server.log").read_text()
+    assert "trained\n" in job.said  # the pod's own log has it too
+    assert (job.root / "work" / "data" / "train.txt").exists()
+    assert json.loads((job.output / "job.json").read_text())["finished"]
+    pserver, probe, trainer = job.calls()
+    assert pserver.startswith("pserver --port=7164 ") and probe.startswith("pserver --probe --pservers=127.0.0.1 ")
+    assert trainer.startswith("train --nics=eth0 --port=7164 ") and "--trainer_id=0" in trainer
+
+
+def test_a_late_replacement_of_a_finished_job_ends_with_0_and_trains_nothing(launch: Callable[..., Launch]) -> None:
+    assert launch().wait() == 0
+    late = launch()
+    assert late.wait() == 0
+    assert "finished its 3 passes already" in late.said and len(late.calls()) == 3
+
+
+@pytest.mark.parametrize("status", [1, 64, 65, 66, 69, 70, 74, 75, 78])
+def test_S12_the_pod_ends_with_the_trainers_status(launch: Callable[..., Launch], status: int) -> None:
+    """The original lost it in `| tee`: a crashed training was a Succeeded pod."""
+    job = launch(TRAINER=f"echo bad line 7; exit {status}", PSERVER=PATIENT)
+    assert job.wait() == status
+    assert job.error()["exit_code"] == status and job.error()["program"] == "trainer"
+    assert "bad line 7" in job.error()["message"]
+
+
+def test_S12_a_killed_trainer_is_75_and_the_signal_is_named(launch: Callable[..., Launch]) -> None:
+    job = launch(TRAINER="kill -9 $$", PSERVER=PATIENT)
+    assert job.wait() == 75
+    assert "trainer was killed by SIGKILL (out of memory?)" in job.said
+
+
+@pytest.mark.parametrize(("end", "status"), [("exit 75", 75), ("exit 78", 78), ("kill -11 $$", 75)], ids=str)
+def test_S13_a_dead_pserver_stops_the_trainer_and_its_last_lines_are_reported(
+    launch: Callable[..., Launch], end: str, status: int
+) -> None:
+    """The original ran it unwatched in the background."""
+    job = launch(PSERVER=f"until [ -e started ]; do read -t 1 _ <>fifo; done; echo no room; {end}",
+                 TRAINER="trap 'exit 143' TERM; touch started; echo >fifo; while :; do read _ <>fifo2; done",
+                 PROBE="mkfifo fifo2", STOP_TIMEOUT="1")  # fmt: skip
+    assert job.wait() == status
+    assert job.error()["program"] == "pserver" and "no room" in job.error()["message"]
+
+
+def test_a_trainer_with_a_reason_of_its_own_wins_over_the_pserver_it_took_along(launch: Callable[..., Launch]) -> None:
+    job = launch(PSERVER="until [ -e started ]; do read -t 1 _ <>fifo; done; exit 75",
+                 TRAINER="touch started; echo >fifo; read -t 1 _ <>fifo2; echo bad data; exit 65", PROBE="mkfifo fifo2")  # fmt: skip
+    assert job.wait() == 65
+    assert job.error()["program"] == "trainer"
+
+
+def test_S14_the_pod_stays_until_its_pserver_has_seen_all_trainers_leave(launch: Callable[..., Launch]) -> None:
+    """In the original the pserver died with its own trainer, while others still fetched parameters from it."""
+    job = launch(TRAINER="echo trained", PSERVER=f"{UNTIL_GOODBYE}; echo all have left")
+    job.wait_for(lambda: (job.node / "train.log").exists() and "trained" in (job.node / "train.log").read_text())
+    assert job.process.poll() is None
+    (job.root / "work" / "goodbye").touch()
+    assert job.wait() == 0
+    assert "all have left" in (job.node / "server.log").read_text()
+
+
+def test_S14_a_pserver_that_lost_a_peer_after_our_training_makes_the_pod_retriable(
+    launch: Callable[..., Launch],
+) -> None:
+    job = launch(TRAINER="touch goodbye; echo >fifo", PSERVER=f"{UNTIL_GOODBYE}; echo trainer 2 is lost; exit 75")
+    assert job.wait() == 75
+    assert "trainer 2 is lost" in job.error()["message"]
+    assert not json.loads((job.output / "job.json").read_text())["finished"]
+
+
+def test_S15_the_wait_for_the_others_has_a_deadline_and_the_pserver_does_not_stay(
+    launch: Callable[..., Launch],
+) -> None:
+    """In later launchers pservers never ended by themselves."""
+    job = launch(TRAINER="true", PSERVER=f"echo $$ >pid; {PATIENT}", GOODBYE_TIMEOUT="0.2")
+    assert job.wait() == 75
+    assert "GOODBYE_TIMEOUT" in job.said
+    assert not Path(f"/proc/{(job.root / 'work' / 'pid').read_text().strip()}").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_S16_a_signal_reaches_the_trainer_and_nothing_is_left(launch: Callable[..., Launch], number: int) -> None:
+    """In the original a shell was process 1 and forwarded nothing: the pod was killed after its grace."""
+    job = launch(PSERVER=f"echo $$ >pid; {PATIENT}",
+                 TRAINER="trap 'echo saved; exit 143' TERM; echo $$ >pid2; echo ready; while :; do read _ <>fifo; done")  # fmt: skip
+    job.wait_for(lambda: "ready" in job.said)
+    job.process.send_signal(number)
+    assert job.wait() == 143
+    assert "saved" in (job.node / "train.log").read_text()
+    for name in ("pid", "pid2"):
+        assert not Path(f"/proc/{(job.root / 'work' / name).read_text().strip()}").exists()
+
+
+def test_S16_a_signal_while_waiting_for_the_pods_ends_the_launcher(launch: Callable[..., Launch]) -> None:
+    job = launch(CONF_PADDLE_GRADIENT_NUM="2")
+    job.wait_for(lambda: "1 of 2 Running; 1 not created yet" in job.said)
+    job.process.send_signal(signal.SIGTERM)
+    assert job.wait() == 143
+    assert "stopped by SIGTERM before the training began" in job.said
+
+
+def test_a_program_that_ignores_SIGTERM_is_killed(launch: Callable[..., Launch]) -> None:
+    job = launch(PSERVER="trap '' TERM; while :; do read _ <>fifo; done", TRAINER="exit 65", STOP_TIMEOUT="0.2")
+    assert job.wait() == 65
+    assert "pserver did not end within 0.2 s of SIGTERM: killed" in job.said
+
+
+def test_S5_the_trainer_starts_only_when_every_pserver_answers(launch: Callable[..., Launch]) -> None:
+    """The original slept 20 seconds and hoped."""
+    job = launch(PROBE="echo pserver 10.0.0.3:7164 does not answer; exit 69", PSERVER=PATIENT)
+    assert job.wait() == 69
+    assert "10.0.0.3:7164 does not answer" in job.said
+    assert not any(call.startswith("train ") for call in job.calls())
+
+
+def test_a_pserver_that_dies_during_the_probe_is_reported(launch: Callable[..., Launch]) -> None:
+    job = launch(PROBE="while :; do read _ <>fifo; done", PSERVER="echo port 7164 in use; exit 75")
+    assert job.wait() == 75
+    assert "port 7164 in use" in job.error()["message"]
+
+
+def test_S20_a_missing_shard_ends_the_pod_before_training(launch: Callable[..., Launch], tmp_path: Path) -> None:
+    """The original ignored the status of cp."""
+    (tmp_path / "volume" / JOB / "0" / "data" / "train.txt").unlink()
+    job = launch(PSERVER=PATIENT)
+    assert job.wait() == 66
+    assert "the data job makes" in job.error()["message"]
+    assert not any(call.startswith("train ") for call in job.calls())
+
+
+def test_a_grandchild_that_keeps_the_pipe_open_does_not_hold_up_the_end(launch: Callable[..., Launch]) -> None:
+    job = launch(TRAINER="(trap '' HUP; exec tail -f /dev/null) & echo $! >pid; touch goodbye; echo >fifo")
+    try:
+        assert job.wait() == 0
+    finally:
+        os.kill(int((job.root / "work" / "pid").read_text()), signal.SIGKILL)
+
+
+def test_S22_no_shell_reads_the_values(launch: Callable[..., Launch]) -> None:
+    """The original joined the command to one string for os.system: a value could run anything."""
+    job = launch("--comment=two words; touch injected", "--num_passes=3")
+    assert job.wait() == 0
+    assert any("--comment=two words; touch injected" in call for call in job.calls())
+    assert not (job.root / "work" / "injected").exists()
+
+
+def test_the_second_attempt_goes_on_after_the_newest_pass(launch: Callable[..., Launch]) -> None:
+    first = launch(
+        TRAINER=f'd=$JOB_PATH/{JOB}/output/pass-00001; mkdir "$d"; touch "$d/done"; exit 75', PSERVER=PATIENT
+    )
+    assert first.wait() == 75
+    second = launch()
+    assert second.wait() == 0
+    trainer = second.calls()[-1]
+    assert "--start_pass=2" in trainer and "--num_passes=1" in trainer
+    assert (second.node / "error.json.1").exists() and (second.node / "train.log.1").exists()
+
+
+def test_the_first_to_fail_in_this_attempt_is_named(launch: Callable[..., Launch]) -> None:
+    job = launch(
+        TRAINER=f"""mkdir -p $JOB_PATH/{JOB}/output/node_7; echo '{{"time": 1, "attempt": "'$PADDLE_ATTEMPT'", "trainer_id": 7,'"""
+        f""" '"host": "far", "program": "trainer", "exit_code": 65, "message": "bad line"}}' """
+        f""" >$JOB_PATH/{JOB}/output/node_7/error.json; exit 75""",
+        PSERVER=PATIENT,
+    )
+    assert job.wait() == 75
+    assert "first to fail was trainer 7 on far: trainer, exit status 65: bad line" in job.said
+
+
+def test_dry_run_prints_the_plan_and_starts_nothing(launch: Callable[..., Launch]) -> None:
+    job = launch("--dry_run", "--config=config.py")
+    assert job.wait() == 0
+    assert "trainer 0: 127.0.0.1 (this pod)" in job.said and "paddle train --nics=eth0" in job.said
+    assert not (job.root / "calls").exists() and not job.output.exists()
+
+
+BAD_START = {
+    "a variable is missing: 78": ({"CONF_PADDLE_PORT": ""}, (), 78, "CONF_PADDLE_PORT is not set"),
+    "no paddle program: 78": ({"PATH": "/usr/bin:/bin"}, (), 78, "there is no program 'paddle' on PATH"),
+    "a stray argument: 64": ({}, ("train",), 64, "neither a flag"),
+    "no such config: 66": ({}, ("--config=absent.py",), 66, "absent.py: there is no such file"),
+    "no passes: 64": ({}, ("--num_passes=0",), 64, "--num_passes=0"),
+    "an address of no pod: 78": ({"POD_IP": "127.0.0.9"}, (), 78, "POD_IP by the downward API"),
+    "a wrong CA: 69": (
+        {"SERVICE_ACCOUNT_DIR": "/nonexistent", "START_TIMEOUT": "0.5"},
+        (),
+        69,
+        "CERTIFICATE_VERIFY_FAILED",
+    ),
+}
+
+
+@pytest.mark.parametrize(("environ", "flags", "status", "said"), BAD_START.values(), ids=BAD_START.keys())
+def test_a_bad_start_has_one_message_and_no_traceback(
+    launch: Callable[..., Launch], environ: dict[str, str], flags: tuple[str, ...], status: int, said: str
+) -> None:
+    """S11: a certificate of another authority is not accepted; the original did not look (verify=False)."""
+    job = launch(*flags, **environ)
+    assert job.wait() == status, job.said
+    assert said in job.said and "Traceback" not in job.said
+
+
+def test_the_job_uid_is_the_controllers(launch: Callable[..., Launch]) -> None:
+    job = launch()
+    assert job.wait() == 0
+    assert json.loads((job.output / "job.json").read_text())["job_uid"] == JOB_UID
