@@ -1,0 +1,131 @@
+"""The `paddle` command: chooses the program and imports only that one.
+
+Numerical libraries get one thread each unless the environment says otherwise: the pods of a job share their machines, and sums
+are to come out in the same order everywhere. The working directory comes first on the module path, as the legacy's wrapper
+did it, for the config's and the provider's modules.
+"""
+import contextlib
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+HELP = """usage: paddle [--help] [<args>]
+These are common paddle commands used in various situations:
+
+    train             Start a paddle trainer
+    merge_model       Start a paddle merge_model (not there yet)
+    pserver           Start a paddle parameter server
+    version           Print paddle version
+    dump_config       Dump the trainer config as proto string
+    make_diagram      Make a model diagram by graphviz (not there yet)
+
+'paddle train --help', 'paddle pserver --help', 'paddle dump_config --help' will list subcommands options.
+"""
+NOT_THERE = ("merge_model", "make_diagram", "usage")
+EX_USAGE = 64
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command line (by default the process's) and return the exit status."""
+    arguments = sys.argv[1:] if argv is None else argv
+    name, rest = (arguments[0], arguments[1:]) if arguments else ("--help", [])
+    try:
+        return _run(name, rest)
+    except KeyboardInterrupt:
+        return _die_of_interrupt()
+
+
+def _run(name: str, arguments: list[str]) -> int:
+    if name in ("--help", "-h", "help"):
+        return _print(HELP)
+    if name in NOT_THERE:
+        return _refuse(f"{name} is not supported yet")
+    if name not in COMMANDS:
+        return _refuse(f"there is no command {name!r}\n{HELP.rstrip()}")
+    return COMMANDS[name](arguments)
+
+
+def _program(module: str, *packages: str) -> Callable[[list[str]], int]:
+    def run(arguments: list[str]) -> int:
+        for threads in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+            os.environ.setdefault(threads, "1")
+        for package in packages:  # before the user's directory can hide them behind a module of the same name
+            importlib.import_module(package)
+        _prefer_working_directory()
+        status: int = importlib.import_module(module).main(arguments)
+        return status
+
+    return run
+
+
+def _prefer_working_directory() -> None:
+    directory = str(Path.cwd())
+    sys.path.insert(0, directory)
+    others = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = f"{directory}{os.pathsep}{others}" if others else directory
+
+
+def _dump_config(arguments: list[str]) -> int:
+    with _dying_of_closed_pipe():
+        return _program("paddle.utils.dump_config", "proto", "pserver", "trainer")(arguments)
+
+
+def _version(_arguments: list[str]) -> int:
+    from importlib.metadata import PackageNotFoundError, version
+    try:
+        number = version("paddle-on-kubernetes")
+    except PackageNotFoundError:
+        number = "0.10.1"
+    features: Mapping[str, bool] = {
+        "with_avx": _has_avx(), "with_gpu": False, "with_double": False, "with_python": True, "with_rdma": False,
+        "with_timer": False}
+    lines = [f"    {feature}: {'ON' if present else 'OFF'}\n" for feature, present in features.items()]
+    return _print(f"PaddlePaddle {number}, compiled with\n{''.join(lines)}")
+
+
+def _has_avx() -> bool:
+    """Return whether numpy's kernels find AVX on this machine (they choose when they start)."""
+    with contextlib.suppress(OSError):
+        return " avx " in Path("/proc/cpuinfo").read_text()
+    return False
+
+
+def _print(text: str) -> int:
+    with _dying_of_closed_pipe():
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    return 0
+
+
+def _refuse(message: str) -> int:
+    sys.stderr.write(f"paddle: {message}\n")
+    return EX_USAGE
+
+
+@contextlib.contextmanager
+def _dying_of_closed_pipe() -> Iterator[None]:
+    """End like any other Unix program when the reader of our output is gone (`paddle dump_config ... | head`)."""
+    before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        yield
+        sys.stdout.flush()
+    finally:
+        signal.signal(signal.SIGPIPE, before)
+
+
+def _die_of_interrupt() -> int:
+    """End by SIGINT itself, so that whoever started us can see that Ctrl-C did it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+    return EX_USAGE
+
+
+COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
+    "dump_config": _dump_config,
+    "pserver": _program("pserver.__main__", "pserver"),
+    "train": _program("trainer.__main__", "proto", "pserver", "trainer"),
+    "version": _version,
+}

@@ -1,0 +1,4 @@
+"""Activation classes."""
+from trainer.config.language import exports
+
+__all__, __getattr__ = exports("activations")

@@ -1,0 +1,4 @@
+"""Evaluators."""
+from trainer.config.language import exports
+
+__all__, __getattr__ = exports("evaluators")

@@ -1,0 +1,4 @@
+"""Layers and costs."""
+from trainer.config.language import exports
+
+__all__, __getattr__ = exports("layers")

@@ -1,0 +1,4 @@
+"""settings() and optimisers."""
+from trainer.config.language import exports
+
+__all__, __getattr__ = exports("optimizers")

@@ -1,0 +1,4 @@
+"""Pooling types."""
+from trainer.config.language import exports
+
+__all__, __getattr__ = exports("poolings")

@@ -1,0 +1,1 @@
+"""Programs that users start as `python -m paddle.utils.<name>`."""

@@ -1,0 +1,50 @@
+"""`paddle dump_config CONFIG [CONFIG_ARGS] [--whole] [--binary]`: print what a config script says, as the trainer sees it."""
+import sys
+
+from pserver.errors import PaddleError, UsageError
+from trainer.config import parse_config, to_text
+
+USAGE = "usage: paddle dump_config CONFIG [CONFIG_ARGS] [--whole] [--binary]"
+HELP = f"""{USAGE}
+    CONFIG        the config script
+    CONFIG_ARGS   what its get_config_arg finds: a=1,b=x
+    --whole       the whole TrainerConfig (data sources and settings too), not only the network
+    --binary      the serialised message instead of its text
+"""
+
+
+def main(argv: list[str]) -> int:
+    """Print the config and return the exit status."""
+    if "--help" in argv or "-h" in argv:
+        sys.stdout.write(HELP)
+        return 0
+    try:
+        dump(argv)
+    except PaddleError as error:
+        sys.stderr.write(f"paddle dump_config: {error}\n")
+        return error.exit_code
+    return 0
+
+
+def dump(argv: list[str]) -> None:
+    """Print the config to stdout.
+
+    Raises: UsageError: the arguments are not those of USAGE.  ConfigError, DataError, MissingInputError: see parse_config.
+    """
+    flags = {argument for argument in argv if argument.startswith("--")}
+    positional = [argument for argument in argv if not argument.startswith("--")]
+    unknown = sorted(flags - {"--whole", "--binary"})
+    if unknown:
+        raise UsageError(f"unknown flag {unknown[0]}; {USAGE}")
+    if not 1 <= len(positional) <= 2:
+        raise UsageError(f"{len(positional)} arguments instead of one or two; {USAGE}")
+    config = parse_config(*positional)
+    message = config if "--whole" in flags else config.model_config
+    if "--binary" in flags:
+        sys.stdout.buffer.write(message.SerializeToString(deterministic=True))
+    else:
+        sys.stdout.write(to_text(message) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

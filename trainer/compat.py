@@ -1,0 +1,215 @@
+"""What configs and data providers written for Python 2 still find: names, modules, and their import path.
+
+Everything is given to the user's scripts only. A script, and every module that it imports from the working directory or from
+the config's directory, is executed with builtins of its own: the usual ones and `xrange, unicode, basestring, long, raw_input,
+reduce, cmp`, with `map`, `filter` and `zip` that give what both languages expect (`LazyList`). `cPickle`, `cStringIO` and
+`__builtin__` can be imported and `sys.maxint` exists. Methods that Python 3 dropped (`iteritems`, `has_key`, a file's `next`),
+print statements and the `/` of integers stay with the user: a traceback names the line.
+"""
+import builtins
+import functools
+import importlib
+import importlib.abc
+import importlib.machinery
+import io
+import pickle
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+OUR_PACKAGES = frozenset({"localcluster", "paddle", "prepare", "proto", "pserver", "trainer"})
+_INSTALLED_PACKAGES = ("site-packages", "dist-packages")
+_OUR_ROOT = Path(__file__).resolve().parent.parent
+
+
+class LazyList(Sequence[Any]):
+    """What `map`, `filter` and `zip` give a script: a list as in Python 2 that is filled when it is needed, as in Python 3.
+
+    `next()` and endless sources work, and so do `len()`, indices, a second loop and the methods of lists.
+    """
+
+    def __init__(self, items: Iterable[Any]):
+        self._rest = iter(items)
+        self._items: list[Any] = []
+        self._given = 0
+
+    def _all(self) -> list[Any]:
+        self._items.extend(self._rest)
+        return self._items
+
+    def __iter__(self) -> Iterator[Any]:
+        position = 0
+        while True:
+            if position == len(self._items):
+                try:
+                    self._items.append(next(self._rest))
+                except StopIteration:
+                    return
+            yield self._items[position]
+            position += 1
+
+    def __next__(self) -> Any:
+        if self._given == len(self._items):
+            self._items.append(next(self._rest))
+        self._given += 1
+        return self._items[self._given - 1]
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._all()[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._all()[index] = value
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._all(), name)
+
+    def __add__(self, other: Iterable[Any]) -> list[Any]:
+        return self._all() + list(other)
+
+    def __radd__(self, other: Iterable[Any]) -> list[Any]:
+        return list(other) + self._all()
+
+    def __eq__(self, other: object) -> bool:
+        return self._all() == (other._all() if isinstance(other, LazyList) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (list(self._all()),)
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+
+def _listed(function: Callable[..., Iterable[Any]]) -> Callable[..., LazyList]:
+    @functools.wraps(function, updated=())
+    def listed(*arguments: Any, **options: Any) -> LazyList:
+        return LazyList(function(*arguments, **options))
+
+    return listed
+
+
+def _cmp(a: Any, b: Any) -> int:
+    return int(a > b) - int(a < b)
+
+
+PYTHON_2_NAMES: Mapping[str, Any] = {
+    "basestring": (str, bytes),  # for isinstance(), its only use
+    "cmp": _cmp,
+    "filter": _listed(filter),
+    "long": int,
+    "map": _listed(map),
+    "raw_input": input,
+    "reduce": functools.reduce,
+    "unicode": str,
+    "xrange": range,
+    "zip": _listed(zip),
+}
+SCRIPT_BUILTINS: dict[str, Any] = {**vars(builtins), **PYTHON_2_NAMES}
+
+
+def _string_module() -> ModuleType:
+    module = ModuleType("cStringIO", "What Python 2 called cStringIO.")
+    vars(module).update(StringIO=io.StringIO, BytesIO=io.BytesIO)
+    return module
+
+
+def install_modules() -> None:
+    """Make `cPickle`, `cStringIO`, `__builtin__` and `sys.maxint` exist in this process."""
+    sys.modules.setdefault("cPickle", pickle)
+    sys.modules.setdefault("__builtin__", builtins)
+    if "cStringIO" not in sys.modules:
+        sys.modules["cStringIO"] = _string_module()
+    vars(sys).setdefault("maxint", sys.maxsize)
+
+
+class ScriptLoader(importlib.machinery.SourceFileLoader):
+    """Executes a module of the user with `SCRIPT_BUILTINS`, and writes no byte code beside it (the job's volume)."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Execute the module."""
+        vars(module)["__builtins__"] = SCRIPT_BUILTINS
+        super().exec_module(module)
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """Return the module's code, always compiled afresh: a byte code file made by another Python run has other rules."""
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
+class ScriptFinder(importlib.abc.MetaPathFinder):
+    """Finds modules as Python does and gives those of the user's directories to a `ScriptLoader`."""
+
+    def __init__(self) -> None:
+        self.directories: tuple[Path, ...] = ()
+        self.loaded: set[str] = set()
+        self._added: list[str] = []
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None,
+                  target: ModuleType | None = None) -> importlib.machinery.ModuleSpec | None:
+        """Return the module's spec, or None when it is not the user's."""
+        if fullname.partition(".")[0] in OUR_PACKAGES:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec and spec.origin and type(spec.loader) is importlib.machinery.SourceFileLoader and self.owns(spec.origin):
+            spec.loader = ScriptLoader(fullname, spec.origin)
+            self.loaded.add(fullname)
+            return spec
+        return None
+
+    def owns(self, filename: str) -> bool:
+        """Return whether a file lies in one of the user's directories, and is neither ours nor an installed package's."""
+        path = Path(filename).resolve()
+        if not any(path.is_relative_to(directory) for directory in self.directories):
+            return False
+        if path.is_relative_to(_OUR_ROOT) and path.relative_to(_OUR_ROOT).parts[0] in OUR_PACKAGES:
+            return False
+        return not any(part in _INSTALLED_PACKAGES for part in path.parts)
+
+    def enter(self, directories: Iterable[Path], *, forget: bool) -> None:
+        """Look for the user's modules in these directories, first of all and instead of the earlier ones."""
+        for entry in self._added:
+            if entry in sys.path:
+                sys.path.remove(entry)
+        self.directories = tuple(dict.fromkeys(directory.resolve() for directory in directories))
+        self._added = [str(directory) for directory in self.directories]
+        sys.path[:0] = self._added
+        if self not in sys.meta_path:
+            sys.meta_path.insert(_position_of_path_finder(), self)
+        if forget:
+            for name in self.loaded:
+                sys.modules.pop(name, None)
+            self.loaded.clear()
+        importlib.invalidate_caches()
+
+
+def _position_of_path_finder() -> int:
+    # builtin and frozen modules keep their precedence over a file of the same name
+    finders: list[Any] = sys.meta_path
+    return finders.index(importlib.machinery.PathFinder) if importlib.machinery.PathFinder in finders else len(finders)
+
+
+_finder = ScriptFinder()
+
+
+def use_directories(*directories: str | Path, forget: bool = False) -> None:
+    """Make the user's modules in these directories importable, with the names of Python 2.
+
+    Args:
+        directories: where configs and providers live; they come first in sys.path and replace those of an earlier call.
+        forget: import the user's modules anew when they are wanted again (a second parse sees what the first one saw).
+    """
+    install_modules()
+    _finder.enter((Path(directory) for directory in directories), forget=forget)
+
+
+def is_script_file(filename: str) -> bool:
+    """Return whether code of this file is the user's, by the directories of the last `use_directories`."""
+    return _finder.owns(filename)

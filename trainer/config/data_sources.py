@@ -1,0 +1,84 @@
+"""define_py_data_sources2: which provider delivers the training data and which the test data.
+
+Source: legacy trainer_config_helpers/data_sources.py; the specification's section 14.
+"""
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+from pserver.errors import VolumeError
+from proto import DataConfig_pb2
+from trainer.config.declare import helper
+from trainer.config.misuse import Misuse, to_list, to_text, wrong
+from trainer.config.state import current
+
+
+@helper("data_sources")
+def define_py_data_sources2(train_list: Any, test_list: Any, module: Any, obj: Any, args: Any = None) -> None:
+    """Name the providers: function `obj` of the module `module`, with a list file (or None) for training and for testing.
+
+    Args:
+        train_list, test_list: the path of a file with one entry per line, for example the names of data files; a Python list
+            of entries is written to train.list or test.list in the working directory.
+        module, obj, args: one for both, or a pair of list or tuple for training and testing.
+        args: keyword arguments of the provider's init_hook; anything that pickles. A text is taken for a finished pickle.
+    """
+    modules, objects, arguments = (_pair(value) for value in (module, obj, args))
+    lists = (("train_list", train_list), ("test_list", test_list))
+    for for_test, (argument, entries) in enumerate(lists):
+        if entries is not None:
+            _define(bool(for_test), _list_file(argument, entries), to_text("module", modules[for_test]),
+                    to_text("obj", objects[for_test]), pack_args(arguments[for_test]))
+
+
+def _pair(value: Any) -> tuple[Any, Any]:
+    if isinstance(value, list | tuple):
+        if len(value) != 2:
+            raise Misuse(f"{value!r} must have two items, for training and for testing")
+        return value[0], value[1]
+    return value, value
+
+
+def _list_file(argument: str, entries: Any) -> str:
+    if isinstance(entries, str):
+        return entries
+    name = argument.replace("_", ".")
+    lines = [to_text(argument, entry) for entry in to_list(entries)]
+    try:
+        # the legacy wrote the entries without separators, so that two of them became one
+        Path(name).write_text("".join(line if line.endswith("\n") else line + "\n" for line in lines))
+    except OSError as error:
+        raise VolumeError(f"the entries of {argument} cannot be written to {name}: {error}") from error
+    return name
+
+
+def pack_args(args: Any) -> str:
+    """Return the provider's arguments as the text of a pickle of protocol 0, whose bytes are its Latin-1 characters."""
+    if args is None:
+        return ""
+    if isinstance(args, str):
+        return args
+    try:
+        return pickle.dumps(args, protocol=0).decode("latin-1")
+    except Exception as error:  # whatever __reduce__ of the user's objects may raise
+        raise wrong("args", args, f"it must be something that pickles ({error})") from error
+
+
+def _define(for_test: bool, files: str, module: str, obj: str, args: str) -> None:
+    config = current().config
+    field = "test_data_config" if for_test else "data_config"
+    if config.HasField(field):
+        raise Misuse(f"the {'test' if for_test else 'training'} data is defined twice")
+    data: DataConfig_pb2.DataConfig = getattr(config, field)
+    data.type = "py2"
+    data.files = files
+    data.async_load_data = False
+    data.for_test = for_test
+    data.load_data_module = module
+    data.load_data_object = obj
+    data.load_data_args = args
+    data.data_ratio = 1
+    data.is_main_data = True
+    data.usage_ratio = current().usage_ratio

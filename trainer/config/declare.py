@@ -1,0 +1,60 @@
+"""The decorator of every function that users call in a config."""
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+from trainer.config.misuse import Misuse
+from trainer.config.names import public
+from trainer.config.state import current
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def helper(module: str, *, prefix: str | None = None, also: str | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Register a function of the language; give it its automatic name and its errors the name of the call.
+
+    Args:
+        module: the sub-module of trainer_config_helpers that it belongs to.
+        prefix: of the automatic name `__<prefix>_<n>__`; by default the function's name. Only functions with a `name`
+            argument that may be left out get one.
+        also: a second name for the same function.
+    """
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(function)
+        name = signature.parameters.get("name")
+        optional_name = name is not None and name.default is None
+        auto_prefix = prefix or function.__name__
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            bound = _bind(function, signature, args, kwargs)
+            try:
+                parse = current()  # before the name: outside of a config nothing is to be counted
+                if optional_name and bound.arguments.get("name") is None:
+                    bound.arguments["name"] = parse.auto_name(auto_prefix)
+                return function(*bound.args, **bound.kwargs)
+            except Misuse as error:
+                error.enter(_title(function, bound))
+                raise
+
+        return public(module, also=also)(call)
+
+    return decorate
+
+
+def _bind(function: Callable[..., Any], signature: inspect.Signature, args: tuple[Any, ...],
+          kwargs: dict[str, Any]) -> inspect.BoundArguments:
+    try:
+        return signature.bind(*args, **kwargs)
+    except TypeError as error:
+        arguments = ", ".join(signature.parameters)
+        raise Misuse(f"{function.__name__}(): {error}; its arguments are {arguments}") from None
+
+
+def _title(function: Callable[..., Any], bound: inspect.BoundArguments) -> str:
+    name = bound.arguments.get("name")
+    return f"{function.__name__}(name={name!r})" if isinstance(name, str) else f"{function.__name__}()"

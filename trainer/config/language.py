@@ -1,0 +1,30 @@
+"""The whole language: importing this module registers every name that is built."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from trainer.config import activations, attrs, data_sources, evaluators, layer, layers, networks, optimizers, raw
+from trainer.config.names import HELPERS, RAW_NAMES, Unsupported, built, lookup
+from trainer.config.state import current
+
+__all__ = ["HELPERS", "activations", "attrs", "current", "data_sources", "evaluators", "exports", "layer", "layers", "lookup",
+           "networks", "optimizers", "raw", "raw_names"]
+
+
+def raw_names() -> dict[str, Any]:
+    """Return what a config finds without an import, but for `Import`, which knows the importing file."""
+    names: dict[str, Any] = {name: Unsupported(name, "raw") for name in RAW_NAMES if name != "Import"}
+    return raw.obsolete_settings() | names | dict(built("raw"))
+
+
+def exports(module: str) -> tuple[list[str], Callable[[str], Any]]:
+    """Return `__all__` and `__getattr__` for a module that re-exports a sub-module of the legacy's helpers."""
+    names = list(HELPERS[module])
+
+    def get(name: str) -> Any:
+        if name in HELPERS[module]:
+            return lookup(name)
+        raise AttributeError(f"module 'paddle.trainer_config_helpers.{module}' has no attribute {name!r}")
+
+    return names, get

@@ -1,0 +1,4 @@
+"""The layer functions, one module per family; importing a module registers its names."""
+from trainer.config.layers import basic, cost
+
+__all__ = ["basic", "cost"]

@@ -1,0 +1,156 @@
+"""From a config script to its message, and from whatever a script may raise to one clear error.
+
+Source: legacy config_parser.py, parse_config(); the specification's section 2.
+"""
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import Message
+from proto import ModelConfig_pb2, TrainerConfig_pb2
+from pserver.errors import ConfigError, MissingInputError, PaddleError
+from trainer.compat import SCRIPT_BUILTINS, use_directories
+from trainer.config import language
+from trainer.config.blame import explain
+from trainer.config.misuse import Misuse
+from trainer.config.names import public
+from trainer.config.state import DEFAULT_SETTINGS, DEFAULT_TRAINER_SETTINGS, Parse, parsing
+
+
+def parse_config(config: str | Path | Callable[[], object], config_args: str = "") -> TrainerConfig_pb2.TrainerConfig:
+    """Execute a config script and return its message; every call begins afresh.
+
+    Args:
+        config: the script's path, or a function to be called instead.
+        config_args: `a=1,b=x`, what get_config_arg finds; of a repeated name the last one counts.
+    Raises:
+        MissingInputError: there is no such script.
+        ConfigError: config_args is malformed, or the script uses the language wrongly or what is not supported yet.
+        DataError: the script raised something of its own.
+    """
+    parse = Parse(args=parse_args(config_args))
+    path = Path(".") if callable(config) else Path(config)
+    use_directories(Path.cwd(), path.resolve().parent, forget=True)
+    with parsing(parse):
+        if callable(config):
+            _guard(config, str(getattr(config, "__name__", "config")))
+        else:
+            text = _read(path)
+            _guard(lambda: _execute(text, path, _environment(path)), str(path))
+        try:
+            _check_layer_names(parse)
+            _finish(parse)
+        except ConfigError as error:
+            raise ConfigError(f"{getattr(config, '__name__', config)}: {error}") from error
+    return parse.config
+
+
+@public("config_parser_utils")
+def parse_trainer_config(trainer_conf: str | Callable[[], object],
+                         config_arg_str: str = "") -> TrainerConfig_pb2.TrainerConfig:
+    """Return the whole message of a script or function."""
+    return parse_config(trainer_conf, config_arg_str)
+
+
+@public("config_parser_utils")
+def parse_network_config(network_conf: str | Callable[[], object], config_arg_str: str = "") -> ModelConfig_pb2.ModelConfig:
+    """Return the network of a script or function."""
+    return parse_config(network_conf, config_arg_str).model_config
+
+
+@public("config_parser_utils")
+def parse_optimizer_config(optimizer_conf: str | Callable[[], object],
+                           config_arg_str: str = "") -> TrainerConfig_pb2.OptimizationConfig:
+    """Return the settings of a script or function."""
+    return parse_config(optimizer_conf, config_arg_str).opt_config
+
+
+@public("config_parser_utils")
+def reset_parser() -> None:
+    """Do nothing: every parse begins afresh."""
+
+
+def parse_args(config_args: str) -> dict[str, str]:
+    """Return the names and values of `a=1,b=x`."""
+    items = [item for item in (config_args or "").split(",") if item]
+    for item in items:
+        if item.count("=") != 1:
+            raise ConfigError(f"config_args has the item {item!r}; each item must be name=value, separated by commas, "
+                              "and no value may hold a comma or an equals sign")
+    return dict((name.strip(), value) for name, value in (item.split("=") for item in items))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise MissingInputError(f"the config script {path} cannot be read: {error.strerror}") from error
+
+
+def _guard(run: Callable[[], object], title: str) -> None:
+    try:
+        run()
+    except (Exception, SystemExit) as error:
+        if isinstance(error, PaddleError) and not isinstance(error, Misuse):
+            raise
+        raise explain(error, title) from error
+
+
+def _execute(text: bytes, path: Path, environment: dict[str, Any]) -> None:
+    # dont_inherit: the future imports of this module are not the script's
+    exec(compile(text, str(path), "exec", dont_inherit=True), environment)
+
+
+def _environment(path: Path) -> dict[str, Any]:
+    """Return what a script finds without an import."""
+    environment: dict[str, Any] = {"__name__": "__config__", "__file__": str(path), "__builtins__": SCRIPT_BUILTINS}
+    environment.update(language.raw_names())
+    environment["Import"] = _importer(path)
+    module = language.current().args.get("extension_module_name")
+    if module:
+        environment.update(importlib.import_module(module).get_config_funcs(language.current().config))
+    return environment
+
+
+def _importer(importing: Path) -> Callable[..., None]:
+    def Import(config_file: str, local_args: dict[str, Any] | None = None) -> None:
+        """Execute another config, relative to the importing one's directory, and hand its names over in local_args."""
+        path = importing.parent / config_file
+        if not Path(config_file).is_absolute():
+            language.current().config.config_files.append(str(path))
+        environment = _environment(path)
+        own = dict(environment)
+        environment.update(local_args or {})
+        _execute(_read(path), path, environment)
+        if local_args is not None:
+            local_args.update({name: value for name, value in environment.items() if own.get(name) is not value})
+
+    return Import
+
+
+def _check_layer_names(parse: Parse) -> None:
+    for name in parse.model.input_layer_names:
+        if name not in parse.layers:
+            raise ConfigError(f"the input layer {name!r} does not exist")
+        if parse.layers[name].type != "data":
+            raise ConfigError(f"the input layer {name!r} must be a data layer; it is of type {parse.layers[name].type}")
+    for name in parse.model.output_layer_names:
+        if name not in parse.layers:
+            raise ConfigError(f"the output layer {name!r} does not exist")
+
+
+def _finish(parse: Parse) -> None:
+    _copy_settings(parse.settings, DEFAULT_SETTINGS, parse.config.opt_config)
+    _copy_settings(parse.settings, DEFAULT_TRAINER_SETTINGS, parse.config)
+
+
+def _copy_settings(settings: Mapping[str, Any], keys: Mapping[str, Any], message: Message) -> None:
+    for key in keys:
+        if settings[key] is not None:
+            try:
+                setattr(message, key, settings[key])
+            except (TypeError, ValueError) as error:
+                raise ConfigError(f"the setting {key} is {settings[key]!r}: {error}") from error

@@ -1,0 +1,53 @@
+"""Messages as the text that the legacy printed: Python 2's protobuf, byte for byte.
+
+Two-space indent, fields in ascending number, floats with 12 significant digits (`25.0`, `1e-06`), quotes and bytes outside
+of ASCII escaped.
+"""
+from collections.abc import Iterator
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+_FLOATS = (FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT)
+_ESCAPES = {ord(character): escape for character, escape in
+            {"\n": r"\n", "\r": r"\r", "\t": r"\t", '"': r"\"", "'": r"\'", "\\": r"\\"}.items()}
+
+
+def to_text(message: Message) -> str:
+    """Return the message as text; it ends with a newline unless it is empty."""
+    return "".join(_lines(message, ""))
+
+
+def _lines(message: Message, indent: str) -> Iterator[str]:
+    # ListFields yields the fields that are present, in ascending number
+    for field, value in message.ListFields():
+        values = value if hasattr(value, "extend") else [value]
+        for item in values:
+            if field.type == FieldDescriptor.TYPE_MESSAGE:
+                yield f"{indent}{field.name} {{\n"
+                yield from _lines(item, indent + "  ")
+                yield f"{indent}}}\n"
+            else:
+                yield f"{indent}{field.name}: {_scalar(field.type, item)}\n"
+
+
+def _scalar(kind: int, value: Any) -> str:
+    if kind in _FLOATS:
+        return format_float(value)
+    if kind == FieldDescriptor.TYPE_BOOL:
+        return "true" if value else "false"
+    if kind == FieldDescriptor.TYPE_STRING:
+        return f'"{escape(value)}"'
+    return str(value)
+
+
+def format_float(value: float) -> str:
+    """Return a float as Python 2's str() wrote it."""
+    text = f"{value:.12g}"
+    return text if any(character in text for character in ".en") else text + ".0"
+
+
+def escape(text: str) -> str:
+    """Return the UTF-8 bytes of a text with quotes, control characters and everything outside of ASCII escaped."""
+    return "".join(_ESCAPES.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}") for byte in text.encode("utf-8"))
