@@ -67,7 +67,7 @@ class Launch:
 
 @pytest.fixture
 def launch(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
-    """Returns launch(*flags, TRAINER=..., PSERVER=..., PROBE=..., ...), which starts a launcher as the only pod of a job."""
+    """Returns launch(*flags, TRAINER=..., PSERVER=..., ...), which starts a launcher as the only pod of a job."""
     for directory in ("work", "bin", f"volume/{JOB}/0/data"):
         (tmp_path / directory).mkdir(parents=True)
     (tmp_path / "volume" / JOB / "0" / "data" / "train.txt").write_text("1\tgood\n")
@@ -117,7 +117,7 @@ def test_a_job_runs_to_its_end_and_leaves_its_logs(launch: Callable[..., Launch]
     assert "trained\n" in job.said  # the pod's own log has it too
     assert (job.root / "work" / "data" / "train.txt").exists()
     assert json.loads((job.output / "job.json").read_text())["finished"]
-    pserver, probe, trainer = job.calls()
+    probe, pserver, trainer = sorted(job.calls())  # pserver and probe start together
     assert pserver.startswith("pserver --port=7164 ") and probe.startswith("pserver --probe --pservers=127.0.0.1 ")
     assert trainer.startswith("train --nics=eth0 --port=7164 ") and "--trainer_id=0" in trainer
 
@@ -149,16 +149,22 @@ def test_S13_a_dead_pserver_stops_the_trainer_and_its_last_lines_are_reported(
     launch: Callable[..., Launch], end: str, status: int
 ) -> None:
     """The original ran it unwatched in the background."""
-    job = launch(PSERVER=f"until [ -e started ]; do read -t 1 _ <>fifo; done; echo no room; {end}",
-                 TRAINER="trap 'exit 143' TERM; touch started; echo >fifo; while :; do read _ <>fifo2; done",
-                 PROBE="mkfifo fifo2", STOP_TIMEOUT="1")  # fmt: skip
+    job = launch(
+        PSERVER=f"until [ -e started ]; do read -t 1 _ <>fifo; done; echo no room; {end}",
+        TRAINER="trap 'exit 143' TERM; touch started; echo >fifo; while :; do read _ <>fifo2; done",
+        PROBE="mkfifo fifo2",
+        STOP_TIMEOUT="1",
+    )
     assert job.wait() == status
     assert job.error()["program"] == "pserver" and "no room" in job.error()["message"]
 
 
 def test_a_trainer_with_a_reason_of_its_own_wins_over_the_pserver_it_took_along(launch: Callable[..., Launch]) -> None:
-    job = launch(PSERVER="until [ -e started ]; do read -t 1 _ <>fifo; done; exit 75",
-                 TRAINER="touch started; echo >fifo; read -t 1 _ <>fifo2; echo bad data; exit 65", PROBE="mkfifo fifo2")  # fmt: skip
+    job = launch(
+        PSERVER="until [ -e started ]; do read -t 1 _ <>fifo; done; exit 75",
+        TRAINER="touch started; echo >fifo; read -t 1 _ <>fifo2; echo bad data; exit 65",
+        PROBE="mkfifo fifo2",
+    )
     assert job.wait() == 65
     assert job.error()["program"] == "trainer"
 
@@ -195,8 +201,10 @@ def test_S15_the_wait_for_the_others_has_a_deadline_and_the_pserver_does_not_sta
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_S16_a_signal_reaches_the_trainer_and_nothing_is_left(launch: Callable[..., Launch], number: int) -> None:
     """In the original a shell was process 1 and forwarded nothing: the pod was killed after its grace."""
-    job = launch(PSERVER=f"echo $$ >pid; {PATIENT}",
-                 TRAINER="trap 'echo saved; exit 143' TERM; echo $$ >pid2; echo ready; while :; do read _ <>fifo; done")  # fmt: skip
+    job = launch(
+        PSERVER=f"echo $$ >pid; {PATIENT}",
+        TRAINER="trap 'echo saved; exit 143' TERM; echo $$ >pid2; echo ready; while :; do read _ <>fifo; done",
+    )
     job.wait_for(lambda: "ready" in job.said)
     job.process.send_signal(number)
     assert job.wait() == 143
@@ -271,12 +279,13 @@ def test_the_second_attempt_goes_on_after_the_newest_pass(launch: Callable[..., 
 
 
 def test_the_first_to_fail_in_this_attempt_is_named(launch: Callable[..., Launch]) -> None:
-    job = launch(
-        TRAINER=f"""mkdir -p $JOB_PATH/{JOB}/output/node_7; echo '{{"time": 1, "attempt": "'$PADDLE_ATTEMPT'", "trainer_id": 7,'"""
-        f""" '"host": "far", "program": "trainer", "exit_code": 65, "message": "bad line"}}' """
-        f""" >$JOB_PATH/{JOB}/output/node_7/error.json; exit 75""",
-        PSERVER=PATIENT,
+    first = {"time": 1, "trainer_id": 7, "host": "far", "program": "trainer", "exit_code": 65, "message": "bad line"}
+    # the attempt's name is known inside the job only
+    code = (
+        "import json, os, sys; print(json.dumps({**json.loads(sys.argv[1]), 'attempt': os.environ['PADDLE_ATTEMPT']}))"
     )
+    write = f"python3 -c \"{code}\" '{json.dumps(first)}'"
+    job = launch(TRAINER=f"d=$JOB_PATH/{JOB}/output/node_7; mkdir $d; {write} >$d/error.json; exit 75", PSERVER=PATIENT)
     assert job.wait() == 75
     assert "first to fail was trainer 7 on far: trainer, exit status 65: bad line" in job.said
 

@@ -1,0 +1,57 @@
+# Everything that is done here has a target; `make help` lists them.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.setup
+PACKAGES := localcluster paddle prepare pserver trainer
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint check e2e bench proto format clean
+
+help:  ## list the targets
+	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+setup: $(STAMP)  ## make .venv with the project installed in it; nothing to do when it is up to date
+
+$(STAMP): setup.py pyproject.toml constraints.txt
+	command -v $(PYTHON) >/dev/null && $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
+	$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--config-settings editable_mode=compat --editable '.[test]'
+	touch $@
+
+demo: setup  ## train digits with three pods on this machine, without container or cluster
+	$(BIN)/python examples/demo.py
+
+test: setup  ## every test that needs no cluster
+	$(BIN)/pytest --numprocesses=2
+
+lint: setup  ## ruff, mypy, import rules, shellcheck, yamllint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/shellcheck start.sh tests/kubernetes/cluster $(wildcard tests/kubernetes/*.sh) .ci/run
+	$(BIN)/yamllint --strict k8s tests
+
+e2e: setup  ## what a user does, on a real three-node Kubernetes (root; installs what it needs)
+	tests/kubernetes/install
+	tests/kubernetes/cluster build
+	$(BIN)/pytest -m cluster tests/kubernetes --timeout=900
+
+check: lint test e2e  ## what CI runs
+
+bench: setup  ## the timed scripts of bench/, with ratios
+	$(BIN)/python bench/launch.py
+
+proto: setup  ## generate the message modules again after a change of proto/*.proto (protoc: Debian's protobuf-compiler)
+	protoc --python_out=. --pyi_out=. proto/*.proto
+
+format: setup  ## format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove what the targets made
+	rm -rf $(VENV) build demo *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
