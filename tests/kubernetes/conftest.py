@@ -1,0 +1,112 @@
+"""One cluster and one image for all tests; a namespace and a volume for each scenario."""
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes_cluster import (
+    HERE,
+    OWNER,
+    REPOSITORY,
+    Cluster,
+    Image,
+    Namespace,
+    Overlay,
+    Scenario,
+    copy_volume,
+    give,
+    namespace_with_volume,
+    run,
+)
+
+BASE = "paddle-test/base"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker("cluster")
+            item.add_marker(pytest.mark.timeout(600))
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Three nodes. KEEP_CLUSTER=1 leaves them up, and uses those that are up."""
+    keep = os.environ.get("KEEP_CLUSTER") == "1"
+    running = Cluster()
+    if not (keep and Path(running.env["KUBECONFIG"]).exists()):
+        run(HERE / "cluster", "down")
+        run(HERE / "cluster", "up", "3")
+    try:
+        yield running
+    finally:
+        if not keep:
+            run(HERE / "cluster", "down")
+
+
+def size_of(cluster: Cluster, image: str) -> int:
+    return int(cluster.run("docker", "image", "inspect", "-f", "{{.Size}}", image))
+
+
+@pytest.fixture(scope="session")
+def image(cluster: Cluster) -> Image:
+    """docker build and docker push, as the README has them; the build arguments are what this machine needs."""
+    reference = f"{cluster.registry}/paddle:mypaddle"
+    cluster.run(HERE / "base-image")
+    options = ["--build-arg", f"BASE={BASE}", "--build-arg", "BUILD_BASE=paddle-test/build-base"]
+    options += ["--build-arg", "PIP_CERT=/etc/ssl/certs/ca-certificates.crt", "--network", "host"]
+    cluster.run("docker", "build", *options, "-t", reference, REPOSITORY)
+    cluster.run("docker", "push", "-q", reference)
+    return Image(reference, size_of(cluster, reference) - size_of(cluster, BASE))
+
+
+@pytest.fixture(scope="session")
+def overlay(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Overlay:
+    """overlay(namespace, (job, JSON patch)...): a kustomization that edits the image, and what the patches say."""
+
+    def make(namespace: str, *patches: tuple[str, list[dict[str, Any]]]) -> Path:
+        directory = tmp_path_factory.mktemp("overlay")
+        kustomization = {
+            "resources": [os.path.relpath(REPOSITORY / "k8s", directory.resolve())],
+            "images": [{"name": "REPO/paddle", "newName": image.reference.rpartition(":")[0]}],
+            "namespace": namespace,
+            "patches": [{"target": {"kind": "Job", "name": job}, "patch": json.dumps(patch)} for job, patch in patches],
+        }
+        (directory / "kustomization.yaml").write_text(json.dumps(kustomization))
+        return directory
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def digits(cluster: Cluster, overlay: Overlay, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Namespace]:
+    """The user's first half, in namespace default: rights, claim, data job. Shards of digits lie on the volume."""
+    volume = tmp_path_factory.mktemp("digits")
+    give(volume)
+    with namespace_with_volume(cluster, "default", volume) as space:
+        space.kubectl("create", "-f", REPOSITORY / "k8s/rbac.yaml", "-f", REPOSITORY / "k8s/pvc.yaml")
+        space.kubectl("create", "-k", overlay("default"), "-l", "app.kubernetes.io/component=data")
+        space.wait_for_success("paddle-data")
+        space.kubectl("wait", "--for=condition=complete", "job/paddle-data", "--timeout=10m")
+        yield space
+
+
+@pytest.fixture
+def scenario(cluster: Cluster, digits: Namespace, overlay: Overlay, tmp_path: Path) -> Iterator[Scenario]:
+    """scenario(name, patch..., owner): a namespace with the digits shards, in which the patched Job was created."""
+    with contextlib.ExitStack() as stack:
+
+        def start(name: str, *patch: dict[str, Any], owner: int = OWNER) -> Namespace:
+            volume = tmp_path / "volume"
+            copy_volume(digits.volume, volume)
+            give(volume, owner)
+            space = stack.enter_context(namespace_with_volume(cluster, name, volume))
+            job = overlay(name, *([("paddle-cluster-job", list(patch))] if patch else []))
+            space.kubectl("create", "-k", job, "-l", "app.kubernetes.io/component in (access, volume)")
+            space.kubectl("create", "-k", job, "-l", "app.kubernetes.io/component=training")
+            return space
+
+        yield start

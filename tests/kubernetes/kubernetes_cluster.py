@@ -1,0 +1,151 @@
+"""What the tests do with the cluster: kubectl, docker, and waiting for a condition with a deadline."""
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).parent
+REPOSITORY = HERE.parent.parent
+OWNER = 1000  # uid and gid of job.yaml
+
+
+def run(*command: str | Path, check: bool = True, stdin: str | None = None, env: dict[str, str] | None = None) -> str:
+    """Run a command and return its stdout; a failure carries its stderr."""
+    words = [str(word) for word in command]
+    done = subprocess.run(words, input=stdin, env=env, capture_output=True, text=True, timeout=600)
+    if check and done.returncode != 0:
+        raise AssertionError(f"{' '.join(words)}\nended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+class Image(NamedTuple):
+    """The image as a user pushes it, and the bytes it adds to its base."""
+
+    reference: str
+    added_bytes: int
+
+
+class Cluster:
+    """A running cluster, as `cluster env` describes it."""
+
+    def __init__(self) -> None:
+        exports = run(HERE / "cluster", "env").removeprefix("export ").split()
+        self.env = {**os.environ, "DOCKER_BUILDKIT": "0", **dict(pair.split("=", 1) for pair in exports)}
+        self.registry = self.env["REGISTRY"]
+
+    def run(self, *command: str | Path, check: bool = True, stdin: str | None = None) -> str:
+        return run(*command, check=check, stdin=stdin, env=self.env)
+
+    def kubectl(self, *arguments: str | Path, check: bool = True, stdin: str | None = None) -> str:
+        return self.run("kubectl", *arguments, check=check, stdin=stdin)
+
+
+class Namespace:
+    """One namespace with a volume of its own: what one scenario sees."""
+
+    def __init__(self, cluster: Cluster, name: str, volume: Path):
+        self.cluster, self.name, self.volume = cluster, name, volume
+
+    def kubectl(self, *arguments: str | Path, check: bool = True, stdin: str | None = None) -> str:
+        return self.cluster.kubectl("--namespace", self.name, *arguments, check=check, stdin=stdin)
+
+    def create(self, manifest: dict[str, Any]) -> None:
+        self.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
+
+    def pods(self, job: str) -> list[dict[str, Any]]:
+        return json.loads(self.kubectl("get", "pods", "-l", f"job-name={job}", "-o", "json"))["items"]
+
+    def job(self, name: str) -> dict[str, Any]:
+        return json.loads(self.kubectl("get", "job", name, "-o", "json"))
+
+    def conditions(self, job: str) -> dict[str, dict[str, Any]]:
+        """Type -> condition, of those that are true."""
+        found = self.job(job)["status"].get("conditions", [])
+        return {condition["type"]: condition for condition in found if condition["status"] == "True"}
+
+    def logs(self, job: str) -> str:
+        """What every pod of a job has printed so far; a pod without a container yet has printed nothing."""
+        return "\n".join(self.kubectl("logs", f"pod/{pod['metadata']['name']}", check=False) for pod in self.pods(job))
+
+    def describe(self, job: str) -> str:
+        """What a person would look at when a job does not do as expected."""
+        events = self.kubectl("get", "events", "--sort-by=.lastTimestamp").splitlines()[-15:]
+        return "\n".join([self.kubectl("get", "pods,jobs", "-o", "wide"), *events, self.logs(job)[-6000:]])
+
+    def wait(self, what: str, condition: Callable[[], Any], *, job: str, seconds: float = 120) -> Any:
+        """Poll until the condition holds and return its value; a deadline ends with pods and logs in the message."""
+        end = time.monotonic() + seconds
+        while not (value := condition()):
+            if time.monotonic() > end:
+                raise AssertionError(f"no {what} after {seconds} s\n{self.describe(job)}")
+            time.sleep(0.3)
+        return value
+
+    def wait_for_end(self, job: str, *, seconds: float = 180) -> dict[str, dict[str, Any]]:
+        """Wait until a job is Complete or Failed and return its conditions."""
+
+        def ended() -> dict[str, dict[str, Any]] | None:
+            found = self.conditions(job)
+            return found if {"Complete", "Failed"} & found.keys() else None
+
+        return self.wait(f"end of job/{job}", ended, job=job, seconds=seconds)
+
+    def wait_for_success(self, job: str, *, seconds: float = 180) -> None:
+        conditions = self.wait_for_end(job, seconds=seconds)
+        assert "Complete" in conditions, f"{conditions}\n{self.describe(job)}"
+
+    def wait_for_log(self, job: str, pattern: str, *, seconds: float = 120) -> re.Match[str]:
+        """Wait for a line of any pod of a job and return the match."""
+
+        def found() -> re.Match[str] | None:
+            return re.search(pattern, self.logs(job), re.MULTILINE)
+
+        return self.wait(f"log line {pattern!r}", found, job=job, seconds=seconds)
+
+
+@contextlib.contextmanager
+def namespace_with_volume(cluster: Cluster, name: str, volume: Path) -> Iterator[Namespace]:
+    """A namespace (made if need be) with a PersistentVolume for its claim `mfs`; its Jobs are gone afterwards."""
+    space = Namespace(cluster, name, volume)
+    cluster.kubectl("create", "namespace", name, check=name != "default")
+    spec = {
+        "capacity": {"storage": "100Gi"},
+        "accessModes": ["ReadWriteMany"],
+        "storageClassName": "",
+        "persistentVolumeReclaimPolicy": "Retain",
+        "claimRef": {"namespace": name, "name": "mfs"},
+        "hostPath": {"path": str(volume), "type": "Directory"},
+    }
+    space.create({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"mfs-{name}"}, "spec": spec})
+    try:
+        yield space
+    finally:
+        space.kubectl("delete", "jobs,pods", "--all", "--timeout=120s")
+        space.kubectl("delete", "pvc", "--all", "--timeout=60s")
+        cluster.kubectl("delete", "persistentvolume", f"mfs-{name}", "--timeout=60s")
+
+
+Overlay = Callable[..., Path]
+Scenario = Callable[..., Namespace]
+
+
+def exit_codes(pods: list[dict[str, Any]]) -> set[int]:
+    """Exit codes of the containers that have ended."""
+    statuses = [status for pod in pods for status in pod["status"].get("containerStatuses", [])]
+    return {status["state"]["terminated"]["exitCode"] for status in statuses if "terminated" in status["state"]}
+
+
+def give(directory: Path, owner: int = OWNER) -> None:
+    """The line of the docs: give the shared directory to the pods' uid."""
+    run("chown", "-R", f"{owner}:{owner}", directory)
+
+
+def copy_volume(source: Path, target: Path) -> None:
+    """A volume with the same data and no output."""
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("output"))

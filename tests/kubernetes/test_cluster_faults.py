@@ -1,0 +1,75 @@
+"""What goes wrong on a cluster, and what the user sees of it."""
+import json
+import re
+from typing import Any
+
+from kubernetes_cluster import Cluster, Scenario, exit_codes, give
+
+JOB = "paddle-cluster-job"
+CONTAINER = "/spec/template/spec/containers/0"
+GRACE_S = 60  # terminationGracePeriodSeconds of job.yaml
+
+
+def replace(path: str, value: Any) -> dict[str, Any]:
+    """One line of a JSON patch; it adds what is not there."""
+    return {"op": "add", "path": path, "value": value}
+
+
+def most_of_a_node(cluster: Cluster) -> str:
+    """A memory request of which only one fits on a node."""
+    nodes = json.loads(cluster.kubectl("get", "nodes", "-o", "json"))["items"]
+    memory = min(int(node["status"]["allocatable"]["memory"].removesuffix("Ki")) for node in nodes)
+    return f"{memory * 6 // 10}Ki"
+
+
+def test_launchers_say_why_a_pod_is_pending_and_go_on_when_room_is_made(cluster: Cluster, scenario: Scenario) -> None:
+    large = {"requests": {"memory": most_of_a_node(cluster)}}
+    container = {"name": "blocker", "image": f"{cluster.registry}/pause:1", "resources": large}
+    blocker = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "blocker"}, "spec": {"containers": [container]}}
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps(blocker))
+    try:
+        cluster.kubectl("wait", "--for=condition=Ready", "pod/blocker", "--timeout=60s")
+        space = scenario("memory", replace(f"{CONTAINER}/resources", large))
+        reason = r"2 of 3 Running; paddle-cluster-job-\S+: Pending, Unschedulable: .*Insufficient memory"
+        said = space.wait_for_log(JOB, reason)
+        assert "Traceback" not in said.string
+    finally:
+        cluster.kubectl("delete", "pod", "blocker", "--timeout=60s")
+    space.wait_for_success(JOB)
+
+
+def test_an_arbitrary_uid_runs_the_job_on_its_read_only_root(scenario: Scenario) -> None:
+    uid = 1234567
+    user = {"runAsNonRoot": True, "runAsUser": uid, "runAsGroup": uid}
+    space = scenario("uid", replace("/spec/template/spec/securityContext", user), owner=uid)
+    space.wait_for_success(JOB)
+    owners = {path.stat().st_uid for path in (space.volume / JOB / "output").rglob("*")}
+    assert owners == {uid}
+
+
+def test_deleting_the_job_in_mid_training_stops_everything_inside_the_grace_period(scenario: Scenario) -> None:
+    space = scenario("delete", replace(f"{CONTAINER}/args", ["--num_passes=100000"]))
+    space.wait_for_log(JOB, r"Pass=1 ")
+    space.kubectl("delete", "job", JOB, "--cascade=background", "--wait=false")
+    # a pod whose processes ignore SIGTERM is listed until SIGKILL, at the end of the grace period
+    space.wait("end of all pods", lambda: not space.pods(JOB), job=JOB, seconds=GRACE_S - 10)
+
+
+def test_a_configuration_exit_code_fails_the_job_at_once(scenario: Scenario) -> None:
+    space = scenario("config", replace(f"{CONTAINER}/args", ["--no_such_flag=1"]))
+    conditions = space.wait_for_end(JOB)
+    assert conditions["Failed"]["reason"] == "PodFailurePolicy", conditions
+    assert re.search(r"no_such_flag", space.logs(JOB))
+    assert "Traceback" not in space.logs(JOB)
+    # no replacement: at most one pod for each index
+    assert len(space.pods(JOB)) <= 3
+
+
+def test_a_retriable_exit_code_is_retried_and_the_job_recovers(scenario: Scenario) -> None:
+    space = scenario("retry", owner=0)
+    space.wait("pod that ended with 74", lambda: 74 in exit_codes(space.pods(JOB)), job=JOB)
+    assert "Failed" not in space.conditions(JOB)
+    log = space.logs(JOB)
+    assert re.search(r"uid.*1000", log) and "Traceback" not in log
+    give(space.volume)
+    space.wait_for_success(JOB, seconds=240)
