@@ -1,0 +1,134 @@
+"""`python -m localcluster run MANIFEST`: runs the Job of a manifest on this machine."""
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+from localcluster.cluster import Cluster
+from localcluster.errors import LocalClusterError, UsageError, WaitError
+from localcluster.host import find_entrypoint, load_job
+from localcluster.report import ConsoleReporter
+
+USAGE_EXAMPLES = """
+examples:
+  python -m localcluster run k8s/data-job.yaml --volume mfs=./jobpath
+  python -m localcluster run k8s/job.yaml --volume mfs=./jobpath --follow '0@Pass=\\d+ Batch'
+  python -m localcluster run k8s/job.yaml --volume mfs=./jobpath --kill '1@Pass=2' --backoff-seconds 10
+  kubectl kustomize k8s | python -m localcluster run - --job paddle-cluster-job --volume mfs=./jobpath
+
+POD is a completion index, or a pattern for the pod's name (*-0-*). WHEN is a number of seconds after the pod's start,
+or a regular expression for a line of its output; for --delay, seconds after its creation or POD:REGEX, a line of
+another pod's output. A fault strikes once per index, so the replacement lives; give it twice to strike that too.
+
+exit status: 0 the Job is Complete; else the first of our exit codes among the failed pods (64-78), 75 for any other
+failure and for --timeout; 143 after SIGTERM. Before anything starts: 64 a flag or volume that does not fit, 65 no Job
+in the manifest, 66 a missing file, 78 this machine's loopback does not do.
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]
+        """Raise instead of ending with argparse's own status."""
+        raise UsageError(f"{message} (see --help)")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = _Parser(prog="localcluster", description=__doc__)
+    run = parser.add_subparsers(dest="command", required=True, parser_class=_Parser).add_parser(
+        "run", help="run the Job of a manifest", epilog=USAGE_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = run.add_argument
+    add("manifest", help="the YAML file (- for standard input)")
+    add("--job", metavar="NAME", help="which Job, where the manifest has several")
+    add("--volume", action="append", default=[], metavar="NAME=DIR", help="directory for a volume or claim")
+    add("--env", action="append", default=[], metavar="NAME=VALUE", help="variable for all pods")
+    add("--entrypoint", metavar="FILE", help="stands for the image's /root/start.sh (default: found nearby)")
+    add("--follow", action="append", default=[], metavar="[POD@]REGEX", help="print lines of output like it")
+    add("--logs", metavar="DIR", help="where the pods' whole outputs go (default: a new directory)")
+    add("--kill", action="append", default=[], metavar="POD@WHEN", help="SIGKILL to all of a pod")
+    add("--term", action="append", default=[], metavar="POD@WHEN", help="as kubectl delete pod")
+    add("--delay", action="append", default=[], metavar="POD@WHEN", help="the pod is Running only then")
+    add(
+        "--backoff-seconds", type=_seconds, default=0.5, metavar="S",
+        help="failure to replacement, doubled with each (default 0.5; a real cluster: 10, 20, 40 ...)",
+    )
+    add("--grace", type=_seconds, default=10.0, metavar="S", help="SIGTERM to SIGKILL on Ctrl-C (default 10)")
+    add("--timeout", type=_seconds, metavar="S", help="end everything after this time")
+    add("--quiet", action="store_true", help="no table of pods, no replacements")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise ValueError(text)
+    return value
+
+
+def _pairs(texts: Sequence[str], flag: str) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals or (flag == "--volume" and not value):
+            raise UsageError(f"{flag} {text}: the form is NAME={'DIR' if flag == '--volume' else 'VALUE'}")
+        pairs[name] = value
+    return pairs
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the Job and return the exit status.
+
+    Raises: LocalClusterError: before anything has started.
+    """
+    try:
+        job = load_job(arguments.manifest, arguments.job)
+    except LocalClusterError as error:
+        raise type(error)(f"{arguments.manifest}: {error}") from error
+    reporter = ConsoleReporter(arguments.follow, arguments.quiet)
+    cluster = Cluster(
+        job, volumes=_pairs(arguments.volume, "--volume"), env=_pairs(arguments.env, "--env"), logs=arguments.logs,
+        entrypoint=arguments.entrypoint or find_entrypoint(arguments.manifest),
+        kill=arguments.kill, term=arguments.term, delay=arguments.delay, backoff_seconds=arguments.backoff_seconds, grace=arguments.grace, reporter=reporter,
+    )
+    stops = 0
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        nonlocal stops
+        stops += 1
+        reason = "Terminated" if signum == signal.SIGTERM else "Interrupted"
+        cluster.stop(reason, f"by {signal.Signals(signum).name}", grace=None if stops == 1 else 0.0)
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, stop)
+    reporter.say(f"job/{job.name}: {job.parallelism} pods, output in {cluster.logs}")
+    with cluster:
+        try:
+            result = cluster.wait(arguments.timeout)
+        except WaitError:
+            cluster.stop("Timeout", f"not ended within {arguments.timeout:g} s")
+            result = cluster.wait()
+    succeeded = sum(pod.phase == "Succeeded" for pod in result.pods)
+    outcome = result.outcome
+    reporter.say(
+        f"job/{job.name}: {outcome.type} ({outcome.reason}: {outcome.message}); {succeeded} of "
+        f"{job.completions or 1} succeeded in {result.seconds:.1f} s; output in {cluster.logs}"
+    )
+    return result.exit_status
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status."""
+    try:
+        return run(build_parser().parse_args(argv))
+    except LocalClusterError as error:
+        sys.stderr.write(f"localcluster: {error}\n")
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

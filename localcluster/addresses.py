@@ -1,0 +1,62 @@
+"""A /24 of 127.0.0.0/8 for one cluster, held against the other localclusters of this machine."""
+from __future__ import annotations
+
+import socket
+from collections.abc import Collection
+
+from localcluster.errors import HostError
+
+PREFIXES = tuple(f"127.{second}.{third}" for second in range(77, 127) for third in range(256))
+HOSTS = range(2, 255)
+
+
+class Subnet:
+    """A network that this process alone holds until close: .1 is the API server's, .2 to .254 are the pods'.
+
+    The kernel keeps the claim (an abstract Unix socket), so that it ends with the process however it dies.
+
+    Raises: HostError: none is free, or this machine's loopback has only 127.0.0.1.
+    """
+
+    def __init__(self) -> None:
+        self._claim, self.prefix = _claim()
+        self._next = 0
+        try:
+            with socket.socket() as probe:
+                probe.bind((f"{self.prefix}.{HOSTS[0]}", 0))
+        except OSError as error:
+            self._claim.close()
+            raise HostError(f"cannot bind {self.prefix}.{HOSTS[0]}: Linux with all of 127.0.0.0/8 is needed") from error
+
+    @property
+    def api_address(self) -> str:
+        """The API server's address."""
+        return f"{self.prefix}.1"
+
+    def take(self, in_use: Collection[str]) -> str:
+        """Return the address for a new pod, a fresh one as long as there are any.
+
+        Raises: HostError: all are in use.
+        """
+        for _ in HOSTS:
+            address = f"{self.prefix}.{HOSTS[self._next % len(HOSTS)]}"
+            self._next += 1
+            if address not in in_use:
+                return address
+        raise HostError(f"more than {len(HOSTS)} pods at a time do not fit into {self.prefix}.0/24")
+
+    def close(self) -> None:
+        """Give the network back."""
+        self._claim.close()
+
+
+def _claim() -> tuple[socket.socket, str]:
+    for prefix in PREFIXES:
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            claim.bind(f"\0localcluster {prefix}")
+        except OSError:
+            claim.close()
+            continue
+        return claim, prefix
+    raise HostError("no network of 127.0.0.0/8 is free")

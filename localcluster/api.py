@@ -1,0 +1,221 @@
+"""The pods part of the Kubernetes REST API over TLS, from a `PodStore`; may be told to answer faults."""
+from __future__ import annotations
+
+import secrets
+import shutil
+import socket
+import ssl
+import sys
+import tempfile
+import threading
+import time
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import trustme
+
+from localcluster.errors import HostError
+from localcluster.routes import Hook, Response, Routes, parse_request
+from localcluster.store import PodStore
+
+IDLE_SECONDS = 300.0
+
+
+def peak_rate(times: Sequence[float], window: float = 1.0) -> float:
+    """Return the most requests a second in any window, from the requests' ascending times."""
+    return max((bisect_right(times, start + window) - number for number, start in enumerate(times)), default=0) / window
+
+
+class ApiServer:
+    """Serves a store's pods on loopback; a context manager.
+
+    Args:
+        store: the pods; may change at any time.
+        token: the bearer token that is let in (default: a random one); None lets all in; `.token` may be set anew.
+        namespace: the one namespace that the token may read.
+        hook: called with every request before it is answered, from that request's thread; returns a Response that is
+            sent in place of the true answer (`Response.failure(429, "TooManyRequests", "slow down", Retry_After="1")`,
+            `Response.html()`, `Response.empty()`, `Response.never()`), or None. `.hook` may be set anew.
+        host: the address to bind; the port is chosen.
+
+    Use:
+        with ApiServer(store, token="t") as api:
+            url = f"{api.url}/api/v1/namespaces/default/pods"
+            requests.get(url, headers={"Authorization": "Bearer t"}, verify=api.ca_file, timeout=5)
+            api.request_count, api.statuses[200], api.peak_rate()
+    """
+
+    def __init__(
+        self, store: PodStore, token: str | None = "", *, namespace: str = "default", hook: Hook | None = None,
+        host: str = "127.0.0.1", service_account: str = "default",
+    ):
+        self.hook = hook
+        self.namespace = namespace
+        self.statuses: Counter[int] = Counter()
+        self.closed = threading.Event()
+        self._times: list[float] = []
+        self._lock = threading.Lock()
+        self._routes = Routes(store, secrets.token_urlsafe(24) if token == "" else token, namespace, service_account)
+        self._directory = Path(tempfile.mkdtemp(prefix="localcluster-ca-"))
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(self._directory / "ca.crt")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert(host, "localhost", "kubernetes.default.svc").configure_cert(context)
+        try:
+            self._server = _Server((host, 0), self, context)
+        except OSError as error:
+            shutil.rmtree(self._directory)
+            raise HostError(f"cannot serve the API on {host}: {error.strerror}") from error
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="api", daemon=True)
+        self._thread.start()
+
+    @property
+    def host(self) -> str:
+        """The address."""
+        return str(self._server.server_address[0])
+
+    @property
+    def port(self) -> int:
+        """The port."""
+        return int(self._server.server_address[1])
+
+    @property
+    def url(self) -> str:
+        """The base of every address, as https://127.0.0.1:40123."""
+        return f"https://{self.host}:{self.port}"
+
+    @property
+    def ca_file(self) -> str:
+        """The certificate that proves the server."""
+        return str(self._directory / "ca.crt")
+
+    @property
+    def token(self) -> str | None:
+        """The bearer token that is let in."""
+        return self._routes.token
+
+    @token.setter
+    def token(self, token: str | None) -> None:
+        self._routes.token = token
+
+    @property
+    def request_count(self) -> int:
+        """The requests so far."""
+        return len(self._times)
+
+    @property
+    def request_times(self) -> list[float]:
+        """When the requests came (time.monotonic)."""
+        with self._lock:
+            return list(self._times)
+
+    def peak_rate(self, window: float = 1.0) -> float:
+        """Return the most requests a second in any window so far."""
+        return peak_rate(self.request_times, window)
+
+    def write_service_account(self, directory: Path) -> None:
+        """Write ca.crt, token and namespace as a pod finds them."""
+        directory.mkdir(parents=True, exist_ok=True)
+        shutil.copy(self.ca_file, directory / "ca.crt")
+        (directory / "token").write_text(self.token or "")
+        (directory / "namespace").write_text(self.namespace)
+
+    def respond(self, method: str, target: str, headers: Any) -> Response:
+        """Count a request and return its answer; called by the connections' threads."""
+        with self._lock:
+            self._times.append(time.monotonic())
+            number = len(self._times)
+        request = parse_request(method, target, headers, number)
+        response = self.hook(request) if self.hook is not None else None
+        response = self._routes.answer(request) if response is None else response
+        with self._lock:
+            self.statuses[response.status] += 1
+        return response
+
+    def close(self) -> None:
+        """Stop serving: every connection is cut, every thread has ended when this returns."""
+        if not self.closed.is_set():
+            self.closed.set()
+            self._server.shutdown()
+            self._thread.join()
+            self._server.cut_connections()
+            self._server.server_close()
+            shutil.rmtree(self._directory)
+
+    def __enter__(self) -> ApiServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = False  # so that server_close joins them
+    request_queue_size = 1024  # a thousand launchers may knock at once
+
+    def __init__(self, address: tuple[str, int], api: ApiServer, context: ssl.SSLContext):
+        self.api = api
+        self._context = context
+        self._connections: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        super().__init__(address, _Handler)
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Shake hands in the connection's own thread: a client that stalls must not stop the others."""
+        request.settimeout(IDLE_SECONDS)
+        request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self._context.wrap_socket(request, server_side=True, do_handshake_on_connect=False) as connection:
+            with self._lock:
+                self._connections.add(connection)
+                if self.api.closed.is_set():
+                    return
+            try:
+                connection.do_handshake()
+                super().finish_request(connection, client_address)
+            finally:
+                with self._lock:
+                    self._connections.discard(connection)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of connections that break; that is the clients' right."""
+        if not isinstance(sys.exc_info()[1], (OSError, ValueError)):
+            super().handle_error(request, client_address)
+
+    def cut_connections(self) -> None:
+        with self._lock:
+            for connection in self._connections:
+                try:
+                    socket.socket.shutdown(connection, socket.SHUT_RDWR)  # not SSLSocket's, which disturbs its reader
+                except OSError:
+                    continue  # it went by itself
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def _answer(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        if length:
+            self.rfile.read(length)
+        response = self.server.api.respond(self.command, self.path, self.headers)
+        if response.hang:
+            self.server.api.closed.wait()
+            self.close_connection = True
+            return
+        headers = {"Content-Type": response.content_type, "Content-Length": str(len(response.body)), **response.headers}
+        lines = [f"HTTP/1.1 {response.status} {self.responses.get(response.status, ('',))[0]}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        self.wfile.write("\r\n".join([*lines, "", ""]).encode("latin-1") + response.body)
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: the counters tell."""

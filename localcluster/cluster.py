@@ -1,0 +1,256 @@
+"""`Cluster`: one Job on one machine, for the command line and for tests."""
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from localcluster.addresses import Subnet
+from localcluster.api import ApiServer
+from localcluster.controller import Controller, Places, Pod
+from localcluster.errors import UsageError, WaitError
+from localcluster.faults import compile_pattern, concerns, parse_fault
+from localcluster.host import make_directories, make_host, make_logs
+from localcluster.manifest import JobSpec
+from localcluster.objects import PodState
+from localcluster.plan import Identity, match_volumes, plan_pod
+from localcluster.policy import exit_status
+from localcluster.report import Reporter
+from localcluster.result import OutputLine, PodResult, Result, new_lines, tail
+from localcluster.store import PodStore
+
+TAIL_LINES = 8
+T = TypeVar("T")
+
+
+class Cluster:
+    """Runs one Job as local processes; a context manager that leaves no process behind.
+
+    Args:
+        job: the Job, from `load_job` (change it by `dataclasses.replace`).
+        volumes: directory by the name of a volume or of its claim; made where it does not exist.
+        entrypoint: what stands for the image's /root/start.sh.
+        env: variables for all pods, over those of the manifest.
+        logs: where the pods' outputs go, one file each (default: a new directory, which stays).
+        kill, term, delay: faults, as `POD@WHEN` (see `localcluster.faults.parse_fault`).
+        backoff_seconds: between a failure and the replacement, doubled with each (a real cluster: 10).
+        grace: SIGTERM to SIGKILL when the cluster is closed before the Job's end (at most the Job's own).
+        reporter: hears of everything; silent by default.
+
+    Raises: UsageError, MissingError, ManifestError, HostError: what does not fit, before anything has started.
+    """
+
+    def __init__(
+        self, job: JobSpec, *, volumes: Mapping[str, str | Path] | None = None, entrypoint: str | Path | None = None,
+        env: Mapping[str, str] | None = None, logs: str | Path | None = None, kill: Iterable[str] = (),
+        term: Iterable[str] = (), delay: Iterable[str] = (), backoff_seconds: float = 0.5, grace: float = 5.0,
+        reporter: Reporter | None = None,
+    ):
+        orders = {"kill": kill, "term": term, "delay": delay}
+        faults = [parse_fault(kind, text) for kind, texts in orders.items() for text in texts]
+        given = match_volumes(job, {name: str(directory) for name, directory in (volumes or {}).items()})
+        self.job = job
+        self.store = PodStore()
+        self._reporter = reporter or Reporter()
+        self._grace = grace
+        self._started = False
+        self._began = time.monotonic()
+        with contextlib.ExitStack() as stack:
+            roots = Path(tempfile.mkdtemp(prefix="localcluster-"))
+            stack.callback(shutil.rmtree, roots, ignore_errors=True)
+            subnet = Subnet()
+            stack.callback(subnet.close)
+            self.api = ApiServer(
+                self.store, namespace=job.namespace, host=subnet.api_address, service_account=job.service_account
+            )
+            stack.callback(self.api.close)
+            host = make_host(make_directories(given), entrypoint, env or {}, self.api.host, self.api.port)
+            trial = plan_pod(job, host, Identity("check", "", subnet.api_address, None, str(roots), str(roots)))
+            self._replacements = trial.replacements
+            self.logs = make_logs(logs)
+            self.service_account_directory = roots / "serviceaccount"
+            if job.mounts_token:
+                self.api.write_service_account(self.service_account_directory)
+            places = Places(roots, self.logs, self.service_account_directory)
+            self._controller = Controller(
+                job, host, places, self.store, subnet, self._reporter, faults, backoff_seconds
+            )
+            self._resources = stack.pop_all()
+
+    # ----- life -----
+
+    def start(self) -> Cluster:
+        """Begin the Job; returns at once."""
+        for replacement in self._replacements:
+            self._reporter.replaced(replacement)
+        self._began = time.monotonic()
+        self._started = True
+        self._controller.start()
+        return self
+
+    def stop(self, reason: str = "Stopped", message: str = "stopped from outside", grace: float | None = None) -> None:
+        """End all pods, and the Job as Failed; returns at once, `wait` waits for it."""
+        self._controller.stop(reason, message, self._grace if grace is None else grace)
+
+    def close(self) -> None:
+        """End everything that is left and free all resources; the logs stay. May be called twice."""
+        if self._started:
+            self.stop()
+            self._controller.join()
+            self._started = False
+        self._resources.close()
+
+    def __enter__(self) -> Cluster:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ----- waiting -----
+
+    def wait(self, deadline: float | None = None) -> Result:
+        """Wait for the Job's end and return it.
+
+        Args: deadline: in seconds from now.
+        Raises: WaitError: it did not end in time. LocalClusterError: a pod could not be started.
+        """
+        self._await(lambda: self._controller.outcome, deadline, "the Job's end")
+        self._controller.join()
+        return self.result()
+
+    def wait_for_phase(self, pod: str, phase: str, deadline: float) -> PodState:
+        """Wait until the newest pod of that index or name pattern is in a phase, and return its state.
+
+        Raises: WaitError: not in time, or the Job ended before.
+        """
+
+        def look() -> PodState | None:
+            newest = self._find(pod)[-1:]
+            return newest[0].state if newest and newest[0].state.phase == phase else None
+
+        return self._await(look, deadline, f"phase {phase} of pod {pod}")
+
+    def wait_for_output(self, pattern: str, deadline: float, pod: str = "*") -> OutputLine:
+        """Wait until a line of some pod's output matches, from its beginning on, and return the line.
+
+        Raises: WaitError: not in time, or the Job ended without it. UsageError: no regular expression.
+        """
+        expression = compile_pattern(pattern, "wait_for_output")
+        offsets: dict[Path, int] = {}
+
+        def look() -> OutputLine | None:
+            for each in self._find(pod):
+                for text in new_lines(each.log, offsets):
+                    if match := expression.search(text):
+                        return OutputLine(each.state.name, text, match)
+            return None
+
+        return self._await(look, deadline, f"a line like {pattern!r} of pod {pod}")
+
+    def _await(self, look: Callable[[], T | None], deadline: float | None, what: str) -> T:
+        """Return what look returns as soon as it returns something; it is asked on every change."""
+        end = None if deadline is None else time.monotonic() + deadline
+        with self._controller.lock:
+            while True:
+                found = look()
+                if self._controller.error is not None:
+                    raise self._controller.error
+                if found is not None:
+                    return found
+                outcome = self._controller.outcome
+                if outcome is not None:
+                    ended = f"the Job ended before: {outcome.type} ({outcome.reason}: {outcome.message})"
+                    raise WaitError(f"{what}: {ended}{self._last_lines()}")
+                left = None if end is None else end - time.monotonic()
+                if left is not None and left <= 0:
+                    raise WaitError(f"{what}: not within {deadline:g} s{self._last_lines()}")
+                self._controller.changed.wait(left)
+
+    def _last_lines(self) -> str:
+        """Return what the pods said last: whoever waited in vain wants to know why."""
+        lines = []
+        for pod in self._controller.pods:
+            lines.append(f"\n--- {pod.state.name} {pod.state.phase} exit_code={pod.state.exit_code}")
+            lines += tail(pod.log, TAIL_LINES)
+        return "\n".join(lines)
+
+    # ----- looking and disturbing -----
+
+    def pods(self) -> list[PodState]:
+        """Return the states of all pods there ever were, in order of creation."""
+        with self._controller.lock:
+            return [pod.state for pod in self._controller.pods]
+
+    def processes(self, pod: str) -> list[tuple[int, str]]:
+        """Return (process id, command line) of everything a pod runs, its first program first.
+
+        Raises: UsageError: no such pod.
+        """
+        process = self._newest(pod).process
+        return [] if process is None else process.processes()
+
+    def kill(self, pod: str, process: str | None = None, signum: int = signal.SIGKILL) -> None:
+        """Kill the newest pod of an index or name pattern, or only send a signal to some of its processes.
+
+        Args: process: a regular expression for command lines; the signal goes to the matching processes only, and the
+            pod lives as long as its first one. signum: for those (default: to all of the pod's).
+        Raises: UsageError: no such pod or process.
+        """
+        found = self._newest(pod)
+        if process is None and signum == signal.SIGKILL:
+            self._controller.kill(found)
+            return
+        matching = [number for number, line in self.processes(pod) if re.search(process or "", line)]
+        if not matching:
+            raise UsageError(f"pod {pod} runs no process like {process!r}")
+        for number in matching:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signum)
+
+    def terminate(self, pod: str, disruption: str = "") -> None:
+        """Delete the newest pod of an index or name pattern, as `kubectl delete pod`, or as a drained node does.
+
+        Args: disruption: the reason of a condition DisruptionTarget, such as EvictionByEvictionAPI.
+        Raises: UsageError: no such pod.
+        """
+        self._controller.delete(self._newest(pod), disruption)
+
+    def result(self) -> Result:
+        """Return the Job's end.
+
+        Raises: WaitError: it has not ended.
+        """
+        with self._controller.lock:
+            outcome = self._controller.outcome
+            if outcome is None:
+                raise WaitError(f"Job {self.job.name} has not ended")
+            pods = list(self._controller.pods)
+        states = sorted((pod.state for pod in pods), key=lambda state: state.finished or 0.0)
+        codes = [state.exit_code for state in states if state.exit_code]
+        ends = tuple(_pod_result(pod) for pod in pods)
+        return Result(outcome, exit_status(outcome, codes), ends, time.monotonic() - self._began)
+
+    def _find(self, pod: str) -> list[Pod]:
+        return [each for each in self._controller.pods if concerns(pod, each.state.name, each.number)]
+
+    def _newest(self, pod: str) -> Pod:
+        with self._controller.lock:
+            found = self._find(pod)
+        if not found:
+            raise UsageError(f"there is no pod {pod}")
+        return found[-1]
+
+
+def _pod_result(pod: Pod) -> PodResult:
+    state = pod.state
+    return PodResult(state.name, state.index, state.phase, state.exit_code, state.deleted is not None, pod.log)

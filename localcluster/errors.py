@@ -1,0 +1,46 @@
+"""What can go wrong outside the pods, and the exit status each ends with.
+
+LocalClusterError
+├── UsageError      64  a flag or a volume that does not fit the manifest
+├── ManifestError   65  not YAML, not a Job, or a Job that the API server would refuse
+├── MissingError    66  a file that is not there
+├── WaitError       69  a deadline passed (of a test that waits, or of --timeout)
+└── HostError       78  this machine lacks something (addresses of 127.0.0.0/8)
+"""
+from __future__ import annotations
+
+
+class LocalClusterError(Exception):
+    """Base of all errors of this package; its text is one line for the user."""
+
+    exit_code = 70
+
+
+class UsageError(LocalClusterError):
+    """A flag has the wrong form, or names something that the manifest has not."""
+
+    exit_code = 64
+
+
+class ManifestError(LocalClusterError):
+    """The manifest is no Job, or asks for what the API server or this package refuses."""
+
+    exit_code = 65
+
+
+class MissingError(LocalClusterError):
+    """A file or program that is needed does not exist."""
+
+    exit_code = 66
+
+
+class WaitError(LocalClusterError):
+    """A deadline passed, or the Job ended, before the awaited thing happened."""
+
+    exit_code = 69
+
+
+class HostError(LocalClusterError):
+    """This machine cannot play a cluster."""
+
+    exit_code = 78

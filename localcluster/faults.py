@@ -1,0 +1,77 @@
+"""Faults and delays that a user orders on the command line, pure: texts to data, and whom they concern."""
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from localcluster.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`POD@WHEN` of one kind: kill, term or delay. Either seconds or a pattern; watched: whose output, for a delay.
+
+    Each fault strikes once per pod index, so that the replacement of a killed pod lives; given twice, it strikes twice.
+    """
+
+    kind: str
+    pod: str
+    seconds: float | None = None
+    pattern: re.Pattern[str] | None = None
+    watched: str = ""
+
+    def __str__(self) -> str:
+        """Return the fault in its own notation."""
+        pattern = self.pattern.pattern if self.pattern else ""
+        pattern = f"{self.watched}:{pattern}" if self.watched else pattern
+        when = pattern if self.seconds is None else f"{self.seconds:g}"
+        return f"--{self.kind} {self.pod}@{when}"
+
+
+def parse_fault(kind: str, text: str) -> Fault:
+    """Return the fault of `POD@WHEN`.
+
+    POD is a completion index (for a Job without indexes: the number of the pod in order of creation), or a pattern for
+    the name (`*-0-*`). WHEN is a number of seconds, or a regular expression for a line of that pod's output; for a
+    delay, which has no output yet, `POD:REGEX`.
+
+    Raises: UsageError: it has another form.
+    """
+    pod, at, when = text.partition("@")
+    if not at or not pod or not when:
+        raise UsageError(f"--{kind} {text}: the form is POD@WHEN, for example 1@2.5 or 1@Pass=0")
+    if re.fullmatch(r"\d+(\.\d*)?s?", when):
+        return Fault(kind, pod, seconds=float(when.rstrip("s")))
+    watched = ""
+    if kind == "delay":
+        watched, colon, when = when.partition(":")
+        if not colon or not watched or not when:
+            raise UsageError(f"--{kind} {text}: WHEN is a number of seconds or POD:REGEX, for example 2@0:waiting")
+    return Fault(kind, pod, pattern=compile_pattern(when, f"--{kind} {text}"), watched=watched)
+
+
+def parse_follow(text: str) -> tuple[str, re.Pattern[str]]:
+    """Return (pod, pattern) of `[POD@]REGEX`; without a pod, all of them.
+
+    Raises: UsageError: no regular expression.
+    """
+    match = re.fullmatch(r"([\w*?.-]+)@(.+)", text)
+    pod, pattern = (match[1], match[2]) if match else ("*", text)
+    return pod, compile_pattern(pattern, f"--follow {text}")
+
+
+def compile_pattern(text: str, where: str) -> re.Pattern[str]:
+    """Return a compiled regular expression.
+
+    Raises: UsageError: it is none; where says whose it is.
+    """
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise UsageError(f"{where}: {text!r} is no regular expression: {error}") from error
+
+
+def concerns(selector: str, name: str, number: int) -> bool:
+    """Whether a pod is meant: by its index (without one, its number), or by a pattern for its name."""
+    return int(selector) == number if selector.isdecimal() else fnmatchcase(name, selector)

@@ -1,0 +1,96 @@
+"""What this machine gives to a Job: the manifest's file, the entrypoint, directories, and variables."""
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from localcluster.errors import MissingError, UsageError
+from localcluster.manifest import JobSpec, parse_job
+from localcluster.plan import Host
+
+INHERITED = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
+
+
+def load_job(path: str | Path, name: str | None = None) -> JobSpec:
+    """Return the Job of a manifest file (`-`: standard input).
+
+    Args: name: which Job, where the file has several.
+    Raises: MissingError: it cannot be read. ManifestError: see `parse_job`.
+    """
+    try:
+        text = sys.stdin.read() if str(path) == "-" else Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise MissingError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    return parse_job(text, name)
+
+
+def find_entrypoint(manifest: str | Path) -> Path | None:
+    """Return the start.sh that goes with a manifest: of its directory, of the one above, or of the current one."""
+    folder = Path(manifest).resolve().parent
+    candidates = (folder.parent / "start.sh", folder / "start.sh", Path.cwd() / "start.sh")
+    return next((each for each in candidates if each.is_file()), None)
+
+
+def inherited_env(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what a pod sees of this machine's variables; PATH begins with this Python, where `paddle` is installed."""
+    env = {name: environ[name] for name in INHERITED if name in environ}
+    env.setdefault("LANG", "C.UTF-8")
+    env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environ.get('PATH', os.defpath)}"
+    env["PYTHONUNBUFFERED"] = "1"  # as the image sets it
+    return env
+
+
+def make_host(
+    directories: Mapping[str, str], entrypoint: str | Path | None, env: Mapping[str, str], api_host: str, api_port: int
+) -> Host:
+    """Return what the pods of a Job get from this machine.
+
+    Raises: MissingError: there is no such entrypoint. UsageError: it cannot be executed.
+    """
+    script = launcher = None
+    if entrypoint is not None:
+        script = Path(entrypoint).absolute()
+        if not script.is_file():
+            raise MissingError(f"--entrypoint {entrypoint}: no such file")
+        if not os.access(script, os.X_OK):
+            raise UsageError(f"--entrypoint {entrypoint}: not executable (chmod +x)")
+        launcher = script.with_name("start_paddle.py")
+    inherited = inherited_env(os.environ)
+    return Host(
+        directories, str(script) if script else None, str(launcher) if launcher else None,
+        inherited, api_host, api_port, dict(env), shutil.which("tini", path=inherited["PATH"]) is not None,
+    )
+
+
+def make_directories(volumes: Mapping[str, str]) -> dict[str, str]:
+    """Return the volumes' directories as absolute paths, made where they are missing.
+
+    Raises: UsageError: there is something else of that name, or it cannot be made.
+    """
+    found = {}
+    for name, directory in volumes.items():
+        path = Path(directory).absolute()
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"--volume {name}={directory}: {error.strerror}") from error
+        found[name] = str(path)
+    return found
+
+
+def make_logs(logs: str | Path | None) -> Path:
+    """Return the directory for the pods' outputs, made if it is missing.
+
+    Raises: UsageError: it cannot be made.
+    """
+    if logs is None:
+        return Path(tempfile.mkdtemp(prefix="localcluster-logs-"))
+    try:
+        Path(logs).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--logs {logs}: {error.strerror}") from error
+    return Path(logs).absolute()

@@ -1,0 +1,259 @@
+"""Job YAML to plain data, pure: text in, `JobSpec` out, refusing what the API server would refuse."""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from localcluster.errors import ManifestError
+from localcluster.policy import Rule, parse_rules
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class EnvVar:
+    """One entry of `env`: a text (value), or a reference to be resolved per pod (source)."""
+
+    name: str
+    value: str = ""
+    source: Object | None = None
+
+
+@dataclass(frozen=True)
+class Mount:
+    """One entry of `volumeMounts`."""
+
+    volume: str
+    path: str
+    sub_path: str = ""
+
+
+@dataclass(frozen=True)
+class Volume:
+    """One entry of `volumes`; an empty directory is made by us, every other kind is the user's to map."""
+
+    name: str
+    kind: str
+    claim: str = ""
+
+    @property
+    def is_empty_dir(self) -> bool:
+        """Whether each pod gets a fresh directory of its own."""
+        return self.kind == "emptyDir"
+
+
+@dataclass(frozen=True)
+class Container:
+    """The one container of the pod."""
+
+    name: str
+    image: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    working_dir: str = ""
+    env: tuple[EnvVar, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    resources: Object = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """A Job as far as one machine can honour it; the defaults are the API server's."""
+
+    name: str
+    container: Container
+    namespace: str = "default"
+    parallelism: int = 1
+    completions: int | None = 1
+    indexed: bool = False
+    backoff_limit: int = 6
+    backoff_limit_per_index: int | None = None
+    max_failed_indexes: int | None = None
+    rules: tuple[Rule, ...] = ()
+    replace_terminating: bool = True
+    active_deadline_seconds: float | None = None
+    grace_seconds: float = 30.0
+    volumes: tuple[Volume, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    service_account: str = "default"
+    mounts_token: bool = True
+
+
+def parse_job(text: str, name: str | None = None) -> JobSpec:
+    """Return the Job of a manifest of one or more documents.
+
+    Args: name: which Job, where the manifest has several.
+    Raises: ManifestError: not YAML, no Job, several Jobs and no name, or a Job that could not run.
+    """
+    try:
+        documents = [document for document in yaml.safe_load_all(text) if document is not None]
+    except yaml.YAMLError as error:
+        raise ManifestError(f"not YAML: {' '.join(str(error).split())}") from error
+    jobs = [each for document in documents for each in _objects(document) if each.get("kind") == "Job"]
+    if not jobs:
+        kinds = ", ".join(str(each.get("kind")) for document in documents for each in _objects(document))
+        raise ManifestError(f"no object of kind Job in it (found: {kinds or 'nothing'})")
+    names = [str(_mapping(job, "metadata", "Job").get("name")) for job in jobs]
+    if name is None and len(jobs) > 1:
+        raise ManifestError(f"{len(jobs)} Jobs in it ({', '.join(names)}): choose one with --job")
+    if name is not None and name not in names:
+        raise ManifestError(f"no Job {name!r} in it (found: {', '.join(names)})")
+    return _job(jobs[0 if name is None else names.index(name)])
+
+
+def _objects(document: Any) -> Iterator[Object]:
+    if not isinstance(document, dict):
+        raise ManifestError(f"a document is not an object but {type(document).__name__}")
+    if document.get("kind") == "List":
+        for item in document.get("items") or []:
+            yield from _objects(item)
+    else:
+        yield document
+
+
+def _job(document: Object) -> JobSpec:
+    if document.get("apiVersion") != "batch/v1":
+        raise ManifestError(f"apiVersion is {document.get('apiVersion')!r}, a Job's is batch/v1")
+    metadata = _mapping(document, "metadata", "Job")
+    name = metadata.get("name")
+    if not isinstance(name, str) or not name:
+        raise ManifestError("metadata.name is missing: the pods are found by it")
+    spec = _mapping(document, "spec", "Job")
+    template = _mapping(spec, "template", "spec")
+    template_metadata = template.get("metadata") or {}
+    pod = _mapping(template, "spec", "spec.template")
+    _refuse(spec, pod)
+    volumes = tuple(_volume(entry) for entry in pod.get("volumes") or [])
+    parallelism, completions = _counts(spec)
+    rules = parse_rules(spec.get("podFailurePolicy"), per_index=spec.get("backoffLimitPerIndex") is not None)
+    return JobSpec(
+        name=name,
+        container=_container(pod, volumes),
+        namespace=metadata.get("namespace") or "default",
+        parallelism=parallelism,
+        completions=completions,
+        indexed=_is_indexed(spec, completions),
+        backoff_limit=_integer(spec, "backoffLimit", 6),
+        backoff_limit_per_index=_optional_integer(spec, "backoffLimitPerIndex"),
+        max_failed_indexes=_optional_integer(spec, "maxFailedIndexes"),
+        rules=rules,
+        replace_terminating=_replaces_terminating(spec, bool(rules)),
+        active_deadline_seconds=_optional_integer(spec, "activeDeadlineSeconds"),
+        grace_seconds=float(_integer(pod, "terminationGracePeriodSeconds", 30)),
+        volumes=volumes,
+        labels={str(key): str(value) for key, value in (template_metadata.get("labels") or {}).items()},
+        annotations={str(key): str(value) for key, value in (template_metadata.get("annotations") or {}).items()},
+        service_account=pod.get("serviceAccountName") or "default",
+        mounts_token=pod.get("automountServiceAccountToken") is not False,
+    )
+
+
+def _refuse(spec: Object, pod: Object) -> None:
+    """Name what this machine does not do, rather than run something else than was asked for."""
+    policy = pod.get("restartPolicy")
+    if policy != "Never":
+        raise ManifestError(f"spec.template.spec.restartPolicy is {policy!r}: only Never is supported here")
+    if pod.get("initContainers"):
+        raise ManifestError("spec.template.spec.initContainers: a pod runs one container here, and no init containers")
+    if spec.get("suspend"):
+        raise ManifestError("spec.suspend is true: the Job would never start a pod")
+
+
+def _counts(spec: Object) -> tuple[int, int | None]:
+    parallelism = _optional_integer(spec, "parallelism")
+    completions = _optional_integer(spec, "completions")
+    if parallelism is None and completions is None:
+        return 1, 1
+    return (1 if parallelism is None else parallelism), completions
+
+
+def _is_indexed(spec: Object, completions: int | None) -> bool:
+    mode = spec.get("completionMode", "NonIndexed")
+    if mode not in ("Indexed", "NonIndexed"):
+        raise ManifestError(f"spec.completionMode is {mode!r}: Indexed or NonIndexed")
+    if mode == "Indexed" and completions is None:
+        raise ManifestError("spec.completions is missing: an Indexed Job needs it")
+    return bool(mode == "Indexed")
+
+
+def _replaces_terminating(spec: Object, has_rules: bool) -> bool:
+    policy = spec.get("podReplacementPolicy", "Failed" if has_rules else "TerminatingOrFailed")
+    if policy not in ("Failed", "TerminatingOrFailed"):
+        raise ManifestError(f"spec.podReplacementPolicy is {policy!r}: Failed or TerminatingOrFailed")
+    if has_rules and policy != "Failed":
+        raise ManifestError("spec.podReplacementPolicy must be Failed beside a podFailurePolicy")
+    return bool(policy == "TerminatingOrFailed")
+
+
+def _container(pod: Object, volumes: tuple[Volume, ...]) -> Container:
+    containers = pod.get("containers")
+    if not isinstance(containers, list) or len(containers) != 1:
+        count = len(containers) if isinstance(containers, list) else 0
+        raise ManifestError(f"spec.template.spec.containers has {count} entries: a pod runs one container here")
+    entry = containers[0]
+    known = {volume.name for volume in volumes}
+    mounts = tuple(
+        Mount(str(mount["name"]), str(mount["mountPath"]).rstrip("/") or "/", str(mount.get("subPath") or ""))
+        for mount in entry.get("volumeMounts") or []
+    )
+    for mount in mounts:
+        if mount.volume not in known:
+            raise ManifestError(f"volumeMounts: {mount.volume!r} is no volume of the pod ({', '.join(sorted(known))})")
+    if entry.get("envFrom"):
+        raise ManifestError("envFrom: there are no ConfigMaps and Secrets here; give the values with --env")
+    return Container(
+        name=str(entry.get("name") or "container"),
+        image=str(entry.get("image") or ""),
+        command=_strings(entry, "command"),
+        args=_strings(entry, "args"),
+        working_dir=str(entry.get("workingDir") or ""),
+        env=tuple(_env_var(item) for item in entry.get("env") or []),
+        mounts=mounts,
+        resources=entry.get("resources") or {},
+    )
+
+
+def _env_var(item: Object) -> EnvVar:
+    name = str(item.get("name") or "")
+    value = item.get("value")
+    if value is not None and not isinstance(value, str):
+        raise ManifestError(f"env {name}: the value {value!r} is not a text; the API server wants it quoted")
+    return EnvVar(name, value or "", item.get("valueFrom"))
+
+
+def _volume(entry: Object) -> Volume:
+    kinds = [key for key in entry if key != "name"]
+    claim = (entry.get("persistentVolumeClaim") or {}).get("claimName") or ""
+    return Volume(str(entry["name"]), kinds[0] if kinds else "emptyDir", str(claim))
+
+
+def _mapping(parent: Object, key: str, where: str) -> Object:
+    value = parent.get(key)
+    if not isinstance(value, dict):
+        raise ManifestError(f"{where}.{key} is missing or no object")
+    return value
+
+
+def _strings(entry: Object, key: str) -> tuple[str, ...]:
+    values = entry.get(key) or []
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ManifestError(f"{key} is {values!r}: a list of texts is needed (quote numbers)")
+    return tuple(values)
+
+
+def _optional_integer(parent: Object, key: str) -> int | None:
+    value = parent.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ManifestError(f"{key} is {value!r}: a number of 0 or more is needed")
+    return value
+
+
+def _integer(parent: Object, key: str, default: int) -> int:
+    value = _optional_integer(parent, key)
+    return default if value is None else value

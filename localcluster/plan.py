@@ -1,0 +1,245 @@
+"""What one pod runs on this machine, pure: a Job's container and a pod's identity to a command line and environment."""
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from localcluster.errors import ManifestError, UsageError
+from localcluster.manifest import EnvVar, JobSpec, Mount, Volume
+from localcluster.paths import PathMap, Replacement
+from localcluster.quantity import resource_value
+
+START_SCRIPT = "/root/start.sh"
+LAUNCHER = "/root/start_paddle.py"
+TOKEN_DIRECTORY = "/var/run/secrets/kubernetes.io/serviceaccount"
+WORK_DIRECTORIES = ("/work", "/root")  # the image's default of WORK_DIR, and the tutorial's
+
+
+@dataclass(frozen=True)
+class Host:
+    """What this machine gives to the pods of a Job; every path is absolute.
+
+    Args: directories: volume name -> directory, for the volumes that are the user's. entrypoint: stands for the image's
+        /root/start.sh. launcher: stands for /root/start_paddle.py. inherited: variables that an image would set.
+        api_host, api_port: the API server. extra_env: variables given by --env, which win. has_tini: tini is on PATH.
+    """
+
+    directories: Mapping[str, str]
+    entrypoint: str | None
+    launcher: str | None
+    inherited: Mapping[str, str]
+    api_host: str
+    api_port: int
+    extra_env: Mapping[str, str] = field(default_factory=dict)
+    has_tini: bool = False
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who a pod is. root: its own directory, made before it starts; token_directory: its SERVICE_ACCOUNT_DIR."""
+
+    name: str
+    uid: str
+    ip: str
+    index: int | None
+    root: str
+    token_directory: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PodPlan:
+    """A program to start: directories to be made first, its working directory, command line and environment."""
+
+    directories: tuple[str, ...]
+    working_directory: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    replacements: tuple[Replacement, ...]
+
+
+# ----- volumes -----
+
+
+def match_volumes(job: JobSpec, given: Mapping[str, str]) -> dict[str, str]:
+    """Return volume name -> directory for every volume that is no emptyDir; a volume is given by its name or its claim.
+
+    Raises: UsageError: a name that the pod has not, or a mounted volume without a directory.
+    """
+    found: dict[str, str] = {}
+    names = {volume.name for volume in job.volumes} | {volume.claim for volume in job.volumes if volume.claim}
+    for name in given:
+        if name not in names:
+            known = ", ".join(sorted(names)) or "none"
+            raise UsageError(f"--volume {name}: the pods have no such volume or claim (they have: {known})")
+    mounted = {mount.volume for mount in job.container.mounts}
+    for volume in job.volumes:
+        directory = given.get(volume.name, given.get(volume.claim) if volume.claim else None)
+        if directory is not None:
+            found[volume.name] = directory
+        elif not volume.is_empty_dir and volume.name in mounted:
+            raise UsageError(f"{_describe(volume)} needs a directory: --volume {volume.name}=DIR")
+    return found
+
+
+def _describe(volume: Volume) -> str:
+    return f"volume {volume.name} (claim {volume.claim})" if volume.claim else f"volume {volume.name} ({volume.kind})"
+
+
+def _mount_path(mount: Mount, host: Host, identity: Identity) -> str:
+    base = host.directories.get(mount.volume, f"{identity.root}/{mount.volume}")
+    return f"{base}/{mount.sub_path}" if mount.sub_path else base
+
+
+def _work_directory(job: JobSpec, mounts: Mapping[str, str], identity: Identity) -> str:
+    for path in WORK_DIRECTORIES:
+        if path in mounts:
+            return mounts[path]
+    return f"{identity.root}/work"
+
+
+# ----- environment -----
+
+
+def expand(text: str, env: Mapping[str, str]) -> str:
+    """Return a text with $(NAME) replaced as Kubernetes does: unknown names stay, $$(NAME) is a literal $(NAME)."""
+
+    def value(match: re.Match[str]) -> str:
+        if match.group(1):
+            return match.group()[1:]
+        return env.get(match.group(2), match.group())
+
+    return re.sub(r"(\$?)\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)", value, text)
+
+
+def _field_value(path: str, name: str, job: JobSpec, identity: Identity) -> str:
+    subscript = re.fullmatch(r"metadata\.(labels|annotations)\['([^']+)'\]", path)
+    if subscript:
+        return (identity.labels if subscript[1] == "labels" else identity.annotations).get(subscript[2], "")
+    values: dict[str, str] = {
+        "metadata.name": identity.name,
+        "metadata.namespace": job.namespace,
+        "metadata.uid": identity.uid,
+        "spec.nodeName": "localhost",
+        "spec.serviceAccountName": job.service_account,
+        "status.hostIP": identity.ip,
+        "status.podIP": identity.ip,
+        "status.podIPs": identity.ip,
+    }
+    if path not in values:
+        raise ManifestError(f"env {name}: fieldRef {path!r} is unknown")
+    return values[path]
+
+
+def _reference(variable: EnvVar, job: JobSpec, identity: Identity) -> str | None:
+    """Return the value of a valueFrom; None for an optional key of a ConfigMap or Secret, which are not there."""
+    source = variable.source or {}
+    if "fieldRef" in source:
+        return _field_value(str(source["fieldRef"].get("fieldPath")), variable.name, job, identity)
+    if "resourceFieldRef" in source:
+        return resource_value(source["resourceFieldRef"], job.container.resources, variable.name)
+    for kind in ("secretKeyRef", "configMapKeyRef"):
+        if kind in source:
+            if source[kind].get("optional"):
+                return None
+            name = variable.name
+            raise UsageError(f"env {name} comes from a {kind[:-6]}, which is not here: give it by --env {name}=VALUE")
+    raise ManifestError(f"env {variable.name}: valueFrom {', '.join(source) or 'nothing'} is unknown")
+
+
+def _build_env(job: JobSpec, host: Host, identity: Identity, mapped: Callable[[str], str]) -> dict[str, str]:
+    env = dict(host.inherited)
+    if host.has_tini:
+        env["TINI_SUBREAPER"] = "1"  # it is not process 1 here, and would warn of that
+    env["HOSTNAME"] = identity.name if identity.index is None else f"{job.name}-{identity.index}"
+    env["KUBERNETES_SERVICE_HOST"] = host.api_host
+    env["KUBERNETES_SERVICE_PORT"] = env["KUBERNETES_SERVICE_PORT_HTTPS"] = str(host.api_port)
+    if identity.index is not None:
+        env["JOB_COMPLETION_INDEX"] = str(identity.index)
+    for variable in job.container.env:
+        if variable.name in host.extra_env:
+            value: str | None = host.extra_env[variable.name]
+        elif variable.source:
+            value = _reference(variable, job, identity)
+        else:
+            value = expand(mapped(variable.value), env)  # in this order: what is expanded is mapped already
+        if value is not None:
+            env[variable.name] = value
+    return env
+
+
+# ----- command -----
+
+
+def build_argv(job: JobSpec, host: Host, env: Mapping[str, str], paths: PathMap) -> list[str]:
+    """Return the command line: command or the image's entrypoint, then args; tini is left out where there is none.
+
+    Raises: UsageError: the image's entrypoint is needed and none was found.
+    """
+    command = list(job.container.command)
+    if not command:
+        if host.entrypoint is None:
+            raise UsageError("the container has no command, and no start.sh stands for the image's: --entrypoint FILE")
+        command = ["tini", "--", START_SCRIPT]
+    command += job.container.args
+    if command[:2] == ["tini", "--"] and not host.has_tini:
+        command = command[2:]
+    if "/" in command[0] and not command[0].startswith("/"):
+        command[0] = f"/{command[0]}"  # the image's working directory is /
+    return [expand(word, env) for word in paths.replace_command(command)]
+
+
+# ----- the whole -----
+
+
+def plan_pod(job: JobSpec, host: Host, identity: Identity) -> PodPlan:
+    """Return what to start for a pod, and every replacement on the way.
+
+    Raises: UsageError, ManifestError: a value that cannot be had here.
+    """
+    mounts = {mount.path: _mount_path(mount, host, identity) for mount in job.container.mounts}
+    work = _work_directory(job, mounts, identity)
+    scripts = {START_SCRIPT: host.entrypoint, LAUNCHER: host.launcher}
+    found = {path: to for path, to in scripts.items() if to is not None}
+    paths = PathMap({TOKEN_DIRECTORY: identity.token_directory, **mounts, **found})
+    env = _build_env(job, host, identity, paths.replace)
+    argv = build_argv(job, host, env, paths)
+    ours = {"WORK_DIR": work, "SERVICE_ACCOUNT_DIR": identity.token_directory, "POD_IP": identity.ip}
+    if "CONF_PADDLE_NIC" in env:
+        ours["CONF_PADDLE_NIC"] = identity.ip
+    if "/tmp" in mounts:
+        ours["TMPDIR"] = mounts["/tmp"]
+    told = _tell(job, paths, mounts, scripts, host, env, ours)
+    env = {**env, **ours, **host.extra_env}
+    cwd = job.container.working_dir
+    working_directory = paths.replace(cwd) if cwd not in ("", "/") else f"{identity.root}/cwd"
+    made = (working_directory, work, *mounts.values())
+    return PodPlan(tuple(dict.fromkeys(made)), working_directory, tuple(argv), env, told)
+
+
+def _tell(
+    job: JobSpec, paths: PathMap, mounts: Mapping[str, str], scripts: Mapping[str, str | None], host: Host,
+    env: Mapping[str, str], ours: Mapping[str, str],
+) -> tuple[Replacement, ...]:
+    """Return what was replaced, worded alike for all pods of the Job."""
+    own = "<the pod's own directory>"
+    shared = set(host.directories.values())
+    special = {"SERVICE_ACCOUNT_DIR": "<token, CA and namespace>", "POD_IP": "<the pod's address>"}
+    special["CONF_PADDLE_NIC"] = special["POD_IP"]
+
+    def shown(path: str) -> str:
+        return path if any(path == each or path.startswith(f"{each}/") for each in shared) else own
+
+    told = [Replacement("mount", path, shown(target)) for path, target in sorted(mounts.items())]
+    told += [Replacement("script", path, to) for path, to in scripts.items() if to is not None and path in paths.met]
+    changed = [(name, value) for name, value in ours.items() if env.get(name) != value]
+    told += [Replacement("env", name, special.get(name) or shown(value)) for name, value in changed]
+    before = {variable.name: variable.value or "(reference)" for variable in job.container.env}
+    for name, value in host.extra_env.items():
+        if re.search(r"SECRET|TOKEN|PASSWORD|KEY", name):
+            told.append(Replacement("env", name, "(given, not shown)"))
+        else:
+            told.append(Replacement("env", f"{name}={before.get(name, '(unset)')}", value))
+    return tuple(told)

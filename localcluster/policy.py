@@ -1,0 +1,262 @@
+"""What a Job does about its pods, as pure functions: count an end, judge the Job, choose what to start.
+
+The controller owns clocks and processes; here a time is an argument, and a state goes in and comes out.
+Source: Kubernetes 1.34, pkg/controller/job (behaviour only).
+"""
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from localcluster.errors import ManifestError
+
+if TYPE_CHECKING:
+    from localcluster.manifest import JobSpec
+
+ACTIONS = ("FailJob", "FailIndex", "Ignore", "Count")
+LONGEST_BACKOFF = 360.0
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule of a podFailurePolicy: on exit codes (operator and values) or on pod conditions."""
+
+    action: str
+    operator: str = ""
+    values: frozenset[int] = frozenset()
+    container: str = ""
+    conditions: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What is known of a failed pod: its index, its container's exit code and its conditions (type -> status)."""
+
+    pod: str
+    index: int | None
+    exit_code: int | None
+    container: str = ""
+    conditions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a Job ends: type Complete or Failed, with the reason and message of the Job's condition."""
+
+    type: str
+    reason: str
+    message: str
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the Job reached its completions."""
+        return self.type == "Complete"
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """Failures since the last success, and when the newest was."""
+
+    failures: int = 0
+    last: float = 0.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A Job's counts; a pod is counted once, when it ends.
+
+    `failed` leaves out ignored failures, `backoffs` counts them too (by index with backoffLimitPerIndex, else under
+    None).
+    """
+
+    succeeded: int = 0
+    succeeded_indexes: frozenset[int] = frozenset()
+    failed: int = 0
+    failed_indexes: frozenset[int] = frozenset()
+    index_failures: Mapping[int, int] = field(default_factory=dict)
+    backoffs: Mapping[int | None, Backoff] = field(default_factory=dict)
+    verdict: Outcome | None = None
+
+
+# ----- podFailurePolicy -----
+
+
+def parse_rules(policy: Any, per_index: bool) -> tuple[Rule, ...]:
+    """Return the rules of a `podFailurePolicy` object, refusing those that the API server refuses.
+
+    Raises: ManifestError: unknown action or operator; exit codes that are not ascending, not unique, or 0 with In.
+    """
+    rules = []
+    for number, entry in enumerate((policy or {}).get("rules") or []):
+        where = f"podFailurePolicy.rules[{number}]"
+        action = entry.get("action")
+        if action not in ACTIONS:
+            raise ManifestError(f"{where}.action is {action!r}: one of {', '.join(ACTIONS)}")
+        if action == "FailIndex" and not per_index:
+            raise ManifestError(f"{where}.action FailIndex needs backoffLimitPerIndex")
+        codes, conditions = entry.get("onExitCodes"), entry.get("onPodConditions")
+        if bool(codes) == bool(conditions):
+            raise ManifestError(f"{where} needs either onExitCodes or onPodConditions")
+        if codes:
+            rules.append(_exit_code_rule(action, codes, where))
+        else:
+            pairs = tuple((str(item.get("type")), str(item.get("status", "True"))) for item in conditions)
+            rules.append(Rule(action, conditions=pairs))
+    return tuple(rules)
+
+
+def _exit_code_rule(action: str, codes: Mapping[str, Any], where: str) -> Rule:
+    operator, values = codes.get("operator"), codes.get("values") or []
+    if operator not in ("In", "NotIn"):
+        raise ManifestError(f"{where}.onExitCodes.operator is {operator!r}: In or NotIn")
+    if not values or not all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+        raise ManifestError(f"{where}.onExitCodes.values is {values!r}: a list of numbers is needed")
+    if list(values) != sorted(set(values)):
+        raise ManifestError(f"{where}.onExitCodes.values must be ascending, each once: {sorted(set(values))}")
+    if operator == "In" and 0 in values:
+        raise ManifestError(f"{where}.onExitCodes.values must not have 0 with the operator In")
+    return Rule(action, operator, frozenset(values), str(codes.get("containerName") or ""))
+
+
+def matches(rule: Rule, failure: Failure) -> bool:
+    """Whether a rule applies to a failed pod."""
+    if rule.conditions:
+        return any(failure.conditions.get(kind) == status for kind, status in rule.conditions)
+    if failure.exit_code is None or failure.exit_code == 0 or rule.container not in ("", failure.container):
+        return False
+    return (failure.exit_code in rule.values) == (rule.operator == "In")
+
+
+def judge_failure(rules: Sequence[Rule], failure: Failure) -> tuple[str, int | None]:
+    """Return the action of the first rule that applies and its number; without one, ("Count", None)."""
+    for number, rule in enumerate(rules):
+        if matches(rule, failure):
+            return rule.action, number
+    return "Count", None
+
+
+# ----- counting ends -----
+
+
+def count_success(progress: Progress, index: int | None) -> Progress:
+    """Return the counts after one more success; it ends the back-off."""
+    if index is None:
+        return replace(progress, succeeded=progress.succeeded + 1, backoffs={})
+    if index in progress.succeeded_indexes:
+        return progress
+    backoffs: dict[int | None, Backoff] = {
+        key: value for key, value in progress.backoffs.items() if key not in (None, index)
+    }
+    indexes = progress.succeeded_indexes | {index}
+    return replace(progress, succeeded=len(indexes), succeeded_indexes=indexes, backoffs=backoffs)
+
+
+def count_failure(progress: Progress, job: JobSpec, failure: Failure, now: float) -> Progress:
+    """Return the counts after one more failure, judged by the Job's podFailurePolicy."""
+    action, number = judge_failure(job.rules, failure)
+    key = failure.index if job.backoff_limit_per_index is not None else None
+    previous = progress.backoffs.get(key, Backoff())
+    progress = replace(progress, backoffs={**progress.backoffs, key: Backoff(previous.failures + 1, now)})
+    if action == "Ignore":
+        return progress
+    progress = replace(progress, failed=progress.failed + 1)
+    if action == "FailJob":
+        return replace(progress, verdict=_policy_verdict(job, failure, number or 0))
+    if job.backoff_limit_per_index is not None and failure.index is not None:
+        return _count_index_failure(progress, job.backoff_limit_per_index, failure.index, action)
+    return progress
+
+
+def _policy_verdict(job: JobSpec, failure: Failure, rule: int) -> Outcome:
+    pod = f"{job.namespace}/{failure.pod}"
+    if job.rules[rule].conditions:
+        what = f"Pod {pod} has a condition"
+    else:
+        what = f"Container {failure.container} for pod {pod} failed with exit code {failure.exit_code}"
+    return Outcome("Failed", "PodFailurePolicy", f"{what} matching FailJob rule at index {rule}")
+
+
+def _count_index_failure(progress: Progress, limit: int, index: int, action: str) -> Progress:
+    failures = progress.index_failures.get(index, 0) + 1
+    progress = replace(progress, index_failures={**progress.index_failures, index: failures})
+    if action == "FailIndex" or failures > limit:
+        progress = replace(progress, failed_indexes=progress.failed_indexes | {index})
+    return progress
+
+
+# ----- judging the Job -----
+
+
+def judge_job(progress: Progress, job: JobSpec, active: int, elapsed: float) -> Outcome | None:
+    """Return how the Job ends, or None while it goes on.
+
+    Args: active: pods that are neither finished nor terminating. elapsed: seconds since the Job started.
+    """
+    if progress.verdict is not None:
+        return progress.verdict
+    if job.backoff_limit_per_index is None and progress.failed > job.backoff_limit:
+        return Outcome("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+    if job.active_deadline_seconds is not None and elapsed >= job.active_deadline_seconds:
+        return Outcome("Failed", "DeadlineExceeded", "Job was active longer than specified deadline")
+    if job.max_failed_indexes is not None and len(progress.failed_indexes) > job.max_failed_indexes:
+        message = "Job has exceeded the specified maximal number of failed indexes"
+        return Outcome("Failed", "MaxFailedIndexesExceeded", message)
+    complete = Outcome("Complete", "CompletionsReached", "Reached expected number of succeeded pods")
+    if job.completions is None:
+        return complete if progress.succeeded > 0 and active == 0 else None
+    if progress.succeeded >= job.completions:
+        return complete
+    if progress.failed_indexes and len(progress.failed_indexes) + progress.succeeded >= job.completions:
+        return Outcome("Failed", "FailedIndexes", "Job has failed indexes")
+    return None
+
+
+# ----- choosing what to start -----
+
+
+def backoff_delay(failures: int, first: float) -> float:
+    """Return the seconds from the newest failure to the next pod: first, 2 * first, 4 * first ... at most 6 minutes."""
+    return 0.0 if failures == 0 else min(first * 2.0 ** (failures - 1), LONGEST_BACKOFF)
+
+
+def not_before(progress: Progress, index: int | None, first: float) -> float:
+    """Return the time before which no pod of an index may start (without backoffLimitPerIndex: no pod at all)."""
+    backoff = progress.backoffs.get(index, progress.backoffs.get(None, Backoff()))
+    return backoff.last + backoff_delay(backoff.failures, first) if backoff.failures else 0.0
+
+
+def pods_wanted(progress: Progress, job: JobSpec, occupied: Collection[int | None]) -> list[int | None]:
+    """Return the indexes of the pods that the Job lacks (None each for a Job without indexes), back-off left aside.
+
+    Args: occupied: the indexes of the pods that hold a place: running, pending and, where only finished pods are
+        replaced (podReplacementPolicy Failed), terminating ones.
+    """
+    if job.completions is None:
+        places = 0 if progress.succeeded else job.parallelism
+    else:
+        places = min(job.parallelism, job.completions - progress.succeeded)
+    lacking = max(0, places - len(occupied))
+    if not job.indexed:
+        return [None] * lacking
+    taken = {index for index in occupied if index is not None} | progress.succeeded_indexes | progress.failed_indexes
+    free: list[int | None] = [index for index in range(job.completions or 0) if index not in taken]
+    return free[:lacking]
+
+
+# ----- how localcluster itself ends -----
+
+EXIT_CODES = frozenset({64, 65, 66, 69, 70, 74, 75, 77, 78})
+
+
+def exit_status(outcome: Outcome, pod_codes: Sequence[int]) -> int:
+    """Return localcluster's exit status for a Job's end: 0 only for Complete.
+
+    Args: pod_codes: the exit codes of the failed pods in order of their end. The first that is one of our programs'
+        codes is passed on, so that a script sees what a podFailurePolicy would; anything else (a signal) is 75.
+    """
+    if outcome.is_complete:
+        return 0
+    if outcome.reason == "Terminated":
+        return 143
+    return next((code for code in pod_codes if code in EXIT_CODES), 75)

@@ -1,0 +1,103 @@
+"""What a user sees: pod states in the manner of `kubectl get pods -w`, chosen lines of output, the Job's end."""
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from localcluster.faults import concerns, parse_follow
+from localcluster.objects import PodState
+from localcluster.paths import Replacement
+
+
+def status_column(pod: PodState) -> str:
+    """Return what kubectl shows as STATUS."""
+    if pod.is_finished:
+        return {0: "Completed", 128: "StartError"}.get(pod.exit_code or 0, "Error")
+    if pod.deleted is not None:
+        return "Terminating"
+    if pod.phase == "Pending":
+        return "Pending" if pod.waiting[0] == "Unschedulable" else pod.waiting[0]
+    return pod.phase
+
+
+def age_column(seconds: float) -> str:
+    """Return an age as kubectl shows it: 9s, 2m5s, 15m, 3h2m."""
+    whole = int(max(0.0, seconds))
+    if whole < 120:
+        return f"{whole}s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 10:
+        return f"{minutes}m{rest}s" if rest else f"{minutes}m"
+    hours, minutes = divmod(minutes, 60)
+    if hours == 0:
+        return f"{minutes}m"
+    return f"{hours}h{minutes}m" if minutes else f"{hours}h"
+
+
+def pod_row(pod: PodState, now: float, width: int) -> str:
+    """Return a pod's line of the table."""
+    ready = "1/1" if pod.phase == "Running" else "0/1"
+    age = age_column(now - pod.created)
+    return f"{pod.name:<{width}}   {ready:<5}   {status_column(pod):<17}   {0:<8}   {age:<6}   {pod.ip or '<none>'}"
+
+
+class Reporter:
+    """Hears of everything that happens, and says nothing; the base of those that say something.
+
+    Thread safety: called by one thread at a time.
+    """
+
+    def say(self, text: str) -> None:
+        """Hear one sentence about the Job or the machine."""
+
+    def replaced(self, replacement: Replacement) -> None:
+        """Hear of a path or variable that differs from a container's; once each."""
+
+    def pod_changed(self, pod: PodState, now: float) -> None:
+        """Hear of a pod's new state."""
+
+    def line(self, pod: PodState, number: int, text: str) -> None:
+        """Hear a line of a pod's output."""
+
+
+class ConsoleReporter(Reporter):
+    """Prints to standard output.
+
+    Args: follow: `[POD@]REGEX` each; matching lines are printed as `POD| line`. quiet: only those and the Job's end.
+    """
+
+    def __init__(self, follow: Sequence[str] = (), quiet: bool = False):
+        self._follow = [parse_follow(text) for text in follow]
+        self._quiet = quiet
+        self._shown: dict[str, str] = {}
+        self._width = 0
+
+    def say(self, text: str) -> None:
+        """Print a sentence."""
+        _print(text)
+
+    def replaced(self, replacement: Replacement) -> None:
+        """Print a replacement."""
+        if not self._quiet:
+            _print(str(replacement))
+
+    def pod_changed(self, pod: PodState, now: float) -> None:
+        """Print a line of the table if it differs from the pod's last one."""
+        status = f"{status_column(pod)} {pod.ip}"
+        if self._quiet or self._shown.get(pod.uid) == status:
+            return
+        self._shown[pod.uid] = status
+        if not self._width:
+            self._width = len(pod.name)
+            _print(f"{'NAME':<{self._width}}   READY   {'STATUS':<17}   RESTARTS   AGE      IP")
+        _print(pod_row(pod, now, self._width))
+
+    def line(self, pod: PodState, number: int, text: str) -> None:
+        """Print a line of output if it is followed."""
+        if any(concerns(who, pod.name, number) and pattern.search(text) for who, pattern in self._follow):
+            _print(f"{pod.name}| {text}")
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()

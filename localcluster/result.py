@@ -1,0 +1,68 @@
+"""What a Job left: its outcome and its pods' ends and outputs."""
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from localcluster.policy import Outcome
+
+
+@dataclass(frozen=True)
+class OutputLine:
+    """A line of a pod's output that matched, and whose it is."""
+
+    pod: str
+    text: str
+    match: re.Match[str]
+
+
+@dataclass(frozen=True)
+class PodResult:
+    """A pod's end. exit_code is None for a pod that never started."""
+
+    name: str
+    index: int | None
+    phase: str
+    exit_code: int | None
+    deleted: bool
+    log: Path
+
+    @property
+    def output(self) -> str:
+        """The pod's whole output."""
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A Job's end; pods in order of creation, replaced and deleted ones too."""
+
+    outcome: Outcome
+    exit_status: int
+    pods: tuple[PodResult, ...]
+    seconds: float
+
+    def pod(self, index: int) -> PodResult:
+        """Return the newest pod of an index."""
+        return [pod for pod in self.pods if pod.index == index][-1]
+
+
+def new_lines(log: Path, offsets: dict[Path, int]) -> Iterator[str]:
+    """Yield the lines that came to a log since the last call, and remember how far they went in offsets."""
+    if not log.exists():
+        return
+    with log.open("rb") as stream:
+        stream.seek(offsets.get(log, 0))
+        content = stream.read()
+    complete = content.rpartition(b"\n")[0]
+    if complete or content.startswith(b"\n"):
+        for line in complete.split(b"\n"):
+            offsets[log] = offsets.get(log, 0) + len(line) + 1
+            yield line.decode(errors="replace").rstrip("\r")
+
+
+def tail(log: Path, count: int) -> list[str]:
+    """Return the last lines of a log."""
+    return log.read_text(errors="replace").splitlines()[-count:] if log.exists() else []

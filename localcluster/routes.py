@@ -1,0 +1,176 @@
+"""What the API answers: a request and the store's pods to a response; no sockets."""
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from localcluster.objects import status_object
+from localcluster.selectors import SelectorError, parse_field_selector, parse_label_selector
+from localcluster.store import PodStore, Snapshot, StoredPod
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request; number counts from 1, headers have lower-case names."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    number: int = 1
+
+
+@dataclass(frozen=True)
+class Response:
+    """One answer; with hang, none comes until the server closes."""
+
+    status: int
+    body: bytes
+    content_type: str = "application/json"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    hang: bool = False
+
+    @classmethod
+    def failure(cls, code: int, reason: str, message: str, **headers: str) -> Response:
+        """Return an answer with a Status object; a header is given as Retry_After="1"."""
+        body = json.dumps(status_object(code, reason, message)).encode()
+        return cls(code, body, headers={name.replace("_", "-"): value for name, value in headers.items()})
+
+    @classmethod
+    def html(cls, status: int = 200) -> Response:
+        """Return what a proxy in between answers."""
+        return cls(status, b"<html><body><h1>Bad Gateway</h1></body></html>", "text/html")
+
+    @classmethod
+    def empty(cls, status: int = 200) -> Response:
+        """Return an answer without a body."""
+        return cls(status, b"")
+
+    @classmethod
+    def never(cls) -> Response:
+        """Return the answer that never comes."""
+        return cls(0, b"", hang=True)
+
+
+Hook = Callable[[Request], Response | None]
+
+
+def parse_request(method: str, target: str, headers: Mapping[str, str], number: int) -> Request:
+    """Return the request of a request line and its headers."""
+    parts = urlsplit(target)
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    return Request(method, parts.path, query, {name.lower(): value for name, value in headers.items()}, number)
+
+
+class Routes:
+    """Answers list and get of pods in one namespace, for one user who presents one token.
+
+    Thread safety: answer may be called from any thread. Lists that are asked for again and again (1000 launchers that
+    wait) are encoded once per version of the store.
+    """
+
+    LISTS_KEPT = 8
+
+    def __init__(self, store: PodStore, token: str | None, namespace: str, service_account: str = "default"):
+        """Take the only token that is let in (None: everybody is) and the only namespace that it may read."""
+        self.token = token
+        self._store = store
+        self._namespace = namespace
+        self._user = f"system:serviceaccount:{namespace}:{service_account}"
+        self._lists: OrderedDict[tuple[Any, ...], bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def answer(self, request: Request) -> Response:
+        """Return the answer to a request."""
+        if self.token is not None and request.headers.get("authorization") != f"Bearer {self.token}":
+            return Response.failure(401, "Unauthorized", "Unauthorized")
+        match = re.fullmatch(r"/api/v1/namespaces/([^/]+)/pods(?:/([^/]+))?/?", request.path)
+        if match is None:
+            return Response.failure(404, "NotFound", "the server could not find the requested resource")
+        namespace, name = match[1], match[2]
+        verb = {"GET": "get" if name else "list", "POST": "create", "DELETE": "delete", "PUT": "update"}
+        if namespace != self._namespace or request.method != "GET":
+            return self._forbidden(verb.get(request.method, "patch"), namespace)
+        if request.query.get("watch") in ("1", "true"):
+            return Response.failure(405, "MethodNotAllowed", "watch is not served here; list again")
+        return self._get(namespace, name) if name else self._list(namespace, request.query)
+
+    def _forbidden(self, verb: str, namespace: str) -> Response:
+        message = f'pods is forbidden: User "{self._user}" cannot {verb} resource "pods" in API group ""'
+        return Response.failure(403, "Forbidden", f'{message} in the namespace "{namespace}"')
+
+    def _get(self, namespace: str, name: str) -> Response:
+        pod = self._store.get(name, namespace)
+        if pod is None:
+            return Response.failure(404, "NotFound", f'pods "{name}" not found')
+        return Response(200, json.dumps(pod.body).encode())
+
+    def _list(self, namespace: str, query: Mapping[str, str]) -> Response:
+        start = ""
+        version = None
+        if query.get("continue"):
+            try:
+                version, start = _decode_continue(query["continue"])
+            except ValueError:
+                return Response.failure(400, "BadRequest", "continue key is not valid")
+        snapshot = self._store.snapshot(version)
+        if snapshot is None:
+            message = "The provided continue parameter is too old to display a consistent list result."
+            return Response.failure(410, "Expired", message)
+        limit = query.get("limit", "0")
+        if not limit.isdecimal():
+            return Response.failure(400, "BadRequest", f"limit: {limit!r} is no number")
+        selectors = (query.get("labelSelector", ""), query.get("fieldSelector", ""))
+        key = (snapshot.version, namespace, *selectors, start, int(limit))
+        try:
+            return Response(200, self._encoded_list(key, snapshot))
+        except SelectorError as error:
+            return Response.failure(400, "BadRequest", str(error))
+
+    def _encoded_list(self, key: tuple[Any, ...], snapshot: Snapshot) -> bytes:
+        with self._lock:
+            if key in self._lists:
+                return self._lists[key]
+        _, namespace, labels, fields, start, limit = key
+        fits, fields_fit = parse_label_selector(labels), parse_field_selector(fields)
+        pods = [
+            pod for pod in snapshot.pods
+            if pod.name > start and pod.namespace == namespace and fits(pod.body) and fields_fit(pod.body)
+        ]
+        encoded = _encode_page(pods, snapshot.version, limit, counted=not labels and not fields)
+        with self._lock:
+            self._lists[key] = encoded
+            while len(self._lists) > self.LISTS_KEPT:
+                self._lists.popitem(last=False)
+        return encoded
+
+
+def _encode_page(pods: list[StoredPod], version: int, limit: int, counted: bool) -> bytes:
+    page = pods[:limit] if limit else pods
+    metadata: dict[str, Any] = {"resourceVersion": str(version)}
+    if len(page) < len(pods):
+        metadata["continue"] = _encode_continue(version, page[-1].name)
+        if counted:
+            metadata["remainingItemCount"] = len(pods) - len(page)
+    head = json.dumps({"kind": "PodList", "apiVersion": "v1", "metadata": metadata})[:-1].encode()
+    return head + b', "items": [' + b",".join(pod.encoded for pod in page) + b"]}"
+
+
+def _encode_continue(version: int, name: str) -> str:
+    return base64.urlsafe_b64encode(json.dumps({"v": "meta.k8s.io/v1", "rv": version, "start": name}).encode()).decode()
+
+
+def _decode_continue(token: str) -> tuple[int, str]:
+    try:
+        content = json.loads(base64.urlsafe_b64decode(token.encode()))
+        return int(content["rv"]), str(content["start"])
+    except (binascii.Error, UnicodeError, KeyError, TypeError) as error:
+        raise ValueError(token) from error

@@ -1,0 +1,80 @@
+"""The pods that the API lists, in memory: one resourceVersion for all, snapshots for paging."""
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class StoredPod:
+    """A pod at one version: as an object, and as the JSON that every list sends."""
+
+    name: str
+    namespace: str
+    labels: Mapping[str, str]
+    body: Mapping[str, Any]
+    encoded: bytes
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All pods at one resourceVersion, sorted by name."""
+
+    version: int
+    pods: tuple[StoredPod, ...]
+
+
+class PodStore:
+    """Pods by namespace and name.
+
+    Thread safety: every method may be called from any thread. A snapshot is a tuple of unchanging entries, made once
+    per version and shared by all readers; the newest ones are kept, so that a list read page by page is one list.
+    """
+
+    SNAPSHOTS_KEPT = 64
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pods: dict[tuple[str, str], StoredPod] = {}
+        self._version = 1000
+        self._snapshots: OrderedDict[int, Snapshot] = OrderedDict()
+
+    def put(self, pod: Mapping[str, Any]) -> None:
+        """Add a pod, or replace the one of the same name; its resourceVersion is set."""
+        metadata = pod["metadata"]
+        key = (metadata.get("namespace", "default"), metadata["name"])
+        with self._lock:
+            self._version += 1
+            body = {**pod, "metadata": {**metadata, "namespace": key[0], "resourceVersion": str(self._version)}}
+            item = {name: value for name, value in body.items() if name not in ("kind", "apiVersion")}  # as in lists
+            encoded = json.dumps(item, separators=(",", ":")).encode()
+            self._pods[key] = StoredPod(key[1], key[0], metadata.get("labels") or {}, body, encoded)
+
+    def remove(self, name: str, namespace: str = "default") -> bool:
+        """Take a pod away; return whether there was one."""
+        with self._lock:
+            found = self._pods.pop((namespace, name), None)
+            self._version += 1 if found else 0
+        return found is not None
+
+    def get(self, name: str, namespace: str = "default") -> StoredPod | None:
+        """Return a pod, or None."""
+        with self._lock:
+            return self._pods.get((namespace, name))
+
+    def snapshot(self, version: int | None = None) -> Snapshot | None:
+        """Return all pods as they are, or as they were at a version; None if that one is not kept any more."""
+        with self._lock:
+            if version is not None and version != self._version:
+                return self._snapshots.get(version)
+            found = self._snapshots.get(self._version)
+            if found is None:
+                pods = tuple(self._pods[key] for key in sorted(self._pods))
+                found = self._snapshots[self._version] = Snapshot(self._version, pods)
+                while len(self._snapshots) > self.SNAPSHOTS_KEPT:
+                    self._snapshots.popitem(last=False)
+            return found
