@@ -85,6 +85,7 @@ def _download(settings: Settings, scratch: Path) -> Path:
 def _raise_if_final(url: str, error: Exception) -> None:
     """Raise the error that no later try will change."""
     if isinstance(error, HTTPError):
+        error.close()
         if error.code in (401, 403):
             raise ForbiddenError(f"DATA_URL {url}: {error.code} {error.reason}; the server refuses us") from error
         if 400 <= error.code < 500 and error.code not in (408, 425, 429):

@@ -56,7 +56,7 @@ def dataset_of_ratings(tables: Tables, settings: Settings) -> Dataset:
         test_name="ratings.dat.test",
         common={
             "meta.bin": pickle.dumps(meta, protocol=PICKLE_PROTOCOL),
-            "meta.json": json.dumps(meta, indent=1, sort_keys=True).encode(),
+            "meta.json": json.dumps(meta).encode(),
         },
         facts={"users": len(users), "movies": len(movies)},
     )

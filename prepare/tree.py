@@ -26,11 +26,12 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from prepare.errors import writing_to
+from prepare.errors import VolumeError, writing_to
 from prepare.log import say
 
 MARKER = "prepared.json"
 STAGING = ".preparing-"
+TOKEN = "mine"  # a file in the staging directory; gone when another run took the place of this one
 STALE_TRIES = 5
 DIRECTORY_MODE = 0o775
 FILE_MODE = 0o664
@@ -60,11 +61,14 @@ def staging(out_dir: Path, owner: Owner) -> Iterator[Path]:
                 left_over.rename(directory / left_over.name)
         for left_over in sorted(directory.iterdir()):
             _remove(left_over)
+        (directory / TOKEN).touch()
     try:
         yield directory
-    finally:
-        with writing_to(out_dir):
-            _remove(directory)
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)  # the first failure counts; what stays is the next run's to remove
+        raise
+    with writing_to(out_dir):
+        _remove(directory)
 
 
 def write_shards(directory: Path, shards: Sequence[Shard], common: Shard) -> None:
@@ -72,7 +76,8 @@ def write_shards(directory: Path, shards: Sequence[Shard], common: Shard) -> Non
     with writing_to(directory):
         for shard_id, shard in enumerate(shards):
             data = directory / str(shard_id) / "data"
-            data.mkdir(mode=DIRECTORY_MODE, parents=True)
+            data.parent.mkdir(mode=DIRECTORY_MODE)
+            data.mkdir(mode=DIRECTORY_MODE)
             for name, content in shard.items():
                 _write_file(data / name, content)
             for name, content in common.items():
@@ -110,7 +115,12 @@ def write_marker(directory: Path, marker: Mapping[str, object]) -> None:
 
 
 def publish(directory: Path, out_dir: Path, count: int, config: str) -> None:
-    """Put what lies in the staging directory into its place; see the module's text for the order."""
+    """Put what lies in the staging directory into its place; see the module's text for the order.
+
+    Raises: VolumeError: also if another run has started meanwhile; nothing is changed then.
+    """
+    if not (directory / TOKEN).exists():
+        raise VolumeError(f"another run of prepare started meanwhile and has taken over {out_dir}")
     retired = directory / "retired"
     with writing_to(out_dir):
         retired.mkdir()

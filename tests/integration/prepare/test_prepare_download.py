@@ -1,0 +1,211 @@
+"""DATA_URL against a real https server on loopback: digest, certificate, retries, refusals, signals."""
+import contextlib
+import hashlib
+import io
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import trustme
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def archive():
+    content = "".join(f"{i % 2}\tword{i % 7} more\n" for i in range(40)).encode()
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as output:
+        info = tarfile.TarInfo("preprocessed_data/train.txt")
+        info.size = len(content)
+        output.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+ARCHIVE = archive()
+DIGEST = hashlib.sha256(ARCHIVE).hexdigest()
+
+
+class Server(ThreadingHTTPServer):
+    """Answers with the archive, or first with whatever `answers` holds: a status, "cut", "hang" or a Location."""
+
+    daemon_threads = True
+
+    def __init__(self, authority):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers = []
+        self.requests = 0
+        self.ended = threading.Event()
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        authority.issue_cert("127.0.0.1").configure_cert(context)
+        self.socket = context.wrap_socket(self.socket, server_side=True)
+        self.url = f"https://127.0.0.1:{self.server_port}/data/preprocessed_data.tar.gz"
+
+    def handle_error(self, request, client_address):
+        """A client that leaves in the middle is part of these tests."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.server.requests += 1
+        answer = self.server.answers.pop(0) if self.server.answers else 200
+        if isinstance(answer, int) and answer != 200:
+            self.send_error(answer)
+            return
+        if str(answer).startswith("http"):
+            self.send_response(302)
+            self.send_header("Location", answer)
+            self.end_headers()
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(ARCHIVE)))
+        self.end_headers()
+        self.wfile.write(ARCHIVE[:20] if answer in ("cut", "hang") else ARCHIVE)
+        if answer == "hang":
+            self.server.ended.wait(60)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return trustme.CA()
+
+
+@pytest.fixture
+def server(authority):
+    running = Server(authority)
+    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield running
+    finally:
+        running.ended.set()
+        running.shutdown()
+        thread.join(30)
+        running.server_close()
+
+
+@pytest.fixture
+def command(tmp_path, server, authority):
+    """Start prepare on the server's archive, and end it at the end of the test."""
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    with contextlib.ExitStack() as processes:
+
+        def start(*flags, **environ):
+            settings = {
+                "OUT_DIR": str(tmp_path / "job"),
+                "SPLIT_COUNT": "3",
+                "DATA_SOURCE": "quick_start",
+                "DATA_URL": server.url,
+                "DATA_SHA256": DIGEST,
+                "DATA_TIMEOUT": "30",
+                "EXAMPLES_DIR": str(EXAMPLES),
+                "SSL_CERT_FILE": str(tmp_path / "ca.pem"),
+            }
+            process = subprocess.Popen(
+                [sys.executable, "-m", "prepare", *flags],
+                env={**os.environ, **settings, **environ},
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            processes.callback(process.wait)
+            processes.callback(process.kill)
+            return process
+
+        yield start
+
+
+def end(process):
+    errors = process.communicate(timeout=60)[1]
+    return process.returncode, errors
+
+
+def test_d3_a_download_over_tls_with_its_digest_becomes_shards(command, tmp_path):
+    """The original fetched over plain HTTP and checked nothing."""
+    status, errors = end(command())
+    assert (status, errors.count("\n")) == (0, 1)
+    assert len((tmp_path / "job" / "2" / "data" / "train.txt").read_text().splitlines()) in (10, 11)
+
+
+def test_d3_another_archive_than_expected_is_refused_and_nothing_published(command, tmp_path):
+    """The original trained on whatever the address gave."""
+    status, errors = end(command(DATA_SHA256="0" * 64))
+    assert status == 65
+    assert f"has SHA-256 {DIGEST}" in errors
+    assert not list((tmp_path / "job").iterdir())
+
+
+def test_d3_a_server_that_we_do_not_trust_is_refused(command, tmp_path):
+    """The original could not know whom it talked to."""
+    trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
+    status, errors = end(command(SSL_CERT_FILE=str(tmp_path / "other.pem")))
+    assert status == 78
+    assert "certificate not trusted" in errors
+
+
+def test_d3_a_redirect_away_from_tls_is_refused(command, server):
+    """The original followed anything."""
+    server.answers = ["http://127.0.0.1:1/elsewhere"]
+    status, errors = end(command())
+    assert status == 65
+    assert "which is not https" in errors
+
+
+@pytest.mark.parametrize("answers", [[503, 500], ["cut"], [429]], ids=["server error", "truncated", "too many"])
+def test_a_passing_failure_is_tried_again(command, server, answers):
+    server.answers = list(answers)
+    status, errors = end(command())
+    assert status == 0, errors
+    assert server.requests == len(answers) + 1
+    assert errors.count("next try in") == len(answers)
+
+
+@pytest.mark.parametrize(("answer", "expected"), [(404, 66), (410, 66), (401, 77), (403, 77)])
+def test_an_answer_that_will_not_change_ends_at_once(command, server, answer, expected):
+    server.answers = [answer] * 9
+    status, errors = end(command())
+    assert (status, server.requests) == (expected, 1)
+    assert str(answer) in errors
+    assert "Traceback" not in errors
+
+
+def test_a_server_that_stays_broken_ends_the_job_at_the_deadline(command, server):
+    server.answers = [500] * 99
+    status, errors = end(command(DATA_TIMEOUT="1"))
+    assert status == 69
+    assert "500" in errors
+    assert "tried for 1 s" in errors
+
+
+def test_a_server_that_is_not_there_is_unreachable(command):
+    status, errors = end(command(DATA_URL="https://127.0.0.1:1/a.tar.gz", DATA_TIMEOUT="1"))
+    assert status == 69
+    assert "Connection refused" in errors
+
+
+def test_sigterm_in_a_download_ends_with_143_and_leaves_nothing(command, server, tmp_path):
+    server.answers = ["hang"]
+    process = command()
+    deadline = time.monotonic() + 30
+    while not list((tmp_path / "job").glob(".preparing-*/input/*")):
+        assert time.monotonic() < deadline, "the download never began"
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    assert end(process) == (143, "")
+    assert not list((tmp_path / "job").iterdir())
+
+
+def test_a_file_address_needs_no_digest(command, tmp_path):
+    (tmp_path / "mine.tgz").write_bytes(ARCHIVE)
+    status, errors = end(command(DATA_URL=(tmp_path / "mine.tgz").as_uri(), DATA_SHA256=""))
+    assert status == 0, errors

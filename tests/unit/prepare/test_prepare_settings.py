@@ -1,0 +1,127 @@
+"""Flags and variables: read once, all problems reported together."""
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from prepare.errors import SettingsError, UsageError
+from prepare.settings import OPTIONS, help_table, read_settings
+
+GOOD = {"OUT_DIR": "/volume/job", "SPLIT_COUNT": "3"}
+
+
+def read(*flags, **environ):
+    return read_settings(flags, {**GOOD, **environ})
+
+
+def problem(*flags, **environ):
+    with pytest.raises(SettingsError) as caught:
+        read(*flags, **environ)
+    return str(caught.value)
+
+
+def test_two_variables_are_enough():
+    settings = read()
+    assert (settings.out_dir, settings.split_count) == (Path("/volume/job"), 3)
+    assert (settings.data_source, settings.train_config_dir) == ("digits", "digits")
+    assert settings.test_fraction == Fraction(1, 5)
+    assert settings.data_owner is None
+
+
+def test_a_flag_wins_over_its_variable():
+    assert read("--seed=7", SEED="8").seed == 7
+
+
+def test_an_empty_variable_is_an_unset_one():
+    assert read(SEED="", DATA_SOURCE="", TEST_FRACTION="").seed == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "source"),
+    [("digits", "digits"), ("quick_start", "quick_start"), ("recommendation", "movielens")],
+)
+def test_the_source_follows_the_config_directory(config, source):
+    assert read(TRAIN_CONFIG_DIR=config, DATA_PATH="/data").data_source == source
+
+
+@pytest.mark.parametrize(
+    ("environ", "config"),
+    [
+        ({"DATA_SOURCE": "synthetic"}, "quick_start"),
+        ({"DATA_SOURCE": "synthetic", "SYNTHETIC_SHAPE": "ratings"}, "recommendation"),
+        ({"DATA_SOURCE": "synthetic", "TRAIN_CONFIG_DIR": "mine"}, "mine"),
+    ],
+)
+def test_the_config_directory_follows_the_source(environ, config):
+    assert read(**environ).train_config_dir == config
+
+
+def test_the_number_of_shards_follows_the_number_of_trainers():
+    settings = read_settings([], {"OUT_DIR": "/volume/job", "CONF_PADDLE_GRADIENT_NUM": "4"})
+    assert settings.split_count == 4
+
+
+def test_d5_a_split_count_other_than_the_number_of_trainers_is_refused():
+    """The original had SPLIT_COUNT, parallelism and CONF_PADDLE_GRADIENT_NUM, and compared none of them."""
+    assert "SPLIT_COUNT is 3 but CONF_PADDLE_GRADIENT_NUM is 2" in problem(CONF_PADDLE_GRADIENT_NUM="2")
+    assert read(CONF_PADDLE_GRADIENT_NUM="3").split_count == 3
+
+
+def test_d3_an_address_without_digest_or_without_tls_is_refused():
+    """The original fetched its archive over plain HTTP and looked at no checksum."""
+    digest = "0" * 64
+    assert "DATA_SHA256 must say" in problem(DATA_SOURCE="quick_start", DATA_URL="https://host/a.tar.gz")
+    plain = problem(DATA_SOURCE="quick_start", DATA_URL="http://host/a.tar.gz", DATA_SHA256=digest)
+    assert "only https:// and file:// are read" in plain
+    assert read(DATA_SOURCE="quick_start", DATA_URL="https://host/a.tar.gz", DATA_SHA256=digest).data_sha256 == digest
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({"OUT_DIR": ""}, "OUT_DIR is not set"),
+        ({"SPLIT_COUNT": ""}, "SPLIT_COUNT is not set"),
+        ({"SPLIT_COUNT": "None"}, "SPLIT_COUNT is 'None'"),
+        ({"SPLIT_COUNT": "0"}, "SPLIT_COUNT is '0'"),
+        ({"SPLIT_COUNT": "-1"}, "SPLIT_COUNT is '-1'"),
+        ({"CONF_PADDLE_GRADIENT_NUM": "three"}, "CONF_PADDLE_GRADIENT_NUM is 'three'"),
+        ({"DATA_SOURCE": "mnist"}, "DATA_SOURCE is 'mnist'; it is one of digits,"),
+        ({"DATA_SOURCE": "quick_start"}, "needs DATA_PATH or DATA_URL"),
+        ({"DATA_SOURCE": "movielens"}, "needs DATA_PATH or DATA_URL"),
+        ({"TRAIN_CONFIG_DIR": "mine"}, "none of our examples; set DATA_SOURCE"),
+        ({"TRAIN_CONFIG_DIR": "../etc", "DATA_SOURCE": "digits"}, "name of one directory"),
+        ({"TRAIN_CONFIG_DIR": "0", "DATA_SOURCE": "digits"}, "place of a shard"),
+        ({"TRAIN_CONFIG_DIR": "output", "DATA_SOURCE": "digits"}, "place of a shard or of results"),
+        ({"DATA_PATH": "/a", "DATA_URL": "file:///a"}, "both set"),
+        ({"DATA_URL": "ftp://host/a"}, "only https:// and file://"),
+        ({"DATA_SHA256": "12"}, "64 hexadecimal digits"),
+        ({"TEST_FRACTION": "1"}, "TEST_FRACTION is '1'"),
+        ({"TEST_FRACTION": "1/0"}, "TEST_FRACTION is '1/0'"),
+        ({"TEST_DATA": "some"}, "TEST_DATA is 'some'"),
+        ({"SEED": "x"}, "SEED is 'x'"),
+        ({"DATA_TIMEOUT": "nan"}, "DATA_TIMEOUT is 'nan'"),
+        ({"MIN_COUNT": "0"}, "MIN_COUNT is '0'"),
+        ({"REPLACE_CONFIG": "yes"}, "REPLACE_CONFIG is 'yes'"),
+        ({"DATA_OWNER": "paddle"}, "DATA_OWNER is 'paddle'"),
+    ],
+)
+def test_a_wrong_variable_is_named_with_its_value(environ, message):
+    assert message in problem(**environ)
+
+
+def test_all_problems_are_reported_together():
+    text = problem(OUT_DIR="", SPLIT_COUNT="x", SEED="y", DATA_SOURCE="z")
+    assert all(name in text for name in ("OUT_DIR", "SPLIT_COUNT", "SEED", "DATA_SOURCE"))
+
+
+@pytest.mark.parametrize("flag", ["--no_such_flag=1", "word", "--see=1"])
+def test_an_unknown_flag_is_a_usage_error(flag):
+    with pytest.raises(UsageError, match="see prepare --help"):
+        read(flag)
+
+
+def test_the_help_has_every_flag_and_variable_in_one_table():
+    table = help_table()
+    for option in OPTIONS:
+        assert f"--{option.name}=" in table
+        assert option.name.upper() in table

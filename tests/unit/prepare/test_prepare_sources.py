@@ -1,0 +1,212 @@
+"""The four sources: what they read, and what they write into a shard."""
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+
+from prepare.__main__ import prepare
+from prepare.errors import DataError, MissingInputError
+from prepare.settings import read_settings
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def run(out_dir, *flags):
+    """Prepare two shards below out_dir and return the data directory of the first."""
+    prepare(read_settings([f"--out_dir={out_dir}", "--split_count=2", f"--examples_dir={EXAMPLES}", *flags], {}))
+    return out_dir / "0" / "data"
+
+
+def training_lines(data):
+    job = data.parents[1]
+    name = (data / "train.list").read_text().strip()
+    return [line for shard in "01" for line in (job / shard / name).read_text(encoding="utf-8").splitlines()]
+
+
+def write(folder, **files):
+    folder.mkdir(exist_ok=True)
+    for name, content in files.items():
+        (folder / name.replace("__", ".")).write_bytes(content.encode() if isinstance(content, str) else content)
+    return folder
+
+
+# ----- digits -----
+
+
+def test_digits_are_1797_lines_of_the_file_as_it_is(tmp_path):
+    data = run(tmp_path / "job")
+    test = (data / "test.txt").read_text().splitlines()
+    assert (len(training_lines(data)), len(test)) == (1438, 359)
+    assert all(len(line.split(",")) == 65 for line in test)
+    assert (data / "train.list").read_bytes() == b"data/train.txt\n"
+    assert (data / "test.list").read_bytes() == b"data/test.txt\n"
+
+
+@pytest.mark.parametrize("line", ["1,2,3", ",".join(["17"] + ["0"] * 64), ",".join(["0"] * 64 + ["10"]), "a,b"])
+def test_a_line_that_is_no_digit_is_named(tmp_path, line):
+    file = tmp_path / "mine.csv"
+    file.write_text(",".join(["0"] * 65) + "\n" + line + "\n")
+    with pytest.raises(DataError, match=r"mine\.csv line 2: not 64 pixels"):
+        run(tmp_path / "job", f"--data_path={file}")
+
+
+def test_a_damaged_digits_file_is_bad_data(tmp_path):
+    file = tmp_path / "digits.csv.gz"
+    file.write_bytes((EXAMPLES / "digits" / "digits.csv.gz").read_bytes()[:20_000])
+    with pytest.raises(DataError, match="not a file of digits"):
+        run(tmp_path / "job", f"--data_path={file}")
+
+
+def test_an_image_without_the_digits_file_says_where_it_looked(tmp_path):
+    with pytest.raises(MissingInputError, match="EXAMPLES_DIR"):
+        run(tmp_path / "job", f"--examples_dir={tmp_path}")
+
+
+# ----- text -----
+
+QUICK_START = "--data_source=quick_start"
+
+
+def test_files_of_positive_and_negative_texts_get_the_tutorials_labels(tmp_path):
+    raw = write(tmp_path / "raw", mine__pos="good film\n" * 10, mine__neg="bad film\n\nbad\n" * 5)
+    data = run(tmp_path / "job", QUICK_START, f"--data_path={raw}")
+    assert set(training_lines(data)) <= {"1\tgood film", "0\tbad film", "0\tbad"}
+    assert (data / "labels.list").read_text() == "neg\t0\npos\t1\n"
+
+
+def test_the_dictionary_begins_with_the_unknown_word_and_goes_by_frequency(tmp_path):
+    raw = write(tmp_path / "raw", all__txt="0\tb a c\n1\tb a\n1\tb d\n")
+    data = run(tmp_path / "job", QUICK_START, f"--data_path={raw}", "--test_fraction=0")
+    assert (data / "dict.txt").read_text() == "<unk>\t2\nb\t3\na\t2\n"
+
+
+def test_the_dictionary_is_made_of_training_text_only(tmp_path):
+    raw = write(tmp_path / "raw", all__txt="".join(f"{i % 2}\tw{i} w{i}\n" for i in range(20)))
+    data = run(tmp_path / "job", QUICK_START, f"--data_path={raw}")
+    test_words = {line.split()[1] for line in (data / "test.txt").read_text().splitlines()}
+    assert len(test_words) == 4
+    assert not test_words & set((data / "dict.txt").read_text().split())
+
+
+def test_latin_1_text_becomes_utf_8(tmp_path):
+    raw = write(tmp_path / "raw", a__pos="caf\xe9 \x85 na\xefve\n".encode("latin-1") * 3, a__neg="déjà\n" * 3)
+    data = run(tmp_path / "job", QUICK_START, f"--data_path={raw}", "--test_fraction=0")
+    assert set(training_lines(data)) == {"1\tcafé naïve", "0\tdéjà"}
+
+
+def test_a_stated_encoding_is_insisted_on(tmp_path):
+    raw = write(tmp_path / "raw", a__pos="caf\xe9\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"a\.pos: not utf-8"):
+        run(tmp_path / "job", QUICK_START, f"--data_path={raw}", "--data_encoding=utf-8")
+
+
+def test_labels_that_are_words_are_numbered_in_their_order(tmp_path):
+    raw = write(tmp_path / "raw", all__tsv="sport\ta\nart\tb\nsport\tc\n")
+    data = run(tmp_path / "job", QUICK_START, f"--data_path={raw}", "--test_fraction=0")
+    assert set(training_lines(data)) == {"1\ta", "0\tb", "1\tc"}
+    assert (data / "labels.list").read_text() == "art\t0\nsport\t1\n"
+
+
+def test_the_tutorials_folder_keeps_its_own_test_set_dictionary_and_other_files(tmp_path):
+    folder = write(
+        tmp_path / "raw",
+        train__txt="0\ta b\n1\tc\n0\td\n",
+        test__txt="1\tx\n",
+        pred__txt="some words\n",
+        dict__txt="the\t10\na\t3\n",
+        train__list="./elsewhere/train.txt\n",
+        train__00001="0\tstale\n",
+        notes__md="mine",
+    )
+    data = run(tmp_path / "job", QUICK_START, f"--data_path={folder}")
+    assert sorted(training_lines(data)) == ["0\ta b", "0\td", "1\tc"]
+    assert (data / "test.txt").read_text() == "1\tx\n"
+    assert (data / "dict.txt").read_text() == "the\t10\na\t3\n"
+    assert (data / "train.list").read_text() == "data/train.txt\n"
+    assert (data / "pred.list").read_text() == "data/pred.txt\n"
+    assert (data / "notes.md").read_text() == "mine"
+    assert not (data / "train.00001").exists()
+
+
+def test_a_line_without_a_label_is_named(tmp_path):
+    raw = write(tmp_path / "raw", train__txt="0\tfine\nno label here\n")
+    with pytest.raises(DataError, match=r"train\.txt line 2: not label<TAB>words"):
+        run(tmp_path / "job", QUICK_START, f"--data_path={raw}")
+
+
+def test_a_folder_without_text_says_what_was_expected(tmp_path):
+    raw = write(tmp_path / "raw", picture__jpg=b"\xff\xd8")
+    with pytest.raises(DataError, match=r"expected train\.txt"):
+        run(tmp_path / "job", QUICK_START, f"--data_path={raw}")
+
+
+def test_a_missing_path_is_a_missing_input(tmp_path):
+    with pytest.raises(MissingInputError, match="does not exist"):
+        run(tmp_path / "job", QUICK_START, f"--data_path={tmp_path}/nothing")
+
+
+def test_fewer_samples_than_shards_are_bad_data(tmp_path):
+    raw = write(tmp_path / "raw", all__txt="0\tone\n")
+    with pytest.raises(DataError, match="1 training samples cannot be split into 2 shards"):
+        run(tmp_path / "job", QUICK_START, f"--data_path={raw}", "--test_fraction=0")
+
+
+# ----- ratings -----
+
+
+def movielens(folder, **changed):
+    files = {
+        "ratings__dat": "1::2::5::978300760\n1::3::3::978302109\n2::2::4::978301968\n2::3::1::978300275\n",
+        "users__dat": "1::F::1::10::48067\n2::M::56::16::70072\n",
+        "movies__dat": "2::Jumanji (1995)::Adventure|Children's\n3::Am\xe9lie (2001)::Comedy\n".encode("latin-1"),
+    }
+    return write(folder, **{**files, **changed})
+
+
+def test_ratings_come_with_the_meta_data_that_the_demo_reads(tmp_path):
+    folder = movielens(tmp_path / "ml")
+    data = run(tmp_path / "job", "--data_source=movielens", f"--data_path={folder}", "--test_fraction=0")
+    assert len(training_lines(data)) == 4
+    assert (data / "train.list").read_text() == "data/ratings.dat.train\n"
+    meta = pickle.loads((data / "meta.bin").read_bytes())
+    fields = meta["movie"]["__meta__"]["raw_meta"]
+    assert fields[0] == {"type": "id", "min": 2, "max": 3, "count": 2, "is_key": True}
+    assert (fields[1]["name"], fields[1]["type"], fields[1]["seq"]) == ("title", "embedding", "sequence")
+    assert [fields[1]["dict"][c] for c in "Amélie"] == meta["movie"][3][0]
+    assert (fields[2]["name"], fields[2]["type"]) == ("genres", "one_hot_dense")
+    assert sum(meta["movie"][2][1]) == 2.0
+    assert [f.get("name") for f in meta["user"]["__meta__"]["raw_meta"]] == [None, "gender", "age", "occupation"]
+    assert meta["user"][2] == [1, 1, 1]
+    assert json.loads((data / "meta.json").read_text())["user"]["2"] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"ratings__dat": "1::2::5\n"}, r"ratings\.dat line 1: 3 fields instead of 4"),
+        ({"ratings__dat": "1::9::5::0\n"}, r"movie 9 is not in movies\.dat"),
+        ({"ratings__dat": "7::2::5::0\n"}, r"user 7 is not in users\.dat"),
+        ({"ratings__dat": "1::2::5.5::0\n"}, "not four whole numbers"),
+        ({"users__dat": ""}, r"users\.dat: empty"),
+    ],
+)
+def test_bad_ratings_are_named(tmp_path, changed, message):
+    with pytest.raises(DataError, match=message):
+        run(tmp_path / "job", "--data_source=movielens", f"--data_path={movielens(tmp_path / 'ml', **changed)}")
+
+
+def test_a_folder_without_ratings_is_a_missing_input(tmp_path):
+    with pytest.raises(MissingInputError, match=r"has no ratings\.dat"):
+        run(tmp_path / "job", "--data_source=movielens", f"--data_path={write(tmp_path / 'ml', a__txt='')}")
+
+
+# ----- synthetic -----
+
+
+@pytest.mark.parametrize("shape", ["text", "ratings"])
+def test_synthetic_data_repeat_for_a_seed(tmp_path, shape):
+    flags = ["--data_source=synthetic", f"--synthetic_shape={shape}", "--synthetic_rows=100"]
+    first = training_lines(run(tmp_path / "a", *flags))
+    assert first == training_lines(run(tmp_path / "b", *flags))
+    assert first != training_lines(run(tmp_path / "c", *flags, "--seed=2"))
