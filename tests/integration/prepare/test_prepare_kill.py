@@ -117,7 +117,7 @@ def test_a_file_that_cannot_be_written_whole_is_never_published(tmp_path):
     limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000)); "
     program = limited + "import sys; from prepare.__main__ import main; sys.exit(main())"
     flags = [f"--out_dir={tmp_path / 'job'}", "--split_count=2", f"--examples_dir={EXAMPLES}"]
-    run = subprocess.run([sys.executable, "-c", program, *flags], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    run = subprocess.run([sys.executable, "-c", program, *flags], stderr=subprocess.PIPE, text=True, timeout=60)
     assert run.returncode == 74
     assert "File too large" in run.stderr
     assert run.stderr.count("\n") == 1
