@@ -1,0 +1,91 @@
+"""Samples against their types (`check=True`), and errors of user code as one line with the user's file and line."""
+from __future__ import annotations
+
+import contextlib
+import numbers
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pserver.errors import DataError, MissingInputError, PaddleError
+from trainer.compat import is_script_file
+from trainer.data.input_types import DataType, InputType
+
+
+class SampleError(ValueError):
+    """A sample does not have the declared types."""
+
+
+def check_sample(sample: Any, types: Sequence[InputType]) -> None:
+    """Return if a sample (a list in slot order) has the declared types.
+
+    Raises: SampleError: naming the slot's position and what is wrong.
+    """
+    if not hasattr(sample, "__len__") or len(sample) != len(types):
+        raise SampleError(f"a sample must be a list of {len(types)} slots, not {shorten(sample)}")
+    for position, (slot, kind) in enumerate(zip(sample, types, strict=True)):
+        elements = [slot]
+        for _ in range(kind.seq_type):  # SequenceType counts the levels of lists
+            elements = [inner for outer in elements for inner in outer]
+        for element in elements:
+            wrong = _find_fault(element, kind)
+            if wrong:
+                raise SampleError(f"slot {position} ({kind}): {wrong}")
+
+
+def _find_fault(element: Any, kind: InputType) -> str:
+    if kind.type == DataType.Index:
+        return "" if _is_id(element, kind.dim) else f"{shorten(element)} is no id below {kind.dim}"
+    try:
+        items = list(element)
+    except TypeError:
+        return f"{shorten(element)} is no list"
+    if kind.type == DataType.Dense:
+        if len(items) != kind.dim:
+            return f"{len(items)} numbers, not {kind.dim}"
+        return next((f"{shorten(x)} is no number" for x in items if not isinstance(x, numbers.Real)), "")
+    if kind.type == DataType.SparseValue:
+        if any(not hasattr(x, "__len__") or len(x) != 2 for x in items):
+            return f"{shorten(element)} is no list of (id, value)"
+        items = [x[0] for x in items]
+    bad = next((f"{shorten(x)} is no id below {kind.dim}" for x in items if not _is_id(x, kind.dim)), "")
+    return bad or ("an id occurs twice" if len(set(items)) != len(items) else "")
+
+
+def _is_id(value: Any, upper: int) -> bool:
+    return isinstance(value, numbers.Integral) and 0 <= int(value) < upper
+
+
+def shorten(value: Any) -> str:
+    """Return a value as text of at most 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+@contextlib.contextmanager
+def user_code(doing: str) -> Iterator[None]:
+    """Turn whatever the user's code raises into one message with the user's file, line and text.
+
+    Raises: DataError; MissingInputError: if a file is missing.
+    """
+    try:
+        yield
+    except PaddleError:
+        raise
+    except (Exception, SystemExit) as error:
+        kind = MissingInputError if isinstance(error, FileNotFoundError) else DataError
+        raise kind(f"{doing}: {describe(error)}") from error
+
+
+def describe(error: BaseException) -> str:
+    """Return `file.py:12 (text of the line): TypeError: message` for the deepest frame in a script of the user."""
+    frames = traceback.extract_tb(error.__traceback__)
+    users = [frame for frame in frames if is_script_file(frame.filename)]
+    message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{Path(error.filename).name}:{error.lineno}: {type(error).__name__}: {error.msg}"
+    if not users:
+        return message
+    line = f" ({users[-1].line})" if users[-1].line else ""
+    return f"{Path(users[-1].filename).name}:{users[-1].lineno}{line}: {message}"

@@ -1,0 +1,103 @@
+"""The input types of PyDataProvider2: what one slot of a sample looks like."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class SequenceType:
+    """How often a slot repeats within a sample."""
+
+    NO_SEQUENCE = 0
+    SEQUENCE = 1
+    SUB_SEQUENCE = 2
+
+
+class DataType:
+    """What an element of a slot is."""
+
+    Dense = 0
+    SparseNonValue = 1
+    SparseValue = 2
+    Index = 3
+
+
+@dataclass(frozen=True)
+class InputType:
+    """A slot: its dimension (or number of ids), its `SequenceType` and its `DataType`."""
+
+    dim: int
+    seq_type: int
+    type: int
+
+    def __str__(self) -> str:
+        kind = ("dense_vector", "sparse_binary_vector", "sparse_float_vector", "integer_value")[self.type]
+        return f"{kind}{('', '_sequence', '_sub_sequence')[self.seq_type]}({self.dim})"
+
+
+def dense_slot(dim: int, seq_type: int = SequenceType.NO_SEQUENCE) -> InputType:
+    """Return the type of `dim` numbers: a list of them, or a numpy array."""
+    return InputType(dim, seq_type, DataType.Dense)
+
+
+def sparse_non_value_slot(dim: int, seq_type: int = SequenceType.NO_SEQUENCE) -> InputType:
+    """Return the type of a 0/1 vector, given as the list of the ids of its ones."""
+    return InputType(dim, seq_type, DataType.SparseNonValue)
+
+
+def sparse_value_slot(dim: int, seq_type: int = SequenceType.NO_SEQUENCE) -> InputType:
+    """Return the type of a sparse vector, given as a list of (id, value)."""
+    return InputType(dim, seq_type, DataType.SparseValue)
+
+
+def index_slot(value_range: int, seq_type: int = SequenceType.NO_SEQUENCE) -> InputType:
+    """Return the type of an id in [0, value_range)."""
+    return InputType(value_range, seq_type, DataType.Index)
+
+
+dense_vector = dense_array = dense_slot
+sparse_binary_vector = sparse_non_value_slot
+sparse_float_vector = sparse_value_slot
+integer_value = index_slot
+
+
+def dense_vector_sequence(dim: int) -> InputType:
+    """Return the type of a sequence of dense vectors."""
+    return dense_slot(dim, SequenceType.SEQUENCE)
+
+
+def dense_vector_sub_sequence(dim: int) -> InputType:
+    """Return the type of a sequence of sequences of dense vectors."""
+    return dense_slot(dim, SequenceType.SUB_SEQUENCE)
+
+
+def sparse_binary_vector_sequence(dim: int) -> InputType:
+    """Return the type of a sequence of 0/1 vectors."""
+    return sparse_non_value_slot(dim, SequenceType.SEQUENCE)
+
+
+def sparse_binary_vector_sub_sequence(dim: int) -> InputType:
+    """Return the type of a sequence of sequences of 0/1 vectors."""
+    return sparse_non_value_slot(dim, SequenceType.SUB_SEQUENCE)
+
+
+def sparse_float_vector_sequence(dim: int) -> InputType:
+    """Return the type of a sequence of sparse vectors."""
+    return sparse_value_slot(dim, SequenceType.SEQUENCE)
+
+
+def sparse_float_vector_sub_sequence(dim: int) -> InputType:
+    """Return the type of a sequence of sequences of sparse vectors."""
+    return sparse_value_slot(dim, SequenceType.SUB_SEQUENCE)
+
+
+def integer_value_sequence(value_range: int) -> InputType:
+    """Return the type of a sequence of ids."""
+    return index_slot(value_range, SequenceType.SEQUENCE)
+
+
+def integer_value_sub_sequence(value_range: int) -> InputType:
+    """Return the type of a sequence of sequences of ids."""
+    return index_slot(value_range, SequenceType.SUB_SEQUENCE)
+
+
+integer_sequence = integer_value_sequence

@@ -1,0 +1,100 @@
+"""From a DataConfig message to a DataSource: list file, provider module, user arguments."""
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from proto.DataConfig_pb2 import DataConfig
+from pserver.errors import ConfigError, DataError, MissingInputError
+from trainer.data.checks import user_code
+from trainer.data.provider import DataProvider, deserialize_args
+from trainer.data.source import DataSource
+from trainer.rng import Stream
+
+
+def check_data(config: DataConfig) -> None:
+    """Return if this kind of data configuration is supported.
+
+    Raises: ConfigError: naming the type that is not supported yet.
+    """
+    if config.type != "py2":
+        raise ConfigError(
+            f"data of type '{config.type}' is not supported yet; supported is 'py2' (define_py_data_sources2)"
+        )
+
+
+def open_source(config: DataConfig, input_order: Sequence[str], *, is_train: bool, stream: Stream, mixing: Stream,
+                shuffles: bool = True) -> DataSource:
+    """Import the provider, run its init_hook, and return its data source; no sample is read yet.
+
+    Args: shuffles: False switches shuffling off whatever the provider says (--job=test).
+    Raises: MissingInputError: if the list file or the module is missing.  ConfigError: if the module has no such
+        provider.  DataError: if the user's code raised.
+    """
+    check_data(config)
+    entries = read_entries(config)
+    made = _find_provider(config)
+    arguments = _read_arguments(config)
+    with user_code(f"init of the data provider {config.load_data_module}::{config.load_data_object}"):
+        provider = made(entries, is_train=is_train, input_order=list(input_order), **arguments)
+    wanted = is_train if provider.should_shuffle is None else provider.should_shuffle
+    return DataSource(provider, entries, shuffled=shuffles and bool(wanted), stream=stream, mixing=mixing)
+
+
+def read_entries(config: DataConfig) -> list[str]:
+    """Return the lines of the list file; each is an entry, also a blank one.
+
+    Raises: MissingInputError: if there is no such file.
+    """
+    kind = "test" if config.for_test else "training"
+    try:
+        text = Path(config.files).read_text(errors="surrogateescape")
+    except OSError as error:
+        raise MissingInputError(
+            f"the list of {kind} data {config.files} cannot be read from {Path.cwd()}: {error.strerror}"
+        ) from error
+    lines = text.split("\n")
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def _find_provider(config: DataConfig) -> type[DataProvider]:
+    module = _import_module(config.load_data_module)
+    found = getattr(module, config.load_data_object, None)
+    if not (inspect.isclass(found) and issubclass(found, DataProvider)):
+        providers = [name for name, value in vars(module).items()
+                     if inspect.isclass(value) and issubclass(value, DataProvider) and value is not DataProvider]
+        what = "has no" if found is None else "does not mark with @provider its"
+        raise ConfigError(f"the data provider module {config.load_data_module} {what} {config.load_data_object}; "
+                          f"its providers are: {', '.join(providers) or 'none'}")
+    return found
+
+
+def _import_module(name: str) -> ModuleType:
+    try:
+        with user_code(f"import of the data provider module {name}"):
+            return importlib.import_module(name)
+    except DataError as error:
+        cause = error.__cause__
+        if isinstance(cause, ModuleNotFoundError) and cause.name == name:
+            raise MissingInputError(
+                f"there is no data provider module {name} in {Path.cwd()} or beside the config; "
+                "define_py_data_sources2(module=...) names it without .py"
+            ) from error
+        raise
+
+
+def _read_arguments(config: DataConfig) -> dict[str, Any]:
+    if not config.load_data_args:
+        return {}
+    name = f"{config.load_data_module}::{config.load_data_object}"
+    try:
+        arguments = deserialize_args(config.load_data_args)
+    except Exception as error:  # unpickling raises whatever the pickled classes raise
+        raise ConfigError(f"args of the data provider {name} cannot be unpickled: {error}") from error
+    if not isinstance(arguments, Mapping):
+        raise ConfigError(f"args of the data provider {name} must be a dict, not a {type(arguments).__name__}")
+    return {str(name): value for name, value in arguments.items()}

@@ -1,0 +1,261 @@
+"""PyDataProvider2: what provider modules import.
+
+The `@provider` decorator turns a generator function into a class that the trainer instantiates.
+
+Source: spec/config.md 15; python/paddle/trainer/PyDataProvider2.py of v0.10.
+"""
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from trainer.data.checks import SampleError, check_sample
+from trainer.data.input_types import (
+    DataType,
+    InputType,
+    SequenceType,
+    dense_array,
+    dense_slot,
+    dense_vector,
+    dense_vector_sequence,
+    dense_vector_sub_sequence,
+    index_slot,
+    integer_sequence,
+    integer_value,
+    integer_value_sequence,
+    integer_value_sub_sequence,
+    sparse_binary_vector,
+    sparse_binary_vector_sequence,
+    sparse_binary_vector_sub_sequence,
+    sparse_float_vector,
+    sparse_float_vector_sequence,
+    sparse_float_vector_sub_sequence,
+    sparse_non_value_slot,
+    sparse_value_slot,
+)
+
+__all__ = [
+    "CacheType",
+    "CheckInputTypeWrapper",
+    "CheckWrapper",
+    "DataType",
+    "InputOrderWrapper",
+    "InputType",
+    "SequenceType",
+    "SingleSlotWrapper",
+    "dense_array",
+    "dense_slot",
+    "dense_vector",
+    "dense_vector_sequence",
+    "dense_vector_sub_sequence",
+    "deserialize_args",
+    "index_slot",
+    "integer_sequence",
+    "integer_value",
+    "integer_value_sequence",
+    "integer_value_sub_sequence",
+    "provider",
+    "sparse_binary_vector",
+    "sparse_binary_vector_sequence",
+    "sparse_binary_vector_sub_sequence",
+    "sparse_float_vector",
+    "sparse_float_vector_sequence",
+    "sparse_float_vector_sub_sequence",
+    "sparse_non_value_slot",
+    "sparse_value_slot",
+]
+
+Generator = Callable[..., Iterable[Any]]  # (settings, file name) -> samples
+
+
+class CacheType:
+    """Whether the generators run in every pass or the samples of the first one are kept."""
+
+    NO_CACHE = 0
+    CACHE_PASS_IN_MEM = 1
+
+
+class SingleSlotWrapper:
+    """Makes what a provider with a single slot yields, the slot's bare value, a sample."""
+
+    def __init__(self, generator: Generator) -> None:
+        self.generator = generator
+
+    def __call__(self, settings: Any, filename: str) -> Iterator[Any]:
+        """Yield samples."""
+        for item in self.generator(settings, filename):
+            yield item if isinstance(item, dict) else [item]
+
+
+class InputOrderWrapper:
+    """Puts samples that are dictionaries into the order of the network's inputs; a missing key gives None."""
+
+    def __init__(self, generator: Generator, input_order: Sequence[str]) -> None:
+        self.generator = generator
+        self.order = input_order
+
+    def __call__(self, settings: Any, filename: str) -> Iterator[Any]:
+        """Yield samples as lists in input order."""
+        for item in self.generator(settings, filename):
+            yield [item.get(name) for name in self.order] if isinstance(item, Mapping) else item
+
+
+class CheckInputTypeWrapper:
+    """Refuses dictionaries from a provider whose input types are a list."""
+
+    def __init__(self, generator: Generator, input_types: Sequence[InputType], logger: logging.Logger) -> None:
+        self.generator = generator
+        self.input_types = input_types
+        self.logger = logger
+
+    def __call__(self, settings: Any, filename: str) -> Iterator[Any]:
+        """Yield the samples."""
+        for item in self.generator(settings, filename):
+            if isinstance(item, Mapping):
+                raise TypeError("the provider yields a dict but its input_types are a list: declare them as a dict")
+            yield item
+
+
+class CheckWrapper:
+    """Checks each sample against the types (`check=True`): drops a bad one with a warning, or raises."""
+
+    def __init__(self, generator: Generator, input_types: Sequence[InputType], check_fail_continue: bool,
+                 logger: logging.Logger) -> None:
+        self.generator = generator
+        self.input_types = input_types
+        self.check_fail_continue = check_fail_continue
+        self.logger = logger
+
+    def __call__(self, settings: Any, filename: str) -> Iterator[Any]:
+        """Yield the samples that are right."""
+        for item in self.generator(settings, filename):
+            try:
+                check_sample(item, self.input_types)
+            except SampleError as error:
+                if not self.check_fail_continue:
+                    raise
+                self.logger.warning("a sample of %s is left out: %s", filename, error)
+                continue
+            yield item
+
+
+_SHUFFLE_WORDS: dict[Any, bool] = {1: True, "t": True, "true": True, "on": True, "1": True,
+                                   0: False, "f": False, "false": False, "off": False, "0": False}
+
+
+def parse_should_shuffle(given: Any, logger: logging.Logger) -> bool | None:
+    """Return what `should_shuffle` means: True, False, or None for "when training"."""
+    word = given.lower() if isinstance(given, str) else given
+    if word is None or word in _SHUFFLE_WORDS:
+        return _SHUFFLE_WORDS.get(word)
+    logger.warning("should_shuffle is %r, which means neither yes nor no; the default is used", given)
+    return None
+
+
+class DataProvider:
+    """What `@provider` makes of a function; an object of it is the `settings` that user code sees.
+
+    Attributes may be read and set by the init_hook: input_types (or slots), should_shuffle, pool_size, min_pool_size,
+    can_over_batch_size, calc_batch_size, cache, check, generator, and any others for the user's own use.
+    """
+
+    options: ClassVar[dict[str, Any]]
+    function: ClassVar[Generator]
+
+    def __init__(self, file_list: Sequence[str], **arguments: Any) -> None:
+        options = self.options
+        self.logger = logging.getLogger("paddle.provider")
+        self.file_list = file_list
+        self.input_order: Sequence[str] = arguments["input_order"]
+        self.generator: Generator = type(self).function
+        self.should_shuffle: Any = options["should_shuffle"]
+        self.pool_size: int = options["pool_size"]
+        self.min_pool_size: int = options["min_pool_size"]
+        self.can_over_batch_size: bool = options["can_over_batch_size"]
+        self.calc_batch_size: Callable[[Any], int] | None = options["calc_batch_size"]
+        self.cache: int = options["cache"]
+        self.check: bool = options["check"]
+        self.input_types: Any = None
+        self.slots: Any = None
+        if options["init_hook"] is not None:
+            options["init_hook"](self, file_list=file_list, **arguments)
+        self.should_shuffle = parse_should_shuffle(self.should_shuffle, self.logger)
+        self._settle_types()
+        self._wrap_generator(options["check_fail_continue"])
+
+    def _settle_types(self) -> None:
+        """Set `slots`: those of the hook give way to the decorator's input_types, these to the hook's input_types."""
+        for given in (self.options["input_types"], self.input_types):
+            if given is not None:
+                self.slots = given
+        if self.slots is None:
+            raise ValueError("no input types: give them to @provider, or set settings.input_types in the init_hook")
+        self._by_name = isinstance(self.slots, Mapping)
+        if self._by_name:
+            missing = [name for name in self.input_order if name not in self.slots]
+            if missing:
+                raise KeyError(f"input_types has no {', '.join(missing)}; the network's inputs are "
+                               f"{', '.join(self.input_order)}, input_types has {', '.join(self.slots)}")
+            self.slots = [self.slots[name] for name in self.input_order]
+        self.slots = list(self.slots)
+        if len(self.slots) != len(self.input_order):
+            raise ValueError(f"there are {len(self.slots)} input types; the network has {len(self.input_order)} inputs "
+                             f"({', '.join(self.input_order)})")
+
+    def _wrap_generator(self, check_fail_continue: bool) -> None:
+        if len(self.slots) == 1:
+            self.generator = SingleSlotWrapper(self.generator)
+        if self._by_name:
+            self.generator = InputOrderWrapper(self.generator, self.input_order)
+        else:
+            self.generator = CheckInputTypeWrapper(self.generator, self.slots, self.logger)
+        if self.check:
+            self.generator = CheckWrapper(self.generator, self.slots, check_fail_continue, self.logger)
+
+
+def provider(
+    input_types: Any = None,
+    should_shuffle: Any = None,
+    pool_size: int = -1,
+    min_pool_size: int = -1,
+    can_over_batch_size: bool = True,
+    calc_batch_size: Callable[[Any], int] | None = None,
+    cache: int = CacheType.NO_CACHE,
+    check: bool = False,
+    check_fail_continue: bool = False,
+    init_hook: Callable[..., Any] | None = None,
+    **ignored: Any,
+) -> Callable[[Generator], type[DataProvider]]:
+    """Return a decorator for `def process(settings, file_name)`, a generator of samples.
+
+    Args:
+        input_types: a list in the order of the network's inputs, or a dict by data layer name.
+        should_shuffle: None shuffles when training only.
+        pool_size: how many samples are shuffled among each other; -1 means all.
+        min_pool_size: how many are read before the first batch; -1 means pool_size.
+        can_over_batch_size: whether a batch may end with a sample that exceeds its size.
+        calc_batch_size: how many units of the batch size a sample counts; 1 by default.
+        cache: CacheType.CACHE_PASS_IN_MEM keeps the samples of the first pass.
+        check, check_fail_continue: verify every sample; go on without a wrong one.
+        init_hook: init_hook(settings, file_list=..., is_train=..., input_order=..., **args of the config).
+        ignored: `slots` is an old spelling of input_types; other names are ignored, as they were.
+    """
+    given = dict(locals())
+    options = {name: value for name, value in given.items() if name != "ignored"}
+    if "slots" in ignored and options["input_types"] is None:
+        options["input_types"] = ignored["slots"]
+
+    def decorate(function: Generator) -> type[DataProvider]:
+        name = getattr(function, "__name__", "process")
+        return type(name, (DataProvider,), {"options": options, "function": staticmethod(function),
+                                            "__doc__": function.__doc__, "__module__": function.__module__})
+
+    return decorate
+
+
+def deserialize_args(args: str | bytes) -> Any:
+    """Return the object that `define_py_data_sources2(args=...)` pickled."""
+    data = args.encode("latin-1") if isinstance(args, str) else args
+    return pickle.loads(data, encoding="utf-8", errors="surrogateescape")

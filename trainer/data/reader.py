@@ -1,0 +1,153 @@
+"""The thread that runs a provider's generators beside the computation, and turns samples into arrays.
+
+It decides nothing about the order in which samples are used: with several list entries it picks the generator of the
+next sample from a stream of its own, so what it delivers depends on the seed alone and not on timing.
+"""
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from pserver import glog
+from pserver.errors import DataError
+from trainer.data.checks import SampleError, user_code
+from trainer.data.columns import ColumnSet
+from trainer.data.provider import DataProvider
+from trainer.rng import Stream
+
+CHUNK_ROWS = 256  # samples delivered at once
+CHUNK_ELEMENTS = 1 << 20  # fewer of them where the dense slots are long
+CHUNKS_AHEAD = 64  # how far reading may be ahead of the computation
+REPORT_PERIOD_S = 30.0  # a provider that keeps the trainer waiting is named so often
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some samples in the order read: encoded slots, and units of the batch size (None: one each)."""
+
+    rows: int
+    encoded: list[tuple[npt.NDArray[Any], ...]]
+    units: list[int] | None
+
+
+class Reader:
+    """Reads one pass; `take` hands out its chunks in order.
+
+    Args: shuffled: whether entries are mixed.  stream: picks the entry of each next sample when they are.
+    Thread safety: one thread takes; the reading thread is inside.
+    """
+
+    def __init__(self, provider: DataProvider, files: Sequence[str], columns: ColumnSet, *, shuffled: bool,
+                 stream: Stream) -> None:
+        self._provider = provider
+        self._columns = columns
+        self._samples = _mix(provider, files, stream) if shuffled else _one_after_the_other(provider, files)
+        self._name = type(provider).__name__
+        widest = sum(kind.dim for kind in columns.kinds if kind.type == 0)
+        self._chunk_rows = max(1, min(CHUNK_ROWS, CHUNK_ELEMENTS // max(1, widest)))
+        self._changed = threading.Condition()
+        self._chunks: deque[Chunk] = deque()
+        self._ended = False
+        self._closed = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=f"provider {self._name}", daemon=True)
+        self._thread.start()
+
+    def take(self) -> Chunk | None:
+        """Return the next chunk, or None at the end of the pass; waits for the provider as long as it takes.
+
+        There is no deadline: it is the user's computation, which may be long; who waits says so every half minute.
+        Raises: DataError, MissingInputError: if the provider raised or a sample is wrong.
+        """
+        with self._changed:
+            while not self._chunks and not self._ended:
+                if not self._changed.wait(REPORT_PERIOD_S):
+                    glog.info(f"waiting for the data provider {self._name}")
+            if not self._chunks and self._error is not None:
+                raise self._error
+            chunk = self._chunks.popleft() if self._chunks else None
+            self._changed.notify_all()
+            return chunk
+
+    def close(self) -> None:
+        """Tell the reading thread to stop at its next sample."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        try:
+            while self._deliver():
+                pass
+        except BaseException as error:  # handed to the thread that takes
+            self._error = error
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def _deliver(self) -> bool:
+        """Read a chunk and hand it over when there is room; False at the end."""
+        samples = list(itertools.islice(self._samples, self._chunk_rows))
+        chunk = self._encode(samples) if samples else None
+        with self._changed:
+            while len(self._chunks) >= CHUNKS_AHEAD and not self._closed:
+                self._changed.wait()
+            if chunk is None or self._closed:
+                return False
+            self._chunks.append(chunk)
+            self._changed.notify_all()
+            return True
+
+    def _encode(self, samples: list[Any]) -> Chunk:
+        try:
+            encoded = self._columns.encode(samples)
+        except SampleError as error:
+            raise DataError(f"data provider {self._name} yields a sample of a wrong form: {error}") from error
+        calculate: Callable[[Any], int] | None = self._provider.calc_batch_size
+        if calculate is None:
+            return Chunk(len(samples), encoded, None)
+        with user_code(f"calc_batch_size of the data provider {self._name}"):
+            units = [int(calculate(list(sample))) for sample in samples]
+        if min(units) < 0:
+            raise DataError(f"calc_batch_size of the data provider {self._name} gives {min(units)} for a sample")
+        return Chunk(len(samples), encoded, units)
+
+
+def _start(provider: DataProvider, file: str) -> Iterator[Any]:
+    """Yield the samples of one list entry; errors name the entry and the user's line."""
+    doing = f"data provider {type(provider).__name__}, reading {file!r}"
+    with user_code(doing):
+        samples = iter(provider.generator(provider, file))
+    while True:
+        with user_code(doing):
+            try:
+                sample = next(samples)
+            except StopIteration:
+                return
+        yield sample
+
+
+def _one_after_the_other(provider: DataProvider, files: Sequence[str]) -> Iterator[Any]:
+    return itertools.chain.from_iterable(_start(provider, file) for file in files)
+
+
+def _mix(provider: DataProvider, files: Sequence[str], stream: Stream) -> Iterator[Any]:
+    """Yield samples, each from a generator picked at random among those that still have some."""
+    if len(files) == 1:
+        yield from _start(provider, files[0])
+        return
+    live = [_start(provider, file) for file in files]
+    while live:
+        picked = stream.draw() % len(live)
+        try:
+            yield next(live[picked])
+        except StopIteration:
+            del live[picked]
+
+

@@ -1,0 +1,166 @@
+"""Batches of a data configuration, pass after pass, in the legacy's order.
+
+Picking is done while a batch is cut, in the main thread and with its random stream: that makes a shuffled run repeat.
+With the pool P of n samples, each sample costs one draw r: exchange P[r mod n] and P[0], take P[0] off the front.
+So the taken samples, in the order taken, are what P looks like before its head: the next pass of a cached provider.
+
+With a limited pool the legacy's order depended on how far its loading thread was. Here the pool is filled up to its
+size before every batch, whatever the timing.
+
+Source: spec/config.md 15; gserver/dataproviders/PyDataProvider2.cpp of v0.10.
+"""
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+
+from pserver.errors import DataError
+from trainer.arguments import Argument
+from trainer.data.columns import ColumnSet
+from trainer.data.provider import CacheType, DataProvider
+from trainer.data.reader import Reader
+from trainer.rng import Stream
+
+UNLIMITED = sys.maxsize
+_COMPACT_ROWS = 4096  # used samples are forgotten when they are so many, and the majority
+
+
+class DataSource:
+    """The samples of one provider.
+
+    Args: provider: the user's, instantiated.  files: the entries of its list.  shuffled: whether to pick at random.
+        stream: the main thread's, for picking.  mixing: the reading thread's, for picking among list entries.
+    Thread safety: one thread.
+    """
+
+    def __init__(self, provider: DataProvider, files: Sequence[str], *, shuffled: bool, stream: Stream,
+                 mixing: Stream) -> None:
+        self._provider = provider
+        self._files = files
+        self._shuffled = shuffled
+        self._stream = stream
+        self._mixing = mixing
+        self._cached = provider.cache == CacheType.CACHE_PASS_IN_MEM
+        self._complete = False  # a cached pass has been read to its end
+        self._reader: Reader | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._columns = ColumnSet(self._provider.input_order, self._provider.slots)
+        self._units: list[int] = []  # of every row of the columns; empty where each counts one
+        self._pool: list[int] = []  # rows: those before the head are taken
+        self._head = 0
+        self._read = 0  # rows of the columns that are in the pool
+        self._pooled_units = 0
+
+    def start_pass(self) -> None:
+        """Begin a pass: from memory where the provider is cached and has been read to its end, else by reading anew."""
+        self.close()
+        self._head = 0
+        if self._complete:
+            self._pooled_units = sum(self._units) if self._units else len(self._pool)
+            return
+        self._forget()
+        self._reader = Reader(self._provider, self._files, self._columns, shuffled=self._shuffled, stream=self._mixing)
+
+    def close(self) -> None:
+        """Stop reading."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def next_batch(self, size: int) -> tuple[dict[str, Argument], int] | None:
+        """Return the next batch of `size` units and its units, or None at the end of the pass.
+
+        Raises: DataError, MissingInputError: if the provider raised or a sample is wrong or larger than a batch.
+        """
+        self._fill(self._wanted_units(size))
+        start = self._head
+        units = self._pick(size)
+        if self._head == start:
+            return None
+        batch = self._columns.gather(np.array(self._pool[start : self._head], np.int64))
+        self._pooled_units -= units
+        if not self._cached:
+            self._compact()
+        return batch, units
+
+    def _wanted_units(self, size: int) -> int:
+        if not self._shuffled:
+            return size
+        limits = (self._provider.min_pool_size, self._provider.pool_size)
+        return max(size, min(UNLIMITED if limit < 0 else limit for limit in limits))
+
+    def _fill(self, wanted: int) -> None:
+        """Move samples from the reader to the pool until it has so many units, or the provider has no more."""
+        while self._pooled_units < wanted:
+            if self._read == self._columns.rows and not self._receive():
+                return
+            if self._units:
+                self._pool.append(self._read)
+                self._pooled_units += self._units[self._read]
+                self._read += 1
+            else:
+                count = min(wanted - self._pooled_units, self._columns.rows - self._read)
+                self._pool.extend(range(self._read, self._read + count))
+                self._pooled_units += count
+                self._read += count
+
+    def _receive(self) -> bool:
+        """Append the reader's next chunk to the columns; False when there is none."""
+        chunk = self._reader.take() if self._reader is not None else None
+        if chunk is None:
+            if self._reader is not None:
+                self._complete = self._cached
+                self._reader = None
+            return False
+        self._columns.extend(chunk.encoded, chunk.rows)
+        if chunk.units is not None:
+            self._units += chunk.units
+        return True
+
+    def _pick(self, size: int) -> int:
+        """Move the head over the samples of one batch, and return their units."""
+        if self._units:
+            return self._pick_by_units(size)
+        count = min(size, len(self._pool) - self._head)
+        if self._shuffled and count:
+            pool, head, end = self._pool, self._head, len(self._pool)
+            for draw in self._stream.draws(count).tolist():
+                picked = head + draw % (end - head)
+                pool[head], pool[picked] = pool[picked], pool[head]
+                head += 1
+        self._head += count
+        return count
+
+    def _pick_by_units(self, size: int) -> int:
+        total, pool = 0, self._pool
+        while total < size and self._head < len(pool):
+            if self._shuffled:
+                picked = self._head + self._stream.draw() % (len(pool) - self._head)
+                pool[self._head], pool[picked] = pool[picked], pool[self._head]
+            units = self._units[pool[self._head]]
+            if not self._provider.can_over_batch_size and total + units > size:
+                if total == 0:
+                    raise DataError(
+                        f"data provider {type(self._provider).__name__}: a sample counts {units} units, more than the "
+                        f"batch size {size}, and can_over_batch_size is off"
+                    )
+                break
+            total += units
+            self._head += 1
+        return total
+
+    def _compact(self) -> None:
+        """Forget taken samples, when they are many, so that reading on takes no more memory."""
+        if self._head < max(_COMPACT_ROWS, len(self._pool) // 2):
+            return
+        ahead = range(self._read, self._columns.rows)
+        kept = np.array([*self._pool[self._head :], *ahead], np.int64)
+        self._columns.keep(kept)
+        if self._units:
+            self._units = [self._units[row] for row in kept.tolist()]
+        self._read = len(self._pool) - self._head
+        self._pool, self._head = list(range(self._read)), 0
