@@ -14,7 +14,7 @@ from pserver.blocks import Range
 from pserver.errors import BugError
 from pserver.rules import Array, Optimization, ParameterSpec
 
-CHUNK = 1 << 15  # elements worked on at a time: values, state and scratch of a chunk stay in the L2 cache
+CHUNK = 1 << 17  # elements worked on at a time, so that values, state and scratch of a chunk stay in the cache
 FLUSH_PERIOD = 128  # steps between two flushes of denormal numbers
 
 

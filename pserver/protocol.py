@@ -1,0 +1,193 @@
+"""The wire format: what a message looks like, and what is refused (pure; no numpy, no sockets).
+
+A message is a zmq multipart message of
+
+    header    48 bytes, little-endian, below
+    note      a JSON object, or nothing
+    payload   0 to 4 raw little-endian arrays, which are neither copied nor looked at here
+
+    offset  0  4s  magic b"PDLP"        offset  4  u16  version      offset  6  u8  op     offset  7  u8  flags
+    offset  8  8s  session              offset 16  i32  trainer      offset 20  u32 length of the note
+    offset 24  u64 sequence             offset 32  i64  argument     offset 40  u64 length of the payload
+
+`session` is a digest of job and attempt, so that every message says where it belongs; `sequence` counts the requests
+of one trainer, so that a repeated or late one is recognised; an answer repeats the op and sequence of its request.
+The first 8 bytes keep their meaning in every version, so that two versions can tell each other apart.
+"""
+from __future__ import annotations
+
+import enum
+import hashlib
+import hmac
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+VERSION = 1
+DTYPE = "float32"
+MAGIC = b"PDLP"
+MAX_NOTE_BYTES = 16 << 20
+MAX_PAYLOAD_BYTES = 2 << 30
+MAX_PAYLOADS = 4
+MAX_FRAMES = 2 + MAX_PAYLOADS
+
+_HEADER = struct.Struct("<4sHBB8siIQqQ")
+HEADER_BYTES = _HEADER.size
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Op(enum.IntEnum):
+    """What a message asks for; an answer carries the op of its request, a refusal ERROR."""
+
+    ERROR = 0
+    HELLO = 1
+    PING = 2
+    INITIALISE = 3
+    FETCH = 4
+    START_PASS = 5
+    PUSH = 6
+    FINISH_PASS = 7
+    GOODBYE = 8
+    ABORT = 9
+
+
+class Flag(enum.IntFlag):
+    """What else a message says of itself."""
+
+    NONE = 0
+    ANSWER = 1
+    FATAL = 2  # an ERROR after which this job cannot go on
+
+
+class ProtocolError(Exception):
+    """A message that does not parse."""
+
+
+class VersionError(ProtocolError):
+    """A message of another version of the protocol."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"the message is of protocol version {version}, this program speaks version {VERSION}")
+        self.version = version
+
+
+@dataclass(frozen=True)
+class Message:
+    """One parsed message. `payload` holds the arrays as memoryviews of the received frames."""
+
+    op: Op
+    session: bytes
+    trainer: int
+    sequence: int
+    argument: int = 0
+    flags: Flag = Flag.NONE
+    note: Mapping[str, Any] = field(default_factory=dict)
+    payload: Sequence[Buffer] = ()
+
+
+def session_of(job: str, attempt: str) -> bytes:
+    """Return the 8 bytes by which every message names its job and attempt."""
+    return hashlib.sha256(f"{len(job)}:{job}{attempt}".encode()).digest()[:8]
+
+
+def encode(message: Message) -> list[Buffer]:
+    """Return the frames of a message; payload arrays are passed on as they are.
+
+    Raises: ProtocolError: if it is over the limits that the other side applies.
+    """
+    note = json.dumps(message.note, separators=(",", ":")).encode() if message.note else b""
+    length = sum(_byte_length(part) for part in message.payload)
+    _check_limits(len(note), length, len(message.payload))
+    header = _HEADER.pack(MAGIC, VERSION, message.op, message.flags, message.session, message.trainer, len(note),
+                          message.sequence, message.argument, length)
+    return [header, note, *message.payload]
+
+
+def decode(frames: Sequence[Buffer]) -> Message:
+    """Return the message of some frames, whatever was sent.
+
+    Raises: VersionError: if it is of another version.  ProtocolError: naming what is wrong with it.
+    """
+    if not frames:
+        raise ProtocolError("an empty message")
+    header = bytes(frames[0][:HEADER_BYTES + 1])
+    if header[:4] != MAGIC:
+        raise ProtocolError(f"a message that begins with {header[:4]!r} instead of {MAGIC!r}")
+    if len(header) >= 6 and (version := int.from_bytes(header[4:6], "little")) != VERSION:
+        raise VersionError(version)
+    if len(header) != HEADER_BYTES:
+        raise ProtocolError(f"a header of {_byte_length(frames[0])} bytes instead of {HEADER_BYTES}")
+    _, _, op, flags, session, trainer, note_length, sequence, argument, length = _HEADER.unpack(header)
+    if op not in Op._value2member_map_:
+        raise ProtocolError(f"an unknown op {op}")
+    if flags & ~(Flag.ANSWER | Flag.FATAL):
+        raise ProtocolError(f"unknown flags {flags:#x}")
+    payload = frames[2:]
+    _check_limits(note_length, length, len(payload))
+    if len(frames) < 2 or _byte_length(frames[1]) != note_length:
+        raise ProtocolError(f"a note that is not the declared {note_length} bytes")
+    if sum(_byte_length(part) for part in payload) != length:
+        raise ProtocolError(f"a payload of {sum(map(_byte_length, payload))} bytes instead of the declared {length}")
+    return Message(Op(op), session, trainer, sequence, argument, Flag(flags), _parse_note(frames[1]), payload)
+
+
+def prove(secret: str, *facts: object) -> str:
+    """Return the proof that the sender of these facts knows the secret, without showing it."""
+    text = json.dumps([str(fact) for fact in facts])
+    return hmac.new(secret.encode(), text.encode(), hashlib.sha256).hexdigest()
+
+
+def is_proven(proof: object, secret: str, *facts: object) -> bool:
+    """Return whether `proof` was made from these facts and this secret."""
+    return isinstance(proof, str) and hmac.compare_digest(
+        proof.encode(errors="replace"), prove(secret, *facts).encode())
+
+
+def describe_hello(job: str, attempt: str, secret: str, nonce: str, trainer: int, routing_id: bytes,
+                   **more: object) -> dict[str, object]:
+    """Return the note of a hello with the proof of the secret; `more` is what a joining trainer adds."""
+    proof = prove(secret, "hello", nonce, job, attempt, trainer, routing_id.hex())
+    return {"job": job, "attempt": attempt, "nonce": nonce, "proof": proof, **more}
+
+
+def find_fault(welcome: Message, job: str, attempt: str, secret: str, nonce: str) -> str | None:
+    """Return what is wrong with the answer to a hello, or None if its sender is a server of this job."""
+    note = welcome.note
+    if welcome.op == Op.ERROR:
+        return str(note.get("message", "it refuses without a reason"))
+    if welcome.op != Op.HELLO or not welcome.flags & Flag.ANSWER:
+        return f"it answers a hello with {welcome.op.name}"
+    if (note.get("job"), note.get("attempt")) != (job, attempt):
+        return f"it is of job {note.get('job')!r} attempt {note.get('attempt')!r}, not of {job!r} {attempt!r}"
+    if not is_proven(note.get("proof"), secret, "welcome", nonce, job, attempt):
+        return "it does not prove this job's secret; PADDLE_SECRET differs between the two"
+    return None
+
+
+def _byte_length(part: Buffer) -> int:
+    return part.nbytes if isinstance(part, memoryview) else len(part)
+
+
+def _check_limits(note: int, payload: int, parts: int) -> None:
+    if note > MAX_NOTE_BYTES:
+        raise ProtocolError(f"a note of {note} bytes is over the limit of {MAX_NOTE_BYTES}")
+    if payload > MAX_PAYLOAD_BYTES:
+        raise ProtocolError(f"a payload of {payload} bytes is over the limit of {MAX_PAYLOAD_BYTES}; "
+                            "use more services (ports or hosts)")
+    if parts > MAX_PAYLOADS:
+        raise ProtocolError(f"{parts} payload frames are over the limit of {MAX_PAYLOADS}")
+
+
+def _parse_note(frame: Buffer) -> Mapping[str, Any]:
+    if not _byte_length(frame):
+        return {}
+    try:
+        note = json.loads(bytes(frame))
+    except (ValueError, RecursionError) as exc:
+        raise ProtocolError(f"a note that is not JSON ({exc})") from exc
+    if not isinstance(note, dict):
+        raise ProtocolError(f"a note that is a {type(note).__name__} instead of an object")
+    return note
