@@ -29,7 +29,7 @@ from pserver import blocks, glog, protocol
 from pserver.arithmetic import as_array, describe_setup
 from pserver.channel import Channel
 from pserver.environment import JobEnvironment, read_environment
-from pserver.errors import BugError, LostPeerError, PaddleError, PeerUnreachableError
+from pserver.errors import BugError, ConfigError, LostPeerError, PaddleError, PeerUnreachableError
 from pserver.heartbeat import Heartbeat, error_of
 from pserver.membership import DATA, HEARTBEAT, TOKEN_BYTES
 from pserver.protocol import Flag, Message, Op
@@ -191,7 +191,10 @@ class Client:
         socket.routing_id = self._token + DATA
         socket.maxmsgsize = protocol.MAX_PAYLOAD_BYTES
         socket.reconnect_ivl = 100
-        socket.connect(f"tcp://{host}:{port}")
+        try:
+            socket.connect(f"tcp://{host}:{port}")
+        except zmq.ZMQError as exc:
+            raise ConfigError(f"'{host}:{port}' is no address of a pserver: {exc.strerror}") from exc
         self._poller.register(socket, zmq.POLLIN)
         return Channel(socket, host, port, runs)
 

@@ -48,6 +48,7 @@ class Service:
     in_pass: bool = False
     batch: int = 0  # rounds of this pass
     opened: float = 0.0  # when the first trainer joined
+    _complaint: str = ""
     _complained: float = float("-inf")
 
     def __post_init__(self) -> None:
@@ -132,7 +133,7 @@ class Service:
             if refusal is None:
                 self._admit(routing_id, address, message, now)
         if refusal:
-            glog.warning(f"refused: {refusal}")
+            self._complain(f"refused: {refusal}", now)
             return [(routing_id, protocol.encode(self._error(message.trainer, message.sequence, refusal)))]
         one = self.identity
         welcome = {"job": one.job, "attempt": one.attempt, "num_trainers": one.num_trainers,
@@ -292,12 +293,17 @@ class Service:
         return Message(Op.ERROR, self.session, trainer, sequence, flags=flags,
                        note={"message": str(error), "exit_code": error.exit_code})
 
+    def _complain(self, text: str, now: float) -> None:
+        """Log once per change or QUIET_PERIOD: who calls wrongly mostly calls again."""
+        if text != self._complaint or now - self._complained > QUIET_PERIOD:
+            self._complaint, self._complained = text, now
+            glog.warning(text)
+
     def _drop(self, routing_id: bytes, address: str, reason: str, now: float, exit_code: int = 70) -> list[Outgoing]:
         self.malformed += 1
         if now - self._complained > QUIET_PERIOD:
-            self._complained = now
-            glog.warning(f"{self.identity} dropped a message from {address}: {reason} "
-                         f"({self.malformed} dropped so far)")
+            self._complain(f"{self.identity} dropped a message from {address}: {reason} "
+                           f"({self.malformed} dropped so far)", now)
         note = {"message": f"{self.identity} dropped a message: {reason}", "exit_code": exit_code}
         return [(routing_id, protocol.encode(Message(Op.ERROR, self.session, -1, 0, flags=Flag.ANSWER, note=note)))]
 

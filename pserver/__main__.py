@@ -1,0 +1,76 @@
+"""`paddle pserver`: flags and environment -> a server or the probe -> an exit status."""
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from types import FrameType
+
+from pserver import flags, glog
+from pserver.environment import JobEnvironment, read_environment
+from pserver.errors import BugError, PaddleError, StoppedError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command with the arguments after `paddle pserver`, and return its exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run(arguments)
+    except PaddleError as exc:
+        glog.fatal(str(exc))
+        return exc.exit_code
+    except KeyboardInterrupt:
+        glog.fatal("interrupted")
+        return StoppedError.exit_code
+    except Exception:
+        traceback.print_exc()
+        return BugError.exit_code
+
+
+def _run(arguments: list[str]) -> int:
+    line = flags.parse(arguments)
+    if line.values["help"]:
+        sys.stdout.write(flags.format_help())
+        return 0
+    job = read_environment(os.environ)
+    ports = line.number("ports_num") + line.number("ports_num_for_sparse")
+    if line.values["probe"]:
+        from pserver import probe  # each of the two imports only what it needs
+
+        services = probe.list_services(line.text("pservers"), line.number("port"), ports)
+        return probe.run(services, job, float(line.values["timeout"]))
+    glog.info("commandline: " + " ".join(["paddle pserver", *arguments]) + " ", at="Util.cpp:166")
+    if line.ignored:
+        glog.warning(f"accepted without effect here: {', '.join('--' + name for name in line.ignored)}")
+    return _serve(line, job, ports)
+
+
+def _serve(line: flags.CommandLine, job: JobEnvironment, ports: int) -> int:
+    # a server never multiplies matrices: without this, importing numpy starts one thread per core for that
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from pserver.nics import resolve_nics
+    from pserver.server import Options, Server
+
+    first = line.number("port")
+    endpoints = [(host, first + number) for number in range(ports) for host in resolve_nics(line.text("nics"))]
+    server = Server(endpoints, Options(
+        num_trainers=line.number("num_gradient_servers"), job=job.job, attempt=job.attempt, secret=job.secret,
+        peer_timeout=job.peer_timeout, log_period=line.number("log_period_server"),
+        send_buffer=line.number("sock_send_buf_size"), receive_buffer=line.number("sock_recv_buf_size"),
+        backlog=line.number("sock_listen_queue_size")))
+    signal.signal(signal.SIGTERM, _stop)
+    glog.info(f"number of parameterServer instances: {len(endpoints)}", at="ParameterServerController.cpp:83")
+    server.bind()
+    server.run()
+    glog.info("all trainers have said goodbye")
+    return 0
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise StoppedError("stopped by SIGTERM")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
