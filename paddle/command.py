@@ -1,8 +1,8 @@
 """The `paddle` command: chooses the program and imports only that one.
 
-Numerical libraries get one thread each unless the environment says otherwise: the pods of a job share their machines, and sums
-are to come out in the same order everywhere. The working directory comes first on the module path, as the legacy's wrapper
-did it, for the config's and the provider's modules.
+Numerical libraries get one thread each unless the environment says otherwise: the pods of a job share their machines,
+and sums are to come out in the same order everywhere. The working directory comes first on the module path, as the
+legacy's wrapper did it, for the config's and the provider's modules.
 """
 import contextlib
 import importlib

@@ -1,10 +1,11 @@
 """What configs and data providers written for Python 2 still find: names, modules, and their import path.
 
-Everything is given to the user's scripts only. A script, and every module that it imports from the working directory or from
-the config's directory, is executed with builtins of its own: the usual ones and `xrange, unicode, basestring, long, raw_input,
-reduce, cmp`, with `map`, `filter` and `zip` that give what both languages expect (`LazyList`). `cPickle`, `cStringIO` and
-`__builtin__` can be imported and `sys.maxint` exists. Methods that Python 3 dropped (`iteritems`, `has_key`, a file's `next`),
-print statements and the `/` of integers stay with the user: a traceback names the line.
+Everything is given to the user's scripts only. A script, and every module that it imports from the working directory or
+from the config's directory, is executed with builtins of its own: the usual ones and `xrange, unicode, basestring,
+long, raw_input, reduce, cmp`, with `map`, `filter` and `zip` that give what both languages expect (`LazyList`).
+`cPickle`, `cStringIO` and `__builtin__` can be imported and `sys.maxint` exists. Methods that Python 3 dropped
+(`iteritems`, `has_key`, a file's `next`), print statements and the `/` of integers stay with the user: a traceback
+names the line.
 """
 import builtins
 import functools
@@ -20,12 +21,14 @@ from types import CodeType, ModuleType
 from typing import Any
 
 OUR_PACKAGES = frozenset({"localcluster", "paddle", "prepare", "proto", "pserver", "trainer"})
+SCRIPT_NAME = "__config__"  # the __name__ of a config script
 _INSTALLED_PACKAGES = ("site-packages", "dist-packages")
 _OUR_ROOT = Path(__file__).resolve().parent.parent
 
 
 class LazyList(Sequence[Any]):
-    """What `map`, `filter` and `zip` give a script: a list as in Python 2 that is filled when it is needed, as in Python 3.
+    """What `map`, `filter` and `zip` give a script: a list as in Python 2 that is filled when it is needed, as in
+    Python 3.
 
     `next()` and endless sources work, and so do `len()`, indices, a second loop and the methods of lists.
     """
@@ -139,7 +142,7 @@ class ScriptLoader(importlib.machinery.SourceFileLoader):
         super().exec_module(module)
 
     def get_code(self, fullname: str) -> CodeType | None:
-        """Return the module's code, always compiled afresh: a byte code file made by another Python run has other rules."""
+        """Return the module's code, always compiled afresh."""
         path = self.get_filename(fullname)
         return self.source_to_code(self.get_data(path), path)
 
@@ -158,14 +161,16 @@ class ScriptFinder(importlib.abc.MetaPathFinder):
         if fullname.partition(".")[0] in OUR_PACKAGES:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec and spec.origin and type(spec.loader) is importlib.machinery.SourceFileLoader and self.owns(spec.origin):
+        if spec is None or spec.origin is None or type(spec.loader) is not importlib.machinery.SourceFileLoader:
+            return None
+        if self.owns(spec.origin):
             spec.loader = ScriptLoader(fullname, spec.origin)
             self.loaded.add(fullname)
             return spec
         return None
 
     def owns(self, filename: str) -> bool:
-        """Return whether a file lies in one of the user's directories, and is neither ours nor an installed package's."""
+        """Return whether a file lies in one of the user's directories, and neither ours nor of an installed package."""
         path = Path(filename).resolve()
         if not any(path.is_relative_to(directory) for directory in self.directories):
             return False

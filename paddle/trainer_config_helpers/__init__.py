@@ -1,26 +1,17 @@
-"""The config language under its old name: `from paddle.trainer_config_helpers import *` is the first line of most configs.
+"""The config language under its old name; most configs begin with `from paddle.trainer_config_helpers import *`.
 
-The names are those of the legacy; one that is not built yet raises ConfigError when it is called.
+The names are those of the legacy; one that is not built yet raises ConfigError when it is used. The sub-modules are
+names of the language too: old configs use them as `layer_math.exp(x)`.
 """
+import importlib
 from typing import Any
 
-from paddle.trainer_config_helpers import (
-    activations,
-    attrs,
-    config_parser_utils,
-    data_sources,
-    evaluators,
-    layers,
-    networks,
-    optimizers,
-    poolings,
-)
 from trainer.config.language import HELPERS, lookup
 
-_MODULES = ["activations", "attrs", "config_parser_utils", "data_sources", "evaluators", "layers", "networks", "optimizers",
-            "poolings"]
-__all__ = [*_MODULES, *(name for names in HELPERS.values() for name in names)]
+__all__ = [*HELPERS, *(name for names in HELPERS.values() for name in names)]
 
 
 def __getattr__(name: str) -> Any:
+    if name in HELPERS:
+        return importlib.import_module(f"{__name__}.{name}")
     return lookup(name)

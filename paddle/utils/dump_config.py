@@ -1,4 +1,4 @@
-"""`paddle dump_config CONFIG [CONFIG_ARGS] [--whole] [--binary]`: print what a config script says, as the trainer sees it."""
+"""`paddle dump_config CONFIG [CONFIG_ARGS] [--whole] [--binary]`: print the message of a config script."""
 import sys
 
 from pserver.errors import PaddleError, UsageError
@@ -29,7 +29,8 @@ def main(argv: list[str]) -> int:
 def dump(argv: list[str]) -> None:
     """Print the config to stdout.
 
-    Raises: UsageError: the arguments are not those of USAGE.  ConfigError, DataError, MissingInputError: see parse_config.
+    Raises: UsageError: the arguments are not those of USAGE.  ConfigError, DataError, MissingInputError: see
+    parse_config.
     """
     flags = {argument for argument in argv if argument.startswith("--")}
     positional = [argument for argument in argv if not argument.startswith("--")]

@@ -3,8 +3,9 @@
     from trainer.config import parse_config
     config = parse_config("trainer_config.py", "dict_file=./data/dict.txt")
 
-One module per kind of name (`layers/`, `activations`, `attrs`, `optimizers`, `evaluators`, ...) registers what users can call
-in `names`, which also knows every name of the legacy that is not built yet. `state.Parse` is what one parse has built so far.
+One module per kind of name (`layers/`, `activations`, `attrs`, `optimizers`, `evaluators`, ...) registers what users
+can call in `names`, which also knows every name of the legacy that is not built yet. `state.Parse` is what one parse
+has built so far.
 """
 from trainer.config.parse import parse_args, parse_config
 from trainer.config.text import to_text

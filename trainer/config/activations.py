@@ -1,4 +1,4 @@
-"""Activations: classes whose objects carry the `active_type` of the message. What they compute is the network's affair."""
+"""Activations: objects that carry the `active_type` of the message; what they compute is the network's affair."""
 from trainer.config.names import public
 
 

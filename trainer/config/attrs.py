@@ -42,14 +42,15 @@ def _initialisation(mean: Any, std: Any, maximum: Any, minimum: Any) -> dict[str
 class ParameterAttribute:
     """How a parameter is called, initialised and updated.
 
-    Without any of std, mean, max and min the initialisation is "smart": normal with std 1/sqrt(rows). With max and min it
-    is uniform. `is_static` parameters are not updated, so their rates are ignored.
+    Without any of std, mean, max and min the initialisation is "smart": normal with std 1/sqrt(rows). With max and min
+    it is uniform. `is_static` parameters are not updated, so their rates are ignored.
     """
 
-    def __init__(self, name: str | None = None, is_static: bool = False, initial_std: Any = None, initial_mean: Any = None,
-                 initial_max: Any = None, initial_min: Any = None, l1_rate: Any = None, l2_rate: Any = None,
-                 learning_rate: Any = None, momentum: Any = None, gradient_clipping_threshold: Any = None,
-                 sparse_update: bool = False, update_hooks: Any = None, initializer: Callable[..., Any] | None = None):
+    def __init__(self, name: str | None = None, is_static: bool = False, initial_std: Any = None,
+                 initial_mean: Any = None, initial_max: Any = None, initial_min: Any = None, l1_rate: Any = None,
+                 l2_rate: Any = None, learning_rate: Any = None, momentum: Any = None,
+                 gradient_clipping_threshold: Any = None, sparse_update: bool = False, update_hooks: Any = None,
+                 initializer: Callable[..., Any] | None = None):
         self.attr: dict[str, Any] = {"is_static": True} if is_static else {}
         self.attr.update(_initialisation(initial_mean, initial_std, initial_max, initial_min))
         rates = {"decay_rate_l1": l1_rate, "decay_rate": l2_rate, "learning_rate": learning_rate, "momentum": momentum}
@@ -63,8 +64,7 @@ class ParameterAttribute:
         if update_hooks is not None:
             self.attr["update_hooks"] = update_hooks
         if initializer is not None:
-            raise Misuse("ParamAttr(initializer=...) is not supported yet; initial_mean and initial_std, or initial_max "
-                         "and initial_min, are")
+            raise Misuse("initializer is not supported yet; initial_mean, initial_std, initial_max and initial_min are")
 
     @property
     def name(self) -> str | None:
@@ -77,7 +77,8 @@ class ParameterAttribute:
 class ExtraLayerAttribute:
     """What any layer may have besides: clipping of the gradient that passes it, dropout, a device."""
 
-    def __init__(self, error_clipping_threshold: float | None = None, drop_rate: float | None = None, device: int | None = None):
+    def __init__(self, error_clipping_threshold: float | None = None, drop_rate: float | None = None,
+                 device: int | None = None):
         self.attr: dict[str, Any] = {}
         if error_clipping_threshold is not None:
             self.attr["error_clipping_threshold"] = _not_negative("error_clipping_threshold", error_clipping_threshold)

@@ -3,60 +3,68 @@ from __future__ import annotations
 
 import re
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 
 from pserver.errors import ConfigError, DataError, PaddleError
-from trainer.compat import is_script_file
+from trainer.compat import OUR_PACKAGES, SCRIPT_NAME, is_script_file
+from trainer.config.declare import helper
 from trainer.config.misuse import Misuse
-from trainer.config.names import HELPERS, RAW_NAMES, suggestion
+from trainer.config.names import HELPERS, RAW_NAMES, UnknownName, suggestion
 
 _CALL = re.compile(r"(?:\w+\.)*?(\w+)(?:\.__init__)?\(\) ")
 _MAIN_ONLY = "; it exists in the main config only, not in modules that it imports"
+_VALUE_ERRORS = (TypeError, ValueError, OverflowError)
 
 
-def explain(error: BaseException, title: str) -> PaddleError:
-    """Return the error to report: ConfigError for wrong use of the language, DataError for the script's own exceptions.
+@dataclass(frozen=True)
+class Place:
+    """Where a script was: its line, and the function of ours that it was calling."""
+
+    where: str
+    inside: str | None
+
+
+def explain(error: BaseException, title: str) -> PaddleError | None:
+    """Return the error to report, or None where the mistake is ours.
 
     Args:
         error: what the script raised, with its traceback.
         title: the script's name, for errors that no line of the user's caused.
+    Returns: ConfigError for wrong use of the language, DataError for the script's own exceptions.
     """
-    if isinstance(error, SyntaxError) and error.filename:
+    place = _find_place(error.__traceback__, title)
+    if isinstance(error, SyntaxError) and error.filename and is_script_file(error.filename):
         return DataError(f"{shown(error.filename)} line {error.lineno}: {type(error).__name__}: {error.msg}")
-    place, inner = _places(error.__traceback__)
-    where = place or title
     if isinstance(error, Misuse):
-        if inner is not None:
-            error.enter(inner)
-        return ConfigError(f"{where}: {error}")
-    wrong_use = _wrong_use(error, ours=inner is not None)
+        if place.inside:
+            error.enter(place.inside)
+        return ConfigError(f"{place.where}: {error}")
+    wrong_use = _wrong_use(error, place)
     if wrong_use:
-        return ConfigError(f"{where}: {wrong_use}")
-    text = "".join(traceback.format_exception_only(error)).strip()
-    return DataError(f"{where}: {text}")
+        return ConfigError(f"{place.where}: {wrong_use}")
+    if place.inside:
+        return None
+    text = " ".join("".join(traceback.format_exception_only(error)).split())
+    return DataError(f"{place.where}: {text}")
 
 
-def _places(trace: TracebackType | None) -> tuple[str, str | None]:
-    """Return the user's line (with the line of the config that led to it), and the class of ours that it was calling."""
+def _find_place(trace: TracebackType | None, title: str) -> Place:
     lines: list[str] = []
-    inner = None
+    inside = None
     while trace is not None:
         frame = trace.tb_frame
-        if _is_users(frame):
+        module = str(frame.f_globals.get("__name__"))
+        if module == SCRIPT_NAME or is_script_file(frame.f_code.co_filename):
             lines.append(f"{shown(frame.f_code.co_filename)} line {trace.tb_lineno}")
-            inner = None
-        elif inner is None:
-            inner = frame.f_code.co_qualname.partition(".")[0]
+            inside = None
+        elif inside is None and lines and module.partition(".")[0] in OUR_PACKAGES and module != helper.__module__:
+            inside = frame.f_code.co_qualname.partition(".")[0]
         trace = trace.tb_next
     if not lines:
-        return "", inner
-    called_from = f" (from {lines[0]})" if lines[0] != lines[-1] else ""
-    return lines[-1] + called_from, inner
-
-
-def _is_users(frame: FrameType) -> bool:
-    return frame.f_globals.get("__name__") == "__config__" or is_script_file(frame.f_code.co_filename)
+        return Place(title, None)
+    return Place(lines[-1] + (f" (from {lines[0]})" if lines[0] != lines[-1] else ""), inside)
 
 
 def shown(filename: str) -> str:
@@ -65,19 +73,19 @@ def shown(filename: str) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
-def _wrong_use(error: BaseException, *, ours: bool) -> str:
-    """Return the message if Python itself refused a name or an argument of the language, else nothing."""
-    name = getattr(error, "name", None)
-    if isinstance(error, NameError) and isinstance(name, str):
-        if name in RAW_NAMES:
-            return f"{error}{_MAIN_ONLY}"
-        return f"{error}{suggestion(name)}" if suggestion(name) else ""
-    if isinstance(error, ImportError | AttributeError) and _is_ours(error):
+def _wrong_use(error: BaseException, place: Place) -> str:
+    """Return the message if a name or an argument of the language was refused, else nothing."""
+    if isinstance(error, UnknownName):
         return str(error)
-    call = _CALL.match(str(error)) if isinstance(error, TypeError) and not ours else None
+    if isinstance(error, ImportError) and str(error.name).startswith("paddle."):
+        return f"{error.msg.partition(' (')[0]}{suggestion(error.msg.partition(chr(39))[2].partition(chr(39))[0])}"
+    if isinstance(error, NameError) and error.name in RAW_NAMES:
+        return f"{error}{_MAIN_ONLY}"
+    if isinstance(error, NameError) and suggestion(str(error.name)):
+        return f"{error}{suggestion(str(error.name))}"
+    if not isinstance(error, _VALUE_ERRORS):
+        return ""
+    if place.inside:
+        return f"{place.inside}: {type(error).__name__}: {error}"
+    call = _CALL.match(str(error)) if isinstance(error, TypeError) else None
     return str(error) if call and any(call[1] in names for names in HELPERS.values()) else ""
-
-
-def _is_ours(error: ImportError | AttributeError) -> bool:
-    module = error.name if isinstance(error, ImportError) else getattr(error.obj, "__name__", "")
-    return str(module).startswith("paddle.")

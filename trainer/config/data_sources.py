@@ -8,8 +8,8 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from pserver.errors import VolumeError
 from proto import DataConfig_pb2
+from pserver.errors import VolumeError
 from trainer.config.declare import helper
 from trainer.config.misuse import Misuse, to_list, to_text, wrong
 from trainer.config.state import current
@@ -17,13 +17,16 @@ from trainer.config.state import current
 
 @helper("data_sources")
 def define_py_data_sources2(train_list: Any, test_list: Any, module: Any, obj: Any, args: Any = None) -> None:
-    """Name the providers: function `obj` of the module `module`, with a list file (or None) for training and for testing.
+    """Name the providers: function `obj` of the module `module`, with a list file (or None) for training and for
+    testing.
 
     Args:
-        train_list, test_list: the path of a file with one entry per line, for example the names of data files; a Python list
+        train_list, test_list: the path of a file with one entry per line, for example the names of data files; a Python
+        list
             of entries is written to train.list or test.list in the working directory.
         module, obj, args: one for both, or a pair of list or tuple for training and testing.
-        args: keyword arguments of the provider's init_hook; anything that pickles. A text is taken for a finished pickle.
+        args: keyword arguments of the provider's init_hook; anything that pickles. A text is taken for a finished
+        pickle.
     """
     modules, objects, arguments = (_pair(value) for value in (module, obj, args))
     lists = (("train_list", train_list), ("test_list", test_list))

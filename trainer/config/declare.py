@@ -14,7 +14,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def helper(module: str, *, prefix: str | None = None, also: str | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def helper(module: str, *, prefix: str | None = None,
+           also: str | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Register a function of the language; give it its automatic name and its errors the name of the call.
 
     Args:

@@ -63,8 +63,8 @@ def evaluator_base(input: Any, type: str, label: Any = None, weight: Any = None,
         "classification_threshold": classification_threshold, "positive_label": positive_label, "dict_file": dict_file,
         "result_file": result_file, "num_results": num_results, "delimited": delimited, "top_k": top_k,
         "excluded_chunk_types": None if excluded_chunk_types is None else to_list(excluded_chunk_types),
-        "overlap_threshold": overlap_threshold, "background_id": background_id, "evaluate_difficult": evaluate_difficult,
-        "ap_type": ap_type})
+        "overlap_threshold": overlap_threshold, "background_id": background_id,
+        "evaluate_difficult": evaluate_difficult, "ap_type": ap_type})
 
 
 @helper("evaluators")
@@ -127,7 +127,8 @@ def column_sum_evaluator(input: Any, name: str | None = None, weight: Any = None
 
 @helper("evaluators")
 def detection_map_evaluator(input: Any, label: Any, overlap_threshold: float = 0.5, background_id: int = 0,
-                            evaluate_difficult: bool = False, ap_type: str = "11point", name: str | None = None) -> None:
+                            evaluate_difficult: bool = False, ap_type: str = "11point",
+                            name: str | None = None) -> None:
     """Mean average precision of detections. The label is listed twice, as the legacy did."""
     inputs = [*_labelled(input, label), to_layer("label", label)]
     _add(name, "detection_map", inputs, {
@@ -151,19 +152,21 @@ def gradient_printer_evaluator(input: Any, name: str | None = None) -> None:
 @helper("evaluators")
 def maxid_printer_evaluator(input: Any, num_results: int | None = None, name: str | None = None) -> None:
     """Log the ids of the greatest values of each row."""
-    _add(name, "max_id_printer", to_layers("input", input), {"num_results": _maybe(to_int, "num_results", num_results)})
+    _add(name, "max_id_printer", to_layers("input", input),
+         {"num_results": _maybe(to_int, "num_results", num_results)})
 
 
 @helper("evaluators")
 def maxframe_printer_evaluator(input: Any, num_results: int | None = None, name: str | None = None) -> None:
     """Log the frames of the greatest values of each sequence."""
-    _add(name, "max_frame_printer", to_layers("input", input), {"num_results": _maybe(to_int, "num_results", num_results)})
+    _add(name, "max_frame_printer", to_layers("input", input),
+         {"num_results": _maybe(to_int, "num_results", num_results)})
 
 
 @helper("evaluators")
 def seqtext_printer_evaluator(input: Any, result_file: str, id_input: Any = None, dict_file: str | None = None,
                               delimited: bool | None = None, name: str | None = None) -> None:
-    """Write sequences of ids as words of a dictionary to a file. With id_input that layer becomes a parent of the first input."""
+    """Write sequences of ids as words of a dictionary to a file; id_input becomes a parent of the first input."""
     inputs = to_layers("input", input)
     if id_input is not None:
         identity = to_layer("id_input", id_input)
@@ -175,7 +178,8 @@ def seqtext_printer_evaluator(input: Any, result_file: str, id_input: Any = None
 
 
 @helper("evaluators")
-def classification_error_printer_evaluator(input: Any, label: Any, threshold: float = 0.5, name: str | None = None) -> None:
+def classification_error_printer_evaluator(input: Any, label: Any, threshold: float = 0.5,
+                                           name: str | None = None) -> None:
     """Log which samples are classified wrongly."""
     _add(name, "classification_error_printer", _labelled(input, label),
          {"classification_threshold": to_float("threshold", threshold)})

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 from trainer.config import activations, attrs, data_sources, evaluators, layer, layers, networks, optimizers, raw
-from trainer.config.names import HELPERS, RAW_NAMES, Unsupported, built, lookup
+from trainer.config.names import HELPERS, RAW_NAMES, UnknownName, Unsupported, built, lookup, suggestion
 from trainer.config.state import current
 
-__all__ = ["HELPERS", "activations", "attrs", "current", "data_sources", "evaluators", "exports", "layer", "layers", "lookup",
-           "networks", "optimizers", "raw", "raw_names"]
+__all__ = ["HELPERS", "activations", "attrs", "current", "data_sources", "evaluators", "exports", "layer", "layers",
+           "lookup", "networks", "optimizers", "raw", "raw_names"]
 
 
 def raw_names() -> dict[str, Any]:
@@ -25,6 +25,6 @@ def exports(module: str) -> tuple[list[str], Callable[[str], Any]]:
     def get(name: str) -> Any:
         if name in HELPERS[module]:
             return lookup(name)
-        raise AttributeError(f"module 'paddle.trainer_config_helpers.{module}' has no attribute {name!r}")
+        raise UnknownName(f"paddle.trainer_config_helpers.{module} has no {name!r}{suggestion(name)}")
 
     return names, get

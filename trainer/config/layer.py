@@ -1,4 +1,4 @@
-"""What all layer functions are made of: `LayerOutput`, which users hold, and `LayerBuilder`, which writes the message."""
+"""What layer functions are made of: `LayerOutput`, which users hold; `LayerBuilder`, which writes the message."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -11,6 +11,8 @@ from trainer.config.misuse import Misuse, to_list, wrong
 from trainer.config.names import public
 from trainer.config.parameters import add_parameter
 from trainer.config.state import current
+
+_LINEAR = IdentityActivation()
 
 
 @public("layers")
@@ -83,12 +85,10 @@ def size_of(layer: LayerOutput) -> int:
     return layer.size
 
 
-def to_activation(argument: str, value: Any, default: type[BaseActivation] = IdentityActivation) -> BaseActivation:
+def to_activation(argument: str, value: Any, default: BaseActivation = _LINEAR) -> BaseActivation:
     """Return an activation object: the user's, or the function's default where the user gave none."""
     if value is None:
-        value = default
-    if isinstance(value, type) and issubclass(value, BaseActivation) and value is not BaseActivation:
-        value = value()
+        return default
     if not isinstance(value, BaseActivation):
         raise wrong(argument, value, "it must be an activation, for example SoftmaxActivation()")
     return value
@@ -153,7 +153,8 @@ class LayerBuilder:
         add_parameter(self.parse, name, size, dims, {**attr.attr, **more}, self._device())
         self.message.inputs[index].input_parameter_name = name
 
-    def add_bias(self, bias_attr: Any, *, default: bool, size: int | None = None, dims: Sequence[int] | None = None) -> None:
+    def add_bias(self, bias_attr: Any, *, default: bool, size: int | None = None,
+                 dims: Sequence[int] | None = None) -> None:
         """Give the layer its bias, `_<layer>.wbias`, if the user's attribute or the layer's default wants one."""
         attr = to_bias(bias_attr, default=default)
         size = self.size if size is None else size
@@ -164,8 +165,8 @@ class LayerBuilder:
             add_parameter(self.parse, name, size, [1, size] if dims is None else dims, attr.attr, self._device())
         self.message.bias_parameter_name = name
 
-    def output(self, parents: Sequence[LayerOutput], *, size: int | None = None, activation: BaseActivation | None = None,
-               num_filters: int | None = None) -> LayerOutput:
+    def output(self, parents: Sequence[LayerOutput], *, size: int | None = None,
+               activation: BaseActivation | None = None, num_filters: int | None = None) -> LayerOutput:
         """Return what the user gets."""
         return LayerOutput(self.name, self.kind, parents=parents, activation=activation, num_filters=num_filters,
                            size=self.size if size is None else size)

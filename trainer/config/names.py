@@ -1,7 +1,7 @@
 """All public names of the legacy's config helpers, and which of them are built.
 
-A module of the language registers what it defines with `public`. Every other name of the table exists too: it can be imported
-and raises ConfigError when it is used, naming what can be used instead.
+A module of the language registers what it defines with `public`. Every other name of the table exists too: it can be
+imported and raises ConfigError when it is used, naming what can be used instead.
 """
 from __future__ import annotations
 
@@ -28,23 +28,24 @@ HELPERS: Mapping[str, tuple[str, ...]] = {module: tuple(names.split()) for modul
         gradient_printer_evaluator maxid_printer_evaluator maxframe_printer_evaluator seqtext_printer_evaluator
         classification_error_printer_evaluator detection_map_evaluator""",
     "layers": """
-        data_layer fc_layer selective_fc_layer embedding_layer mixed_layer concat_layer addto_layer dropout_layer trans_layer
-        rotate_layer resize_layer repeat_layer expand_layer maxid_layer eos_layer sampling_id_layer get_output_layer
-        multiplex_layer printer_layer print_layer gated_unit_layer pooling_layer last_seq first_seq seq_concat_layer
-        seq_reshape_layer sub_seq_layer seq_slice_layer sub_nested_seq_layer kmax_seq_score_layer row_conv_layer
-        recurrent_layer lstmemory grumemory lstm_step_layer gru_step_layer gru_step_naive_layer memory recurrent_group
-        beam_search img_conv_layer img_pool_layer batch_norm_layer img_cmrnorm_layer cross_channel_norm_layer maxout_layer
-        spp_layer bilinear_interp_layer block_expand_layer pad_layer crop_layer prelu_layer img_conv3d_layer img_pool3d_layer
-        upsample_layer switch_order_layer scale_sub_region_layer priorbox_layer multibox_loss_layer detection_output_layer
-        roi_pool_layer interpolation_layer power_layer scaling_layer slope_intercept_layer sum_to_one_norm_layer
-        row_l2_norm_layer cos_sim l2_distance_layer dot_prod_layer out_prod_layer tensor_layer conv_shift_layer
-        linear_comb_layer convex_comb_layer clip_layer scale_shift_layer factorization_machine classification_cost
-        cross_entropy cross_entropy_with_selfnorm square_error_cost regression_cost mse_cost multi_binary_label_cross_entropy
-        huber_cost huber_regression_cost huber_classification_cost smooth_l1_cost sum_cost rank_cost lambda_cost crf_layer
-        crf_decoding_layer ctc_layer warp_ctc_layer nce_layer hsigmoid cross_entropy_over_beam full_matrix_projection
-        trans_full_matrix_projection table_projection identity_projection slice_projection dotmul_projection
-        scaling_projection context_projection conv_projection dotmul_operator conv_operator AggregateLevel ExpandLevel
-        LayerType LayerOutput StaticInput SubsequenceInput GeneratedInput BaseGeneratedInput BeamInput layer_support""",
+        data_layer fc_layer selective_fc_layer embedding_layer mixed_layer concat_layer addto_layer dropout_layer
+        trans_layer rotate_layer resize_layer repeat_layer expand_layer maxid_layer eos_layer sampling_id_layer
+        get_output_layer multiplex_layer printer_layer print_layer gated_unit_layer pooling_layer last_seq first_seq
+        seq_concat_layer seq_reshape_layer sub_seq_layer seq_slice_layer sub_nested_seq_layer kmax_seq_score_layer
+        row_conv_layer recurrent_layer lstmemory grumemory lstm_step_layer gru_step_layer gru_step_naive_layer memory
+        recurrent_group beam_search img_conv_layer img_pool_layer batch_norm_layer img_cmrnorm_layer
+        cross_channel_norm_layer maxout_layer spp_layer bilinear_interp_layer block_expand_layer pad_layer crop_layer
+        prelu_layer img_conv3d_layer img_pool3d_layer upsample_layer switch_order_layer scale_sub_region_layer
+        priorbox_layer multibox_loss_layer detection_output_layer roi_pool_layer interpolation_layer power_layer
+        scaling_layer slope_intercept_layer sum_to_one_norm_layer row_l2_norm_layer cos_sim l2_distance_layer
+        dot_prod_layer out_prod_layer tensor_layer conv_shift_layer linear_comb_layer convex_comb_layer clip_layer
+        scale_shift_layer factorization_machine classification_cost cross_entropy cross_entropy_with_selfnorm
+        square_error_cost regression_cost mse_cost multi_binary_label_cross_entropy huber_cost huber_regression_cost
+        huber_classification_cost smooth_l1_cost sum_cost rank_cost lambda_cost crf_layer crf_decoding_layer ctc_layer
+        warp_ctc_layer nce_layer hsigmoid cross_entropy_over_beam full_matrix_projection trans_full_matrix_projection
+        table_projection identity_projection slice_projection dotmul_projection scaling_projection context_projection
+        conv_projection dotmul_operator conv_operator AggregateLevel ExpandLevel LayerType LayerOutput StaticInput
+        SubsequenceInput GeneratedInput BaseGeneratedInput BeamInput layer_support""",
     "networks": """
         sequence_conv_pool simple_lstm simple_img_conv_pool img_conv_bn_pool img_conv_group img_separable_conv small_vgg
         vgg_16_network lstmemory_unit lstmemory_group gru_unit gru_group simple_gru simple_gru2 bidirectional_lstm
@@ -58,19 +59,21 @@ HELPERS: Mapping[str, tuple[str, ...]] = {module: tuple(names.split()) for modul
 }.items()}
 
 # functions that a config finds without an import
-RAW_NAMES = tuple("""
-    Settings Inputs Outputs HasInputsSet Layer Input Bias Parameter ParameterHook MixedLayer ExpressionLayer Evaluator Memory
-    SetMemoryInput Generator Link RecurrentLayerGroupBegin RecurrentLayerGroupEnd RecurrentLayerGroupWithoutOutLinksBegin
-    RecurrentLayerGroupSetOutLink SubModelBegin SubModelEnd EnableSubmodelSuffix model_type TrainData TestData Data SimpleData
-    PyData MultiData cluster_config get_config_arg Import default_initial_std default_initial_mean default_initial_strategy
-    default_initial_smart default_momentum default_decay_rate default_num_batches_regularization
-    default_gradient_clipping_threshold default_device default_update_hooks default_compact_func""".split())
+_RAW = """
+    Settings Inputs Outputs HasInputsSet Layer Input Bias Parameter ParameterHook MixedLayer ExpressionLayer Evaluator
+    Memory SetMemoryInput Generator Link RecurrentLayerGroupBegin RecurrentLayerGroupEnd
+    RecurrentLayerGroupWithoutOutLinksBegin RecurrentLayerGroupSetOutLink SubModelBegin SubModelEnd EnableSubmodelSuffix
+    model_type TrainData TestData Data SimpleData PyData MultiData cluster_config get_config_arg Import
+    default_initial_std default_initial_mean default_initial_strategy default_initial_smart default_momentum
+    default_decay_rate default_num_batches_regularization default_gradient_clipping_threshold default_device
+    default_update_hooks default_compact_func"""
+RAW_NAMES = tuple(_RAW.split())
 
 _built: dict[str, dict[str, Any]] = {}
 
 
 def public(module: str, *, also: str | None = None) -> Callable[[T], T]:
-    """Register a function or class as a name of this sub-module (a key of HELPERS, or "raw"), perhaps under a second name."""
+    """Register a function or class in this sub-module (a key of HELPERS, or "raw"), perhaps under a second name."""
     def register(thing: T) -> T:
         names = _built.setdefault(module, {})
         names[getattr(thing, "__name__")] = thing  # noqa: B009 - any function or class, which T cannot say
@@ -106,22 +109,33 @@ class Unsupported:
         return f"<{self._name}, which is not supported yet>"
 
     def _error(self, call: str) -> Misuse:
-        kind = {"raw": "functions of this kind"}.get(self._module, self._module)
-        supported = ", ".join(sorted(built(self._module))) or "none"
-        return Misuse(f"{self._name}{call} is not supported yet; supported {kind} are: {supported}")
+        kind = "functions without an import" if self._module == "raw" else self._module
+        alike = sorted(name for name in built(self._module) if name != "LayerOutput" and self._resembles(name))
+        supported = f"; supported {kind} are: {', '.join(alike)}" if alike else ""
+        error = Misuse(f"{self._name}{call} is not supported yet{supported}")
+        error.function = self._name  # the message names it already
+        return error
+
+    def _resembles(self, name: str) -> bool:
+        # classes are offered for classes and functions for functions; raw functions are spelled either way
+        return self._module == "raw" or name[0].isupper() == self._name[0].isupper()
+
+
+class UnknownName(AttributeError):
+    """A name that the legacy did not have either."""
 
 
 def lookup(name: str) -> Any:
     """Return the thing of this name, an `Unsupported` one if need be.
 
-    Raises: AttributeError: the legacy had no such name.
+    Raises: UnknownName: the legacy had no such name.
     """
     for module, names in HELPERS.items():
         if name in built(module):
             return built(module)[name]
         if name in names:
             return Unsupported(name, module)
-    raise AttributeError(f"trainer_config_helpers has no {name!r}{suggestion(name)}")
+    raise UnknownName(f"paddle.trainer_config_helpers has no {name!r}{suggestion(name)}")
 
 
 def suggestion(name: str) -> str:

@@ -1,6 +1,7 @@
 """inputs() and outputs(): what the data provider delivers, in which order, and what the network computes.
 
-Source: legacy trainer_config_helpers/networks.py of v0.10, whose lines the log messages carry; the specification's section 5.
+Source: legacy trainer_config_helpers/networks.py of v0.10, whose lines the log messages carry; the specification's
+section 5.
 """
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def inputs(layers: Any, *args: Any) -> None:
 def outputs(layers: Any, *args: Any) -> None:
     """Name the output layers; unless inputs() did it, the order of the inputs follows from them.
 
-    The order is that of a depth-first walk through the parents of the outputs: a data layer counts when the walk leaves it.
+    The order is that of a depth-first walk through the parents of the outputs: a data layer counts when the walk leaves
+    it.
     """
     wanted = _gather("layers", layers, args)
     parse = current()

@@ -57,7 +57,8 @@ class AdamOptimizer(BaseSGDOptimizer):
 
     def to_setting_kwargs(self) -> dict[str, Any]:
         """Return the optimiser's part of the settings."""
-        return {"learning_method": "adam", "adam_beta1": self.beta1, "adam_beta2": self.beta2, "adam_epsilon": self.epsilon}
+        return {"learning_method": "adam", "adam_beta1": self.beta1, "adam_beta2": self.beta2,
+                "adam_epsilon": self.epsilon}
 
 
 @public("optimizers")
@@ -149,13 +150,17 @@ class ModelAverage:
 
     def __init__(self, average_window: float, max_average_window: int | None = None, do_average_in_cpu: bool = False):
         self.average_window = to_float("average_window", average_window)
-        self.max_average_window = None if max_average_window is None else to_int("max_average_window", max_average_window)
+        self.max_average_window = max_average_window
+        if max_average_window is not None:
+            self.max_average_window = to_int("max_average_window", max_average_window)
         self.do_average_in_cpu = bool(do_average_in_cpu)
 
     def to_setting_kwargs(self) -> dict[str, Any]:
         """Return the average's part of the settings."""
         settings = {"average_window": self.average_window, "do_average_in_cpu": self.do_average_in_cpu}
-        return settings if self.max_average_window is None else {**settings, "max_average_window": self.max_average_window}
+        if self.max_average_window is not None:
+            settings["max_average_window"] = self.max_average_window
+        return settings
 
 
 def _merge(settings: dict[str, Any], more: dict[str, Any]) -> None:
@@ -176,14 +181,16 @@ def _instance(argument: str, value: Any, kind: type) -> Any:
 def settings(batch_size: int, learning_rate: float = 1e-3, learning_rate_decay_a: float = 0.0,
              learning_rate_decay_b: float = 0.0, learning_rate_schedule: str = "poly", learning_rate_args: str = "",
              async_lagged_grad_discard_ratio: float = 1.5, learning_method: Any = None, regularization: Any = None,
-             is_async: bool = False, model_average: Any = None, gradient_clipping_threshold: float | None = None) -> None:
+             is_async: bool = False, model_average: Any = None,
+             gradient_clipping_threshold: float | None = None) -> None:
     """Set how the network is trained.
 
-    Momentum, L2 rate and clipping threshold are defaults of the parameters that are made afterwards, so call it before the
-    layers. The threshold is a property of parameters only: v0.10 does not put it into the message's opt_config (later ones do).
+    Momentum, L2 rate and clipping threshold are defaults of the parameters that are made afterwards, so call it before
+    the layers. The threshold is a property of parameters only: v0.10 does not put it into the message's opt_config
+    (later ones do).
     """
     parse = current()
-    method = MomentumOptimizer() if learning_method is None else _instance("learning_method", learning_method, Optimizer)
+    method = _instance("learning_method", learning_method or MomentumOptimizer(), Optimizer)
     algorithm = ("async_sgd" if is_async else "sgd") if isinstance(method, BaseSGDOptimizer) else "owlqn"
     values: dict[str, Any] = {
         "batch_size": to_size("batch_size", batch_size),
@@ -204,5 +211,6 @@ def settings(batch_size: int, learning_rate: float = 1e-3, learning_rate_decay_a
     if model_average is not None:
         _merge(values, _instance("model_average", model_average, ModelAverage).to_setting_kwargs())
     if gradient_clipping_threshold is not None:
-        parse.defaults.gradient_clipping_threshold = to_float("gradient_clipping_threshold", gradient_clipping_threshold)
+        threshold = to_float("gradient_clipping_threshold", gradient_clipping_threshold)
+        parse.defaults.gradient_clipping_threshold = threshold
     parse.settings.update(values)

@@ -36,8 +36,8 @@ def add_parameter(parse: Parse, name: str, size: int, dims: Sequence[int], attr:
     known = parse.parameters.get(name)
     if known is not None:
         if known.size != size or list(known.dims) != list(dims):
-            raise Misuse(f"the shared parameter {name!r} has size {known.size} and dims {list(known.dims)}; here it would "
-                         f"have size {size} and dims {list(dims)}")
+            raise Misuse(f"the shared parameter {name!r} has size {known.size} and dims {list(known.dims)}; here it "
+                         f"would have size {size} and dims {list(dims)}")
         return
     parameter = parse.model.parameters.add(name=name, size=size, dims=dims)
     parse.parameters[name] = parameter

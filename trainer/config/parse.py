@@ -5,14 +5,13 @@ Source: legacy config_parser.py, parse_config(); the specification's section 2.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from google.protobuf.message import Message
 from proto import ModelConfig_pb2, TrainerConfig_pb2
 from pserver.errors import ConfigError, MissingInputError, PaddleError
-from trainer.compat import SCRIPT_BUILTINS, use_directories
+from trainer.compat import SCRIPT_BUILTINS, SCRIPT_NAME, use_directories
 from trainer.config import language
 from trainer.config.blame import explain
 from trainer.config.misuse import Misuse
@@ -32,7 +31,7 @@ def parse_config(config: str | Path | Callable[[], object], config_args: str = "
         DataError: the script raised something of its own.
     """
     parse = Parse(args=parse_args(config_args))
-    path = Path(".") if callable(config) else Path(config)
+    path = Path() if callable(config) else Path(config)
     use_directories(Path.cwd(), path.resolve().parent, forget=True)
     with parsing(parse):
         if callable(config):
@@ -40,11 +39,8 @@ def parse_config(config: str | Path | Callable[[], object], config_args: str = "
         else:
             text = _read(path)
             _guard(lambda: _execute(text, path, _environment(path)), str(path))
-        try:
-            _check_layer_names(parse)
-            _finish(parse)
-        except ConfigError as error:
-            raise ConfigError(f"{getattr(config, '__name__', config)}: {error}") from error
+        _check_layer_names(parse, str(getattr(config, "__name__", config)))
+        _finish(parse)
     return parse.config
 
 
@@ -56,7 +52,8 @@ def parse_trainer_config(trainer_conf: str | Callable[[], object],
 
 
 @public("config_parser_utils")
-def parse_network_config(network_conf: str | Callable[[], object], config_arg_str: str = "") -> ModelConfig_pb2.ModelConfig:
+def parse_network_config(network_conf: str | Callable[[], object],
+                         config_arg_str: str = "") -> ModelConfig_pb2.ModelConfig:
     """Return the network of a script or function."""
     return parse_config(network_conf, config_arg_str).model_config
 
@@ -96,7 +93,10 @@ def _guard(run: Callable[[], object], title: str) -> None:
     except (Exception, SystemExit) as error:
         if isinstance(error, PaddleError) and not isinstance(error, Misuse):
             raise
-        raise explain(error, title) from error
+        explained = explain(error, title)
+        if explained is None:
+            raise
+        raise explained from error
 
 
 def _execute(text: bytes, path: Path, environment: dict[str, Any]) -> None:
@@ -106,7 +106,7 @@ def _execute(text: bytes, path: Path, environment: dict[str, Any]) -> None:
 
 def _environment(path: Path) -> dict[str, Any]:
     """Return what a script finds without an import."""
-    environment: dict[str, Any] = {"__name__": "__config__", "__file__": str(path), "__builtins__": SCRIPT_BUILTINS}
+    environment: dict[str, Any] = {"__name__": SCRIPT_NAME, "__file__": str(path), "__builtins__": SCRIPT_BUILTINS}
     environment.update(language.raw_names())
     environment["Import"] = _importer(path)
     module = language.current().args.get("extension_module_name")
@@ -131,26 +131,20 @@ def _importer(importing: Path) -> Callable[..., None]:
     return Import
 
 
-def _check_layer_names(parse: Parse) -> None:
+def _check_layer_names(parse: Parse, title: str) -> None:
     for name in parse.model.input_layer_names:
         if name not in parse.layers:
-            raise ConfigError(f"the input layer {name!r} does not exist")
-        if parse.layers[name].type != "data":
-            raise ConfigError(f"the input layer {name!r} must be a data layer; it is of type {parse.layers[name].type}")
+            raise ConfigError(f"{title}: the input layer {name!r} does not exist")
+        kind = parse.layers[name].type
+        if kind != "data":
+            raise ConfigError(f"{title}: the input layer {name!r} must be a data layer; it is of type {kind}")
     for name in parse.model.output_layer_names:
         if name not in parse.layers:
-            raise ConfigError(f"the output layer {name!r} does not exist")
+            raise ConfigError(f"{title}: the output layer {name!r} does not exist")
 
 
 def _finish(parse: Parse) -> None:
-    _copy_settings(parse.settings, DEFAULT_SETTINGS, parse.config.opt_config)
-    _copy_settings(parse.settings, DEFAULT_TRAINER_SETTINGS, parse.config)
-
-
-def _copy_settings(settings: Mapping[str, Any], keys: Mapping[str, Any], message: Message) -> None:
-    for key in keys:
-        if settings[key] is not None:
-            try:
-                setattr(message, key, settings[key])
-            except (TypeError, ValueError) as error:
-                raise ConfigError(f"the setting {key} is {settings[key]!r}: {error}") from error
+    for message, keys in ((parse.config.opt_config, DEFAULT_SETTINGS), (parse.config, DEFAULT_TRAINER_SETTINGS)):
+        for key in keys:
+            if parse.settings[key] is not None:
+                setattr(message, key, parse.settings[key])

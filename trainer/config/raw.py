@@ -1,4 +1,5 @@
-"""Functions that a config finds without an import: settings by name, inputs and outputs by name, defaults of parameters.
+"""Functions that a config finds without an import: settings by name, inputs and outputs by name, defaults of
+parameters.
 
 Source: legacy config_parser.py; the specification's sections 2 and 16.
 """
@@ -7,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from proto import TrainerConfig_pb2
 from trainer.config.declare import helper
 from trainer.config.misuse import Misuse, to_float, to_int, to_text, wrong
-from trainer.config.names import public
 from trainer.config.networks import set_inputs, set_outputs
 from trainer.config.state import DEFAULT_SETTINGS, DEFAULT_TRAINER_SETTINGS, current
 
@@ -39,10 +40,11 @@ def _convert(name: str, type: Callable[[Any], Any], value: Any) -> Any:
     except (TypeError, ValueError) as error:
         if value is None:
             raise Misuse(f"{name} is not in config_args and has no default") from error
-        raise Misuse(f"config_args has {name}={value!r}, which is no {getattr(type, '__name__', type)}: {error}") from error
+        kind = getattr(type, "__name__", type)
+        raise Misuse(f"config_args has {name}={value!r}, which is no {kind}: {error}") from error
 
 
-@public("raw")
+@helper("raw")
 def Settings(**settings: Any) -> None:
     """Set entries of the settings by name, as old configs do instead of settings()."""
     parse = current()
@@ -50,36 +52,46 @@ def Settings(**settings: Any) -> None:
         if key == "usage_ratio":
             parse.usage_ratio = to_float(key, value)
         elif key not in parse.settings:
-            raise Misuse(f"Settings(): there is no setting {key!r}; there are {', '.join(sorted(parse.settings))}")
+            raise Misuse(f"there is no setting {key!r}; there are {', '.join(sorted(parse.settings))}")
         else:
+            _check_type(key, value)
             parse.settings[key] = value
 
 
-@public("raw")
+def _check_type(key: str, value: Any) -> None:
+    # here, not when the message is finished: now the line of the script is known
+    scratch = TrainerConfig_pb2.OptimizationConfig() if key in DEFAULT_SETTINGS else TrainerConfig_pb2.TrainerConfig()
+    try:
+        setattr(scratch, key, value)
+    except (TypeError, ValueError) as error:
+        raise wrong(key, value, str(error)) from error
+
+
+@helper("raw")
 def Inputs(*names: str) -> None:
     """Name the input layers, also before they exist."""
-    set_inputs(to_text("Inputs()", name) for name in names)
+    set_inputs(to_text("names", name) for name in names)
 
 
-@public("raw")
+@helper("raw")
 def Outputs(*names: str) -> None:
     """Name the output layers, also before they exist."""
-    set_outputs(to_text("Outputs()", name) for name in names)
+    set_outputs(to_text("names", name) for name in names)
 
 
-@public("raw")
+@helper("raw")
 def HasInputsSet() -> bool:
     """Return whether input layers have been named."""
     return bool(current().model.input_layer_names)
 
 
-@public("raw")
+@helper("raw")
 def model_type(name: str) -> None:
     """Set the type of the model, `nn` unless said."""
     current().model.type = to_text("name", name)
 
 
-@public("raw")
+@helper("raw")
 def cluster_config(**_ignored: Any) -> None:
     """Do nothing: the arguments were for a scheduler of long ago."""
 
@@ -150,7 +162,9 @@ def obsolete_settings() -> dict[str, Callable[..., None]]:
     """Return one function per setting, which says that `learning_rate(0.1)` is now `Settings(learning_rate=0.1)`."""
     def refuse(key: str) -> Callable[..., None]:
         def obsolete(*_arguments: Any) -> None:
-            raise Misuse(f"{key}() is obsolete; use Settings({key}=..., ...) instead")
+            error = Misuse(f"{key}() is obsolete; use Settings({key}=..., ...) instead")
+            error.enter(key)
+            raise error
 
         return obsolete
 

@@ -1,7 +1,7 @@
 """Messages as the text that the legacy printed: Python 2's protobuf, byte for byte.
 
-Two-space indent, fields in ascending number, floats with 12 significant digits (`25.0`, `1e-06`), quotes and bytes outside
-of ASCII escaped.
+Two-space indent, fields in ascending number, floats with 12 significant digits (`25.0`, `1e-06`), quotes and bytes
+outside of ASCII escaped.
 """
 from collections.abc import Iterator
 from typing import Any
@@ -50,4 +50,4 @@ def format_float(value: float) -> str:
 
 def escape(text: str) -> str:
     """Return the UTF-8 bytes of a text with quotes, control characters and everything outside of ASCII escaped."""
-    return "".join(_ESCAPES.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}") for byte in text.encode("utf-8"))
+    return "".join(_ESCAPES.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}") for byte in text.encode())

@@ -49,17 +49,18 @@ def weight_attrs(param_attr: Any, count: int) -> list[ParameterAttribute]:
         return [to_parameter_attr("param_attr", attr) for attr in param_attr]
     attr = to_parameter_attr("param_attr", param_attr)
     if attr.name is not None and count > 1:
-        raise Misuse(f"param_attr is called {attr.name!r} and there are {count} inputs; give a list of ParamAttr, one per input")
+        raise Misuse(f"param_attr is called {attr.name!r} and there are {count} inputs; give a list, one ParamAttr "
+                     "per input")
     return [copy.copy(attr) for _ in range(count)]
 
 
 @helper("layers")
-def fc_layer(input: Any, size: int, act: Any = None, name: str | None = None, param_attr: Any = None, bias_attr: Any = None,
-             layer_attr: Any = None) -> LayerOutput:
+def fc_layer(input: Any, size: int, act: Any = None, name: str | None = None, param_attr: Any = None,
+             bias_attr: Any = None, layer_attr: Any = None) -> LayerOutput:
     """Connect every column of the inputs with every output: act(sum of x_k W_k + b); act is tanh unless given."""
     inputs = to_layers("input", input)
     columns = to_size("size", size)
-    activation = to_activation("act", act, TanhActivation)
+    activation = to_activation("act", act, TanhActivation())
     layer = LayerBuilder(to_text("name", name), "fc", size=columns, act=activation, extra=layer_attr, supports="DE")
     for index, (source, attr) in enumerate(zip(inputs, weight_attrs(param_attr, len(inputs)), strict=True)):
         rows = size_of(source)
@@ -79,8 +80,9 @@ def selective_fc_layer(input: Any, size: int, select: Any = None, act: Any = Non
     selection = to_layer("select", select)
     if size_of(selection) != columns:
         raise wrong("select", select, f"its size must be {columns}, this layer's")
-    activation = to_activation("act", act, TanhActivation)
-    layer = LayerBuilder(to_text("name", name), "selective_fc", size=columns, act=activation, extra=layer_attr, supports="DE")
+    activation = to_activation("act", act, TanhActivation())
+    layer = LayerBuilder(to_text("name", name), "selective_fc", size=columns, act=activation, extra=layer_attr,
+                         supports="DE")
     for index, (source, attr) in enumerate(zip(inputs, weight_attrs(param_attr, len(inputs)), strict=True)):
         rows = size_of(source)
         layer.add_input(source)
@@ -122,7 +124,8 @@ def _set_shape(layer: LayerBuilder, shape: tuple[int, int, int]) -> None:
 @helper("layers", prefix="dropout")
 def dropout_layer(input: Any, dropout_rate: float, name: str | None = None) -> LayerOutput:
     """Set a share of the values to zero while training; while testing all are scaled instead."""
-    return addto_layer(to_layer("input", input), name=name, bias_attr=False, layer_attr=ExtraLayerAttribute(drop_rate=dropout_rate))
+    dropout = ExtraLayerAttribute(drop_rate=dropout_rate)
+    return addto_layer(to_layer("input", input), name=name, bias_attr=False, layer_attr=dropout)
 
 
 @helper("layers", prefix="concat")
@@ -138,7 +141,7 @@ def concat_layer(input: Any, act: Any = None, name: str | None = None, layer_att
     shapes = [(source.height, source.width, source.depth) for source in inputs]
     for source, shape in zip(inputs, shapes, strict=True):
         if shape != shapes[0]:
-            raise wrong("input", source, f"its height, width and depth are {shape}, those of the first input {shapes[0]}")
+            raise wrong("input", source, f"its height, width and depth are {shape}, the first input's {shapes[0]}")
         layer.add_input(source)
     _set_shape(layer, shapes[0])
     return layer.output(inputs, activation=activation)
@@ -178,7 +181,8 @@ def repeat_layer(input: Any, num_repeats: int, as_row_vector: bool = True, act: 
     source = to_layer("input", input)
     times = to_size("num_repeats", num_repeats)
     activation = to_activation("act", act)
-    layer = LayerBuilder(to_text("name", name), "featmap_expand", size=size_of(source) * times, act=activation, extra=layer_attr)
+    layer = LayerBuilder(to_text("name", name), "featmap_expand", size=size_of(source) * times, act=activation,
+                         extra=layer_attr)
     layer.add_input(source)
     layer.message.num_filters = times
     if not as_row_vector:

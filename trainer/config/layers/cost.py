@@ -75,7 +75,8 @@ def mse_cost(input: Any, label: Any, weight: Any = None, name: str | None = None
 
 
 @helper("layers")
-def smooth_l1_cost(input: Any, label: Any, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None) -> LayerOutput:
+def smooth_l1_cost(input: Any, label: Any, name: str | None = None, coeff: float = 1.0,
+                   layer_attr: Any = None) -> LayerOutput:
     """Quadratic for small differences, linear for large ones."""
     inputs = _inputs(input, label)
     if inputs[0].size != inputs[1].size:
