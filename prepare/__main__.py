@@ -68,13 +68,15 @@ def prepare(settings: Settings) -> None:
 def make_shards(dataset: Dataset, settings: Settings) -> list[Shard]:
     """Return the files that are each trainer's own.
 
-    Raises: DataError: if there are fewer training samples than shards.
+    Raises: DataError: if there are fewer samples than shards; a trainer ends when it has none to test.
     """
     count = settings.split_count
     if len(dataset.training) < count:
         raise DataError(f"{len(dataset.training)} training samples cannot be split into {count} shards")
+    if settings.test_data == "split" and 0 < len(dataset.test) < count:
+        raise DataError(f"{len(dataset.test)} test samples cannot be split into {count} shards; TEST_DATA=whole can")
     shards = [{dataset.training_name: _text(samples)} for samples in deal(dataset.training, count)]
-    if settings.test_data == "split":
+    if settings.test_data == "split" and dataset.test:
         for shard, samples in zip(shards, deal(dataset.test, count), strict=True):
             shard[dataset.test_name] = _text(samples)
     return list(shards)
@@ -82,12 +84,12 @@ def make_shards(dataset: Dataset, settings: Settings) -> list[Shard]:
 
 def make_common(dataset: Dataset, settings: Settings) -> Shard:
     """Return the files that all trainers have alike: lists, dictionaries and, unless it is split, the test set."""
-    lists = {
-        "train.list": f"data/{dataset.training_name}\n".encode(),
-        "test.list": f"data/{dataset.test_name}\n".encode(),
-    }
-    test = {} if settings.test_data == "split" else {dataset.test_name: _text(dataset.test)}
-    return {**dataset.common, **lists, **test}
+    common = {**dataset.common, "train.list": f"data/{dataset.training_name}\n".encode()}
+    if dataset.test:
+        common["test.list"] = f"data/{dataset.test_name}\n".encode()
+        if settings.test_data == "whole":
+            common[dataset.test_name] = _text(dataset.test)
+    return common
 
 
 def describe(dataset: Dataset, settings: Settings) -> dict[str, object]:

@@ -13,7 +13,7 @@ import pytest
 
 from prepare import tree
 from prepare.__main__ import main, prepare
-from prepare.errors import VolumeError
+from prepare.errors import DataError, VolumeError
 from prepare.settings import read_settings
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -264,3 +264,13 @@ def test_a_stale_nfs_handle_is_tried_again(tmp_path):
         return "done"
 
     assert tree._again_if_stale(step) == "done"
+
+
+def test_without_test_samples_there_is_no_test_list(tmp_path):
+    run(tmp_path, 2, "--test_fraction=0")
+    assert names(tmp_path / "0" / "data") == ["dict.txt", "labels.list", "train.list", "train.txt"]
+
+
+def test_a_test_set_that_would_leave_a_trainer_without_any_is_refused(tmp_path):
+    with pytest.raises(DataError, match="6 test samples cannot be split into 7 shards"):
+        run(tmp_path, 7, "--test_fraction=0.1", "--test_data=split")
