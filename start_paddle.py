@@ -56,6 +56,7 @@ JsonObject = dict[str, Any]
 Answer = TypeVar("Answer")
 
 CALLS_PER_SECOND = 200  # that all launchers of a job together may ask of the API server
+HEADROOM = 1.4  # their calls come at random: on average so much fewer, so that the busiest second stays below too
 REQUEST_TIMEOUT_S = (3.05, 10.0)  # to connect, to read
 REPEAT_PERIOD_S = 30.0  # a wait says the same thing again after this long
 LAST_LINES = 5  # of a program's log, in a message about its end
@@ -683,7 +684,7 @@ def parse_retry_after(value: str | None) -> float:
 
 def poll_interval(expected: int, unchanged_s: float) -> float:
     """Returns seconds between two lists, so that `expected` launchers stay below CALLS_PER_SECOND together."""
-    return max(0.2 if unchanged_s < 60 else 1.0, expected / CALLS_PER_SECOND)
+    return max(0.2 if unchanged_s < 60 else 1.0, HEADROOM * expected / CALLS_PER_SECOND)
 
 
 @dataclasses.dataclass
@@ -707,7 +708,7 @@ def wait_for_pods(api: PodApi, expected: int, decide: Callable[[JsonObject], Ans
     deadline, said, said_at, changed_at, failures = now + waiting.timeout_s, "", now, now, 0
     final: type[LaunchError] = UnreachableError
     # N launchers start together; spread over their interval they never ask all at once
-    waiting.sleep(waiting.rng.uniform(0.0, min(expected / CALLS_PER_SECOND, waiting.timeout_s)))
+    waiting.sleep(waiting.rng.uniform(0.0, min(1.15 * HEADROOM * expected / CALLS_PER_SECOND, waiting.timeout_s)))
     while True:
         backoff = 0.0
         try:
@@ -729,7 +730,7 @@ def wait_for_pods(api: PodApi, expected: int, decide: Callable[[JsonObject], Ans
             said, said_at = obstacle, now
         if now >= deadline:
             raise final(f"gave up after {waiting.timeout_s:g} s (START_TIMEOUT): {obstacle}")
-        pause = max(poll_interval(expected, now - changed_at), backoff) * waiting.rng.uniform(1.0, 1.5)
+        pause = max(poll_interval(expected, now - changed_at), backoff) * waiting.rng.uniform(1.0, 1.3)
         waiting.sleep(min(pause, max(deadline - now, 0.01)))
 
 

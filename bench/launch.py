@@ -1,0 +1,162 @@
+"""How fast a job starts, and how gently its launchers ask the API server.
+
+usage: bench/launch.py [--runs N] [--launchers N ...] [--seconds S]
+
+1. From the last pod Running to the first batch of the three-pod digits job, by localcluster (goal 1.5 s), and the ratio
+   to what nine bare starts of `python -c 'import numpy, zmq'` (one per process of the job) cost on the same machine.
+2. N launchers wait for a pod that does not come (threads of start_paddle.wait_for_pods against localcluster's API
+   server): list calls a second, at the worst and on average (goal: never over 200), and how many were refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+import start_paddle  # noqa: E402
+from localcluster import ApiServer, Cluster, PodStore, load_job  # noqa: E402
+
+JOB = "paddle-cluster-job"
+DEADLINE_S = 120.0
+
+
+def describe_machine() -> str:
+    """Returns processors, system and Python in a line."""
+    model = "unknown"
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+    return f"{os.cpu_count()} x {model}, Linux {platform.release()}, Python {platform.python_version()}"
+
+
+def spread(values: list[float]) -> str:
+    """Returns median (lowest to highest)."""
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+# ----- From Running to the first batch
+
+
+def time_first_batch(volume: Path) -> float:
+    """Runs the digits job for one pass and returns the seconds from the last pod Running to trainer 0's first batch."""
+    env = {"NUM_PASSES": "1", "LOG_PERIOD": "1", "DOT_PERIOD": "0", "RESUME": "0"}
+    job = load_job(str(ROOT / "k8s" / "job.yaml"))
+    with Cluster(job, volumes={"mfs": volume}, entrypoint=ROOT / "start.sh", env=env) as cluster:
+        for index in range(job.completions or job.parallelism):
+            cluster.wait_for_phase(str(index), "Running", deadline=DEADLINE_S)
+        began = time.monotonic()
+        cluster.wait_for_output(r" Batch=1 ", pod="0", deadline=DEADLINE_S)
+        elapsed = time.monotonic() - began
+        result = cluster.wait(deadline=DEADLINE_S)
+    if result.exit_status:
+        raise SystemExit(f"bench/launch.py: the job failed: {result.outcome.reason}")
+    return elapsed
+
+
+def time_bare_starts(processes: int) -> float:
+    """Returns the seconds that so many Python processes take together to import what ours need."""
+    began = time.monotonic()
+    command = [sys.executable, "-c", "import numpy, zmq"]
+    for process in [subprocess.Popen(command) for _ in range(processes)]:
+        process.wait(DEADLINE_S)
+    return time.monotonic() - began
+
+
+def bench_start(runs: int) -> None:
+    """Prints the first figure."""
+    with tempfile.TemporaryDirectory() as directory:
+        job = load_job(str(ROOT / "k8s" / "data-job.yaml"))
+        with Cluster(job, volumes={"mfs": directory}, entrypoint=ROOT / "start.sh") as cluster:
+            if cluster.wait(deadline=DEADLINE_S).exit_status:
+                raise SystemExit("bench/launch.py: the data job failed")
+        time_first_batch(Path(directory))  # fills the caches
+        batches, bare = [], []
+        for _ in range(runs):
+            batches.append(time_first_batch(Path(directory)))
+            bare.append(time_bare_starts(9))
+    ratios = [batch / start for batch, start in zip(batches, bare, strict=True)]
+    print(f"last pod Running to first batch, N = 3: {spread(batches)} s, goal 1.5 s; {runs} runs")
+    print(f"nine bare starts with numpy and zmq:    {spread(bare)} s; ratio {spread(ratios)}")
+
+
+# ----- List calls of waiting launchers
+
+
+def make_pod(number: int, *, running: bool) -> dict:
+    """Returns a pod of a job of many."""
+    name = f"{JOB}-{number}"
+    labels = {
+        "job-name": JOB,
+        "batch.kubernetes.io/controller-uid": "job",
+        "batch.kubernetes.io/job-completion-index": str(number),
+    }
+    ip = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
+    status = {"phase": "Running", "podIP": ip} if running else {"phase": "Pending"}
+    return {"metadata": {"name": name, "namespace": "default", "uid": name, "labels": labels}, "status": status}
+
+
+def wait_in_vain(config: start_paddle.LauncherConfig, seconds: float) -> None:
+    """Waits as a launcher does, for pods that are not complete."""
+    expected = config.gradient_num
+
+    def decide(podlist: dict) -> str | bool:
+        return start_paddle.why_not_ready(start_paddle.parse_pods(podlist), expected) or True
+
+    waiting = start_paddle.Waiting(seconds, say=lambda message: None)
+    with contextlib.suppress(start_paddle.UnreachableError):  # the deadline, as meant
+        start_paddle.wait_for_pods(start_paddle.PodApi(config), expected, decide, waiting)
+
+
+def bench_waiting(launchers: int, seconds: float) -> None:
+    """Prints the second figure for N launchers."""
+    store = PodStore()
+    for number in range(launchers):
+        store.put(make_pod(number, running=number > 0))
+    with ApiServer(store) as api, tempfile.TemporaryDirectory() as account:
+        api.write_service_account(Path(account))
+        environ = {
+            "JOB_NAME": JOB, "JOB_PATH": "/nonexistent", "CONF_PADDLE_NIC": "eth0", "CONF_PADDLE_PORT": "7164",
+            "CONF_PADDLE_PORTS_NUM": "1", "CONF_PADDLE_PORTS_NUM_SPARSE": "0", "CONF_PADDLE_GRADIENT_NUM": str(launchers),
+            "KUBERNETES_SERVICE_HOST": api.host, "KUBERNETES_SERVICE_PORT_HTTPS": str(api.port), "POD_IP": "10.0.0.1",
+            "SERVICE_ACCOUNT_DIR": account,
+        }  # fmt: skip
+        config = start_paddle.LauncherConfig.from_env(environ)
+        threads = [threading.Thread(target=wait_in_vain, args=(config, seconds)) for _ in range(launchers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        refused = sum(count for status, count in api.statuses.items() if status != 200)
+        print(
+            f"{launchers:5d} launchers: {api.peak_rate():.0f} list calls in the busiest second, "
+            f"{api.request_count / seconds:.1f} a second on average, {refused} refused"
+        )
+
+
+def main() -> None:
+    """Prints both figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--launchers", type=int, nargs="*", default=[1, 100, 1000])
+    parser.add_argument("--seconds", type=float, default=20.0)
+    options = parser.parse_args()
+    print(describe_machine())
+    bench_start(options.runs)
+    for launchers in options.launchers:
+        bench_waiting(launchers, options.seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""`make demo`: the digits job with three pods on this machine, from the data job to the test error.
+
+It runs what a user with a cluster runs, k8s/data-job.yaml and k8s/job.yaml as they stand, by localcluster.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+VOLUME = ROOT / "demo" / "jobpath"
+OUTPUT = VOLUME / "paddle-cluster-job" / "output"
+HIGHEST_ERROR = 0.06
+
+
+def run_job(manifest: str, *options: str) -> int:
+    """Runs a Job with the demo's volume and returns the exit status."""
+    logs = ["--logs", str(ROOT / "demo" / "logs")]
+    command = [
+        sys.executable,
+        "-m",
+        "localcluster",
+        "run",
+        f"k8s/{manifest}",
+        "--volume",
+        f"mfs={VOLUME}",
+        *logs,
+        *options,
+    ]
+    print("$", "python -m localcluster run", *command[4:], flush=True)
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
+
+
+def read_test_errors(log: Path) -> list[float]:
+    """Returns the test error after every pass, from a train.log."""
+    pattern = r"Test samples=.* classification_error_evaluator=(\S+)"
+    return [float(error) for error in re.findall(pattern, log.read_text(encoding="utf-8"))]
+
+
+def main() -> int:
+    """Runs both Jobs, prints the results, and returns 0 when all pods succeeded and the error is low enough."""
+    shutil.rmtree(ROOT / "demo", ignore_errors=True)
+    status = run_job("data-job.yaml")
+    status = status or run_job("job.yaml", "--follow", r"0@ (Pass=\d+ Batch|Test samples)=", "--timeout", "170")
+    if status:
+        print(f"demo: the Job failed with status {status}; its logs: {OUTPUT}, {ROOT / 'demo' / 'logs'}")
+        return status
+    errors = read_test_errors(OUTPUT / "node_0" / "train.log")
+    print(f"demo: test error after each pass: {', '.join(f'{100 * error:.2f} %' for error in errors)}")
+    print(f"demo: final test error {100 * errors[-1]:.2f} %, by three pods together")
+    print("demo: the logs and the parameters of every pass are in", OUTPUT)
+    for path in sorted([*OUTPUT.glob("node_*/*.log"), *OUTPUT.glob("pass-*/done")]):
+        print("   ", path.relative_to(OUTPUT))
+    if errors[-1] >= HIGHEST_ERROR:
+        print(f"demo: the error should be below {100 * HIGHEST_ERROR:g} %", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
