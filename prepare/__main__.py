@@ -1,4 +1,5 @@
 """The `prepare` command: settings -> source -> shards -> the job's directory."""
+
 from __future__ import annotations
 
 import os

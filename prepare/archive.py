@@ -1,4 +1,5 @@
 """Unpacks tar and zip archives inside one folder: plain files only, no links, no devices, a limit on size."""
+
 from __future__ import annotations
 
 import lzma

@@ -1,4 +1,5 @@
 """What a source hands over: samples, and the files that every trainer needs beside them."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence

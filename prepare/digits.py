@@ -1,4 +1,5 @@
 """The UCI handwritten digits of the examples, or another file of the same lines."""
+
 from __future__ import annotations
 
 import csv

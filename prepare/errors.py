@@ -11,6 +11,7 @@ PrepareError
 
 The codes are those of the whole project; the package repeats them because it imports nothing of ours.
 """
+
 from __future__ import annotations
 
 import os

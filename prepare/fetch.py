@@ -1,4 +1,5 @@
 """Gets the input: from a mounted path, or from an address with a known SHA-256."""
+
 from __future__ import annotations
 
 import hashlib

@@ -1,4 +1,5 @@
 """One line per step on stderr, unbuffered."""
+
 from __future__ import annotations
 
 import sys

@@ -1,4 +1,5 @@
 """Ratings of films in the layout of MovieLens 1M, for the recommendation demo."""
+
 from __future__ import annotations
 
 import json

@@ -1,4 +1,5 @@
 """All that the data job can be told, by flag or environment, read and checked once before anything else happens."""
+
 from __future__ import annotations
 
 import argparse

@@ -3,6 +3,7 @@
 The order is a shuffle by a seed; a sample's key is drawn from `random.Random(seed).random()`, the one sequence that
 Python promises to keep between versions, so that the same input and seed give the same shards everywhere.
 """
+
 from __future__ import annotations
 
 import math

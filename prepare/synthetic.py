@@ -1,4 +1,5 @@
 """Made-up data in the shape of the others, the same for the same seed: for trying out a cluster, and for load tests."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,4 +1,5 @@
 """Labelled text for the quick_start example: the tutorial's preprocessed folder, or raw text with labels."""
+
 from __future__ import annotations
 
 import re

@@ -12,6 +12,7 @@ A kill between any two steps leaves either the old set whole, or no shard 0 (eve
 the new set whole; the next run clears up. `output/` is made when it is absent, and else never touched. Only rename,
 link and fsync are used, which hold on NFS.
 """
+
 from __future__ import annotations
 
 import contextlib

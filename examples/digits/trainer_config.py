@@ -2,23 +2,19 @@
 
 Config args: batch_size (of one trainer, default 32), hidden (units, default 64).
 """
+
 from paddle.trainer_config_helpers import *
 
 batch_size = get_config_arg("batch_size", int, 32)
 hidden_size = get_config_arg("hidden", int, 64)
 
 define_py_data_sources2(
-    train_list="data/train.list",
-    test_list="data/test.list",
-    module="digits_provider",
-    obj="process")
+    train_list="data/train.list", test_list="data/test.list", module="digits_provider", obj="process"
+)
 
 # Gradients are sums over the samples of all trainers, so a step grows with their number: 0.001 is the usual 0.1 divided
 # by about 96 = 3 x 32. Three times as much is still stable, so 1 to 9 trainers need no other value.
-settings(
-    batch_size=batch_size,
-    learning_rate=0.001,
-    learning_method=MomentumOptimizer(momentum=0.9))
+settings(batch_size=batch_size, learning_rate=0.001, learning_method=MomentumOptimizer(momentum=0.9))
 
 pixel = data_layer(name="pixel", size=8 * 8)
 hidden = fc_layer(input=pixel, size=hidden_size, act=TanhActivation())

@@ -1,4 +1,5 @@
 """Text as a bag of words: lines `label<TAB>words` when training and testing, only words when predicting."""
+
 from paddle.trainer.PyDataProvider2 import *
 
 UNKNOWN = 0  # the id of every word that the dictionary has not

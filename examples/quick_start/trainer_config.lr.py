@@ -2,6 +2,7 @@
 
 Config args: dict_file (default ./data/dict.txt), is_predict (default False: train).
 """
+
 from paddle.trainer_config_helpers import *
 
 dict_file = get_config_arg("dict_file", str, "./data/dict.txt")
@@ -17,14 +18,16 @@ define_py_data_sources2(
     test_list="data/pred.list" if is_predict else "data/test.list",
     module="dataprovider_bow",
     obj="process_predict" if is_predict else "process",
-    args={"dictionary": word_dict})
+    args={"dictionary": word_dict},
+)
 
 settings(
     batch_size=1 if is_predict else 128,
     learning_rate=2e-3,
     learning_method=AdamOptimizer(),
     regularization=L2Regularization(8e-4),
-    gradient_clipping_threshold=25)
+    gradient_clipping_threshold=25,
+)
 
 word = data_layer(name="word", size=len(word_dict))
 output = fc_layer(input=word, size=2, act=SoftmaxActivation())

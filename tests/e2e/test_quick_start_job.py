@@ -1,6 +1,7 @@
 """The tutorial's own example: logistic regression on a bag of words, by three pods, on real reviews."""
+
 import pytest
-from three_pods import PODS, ROOT, ends, prepare, run_job, test_errors
+from three_pods import PODS, ROOT, ends, errors_in_tests, prepare, run_job
 
 REVIEWS = ROOT.parent / "shared" / "data" / "rt-polarity"
 PASSES = 10
@@ -25,7 +26,7 @@ def test_all_three_pods_succeed_with_the_tutorials_config_name(quick_start):
 def test_reviews_are_told_apart_with_under_25_percent_error(quick_start):
     job, _ = quick_start
     for node in range(PODS):
-        tests = test_errors(job / "output" / f"node_{node}" / "train.log")
+        tests = errors_in_tests(job / "output" / f"node_{node}" / "train.log")
         assert [samples for samples, _ in tests] == [2132] * PASSES
         assert tests[-1][1] < 0.25
 

@@ -1,4 +1,5 @@
 """Arranges whole jobs for the tests beside it: data by `prepare`, pods by localcluster, as k8s/job.yaml says."""
+
 import re
 import subprocess
 import sys
@@ -24,7 +25,11 @@ def run_job(volume, *, deadline, **env):
     """Run k8s/job.yaml to its end and return the localcluster's result."""
     job = load_job(ROOT / "k8s" / "job.yaml")
     with Cluster(
-        job, volumes={"mfs": volume}, entrypoint=ROOT / "start.sh", env=env, logs=volume / "pods"
+        job,
+        volumes={"mfs": volume},
+        entrypoint=ROOT / "start.sh",
+        env=env,
+        logs=volume.with_name(f"{volume.name}-pods"),
     ) as cluster:
         return cluster.wait(deadline=deadline)
 
@@ -34,9 +39,6 @@ def ends(result):
     return [pod.exit_code if pod.exit_code == 0 else pod.output[-3000:] for pod in result.pods]
 
 
-def test_errors(train_log):
+def errors_in_tests(train_log):
     """Return (samples, error) of every test that a train.log reports, in order."""
     return [(int(found[1]), float(found[2])) for found in TEST_LINE.finditer(train_log.read_text())]
-
-
-test_errors.__test__ = False  # type: ignore[attr-defined]

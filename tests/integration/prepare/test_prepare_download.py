@@ -1,4 +1,5 @@
 """DATA_URL against a real https server on loopback: digest, certificate, retries, refusals, signals."""
+
 import contextlib
 import hashlib
 import io

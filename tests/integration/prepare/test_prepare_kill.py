@@ -1,4 +1,5 @@
 """D1 by force: the data job is killed before every single change that it makes to the volume."""
+
 import json
 import subprocess
 import sys

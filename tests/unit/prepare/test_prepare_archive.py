@@ -1,4 +1,5 @@
 """Archives are unpacked inside one folder, or refused."""
+
 import io
 import stat
 import tarfile

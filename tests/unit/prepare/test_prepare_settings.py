@@ -1,4 +1,5 @@
 """Flags and variables: read once, all problems reported together."""
+
 from fractions import Fraction
 from pathlib import Path
 

@@ -1,4 +1,5 @@
 """The four sources: what they read, and what they write into a shard."""
+
 import json
 import pickle
 from pathlib import Path

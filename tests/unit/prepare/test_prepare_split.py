@@ -1,4 +1,5 @@
 """Order, test set and dealing of samples: pure decisions."""
+
 from collections import Counter
 from fractions import Fraction
 
