@@ -104,7 +104,7 @@ def parse(argv: Sequence[str]) -> CommandLine:
 
 def format_help() -> str:
     """Return the manual of the command."""
-    lines = ["usage: paddle pserver [--flag=value ...]", "", 
+    lines = ["usage: paddle pserver [--flag=value ...]", "",
              "Environment: PADDLE_JOB_NAME, PADDLE_ATTEMPT, PADDLE_SECRET (set by the launcher; empty: stand-alone),",
              "PADDLE_PEER_TIMEOUT (seconds without a sign of life after which a trainer is lost; 15).", ""]
     for flag in FLAGS.values():
