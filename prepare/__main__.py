@@ -13,7 +13,7 @@ from types import FrameType, MappingProxyType
 
 from prepare.dataset import Dataset, Source
 from prepare.digits import read_digits
-from prepare.errors import DataError, PrepareError
+from prepare.errors import DataError, PrepareError, reading_input, writing_to
 from prepare.log import say
 from prepare.movielens import read_movielens
 from prepare.settings import Settings, read_settings
@@ -53,12 +53,16 @@ def prepare(settings: Settings) -> None:
     """
     with staging(settings.out_dir, settings.data_owner) as directory:
         scratch = directory / "input"
-        scratch.mkdir()
-        dataset = SOURCES[settings.data_source](settings, scratch)
+        with writing_to(scratch):
+            scratch.mkdir()
+        with reading_input():
+            dataset = SOURCES[settings.data_source](settings, scratch)
         shards = make_shards(dataset, settings)
         write_shards(directory, shards, make_common(dataset, settings))
-        shutil.rmtree(scratch)
-        _stage_config(settings, directory)
+        with writing_to(scratch):
+            shutil.rmtree(scratch)
+        with reading_input():
+            _stage_config(settings, directory)
         write_marker(directory, describe(dataset, settings))
         give_to(settings.data_owner, directory)
         publish(directory, settings.out_dir, settings.split_count, settings.train_config_dir)

@@ -93,6 +93,8 @@ def _copy(content: IO[bytes], output: IO[bytes], target: Path) -> None:
     while chunk := content.read(CHUNK):
         with writing_to(target):
             output.write(chunk)
+    with writing_to(target):
+        output.flush()
 
 
 class _Room:

@@ -69,6 +69,18 @@ class SettingsError(PrepareError):
 
 
 @contextmanager
+def reading_input() -> Iterator[None]:
+    """Translate every OSError inside the block that is not about writing: what cannot be read is missing.
+
+    Raises: MissingInputError: instead of OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise MissingInputError(f"cannot read {error.filename or 'the input'}: {error.strerror or error}") from error
+
+
+@contextmanager
 def writing_to(directory: Path) -> Iterator[None]:
     """Translate every OSError inside the block into a VolumeError that says whose directory it is.
 

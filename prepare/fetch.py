@@ -122,5 +122,7 @@ def _copy(url: str, target: Path, deadline: float) -> None:
                 if time.monotonic() > deadline:
                     had = f"{received} bytes of {expected or 'unknown'}"
                     raise UnreachableError(f"DATA_URL {url}: {had} when DATA_TIMEOUT was over")
+            with writing_to(target):
+                output.flush()
     if expected is not None and received != int(expected):
         raise http.client.IncompleteRead(b"", int(expected) - received)

@@ -1,5 +1,6 @@
 """The four sources: what they read, and what they write into a shard."""
 
+import errno
 import json
 import pickle
 from pathlib import Path
@@ -211,3 +212,14 @@ def test_synthetic_data_repeat_for_a_seed(tmp_path, shape):
     first = training_lines(run(tmp_path / "a", *flags))
     assert first == training_lines(run(tmp_path / "b", *flags))
     assert first != training_lines(run(tmp_path / "c", *flags, "--seed=2"))
+
+
+def test_an_input_that_may_not_be_read_is_a_missing_input(tmp_path, monkeypatch):
+    raw = write(tmp_path / "raw", all__txt="0\tone\n")
+
+    def refused(self):
+        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    with pytest.raises(MissingInputError, match=r"cannot read .*all\.txt: Permission denied"):
+        run(tmp_path / "job", QUICK_START, f"--data_path={raw}")
