@@ -147,15 +147,20 @@ def publish(directory: Path, out_dir: Path, count: int, config: str) -> None:
 def give_to(owner: Owner, path: Path) -> None:
     """Give a directory and what lies in it to the user that the pods run as; only root can, and only root needs to.
 
-    Args: owner: uid and gid; None means those of the directory that it lies in, so of the volume in the end.
+    Args: owner: uid and gid; None means those of the directory that it lies in, so of the volume in the end, where the
+    volume allows it: an NFS server that squashes root does not, nor a container whose root is another user outside.
     """
     if os.geteuid() != 0:
         return
     with writing_to(path):
         parent = path.parent.stat()
         uid, gid = owner or (parent.st_uid, parent.st_gid)
-        for inside in (path, *path.rglob("*")):
-            os.chown(inside, uid, gid, follow_symlinks=False)
+        try:
+            for inside in (path, *path.rglob("*")):
+                os.chown(inside, uid, gid, follow_symlinks=False)
+        except OSError as error:
+            if owner is not None or error.errno not in (errno.EPERM, errno.EINVAL, errno.ENOTSUP):
+                raise
 
 
 def _shards_in(out_dir: Path) -> list[Path]:

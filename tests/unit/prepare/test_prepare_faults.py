@@ -274,3 +274,16 @@ def test_without_test_samples_there_is_no_test_list(tmp_path):
 def test_a_test_set_that_would_leave_a_trainer_without_any_is_refused(tmp_path):
     with pytest.raises(DataError, match="6 test samples cannot be split into 7 shards"):
         run(tmp_path, 7, "--test_fraction=0.1", "--test_data=split")
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EINVAL], ids=["root squashed", "user namespace"])
+def test_a_volume_that_gives_nothing_away_stays_usable_for_root(tmp_path, monkeypatch, code):
+    def refused(path, uid, gid, **_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "chown", refused)
+    run(tmp_path / "a", 2)
+    assert (tmp_path / "a" / "prepared.json").exists()
+    with pytest.raises(VolumeError, match="cannot write below"):
+        run(tmp_path / "b", 2, "--data_owner=1:2")
