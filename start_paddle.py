@@ -56,7 +56,7 @@ JsonObject = dict[str, Any]
 Answer = TypeVar("Answer")
 
 CALLS_PER_SECOND = 200  # that all launchers of a job together may ask of the API server
-HEADROOM = 1.4  # their calls come at random: on average so much fewer, so that the busiest second stays below too
+HEADROOM = 1.6  # their calls come at random: on average so much fewer, so that the busiest second stays below too
 REQUEST_TIMEOUT_S = (3.05, 10.0)  # to connect, to read
 REPEAT_PERIOD_S = 30.0  # a wait says the same thing again after this long
 LAST_LINES = 5  # of a program's log, in a message about its end
