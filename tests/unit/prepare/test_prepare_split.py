@@ -4,7 +4,7 @@ from collections import Counter
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prepare.split import Sample, deal, hold_out, shuffle
@@ -35,12 +35,14 @@ def test_the_test_set_has_its_share(fraction, expected):
     assert len(hold_out(numbered(100), Fraction(fraction))[1]) == expected
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(samples, st.integers(0, 9))
 def test_shuffling_and_holding_out_lose_nothing(these, seed):
     training, test = hold_out(shuffle(these, seed), Fraction(1, 5))
     assert Counter(training + test) == Counter(these)
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(samples, st.integers(1, 7))
 def test_shards_differ_by_at_most_one_sample_in_all_and_in_every_class(these, count):
     shards = deal(these, count)
