@@ -34,6 +34,14 @@ class Parameter:
         """Return the gradient as a matrix; writing to it writes to the gradient."""
         return self.gradient.reshape(rows, columns)
 
+    def randomize(self, stream: Stream) -> None:
+        """Draw first values as the record says."""
+        mean, std = self.config.initial_mean, self.config.initial_std
+        if self.config.initial_strategy == UNIFORM:
+            fill_uniform(self.value, mean - std, mean + std, stream)
+        else:
+            fill_normal(self.value, mean, std, stream)
+
     def spec(self) -> ParameterSpec:
         """Return what an optimiser needs to know of this parameter."""
         config = self.config
@@ -91,12 +99,7 @@ class ParameterTable:
     def randomize(self, stream: Stream) -> None:
         """Draw first values for all parameters in order, static ones too, from the one stream."""
         for parameter in self:
-            config = parameter.config
-            mean, std = config.initial_mean, config.initial_std
-            if config.initial_strategy == UNIFORM:
-                fill_uniform(parameter.value, mean - std, mean + std, stream)
-            else:
-                fill_normal(parameter.value, mean, std, stream)
+            parameter.randomize(stream)
 
     def clear_gradients(self) -> None:
         """Set all gradients to zero."""

@@ -1,1 +1,14 @@
-"""Data providers: what their modules import (`provider`), and the batches that the trainer makes of them (`source`)."""
+"""What provider modules import under the name paddle.trainer.PyDataProvider2.
+
+The legacy's module had no export list, so the modules that it imported are part of what providers find.
+"""
+import collections
+import functools
+import itertools
+import logging
+import pickle as cPickle
+
+from trainer.data import provider2
+from trainer.data.provider2 import *  # noqa: F403 - the names are listed there
+
+__all__ = [*provider2.__all__, "cPickle", "collections", "functools", "itertools", "logging"]

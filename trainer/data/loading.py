@@ -11,7 +11,7 @@ from typing import Any
 from proto.DataConfig_pb2 import DataConfig
 from pserver.errors import ConfigError, DataError, MissingInputError
 from trainer.data.checks import user_code
-from trainer.data.provider import DataProvider, deserialize_args
+from trainer.data.provider2 import DataProvider, deserialize_args
 from trainer.data.source import DataSource
 from trainer.rng import Stream
 

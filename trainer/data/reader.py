@@ -18,7 +18,7 @@ from pserver import glog
 from pserver.errors import DataError
 from trainer.data.checks import SampleError, user_code
 from trainer.data.columns import ColumnSet
-from trainer.data.provider import DataProvider
+from trainer.data.provider2 import DataProvider
 from trainer.rng import Stream
 
 CHUNK_ROWS = 256  # samples delivered at once

@@ -19,7 +19,7 @@ import numpy as np
 from pserver.errors import DataError
 from trainer.arguments import Argument
 from trainer.data.columns import ColumnSet
-from trainer.data.provider import CacheType, DataProvider
+from trainer.data.provider2 import CacheType, DataProvider
 from trainer.data.reader import Reader
 from trainer.rng import Stream
 

@@ -1,0 +1,146 @@
+"""From the command line to a session: config message, network, parameters, data, updater, in the legacy's order.
+
+Everything that is not supported yet is refused before any data is read.
+"""
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from proto.DataConfig_pb2 import DataConfig
+from proto.TrainerConfig_pb2 import TrainerConfig
+from pserver import glog
+from pserver.client import Client, read_environment
+from trainer.config import parse_config
+from trainer.data.loading import check_data, open_source
+from trainer.data.source import DataSource
+from trainer.evaluators import make_evaluators
+from trainer.flags import Values, services
+from trainer.logs import AT
+from trainer.model_files import find_config, load_pass, pass_name
+from trainer.network import Network
+from trainer.parameters import ParameterTable
+from trainer.rng import Stream, start_state
+from trainer.session import Parts, Testing, Training
+from trainer.updater import LocalUpdater, RemoteUpdater, Updater, list_oddities, read_optimization
+
+CONNECT_TIMEOUT_S = 60.0  # the launcher has waited for the servers already; this bounds a start by hand
+
+
+def read_config(flags: Values) -> tuple[TrainerConfig, str]:
+    """Return the message of the config, and the path of its script.
+
+    Raises: MissingInputError: if there is no config.  ConfigError, DataError: if it is wrong.
+    """
+    path = find_config(flags.config, flags.init_model_path)
+    own = {"trainer_id": flags.trainer_id, "local": int(flags.local), "with_cost": int(flags.with_cost),
+           "use_gpu": 0, "parallel_nn": 0, "cudnn_version": 0}
+    items = [f"{name}={value}" for name, value in own.items()]
+    return parse_config(path, ",".join([*items, *filter(None, [flags.config_args])])), path
+
+
+class Assembly:
+    """Reads the config and builds what a session needs; `training` or `testing` makes the session."""
+
+    def __init__(self, flags: Values) -> None:
+        self._flags = flags
+        seed = flags.seed or int(time.time())
+        if not flags.seed:
+            glog.info(f"random number seed={seed}", at=AT["seed"])
+        self._seed = seed
+        self._config, self._path = read_config(flags)
+        self._is_training = flags.job == "train"
+        self._optimization = read_optimization(self._config.opt_config, local=flags.local)
+        self._table = ParameterTable(self._config.model_config.parameters)
+        self._evaluators = make_evaluators(self._config.model_config.evaluators)
+        self._network = Network(self._config.model_config, self._table)
+        for data in (self._config.data_config, self._config.test_data_config):
+            if data.type:
+                check_data(data)
+
+    def training(self) -> tuple[Training, Updater]:
+        """Return the training session and its updater, which is connected already."""
+        glog.info("trainer mode: Normal", at=AT["mode"])
+        updater = self._make_updater()
+        parts = self._make_parts()
+        self._warn_of_test_flags()
+        self._fill_parameters(parts)
+        session = Training(parts, updater)
+        self._connect(updater)
+        return session, updater
+
+    def testing(self) -> Testing:
+        """Return the test session."""
+        glog.info("trainer: in testing mode", at=AT["testing"])
+        glog.info("trainer mode: Testing", at=AT["testing mode"])
+        parts = self._make_parts()
+        self._warn_of_test_flags()
+        return Testing(parts)
+
+    def _make_updater(self) -> Updater:
+        specs = [parameter.spec() for parameter in self._table]
+        for sentence in list_oddities(specs, self._optimization, local=self._flags.local):
+            glog.warning(sentence)
+        if self._flags.local:
+            return LocalUpdater(self._table, self._optimization)
+        job = read_environment(os.environ)
+        client = Client(services(self._flags), trainer_id=self._flags.trainer_id,
+                        num_trainers=self._flags.num_gradient_servers, job=job.job, attempt=job.attempt,
+                        secret=job.secret, peer_timeout=job.peer_timeout, connect_timeout=CONNECT_TIMEOUT_S)
+        return RemoteUpdater(self._table, self._optimization, client)
+
+    def _connect(self, updater: Updater) -> None:
+        try:
+            updater.connect()
+        except BaseException as error:
+            updater.abort(str(error) or type(error).__name__)
+            raise
+
+    def _make_parts(self) -> Parts:
+        flags, config = self._flags, self._config
+        stream = Stream(start_state(self._seed, flags.thread_local_rand_use_global_seed))
+        train = self._open(config.data_config, stream, is_train=True) if self._is_training else None
+        test = self._open(config.test_data_config, stream, is_train=False)
+        return Parts(
+            flags=flags, batch_size=config.opt_config.batch_size, network=self._network, table=self._table,
+            evaluators=self._evaluators, stream=stream, train=train, test=test, configs=self._read_copies(),
+            save_dir=flags.save_dir or config.save_dir,
+        )
+
+    def _open(self, data: DataConfig, stream: Stream, *, is_train: bool) -> DataSource | None:
+        if not data.type:
+            return None
+        glog.info(f"loading dataprovider {data.load_data_module}::{data.load_data_object}", at=AT["provider"])
+        # picking among several list entries has a stream of its own, so that its draws do not depend on timing
+        return open_source(data, self._config.model_config.input_layer_names, is_train=is_train, stream=stream,
+                           mixing=Stream(self._seed), shuffles=is_train)
+
+    def _read_copies(self) -> dict[str, bytes]:
+        """Return the config script and those it imported, as they are now: they are copied into every save."""
+        copies = {Path(self._path).name: Path(self._path).read_bytes()}
+        for path in map(Path, self._config.config_files):
+            if path.is_file():
+                copies.setdefault(path.name, path.read_bytes())
+        return copies
+
+    def _warn_of_test_flags(self) -> None:
+        if "test_period" in self._flags.given:
+            glog.warning("--test_period: every test takes all test data; a positive number tests also after every "
+                         "so many batches, 0 after every pass only", at=AT["test_period"])
+        if self._flags.test_all_data_in_one_period:
+            glog.warning("--test_all_data_in_one_period was deprecated, since we will always do test on all test set ",
+                         at=AT["test_all_data"])
+
+    def _fill_parameters(self, parts: Parts) -> None:
+        flags = self._flags
+        model = flags.init_model_path or self._config.init_model_path
+        if model:
+            load_pass(model, self._table, flags.load_missing_parameter_strategy, parts.stream)
+        elif flags.start_pass > 0:
+            load_pass(parts.shown_directory(pass_name(flags.start_pass - 1)), self._table,
+                      flags.load_missing_parameter_strategy, parts.stream, needs_done=True)
+        else:
+            glog.info("Initing parameters..", at=AT["init"])
+            self._table.randomize(parts.stream)
+            glog.info("Init parameters done.", at=AT["init done"])

@@ -1,0 +1,82 @@
+"""Tests: all test data forward, costs and evaluators added up; and the dump of predictions."""
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+from pserver.errors import DataError, VolumeError
+from trainer.arguments import Argument, Sparse
+from trainer.data.source import DataSource
+from trainer.evaluators import Accumulator, Evaluator
+from trainer.network import Network
+
+
+def evaluate(network: Network, source: DataSource, evaluators: list[Evaluator], batch_size: int, *,
+             each_batch: Callable[[int, Accumulator], None] | None = None, with_cost: bool = True) -> Accumulator:
+    """Run all test data through the network and return what was measured.
+
+    Args: each_batch: called with the number of batches so far and the result so far.
+        with_cost: False counts every cost as 0 (the network is for prediction).
+    Raises: DataError: if there is no sample, or the provider raised.
+    """
+    result = Accumulator(evaluators)
+    source.start_pass()
+    batches = 0
+    while (batch := source.next_batch(batch_size)) is not None:
+        slots, samples = batch
+        outputs = network.forward(slots)
+        result.add(network.cost() if with_cost else 0.0, samples, [one.measure(outputs) for one in evaluators])
+        batches += 1
+        if each_batch is not None:
+            each_batch(batches, result)
+    if not result.samples:
+        raise DataError("the test data has no sample; check the test list of define_py_data_sources2")
+    return result
+
+
+class PredictionFile:
+    """The rows of the output layers as text: for every output its values and a semicolon.
+
+    Raises: VolumeError: if the file cannot be written.
+    """
+
+    def __init__(self, directory: str, trainer_id: int) -> None:
+        self._path = Path(directory) / f"rank-{trainer_id:05d}"
+        try:
+            self._path.parent.mkdir(exist_ok=True)
+            self._file: TextIO = self._path.open("w")
+        except OSError as error:
+            raise VolumeError(f"cannot write predictions to {self._path}: {error.strerror}") from error
+
+    def write(self, outputs: list[Argument]) -> None:
+        """Append the rows of a batch."""
+        columns = [_spell_rows(one) for one in outputs]
+        try:
+            self._file.writelines("".join(row) + "\n" for row in zip(*columns, strict=True))
+        except OSError as error:
+            raise VolumeError(f"cannot write predictions to {self._path}: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Finish the file."""
+        try:
+            self._file.close()
+        except OSError as error:
+            raise VolumeError(f"cannot write predictions to {self._path}: {error.strerror}") from error
+
+
+def _spell_rows(output: Argument) -> list[str]:
+    if output.value is not None:
+        return [" ".join(f"{x:g}" for x in row) + ";" for row in output.value.tolist()]
+    if output.ids is not None:
+        return [f"{one};" for one in output.ids.tolist()]
+    return _spell_sparse(output.sparse) if output.sparse is not None else []
+
+
+def _spell_sparse(x: Sparse) -> list[str]:
+    ids: list[Any] = x.ids.tolist()
+    words = [str(i) for i in ids] if x.values is None else [
+        f"{i}:{value:g}" for i, value in zip(ids, x.values.tolist(), strict=True)]
+    bounds = x.offsets.tolist()
+    return [" ".join(words[start:stop]) + ";" for start, stop in itertools.pairwise(bounds)]

@@ -1,0 +1,79 @@
+"""The text of the log lines that people and tools read, as v0.10 wrote them; numbers are `%g`.
+
+Source: spec/trainer.md section 2. `AT` has the legacy's file and line of each.
+"""
+from __future__ import annotations
+
+import numpy as np
+
+from trainer.evaluators import Accumulator
+from trainer.parameters import Parameter
+
+AT = {
+    "commandline": "Util.cpp:166",
+    "seed": "Util.cpp:115",
+    "mode": "Trainer.cpp:165",
+    "testing": "Trainer.cpp:141",
+    "testing mode": "Trainer.cpp:148",
+    "test_period": "Trainer.cpp:618",
+    "test_all_data": "Trainer.cpp:622",
+    "provider": "PyDataProvider2.cpp:243",
+    "init": "GradientMachine.cpp:86",
+    "init done": "GradientMachine.cpp:93",
+    "load": "GradientMachine.cpp:75",
+    "save": "GradientMachine.cpp:64",
+    "missing": "Parameter.cpp:377",
+    "missing strategy": "Parameter.cpp:387",
+    "stats": "TrainerInternal.cpp:206",
+    "batch": "TrainerInternal.cpp:165",
+    "pass": "TrainerInternal.cpp:181",
+    "test": "Tester.cpp:115",
+    "test batch": "Tester.cpp:125",
+    "test pass": "Tester.cpp:245",
+    "delete": "ParamUtil.cpp:101",
+}
+
+
+def batch_line(batches: int, since_start: Accumulator, window: Accumulator) -> str:
+    """Return the progress line after so many batches of the pass."""
+    return (
+        f" Batch={batches} samples={since_start.samples} AvgCost={since_start.average_cost():g} "
+        f"CurrentCost={window.average_cost():g} Eval: {since_start.text()} CurrentEval: {window.text()}"
+    )
+
+
+def pass_line(number: int, batches: int, since_start: Accumulator) -> str:
+    """Return the line at the end of a pass."""
+    return (
+        f" Pass={number} Batch={batches} samples={since_start.samples} AvgCost={since_start.average_cost():g} "
+        f"Eval: {since_start.text()}"
+    )
+
+
+def test_line(result: Accumulator) -> str:
+    """Return the line of a test in training."""
+    return f" Test samples={result.samples} cost={result.average_cost():g} Eval: {result.text()}"
+
+
+def test_pass_line(number: int, result: Accumulator) -> str:
+    """Return the line of --job=test for one model."""
+    return f" Pass={number} samples={result.samples} AvgCost={result.average_cost():g} Eval: {result.text()}"
+
+
+def test_batch_line(batches: int, result: Accumulator) -> str:
+    """Return the progress line of --job=test."""
+    return f" Batch={batches} samples={result.samples} AvgCost={result.average_cost():g}"
+
+
+def statistics_line(parameter: Parameter) -> str:
+    """Return a parameter's statistics: its values after this batch's step, its summed gradient in it."""
+    numbers = [*_mean_and_max(parameter.value)]
+    numbers += [0.0, 0.0] if parameter.is_static else _mean_and_max(parameter.gradient)
+    names = ("avg_abs_val", "max_val", "avg_abs_grad", "max_grad")
+    columns = (f"{name}={f'{number:g}':<11}" for name, number in zip(names, numbers, strict=True))
+    return f"{parameter.name:<20} {' '.join(columns)}"
+
+
+def _mean_and_max(values: np.ndarray[tuple[int, ...], np.dtype[np.floating]]) -> list[float]:
+    magnitudes = np.abs(values)
+    return [float(magnitudes.mean()), float(magnitudes.max())] if values.size else [0.0, 0.0]
