@@ -4,13 +4,13 @@ from __future__ import annotations
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 
 from pserver import glog
 from pserver.errors import BugError, PaddleError, StoppedError
-from trainer.flags import Values, help_text, list_warnings, parse_flags
-from trainer.logs import AT
+from trainer.flags import help_text, list_warnings, parse_flags
+from trainer.legacy import AT, DONE_TEXT
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -19,11 +19,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if {"-h", "--help", "-help"} & set(arguments):
         sys.stdout.write(help_text())
         return 0
-    glog.info(f"commandline: paddle train {''.join(f'{argument} ' for argument in arguments)}", at=AT["commandline"])
+    return report("paddle train", arguments, run)
+
+
+def report(program: str, arguments: Sequence[str], job: Callable[[Sequence[str]], None]) -> int:
+    """Run a job with these arguments and return its exit status; an error that is not our bug is one line."""
+    glog.info(f"commandline: {program} {''.join(f'{argument} ' for argument in arguments)}", at=AT["commandline"])
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
     try:
-        run(parse_flags(arguments))
+        job(arguments)
     except PaddleError as error:
         glog.fatal(" ".join(str(error).split("\n")))
         return error.exit_code
@@ -33,11 +38,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def run(flags: Values) -> None:
+def run(arguments: Sequence[str]) -> None:
     """Run the job that the flags ask for.
 
     Raises: PaddleError: whatever ends it before its end.
     """
+    flags = parse_flags(arguments)
+    if flags.version:
+        sys.stdout.write(DONE_TEXT)
+        return
     # imported here, so that a wrong flag is answered at once
     from trainer.assembly import Assembly
 

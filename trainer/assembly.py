@@ -17,7 +17,7 @@ from trainer.data.loading import check_data, open_source
 from trainer.data.source import DataSource
 from trainer.evaluators import make_evaluators
 from trainer.flags import Values, services
-from trainer.logs import AT
+from trainer.legacy import AT
 from trainer.model_files import find_config, load_pass, pass_name
 from trainer.network import Network
 from trainer.parameters import ParameterTable

@@ -175,6 +175,16 @@ def parse_flags(arguments: Sequence[str]) -> Values:
 
     Raises: UsageError: a flag is unknown (with the closest name), not supported yet, or its value impossible.
     """
+    values = Values(read_arguments(arguments, FLAGS))
+    _check_together(values)
+    return values
+
+
+def read_arguments(arguments: Sequence[str], flags: Mapping[str, Flag]) -> dict[str, Any]:
+    """Return the values of the flags that are given.
+
+    Raises: UsageError: a flag is unknown (with the closest name), or its value impossible.
+    """
     given: dict[str, Any] = {}
     rest = list(arguments)
     while rest:
@@ -182,7 +192,7 @@ def parse_flags(arguments: Sequence[str]) -> Values:
         if not argument.startswith("-") or argument in ("-", "--"):
             raise UsageError(f"Unknown commandline argument: {argument}")
         name, equals, text = argument.lstrip("-").partition("=")
-        flag, negated = _find(name)
+        flag, negated = _find(name, flags)
         if negated and equals:
             raise UsageError(f"--{name}={text}: a negated flag takes no value; write --{name} or --{flag.name}={text}")
         if flag.kind is bool and not equals:
@@ -193,20 +203,18 @@ def parse_flags(arguments: Sequence[str]) -> Values:
                 raise UsageError(f"--{flag.name} needs a value: --{flag.name}=...")
             text = rest.pop(0)
         given[flag.name] = _convert(flag, text)
-    values = Values(given)
-    _check_together(values)
-    return values
+    return given
 
 
-def _find(name: str) -> tuple[Flag, bool]:
+def _find(name: str, flags: Mapping[str, Flag]) -> tuple[Flag, bool]:
     """Return the flag of a name and whether the name negates it."""
-    if name in FLAGS:
-        return FLAGS[name], False
+    if name in flags:
+        return flags[name], False
     plain = name.removeprefix("no")
-    if plain != name and plain in FLAGS and FLAGS[plain].kind is bool:
-        return FLAGS[plain], True
-    close = difflib.get_close_matches(name, FLAGS, 1)
-    hint = f"; did you mean --{close[0]}?" if close else "; `paddle train --help` lists all"
+    if plain != name and plain in flags and flags[plain].kind is bool:
+        return flags[plain], True
+    close = difflib.get_close_matches(name, flags, 1)
+    hint = f"; did you mean --{close[0]}?" if close else "; --help lists all"
     raise UsageError(f"unknown command line flag '{name}'{hint}")
 
 

@@ -1,6 +1,6 @@
 """The text of the log lines that people and tools read, as v0.10 wrote them; numbers are `%g`.
 
-Source: spec/trainer.md section 2. `AT` has the legacy's file and line of each.
+Source: spec/trainer.md section 2.
 """
 from __future__ import annotations
 
@@ -8,30 +8,6 @@ import numpy as np
 
 from trainer.evaluators import Accumulator
 from trainer.parameters import Parameter
-
-AT = {
-    "commandline": "Util.cpp:166",
-    "seed": "Util.cpp:115",
-    "mode": "Trainer.cpp:165",
-    "testing": "Trainer.cpp:141",
-    "testing mode": "Trainer.cpp:148",
-    "test_period": "Trainer.cpp:618",
-    "test_all_data": "Trainer.cpp:622",
-    "provider": "PyDataProvider2.cpp:243",
-    "init": "GradientMachine.cpp:86",
-    "init done": "GradientMachine.cpp:93",
-    "load": "GradientMachine.cpp:75",
-    "save": "GradientMachine.cpp:64",
-    "missing": "Parameter.cpp:377",
-    "missing strategy": "Parameter.cpp:387",
-    "stats": "TrainerInternal.cpp:206",
-    "batch": "TrainerInternal.cpp:165",
-    "pass": "TrainerInternal.cpp:181",
-    "test": "Tester.cpp:115",
-    "test batch": "Tester.cpp:125",
-    "test pass": "Tester.cpp:245",
-    "delete": "ParamUtil.cpp:101",
-}
 
 
 def batch_line(batches: int, since_start: Accumulator, window: Accumulator) -> str:

@@ -19,17 +19,13 @@ import numpy as np
 
 from pserver import glog
 from pserver.errors import DataError, MissingInputError, VolumeError
-from trainer.logs import AT
+from trainer.legacy import AT, DONE_TEXT
 from trainer.parameters import Parameter, ParameterTable
 from trainer.rng import Stream
 
 HEADER = struct.Struct("<iIQ")  # format version 0, bytes of a value, number of values
 VALUE_BYTES = 4
 DONE, PATH_FILE = "done", "path.txt"
-DONE_TEXT = (
-    "paddle version: 0.10.0\n\twithGpu: false\n\twithAvx: true\n\twithPyDataProvider: true\n\twithTimer: false\n"
-    "\twithFpga: false\n\treal byte size: 4\n\n"
-)
 STALE_ATTEMPTS = 3  # a directory handle of NFS may go stale when the server restarts; the next attempt opens it anew
 
 
@@ -134,6 +130,21 @@ def remove_pass(directory: Path) -> None:
         shutil.rmtree(old)
     except OSError as error:
         raise VolumeError(f"cannot delete {directory}: {error.strerror}") from error
+
+
+def write_whole_file(path: Path, parts: Iterable[bytes]) -> None:
+    """Write a file, complete or not at all; one of that name is replaced.
+
+    Raises: VolumeError: if the volume is full, read-only or not writable.
+    """
+    staging = path.with_name(f".{path.name}.writing")
+    try:
+        _write_file(staging, b"".join(parts))
+        staging.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            staging.unlink(missing_ok=True)
+        raise VolumeError(f"cannot write {path}: {error.strerror}") from error
 
 
 # ----- Loading -----

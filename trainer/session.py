@@ -22,6 +22,7 @@ from trainer.data.source import DataSource
 from trainer.evaluation import PredictionFile, evaluate
 from trainer.evaluators import Accumulator, Evaluator
 from trainer.flags import Values
+from trainer.legacy import AT
 from trainer.model_files import load_pass, pass_name, remove_pass, save_pass
 from trainer.network import Network
 from trainer.parameters import ParameterTable
@@ -91,7 +92,7 @@ class Training:
             self._test_and_save_inside()
         self._updater.finish_pass()
         if self._batches:
-            glog.info(logs.pass_line(number, self._batches, self._since_start), at=logs.AT["pass"])
+            glog.info(logs.pass_line(number, self._batches, self._since_start), at=AT["pass"])
         elif self._flags.local:
             raise DataError(f"the data provider delivers no sample in pass {number}; check train_list and its files")
         else:
@@ -124,11 +125,11 @@ class Training:
         period = flags.show_parameter_stats_period
         if period and self._batches % period == 0 and flags.trainer_id == 0:
             for parameter in self._table:
-                glog.info(logs.statistics_line(parameter), at=logs.AT["stats"])
+                glog.info(logs.statistics_line(parameter), at=AT["stats"])
         if self._batches % flags.log_period == 0:
             if flags.dot_period:
                 _write_mark("\n")
-            glog.info(logs.batch_line(self._batches, self._since_start, self._window), at=logs.AT["batch"])
+            glog.info(logs.batch_line(self._batches, self._since_start, self._window), at=AT["batch"])
         elif flags.dot_period and self._batches % flags.dot_period == 0:
             _write_mark(".")
 
@@ -146,14 +147,14 @@ class Training:
     def _test(self) -> None:
         if self._parts.test is not None:
             result = evaluate(self._network, self._parts.test, self._parts.evaluators, self._parts.batch_size)
-            glog.info(logs.test_line(result), at=logs.AT["test"])
+            glog.info(logs.test_line(result), at=AT["test"])
 
     def _save(self, name: str) -> None:
         """Save on trainer 0; nothing may be logged between a test's line and this one."""
         if self._flags.trainer_id != 0:
             return
         parts = self._parts
-        glog.info(f"Saving parameters to {parts.shown_directory(name)}", at=logs.AT["save"])
+        glog.info(f"Saving parameters to {parts.shown_directory(name)}", at=AT["save"])
         save_pass(parts.pass_directory(name), self._table, parts.configs)
         older = self._number - self._flags.saving_period
         if self._flags.save_only_one and older >= 0:
@@ -178,7 +179,7 @@ class Testing:
             if file is not None:
                 file.write([parts.network.outputs[name] for name in parts.network.output_names])
             if batches % flags.log_period == 0:
-                glog.info(logs.test_batch_line(batches, result), at=logs.AT["test batch"])
+                glog.info(logs.test_batch_line(batches, result), at=AT["test batch"])
 
         with np.errstate(all="ignore"):
             for number, directory, needs_done in self._models:
@@ -186,7 +187,7 @@ class Testing:
                           needs_done=needs_done)
                 result = evaluate(parts.network, self._source, parts.evaluators, parts.batch_size,
                                   each_batch=each_batch, with_cost=file is None)
-                glog.info(logs.test_pass_line(number, result), at=logs.AT["test pass"])
+                glog.info(logs.test_pass_line(number, result), at=AT["test pass"])
         if file is not None:
             file.close()
 

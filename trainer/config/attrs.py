@@ -11,7 +11,7 @@ from trainer.config.misuse import Misuse, is_number, to_float, to_int, wrong
 from trainer.config.names import public
 
 
-@public("attrs")
+@public("attrs", also="HookAttr")
 class HookAttribute:
     """A hook on a parameter's update: 'pruning' (keeps the given share of weights at zero) or 'dpruning'."""
 

@@ -16,7 +16,7 @@ from trainer.config import language
 from trainer.config.blame import explain
 from trainer.config.misuse import Misuse
 from trainer.config.names import public
-from trainer.config.state import DEFAULT_SETTINGS, DEFAULT_TRAINER_SETTINGS, Parse, parsing
+from trainer.config.state import DEFAULT_SETTINGS, DEFAULT_TRAINER_SETTINGS, Parse, current, parsing
 
 
 def parse_config(config: str | Path | Callable[[], object], config_args: str = "") -> TrainerConfig_pb2.TrainerConfig:
@@ -109,9 +109,9 @@ def _environment(path: Path) -> dict[str, Any]:
     environment: dict[str, Any] = {"__name__": SCRIPT_NAME, "__file__": str(path), "__builtins__": SCRIPT_BUILTINS}
     environment.update(language.raw_names())
     environment["Import"] = _importer(path)
-    module = language.current().args.get("extension_module_name")
-    if module:
-        environment.update(importlib.import_module(module).get_config_funcs(language.current().config))
+    extension = current().args.get("extension_module_name")
+    if extension:
+        environment.update(importlib.import_module(extension).get_config_funcs(current().config))
     return environment
 
 
@@ -120,7 +120,7 @@ def _importer(importing: Path) -> Callable[..., None]:
         """Execute another config, relative to the importing one's directory, and hand its names over in local_args."""
         path = importing.parent / config_file
         if not Path(config_file).is_absolute():
-            language.current().config.config_files.append(str(path))
+            current().config.config_files.append(str(path))
         environment = _environment(path)
         own = dict(environment)
         environment.update(local_args or {})

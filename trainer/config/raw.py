@@ -162,8 +162,8 @@ def obsolete_settings() -> dict[str, Callable[..., None]]:
     """Return one function per setting, which says that `learning_rate(0.1)` is now `Settings(learning_rate=0.1)`."""
     def refuse(key: str) -> Callable[..., None]:
         def obsolete(*_arguments: Any) -> None:
-            error = Misuse(f"{key}() is obsolete; use Settings({key}=..., ...) instead")
-            error.enter(key)
+            error = Misuse(f"obsolete; use Settings({key}=...)")
+            error.enter(f"{key}()")
             raise error
 
         return obsolete

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from pserver.errors import ConfigError, DataError, MissingInputError
-from trainer.data.provider import (
+from trainer.data.provider2 import (
     CacheType,
     dense_vector,
     integer_value,

@@ -1,0 +1,32 @@
+"""Words of v0.10 that tools look for: where its log lines came from, and what marks a complete model."""
+
+# file and line of the log lines that tools and people read
+AT = {
+    "commandline": "Util.cpp:166",
+    "seed": "Util.cpp:115",
+    "mode": "Trainer.cpp:165",
+    "testing": "Trainer.cpp:141",
+    "testing mode": "Trainer.cpp:148",
+    "test_period": "Trainer.cpp:618",
+    "test_all_data": "Trainer.cpp:622",
+    "provider": "PyDataProvider2.cpp:243",
+    "init": "GradientMachine.cpp:86",
+    "init done": "GradientMachine.cpp:93",
+    "load": "GradientMachine.cpp:75",
+    "save": "GradientMachine.cpp:64",
+    "missing": "Parameter.cpp:377",
+    "missing strategy": "Parameter.cpp:387",
+    "stats": "TrainerInternal.cpp:206",
+    "batch": "TrainerInternal.cpp:165",
+    "pass": "TrainerInternal.cpp:181",
+    "test": "Tester.cpp:115",
+    "test batch": "Tester.cpp:125",
+    "test pass": "Tester.cpp:245",
+    "delete": "ParamUtil.cpp:101",
+}
+
+# the content of a pass directory's file `done`
+DONE_TEXT = (
+    "paddle version: 0.10.0\n\twithGpu: false\n\twithAvx: true\n\twithPyDataProvider: true\n\twithTimer: false\n"
+    "\twithFpga: false\n\treal byte size: 4\n\n"
+)

@@ -1,0 +1,65 @@
+"""`paddle merge_model`: a config and its parameters in one file.
+
+The file: int64 length, that many bytes of a serialised TrainerConfig, then the parameter files back to back in the
+order of the message.
+
+Source: spec/trainer.md 3.8; trainer/MergeModel.cpp of v0.10.
+"""
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from proto.TrainerConfig_pb2 import TrainerConfig
+from pserver.errors import UsageError
+from trainer.__main__ import report
+from trainer.flags import Flag, Status, read_arguments
+
+FLAGS: Mapping[str, Flag] = {flag.name: flag for flag in (
+    Flag("model_dir", str, "", Status.SUPPORTED, "directory of the parameters, for example output/pass-00000"),
+    Flag("model_file", str, "", Status.SUPPORTED, "file to write"),
+    Flag("config_file", str, "", Status.SUPPORTED, "the config script; empty: the one that model_dir/path.txt names"),
+)}
+USAGE = "usage: paddle merge_model --model_dir=pass-00000 --model_file=out.paddle [--config_file=config.py]"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `paddle merge_model` with these arguments and return the exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if {"-h", "--help", "-help"} & set(arguments):
+        sys.stdout.write(USAGE + "\n")
+        return 0
+    return report("paddle merge_model", arguments, merge)
+
+
+def merge(arguments: Sequence[str]) -> None:
+    """Write the merged model that the arguments ask for.
+
+    Raises: UsageError: if a directory or file is not named.  MissingInputError: if config or parameters are missing.
+    """
+    # imported here, so that wrong arguments are answered at once
+    from trainer.config import parse_config
+    from trainer.model_files import encode_parameter, find_config, load_pass, write_whole_file
+    from trainer.parameters import ParameterTable
+    from trainer.rng import Stream
+
+    given = read_arguments(arguments, FLAGS)
+    if not given.get("model_dir") or not given.get("model_file"):
+        raise UsageError(USAGE)
+    config = parse_config(find_config(given.get("config_file", ""), given["model_dir"]), "")
+    table = ParameterTable(config.model_config.parameters)
+    load_pass(given["model_dir"], table, "fail", Stream(0))
+    parameters = (encode_parameter(parameter) for parameter in table)
+    write_whole_file(Path(given["model_file"]), [frame_config(config), *parameters])
+
+
+def frame_config(config: TrainerConfig) -> bytes:
+    """Return the message behind its length."""
+    data = config.SerializeToString()
+    return struct.pack("<q", len(data)) + data
+
+
+if __name__ == "__main__":
+    sys.exit(main())
