@@ -93,7 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
     cluster = Cluster(
         job, volumes=_pairs(arguments.volume, "--volume"), env=_pairs(arguments.env, "--env"), logs=arguments.logs,
         entrypoint=arguments.entrypoint or find_entrypoint(arguments.manifest),
-        kill=arguments.kill, term=arguments.term, delay=arguments.delay, backoff_seconds=arguments.backoff_seconds, grace=arguments.grace, reporter=reporter,
+        kill=arguments.kill, term=arguments.term, delay=arguments.delay,
+        backoff_seconds=arguments.backoff_seconds, grace=arguments.grace, reporter=reporter,
     )
     stops = 0
 

@@ -225,21 +225,29 @@ def _tell(
 ) -> tuple[Replacement, ...]:
     """Return what was replaced, worded alike for all pods of the Job."""
     own = "<the pod's own directory>"
+    account = "<token, CA and namespace>" if job.mounts_token else "<empty: no account is mounted>"
     shared = set(host.directories.values())
-    special = {"SERVICE_ACCOUNT_DIR": "<token, CA and namespace>", "POD_IP": "<the pod's address>"}
+    special = {"SERVICE_ACCOUNT_DIR": account, "POD_IP": "<the pod's address>"}
     special["CONF_PADDLE_NIC"] = special["POD_IP"]
 
     def shown(path: str) -> str:
         return path if any(path == each or path.startswith(f"{each}/") for each in shared) else own
 
     told = [Replacement("mount", path, shown(target)) for path, target in sorted(mounts.items())]
+    stated = {variable.name: variable.value or "(reference)" for variable in job.container.env}
+    for variable in job.container.env:
+        was_mapped = paths.replace(variable.value) != variable.value
+        if was_mapped and env[variable.name] == ours.get(variable.name, env[variable.name]):
+            told.append(Replacement("env", f"{variable.name}={variable.value}", shown(env[variable.name])))
     told += [Replacement("script", path, to) for path, to in scripts.items() if to is not None and path in paths.met]
     changed = [(name, value) for name, value in ours.items() if env.get(name) != value]
-    told += [Replacement("env", name, special.get(name) or shown(value)) for name, value in changed]
-    before = {variable.name: variable.value or "(reference)" for variable in job.container.env}
+    told += [
+        Replacement("env", f"{name}={stated[name]}" if name in stated else name, special.get(name) or shown(value))
+        for name, value in changed
+    ]
     for name, value in host.extra_env.items():
         if re.search(r"SECRET|TOKEN|PASSWORD|KEY", name):
             told.append(Replacement("env", name, "(given, not shown)"))
         else:
-            told.append(Replacement("env", f"{name}={before.get(name, '(unset)')}", value))
+            told.append(Replacement("env", f"{name}={stated.get(name, '(unset)')}", value))
     return tuple(told)

@@ -1,0 +1,214 @@
+"""The command line as a user meets it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+DEADLINE = 60.0
+MANIFEST = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: beside}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: j}
+spec:
+  parallelism: 2
+  completions: 2
+  completionMode: Indexed
+  backoffLimit: 0
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+        - name: trainer
+          image: x
+          command: [bin/bash, -c, /root/start.sh]
+          env: [{name: OUT, value: /home/jobpath/out}]
+          volumeMounts: [{name: jobpath, mountPath: /home/jobpath}]
+      volumes: [{name: jobpath, persistentVolumeClaim: {claimName: mfs}}]
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder as ours: k8s/job.yaml and start.sh."""
+    (tmp_path / "k8s").mkdir()
+    (tmp_path / "k8s" / "job.yaml").write_text(MANIFEST)
+    write_script(tmp_path, "echo $JOB_COMPLETION_INDEX > $OUT.$JOB_COMPLETION_INDEX; echo cost=0.5; echo dull")
+    return tmp_path
+
+
+def write_script(project: Path, text: str) -> None:
+    (project / "start.sh").write_text(f"#!/bin/sh\n{text}\n")
+    (project / "start.sh").chmod(0o755)
+
+
+def start(project: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "localcluster", "run", *arguments]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(project)}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=project, env=env, stdout=pipe, stderr=pipe, text=True)
+
+
+def run(project: Path, *arguments: str) -> tuple[int, str, str]:
+    process = start(project, *arguments)
+    try:
+        out, err = process.communicate(timeout=DEADLINE)
+    finally:
+        process.kill()
+        process.wait()
+    return process.returncode, out, err
+
+
+def test_a_job_runs_as_its_manifest_stands(project: Path):
+    code, out, err = run(project, "k8s/job.yaml", "--volume", "mfs=vol", "--follow", "0@cost", "--logs", "logs")
+    assert (code, err) == (0, "")
+    assert (project / "vol" / "out.0").read_text() == "0\n"
+    lines = out.splitlines()
+    assert f"mount: /home/jobpath -> {project}/vol" in lines
+    assert f"script: /root/start.sh -> {project}/start.sh" in lines
+    assert [line.partition("| ")[2] for line in lines if "| " in line] == ["cost=0.5"]
+    statuses = [line.split()[2] for line in lines if line.startswith("j-1-")]
+    assert statuses == ["ContainerCreating", "Running", "Completed"]
+    assert lines[-1].startswith(
+        "job/j: Complete (CompletionsReached: Reached expected number of succeeded pods); 2 of 2"
+    )
+    assert sorted(path.read_text() for path in (project / "logs").iterdir()) == ["cost=0.5\ndull\n"] * 2
+
+
+def test_quiet_says_how_it_ended_only(project: Path):
+    code, out, _ = run(project, "k8s/job.yaml", "--volume", "mfs=vol", "--quiet")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["job/j:", "job/j:"]
+
+
+def test_a_failed_job_ends_with_the_pods_code(project: Path):
+    write_script(project, "exit 66")
+    code, out, _ = run(project, "k8s/job.yaml", "--volume", "mfs=vol")
+    assert code == 66
+    assert "job/j: Failed (BackoffLimitExceeded" in out
+
+
+def test_the_timeout_ends_everything(project: Path):
+    write_script(project, "exec sleep 1000")
+    code, out, _ = run(project, "k8s/job.yaml", "--volume", "mfs=vol", "--timeout", "0.3")
+    assert code == 75
+    assert "job/j: Failed (Timeout: not ended within 0.3 s)" in out
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 75)])
+def test_a_signal_ends_all_pods_in_order(project: Path, signum: int, code: int):
+    write_script(project, "trap 'echo saved; exit 143' TERM; echo pid=$$; while :; do sleep 0.05; done")
+    process = start(project, "k8s/job.yaml", "--volume", "mfs=vol", "--follow", "pid=|saved")
+    try:
+        assert process.stdout is not None
+        pods = []
+        while len(pods) < 2:
+            line = process.stdout.readline()
+            assert line, "localcluster ended too early"
+            if "| pid=" in line:
+                pods.append(int(line.partition("pid=")[2]))
+        process.send_signal(signum)
+        out, _ = process.communicate(timeout=DEADLINE)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == code
+    assert out.count("| saved") == 2
+    assert not any(Path(f"/proc/{pod}").exists() for pod in pods)
+
+
+def change(old: str, new: str) -> Callable[[Path], None]:
+    def edit(project: Path) -> None:
+        path = project / "k8s" / "job.yaml"
+        path.write_text(path.read_text().replace(old, new))
+
+    return edit
+
+
+def remove_script(project: Path) -> None:
+    (project / "start.sh").unlink()
+
+
+VOLUME = ("--volume", "mfs=vol")
+BAD_INPUT = {
+    "no command": ((), None, 64, "the following arguments are required"),
+    "missing file": (("none.yaml", *VOLUME), None, 66, "none.yaml: cannot be read: No such file or directory"),
+    "directory": (("k8s", *VOLUME), None, 66, "k8s: cannot be read: Is a directory"),
+    "no Job": (
+        ("k8s/job.yaml", *VOLUME),
+        change("kind: Job", "kind: Pod"),
+        65,
+        "k8s/job.yaml: no object of kind Job in it",
+    ),
+    "no YAML": (("k8s/job.yaml", *VOLUME), change("spec:", "spec: ["), 65, "k8s/job.yaml: not YAML"),
+    "unknown job": (("k8s/job.yaml", *VOLUME, "--job", "x"), None, 65, "k8s/job.yaml: no Job 'x' in it (found: j)"),
+    "volume missing": (("k8s/job.yaml",), None, 64, "volume jobpath (claim mfs) needs a directory"),
+    "unknown volume": (
+        ("k8s/job.yaml", *VOLUME, "--volume", "efs=x"),
+        None,
+        64,
+        "--volume efs: the pods have no such volume",
+    ),
+    "volume without directory": (("k8s/job.yaml", "--volume", "mfs"), None, 64, "--volume mfs: the form is NAME=DIR"),
+    "volume is a file": (
+        ("k8s/job.yaml", "--volume", "mfs=start.sh"),
+        None,
+        64,
+        "--volume jobpath=start.sh: File exists",
+    ),
+    "env without value": (("k8s/job.yaml", *VOLUME, "--env", "A"), None, 64, "--env A: the form is NAME=VALUE"),
+    "kill form": (("k8s/job.yaml", *VOLUME, "--kill", "1"), None, 64, "--kill 1: the form is POD@WHEN"),
+    "follow form": (("k8s/job.yaml", *VOLUME, "--follow", "("), None, 64, "--follow (: '(' is no regular expression"),
+    "seconds": (("k8s/job.yaml", *VOLUME, "--timeout", "soon"), None, 64, "argument --timeout: invalid"),
+    "unknown flag": (("k8s/job.yaml", *VOLUME, "--fast"), None, 64, "unrecognized arguments: --fast"),
+    "entrypoint given": (
+        ("k8s/job.yaml", *VOLUME, "--entrypoint", "x.sh"),
+        None,
+        66,
+        "--entrypoint x.sh: no such file",
+    ),
+    "entrypoint not executable": (
+        ("k8s/job.yaml", *VOLUME, "--entrypoint", "k8s/job.yaml"),
+        None,
+        64,
+        "--entrypoint k8s/job.yaml: not executable",
+    ),
+    "restart policy": (("k8s/job.yaml", *VOLUME), change("Never", "OnFailure"), 65, "restartPolicy is 'OnFailure'"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "edit", "code", "message"), BAD_INPUT.values(), ids=BAD_INPUT)
+def test_bad_input_is_one_line_and_the_right_exit_code(
+    project: Path, arguments: tuple[str, ...], edit: Callable[[Path], None] | None, code: int, message: str
+):
+    if edit is not None:
+        edit(project)
+    status, out, err = run(project, *arguments)
+    assert (status, out) == (code, "")
+    assert err.startswith("localcluster: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_an_entrypoint_that_is_nowhere_is_asked_for(project: Path):
+    remove_script(project)
+    change("command: [bin/bash, -c, /root/start.sh]", "args: []")(project)
+    status, _, err = run(project, "k8s/job.yaml", *VOLUME)
+    assert (status, err.count("\n")) == (64, 1)
+    assert "--entrypoint FILE" in err
+
+
+def test_nothing_stays_behind_but_the_logs(project: Path):
+    run(project, "k8s/job.yaml", "--volume", "mfs=vol")
+    assert [path.name.rpartition("-")[0] for path in project.glob("localcluster-*")] == ["localcluster-logs"]

@@ -1,0 +1,188 @@
+"""A pod as processes: output, signals, and that nothing outlives it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from localcluster.addresses import Subnet
+from localcluster.node import PodProcess
+from localcluster.plan import PodPlan
+
+DEADLINE = 20.0
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end, "the condition did not come to hold in time"
+        time.sleep(0.01)
+
+
+def is_alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+class Running:
+    """A pod that runs a bash script, its lines and its end."""
+
+    def __init__(self, directory: Path, *argv: str):
+        self.lines: list[str] = []
+        self.codes: list[int] = []
+        self.ended = threading.Event()
+        self.log = directory / "pod.log"
+        env = {"PATH": os.environ["PATH"]}
+        plan = PodPlan((str(directory / "cwd"),), str(directory / "cwd"), argv, env, ())
+        self.process = PodProcess(plan, self.log, self.lines.append, self._end)
+
+    def _end(self, code: int) -> None:
+        self.codes.append(code)
+        self.ended.set()
+
+    def wait(self) -> int:
+        assert self.ended.wait(DEADLINE)
+        return self.codes[0]
+
+    def wait_for_line(self, start: str) -> str:
+        wait_until(lambda: any(line.startswith(start) for line in self.lines))
+        return next(line for line in self.lines if line.startswith(start))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    started: list[Running] = []
+
+    def start(*argv: str) -> Running:
+        started.append(Running(tmp_path, *argv))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.process.kill()
+        assert each.process.join(DEADLINE)
+
+
+def bash(text: str) -> tuple[str, str, str]:
+    return ("bash", "-c", text)
+
+
+def test_all_output_is_in_the_log_and_every_line_is_heard(run):
+    pod = run(*bash("echo one; echo two >&2; printf three"))
+    assert pod.wait() == 0
+    assert pod.log.read_text() == "one\ntwo\nthree"
+    assert pod.lines == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("code", [0, 1, 78, 143])
+def test_the_exit_code_is_the_programs(run, code: int):
+    assert run(*bash(f"exit {code}")).wait() == code
+
+
+def test_a_program_killed_by_a_signal_ends_with_128_and_its_number(run):
+    assert run(*bash("kill -SEGV $$")).wait() == 139
+
+
+def test_a_program_that_cannot_be_started_says_so(run):
+    pod = run("no-such-program")
+    assert pod.wait() == 128
+    assert pod.lines == ["localcluster: cannot start 'no-such-program': No such file or directory"]
+
+
+def test_terminate_reaches_the_first_program_only(run):
+    pod = run(*bash("trap 'echo stopping; kill $child; exit 143' TERM; sleep 1000 & child=$!; echo ready; wait"))
+    pod.wait_for_line("ready")
+    pod.process.terminate()
+    assert pod.wait() == 143
+    assert pod.lines == ["ready", "stopping"]
+
+
+def test_kill_takes_everything_also_other_sessions(run):
+    pod = run(*bash("setsid bash -c 'echo pid=$$; exec sleep 1000' & echo pid=$$; wait"))
+    wait_until(lambda: len(pod.lines) == 2)
+    processes = [int(line.partition("=")[2]) for line in pod.lines]
+    pod.process.kill()
+    assert pod.wait() == 137
+    assert not any(is_alive(process) for process in processes)
+
+
+def test_what_a_program_leaves_behind_ends_with_it(run):
+    """As in a container: process 1 ends, everything ends."""
+    pod = run(*bash("setsid bash -c 'echo pid=$$; exec sleep 1000' & while [ ! -e go ]; do sleep 0.01; done"))
+    process = int(pod.wait_for_line("pid=").partition("=")[2])
+    (pod.log.parent / "cwd" / "go").touch()
+    assert pod.wait() == 0
+    assert not is_alive(process)
+
+
+def test_a_stopped_program_can_be_killed(run):
+    pod = run(*bash("echo ready; kill -STOP $$"))
+    pod.wait_for_line("ready")
+    pod.process.kill()
+    assert pod.wait() == 137
+
+
+def test_its_processes_are_listed_with_their_command_lines(run):
+    pod = run(*bash("sleep 1000 & echo ready; wait"))
+    pod.wait_for_line("ready")
+    wait_until(lambda: any(line == "sleep 1000" for _, line in pod.process.processes()))
+    assert pod.process.processes()[0][1].startswith("bash -c")
+
+
+PARENT = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from localcluster.node import PodProcess
+from localcluster.plan import PodPlan
+here = sys.argv[1]
+script = "trap '' TERM; setsid bash -c 'echo pid=$$; exec sleep 1000' & echo pid=$$; wait"
+plan = PodPlan((here,), here, ("bash", "-c", script), {"PATH": "/usr/bin:/bin"}, ())
+PodProcess(plan, Path(here, "log"), lambda line: print(line, flush=True), lambda code: None).join()
+"""
+
+
+def test_no_orphan_survives_when_localcluster_is_killed(tmp_path: Path):
+    root = Path(__file__).parents[3]
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path), str(root)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert parent.stdout is not None
+        processes = [int(parent.stdout.readline().partition("=")[2]) for _ in range(2)]
+        parent.send_signal(signal.SIGKILL)
+        wait_until(lambda: not any(is_alive(process) for process in processes))
+    finally:
+        parent.kill()
+        parent.communicate()
+
+
+def test_two_clusters_hold_two_networks():
+    first, second = Subnet(), Subnet()
+    try:
+        assert first.prefix != second.prefix
+        assert first.take(()) == f"{first.prefix}.2"
+        assert second.take({f"{second.prefix}.2"}) == f"{second.prefix}.3"
+    finally:
+        first.close()
+        second.close()
+
+
+def test_addresses_are_used_again_only_after_all_others():
+    subnet = Subnet()
+    try:
+        taken = [subnet.take(()) for _ in range(254)]
+        assert len(set(taken)) == 253
+        assert taken[253] == taken[0]
+    finally:
+        subnet.close()

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import pytest
+
+from localcluster.api import peak_rate
+from localcluster.errors import UsageError
+from localcluster.faults import concerns, parse_fault, parse_follow
+from localcluster.objects import PodState
+from localcluster.report import ConsoleReporter
+
+POD = PodState("j-1-abcde", "j", "u", "c", index=1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [("kill", "1@2.5"), ("kill", "*-1-*@Pass=0"), ("term", "0@a@b"), ("delay", "2@3"), ("delay", "2@0:a:b")],
+)
+def test_a_fault_is_read_and_written_alike(kind: str, text: str):
+    assert str(parse_fault(kind, text)) == f"--{kind} {text}"
+
+
+def test_seconds_may_have_their_unit():
+    assert parse_fault("kill", "1@2s").seconds == 2.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "message"),
+    [
+        ("kill", "1", "the form is POD@WHEN"),
+        ("kill", "@1", "the form is POD@WHEN"),
+        ("kill", "1@", "the form is POD@WHEN"),
+        ("kill", "1@(", r"--kill 1@\(: '\(' is no regular expression"),
+        ("delay", "1@ready", "seconds or POD:REGEX"),
+        ("delay", "1@0:", "seconds or POD:REGEX"),
+    ],
+)
+def test_a_fault_of_another_form_is_a_usage_error(kind: str, text: str, message: str):
+    with pytest.raises(UsageError, match=message):
+        parse_fault(kind, text)
+
+
+@pytest.mark.parametrize(
+    ("selector", "meant"), [("1", True), ("0", False), ("11", False), ("*", True), ("j-1-*", True), ("j-2-*", False)]
+)
+def test_a_pod_is_meant_by_index_or_name(selector: str, meant: bool):
+    assert concerns(selector, "j-1-abcde", 1) is meant
+
+
+@pytest.mark.parametrize(
+    ("text", "pod", "pattern"),
+    [("Pass=", "*", "Pass="), ("0@Pass=", "0", "Pass="), ("*-0-*@x@y", "*-0-*", "x@y"), ("a b@c", "*", "a b@c")],
+)
+def test_what_is_followed_may_name_a_pod(text: str, pod: str, pattern: str):
+    assert (parse_follow(text)[0], parse_follow(text)[1].pattern) == (pod, pattern)
+
+
+def test_followed_lines_are_printed_with_their_pod(capsys: pytest.CaptureFixture[str]):
+    reporter = ConsoleReporter(["1@cost", "^F"])
+    for text in ("cost=1", "dull", "Fatal"):
+        reporter.line(POD, 1, text)
+    reporter.line(POD, 0, "cost=2")
+    assert capsys.readouterr().out == "j-1-abcde| cost=1\nj-1-abcde| Fatal\n"
+
+
+def test_the_table_has_one_line_per_change(capsys: pytest.CaptureFixture[str]):
+    reporter = ConsoleReporter()
+    for pod in (POD, POD, POD.evolve(phase="Running", ip="127.9.0.2"), POD.evolve(phase="Running", ip="127.9.0.2")):
+        reporter.pod_changed(pod, 0.0)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[2] for line in lines] == ["STATUS", "ContainerCreating", "Running"]
+    assert lines[0].split() == ["NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP"]
+
+
+def test_quiet_prints_no_table(capsys: pytest.CaptureFixture[str]):
+    ConsoleReporter(quiet=True).pod_changed(POD, 0.0)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("times", "window", "rate"),
+    [([], 1.0, 0), ([5.0], 1.0, 1), ([0.0, 0.5, 0.9, 1.6], 1.0, 3), ([0.0, 1.0, 2.0, 3.0], 2.0, 1.5)],
+)
+def test_the_peak_rate_is_that_of_the_fullest_window(times: list[float], window: float, rate: float):
+    assert peak_rate(times, window) == rate

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from localcluster.errors import ManifestError
+from localcluster.manifest import parse_job
+
+
+def job_document(**spec: Any) -> dict[str, Any]:
+    pod = {"restartPolicy": "Never", "containers": [{"name": "trainer", "image": "x"}]}
+    pod |= spec.pop("pod", {})
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "j"},
+        "spec": {"template": {"spec": pod}, **spec},
+    }
+
+
+def parse(**spec: Any):
+    return parse_job(yaml.safe_dump(job_document(**spec)))
+
+
+def test_the_defaults_are_the_api_servers():
+    job = parse()
+    assert (job.parallelism, job.completions, job.indexed, job.backoff_limit) == (1, 1, False, 6)
+    assert (job.namespace, job.grace_seconds, job.replace_terminating, job.service_account) == (
+        "default",
+        30.0,
+        True,
+        "default",
+    )
+
+
+def test_a_job_with_parallelism_alone_is_a_work_queue():
+    assert parse(parallelism=3).completions is None
+
+
+def test_the_job_is_found_among_other_documents_and_in_lists():
+    other = {"apiVersion": "v1", "kind": "ConfigMap"}
+    text = yaml.safe_dump_all([other, {"kind": "List", "items": [other, job_document()]}, None])
+    assert parse_job(text).name == "j"
+
+
+def test_of_several_jobs_one_is_chosen_by_name():
+    second = job_document(completions=7)
+    second["metadata"]["name"] = "k"
+    text = yaml.safe_dump_all([job_document(), second])
+    assert parse_job(text, "k").completions == 7
+    with pytest.raises(ManifestError, match=r"2 Jobs in it \(j, k\): choose one with --job"):
+        parse_job(text)
+    with pytest.raises(ManifestError, match="no Job 'x' in it"):
+        parse_job(text, "x")
+
+
+def test_a_pod_failure_policy_makes_failed_the_replacement_policy():
+    rules = {"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [64, 78]}}]}
+    assert parse(podFailurePolicy=rules).replace_terminating is False
+
+
+BAD_SPECS = {
+    "restart policy": ({"pod": {"restartPolicy": "OnFailure"}}, "restartPolicy is 'OnFailure'"),
+    "two containers": ({"pod": {"containers": [{}, {}]}}, "containers has 2 entries"),
+    "no container": ({"pod": {"containers": None}}, "containers has 0 entries"),
+    "init container": ({"pod": {"initContainers": [{}]}}, "initContainers"),
+    "suspended": ({"suspend": True}, "suspend is true"),
+    "negative": ({"parallelism": -1}, "parallelism is -1"),
+    "text for a number": ({"completions": "3"}, "completions is '3'"),
+    "truth for a number": ({"completions": True}, "completions is True"),
+    "indexed without completions": ({"completionMode": "Indexed", "parallelism": 2}, "completions is missing"),
+    "unknown mode": ({"completionMode": "Often"}, "completionMode is 'Often'"),
+    "unknown replacement": ({"podReplacementPolicy": "Soon"}, "podReplacementPolicy is 'Soon'"),
+    "unquoted value": (
+        {"pod": {"containers": [{"env": [{"name": "A", "value": 1}]}]}},
+        "env A: the value 1 is not a text",
+    ),
+    "unquoted argument": ({"pod": {"containers": [{"args": [1]}]}}, "args is"),
+    "envFrom": ({"pod": {"containers": [{"envFrom": [{}]}]}}, "envFrom"),
+    "mount of no volume": (
+        {"pod": {"containers": [{"volumeMounts": [{"name": "v", "mountPath": "/v"}]}]}},
+        "'v' is no volume of the pod",
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "message"), BAD_SPECS.values(), ids=BAD_SPECS)
+def test_what_cannot_run_is_refused_by_name(spec: dict[str, Any], message: str):
+    with pytest.raises(ManifestError, match=message):
+        parse(**spec)
+
+
+BAD_TEXTS = {
+    "not YAML": ("a: [", "not YAML"),
+    "empty": ("", "no object of kind Job in it .found: nothing"),
+    "another kind": ("kind: Pod", "found: Pod"),
+    "a text": ("hello", "not an object but str"),
+    "old api": ("kind: Job\napiVersion: batch/v1beta1\nmetadata: {name: j}", "apiVersion is 'batch/v1beta1'"),
+    "no name": ("kind: Job\napiVersion: batch/v1\nmetadata: {}\nspec: {}", "metadata.name is missing"),
+    "no metadata": ("kind: Job\napiVersion: batch/v1\nspec: {}", "Job.metadata is missing"),
+    "no template": ("kind: Job\napiVersion: batch/v1\nmetadata: {name: j}\nspec: {}", "spec.template is missing"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BAD_TEXTS.values(), ids=BAD_TEXTS)
+def test_what_is_no_job_is_refused_by_name(text: str, message: str):
+    with pytest.raises(ManifestError, match=message):
+        parse_job(text)
