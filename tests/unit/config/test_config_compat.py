@@ -1,0 +1,55 @@
+"""What scripts for Python 2 find (specification 20)."""
+import builtins
+import itertools
+import pickle
+
+import pytest
+
+from trainer.compat import SCRIPT_BUILTINS, LazyList
+
+SCRIPT = """
+import cPickle, cStringIO, __builtin__, sys
+assert list(xrange(3)) == [0, 1, 2]
+assert isinstance('a', basestring) and isinstance(u'a', unicode) and isinstance(1, long)
+assert reduce(lambda a, b: a + b, [1, 2, 3]) == 6 and cmp(1, 2) == -1
+assert map(int, '123')[1:] == [2, 3] and len(filter(None, [0, 1])) == 1 and zip('ab', 'cd')[0] == ('a', 'c')
+assert sys.maxint > 2 ** 31 and cPickle.loads(cPickle.dumps(1)) == 1 and __builtin__.len('a') == 1
+assert cStringIO.StringIO('a').read() == 'a'
+def later():
+    return map(str, xrange(2)) + ['x']
+"""
+
+
+def test_a_config_and_the_modules_it_imports_find_what_python_2_had(parse_text, config_dir):
+    (config_dir / "old_style.py").write_text(SCRIPT)
+    parse_text(SCRIPT + "import old_style\nassert old_style.later() == later() == ['0', '1', 'x']")
+
+
+def test_nothing_of_it_reaches_the_rest_of_the_process(parse_text):
+    parse_text(SCRIPT)
+    assert not hasattr(builtins, "xrange")
+    assert map is not SCRIPT_BUILTINS["map"]
+
+
+def test_a_lazy_list_is_a_list_and_an_iterator():
+    numbers = LazyList(iter([3, 1, 2]))
+    assert next(numbers) == 3
+    assert list(numbers) == [3, 1, 2] == list(numbers)  # a loop begins at the start, and again
+    assert (len(numbers), numbers[0], numbers[1:], numbers == [3, 1, 2]) == (3, 3, [1, 2], True)
+    assert [0] + numbers + [9] == [0, 3, 1, 2, 9]  # noqa: RUF005 - what old scripts write
+    numbers.sort()
+    numbers.append(7)
+    numbers[0] = 0
+    assert (repr(numbers), 7 in numbers, next(numbers)) == ("[0, 2, 3, 7]", True, 2)
+    assert pickle.loads(pickle.dumps(numbers, protocol=0)) == [0, 2, 3, 7]
+    assert numbers == LazyList([0, 2, 3, 7])
+    with pytest.raises(AttributeError):
+        numbers.nosuch  # noqa: B018
+
+
+def test_an_endless_lazy_list_gives_what_is_asked_for():
+    squares = SCRIPT_BUILTINS["map"](lambda n: n * n, itertools.count())
+    assert list(itertools.islice(squares, 3)) == [0, 1, 4]
+    assert [next(squares), next(squares)] == [0, 1]
+    with pytest.raises(StopIteration):
+        next(LazyList([]))
