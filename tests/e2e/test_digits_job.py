@@ -103,7 +103,7 @@ def test_three_pods_save_the_same_parameters_as_one_process_on_the_union_of_thei
         for saved in sorted((alone / f"pass-{number:05d}").glob("_*")):
             together = parameter(job / "output" / saved.parent.name / saved.name)
             single = parameter(saved)
-            near_zero = 1e-5 * float(np.abs(single).max())
+            near_zero = 1e-6 * float(np.abs(single).max())
             name = f"{saved.parent.name}/{saved.name}"
             np.testing.assert_allclose(together, single, rtol=1e-5, atol=near_zero, err_msg=name)
 
