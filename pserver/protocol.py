@@ -62,6 +62,9 @@ class Flag(enum.IntFlag):
     FATAL = 2  # an ERROR after which this job cannot go on
 
 
+_ALL_FLAGS = int(Flag.ANSWER | Flag.FATAL)  # a number: the complement of an IntFlag knows only its own bits
+
+
 class ProtocolError(Exception):
     """A message that does not parse."""
 
@@ -123,7 +126,7 @@ def decode(frames: Sequence[Buffer]) -> Message:
     _, _, op, flags, session, trainer, note_length, sequence, argument, length = _HEADER.unpack(header)
     if op not in Op._value2member_map_:
         raise ProtocolError(f"an unknown op {op}")
-    if flags & ~(Flag.ANSWER | Flag.FATAL):
+    if flags & ~_ALL_FLAGS:
         raise ProtocolError(f"unknown flags {flags:#x}")
     payload = frames[2:]
     _check_limits(note_length, length, len(payload))

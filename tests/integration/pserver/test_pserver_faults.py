@@ -1,0 +1,471 @@
+"""What is lost, wrong or hostile: noticed in time, named, and never a changed bit."""
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+import zmq
+
+from pserver import protocol
+from pserver.errors import ConfigError, LostPeerError, PeerUnreachableError
+from pserver.protocol import Message, Op
+from pserver.rules import Optimization, ParameterSpec
+
+TRAINER = """
+import sys, numpy as np
+from pserver.client import Client
+from pserver.rules import Optimization, ParameterSpec
+host, port, number, total = sys.argv[1], *map(int, sys.argv[2:5])
+one = Client([(host, port)], trainer_id=number, num_trainers=total, peer_timeout=2.0)
+one.join([ParameterSpec("w", 4)], Optimization())
+values = np.zeros(4, np.float32)
+one.initialise(values)
+one.start_pass()
+print("in the pass", flush=True)
+one.push_pull(np.ones(4, np.float32), values, 1)
+print("pushed", flush=True)
+sys.stdin.readline()
+"""
+WEIGHT = [ParameterSpec("w", 4)]
+
+
+@pytest.fixture
+def process():
+    """Trainers as processes, so that they can be killed or stopped."""
+    started = []
+
+    def start(server, number, total):
+        started.append(subprocess.Popen(
+            [sys.executable, "-c", TRAINER, server.host, str(server.port), str(number), str(total)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.kill()
+        one.communicate(timeout=30)
+
+
+def begin(client, server, number=0, total=1, **options):
+    """A trainer in the first pass of a job of one small parameter; returns it with its values."""
+    one = client(server.services, number, total, **options)
+    one.join(WEIGHT, Optimization())
+    values = np.zeros(4, np.float32)
+    one.initialise(values)
+    one.start_pass()
+    return one, values
+
+
+# ----- Lost peers -----
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_a_trainer_that_is_gone_is_noticed_by_everyone_and_named(pserver, client, crowd, process, number):
+    server = pserver(trainers=3)
+    lost = process(server, 1, 3)
+    for trainer in (0, 2):
+        crowd.start(trainer, lambda trainer=trainer: push_two(client, server, trainer))
+    assert lost.stdout.readline() == "in the pass\n" and lost.stdout.readline() == "pushed\n"
+    os.kill(lost.pid, number)
+    gone = time.monotonic()
+    crowd.join()
+    assert time.monotonic() - gone < 15, "peer_timeout is 2 s"
+    assert server.wait() == 75
+    for trainer in (0, 2):
+        error = crowd.errors[trainer]
+        assert isinstance(error, LostPeerError), error
+        assert re.search(r"trainer 1 at 127\.0\.0\.1 is lost: .*it had last pushed batch 1 of pass 0", str(error))
+    assert "trainer 1 at 127.0.0.1 is lost" in server.text()
+
+
+def push_two(client, server, trainer):
+    one, values = begin(client, server, trainer, 3)
+    one.push_pull(np.ones(4, np.float32), values, 1)
+    one.push_pull(np.ones(4, np.float32), values, 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_a_server_that_is_gone_is_noticed_and_named_with_what_it_last_did(pserver, client, crowd, number):
+    server = pserver(trainers=2)
+    one, values = begin_alone(client, server, crowd)
+    crowd.start(0, one.push_pull, np.ones(4, np.float32), values, 1)
+    os.kill(server.process.pid, number)
+    gone = time.monotonic()
+    crowd.join()
+    assert time.monotonic() - gone < 15
+    assert isinstance(crowd.errors[0], LostPeerError)
+    named = rf"pserver 127\.0\.0\.1:{server.port} is lost: .*last answered 'start pass 0'"
+    assert re.search(named, str(crowd.errors[0]))
+
+
+def begin_alone(client, server, crowd):
+    """Trainer 0 in a pass with a trainer 1 that says nothing more."""
+    crowd.start("other", begin, client, server, 1, 2)
+    begun = begin(client, server, 0, 2)
+    crowd.join()
+    return begun
+
+
+def test_a_server_that_dies_while_the_trainer_computes_is_seen_at_the_next_call(pserver, client, tools):
+    server = pserver()
+    one, values = begin(client, server)
+    server.process.kill()
+    tools.until(lambda: one._heartbeat.failure, "the heartbeat")
+    with pytest.raises(LostPeerError, match="is lost"):
+        one.push_pull(np.ones(4, np.float32), values, 1)
+
+
+def test_a_restarted_server_does_not_know_the_trainer(pserver, client, tools):
+    server = pserver()
+    one, values = begin(client, server)
+    server.process.kill()
+    server.process.wait(tools.deadline)
+    pserver(port=server.port)
+    with pytest.raises(LostPeerError, match=r"restarted|is lost"):
+        one.push_pull(np.ones(4, np.float32), values, 1)
+
+
+def test_a_trainer_that_gives_up_names_its_reason_to_the_others(pserver, client, crowd):
+    server = pserver(trainers=2)
+    one, values = begin_alone(client, server, crowd)
+    other = crowd.results["other"][0]
+    crowd.start(0, one.push_pull, np.ones(4, np.float32), values, 1)
+    other.abort("dataprovider_bow.py:31 raised ValueError: no such word")
+    crowd.join()
+    assert "trainer 1 at 127.0.0.1 gave up: dataprovider_bow.py:31 raised ValueError" in str(crowd.errors[0])
+    assert server.wait() == 75
+
+
+def test_a_slow_trainer_is_waited_for_while_it_lives(pserver, client, crowd):
+    """Heartbeats come from a thread of their own: three times peer_timeout of computing is no loss."""
+    server = pserver(trainers=2, environ={"PADDLE_PEER_TIMEOUT": "0.5"})
+    one, values = begin_alone(client, server, crowd)
+    other, _ = crowd.results["other"]
+    crowd.start(0, one.push_pull, np.ones(4, np.float32), values, 1)
+    crowd.threads[-1].join(1.5)
+    assert crowd.threads[-1].is_alive()
+    other.push_pull(np.ones(4, np.float32), np.zeros(4, np.float32), 1)
+    crowd.join()
+    assert crowd.errors == {} and values.tolist() == [-2] * 4
+
+
+def test_every_wait_has_a_deadline_and_says_whom_it_waits_for(pserver, client, crowd):
+    server = pserver(trainers=2)
+    crowd.start(1, begin, client, server, 1, 2)
+    one, values = begin(client, server, 0, 2, wait_timeout=3.0)
+    crowd.join()
+    with pytest.raises(LostPeerError, match=r"waited 3 s to push batch 1 of pass 0: .*waits for trainer 1 at 127"):
+        one.push_pull(np.ones(4, np.float32), values, 1)
+
+
+def test_a_server_that_is_not_there_is_unreachable(client, tools):
+    one = client([("127.0.0.1", tools.find_ports(1))], connect_timeout=0.5)
+    with pytest.raises(PeerUnreachableError, match=r"join: pserver 127\.0\.0\.1:\d+ does not answer"):
+        one.join(WEIGHT, Optimization())
+
+
+def test_a_trainer_waits_for_a_server_that_starts_late(pserver, client, crowd, tools):
+    port = tools.find_ports(1)
+    one = client([("127.0.0.1", port)])
+    crowd.start(0, one.join, WEIGHT, Optimization())
+    pserver(port=port)
+    crowd.join()
+    assert crowd.errors == {}
+
+
+# ----- Refusals -----
+
+@pytest.mark.parametrize("options, kind, parts", [
+    ({"job": "other"}, PeerUnreachableError, ["job 'a'", "job 'other'"]),
+    ({"attempt": "0"}, PeerUnreachableError, ["attempt '1'", "attempt '0'"]),
+    ({"secret": "guess"}, PeerUnreachableError, ["PADDLE_SECRET"]),
+    ({"num_trainers": 3}, ConfigError, ["num_gradient_servers = 2", "num_gradient_servers = 3"]),
+    ({"trainer_id": 2}, ConfigError, ["trainers 0 to 1"]),
+    ({"trainer_id": 0}, ConfigError, ["two trainers with one id"]),
+    ({"services": 2}, ConfigError, ["of 2", "of 1", "trainer 0 at"]),
+], ids=lambda value: "-".join(value) if isinstance(value, dict) else "")
+def test_a_trainer_of_another_kind_is_refused_by_name_and_the_job_goes_on(pserver, client, options, kind, parts):
+    server = pserver(trainers=2, environ={"PADDLE_JOB_NAME": "a", "PADDLE_ATTEMPT": "1", "PADDLE_SECRET": "hush"})
+    right = {"job": "a", "attempt": "1", "secret": "hush"}
+    client(server.services, 0, 2, **right).join(WEIGHT, Optimization())
+    services = server.services * options.pop("services", 1)
+    wrong = client(services, **{"trainer_id": 1, "num_trainers": 2} | right | options)
+    with pytest.raises(kind) as caught:
+        wrong.join(WEIGHT, Optimization())
+    assert all(part in str(caught.value) for part in [*parts, f"127.0.0.1:{server.port}"]), caught.value
+    assert "guess" not in server.text() and "hush" not in server.text()
+    client(server.services, 1, 2, **right).join(WEIGHT, Optimization())
+
+
+def test_other_parameters_or_another_dtype_are_refused(pserver, client, monkeypatch):
+    server = pserver(trainers=2)
+    client(server.services, 0, 2).join(WEIGHT, Optimization())
+    with pytest.raises(ConfigError, match=r"another parameter digest than trainer 0 at 127\.0\.0\.1"):
+        client(server.services, 1, 2).join([ParameterSpec("w", 5)], Optimization())
+    monkeypatch.setattr(protocol, "DTYPE", "float64")
+    with pytest.raises(ConfigError, match=r"keeps float32; trainer 1 .* has 'float64'"):
+        client(server.services, 1, 2).join(WEIGHT, Optimization())
+
+
+def test_another_protocol_version_is_named_by_both_sides(pserver, client, monkeypatch):
+    server = pserver()
+    monkeypatch.setattr(protocol, "VERSION", 2)
+    with pytest.raises(PeerUnreachableError, match="protocol version 1, this program speaks version 2"):
+        client(server.services).join(WEIGHT, Optimization())
+    assert "the message is of protocol version 2, this program speaks version 1" in server.text()
+
+
+def test_another_number_of_passes_ends_the_job_with_a_config_error(pserver, train, crowd, tools):
+    server = pserver(trainers=2)
+    gradients = tools.gradients(2, 1)
+    crowd.start(0, train, server.services, 0, 2, [gradients[0]])
+    crowd.start(1, train, server.services, 1, 2, [gradients[1], gradients[1]])
+    crowd.join()
+    assert isinstance(crowd.errors[1], ConfigError) and "num_passes" in str(crowd.errors[1])
+    assert server.wait() == 78
+
+
+def test_a_method_that_is_not_supported_is_refused_by_the_server_too(pserver, client):
+    one = client(pserver().services)
+    one.join(WEIGHT, Optimization("sparse_momentum"))
+    with pytest.raises(ConfigError, match="sparse_momentum"):
+        one.initialise(np.zeros(4, np.float32))
+
+
+# ----- Hostile and lost messages -----
+
+def test_fuzz_in_the_middle_of_a_round_leaves_the_parameters_bit_equal(pserver, client, crowd, tools):
+    server = pserver(trainers=2)
+    one, values = begin_alone(client, server, crowd)
+    other, _ = crowd.results["other"]
+    crowd.start(0, one.push_pull, np.full(4, 0.1, np.float32), values, 1)
+    random = np.random.default_rng(4)
+    session = protocol.session_of("", "")
+    with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
+        stranger.linger = 0
+        stranger.connect(f"tcp://127.0.0.1:{server.port}")
+        for _ in range(300):
+            push = protocol.encode(Message(Op(random.integers(0, 10)), session, int(random.integers(-1, 3)),
+                                           int(random.integers(0, 9)), payload=[b"\xff" * 16]))
+            frames = [bytearray(bytes(frame)) for frame in push]
+            if random.random() < 0.5:
+                frame = frames[random.integers(0, len(frames))]
+                for _ in range(len(frame) and 3):
+                    frame[random.integers(0, len(frame))] = random.integers(0, 256)
+            stranger.send_multipart(frames[:random.integers(1, 4)] + [b"x"] * int(random.integers(0, 9)))
+        with socket.create_connection(("127.0.0.1", server.port)) as plain:
+            plain.sendall(b"GET / HTTP/1.1\r\n\r\n" + random.bytes(1000))
+        tools.until(lambda: stranger.poll(0), "an error answer")
+        assert protocol.decode(stranger.recv_multipart()).op == Op.ERROR
+        other.push_pull(np.full(4, 0.2, np.float32), values2 := np.zeros(4, np.float32), 1)
+    crowd.join()
+    assert crowd.errors == {}
+    expected = np.float32(0) - (np.float32(0.1) + np.float32(0.2))
+    assert values.tobytes() == values2.tobytes() == np.full(4, expected, np.float32).tobytes()
+    for trainer in (one, other):
+        crowd.start(trainer, trainer.finish_pass, values)
+    crowd.join()
+    one.goodbye()
+    other.goodbye()
+    assert server.wait() == 0
+
+
+def test_a_frame_over_the_limit_ends_its_connection_and_nothing_else(pserver, client):
+    server = pserver()
+    one, values = begin(client, server)
+    with socket.create_connection(("127.0.0.1", server.port), 30) as plain:
+        plain.sendall(b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00NULL".ljust(54, b"\0"))  # ZMTP 3.0 greeting
+        ready = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
+        plain.sendall(b"\x04" + bytes([len(ready)]) + ready)
+        plain.sendall(b"\x02" + (1 << 62).to_bytes(8, "big"))  # a frame of 4 EiB
+        while plain.recv(4096):
+            pass
+    one.push_pull(np.ones(4, np.float32), values, 1)
+    assert values.tolist() == [-1] * 4
+
+
+def test_a_push_sent_twice_counts_once(pserver, client):
+    server = pserver()
+    one, values = begin(client, server)
+    send = one._send
+
+    def twice(channel, ask):
+        send(channel, ask)
+        send(channel, ask)
+
+    one._send = twice
+    for _ in range(3):
+        one.push_pull(np.ones(4, np.float32), values, 1)
+    assert values.tolist() == [-3] * 4
+
+
+class Proxy:
+    """A TCP relay that can lose what the server sends, and cut its connections."""
+
+    def __init__(self, target):
+        self.target, self.pairs, self.is_deaf = target, [], False
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.threads = [threading.Thread(target=self._accept, daemon=True)]
+        self.threads[0].start()
+
+    def _accept(self):
+        while True:
+            try:
+                inner, _ = self.listener.accept()
+            except OSError:
+                return
+            outer = socket.create_connection(("127.0.0.1", self.target))
+            self.pairs.append((inner, outer))
+            for source, sink, is_answer in ((inner, outer, False), (outer, inner, True)):
+                self.threads.append(threading.Thread(target=self._pump, args=(source, sink, is_answer), daemon=True))
+                self.threads[-1].start()
+
+    def _pump(self, source, sink, is_answer):
+        try:
+            while data := source.recv(65536):
+                if not (is_answer and self.is_deaf):
+                    sink.sendall(data)
+        except OSError:
+            pass
+        for end in (source, sink):
+            end.close()
+
+    def cut(self):
+        for pair in self.pairs:
+            for end in pair:
+                try:
+                    end.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    continue
+        self.pairs.clear()
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.cut()
+        for thread in self.threads:
+            thread.join(30)
+
+
+@pytest.mark.parametrize("loses_answer", [False, True])
+def test_a_connection_that_breaks_for_a_moment_loses_nothing(pserver, client, crowd, capsys, loses_answer):
+    server = pserver(environ={"PADDLE_PEER_TIMEOUT": "10"})
+    proxy = Proxy(server.port)
+    try:
+        one = client([("127.0.0.1", proxy.port)], peer_timeout=10.0)
+        one.join(WEIGHT, Optimization())
+        values = np.zeros(4, np.float32)
+        one.initialise(values)
+        one.start_pass()
+        proxy.is_deaf = loses_answer
+        if not loses_answer:
+            proxy.cut()
+        crowd.start(0, one.push_pull, np.ones(4, np.float32), values, 1)
+        if loses_answer:
+            crowd.threads[0].join(0.5)
+            proxy.cut()
+            proxy.is_deaf = False
+        crowd.join()
+        assert crowd.errors == {} and values.tolist() == [-1] * 4
+        assert ("sending it again" in capsys.readouterr().err) or not loses_answer
+        one.finish_pass(values)
+        one.goodbye()
+        assert server.wait() == 0
+    finally:
+        proxy.close()
+
+
+# ----- The process -----
+
+def test_sigterm_ends_a_server_with_143_and_its_trainers_hear_it(pserver, client, crowd):
+    server = pserver(trainers=2)
+    one, values = begin_alone(client, server, crowd)
+    crowd.start(0, one.push_pull, np.ones(4, np.float32), values, 1)
+    server.process.terminate()
+    assert server.wait() == 143
+    crowd.join()
+    assert "is leaving: stopped by SIGTERM" in str(crowd.errors[0])
+
+
+def test_sigterm_ends_an_idle_server_with_143(pserver):
+    server = pserver()
+    server.process.terminate()
+    assert server.wait() == 143
+
+
+def test_a_port_in_use_is_named_with_75(pserver):
+    server = pserver()
+    second = pserver(port=server.port)
+    assert second.wait() == 75
+    assert f"cannot listen on 127.0.0.1:{server.port}: another process holds this port" in second.text()
+
+
+@pytest.mark.parametrize("nic, part", [("no_such_nic0", "those that exist: "), ("192.0.2.77", "192.0.2.77")])
+def test_a_nic_that_does_not_exist_is_named_with_78(pserver, nic, part):
+    server = pserver(f"--nics={nic}")
+    assert server.wait() == 78 and part in server.text().splitlines()[-1]
+
+
+# ----- The probe -----
+
+def run_probe(hosts, port, *flags, **environ):
+    return subprocess.run([sys.executable, "-m", "pserver", "--probe", f"--pservers={hosts}", f"--port={port}", *flags],
+                          env=os.environ | environ, capture_output=True, text=True, timeout=30, check=False)
+
+
+def test_the_probe_ends_with_0_when_all_services_answer(pserver, tools):
+    port = tools.find_ports(2)
+    for host in ("127.0.0.1", "127.0.0.2"):
+        pserver(host=host, port=port, ports=2, trainers=2, environ={"PADDLE_JOB_NAME": "a", "PADDLE_SECRET": "hush"})
+    found = run_probe("127.0.0.1,127.0.0.2", port, "--ports_num=2", "--timeout=20", PADDLE_JOB_NAME="a",
+                      PADDLE_SECRET="hush")
+    assert found.returncode == 0, found.stderr
+    assert "all 4 pservers are ready" in found.stderr
+
+
+def test_the_probe_waits_for_a_server_that_starts_later(pserver, tools):
+    port = tools.find_ports(1)
+    waiting = subprocess.Popen([sys.executable, "-m", "pserver", "--probe", f"--port={port}", "--timeout=20"],
+                               stderr=subprocess.DEVNULL)
+    try:
+        pserver(port=port)
+        assert waiting.wait(tools.deadline) == 0
+    finally:
+        waiting.kill()
+        waiting.wait(tools.deadline)
+
+
+def test_the_probe_ends_with_69_and_says_what_each_server_said(pserver, tools):
+    port = tools.find_ports(1)
+    pserver(port=port, environ={"PADDLE_JOB_NAME": "a", "PADDLE_ATTEMPT": "1"})
+    with socket.create_server(("127.0.0.2", port)):
+        found = run_probe("127.0.0.1,127.0.0.2,127.0.0.3", port, "--timeout=0.7", PADDLE_JOB_NAME="a",
+                          PADDLE_ATTEMPT="2")
+    lines = found.stderr.splitlines()
+    assert found.returncode == 69 and "3 of 3 pservers are not ready after 0.7 s" in lines[0]
+    assert "127.0.0.1" in lines[1] and "attempt '2'; this server has attempt '1'" in lines[1]
+    assert "127.0.0.2" in lines[2] and "accepts connections, but does not answer" in lines[2]
+    assert "127.0.0.3" in lines[3] and "Connection refused" in lines[3]
+    assert len(lines) == 4
+
+
+@pytest.mark.parametrize("environ, part", [
+    ({"PADDLE_JOB_NAME": "b"}, "job 'b'"), ({"PADDLE_SECRET": "guess"}, "PADDLE_SECRET differs")])
+def test_the_probe_names_another_job_or_secret(pserver, environ, part):
+    server = pserver(environ={"PADDLE_JOB_NAME": "a", "PADDLE_SECRET": "hush"})
+    found = run_probe(server.host, server.port, "--timeout=0.5", **{"PADDLE_JOB_NAME": "a", "PADDLE_SECRET": "hush"}
+                      | environ)
+    assert found.returncode == 69 and part in found.stderr and "hush" not in found.stderr
+
+
+def test_a_probed_server_still_serves_one_job_and_ends(pserver, train, tools):
+    server = pserver(trainers=1)
+    assert run_probe(server.host, server.port).returncode == 0
+    train(server.services, 0, 1, [tools.gradients(1, 1)[0]])
+    assert server.wait() == 0

@@ -1,0 +1,129 @@
+"""Whole jobs over loopback: the same bits whatever the order, the servers and the ports."""
+import random
+import time
+
+import numpy as np
+import pytest
+
+from pserver import blocks
+from pserver.shard import Shard
+
+
+def expect(tools, gradients_of_pass):
+    """The values after passes given as [pass][batch] -> gradients in trainer order, by one shard that clips."""
+    shard = Shard(tools.parameters, blocks.whole(tools.parameters), tools.settings, clip=True)
+    shard.values[:] = np.arange(tools.size, dtype=np.float32) % 7
+    for batches in gradients_of_pass:
+        for gradients in batches:
+            shard.step(list(gradients), 10 * len(gradients))
+        shard.finish_pass()
+    return shard.values
+
+
+@pytest.mark.parametrize("trainers", [1, 2, 3])
+def test_trainers_sum_in_id_order_bit_for_bit_whoever_comes_first(pserver, train, crowd, tools, trainers):
+    server = pserver(trainers=trainers, ports=2)
+    gradients = tools.gradients(trainers, 12)
+    jitter = random.Random(trainers)
+    for number in reversed(range(trainers)):
+        passes = [gradients[number][:7], gradients[number][7:]]
+        crowd.start(number, train, server.services, number, trainers, passes,
+                    lambda: time.sleep(jitter.choice([0, 0, 0.003])))
+    crowd.join()
+    assert crowd.errors == {}
+    whole = expect(tools, [gradients.swapaxes(0, 1)[:7], gradients.swapaxes(0, 1)[7:]])
+    assert {values.tobytes() for values in crowd.results.values()} == {whole.tobytes()}
+    assert server.wait() == 0
+
+
+@pytest.mark.parametrize("hosts, ports", [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2)])
+def test_the_number_of_servers_and_ports_does_not_change_a_bit(pserver, train, crowd, tools, hosts, ports):
+    port = tools.find_ports(ports)
+    servers = [pserver(host=f"127.0.0.{number + 1}", ports=ports, port=port, trainers=2) for number in range(hosts)]
+    services = [service for server in servers for service in server.services]
+    gradients = tools.gradients(2, 5)
+    for number in (0, 1):
+        crowd.start(number, train, services, number, 2, [gradients[number]])
+    crowd.join()
+    assert crowd.errors == {}
+    whole = expect(tools, [gradients.swapaxes(0, 1)])
+    assert crowd.results[0].tobytes() == crowd.results[1].tobytes() == whole.tobytes()
+    assert [server.wait() for server in servers] == [0] * hosts
+
+
+def test_one_trainer_with_a_server_is_a_local_run_bit_for_bit_when_nothing_is_clipped(pserver, client, tools):
+    parameters = [p for p in tools.parameters if not p.gradient_clipping_threshold]
+    server = pserver(ports=2)
+    one = client(server.services)
+    local = Shard(parameters, blocks.whole(parameters), tools.settings, clip=False)
+    values = np.arange(5003, dtype=np.float32)
+    local.values[:] = values
+    one.join(parameters, tools.settings)
+    one.initialise(values)
+    one.start_pass()
+    for gradient in tools.gradients(1, 6)[0][:, :5003]:
+        one.push_pull(np.ascontiguousarray(gradient), values, 10)
+        local.step(gradient, 10)
+    one.finish_pass(values)
+    assert values.tobytes() == local.values.tobytes()
+    one.goodbye()
+
+
+def test_an_early_finisher_drops_out_and_gets_the_values_of_the_end(pserver, train, crowd, tools):
+    server = pserver(trainers=3)
+    gradients = tools.gradients(3, 6)
+    lengths = [6, 2, 4]
+    for number in range(3):
+        crowd.start(number, train, server.services, number, 3, [gradients[number][:lengths[number]]] * 2)
+    crowd.join()
+    assert crowd.errors == {}
+    one_pass = [[gradients[n][b] for n in range(3) if b < lengths[n]] for b in range(6)]
+    whole = expect(tools, [one_pass, one_pass])
+    assert {values.tobytes() for values in crowd.results.values()} == {whole.tobytes()}
+
+
+def test_a_trainer_without_any_batch_takes_part_in_the_pass(pserver, train, crowd, tools):
+    server = pserver(trainers=2, ports=2)
+    gradients = tools.gradients(1, 3)[0]
+    crowd.start(0, train, server.services, 0, 2, [gradients, []])
+    crowd.start(1, train, server.services, 1, 2, [[], gradients])
+    crowd.join()
+    assert crowd.errors == {}
+    whole = expect(tools, [[[g] for g in gradients], [[g] for g in gradients]])
+    assert crowd.results[0].tobytes() == crowd.results[1].tobytes() == whole.tobytes()
+    assert server.wait() == 0
+
+
+def test_more_services_than_blocks_is_legal(pserver, train, crowd, tools):
+    """Issue 2224 of the original: some services own nothing, and the job hung."""
+    server = pserver(ports=12, trainers=2)
+    gradients = tools.gradients(2, 2)
+    for number in (0, 1):
+        crowd.start(number, train, server.services, number, 2, [gradients[number]])
+    crowd.join()
+    assert crowd.errors == {}
+    assert crowd.results[0].tobytes() == expect(tools, [gradients.swapaxes(0, 1)]).tobytes()
+    assert server.wait() == 0
+
+
+def test_ports_that_nobody_joins_do_not_keep_a_server_alive(pserver, train, tools):
+    server = pserver("--ports_num_for_sparse=2", ports=1, port=tools.find_ports(3))
+    train(server.services, 0, 1, [tools.gradients(1, 2)[0]])
+    assert server.wait() == 0
+
+
+def test_the_log_says_what_the_legacys_said(pserver, train, tools):
+    server = pserver("--ports_num_for_sparse=1", "--log_period_server=2", ports=2, port=tools.find_ports(3))
+    train(server.services, 0, 1, [tools.gradients(1, 5)[0]])
+    assert server.wait() == 0
+    text = server.text()
+    for line in ("Util.cpp:166] commandline: paddle pserver --nics=127.0.0.1 ",
+                 "ParameterServerController.cpp:83] number of parameterServer instances: 3",
+                 "ParameterServerController.cpp:87] Starting parameterServer[2]",
+                 "LightNetwork.cpp:269] tcp server start \n",
+                 "ParameterServerController.cpp:96] Waiting parameterServer[0]",
+                 "LightNetwork.cpp:322] worker started, peer = 127.0.0.1",
+                 "ParameterServer2.cpp:260] pserver: setParameter",
+                 "ParameterServer2.cpp:306] pserver: new cpuvector: size=", "pserver: getParameter",
+                 "======== Batch=4=======", "ParameterServer2.cpp:1588] ======== Batch=5 pass END======="):
+        assert line in text, line

@@ -1,0 +1,90 @@
+"""Placement as the legacy's (check values of distributed.md 3.2 and 3.15), and copies that lose nothing."""
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pserver import blocks
+from pserver.channel import Channel
+from pserver.errors import BugError
+from pserver.rules import ParameterSpec
+
+WEIGHT, BIAS = "___fc_layer_0__.w0", "___fc_layer_0__.wbias"
+
+
+@pytest.mark.parametrize("name, expected", [(WEIGHT, 0x74E448BE002533B2), (BIAS, 0xD5AB6944E8224EFD)])
+def test_names_hash_as_in_libstdcxx(name, expected):
+    assert blocks.hash_name(name) == expected
+
+
+@pytest.mark.parametrize("name, services, expected", [
+    (WEIGHT, 2, [0, 1, 0, 1]), (WEIGHT, 4, [2, 3, 0, 1]), (BIAS, 2, [1]), (BIAS, 4, [3])])
+def test_blocks_lie_where_the_legacy_put_them(name, services, expected):
+    places = [blocks.place_block(block, blocks.hash_name(name), services) for block in range(len(expected))]
+    assert places == expected
+
+
+def test_blocks_of_a_negative_hash_run_backwards():
+    assert [blocks.place_block(b, blocks.hash_name(BIAS), 4) for b in range(4)] == [3, 2, 1, 0]
+
+
+@pytest.mark.parametrize("total, services, expected", [
+    (10**6, 6, 2048), (10**8, 4, 262144), (2500, 3, 1024), (1, 8, 1024), (0, 1, 1024)])
+def test_block_sizes(total, services, expected):
+    assert blocks.block_size(total, services) == expected
+
+
+def test_one_parameter_of_2500_elements_lies_on_three_services_in_turn():
+    parameters = [ParameterSpec("w", 2500)]
+    first = blocks.place_block(0, blocks.hash_name("w"), 3)
+    direction = blocks.place_block(1, blocks.hash_name("w"), 3) - first
+    found = blocks.layout(parameters, 3)
+    assert found[first] == [(0, 0, 1024)]
+    assert found[(first + direction) % 3] == [(0, 1024, 2048)]
+    assert found[(first + 2 * direction) % 3] == [(0, 2048, 2500)]
+    assert sum(blocks.count_slots(ranges, 1024) for ranges in found) == 3 * 1024
+
+
+def test_a_single_service_has_whole_parameters_and_static_ones_are_nowhere():
+    parameters = [ParameterSpec("a", 5000), ParameterSpec("s", 7, is_static=True), ParameterSpec("b", 3)]
+    assert blocks.whole(parameters) == [(0, 0, 5000), (2, 0, 3)]
+    assert blocks.find_runs(parameters, blocks.whole(parameters)) == [blocks.Run(0, 0, 5003, 0, 1)]
+
+
+def test_no_service_is_a_bug():
+    with pytest.raises(BugError, match="at least one"):
+        blocks.layout([ParameterSpec("a", 1)], 0)
+
+
+def test_many_blocks_are_few_copies():
+    parameters = [ParameterSpec("w", 1_000_000), ParameterSpec("wbias", 10)]
+    for ranges in blocks.layout(parameters, 3):
+        assert len(blocks.find_runs(parameters, ranges)) <= 3
+
+
+def test_digest_sees_names_sizes_and_order_but_not_static_parameters():
+    a, b, static = ParameterSpec("a", 3), ParameterSpec("b", 4), ParameterSpec("s", 9, is_static=True)
+    digests = {blocks.digest(p) for p in ([a, b], [b, a], [a], [a, ParameterSpec("b", 5)], [a, ParameterSpec("c", 4)])}
+    assert len(digests) == 5
+    assert blocks.digest([a, static, b]) == blocks.digest([a, b])
+
+
+sizes = st.lists(st.tuples(st.integers(1, 9000), st.booleans()), min_size=1, max_size=6)
+
+
+@settings(deadline=None, max_examples=60)
+@given(sizes, st.integers(1, 7))
+def test_every_element_lies_on_one_service_and_comes_back_from_it(sizes, services):
+    parameters = [ParameterSpec(f"p{i}", size, is_static=static) for i, (size, static) in enumerate(sizes)]
+    total = blocks.count_elements(parameters)
+    flat = np.arange(total, dtype=np.float32)
+    back = np.full(total, -1, np.float32)
+    seen = 0
+    for ranges in blocks.layout(parameters, services):
+        channel = Channel(None, "h", 1, blocks.find_runs(parameters, ranges))
+        part = np.frombuffer(channel.gather(flat), np.float32)
+        assert part.size == channel.size == sum(stop - start for _, start, stop in ranges)
+        channel.scatter(part, back)
+        seen += part.size
+    assert seen == total
+    np.testing.assert_array_equal(back, flat)
