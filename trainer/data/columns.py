@@ -163,7 +163,7 @@ class SparseColumn:
     def gather(self, rows: Ids) -> Argument:
         """Return the rows as a sparse matrix."""
         offsets, ids, values = self._pick(rows)
-        return Argument(sparse=Sparse(self._dim, offsets, ids, values))
+        return Argument(sparse=Sparse(self._dim, offsets, ids.astype(np.intp), values))  # numpy indexes with no other
 
     def keep(self, rows: Ids) -> None:
         """Forget the other rows."""

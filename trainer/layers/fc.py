@@ -7,8 +7,10 @@ repeatedly in a row counts repeatedly.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from proto.ModelConfig_pb2 import LayerConfig
 from pserver.errors import ConfigError
@@ -90,14 +92,24 @@ def multiply_sparse(x: Sparse, w: Array) -> Array:
 
 
 def add_sparse_outer(x: Sparse, gradient: Array, target: Array) -> None:
-    """Add x^T g to `target` in place: row i of g goes to the target's rows ids[i]."""
-    columns = target.shape[1]
-    pieces = gradient.take(x.row_of, axis=0)
-    if x.values is not None:
-        pieces *= x.values[:, None]
-    # add.at is fast in one dimension only, so elements are addressed one by one
-    flat = x.ids if columns == 1 else (x.ids.astype(np.int64)[:, None] * columns + np.arange(columns)).ravel()
-    np.add.at(target.reshape(-1), flat, pieces.reshape(-1))
+    """Add x^T g to `target` in place: row i of g goes to the target's rows ids[i].
+
+    Column by column, because numpy's add.at is fast in one dimension only; a pair of columns travels as one complex
+    number where that is possible, which is twice as fast and adds the same.
+    """
+    sources, targets = _pair_columns(np.ascontiguousarray(gradient)), _pair_columns(target)
+    for column in range(targets.shape[1]):
+        pieces = sources[:, column].take(x.row_of)
+        if x.values is not None:
+            pieces *= x.values
+        np.add.at(targets[:, column], x.ids, pieces)
+
+
+def _pair_columns(matrix: Array) -> npt.NDArray[np.inexact[Any]]:
+    """Return the matrix with every two columns seen as one complex one, or as it is if their number is odd."""
+    if matrix.shape[1] % 2:
+        return matrix
+    return matrix.view(np.complex64 if matrix.dtype == np.float32 else np.complex128)
 
 
 def _add_weight_gradient(one: Argument, gradient: Array, target: Array) -> None:
