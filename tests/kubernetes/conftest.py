@@ -92,6 +92,7 @@ def digits(cluster: Cluster, overlay: Overlay, tmp_path_factory: pytest.TempPath
         space.wait_for_success("paddle-data")
         space.kubectl("wait", "--for=condition=complete", "job/paddle-data", "--timeout=10m")
         yield space
+        space.kubectl("delete", "-f", REPOSITORY / "k8s/rbac.yaml")
 
 
 @pytest.fixture

@@ -1,0 +1,307 @@
+"""start.sh with a stand-in for the launcher that records what it was started with."""
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+START_SH = Path(__file__).parents[3] / "start.sh"
+RECORDER = """
+import json, os, sys
+names = ("HOME", "TMPDIR", "JOB_NAMESPACE", "WORK_DIR")
+print("RECORD " + json.dumps({"argv": sys.argv[1:], "cwd": os.getcwd(), "pid": os.getpid(),
+                              "env": {name: os.environ.get(name) for name in names}}))
+"""
+REQUIRED = (
+    "JOB_PATH",
+    "JOB_NAME",
+    "TRAIN_CONFIG_DIR",
+    "CONF_PADDLE_NIC",
+    "CONF_PADDLE_PORT",
+    "CONF_PADDLE_PORTS_NUM",
+    "CONF_PADDLE_PORTS_NUM_SPARSE",
+    "CONF_PADDLE_GRADIENT_NUM",
+)
+
+
+class Pod:
+    """A directory with the two scripts, a volume, a work directory and a service account."""
+
+    def __init__(self, root: Path):
+        self.root = root
+        self.volume, self.work, self.account = root / "volume", root / "work", root / "account"
+        self.config = self.volume / "job/digits"
+        for directory in (root / "bin", self.work, self.account, self.config):
+            directory.mkdir(parents=True)
+        shutil.copy(START_SH, root / "bin")
+        (root / "bin/start_paddle.py").write_text(RECORDER)
+        (self.account / "namespace").write_text("science\n")
+        (self.config / "trainer_config.py").write_text("settings()\n")
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(root),
+            "JOB_PATH": str(self.volume),
+            "JOB_NAME": "job",
+            "TRAIN_CONFIG_DIR": "digits",
+            "CONF_PADDLE_NIC": "lo",
+            "CONF_PADDLE_PORT": "7164",
+            "CONF_PADDLE_PORTS_NUM": "2",
+            "CONF_PADDLE_PORTS_NUM_SPARSE": "3",
+            "CONF_PADDLE_GRADIENT_NUM": "3",
+            "WORK_DIR": str(self.work),
+            "SERVICE_ACCOUNT_DIR": str(self.account),
+        }
+
+    def start(self, *arguments: str, **env: str | None) -> subprocess.CompletedProcess[str]:
+        merged = {name: value for name, value in {**self.env, **env}.items() if value is not None}
+        command = [str(self.root / "bin/start.sh"), *arguments]
+        return subprocess.run(command, env=merged, capture_output=True, text=True, timeout=30, cwd="/")
+
+    def record(self, *arguments: str, **env: str | None) -> dict:
+        """Start, which must succeed, and return what the launcher was started with."""
+        done = self.start(*arguments, **env)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.split("RECORD ")[1])
+
+
+@pytest.fixture
+def pod(tmp_path: Path) -> Pod:
+    return Pod(tmp_path)
+
+
+def test_the_launcher_gets_the_tutorials_flags_in_its_order(pod: Pod) -> None:
+    assert pod.record()["argv"] == [
+        "--dot_period=10",
+        "--ports_num=2",
+        "--ports_num_for_sparse=3",
+        "--log_period=50",
+        "--num_passes=10",
+        "--trainer_count=1",
+        "--saving_period=1",
+        "--local=0",
+        "--config=trainer_config.py",
+        "--use_gpu=0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("variable", "flag"),
+    [
+        ("DOT_PERIOD", "dot_period"),
+        ("LOG_PERIOD", "log_period"),
+        ("NUM_PASSES", "num_passes"),
+        ("TRAINER_COUNT", "trainer_count"),
+        ("SAVING_PERIOD", "saving_period"),
+        ("LOCAL", "local"),
+        ("USE_GPU", "use_gpu"),
+    ],
+)
+def test_every_flag_is_overridden_by_its_variable(pod: Pod, variable: str, flag: str) -> None:
+    """The original fixed them all in the script (S27)."""
+    assert f"--{flag}=7" in pod.record(**{variable: "7"})["argv"]
+
+
+@pytest.mark.parametrize("passed", [["--num_passes=3"], ["--num_passes", "3"], ["-num_passes=3"]], ids=" ".join)
+def test_a_flag_passed_as_argument_is_given_once_and_last(pod: Pod, passed: list[str]) -> None:
+    argv = pod.record(*passed, NUM_PASSES="5")["argv"]
+    assert [word for word in argv if "num_passes" in word] == passed[:1]
+    assert argv[-len(passed) :] == passed
+
+
+def test_values_with_blanks_and_shell_signs_arrive_as_they_are(pod: Pod) -> None:
+    """The original joined strings for a shell (S22)."""
+    value = "--comment=a b $(touch hacked); * \"c\" 'd'"
+    assert pod.record(value)["argv"][-1] == value
+    assert not list(pod.root.rglob("hacked"))
+
+
+def test_all_missing_variables_are_reported_at_once(pod: Pod) -> None:
+    done = pod.start(**dict.fromkeys(REQUIRED))
+    assert done.returncode == 78
+    assert [name for name in REQUIRED if f"start.sh: {name} is not set" in done.stderr] == list(REQUIRED)
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+def test_an_empty_variable_is_a_missing_one(pod: Pod, name: str) -> None:
+    done = pod.start(**{name: ""})
+    assert done.returncode == 78
+    assert f"{name} is not set" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "-rf", "Job", "a b", "*"])
+def test_a_job_name_that_is_no_name_deletes_nothing(pod: Pod, name: str) -> None:
+    (pod.root / "precious").write_text("")
+    done = pod.start(JOB_NAME=name)
+    assert done.returncode == 78
+    assert f"JOB_NAME is '{name}'" in done.stderr
+    assert (pod.root / "precious").exists()
+
+
+@pytest.mark.parametrize("name", ["JOB_PATH", "WORK_DIR"])
+def test_a_relative_path_is_refused(pod: Pod, name: str) -> None:
+    done = pod.start(**{name: "some/where"})
+    assert done.returncode == 78
+    assert f"{name} is 'some/where'" in done.stderr
+
+
+def test_the_namespace_defaults_to_the_service_accounts(pod: Pod) -> None:
+    assert pod.record()["env"]["JOB_NAMESPACE"] == "science"
+    assert pod.record(JOB_NAMESPACE="art")["env"]["JOB_NAMESPACE"] == "art"
+
+
+def test_without_a_service_account_the_namespace_is_a_missing_variable(pod: Pod) -> None:
+    done = pod.start(SERVICE_ACCOUNT_DIR=str(pod.root / "nowhere"))
+    assert done.returncode == 78
+    assert "JOB_NAMESPACE is not set" in done.stderr
+
+
+def test_the_job_runs_in_a_copy_of_the_config_directory(pod: Pod) -> None:
+    (pod.config / "data").mkdir()
+    (pod.config / "data/kept.txt").write_text("x")
+    (pod.config / ".hidden").write_text("x")
+    (pod.config / "linked.py").symlink_to("trainer_config.py")
+    record = pod.record()
+    staged = pod.work / "job"
+    assert record["cwd"] == str(staged)
+    found = sorted(str(path.relative_to(staged)) for path in staged.rglob("*") if path.is_file())
+    assert found == [".hidden", "data/kept.txt", "linked.py", "trainer_config.py"]
+    assert not (staged / "linked.py").is_symlink()
+
+
+def test_what_an_earlier_container_left_is_replaced_and_not_mixed_in(pod: Pod) -> None:
+    """The original copied over whatever was there (S20)."""
+    pod.record()
+    (pod.work / "job/stale.py").write_text("")
+    (pod.work / ".new~job.AbCdEf").mkdir()
+    (pod.work / ".new~job.AbCdEf/half").write_text("")
+    (pod.work / ".new~job.b.AbCdEf").mkdir()
+    pod.record()
+    assert [path.name for path in (pod.work / "job").iterdir()] == ["trainer_config.py"]
+    # the last one is another job's
+    assert sorted(path.name for path in pod.work.iterdir()) == [".new~job.b.AbCdEf", "job"]
+
+
+def test_a_missing_config_directory_is_named_with_status_66(pod: Pod) -> None:
+    """The original trained on whatever lay in /root."""
+    done = pod.start(TRAIN_CONFIG_DIR="nowhere")
+    assert done.returncode == 66
+    assert f"no config directory {pod.volume}/job/nowhere" in done.stderr
+    assert "RECORD" not in done.stdout
+
+
+@pytest.mark.parametrize("existing", ["trainer_config.py", "trainer_config.lr.py"])
+def test_the_config_is_the_one_of_the_two_names_that_exists(pod: Pod, existing: str) -> None:
+    (pod.config / "trainer_config.py").rename(pod.config / existing)
+    assert f"--config={existing}" in pod.record()["argv"]
+
+
+def test_of_both_names_the_plain_one_wins(pod: Pod) -> None:
+    (pod.config / "trainer_config.lr.py").write_text("")
+    assert "--config=trainer_config.py" in pod.record()["argv"]
+
+
+@pytest.mark.parametrize("config", ["mine.py", None])
+def test_a_missing_config_is_named_with_status_66_and_what_there_is(pod: Pod, config: str | None) -> None:
+    (pod.config / "trainer_config.py").rename(pod.config / "other.py")
+    done = pod.start(TRAIN_CONFIG=config)
+    assert done.returncode == 66
+    assert f"no config {config or 'trainer_config.py'} in" in done.stderr
+    assert "other.py" in done.stderr
+
+
+def test_a_config_passed_as_argument_is_left_to_the_launcher(pod: Pod) -> None:
+    (pod.config / "trainer_config.py").unlink()
+    argv = pod.record("--config=mine.py")["argv"]
+    assert [word for word in argv if word.startswith("--config")] == ["--config=mine.py"]
+
+
+def test_a_work_directory_that_cannot_be_made_ends_with_status_74(pod: Pod) -> None:
+    (pod.root / "file").write_text("")
+    done = pod.start(WORK_DIR=str(pod.root / "file/work"))
+    assert done.returncode == 74
+    assert f"WORK_DIR={pod.root}/file/work" in done.stderr
+
+
+@pytest.mark.parametrize("home", [None, "/nonexistent", "/etc/passwd"])
+def test_home_and_tmpdir_are_writable_for_a_uid_that_has_none(pod: Pod, home: str | None) -> None:
+    env = pod.record(HOME=home, TMPDIR="/nonexistent")["env"]
+    assert env["TMPDIR"] == str(pod.work)
+    assert env["HOME"] == str(pod.work)
+
+
+def test_a_home_that_can_be_written_stays(pod: Pod) -> None:
+    assert pod.record()["env"]["HOME"] == str(pod.root)
+
+
+def test_the_launcher_replaces_the_shell_so_that_signals_reach_it(pod: Pod) -> None:
+    """The original's shell stayed process 1 and forwarded no SIGTERM (S16)."""
+    command = [str(pod.root / "bin/start.sh")]
+    with subprocess.Popen(command, env=pod.env, stdout=subprocess.PIPE, text=True, cwd="/") as process:
+        assert process.stdout is not None
+        record = json.loads(process.stdout.read().split("RECORD ")[1])
+        assert process.wait(timeout=30) == 0
+    assert record["pid"] == process.pid
+
+
+def test_the_launchers_status_is_the_scripts(pod: Pod) -> None:
+    """The original lost it in a pipe (S12)."""
+    (pod.root / "bin/start_paddle.py").write_text("raise SystemExit(75)")
+    assert pod.start().returncode == 75
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_lists_every_variable_and_touches_nothing(pod: Pod, flag: str) -> None:
+    done = pod.start(flag, **dict.fromkeys(REQUIRED))
+    assert done.returncode == 0
+    assert all(name in done.stdout for name in (*REQUIRED, "TRAIN_CONFIG", "NUM_PASSES", "WORK_DIR"))
+    assert not list(pod.work.iterdir())
+
+
+def test_a_first_word_that_is_no_flag_is_run_instead(pod: Pod) -> None:
+    done = pod.start("printf", "%s|", "a b", "c", **dict.fromkeys(REQUIRED))
+    assert (done.returncode, done.stdout) == (0, "a b|c|")
+
+
+def test_no_secret_is_printed(pod: Pod) -> None:
+    done = pod.start(PADDLE_SECRET="hunter2")
+    assert "hunter2" not in done.stdout + done.stderr
+
+
+def test_sourced_it_only_defines_functions(pod: Pod) -> None:
+    script = f". {START_SH}; has_flag config --config=x && ! has_flag config --configs=x && declare -F stage_config"
+    bare = {"PATH": pod.env["PATH"]}
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=30, env=bare)
+    assert (done.returncode, done.stdout) == (0, "stage_config\n"), done.stderr
+
+
+def call(pod: Pod) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Returns a runner of bash code with start.sh's functions."""
+
+    def run(code: str) -> subprocess.CompletedProcess[str]:
+        command = ["bash", "-c", f". {START_SH}\n{code}"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=30, env=pod.env, cwd=pod.root)
+
+    return run
+
+
+def test_a_copy_that_fails_begins_again_in_an_empty_directory(pod: Pod) -> None:
+    """A file server may answer ESTALE once after a directory was replaced."""
+    stale_once = """
+        cp() { if [ -e seen ]; then command cp "$@"; else touch seen "$PWD/target/half"; return 1; fi; }
+        mkdir target; copy_tree volume/job/digits target; ls target
+    """
+    done = call(pod)(stale_once)
+    assert done.returncode == 0
+    assert done.stdout == "trainer_config.py\n"
+    assert "attempt 1 of 3" in done.stderr
+
+
+def test_a_copy_that_fails_for_good_ends_with_status_74_and_no_work_directory(pod: Pod) -> None:
+    done = call(pod)("cp() { return 1; }; stage_config")
+    assert done.returncode == 74
+    assert f"cannot copy {pod.config}" in done.stderr
+    assert not (pod.work / "job").exists()

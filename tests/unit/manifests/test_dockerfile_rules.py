@@ -1,0 +1,120 @@
+"""The ten rules of our image, on the text of the Dockerfile; tests/kubernetes builds and runs it."""
+import re
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[3]
+TEXT = (ROOT / "Dockerfile").read_text()
+INSTRUCTIONS = [
+    line for line in re.sub(r"\\\n\s*", " ", TEXT).splitlines() if line.strip() and not line.lstrip().startswith("#")
+]
+LAST_STAGE = INSTRUCTIONS[max(n for n, line in enumerate(INSTRUCTIONS) if line.startswith("FROM")) :]
+
+
+def values(name: str, lines: list[str] = INSTRUCTIONS) -> list[str]:
+    """The arguments of every instruction of a kind."""
+    return [line.split(None, 1)[1] for line in lines if line.split(None, 1)[0] == name]
+
+
+def test_1_the_base_is_a_pinned_slim_image_through_an_argument() -> None:
+    (base,) = [value for value in values("ARG") if value.startswith("BASE=")]
+    assert re.fullmatch(r"BASE=python:3\.\d+(\.\d+)?-slim-\w+(@sha256:[0-9a-f]{64})?", base)
+    assert values("FROM") == ["${BUILD_BASE} AS build", "${BASE}"]
+
+
+def test_2_the_last_stage_has_no_compiler_no_pip_and_no_package_manager_run() -> None:
+    runs = " ".join(values("RUN", LAST_STAGE))
+    assert not re.search(r"\b(pip|apt|apt-get|gcc|build-essential)\b", runs)
+    assert values("COPY", LAST_STAGE) == ["--from=build /image/ /"]
+    assert "--without-pip" in TEXT and "--no-cache-dir" in TEXT
+
+
+def test_3_output_is_not_buffered_and_no_bytecode_is_written() -> None:
+    (env,) = values("ENV", LAST_STAGE)
+    assert "PYTHONUNBUFFERED=1" in env and "PYTHONDONTWRITEBYTECODE=1" in env
+
+
+def test_4_the_user_is_a_fixed_number_and_not_root() -> None:
+    (user,) = values("USER", LAST_STAGE)
+    assert int(user) > 0
+
+
+def test_5_the_entrypoint_is_tini_in_exec_form() -> None:
+    assert values("ENTRYPOINT") == ['["tini", "--", "/root/start.sh"]']
+    assert values("CMD") == []
+
+
+def test_6_the_stop_signal_is_the_one_that_the_launcher_forwards() -> None:
+    assert values("STOPSIGNAL") == ["SIGTERM"]
+
+
+def test_7_nothing_is_added_from_an_address() -> None:
+    assert values("ADD") == []
+    assert not re.search(r"https?://", "\n".join(INSTRUCTIONS))
+
+
+def test_8_nothing_is_the_latest() -> None:
+    assert "latest" not in TEXT
+    assert all("==" in line for line in requirements())
+
+
+def test_9_package_lists_go_in_the_layer_that_fetched_them() -> None:
+    for run in values("RUN"):
+        assert "apt-get update" not in run or "rm -rf /var/lib/apt/lists/*" in run
+
+
+def test_10_the_build_context_is_an_allow_list() -> None:
+    lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
+    assert lines[0] == "*"
+    allowed = {line[1:] for line in lines if line.startswith("!")}
+    copied = {word.rstrip("/") for copy in values("COPY") if "--from" not in copy for word in copy.split()[:-1]}
+    assert copied <= allowed
+    assert all((ROOT / name).exists() for name in allowed)
+
+
+def test_the_classic_builder_understands_it() -> None:
+    assert not re.search(r"--mount|--chmod|--link|<<", TEXT)
+
+
+def test_no_instruction_depends_on_the_machine_type() -> None:
+    assert not re.search(r"amd64|arm64|x86_64|aarch64|TARGETARCH|uname", TEXT)
+
+
+def test_the_working_directory_is_the_root_because_the_tutorials_command_is_relative() -> None:
+    assert values("WORKDIR", LAST_STAGE) == ["/"]
+
+
+def test_both_scripts_are_readable_for_every_uid() -> None:
+    assert "install -m 0755 /src/start.sh /src/start_paddle.py /image/root/" in TEXT
+    assert "chmod 0755 /root" in TEXT
+    assert "mkdir -m 1777 /work" in TEXT
+
+
+@pytest.mark.parametrize("label", ["title", "description", "version", "licenses"])
+def test_the_image_says_what_it_is(label: str) -> None:
+    assert f"org.opencontainers.image.{label}=" in " ".join(values("LABEL"))
+
+
+def setup_py() -> str:
+    return (ROOT / "setup.py").read_text()
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    (version,) = re.findall(r'version="([^"]+)"', setup_py())
+    assert f'image.version="{version}"' in TEXT
+
+
+def requirements() -> list[str]:
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def test_the_image_has_what_the_package_requires() -> None:
+    pinned = {name.lower(): Version(version) for name, version in (line.split("==") for line in requirements())}
+    (listed,) = re.findall(r"install_requires=\[(.*?)\]", setup_py(), re.DOTALL)
+    for text in re.findall(r'"([^"]+)"', listed):
+        requirement = Requirement(text)
+        assert pinned[requirement.name] in requirement.specifier
