@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +16,13 @@ from localcluster.policy import Rule
 
 DEADLINE = 30.0
 FOREVER = "trap 'exit 143' TERM; echo ready; sleep 1000 & wait"
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end, "the condition did not come to hold in time"
+        time.sleep(0.01)
 
 
 def phases(cluster: Cluster) -> list[str]:
@@ -55,7 +64,8 @@ def test_a_killed_pod_is_replaced_and_listed_beside_its_replacement(job, script,
 
 
 def test_a_deleted_pod_terminates_and_vanishes_and_is_replaced(job, script, tmp_path):
-    text = "trap 'echo stopping; while [ ! -e $JOB_PATH/go ]; do sleep 0.01; done; exit 0' TERM; echo ready; while :; do sleep 0.01; done"
+    leave = "echo stopping; while [ ! -e $JOB_PATH/go ]; do sleep 0.01; done; exit 0"
+    text = f"trap '{leave}' TERM; echo ready; while :; do sleep 0.01; done"
     job = replace(job, replace_terminating=False)
     with Cluster(job, volumes={"mfs": tmp_path}, entrypoint=script(text), backoff_seconds=0.01) as cluster:
         cluster.wait_for_output("ready", DEADLINE, pod="2")
@@ -141,6 +151,7 @@ def test_one_process_of_a_pod_can_be_killed_and_the_pod_lives(job, script, tmp_p
     text = "sleep 1000 & echo ready; wait $!; echo child ended with $?; sleep 1000 & wait"
     with Cluster(job, volumes={"mfs": tmp_path}, entrypoint=script(text)) as cluster:
         cluster.wait_for_output("ready", DEADLINE, pod="0")
+        wait_until(lambda: any(line == "sleep 1000" for _, line in cluster.processes("0")))
         cluster.kill("0", process="^sleep 1000", signum=signal.SIGKILL)
         assert cluster.wait_for_output("child ended", DEADLINE, pod="0").text == "child ended with 137"
         assert cluster.wait_for_phase("0", "Running", DEADLINE)
@@ -172,9 +183,9 @@ def test_waiting_in_vain_shows_what_the_pods_said(job, script, tmp_path):
 
 
 def test_a_deadline_of_a_wait_passes(job, script, tmp_path):
-    with Cluster(job, volumes={"mfs": tmp_path}, entrypoint=script(FOREVER)) as cluster:
-        with pytest.raises(WaitError, match="the Job's end: not within 0.1 s"):
-            cluster.wait(0.1)
+    cluster = Cluster(job, volumes={"mfs": tmp_path}, entrypoint=script(FOREVER))
+    with cluster, pytest.raises(WaitError, match=r"the Job's end: not within 0\.1 s"):
+        cluster.wait(0.1)
 
 
 def test_leaving_the_block_ends_everything(job, script, tmp_path):

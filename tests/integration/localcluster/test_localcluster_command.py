@@ -140,51 +140,52 @@ def remove_script(project: Path) -> None:
     (project / "start.sh").unlink()
 
 
+JOB = "k8s/job.yaml"
 VOLUME = ("--volume", "mfs=vol")
 BAD_INPUT = {
     "no command": ((), None, 64, "the following arguments are required"),
     "missing file": (("none.yaml", *VOLUME), None, 66, "none.yaml: cannot be read: No such file or directory"),
     "directory": (("k8s", *VOLUME), None, 66, "k8s: cannot be read: Is a directory"),
     "no Job": (
-        ("k8s/job.yaml", *VOLUME),
+        (JOB, *VOLUME),
         change("kind: Job", "kind: Pod"),
         65,
         "k8s/job.yaml: no object of kind Job in it",
     ),
-    "no YAML": (("k8s/job.yaml", *VOLUME), change("spec:", "spec: ["), 65, "k8s/job.yaml: not YAML"),
-    "unknown job": (("k8s/job.yaml", *VOLUME, "--job", "x"), None, 65, "k8s/job.yaml: no Job 'x' in it (found: j)"),
-    "volume missing": (("k8s/job.yaml",), None, 64, "volume jobpath (claim mfs) needs a directory"),
+    "no YAML": ((JOB, *VOLUME), change("spec:", "spec: ["), 65, "k8s/job.yaml: not YAML"),
+    "unknown job": ((JOB, *VOLUME, "--job", "x"), None, 65, "k8s/job.yaml: no Job 'x' in it (found: j)"),
+    "volume missing": ((JOB,), None, 64, "volume jobpath (claim mfs) needs a directory"),
     "unknown volume": (
-        ("k8s/job.yaml", *VOLUME, "--volume", "efs=x"),
+        (JOB, *VOLUME, "--volume", "efs=x"),
         None,
         64,
         "--volume efs: the pods have no such volume",
     ),
-    "volume without directory": (("k8s/job.yaml", "--volume", "mfs"), None, 64, "--volume mfs: the form is NAME=DIR"),
+    "volume without directory": ((JOB, "--volume", "mfs"), None, 64, "--volume mfs: the form is NAME=DIR"),
     "volume is a file": (
-        ("k8s/job.yaml", "--volume", "mfs=start.sh"),
+        (JOB, "--volume", "mfs=start.sh"),
         None,
         64,
         "--volume jobpath=start.sh: File exists",
     ),
-    "env without value": (("k8s/job.yaml", *VOLUME, "--env", "A"), None, 64, "--env A: the form is NAME=VALUE"),
-    "kill form": (("k8s/job.yaml", *VOLUME, "--kill", "1"), None, 64, "--kill 1: the form is POD@WHEN"),
-    "follow form": (("k8s/job.yaml", *VOLUME, "--follow", "("), None, 64, "--follow (: '(' is no regular expression"),
-    "seconds": (("k8s/job.yaml", *VOLUME, "--timeout", "soon"), None, 64, "argument --timeout: invalid"),
-    "unknown flag": (("k8s/job.yaml", *VOLUME, "--fast"), None, 64, "unrecognized arguments: --fast"),
+    "env without value": ((JOB, *VOLUME, "--env", "A"), None, 64, "--env A: the form is NAME=VALUE"),
+    "kill form": ((JOB, *VOLUME, "--kill", "1"), None, 64, "--kill 1: the form is POD@WHEN"),
+    "follow form": ((JOB, *VOLUME, "--follow", "("), None, 64, "--follow (: '(' is no regular expression"),
+    "seconds": ((JOB, *VOLUME, "--timeout", "soon"), None, 64, "argument --timeout: invalid"),
+    "unknown flag": ((JOB, *VOLUME, "--fast"), None, 64, "unrecognized arguments: --fast"),
     "entrypoint given": (
-        ("k8s/job.yaml", *VOLUME, "--entrypoint", "x.sh"),
+        (JOB, *VOLUME, "--entrypoint", "x.sh"),
         None,
         66,
         "--entrypoint x.sh: no such file",
     ),
     "entrypoint not executable": (
-        ("k8s/job.yaml", *VOLUME, "--entrypoint", "k8s/job.yaml"),
+        (JOB, *VOLUME, "--entrypoint", "k8s/job.yaml"),
         None,
         64,
         "--entrypoint k8s/job.yaml: not executable",
     ),
-    "restart policy": (("k8s/job.yaml", *VOLUME), change("Never", "OnFailure"), 65, "restartPolicy is 'OnFailure'"),
+    "restart policy": ((JOB, *VOLUME), change("Never", "OnFailure"), 65, "restartPolicy is 'OnFailure'"),
 }
 
 
