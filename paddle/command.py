@@ -16,7 +16,7 @@ HELP = """usage: paddle [--help] [<args>]
 These are common paddle commands used in various situations:
 
     train             Start a paddle trainer
-    merge_model       Start a paddle merge_model (not there yet)
+    merge_model       Start a paddle merge_model
     pserver           Start a paddle parameter server
     version           Print paddle version
     dump_config       Dump the trainer config as proto string
@@ -24,7 +24,7 @@ These are common paddle commands used in various situations:
 
 'paddle train --help', 'paddle pserver --help', 'paddle dump_config --help' will list subcommands options.
 """
-NOT_THERE = ("merge_model", "make_diagram", "usage")
+NOT_THERE = ("make_diagram", "usage")
 EX_USAGE = 64
 
 
@@ -125,6 +125,7 @@ def _die_of_interrupt() -> int:
 
 COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
     "dump_config": _dump_config,
+    "merge_model": _program("trainer.merge", "proto", "pserver", "trainer"),
     "pserver": _program("pserver.__main__", "pserver"),
     "train": _program("trainer.__main__", "proto", "pserver", "trainer"),
     "version": _version,

@@ -10,7 +10,6 @@ names the line.
 import builtins
 import functools
 import importlib
-import importlib.abc
 import importlib.machinery
 import io
 import pickle
@@ -147,7 +146,7 @@ class ScriptLoader(importlib.machinery.SourceFileLoader):
         return self.source_to_code(self.get_data(path), path)
 
 
-class ScriptFinder(importlib.abc.MetaPathFinder):
+class ScriptFinder:
     """Finds modules as Python does and gives those of the user's directories to a `ScriptLoader`."""
 
     def __init__(self) -> None:
@@ -171,6 +170,8 @@ class ScriptFinder(importlib.abc.MetaPathFinder):
 
     def owns(self, filename: str) -> bool:
         """Return whether a file lies in one of the user's directories, and neither ours nor of an installed package."""
+        if filename.startswith("<"):  # "<string>", "<frozen os>": code without a file
+            return False
         path = Path(filename).resolve()
         if not any(path.is_relative_to(directory) for directory in self.directories):
             return False

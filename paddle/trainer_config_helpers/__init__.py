@@ -6,9 +6,9 @@ names of the language too: old configs use them as `layer_math.exp(x)`.
 import importlib
 from typing import Any
 
-from trainer.config.language import HELPERS, lookup
+from trainer.config.language import HELPERS, UNBUILT_MODULES, lookup
 
-__all__ = [*HELPERS, *(name for names in HELPERS.values() for name in names)]
+__all__ = [*HELPERS, *UNBUILT_MODULES, *(name for names in HELPERS.values() for name in names)]
 
 
 def __getattr__(name: str) -> Any:

@@ -44,7 +44,7 @@ def explain(error: BaseException, title: str) -> PaddleError | None:
     wrong_use = _wrong_use(error, place)
     if wrong_use:
         return ConfigError(f"{place.where}: {wrong_use}")
-    if place.inside:
+    if place.inside and not isinstance(error, RecursionError):  # which strikes anywhere below a script's endless call
         return None
     text = " ".join("".join(traceback.format_exception_only(error)).split())
     return DataError(f"{place.where}: {text}")

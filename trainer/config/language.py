@@ -5,10 +5,19 @@ from collections.abc import Callable
 from typing import Any
 
 from trainer.config import activations, attrs, data_sources, evaluators, layer, layers, networks, optimizers, raw
-from trainer.config.names import HELPERS, RAW_NAMES, UnknownName, Unsupported, built, lookup, suggestion
+from trainer.config.names import (
+    HELPERS,
+    RAW_NAMES,
+    UNBUILT_MODULES,
+    UnknownName,
+    Unsupported,
+    built,
+    lookup,
+    suggestion,
+)
 
-__all__ = ["HELPERS", "activations", "attrs", "data_sources", "evaluators", "exports", "layer", "layers", "lookup",
-           "networks", "optimizers", "raw", "raw_names"]
+__all__ = ["HELPERS", "UNBUILT_MODULES", "activations", "attrs", "data_sources", "evaluators", "exports", "layer",
+           "layers", "lookup", "networks", "optimizers", "raw", "raw_names"]
 
 
 def raw_names() -> dict[str, Any]:

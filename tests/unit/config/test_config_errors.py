@@ -9,6 +9,12 @@ CASES = {
     "a layer that is not built yet": (
         "\n\nlstmemory(1)", "", ConfigError,
         r"^config.py line 4: lstmemory\(\) is not supported yet; supported layers are: .*fc_layer"),
+    "a module that is not built yet": (
+        "layer_math.exp(data_layer('x', 1))", "", ConfigError,
+        "^config.py line 2: layer_math is not supported yet$"),
+    "an endless recursion": (
+        "def deeper(n): deeper(fc_layer(n, 1))\ndeeper(data_layer('x', 1))", "", DataError,
+        "^config.py line 2.*RecursionError"),
     "a class that is not built yet": (
         "StaticInput(1)", "", ConfigError,
         r"line 2: StaticInput\(\) is not supported yet$"),

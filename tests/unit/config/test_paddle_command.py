@@ -43,7 +43,7 @@ def test_version_is_the_block_of_v0_10(capsys):
 
 @pytest.mark.parametrize("argv, message", [
     (["trian"], "paddle: there is no command 'trian'"),
-    (["merge_model", "--model_dir=x"], "paddle: merge_model is not supported yet"),
+    (["make_diagram", "config.py", "out.dot"], "paddle: make_diagram is not supported yet"),
     (["dump_config"], "paddle dump_config: 0 arguments instead of one or two; usage: paddle dump_config CONFIG"),
     (["dump_config", "a", "b", "c"], "paddle dump_config: 3 arguments"),
     (["dump_config", "a", "--hole"], "paddle dump_config: unknown flag --hole"),
