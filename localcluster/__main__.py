@@ -1,4 +1,5 @@
 """`python -m localcluster run MANIFEST`: runs the Job of a manifest on this machine."""
+
 from __future__ import annotations
 
 import argparse
@@ -39,7 +40,9 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = _Parser(prog="localcluster", description=__doc__)
     run = parser.add_subparsers(dest="command", required=True, parser_class=_Parser).add_parser(
-        "run", help="run the Job of a manifest", epilog=USAGE_EXAMPLES,
+        "run",
+        help="run the Job of a manifest",
+        epilog=USAGE_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = run.add_argument
@@ -54,7 +57,10 @@ def build_parser() -> argparse.ArgumentParser:
     add("--term", action="append", default=[], metavar="POD@WHEN", help="as kubectl delete pod")
     add("--delay", action="append", default=[], metavar="POD@WHEN", help="the pod is Running only then")
     add(
-        "--backoff-seconds", type=_seconds, default=0.5, metavar="S",
+        "--backoff-seconds",
+        type=_seconds,
+        default=0.5,
+        metavar="S",
         help="failure to replacement, doubled with each (default 0.5; a real cluster: 10, 20, 40 ...)",
     )
     add("--grace", type=_seconds, default=10.0, metavar="S", help="SIGTERM to SIGKILL on Ctrl-C (default 10)")
@@ -91,10 +97,17 @@ def run(arguments: argparse.Namespace) -> int:
         raise type(error)(f"{arguments.manifest}: {error}") from error
     reporter = ConsoleReporter(arguments.follow, arguments.quiet)
     cluster = Cluster(
-        job, volumes=_pairs(arguments.volume, "--volume"), env=_pairs(arguments.env, "--env"), logs=arguments.logs,
+        job,
+        volumes=_pairs(arguments.volume, "--volume"),
+        env=_pairs(arguments.env, "--env"),
+        logs=arguments.logs,
         entrypoint=arguments.entrypoint or find_entrypoint(arguments.manifest),
-        kill=arguments.kill, term=arguments.term, delay=arguments.delay,
-        backoff_seconds=arguments.backoff_seconds, grace=arguments.grace, reporter=reporter,
+        kill=arguments.kill,
+        term=arguments.term,
+        delay=arguments.delay,
+        backoff_seconds=arguments.backoff_seconds,
+        grace=arguments.grace,
+        reporter=reporter,
     )
     stops = 0
 

@@ -1,4 +1,5 @@
 """A /24 of 127.0.0.0/8 for one cluster, held against the other localclusters of this machine."""
+
 from __future__ import annotations
 
 import socket

@@ -1,4 +1,5 @@
 """The pods part of the Kubernetes REST API over TLS, from a `PodStore`; may be told to answer faults."""
+
 from __future__ import annotations
 
 import secrets
@@ -51,8 +52,14 @@ class ApiServer:
     """
 
     def __init__(
-        self, store: PodStore, token: str | None = "", *, namespace: str = "default", hook: Hook | None = None,
-        host: str = "127.0.0.1", service_account: str = "default",
+        self,
+        store: PodStore,
+        token: str | None = "",
+        *,
+        namespace: str = "default",
+        hook: Hook | None = None,
+        host: str = "127.0.0.1",
+        service_account: str = "default",
     ):
         self.hook = hook
         self.namespace = namespace

@@ -1,4 +1,5 @@
 """`Cluster`: one Job on one machine, for the command line and for tests."""
+
 from __future__ import annotations
 
 import contextlib
@@ -49,9 +50,18 @@ class Cluster:
     """
 
     def __init__(
-        self, job: JobSpec, *, volumes: Mapping[str, str | Path] | None = None, entrypoint: str | Path | None = None,
-        env: Mapping[str, str] | None = None, logs: str | Path | None = None, kill: Iterable[str] = (),
-        term: Iterable[str] = (), delay: Iterable[str] = (), backoff_seconds: float = 0.5, grace: float = 5.0,
+        self,
+        job: JobSpec,
+        *,
+        volumes: Mapping[str, str | Path] | None = None,
+        entrypoint: str | Path | None = None,
+        env: Mapping[str, str] | None = None,
+        logs: str | Path | None = None,
+        kill: Iterable[str] = (),
+        term: Iterable[str] = (),
+        delay: Iterable[str] = (),
+        backoff_seconds: float = 0.5,
+        grace: float = 5.0,
         reporter: Reporter | None = None,
     ):
         orders = {"kill": kill, "term": term, "delay": delay}

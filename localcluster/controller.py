@@ -1,4 +1,5 @@
 """The Job controller, kubelet and scheduler of one machine, in one thread: looks at the pods, acts, waits."""
+
 from __future__ import annotations
 
 import random
@@ -65,8 +66,15 @@ class Controller:
     """
 
     def __init__(
-        self, job: JobSpec, host: Host, places: Places, store: PodStore, subnet: Subnet, reporter: Reporter,
-        faults: Sequence[Fault] = (), backoff_seconds: float = 0.5,
+        self,
+        job: JobSpec,
+        host: Host,
+        places: Places,
+        store: PodStore,
+        subnet: Subnet,
+        reporter: Reporter,
+        faults: Sequence[Fault] = (),
+        backoff_seconds: float = 0.5,
     ):
         self.job = job
         self.pods: list[Pod] = []
@@ -246,9 +254,18 @@ class Controller:
         name = f"{self.job.name}-{suffix}" if index is None else f"{self.job.name}-{index}-{suffix}"
         number = len(self.pods) if index is None else index
         state = PodState(
-            name, self.job.name, str(uuid.uuid4()), self._uid, self.job.namespace, index,
-            created=time.time(), grace_seconds=self.job.grace_seconds, labels=self.job.labels,
-            annotations=self.job.annotations, container=self.job.container.name, image=self.job.container.image,
+            name,
+            self.job.name,
+            str(uuid.uuid4()),
+            self._uid,
+            self.job.namespace,
+            index,
+            created=time.time(),
+            grace_seconds=self.job.grace_seconds,
+            labels=self.job.labels,
+            annotations=self.job.annotations,
+            container=self.job.container.name,
+            image=self.job.container.image,
             service_account=self.job.service_account,
         )
         pod = Pod(state, number, self._places.logs / f"{name}.log", now)
@@ -265,8 +282,14 @@ class Controller:
     def _start_pod(self, pod: Pod) -> None:
         address = self._subnet.take({each.state.ip for each in self.pods if each.is_alive})
         identity = Identity(
-            pod.state.name, pod.state.uid, address, pod.state.index, str(self._places.roots / pod.state.name),
-            str(self._places.token_directory), pod.state.all_labels, pod.state.all_annotations,
+            pod.state.name,
+            pod.state.uid,
+            address,
+            pod.state.index,
+            str(self._places.roots / pod.state.name),
+            str(self._places.token_directory),
+            pod.state.all_labels,
+            pod.state.all_annotations,
         )
         plan = plan_pod(self.job, self._host, identity)
         pod.process = PodProcess(plan, pod.log, self._line_hearer(pod), self._end_hearer(pod))
@@ -320,8 +343,10 @@ class Controller:
     def _armed(self, pod: Pod, delays: bool) -> list[int]:
         """Return the faults that may still strike a pod: its delays, or the others."""
         return [
-            each for each, fault in enumerate(self._faults)
-            if (fault.kind == "delay") == delays and (each, pod.number) not in self._spent
+            each
+            for each, fault in enumerate(self._faults)
+            if (fault.kind == "delay") == delays
+            and (each, pod.number) not in self._spent
             and concerns(fault.pod, pod.state.name, pod.number)
         ]
 

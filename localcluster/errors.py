@@ -7,6 +7,7 @@ LocalClusterError
 ├── WaitError       69  a deadline passed (of a test that waits, or of --timeout)
 └── HostError       78  this machine lacks something (addresses of 127.0.0.0/8)
 """
+
 from __future__ import annotations
 
 

@@ -1,4 +1,5 @@
 """Faults and delays that a user orders on the command line, pure: texts to data, and whom they concern."""
+
 from __future__ import annotations
 
 import re

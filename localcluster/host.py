@@ -1,4 +1,5 @@
 """What this machine gives to a Job: the manifest's file, the entrypoint, directories, and variables."""
+
 from __future__ import annotations
 
 import os
@@ -61,8 +62,14 @@ def make_host(
         launcher = script.with_name("start_paddle.py")
     inherited = inherited_env(os.environ)
     return Host(
-        directories, str(script) if script else None, str(launcher) if launcher else None,
-        inherited, api_host, api_port, dict(env), shutil.which("tini", path=inherited["PATH"]) is not None,
+        directories,
+        str(script) if script else None,
+        str(launcher) if launcher else None,
+        inherited,
+        api_host,
+        api_port,
+        dict(env),
+        shutil.which("tini", path=inherited["PATH"]) is not None,
     )
 
 

@@ -1,4 +1,5 @@
 """Job YAML to plain data, pure: text in, `JobSpec` out, refusing what the API server would refuse."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping

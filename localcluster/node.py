@@ -1,4 +1,5 @@
 """A pod as processes of this machine: start, output, signals, end. The thin shell around `pause.py`."""
+
 from __future__ import annotations
 
 import os
@@ -39,8 +40,14 @@ class PodProcess:
         try:
             # a session of its own: a Ctrl-C on the terminal is for localcluster, which then ends its pods in order
             self._process = subprocess.Popen(
-                command, cwd=plan.working_directory, env=dict(plan.env), start_new_session=True, bufsize=0,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                command,
+                cwd=plan.working_directory,
+                env=dict(plan.env),
+                start_new_session=True,
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
             )
         except OSError:
             os.close(self._log)

@@ -1,4 +1,5 @@
 """Pod and Status objects as the API server shows them, pure: plain data in, JSON-able dicts out."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -75,8 +76,12 @@ class PodState:
 def pod_object(state: PodState) -> dict[str, Any]:
     """Return the v1 Pod of a state, without resourceVersion: that is the store's."""
     owner = {
-        "apiVersion": "batch/v1", "kind": "Job", "name": state.job, "uid": state.controller_uid,
-        "controller": True, "blockOwnerDeletion": True,
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": state.job,
+        "uid": state.controller_uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
     }
     metadata: dict[str, Any] = {
         "name": state.name,
@@ -116,8 +121,14 @@ def _status(state: PodState) -> dict[str, Any]:
     running = state.phase == "Running"
     status["containerStatuses"] = [
         {
-            "name": state.container, "image": state.image, "imageID": "", "ready": running, "started": running,
-            "restartCount": 0, "lastState": {}, "state": _container_state(state),
+            "name": state.container,
+            "image": state.image,
+            "imageID": "",
+            "ready": running,
+            "started": running,
+            "restartCount": 0,
+            "lastState": {},
+            "state": _container_state(state),
         }
     ]
     return status
@@ -148,8 +159,12 @@ def _conditions(state: PodState) -> list[dict[str, Any]]:
     since = timestamp(state.finished or state.started or state.created)
     return [
         {
-            "type": kind, "status": status, "lastProbeTime": None, "lastTransitionTime": since,
-            **({"reason": reason} if reason else {}), **({"message": message} if message else {}),
+            "type": kind,
+            "status": status,
+            "lastProbeTime": None,
+            "lastTransitionTime": since,
+            **({"reason": reason} if reason else {}),
+            **({"message": message} if message else {}),
         }
         for kind, (status, reason, message) in {**conditions, **state.conditions}.items()
     ]
@@ -158,7 +173,12 @@ def _conditions(state: PodState) -> list[dict[str, Any]]:
 def status_object(code: int, reason: str, message: str, details: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the v1 Status with which the API answers a request that failed."""
     status: dict[str, Any] = {
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "reason": reason,
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
     }
     if details:
         status["details"] = dict(details)

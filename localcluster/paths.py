@@ -1,4 +1,5 @@
 """Paths of the container to paths of this machine, pure: longest first, whole path components only."""
+
 from __future__ import annotations
 
 import re

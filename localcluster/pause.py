@@ -7,6 +7,7 @@ re-parented to here (child subreaper), so that nothing outlives the pod, whateve
 Standard input: `T` sends SIGTERM to the program, `K` kills everything; end of file (localcluster has died) too.
 Exit status: the program's, or 128 + the signal that killed it; 128 if it could not be started.
 """
+
 import contextlib
 import ctypes
 import os

@@ -1,4 +1,5 @@
 """What one pod runs on this machine, pure: a Job's container and a pod's identity to a command line and environment."""
+
 from __future__ import annotations
 
 import re
@@ -220,8 +221,13 @@ def plan_pod(job: JobSpec, host: Host, identity: Identity) -> PodPlan:
 
 
 def _tell(
-    job: JobSpec, paths: PathMap, mounts: Mapping[str, str], scripts: Mapping[str, str | None], host: Host,
-    env: Mapping[str, str], ours: Mapping[str, str],
+    job: JobSpec,
+    paths: PathMap,
+    mounts: Mapping[str, str],
+    scripts: Mapping[str, str | None],
+    host: Host,
+    env: Mapping[str, str],
+    ours: Mapping[str, str],
 ) -> tuple[Replacement, ...]:
     """Return what was replaced, worded alike for all pods of the Job."""
     own = "<the pod's own directory>"

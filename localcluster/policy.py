@@ -3,6 +3,7 @@
 The controller owns clocks and processes; here a time is an argument, and a state goes in and comes out.
 Source: Kubernetes 1.34, pkg/controller/job (behaviour only).
 """
+
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence

@@ -1,4 +1,5 @@
 """What a user sees: pod states in the manner of `kubectl get pods -w`, chosen lines of output, the Job's end."""
+
 from __future__ import annotations
 
 import sys

@@ -1,4 +1,5 @@
 """What a Job left: its outcome and its pods' ends and outputs."""
+
 from __future__ import annotations
 
 import re

@@ -1,4 +1,5 @@
 """What the API answers: a request and the store's pods to a response; no sockets."""
+
 from __future__ import annotations
 
 import base64
@@ -142,7 +143,8 @@ class Routes:
         _, namespace, labels, fields, start, limit = key
         fits, fields_fit = parse_label_selector(labels), parse_field_selector(fields)
         pods = [
-            pod for pod in snapshot.pods
+            pod
+            for pod in snapshot.pods
             if pod.name > start and pod.namespace == namespace and fits(pod.body) and fields_fit(pod.body)
         ]
         encoded = _encode_page(pods, snapshot.version, limit, counted=not labels and not fields)

@@ -1,4 +1,5 @@
 """Label and field selectors of the list call, pure: text to a predicate over a pod object."""
+
 from __future__ import annotations
 
 import re

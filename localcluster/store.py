@@ -1,4 +1,5 @@
 """The pods that the API lists, in memory: one resourceVersion for all, snapshots for paging."""
+
 from __future__ import annotations
 
 import json
