@@ -20,11 +20,10 @@ These are common paddle commands used in various situations:
     pserver           Start a paddle parameter server
     version           Print paddle version
     dump_config       Dump the trainer config as proto string
-    make_diagram      Make a model diagram by graphviz (not there yet)
+    make_diagram      Make a model diagram by graphviz
 
 'paddle train --help', 'paddle pserver --help', 'paddle dump_config --help' will list subcommands options.
 """
-NOT_THERE = ("make_diagram", "usage")
 EX_USAGE = 64
 
 
@@ -41,8 +40,8 @@ def main(argv: list[str] | None = None) -> int:
 def _run(name: str, arguments: list[str]) -> int:
     if name in ("--help", "-h", "help"):
         return _print(HELP)
-    if name in NOT_THERE:
-        return _refuse(f"{name} is not supported yet")
+    if name == "usage":
+        return _refuse("usage is not there: nothing is reported to anyone")
     if name not in COMMANDS:
         return _refuse(f"there is no command {name!r}\n{HELP.rstrip()}")
     return COMMANDS[name](arguments)
@@ -68,9 +67,12 @@ def _prefer_working_directory() -> None:
     os.environ["PYTHONPATH"] = f"{directory}{os.pathsep}{others}" if others else directory
 
 
-def _dump_config(arguments: list[str]) -> int:
-    with _dying_of_closed_pipe():
-        return _program("paddle.utils.dump_config", "proto", "pserver", "trainer")(arguments)
+def _printing(program: Callable[[list[str]], int]) -> Callable[[list[str]], int]:
+    def run(arguments: list[str]) -> int:
+        with _dying_of_closed_pipe():
+            return program(arguments)
+
+    return run
 
 
 def _version(_arguments: list[str]) -> int:
@@ -123,10 +125,12 @@ def _die_of_interrupt() -> int:
     return EX_USAGE
 
 
+_OURS = ("proto", "pserver", "trainer")
 COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
-    "dump_config": _dump_config,
-    "merge_model": _program("trainer.merge", "proto", "pserver", "trainer"),
+    "dump_config": _printing(_program("paddle.utils.dump_config", *_OURS)),
+    "make_diagram": _program("paddle.utils.make_model_diagram", *_OURS),
+    "merge_model": _program("trainer.merge", *_OURS),
     "pserver": _program("pserver.__main__", "pserver"),
-    "train": _program("trainer.__main__", "proto", "pserver", "trainer"),
+    "train": _program("trainer.__main__", *_OURS),
     "version": _version,
 }

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from paddle.command import main
+from paddle.utils.make_model_diagram import draw
 from proto import ModelConfig_pb2, TrainerConfig_pb2
 
 CONFIG = "from paddle.trainer_config_helpers import *\noutputs(data_layer('x', get_config_arg('size', int, 3)))\n"
@@ -43,7 +44,8 @@ def test_version_is_the_block_of_v0_10(capsys):
 
 @pytest.mark.parametrize("argv, message", [
     (["trian"], "paddle: there is no command 'trian'"),
-    (["make_diagram", "config.py", "out.dot"], "paddle: make_diagram is not supported yet"),
+    (["usage"], "paddle: usage is not there"),
+    (["make_diagram", "config.py"], "paddle make_diagram: give two or three arguments; usage: paddle make_diagram"),
     (["dump_config"], "paddle dump_config: 0 arguments instead of one or two; usage: paddle dump_config CONFIG"),
     (["dump_config", "a", "b", "c"], "paddle dump_config: 3 arguments"),
     (["dump_config", "a", "--hole"], "paddle dump_config: unknown flag --hole"),
@@ -86,6 +88,37 @@ def test_dump_config_ends_with_the_code_of_the_mistake(config, config_dir, text,
         (config_dir / "config.py").write_text(text)
     assert main(["dump_config", config]) == code
     assert capsys.readouterr().err == f"paddle dump_config: {message}\n"
+
+
+def test_make_diagram_draws_layers_and_inputs(config, config_dir):
+    (config_dir / "config.py").write_text("""
+from paddle.trainer_config_helpers import *
+fc_layer(data_layer('x', get_config_arg('size', int)), 2, act=SoftmaxActivation(), name='p')
+""")
+    assert main(["make_diagram", "config.py", "out.dot", "size=3"]) == 0
+    assert (config_dir / "out.dot").read_text() == r"""digraph graphname {
+node [width=0.375,height=0.25];
+l0 [label="x type=data", shape=box];
+l1 [label="p type=fc\lact=softmax bias=_p.wbias ", shape=box];
+l0 -> l1 [label="_p.w0"];
+}
+"""
+
+
+def test_make_diagram_draws_recurrent_groups_as_clusters():
+    model = ModelConfig_pb2.ModelConfig(type="recurrent_nn")
+    for name in ("group", "x", "boot", "x@group", "mem", "y@group", "y"):
+        model.layers.add(name=name, type="data")
+    model.sub_models.add(name="root")
+    group = model.sub_models.add(name="group", layer_names=["x@group", "mem", "y@group"], reversed=True)
+    group.in_links.add(layer_name="x", link_name="x@group")
+    group.out_links.add(layer_name="y@group", link_name="y")
+    group.memories.add(layer_name="y@group", link_name="mem", boot_layer_name="boot")
+    lines = list(draw(model))
+    assert lines[2:6] == ["subgraph cluster_0 {", "style=dashed;", 'label = "group <==";',
+                          'l3 [label="x@group type=data", shape=box];']
+    assert lines[-5:] == ["l1 -> l3;", "l5 -> l6;", "l2 -> l5;", "l5 -> l4 [style=dashed];", "}"]
+    assert not any(line.startswith("l0 ") for line in lines)  # the group's own layer is its cluster
 
 
 def test_the_command_itself_imports_nothing_heavy():
