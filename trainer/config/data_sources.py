@@ -11,7 +11,7 @@ from typing import Any
 from proto import DataConfig_pb2
 from pserver.errors import VolumeError
 from trainer.config.declare import helper
-from trainer.config.misuse import Misuse, to_list, to_text, wrong
+from trainer.config.misuse import Misuse, is_list, to_list, to_text, wrong
 from trainer.config.state import current
 
 
@@ -37,7 +37,7 @@ def define_py_data_sources2(train_list: Any, test_list: Any, module: Any, obj: A
 
 
 def _pair(value: Any) -> tuple[Any, Any]:
-    if isinstance(value, list | tuple):
+    if is_list(value):
         if len(value) != 2:
             raise Misuse(f"{value!r} must have two items, for training and for testing")
         return value[0], value[1]

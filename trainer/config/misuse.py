@@ -1,6 +1,6 @@
 """Wrong use of the config language, and the checks of arguments that find it."""
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pserver.errors import ConfigError
@@ -61,6 +61,11 @@ def to_text(argument: str, value: Any) -> str:
 def is_number(value: Any) -> bool:
     """Return whether a value is a number, of numpy too, and neither bool nor text."""
     return hasattr(value, "__float__") and not isinstance(value, bool)
+
+
+def is_list(value: Any) -> bool:
+    """Return whether a value is a list, a tuple, or what a script's map() gave."""
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
 def to_list(value: Any) -> list[Any]:

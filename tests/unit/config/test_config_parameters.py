@@ -105,6 +105,12 @@ fc_layer([x, y], 2, bias_attr=False, param_attr=[ParamAttr(name='wx'), ParamAttr
     assert [item.input_parameter_name for item in config.model_config.layers[2].inputs] == ["wx", "___fc_layer_0__.w1"]
 
 
+def test_what_map_gave_is_a_list_of_attributes(parse_text):
+    attrs = "map(lambda name: ParamAttr(name=name), 'ab')"
+    config = parse_text(f"{INPUT}fc_layer([x, x], 2, bias_attr=False, param_attr={attrs})")
+    assert [parameter.name for parameter in config.model_config.parameters] == ["a", "b"]
+
+
 def test_sparse_update_asks_for_the_remote_updater_too(parse_text):
     config = parse_text(f"{INPUT}fc_layer(x, 4, param_attr=ParamAttr(sparse_update=True))")
     assert weight(config).sparse_update and weight(config).sparse_remote_update

@@ -19,7 +19,7 @@ from trainer.config.layer import (
     to_layers,
     to_parameter_attr,
 )
-from trainer.config.misuse import Misuse, to_int, to_size, to_text, wrong
+from trainer.config.misuse import Misuse, is_list, to_int, to_size, to_text, wrong
 
 
 @helper("layers")
@@ -43,7 +43,7 @@ def data_layer(name: str, size: int, depth: int | None = None, height: int | Non
 
 def weight_attrs(param_attr: Any, count: int) -> list[ParameterAttribute]:
     """Return one ParamAttr per input: the user's list, or copies of the user's one."""
-    if isinstance(param_attr, list | tuple):
+    if is_list(param_attr):
         if len(param_attr) != count:
             raise Misuse(f"param_attr has {len(param_attr)} items for {count} inputs; give one per input")
         return [to_parameter_attr("param_attr", attr) for attr in param_attr]
@@ -51,7 +51,7 @@ def weight_attrs(param_attr: Any, count: int) -> list[ParameterAttribute]:
     if attr.name is not None and count > 1:
         raise Misuse(f"param_attr is called {attr.name!r} and there are {count} inputs; give a list, one ParamAttr "
                      "per input")
-    return [copy.copy(attr) for _ in range(count)]
+    return [copy.deepcopy(attr) for _ in range(count)]
 
 
 @helper("layers")
