@@ -48,6 +48,8 @@ def _run(arguments: list[str]) -> int:
 
 
 def _serve(line: flags.CommandLine, job: JobEnvironment, ports: int) -> int:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stop)
     # a server never multiplies matrices: without this, importing numpy starts one thread per core for that
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from pserver.nics import resolve_nics
@@ -60,7 +62,6 @@ def _serve(line: flags.CommandLine, job: JobEnvironment, ports: int) -> int:
         peer_timeout=job.peer_timeout, log_period=line.number("log_period_server"),
         send_buffer=line.number("sock_send_buf_size"), receive_buffer=line.number("sock_recv_buf_size"),
         backlog=line.number("sock_listen_queue_size")))
-    signal.signal(signal.SIGTERM, _stop)
     glog.info(f"number of parameterServer instances: {len(endpoints)}", at="ParameterServerController.cpp:83")
     server.bind()
     server.run()
@@ -69,7 +70,7 @@ def _serve(line: flags.CommandLine, job: JobEnvironment, ports: int) -> int:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    raise StoppedError("stopped by SIGTERM")
+    raise StoppedError(f"stopped by {signal.Signals(number).name}")
 
 
 if __name__ == "__main__":

@@ -104,6 +104,9 @@ class Client:
                 zip(self._services, blocks.layout(parameters, len(self._services)), strict=True)):
             glog.info(f"pserver {number} {host}:{port}", at="ParameterClient2.cpp:114")
             channel = self._connect(host, port, blocks.find_runs(parameters, ranges))
+            if channel.size * 4 > protocol.MAX_PAYLOAD_BYTES:
+                raise ConfigError(f"{channel.name} would hold {channel.size} elements; at most "
+                                  f"{protocol.MAX_PAYLOAD_BYTES // 4} fit, so use more ports or hosts")
             self._channels.append(channel)
             self._channel_of[channel.socket] = channel
         shape = [sum(not parameter.is_static for parameter in parameters), self._elements]
@@ -169,11 +172,10 @@ class Client:
 
     def abort(self, reason: str) -> None:
         """Tell every server why this trainer gives up, so that the others can name it, and close; never raises."""
-        if self._heartbeat:
-            message = Message(Op.ABORT, self._session, self._trainer, self._sequence + 1, note={"reason": reason})
-            for channel in self._channels:
-                with contextlib.suppress(zmq.ZMQError):
-                    channel.socket.send_multipart(protocol.encode(message), zmq.NOBLOCK)
+        message = Message(Op.ABORT, self._session, self._trainer, self._sequence + 1, note={"reason": reason})
+        for channel in self._channels:
+            with contextlib.suppress(zmq.ZMQError):
+                channel.socket.send_multipart(protocol.encode(message), zmq.NOBLOCK)
         self.close()
 
     def close(self) -> None:

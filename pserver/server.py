@@ -20,7 +20,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from pserver import glog, protocol
 from pserver.errors import BugError, ConfigError, LostPeerError, PaddleError, PortInUseError, StoppedError
-from pserver.membership import HEARTBEAT, TOKEN_BYTES, Identity
+from pserver.membership import TOKEN_BYTES, Identity
 from pserver.service import Outgoing, Service
 
 POLL_INTERVAL_MS = 250  # between two looks at the clock
@@ -63,7 +63,7 @@ class Server:
         self._context = zmq.Context()
         self._sockets: list[zmq.Socket[bytes]] = []
         self._monitors: list[zmq.Socket[bytes]] = []
-        self._descriptors: dict[tuple[int, int], bytes] = {}  # (service, file descriptor) -> heartbeat connection
+        self._descriptors: dict[tuple[int, int], bytes] = {}  # (service, file descriptor) -> whose connection
         self._stopping = False
 
     def bind(self) -> None:
@@ -166,7 +166,7 @@ class Server:
             except zmq.Again:
                 return
             routing_id = frames[0].bytes
-            if routing_id[TOKEN_BYTES:] == HEARTBEAT:
+            if len(routing_id) == TOKEN_BYTES + 1:
                 self._descriptors[number, int(frames[0].get(zmq.SRCFD))] = routing_id
             payload = [frame.buffer for frame in frames[1:]]
             self._send(number, service.handle(routing_id, _peer_address(frames[0]), payload, time.monotonic()))

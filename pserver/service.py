@@ -92,7 +92,7 @@ class Service:
     def suspect(self, routing_id: bytes, now: float) -> None:
         """Note that a connection closed; its trainer is lost unless it is heard of again soon."""
         for trainer in self.trainers.values():
-            if routing_id == trainer.token + HEARTBEAT and not trainer.has_left:
+            if routing_id[:TOKEN_BYTES] == trainer.token and not trainer.has_left:
                 trainer.suspected = now
 
     def check(self, now: float) -> list[Outgoing]:

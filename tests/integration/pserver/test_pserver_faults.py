@@ -141,6 +141,21 @@ def test_a_trainer_that_gives_up_names_its_reason_to_the_others(pserver, client,
     assert server.wait() == 75
 
 
+def test_a_trainer_that_fails_while_it_joins_tells_the_others_why(pserver, client, crowd):
+    """The second server is missing; the first one, which both had joined, spreads the word."""
+    server = pserver(trainers=2)
+    services = [*server.services, ("127.0.0.9", server.port)]
+    one, other = client(services, 0, 2), client(services, 1, 2, connect_timeout=1.0)
+    crowd.start(0, one.join, WEIGHT, Optimization())
+    with pytest.raises(PeerUnreachableError, match=rf"127\.0\.0\.9:{server.port} does not answer") as caught:
+        other.join(WEIGHT, Optimization())
+    other.abort(str(caught.value))
+    crowd.join()
+    assert isinstance(crowd.errors[0], LostPeerError)
+    assert re.search(r"trainer 1 at 127\.0\.0\.1 gave up: .*127\.0\.0\.9:\d+ does not answer", str(crowd.errors[0]))
+    assert server.wait() == 75
+
+
 def test_a_slow_trainer_is_waited_for_while_it_lives(pserver, client, crowd):
     """Heartbeats come from a thread of their own: three times peer_timeout of computing is no loss."""
     server = pserver(trainers=2, environ={"PADDLE_PEER_TIMEOUT": "0.5"})
