@@ -57,7 +57,7 @@ Answer = TypeVar("Answer")
 
 CALLS_PER_SECOND = 200  # that all launchers of a job together may ask of the API server
 HEADROOM = 1.6  # their calls come at random: on average so much fewer, so that the busiest second stays below too
-REQUEST_TIMEOUT_S = (3.05, 10.0)  # to connect, to read
+REQUEST_TIMEOUT_S = 10.0  # to connect, and again to read
 REPEAT_PERIOD_S = 30.0  # a wait says the same thing again after this long
 LAST_LINES = 5  # of a program's log, in a message about its end
 
@@ -584,6 +584,7 @@ class PodApi:
         self.namespace = config.job_namespace
         self.account = config.service_account_dir
         self.page = max(500, 2 * config.gradient_num)
+        self.timeout_s = min(REQUEST_TIMEOUT_S, config.start_timeout)
         self.session = requests.Session()
         self.session.trust_env = False  # a proxy or CA bundle of the environment is never meant for the API server
 
@@ -626,7 +627,7 @@ class PodApi:
                 self.url,
                 params=query,
                 headers=headers,
-                timeout=REQUEST_TIMEOUT_S,
+                timeout=self.timeout_s,
                 verify=str(authority) if authority.exists() else True,
                 allow_redirects=False,
             )

@@ -67,7 +67,7 @@ def test_ids_are_the_places_of_the_sorted_ip_strings() -> None:
     assert getIdMap(podlist(*pods)) == {"10.0.0.10": 0, "10.0.0.2": 1, "10.0.0.9": 2}
 
 
-def test_S6_ids_follow_the_completion_index_where_pods_have_one() -> None:
+def test_S6_S9_ids_and_shards_follow_the_completion_index_where_pods_have_one() -> None:
     """The original sorted IPs, so a replaced pod with a new IP shifted the ids (and shards, S9) of all others."""
     before = getIdMap(podlist(pod("10.0.0.5").indexed(0), pod("10.0.0.6").indexed(1), pod("10.0.0.7").indexed(2)))
     after = getIdMap(podlist(pod("10.0.0.1").indexed(2), pod("10.0.0.5").indexed(0), pod("10.0.0.6").indexed(1)))

@@ -1,0 +1,254 @@
+"""What a user can get wrong, on a whole pod: start.sh, launcher, pserver and trainer as they are, one message each."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from builders import JOB, pod, pod_environment
+
+from localcluster import ApiServer, PodStore, Request, Response
+
+ROOT = Path(__file__).parents[2]
+CONFIG = """
+from paddle.trainer_config_helpers import *
+define_py_data_sources2('data/train.list', None, module='provider', obj='process')
+settings(batch_size=4, learning_rate=0.1)
+pixel = data_layer('pixel', 3)
+outputs(classification_cost(input=fc_layer(pixel, 2, act=SoftmaxActivation()), label=data_layer('label', 2)))
+"""
+PROVIDER = """
+from paddle.trainer.PyDataProvider2 import *
+@provider(input_types={'pixel': dense_vector(3), 'label': integer_value(2)}, should_shuffle=False, pool_size=4)
+def process(settings, path):
+    for number, line in enumerate(open(path)):
+        yield {'pixel': [1.0, 2.0, float(line)], 'label': number % 2}
+"""
+
+
+@dataclasses.dataclass
+class Case:
+    """What is changed about a job that works, and what the user must see."""
+
+    status: int
+    said: str
+    env: dict[str, str | None] = dataclasses.field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    files: dict[str, str | None] = dataclasses.field(default_factory=dict)  # below the job's directory; None: removed
+    others: tuple[dict, ...] = ()  # other pods of the job
+    api: Callable[[Request], Response] | None = None
+    mount: str = ""  # options of a tmpfs over output/, or nothing
+    taken: bool = False  # somebody else has the pserver's port
+
+
+def missing(name: str) -> Case:
+    return Case(78, name, {name: None})
+
+
+def config(text: str, status: int, said: str) -> Case:
+    return Case(status, said, files={"conf/trainer_config.py": text})
+
+
+def provider(old: str, new: str, status: int, said: str) -> Case:
+    assert old in PROVIDER
+    return Case(status, said, files={"conf/provider.py": PROVIDER.replace(old, new)})
+
+
+def api(status: int, said: str, response: Callable[[], Response]) -> Case:
+    return Case(status, said, {"START_TIMEOUT": "1"}, api=lambda request: response())
+
+
+SOON = {"START_TIMEOUT": "1"}
+CASES = {
+    # the environment
+    "no JOB_NAME": missing("JOB_NAME"),
+    "no JOB_PATH": missing("JOB_PATH"),
+    "no TRAIN_CONFIG_DIR": missing("TRAIN_CONFIG_DIR"),
+    "no CONF_PADDLE_NIC": missing("CONF_PADDLE_NIC"),
+    "no CONF_PADDLE_PORT": missing("CONF_PADDLE_PORT"),
+    "no CONF_PADDLE_PORTS_NUM": missing("CONF_PADDLE_PORTS_NUM"),
+    "no CONF_PADDLE_PORTS_NUM_SPARSE": missing("CONF_PADDLE_PORTS_NUM_SPARSE"),
+    "no CONF_PADDLE_GRADIENT_NUM": missing("CONF_PADDLE_GRADIENT_NUM"),
+    "no KUBERNETES_SERVICE_HOST": missing("KUBERNETES_SERVICE_HOST"),
+    "no KUBERNETES_SERVICE_PORT_HTTPS": missing("KUBERNETES_SERVICE_PORT_HTTPS"),
+    "JOB_NAME is no name": Case(78, "JOB_NAME is 'My_Job'", {"JOB_NAME": "My_Job"}),
+    "JOB_PATH is relative": Case(78, "JOB_PATH is 'volume'", {"JOB_PATH": "volume"}),
+    "a port that is no number": Case(78, "CONF_PADDLE_PORT is 'seven'", {"CONF_PADDLE_PORT": "seven"}),
+    "a port beyond the last": Case(78, "CONF_PADDLE_PORT is '70000'", {"CONF_PADDLE_PORT": "70000"}),
+    "no dense ports": Case(78, "CONF_PADDLE_PORTS_NUM is '0'", {"CONF_PADDLE_PORTS_NUM": "0"}),
+    "None trainers": Case(78, "CONF_PADDLE_GRADIENT_NUM is 'None'", {"CONF_PADDLE_GRADIENT_NUM": "None"}),
+    "a timeout that is no number": Case(78, "START_TIMEOUT is 'soon'", {"START_TIMEOUT": "soon"}),
+    "RESUME that is neither 0 nor 1": Case(78, "RESUME is 'maybe'", {"RESUME": "maybe"}),
+    "a NIC that does not exist": Case(78, "eth77", {"CONF_PADDLE_NIC": "eth77"}),
+    "an address of no pod": Case(78, "POD_IP by the downward API", {"POD_IP": "127.0.0.250"}),
+    # flags
+    "TRAINER_COUNT that is no number": Case(64, "trainer_count", {"TRAINER_COUNT": "many"}),
+    "no passes": Case(64, "--num_passes=0", {"NUM_PASSES": "0"}),
+    "an unknown flag": Case(64, "learning_speed", flags=("--learning_speed=3",)),
+    "an argument that is no flag": Case(64, "neither a flag", flags=("--log_period=1", "3", "4")),
+    "a flag's value of the wrong type": Case(64, "log_period", flags=("--log_period=often",)),
+    # what must be on the volume
+    "no config directory": Case(66, "no config directory", {"TRAIN_CONFIG_DIR": "absent"}),
+    "no config": Case(66, "absent.py", {"TRAIN_CONFIG": "absent.py"}),
+    "no shard": Case(66, "the data job makes", files={"0/data": None}),
+    "an empty shard": Case(66, "is empty", files={"0/data/train.list": None, "0/data/train.txt": None}),
+    "no list in the shard": Case(66, "data/train.list", files={"0/data/train.list": None}),
+    "a list that names a file that is not there": Case(
+        66, "data/gone.txt", files={"0/data/train.list": "data/gone.txt\n"}
+    ),
+    # the config
+    "a config that raises": config("raise ValueError('no such thing')", 65, "no such thing"),
+    "a config with a syntax error": config("settings(batch_size=", 65, "trainer_config.py"),
+    "a config that imports what is not there": config("import nowhere_to_be_found", 65, "nowhere_to_be_found"),
+    "an unknown name in the config": config(CONFIG.replace("fc_layer", "fx_layer"), 78, "fx_layer"),
+    "a layer that is not supported yet": config(
+        CONFIG.replace("fc_layer(pixel, 2", "lstmemory(pixel, size=2"), 78, "lstmemory"
+    ),
+    "a layer with a wrong argument": config(
+        CONFIG.replace("fc_layer(pixel, 2", "fc_layer(pixel, 'two'"), 78, "fc_layer"
+    ),
+    "no settings": config(CONFIG.replace("settings(", "dict("), 78, "batch_size"),
+    "no provider module": Case(66, "provider", files={"conf/provider.py": None}),
+    # the data
+    "a provider that raises in the middle": Case(
+        65, "not a number", files={"0/data/train.txt": "1\n" * 9 + "not a number\n"}
+    ),
+    "a sample that is too narrow": provider("[1.0, 2.0, float(line)]", "[1.0]", 65, "pixel"),
+    "a label that does not exist": provider("number % 2", "7", 65, "label"),
+    "a sample without a slot": provider("'label': number % 2", "'lable': 0", 65, "label"),
+    # the cluster
+    "two pods with one IP": Case(
+        69, "have the IP", {**SOON, "CONF_PADDLE_GRADIENT_NUM": "2"}, others=(pod("SAME", "twin"),)
+    ),
+    "a pod too few": Case(69, "1 of 2 Running; 1 not created yet", {**SOON, "CONF_PADDLE_GRADIENT_NUM": "2"}),
+    "a pod too many": Case(69, "2 pods exist", SOON, others=(pod("127.0.0.251", "more"),)),
+    "a pserver that cannot be reached": Case(
+        69, "127.0.0.251", {**SOON, "CONF_PADDLE_GRADIENT_NUM": "2"}, others=(pod("127.0.0.251", "zzz"),)
+    ),
+    "the port is in use": Case(75, "another process holds this port", taken=True),
+    "the API says 401": api(77, "401", lambda: Response.failure(401, "Unauthorized", "who are you")),
+    "the API says 403": api(77, "verb `list`", lambda: Response.failure(403, "Forbidden", "pods is forbidden")),
+    "the API says 404": api(78, "404", lambda: Response.failure(404, "NotFound", "what")),
+    "the API says 429": api(69, "429", lambda: Response.failure(429, "TooManyRequests", "slow down", Retry_After="1")),
+    "the API says 500": api(69, "500", lambda: Response.failure(500, "InternalError", "etcd")),
+    "the API answers HTML": api(69, "no pod list", Response.html),
+    "the API answers nothing": api(69, "no pod list", Response.empty),
+    "the API hangs": api(69, "does not answer", Response.never),
+    # the volume
+    "output is read-only": Case(74, "read-only", mount="ro"),
+    "the volume is full while saving": Case(74, "No space left", mount="size=16k", flags=("--saving_period=1",)),
+}
+NUMBERS = itertools.count(2)
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Iterator[Path]:
+    """A job's tree with one shard, config and provider; everything works as it is."""
+    job = tmp_path / "volume" / JOB
+    for directory in ("conf", "0/data", "output"):
+        (job / directory).mkdir(parents=True)
+    (job / "conf" / "trainer_config.py").write_text(CONFIG)
+    (job / "conf" / "provider.py").write_text(PROVIDER)
+    (job / "0" / "data" / "train.list").write_text("data/train.txt\n")
+    (job / "0" / "data" / "train.txt").write_text("0.5\n" * 20)
+    (tmp_path / "work").mkdir()
+    yield tmp_path
+    shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+def change(job: Path, files: dict[str, str | None]) -> None:
+    for name, text in files.items():
+        path = job / name
+        if text is not None:
+            path.write_text(text)
+        elif path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def run_pod(case: Case, work: Path, ip: str) -> subprocess.CompletedProcess:
+    store = PodStore()
+    for one in (pod(ip, "own"), *case.others):
+        shown = {**one, "status": {**one["status"], "podIP": one["status"]["podIP"].replace("SAME", ip)}}
+        store.put({**shown, "metadata": {**one["metadata"], "namespace": "default"}})
+    with ApiServer(store, hook=case.api) as server:
+        server.write_service_account(work / "account")
+        environ = pod_environment(
+            JOB_PATH=str(work / "volume"),
+            WORK_DIR=str(work / "work"),
+            TRAIN_CONFIG_DIR="conf",
+            POD_IP=ip,
+            CONF_PADDLE_NIC=ip,
+            CONF_PADDLE_GRADIENT_NUM="1",
+            CONF_PADDLE_PORTS_NUM="1",
+            CONF_PADDLE_PORTS_NUM_SPARSE="0",
+            KUBERNETES_SERVICE_HOST=server.host,
+            KUBERNETES_SERVICE_PORT_HTTPS=str(server.port),
+            SERVICE_ACCOUNT_DIR=str(work / "account"),
+            STOP_TIMEOUT="5",
+            NUM_PASSES="2",
+            PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        )
+        environ = {name: value for name, value in {**environ, **case.env}.items() if value is not None}
+        command = [str(ROOT / "start.sh"), *case.flags]
+        if case.mount:  # in a mount namespace, so that nothing of it outlives the pod
+            output = work / "volume" / JOB / "output"
+            script = f'mount -t tmpfs -o {case.mount} none {output}; "$@"; status=$?; ls -R {output} >{work}/left; exit $status'
+            command = ["unshare", "--mount", "sh", "-c", script, "sh", *command]
+        return subprocess.run(
+            command,
+            env=environ,
+            cwd=work,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+
+
+def own_address(worker: str) -> str:
+    """A loopback address of this test alone, also beside other workers and runs."""
+    while True:
+        address = f"127.{101 + int(worker.lstrip('gw') or 0)}.{os.getpid() % 250}.{next(NUMBERS)}"
+        with socket.socket() as probe:
+            if probe.connect_ex((address, 7164)) != 0:
+                return address
+
+
+def complete_passes(work: Path) -> list[Path]:
+    return list((work / "volume" / JOB / "output").glob("pass-*/done"))
+
+
+def test_the_job_of_this_table_works_when_nothing_is_wrong(work: Path, worker_id: str) -> None:
+    run = run_pod(Case(0, ""), work, own_address(worker_id.removeprefix("master")))
+    assert run.returncode == 0, run.stdout
+    assert len(complete_passes(work)) == 2
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_one_message_and_the_right_exit_status(case: Case, work: Path, worker_id: str) -> None:
+    if case.mount and os.geteuid():
+        pytest.skip("mounting a small tmpfs needs root")
+    change(work / "volume" / JOB, case.files)
+    ip = own_address(worker_id.removeprefix("master"))
+    with socket.socket() as other:
+        if case.taken:
+            other.bind((ip, 7164))
+            other.listen()
+        run = run_pod(case, work, ip)
+    assert run.returncode == case.status, run.stdout
+    assert case.said in run.stdout, run.stdout
+    assert "Traceback" not in run.stdout, run.stdout
+    assert not complete_passes(work)
+    if case.mount:
+        assert "done" not in (work / "left").read_text()
