@@ -11,7 +11,6 @@ from pathlib import Path
 from proto.DataConfig_pb2 import DataConfig
 from proto.TrainerConfig_pb2 import TrainerConfig
 from pserver import glog
-from pserver.client import Client, read_environment
 from trainer.config import parse_config
 from trainer.data.loading import check_data, open_source
 from trainer.data.source import DataSource
@@ -84,6 +83,9 @@ class Assembly:
             glog.warning(sentence)
         if self._flags.local:
             return LocalUpdater(self._table, self._optimization)
+        # the network library is imported by those who need it: a local run starts a quarter faster without
+        from pserver.client import Client, read_environment
+
         job = read_environment(os.environ)
         client = Client(services(self._flags), trainer_id=self._flags.trainer_id,
                         num_trainers=self._flags.num_gradient_servers, job=job.job, attempt=job.attempt,

@@ -1,15 +1,17 @@
 """From gradients to new values: an optimiser in this process, or the parameter servers."""
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from proto.TrainerConfig_pb2 import OptimizationConfig
 from pserver import blocks
-from pserver.client import Client
 from pserver.errors import ConfigError
 from pserver.rules import Optimization, ParameterSpec, check_supported, list_ignored
 from pserver.shard import Shard
 from trainer.parameters import ParameterTable
+
+if TYPE_CHECKING:
+    from pserver.client import Client
 
 
 class Updater(Protocol):

@@ -1,0 +1,142 @@
+"""A small job in a directory of its own, and `paddle` commands that end with the test."""
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+CONFIG = """
+from paddle.trainer_config_helpers import *
+define_py_data_sources2('train.list', get_config_arg('test_list', str, None) and 'test.list', module='small_provider',
+                        obj=get_config_arg('obj', str, 'process'))
+settings(batch_size=get_config_arg('batch', int, 4), learning_rate=get_config_arg('rate', float, 0.05),
+         learning_method=AdamOptimizer() if get_config_arg('adam', bool, False) else MomentumOptimizer(0.5))
+x = data_layer('x', 3)
+y = data_layer('y', 2)
+outputs(classification_cost(input=fc_layer(x, 2, act=SoftmaxActivation()), label=y))
+"""
+PROVIDER = """
+from paddle.trainer.PyDataProvider2 import *
+TYPES = {'x': dense_vector(3), 'y': integer_value(2)}
+
+def samples(path):
+    for line in open(path):
+        a, b, c, label = line.split()
+        yield {'x': [float(a), float(b), float(c)], 'y': int(label)}
+
+@provider(input_types=TYPES, should_shuffle=False)
+def process(settings, path):
+    for sample in samples(path):
+        yield sample
+
+@provider(input_types=TYPES, cache=CacheType.CACHE_PASS_IN_MEM)
+def shuffled(settings, path):
+    for sample in samples(path):
+        yield sample
+
+@provider(input_types=TYPES, should_shuffle=False)
+def raising(settings, path):
+    for number, sample in enumerate(samples(path)):
+        if number == 9:
+            raise ValueError('the tenth line is odd')
+        yield sample
+
+@provider(input_types=TYPES, should_shuffle=False)
+def endless(settings, path):
+    while True:
+        for sample in samples(path):
+            yield sample
+"""
+
+
+def make_lines(count, seed=1):
+    import numpy as np
+    rows = np.random.default_rng(seed).normal(size=(count, 3)).round(3)
+    return [f"{a} {b} {c} {int(a + b > c)}" for a, b, c in rows.tolist()]
+
+
+def lay_out(folder, lines, test_lines=()):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.py").write_text(CONFIG)
+    (folder / "small_provider.py").write_text(PROVIDER)
+    for name, content in (("train", lines), ("test", test_lines)):
+        (folder / f"{name}.list").write_text(f"{name}.txt\n")
+        (folder / f"{name}.txt").write_text("".join(line + "\n" for line in content))
+    return folder
+
+
+class Paddle:
+    """Runs `paddle` commands; whatever still runs when the test ends is killed by its handle."""
+
+    def __init__(self):
+        self.processes = []
+
+    def start(self, folder, *arguments, log="log"):
+        with (folder / log).open("wb") as output:
+            process = subprocess.Popen([sys.executable, "-m", "paddle", *arguments], cwd=folder, stdout=output, stderr=subprocess.STDOUT,
+                                       env=dict(os.environ, OPENBLAS_NUM_THREADS="1"))
+        self.processes.append(process)
+        return process
+
+    def train(self, folder, *arguments, timeout=60):
+        """Returns (exit status, the text of stderr and stdout)."""
+        process = self.start(folder, "train", *arguments)
+        status = process.wait(timeout)
+        return status, (folder / "log").read_text()
+
+    def end(self):
+        for process in self.processes:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def paddle():
+    runner = Paddle()
+    try:
+        yield runner
+    finally:
+        runner.end()
+
+
+@pytest.fixture
+def job(tmp_path):
+    """A folder with config, provider, 20 training lines and 8 test lines."""
+    return lay_out(tmp_path / "job", make_lines(20), make_lines(8, seed=2))
+
+
+def wait_for(condition, timeout=30.0):
+    """Poll until the condition holds; fails at the deadline."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError("the condition did not come true in time")
+        time.sleep(0.02)
+
+
+def free_port(count=1):
+    """A port that was free a moment ago, with `count - 1` free ones behind it."""
+    for _ in range(100):
+        with contextlib.ExitStack() as stack:
+            first = stack.enter_context(socket.socket())
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+            try:
+                for offset in range(1, count):
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port + offset))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no free ports")
+
+
+@pytest.fixture
+def tools():
+    """The helpers above, for test modules (which cannot import a conftest)."""
+    return type("Tools", (), {"lay_out": staticmethod(lay_out), "make_lines": staticmethod(make_lines), "wait_for": staticmethod(wait_for),
+                              "free_port": staticmethod(free_port), "repository": Path(__file__).parents[3]})

@@ -1,0 +1,161 @@
+"""Parameter files and pass directories: exact bytes, all or nothing, and what is refused when loading."""
+import errno
+import os
+import struct
+
+import numpy as np
+import pytest
+
+from proto.ParameterConfig_pb2 import ParameterConfig
+from pserver.errors import DataError, MissingInputError, VolumeError
+from trainer import model_files
+from trainer.model_files import find_config, load_pass, pass_name, remove_pass, save_pass, write_whole_file
+from trainer.parameters import ParameterTable
+from trainer.rng import Stream
+
+
+def make_table():
+    table = ParameterTable([ParameterConfig(name="w", size=3), ParameterConfig(name="s", size=1, is_static=True)])
+    table["w"].value[:] = [1, -2, 0.5]
+    table["s"].value[:] = 7
+    return table
+
+
+def load(directory, strategy="fail", **options):
+    table = ParameterTable([ParameterConfig(name="w", size=3), ParameterConfig(name="s", size=1, is_static=True)])
+    load_pass(directory, table, strategy, Stream(1), **options)
+    return table
+
+
+def visible(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_a_pass_directory_has_the_legacys_files_and_bytes(tmp_path):
+    save_pass(tmp_path / "out" / "pass-00000", make_table(), {"config.py": b"settings()", "helper.py": b"x = 1"})
+    saved = tmp_path / "out" / "pass-00000"
+    assert visible(saved) == ["config.py", "done", "helper.py", "path.txt", "s", "w"]
+    assert (saved / "w").read_bytes() == struct.pack("<iIQ3f", 0, 4, 3, 1, -2, 0.5)
+    assert (saved / "path.txt").read_bytes() == b"config.py"
+    assert (saved / "config.py").read_bytes() == b"settings()"
+    assert (saved / "done").read_text().startswith("paddle version: 0.10.0\n\twithGpu: false\n")
+    assert visible(tmp_path / "out") == ["pass-00000"]
+
+
+def test_without_a_config_there_is_no_path_file(tmp_path):
+    save_pass(tmp_path / "pass-00000", make_table(), {})
+    assert visible(tmp_path / "pass-00000") == ["done", "s", "w"]
+
+
+def test_a_directory_of_that_name_is_replaced_whole(tmp_path):
+    (tmp_path / "pass-00000").mkdir()
+    (tmp_path / "pass-00000" / "stale").write_text("x")
+    save_pass(tmp_path / "pass-00000", make_table(), {})
+    assert visible(tmp_path / "pass-00000") == ["done", "s", "w"]
+    assert visible(tmp_path) == ["pass-00000"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.EDQUOT])
+@pytest.mark.parametrize("fails_at", ["fsync", "mkdir", "rename"])
+def test_a_failed_save_leaves_nothing_that_looks_complete(tmp_path, monkeypatch, number, fails_at):
+    save_pass(tmp_path / "pass-00000", make_table(), {})
+
+    def fail(*arguments, **options):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(*{"fsync": (os, "fsync"), "mkdir": (model_files.Path, "mkdir"), "rename": (model_files.Path, "rename")}[fails_at], fail)
+    with pytest.raises(VolumeError, match=f"cannot save to .*pass-00001: {os.strerror(number)}"):
+        save_pass(tmp_path / "pass-00001", make_table(), {})
+    assert visible(tmp_path) == ["pass-00000"]
+
+
+def test_a_file_where_the_directory_should_be_is_a_volume_error(tmp_path):
+    (tmp_path / "out").write_text("")
+    with pytest.raises(VolumeError, match="cannot save to"):
+        save_pass(tmp_path / "out" / "pass-00000", make_table(), {})
+
+
+def test_a_stale_handle_is_tried_again(tmp_path, monkeypatch):
+    calls, real = [], os.fsync
+
+    def stale_once(handle):
+        calls.append(handle)
+        if len(calls) == 1:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", stale_once)
+    save_pass(tmp_path / "pass-00000", make_table(), {})
+    assert visible(tmp_path / "pass-00000") == ["done", "s", "w"]
+
+
+def test_what_was_saved_is_loaded_static_parameters_too(tmp_path):
+    save_pass(tmp_path / "pass-00000", make_table(), {})
+    table = load(tmp_path / "pass-00000", needs_done=True)
+    assert table["w"].value.tolist() == [1, -2, 0.5]
+    assert table["s"].value.tolist() == [7]
+
+
+@pytest.mark.parametrize(("content", "message"), [
+    (b"", "w is no parameter file: it has 0 bytes"),
+    (struct.pack("<iIQ3f", 1, 4, 3, 1, 2, 3), "its header says version 1, 4 bytes a value"),
+    (struct.pack("<iIQ3d", 0, 8, 3, 1, 2, 3), "its header says version 0, 8 bytes a value"),
+    (struct.pack("<iIQ2f", 0, 4, 2, 1, 2), r"The size \(2\) in the file does not match the size \(3\) of the parameter: w"),
+    (struct.pack("<iIQ2f", 0, 4, 3, 1, 2), "w is cut off"),
+])
+def test_files_of_another_form_are_refused(tmp_path, content, message):
+    save_pass(tmp_path / "pass-00000", make_table(), {})
+    (tmp_path / "pass-00000" / "w").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        load(tmp_path / "pass-00000")
+
+
+def test_missing_files_fail_or_are_made_up(tmp_path, capsys):
+    save_pass(tmp_path / "pass-00000", make_table(), {})
+    (tmp_path / "pass-00000" / "w").unlink()
+    with pytest.raises(MissingInputError, match="w missing, not allowed"):
+        load(tmp_path / "pass-00000")
+    assert load(tmp_path / "pass-00000", "zero")["w"].value.tolist() == [0, 0, 0]
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("] ", 1)[1] for line in lines[-3:]] == [
+        f"missing parameters [{tmp_path}/pass-00000/w] while loading model.", "w missing, set to zero.", "w set to 0"]
+    drawn = load(tmp_path / "pass-00000", "rand")["w"].value
+    assert np.abs(drawn).max() > 0
+
+
+def test_missing_directories_and_marks_are_missing_inputs(tmp_path):
+    with pytest.raises(MissingInputError, match="there is no model directory"):
+        load(tmp_path / "pass-00000")
+    save_pass(tmp_path / "pass-00000", make_table(), {})
+    (tmp_path / "pass-00000" / "done").unlink()
+    load(tmp_path / "pass-00000")
+    with pytest.raises(MissingInputError, match="has no file 'done'"):
+        load(tmp_path / "pass-00000", needs_done=True)
+
+
+def test_removing_a_pass_says_so_and_is_quiet_where_there_is_none(tmp_path, capsys):
+    save_pass(tmp_path / "pass-00000", make_table(), {})
+    remove_pass(tmp_path / "pass-00000")
+    remove_pass(tmp_path / "pass-00000")
+    assert visible(tmp_path) == []
+    assert capsys.readouterr().err.count("delete dir") == 1
+
+
+def test_pass_names():
+    assert (pass_name(7), pass_name(7, 12)) == ("pass-00007", "pass-00007-012")
+
+
+def test_the_config_is_the_one_named_or_the_models(tmp_path):
+    assert find_config("a.py", "") == "a.py"
+    (tmp_path / "path.txt").write_text("b.py")
+    assert find_config("", str(tmp_path)) == str(tmp_path / "b.py")
+    with pytest.raises(MissingInputError, match="no valid config"):
+        find_config("", "")
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    write_whole_file(tmp_path / "model", [b"ab", b"c"])
+    assert (tmp_path / "model").read_bytes() == b"abc"
+    with pytest.raises(VolumeError, match="cannot write"):
+        write_whole_file(tmp_path / "nowhere" / "model", [b"d"])
+    assert visible(tmp_path) == ["model"]
