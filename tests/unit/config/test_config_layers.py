@@ -82,6 +82,35 @@ def test_costs_are_named_after_their_function(parse_text, call, name, kind):
     assert (cost.name, cost.type, cost.size, cost.coeff) == (name, kind, 1, 1.0)
 
 
+def test_layers_with_very_many_classes_have_a_row_per_class(parse_text):
+    config = parse_text("""
+x, label, w = data_layer('x', 4), data_layer('label', 10), data_layer('w', 1)
+nce_layer([x, x], label, weight=w, num_neg_samples=3, neg_distribution=[0.1] * 10)
+hsigmoid(x, label)""")
+    nce, tree = config.model_config.layers[3:]
+    assert (nce.num_classes, nce.num_neg_samples, len(nce.neg_sampling_dist), len(nce.inputs)) == (10, 3, 10, 4)
+    assert (tree.type, tree.num_classes) == ("hsigmoid", 10)
+    shapes = {parameter.name: list(parameter.dims) for parameter in config.model_config.parameters}
+    assert shapes == {
+        "___nce_layer_0__.w0": [10, 4], "___nce_layer_0__.w1": [10, 4], "___nce_layer_0__.wbias": [1, 10],
+        "___hsigmoid_0__.w0": [9, 4], "___hsigmoid_0__.wbias": [1, 9]}
+
+
+def test_a_chain_of_labels_shares_its_transitions_by_name(parse_text):
+    config = parse_text("""
+x, label = data_layer('x', 3), data_layer('label', 3)
+crf_layer(x, label, param_attr=ParamAttr(name='crfw'))
+best = crf_decoding_layer(x, 3, label=label, param_attr=ParamAttr(name='crfw'))
+assert best.size == 1""")
+    assert [(parameter.name, list(parameter.dims)) for parameter in config.model_config.parameters] == [("crfw", [5, 3])]
+    assert config.model_config.layers[3].size == 3
+
+
+def test_an_activation_other_than_sigmoid_is_warned_of(parse_text, capsys):
+    parse_text("x = data_layer('x', 3)\nmulti_binary_label_cross_entropy(fc_layer(x, 3), x)")
+    assert "TanhActivation() is not a recommended activation for multi_binary_label_cross_entropy" in capsys.readouterr().err
+
+
 def test_evaluators_write_only_what_is_given(parse_text):
     config = parse_text("""
 p, y = data_layer('p', 2), data_layer('y', 2)
@@ -116,6 +145,17 @@ seqtext_printer_evaluator(p, 'result.txt', id_input=y)""")
     ("classification_cost(p, x, evaluator=sum_evaluator)", "it must be an evaluator of classification"),
     ("square_error_cost(x, x, weight=x)", "its size must be 1"),
     ("square_error_cost(x, x, coeff='a')", "it must be a number"),
+    ("huber_classification_cost(x, x)", "input is .*its size must be 1"),
+    ("rank_cost(x, x, x)", "left is .*its size must be 1"),
+    ("lambda_cost(x, x)", "score is .*its size must be 1"),
+    ("crf_layer(x, data_layer('y', 5))", "the sizes of input and label must both be 4"),
+    ("ctc_layer(x, x, size=4)", "it must be 5, the label's and one for the blank"),
+    ("nce_layer(x, x, neg_distribution=[0.5, 0.2, 0.2, 0.2])", "it must have 4 items whose sum is 1"),
+    ("hsigmoid(p, p)", "it must be a data_layer"),
+    ("hsigmoid(x, data_layer('y', 2))", "num_classes is 2; it must be greater than 2"),
+    ("smooth_l1_cost(x, data_layer('y', 2))", "its size must be 4"),
+    ("multiplex_layer([x, x])", "at least two layers to choose from"),
+    ("selective_fc_layer(x, 3, select=x)", "its size must be 3"),
     ("chunk_evaluator(x, x, 'IO', 3)", "one of IOB, IOE, IOBES, plain"),
     ("x + 1", "arithmetic with layers"),
 ], ids=str)
