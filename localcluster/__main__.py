@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import signal
 import sys
 from collections.abc import Sequence
@@ -137,6 +138,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # pods may say what the terminal's encoding has not
     try:
         return run(build_parser().parse_args(argv))
     except LocalClusterError as error:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from localcluster import policy
 from localcluster.addresses import Subnet
-from localcluster.faults import Fault, concerns
+from localcluster.errors import HostError
+from localcluster.faults import Fault, Orders
 from localcluster.manifest import JobSpec
 from localcluster.node import PodProcess
 from localcluster.objects import PodState, pod_object
@@ -33,7 +34,7 @@ class Pod:
     number: int
     log: Path
     created: float
-    gate: int | None = None
+    delay: int | None = None
     process: PodProcess | None = None
     started: float | None = None
     end: int | None = None
@@ -89,11 +90,9 @@ class Controller:
         self._store = store
         self._subnet = subnet
         self._reporter = reporter
-        self._faults = tuple(faults)
+        self._orders = Orders(faults)
         self._backoff_seconds = backoff_seconds
         self._uid = str(uuid.uuid4())
-        self._spent: set[tuple[int, int]] = set()  # (fault, pod number): each strikes once
-        self._opened: set[int] = set()  # delays whose pattern was seen
         self._ending: Outcome | None = None
         self._grace: float | None = None
         self._began = time.monotonic()
@@ -269,14 +268,14 @@ class Controller:
             service_account=self.job.service_account,
         )
         pod = Pod(state, number, self._places.logs / f"{name}.log", now)
-        pod.gate = self._find_gate(pod)
+        pod.delay = self._orders.take_delay(name, number)
         self.pods.append(pod)
-        self._set(pod, waiting=HELD_BACK if pod.gate is not None else state.waiting)
+        self._set(pod, waiting=HELD_BACK if pod.delay is not None else state.waiting)
 
     def _start_if_open(self, pod: Pod, now: float) -> None:
         if pod.process is not None or not pod.is_alive:
             return
-        if pod.gate is None or pod.gate in self._opened or any(now >= when for _, when in self._timed(pod)):
+        if pod.delay is None or self._orders.is_over(pod.delay, now - pod.created):
             self._start_pod(pod)
 
     def _start_pod(self, pod: Pod) -> None:
@@ -292,7 +291,10 @@ class Controller:
             pod.state.all_annotations,
         )
         plan = plan_pod(self.job, self._host, identity)
-        pod.process = PodProcess(plan, pod.log, self._line_hearer(pod), self._end_hearer(pod))
+        try:
+            pod.process = PodProcess(plan, pod.log, self._line_hearer(pod), self._end_hearer(pod))
+        except OSError as error:
+            raise HostError(f"cannot start {pod.state.name}: {error.strerror}: {error.filename}") from error
         pod.started = time.monotonic()
         self._set(pod, phase="Running", ip=address, started=time.time())
 
@@ -313,8 +315,10 @@ class Controller:
         def hear(text: str) -> None:
             with self.lock:
                 self._reporter.line(pod.state, pod.number, text)
-                self._match_faults(pod, text)
+                pod.due += self._orders.hear(pod.state.name, pod.number, text)
                 self.changed.notify_all()
+                if self._orders.faults:
+                    self._work.notify()
 
         return hear
 
@@ -328,53 +332,24 @@ class Controller:
 
     # ----- faults -----
 
-    def _match_faults(self, pod: Pod, text: str) -> None:
-        for each, fault in enumerate(self._faults):
-            if fault.pattern is None or not fault.pattern.search(text):
-                continue
-            if fault.watched:
-                if concerns(fault.watched, pod.state.name, pod.number):
-                    self._opened.add(each)
-                    self._work.notify()
-            elif each in self._armed(pod, delays=False):
-                pod.due.append(each)
-                self._work.notify()
-
-    def _armed(self, pod: Pod, delays: bool) -> list[int]:
-        """Return the faults that may still strike a pod: its delays, or the others."""
-        return [
-            each
-            for each, fault in enumerate(self._faults)
-            if (fault.kind == "delay") == delays
-            and (each, pod.number) not in self._spent
-            and concerns(fault.pod, pod.state.name, pod.number)
-        ]
-
-    def _timed(self, pod: Pod) -> list[tuple[int, float]]:
-        """Return (fault, its time) of those that go by seconds: a waiting pod's delay, or a running pod's others."""
-        if pod.started is None:
-            since, faults = pod.created, [] if pod.gate is None else [pod.gate]
-        else:
-            since, faults = pod.started, self._armed(pod, delays=False)
-        seconds = ((each, self._faults[each].seconds) for each in faults)
-        return [(each, since + after) for each, after in seconds if after is not None]
-
-    def _find_gate(self, pod: Pod) -> int | None:
-        gates = self._armed(pod, delays=True)
-        if not gates:
-            return None
-        self._spent.add((gates[0], pod.number))
-        return gates[0]
-
     def _strike(self, pod: Pod, now: float) -> None:
         """Let the first fault that is due strike; the others stay for the pod's replacement."""
         if pod.started is None or pod.killed or pod.state.deleted is not None:
             return
         due = pod.due + [each for each, when in self._timed(pod) if now >= when]
         if due:
-            self._spent.add((due[0], pod.number))
-            self._reporter.say(f"{self._faults[due[0]]}: strikes {pod.state.name}")
-            if self._faults[due[0]].kind == "kill":
+            fault = self._orders.spend(due[0], pod.number)
+            self._reporter.say(f"{fault}: strikes {pod.state.name}")
+            if fault.kind == "kill":
                 self.kill(pod)
             else:
                 self.delete(pod)
+
+    def _timed(self, pod: Pod) -> list[tuple[int, float]]:
+        """Return (fault, its time) of those that go by seconds: a waiting pod's delay, or a running pod's others."""
+        if pod.started is None:
+            since, faults = pod.created, [] if pod.delay is None else [pod.delay]
+        else:
+            since, faults = pod.started, self._orders.armed(pod.state.name, pod.number)
+        seconds = ((each, self._orders.faults[each].seconds) for each in faults)
+        return [(each, since + after) for each, after in seconds if after is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -71,6 +72,50 @@ def compile_pattern(text: str, where: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as error:
         raise UsageError(f"{where}: {text!r} is no regular expression: {error}") from error
+
+
+class Orders:
+    """Which faults are still to strike which pods. A pod is given by its name and number; nothing here has a clock.
+
+    Thread safety: none; the controller's lock guards it.
+    """
+
+    def __init__(self, faults: Sequence[Fault]):
+        self.faults = tuple(faults)
+        self._spent: set[tuple[int, int]] = set()  # (fault, pod number): each strikes once
+        self._opened: set[int] = set()
+
+    def armed(self, name: str, number: int) -> list[int]:
+        """Return the faults (no delays) that may still strike a running pod."""
+        return [each for each in self._meant(name, number) if self.faults[each].kind != "delay"]
+
+    def spend(self, fault: int, number: int) -> Fault:
+        """Return a fault and take it off the pods of that number."""
+        self._spent.add((fault, number))
+        return self.faults[fault]
+
+    def take_delay(self, name: str, number: int) -> int | None:
+        """Return the delay of a new pod, and spend it; None for most."""
+        found = next((each for each in self._meant(name, number) if self.faults[each].kind == "delay"), None)
+        if found is not None:
+            self.spend(found, number)
+        return found
+
+    def is_over(self, delay: int, waited: float) -> bool:
+        """Whether a delay has ended: its pattern was seen, or a pod has waited as many seconds."""
+        seconds = self.faults[delay].seconds
+        return delay in self._opened or (seconds is not None and waited >= seconds)
+
+    def hear(self, name: str, number: int, text: str) -> list[int]:
+        """Return the faults that a line of a pod's output makes due for it; note the delays that it ends for others."""
+        matching = [each for each, fault in enumerate(self.faults) if fault.pattern and fault.pattern.search(text)]
+        self._opened |= {each for each in matching if concerns(self.faults[each].watched, name, number)}
+        armed = self.armed(name, number) if matching else []
+        return [each for each in matching if each in armed]
+
+    def _meant(self, name: str, number: int) -> list[int]:
+        unspent = [each for each in range(len(self.faults)) if (each, number) not in self._spent]
+        return [each for each in unspent if concerns(self.faults[each].pod, name, number)]
 
 
 def concerns(selector: str, name: str, number: int) -> bool:

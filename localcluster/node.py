@@ -34,6 +34,7 @@ class PodProcess:
             Path(directory).mkdir(parents=True, exist_ok=True)
         self._on_line = on_line
         self._on_end = on_end
+        self._log_failed = False
         with log.open("wb", buffering=0) as output:
             self._log = os.dup(output.fileno())
         command = [sys.executable, "-I", "-S", str(PAUSE), *plan.argv]
@@ -92,12 +93,21 @@ class PodProcess:
         stream = self._process.stdout
         rest = b""
         while stream is not None and (chunk := stream.read(65536)):
-            os.write(self._log, chunk)
+            self._write(chunk)
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 self._on_line(line.decode(errors="replace").rstrip("\r"))
         if rest:
             self._on_line(rest.decode(errors="replace"))
+
+    def _write(self, chunk: bytes) -> None:
+        """Write to the log; a full disk costs the log and not the pod, which must not block on its own output."""
+        try:
+            os.write(self._log, chunk)
+        except OSError as error:
+            if not self._log_failed:
+                self._log_failed = True
+                self._on_line(f"localcluster: cannot write this pod's log: {error.strerror}")
 
     def _wait(self) -> None:
         code = self._process.wait()

@@ -92,6 +92,23 @@ def test_quiet_says_how_it_ended_only(project: Path):
     assert [line.split()[0] for line in out.splitlines()] == ["job/j:", "job/j:"]
 
 
+def test_a_job_goes_on_when_nobody_reads_any_more(project: Path):
+    write_script(project, "while [ ! -e $OUT.go ]; do sleep 0.01; done; echo x > $OUT.$JOB_COMPLETION_INDEX")
+    process = start(project, "k8s/job.yaml", "--volume", "mfs=vol")
+    try:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        (project / "vol" / "out.go").touch()
+        assert process.stderr.read() == ""
+        assert process.wait(DEADLINE) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+    assert (project / "vol" / "out.1").read_text() == "x\n"
+
+
 def test_a_failed_job_ends_with_the_pods_code(project: Path):
     write_script(project, "exit 66")
     code, out, _ = run(project, "k8s/job.yaml", "--volume", "mfs=vol")

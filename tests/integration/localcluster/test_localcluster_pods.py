@@ -84,6 +84,14 @@ def test_all_output_is_in_the_log_and_every_line_is_heard(run):
     assert pod.lines == ["one", "two", "three"]
 
 
+def test_a_log_that_cannot_be_written_costs_the_log_and_not_the_pod(run, tmp_path):
+    (tmp_path / "pod.log").symlink_to("/dev/full")
+    pod = run(*bash("for i in 1 2 3; do echo line $i; done"))
+    assert pod.wait() == 0
+    assert pod.lines[0] == "localcluster: cannot write this pod's log: No space left on device"
+    assert pod.lines[1:] == ["line 1", "line 2", "line 3"]
+
+
 @pytest.mark.parametrize("code", [0, 1, 78, 143])
 def test_the_exit_code_is_the_programs(run, code: int):
     assert run(*bash(f"exit {code}")).wait() == code

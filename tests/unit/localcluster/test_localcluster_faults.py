@@ -4,7 +4,7 @@ import pytest
 
 from localcluster.api import peak_rate
 from localcluster.errors import UsageError
-from localcluster.faults import concerns, parse_fault, parse_follow
+from localcluster.faults import Orders, concerns, parse_fault, parse_follow
 from localcluster.objects import PodState
 from localcluster.report import ConsoleReporter
 
@@ -37,6 +37,48 @@ def test_seconds_may_have_their_unit():
 def test_a_fault_of_another_form_is_a_usage_error(kind: str, text: str, message: str):
     with pytest.raises(UsageError, match=message):
         parse_fault(kind, text)
+
+
+def orders(*faults: str) -> Orders:
+    return Orders([parse_fault(*fault.split(" ", 1)) for fault in faults])
+
+
+def test_a_fault_strikes_once_per_index():
+    board = orders("kill *@x")
+    assert board.hear("j-0-a", 0, "x") == [0]
+    board.spend(0, 0)
+    assert board.hear("j-0-b", 0, "x") == []
+    assert board.hear("j-1-a", 1, "x") == [0]
+
+
+def test_the_same_fault_given_twice_strikes_the_replacement_too():
+    board = orders("kill 0@x", "kill 0@x")
+    board.spend(board.hear("j-0-a", 0, "x")[0], 0)
+    assert board.hear("j-0-b", 0, "x") == [1]
+
+
+def test_a_line_of_another_pod_makes_no_fault_due():
+    assert orders("kill 0@x").hear("j-1-a", 1, "x") == []
+
+
+def test_a_delay_ends_with_a_line_of_the_watched_pod_only():
+    board = orders("delay 2@0:x")
+    delay = board.take_delay("j-2-a", 2)
+    assert delay == 0
+    assert [board.hear("j-1-a", 1, "x"), board.is_over(delay, 99.0)] == [[], False]
+    assert [board.hear("j-0-a", 0, "x"), board.is_over(delay, 0.0)] == [[], True]
+
+
+def test_a_delay_in_seconds_ends_with_them():
+    board = orders("delay 2@1.5")
+    delay = board.take_delay("j-2-a", 2)
+    assert delay is not None
+    assert [board.is_over(delay, 1.4), board.is_over(delay, 1.5)] == [False, True]
+
+
+def test_a_replacement_is_not_delayed_again():
+    board = orders("delay *@1")
+    assert [board.take_delay("j-2-a", 2), board.take_delay("j-2-b", 2), board.take_delay("j-1-a", 1)] == [0, None, 0]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,6 +60,14 @@ def test_of_several_jobs_one_is_chosen_by_name():
 def test_a_pod_failure_policy_makes_failed_the_replacement_policy():
     rules = {"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [64, 78]}}]}
     assert parse(podFailurePolicy=rules).replace_terminating is False
+
+
+@pytest.mark.parametrize("name", ["job", "data-job"])
+def test_the_manifests_that_users_get_are_read(name: str):
+    job = parse_job((Path(__file__).parents[3] / "k8s" / f"{name}.yaml").read_text())
+    assert [volume.claim for volume in job.volumes if volume.claim] == ["mfs"]
+    assert [rule.action for rule in job.rules] == ["Ignore", "FailJob"]
+    assert not job.replace_terminating
 
 
 BAD_SPECS = {
