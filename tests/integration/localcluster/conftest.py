@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,3 +36,9 @@ def job() -> JobSpec:
     )
     volumes = (Volume("jobpath", "persistentVolumeClaim", "mfs"), Volume("work", "emptyDir"))
     return JobSpec("j", container, parallelism=3, completions=3, indexed=True, grace_seconds=5.0, volumes=volumes)
+
+
+@pytest.fixture(autouse=True)
+def logs_of_tests(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The logs that stay when a cluster is closed stay in the test run's own directory."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("localcluster")))
