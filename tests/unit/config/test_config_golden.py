@@ -69,6 +69,13 @@ outputs(
     sum_cost(input=hidden),
     nce_layer(input=hidden, label=labels))
 """,
+    "test_l2_distance_layer": "outputs(l2_distance_layer(data_layer('x', 128), data_layer('y', 128)))",
+    "test_row_l2_norm_layer": "outputs(row_l2_norm_layer(data_layer('input', 300)))",
+    "test_factorization_machine": "outputs(factorization_machine(data_layer('data', 1024), factor_size=10))",
+    "test_scale_shift_layer": """
+data = data_layer('data', 100)
+outputs(scale_shift_layer(data, bias_attr=False), scale_shift_layer(data))
+""",
     "test_multiplex_layer": """
 outputs(multiplex_layer(input=[data_layer(name='index', size=1)] +
                               [data_layer(name='data%d' % i, size=30) for i in (1, 2, 3)]))
@@ -98,6 +105,19 @@ def lr_dir(config_dir):
 def test_a_network_prints_as_its_golden_text(parse_text, name):
     golden = (GOLDEN / "protostr" / f"{name}.protostr").read_text()
     assert to_text(parse_text(CONFIGS[name]).model_config) + "\n" == golden
+
+
+# goldens that spell a number as no other does (`min: -10`), or lack the last empty line
+MESSAGES = {
+    "test_clip_layer": "outputs(clip_layer(data_layer('input', 300), min=-10, max=10))",
+    "test_dot_prod_layer": "outputs(dot_prod_layer(data_layer('vector1', 10), data_layer('vector2', 10)))",
+}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_network_is_the_message_of_its_golden_text(parse_text, name):
+    golden = (GOLDEN / "protostr" / f"{name}.protostr").read_text()
+    assert parse_text(MESSAGES[name]).model_config == text_format.Parse(golden, ModelConfig_pb2.ModelConfig())
 
 
 def test_two_data_sources_give_the_golden_message(parse_text):

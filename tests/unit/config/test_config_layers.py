@@ -82,6 +82,27 @@ def test_costs_are_named_after_their_function(parse_text, call, name, kind):
     assert (cost.name, cost.type, cost.size, cost.coeff) == (name, kind, 1, 1.0)
 
 
+def test_layers_that_compute_with_rows(parse_text):
+    """The network of the golden test_ntm_layers, described in section 18 and kept back."""
+    config = parse_text("""
+w, a, b, c, d = [data_layer(name, size) for name, size in [('w', 1), ('a', 100), ('b', 100), ('c', 200), ('d', 31)]]
+outputs(interpolation_layer([a, b], w), power_layer(a, w), scaling_layer(a, w), cos_sim(a, b), cos_sim(a, c, size=2),
+        sum_to_one_norm_layer(a), conv_shift_layer(a, d), tensor_layer(a, b, size=1000),
+        slope_intercept_layer(a, slope=0.7, intercept=0.9), linear_comb_layer(weights=b, vectors=c))""")
+    found = [(item.type, item.size, [source.input_layer_name for source in item.inputs])
+             for item in config.model_config.layers[5:]]
+    assert found == [
+        ("interpolation", 100, ["w", "a", "b"]), ("power", 100, ["w", "a"]), ("scaling", 100, ["w", "a"]),
+        ("cos", 1, ["a", "b"]), ("cos_vm", 2, ["a", "c"]), ("sum_to_one_norm", 100, ["a"]),
+        ("conv_shift", 100, ["a", "d"]), ("tensor", 1000, ["a", "b"]), ("slope_intercept", 100, ["a"]),
+        ("convex_comb", 2, ["b", "c"])]
+    assert list(config.model_config.parameters[0].dims) == [100, 100, 1000]
+    assert layer(config, "__cos_sim_0__").cos_scale == 1.0
+    line = layer(config, "__slope_intercept_layer_0__")
+    assert (line.slope, line.intercept) == (0.7, 0.9)
+    assert list(config.model_config.input_layer_names) == ["w", "a", "b", "c", "d"]
+
+
 def test_layers_with_very_many_classes_have_a_row_per_class(parse_text):
     config = parse_text("""
 x, label, w = data_layer('x', 4), data_layer('label', 10), data_layer('w', 1)
@@ -102,13 +123,15 @@ x, label = data_layer('x', 3), data_layer('label', 3)
 crf_layer(x, label, param_attr=ParamAttr(name='crfw'))
 best = crf_decoding_layer(x, 3, label=label, param_attr=ParamAttr(name='crfw'))
 assert best.size == 1""")
-    assert [(parameter.name, list(parameter.dims)) for parameter in config.model_config.parameters] == [("crfw", [5, 3])]
+    shapes = {parameter.name: list(parameter.dims) for parameter in config.model_config.parameters}
+    assert shapes == {"crfw": [5, 3]}
     assert config.model_config.layers[3].size == 3
 
 
 def test_an_activation_other_than_sigmoid_is_warned_of(parse_text, capsys):
     parse_text("x = data_layer('x', 3)\nmulti_binary_label_cross_entropy(fc_layer(x, 3), x)")
-    assert "TanhActivation() is not a recommended activation for multi_binary_label_cross_entropy" in capsys.readouterr().err
+    warning = "TanhActivation() is not a recommended activation for multi_binary_label_cross_entropy"
+    assert warning in capsys.readouterr().err
 
 
 def test_evaluators_write_only_what_is_given(parse_text):
@@ -145,6 +168,13 @@ seqtext_printer_evaluator(p, 'result.txt', id_input=y)""")
     ("classification_cost(p, x, evaluator=sum_evaluator)", "it must be an evaluator of classification"),
     ("square_error_cost(x, x, weight=x)", "its size must be 1"),
     ("square_error_cost(x, x, coeff='a')", "it must be a number"),
+    ("interpolation_layer([x], x)", "it must be two layers"),
+    ("scaling_layer(x, x)", "weight is .*its size must be 1"),
+    ("cos_sim(x, x, size=2)", "its size must be 8, 2 times that of a"),
+    ("conv_shift_layer(x, x)", "its size must be odd"),
+    ("linear_comb_layer(x, x, size=2)", "its size must be 2 times 4"),
+    ("clip_layer(x, 2, 1)", "min is 2; it must be less than max, 1"),
+    ("dot_prod_layer(x, data_layer('y', 3))", "its size must be 4, that of input1"),
     ("huber_classification_cost(x, x)", "input is .*its size must be 1"),
     ("rank_cost(x, x, x)", "left is .*its size must be 1"),
     ("lambda_cost(x, x)", "score is .*its size must be 1"),
