@@ -78,7 +78,7 @@ def _write_directory(directory: Path, files: Iterable[tuple[str, bytes]]) -> Non
         _sync_directory(staging)
         _replace(staging, directory)
         _sync_directory(directory.parent)
-    except OSError:
+    except BaseException:  # a signal ends us here, too
         shutil.rmtree(staging, ignore_errors=True)
         raise
 
@@ -109,9 +109,14 @@ def _replace(staging: Path, directory: Path) -> None:
     """Rename a directory into its place; an old one there is moved away first, since a rename needs an empty one."""
     old = directory.with_name(f".{directory.name}.old")
     shutil.rmtree(old, ignore_errors=True)
-    with contextlib.suppress(FileNotFoundError):
-        directory.rename(old)
-    staging.rename(directory)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            directory.rename(old)
+        staging.rename(directory)
+    except BaseException:
+        if old.is_dir() and not directory.exists():
+            old.rename(directory)
+        raise
     shutil.rmtree(old, ignore_errors=True)
 
 

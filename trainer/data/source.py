@@ -127,11 +127,10 @@ class DataSource:
             return self._pick_by_units(size)
         count = min(size, len(self._pool) - self._head)
         if self._shuffled and count:
-            pool, head, end = self._pool, self._head, len(self._pool)
-            for draw in self._stream.draws(count).tolist():
-                picked = head + draw % (end - head)
+            pool, heads = self._pool, np.arange(self._head, self._head + count)
+            picks = heads + self._stream.draws(count) % (len(pool) - heads)
+            for head, picked in enumerate(picks.tolist(), self._head):
                 pool[head], pool[picked] = pool[picked], pool[head]
-                head += 1
         self._head += count
         return count
 

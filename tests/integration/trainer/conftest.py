@@ -1,4 +1,5 @@
 """A small job in a directory of its own, and `paddle` commands that end with the test."""
+
 import contextlib
 import os
 import socket
@@ -11,8 +12,8 @@ import pytest
 
 CONFIG = """
 from paddle.trainer_config_helpers import *
-define_py_data_sources2('train.list', get_config_arg('test_list', str, None) and 'test.list', module='small_provider',
-                        obj=get_config_arg('obj', str, 'process'))
+test_list = 'test.list' if get_config_arg('test_list', bool, False) else None
+define_py_data_sources2('train.list', test_list, module='small_provider', obj=get_config_arg('obj', str, 'process'))
 settings(batch_size=get_config_arg('batch', int, 4), learning_rate=get_config_arg('rate', float, 0.05),
          learning_method=AdamOptimizer() if get_config_arg('adam', bool, False) else MomentumOptimizer(0.5))
 x = data_layer('x', 3)
@@ -55,6 +56,7 @@ def endless(settings, path):
 
 def make_lines(count, seed=1):
     import numpy as np
+
     rows = np.random.default_rng(seed).normal(size=(count, 3)).round(3)
     return [f"{a} {b} {c} {int(a + b > c)}" for a, b, c in rows.tolist()]
 
@@ -77,8 +79,13 @@ class Paddle:
 
     def start(self, folder, *arguments, log="log"):
         with (folder / log).open("wb") as output:
-            process = subprocess.Popen([sys.executable, "-m", "paddle", *arguments], cwd=folder, stdout=output, stderr=subprocess.STDOUT,
-                                       env=dict(os.environ, OPENBLAS_NUM_THREADS="1"))
+            process = subprocess.Popen(
+                [sys.executable, "-m", "paddle", *arguments],
+                cwd=folder,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=dict(os.environ, OPENBLAS_NUM_THREADS="1"),
+            )
         self.processes.append(process)
         return process
 
@@ -138,5 +145,14 @@ def free_port(count=1):
 @pytest.fixture
 def tools():
     """The helpers above, for test modules (which cannot import a conftest)."""
-    return type("Tools", (), {"lay_out": staticmethod(lay_out), "make_lines": staticmethod(make_lines), "wait_for": staticmethod(wait_for),
-                              "free_port": staticmethod(free_port), "repository": Path(__file__).parents[3]})
+    return type(
+        "Tools",
+        (),
+        {
+            "lay_out": staticmethod(lay_out),
+            "make_lines": staticmethod(make_lines),
+            "wait_for": staticmethod(wait_for),
+            "free_port": staticmethod(free_port),
+            "repository": Path(__file__).parents[3],
+        },
+    )

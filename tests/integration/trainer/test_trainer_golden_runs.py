@@ -1,4 +1,5 @@
-"""Against outputs of the legacy program: initial values bit for bit, parameters and printed digits within float32's noise."""
+"""Against outputs of the legacy program: initial values bit for bit, the rest within float32's noise."""
+
 import re
 import shutil
 import subprocess
@@ -33,8 +34,16 @@ def messages(path, pattern):
 @pytest.mark.parametrize("optimizer", ["Sgd", "Adam"])
 def test_initial_values_equal_the_legacys_bit_for_bit(tmp_path, paddle, optimizer):
     job = lay_out(tmp_path / "job")
-    status, log = paddle.train(job, "--config=lr.py", f"--config_args=in_order=1,optimizer={optimizer},learning_rate=0", "--save_dir=./init",
-                               "--use_gpu=false", "--num_passes=1", "--log_period=1000", *SEEDS)
+    status, log = paddle.train(
+        job,
+        "--config=lr.py",
+        f"--config_args=in_order=1,optimizer={optimizer},learning_rate=0",
+        "--save_dir=./init",
+        "--use_gpu=false",
+        "--num_passes=1",
+        "--log_period=1000",
+        *SEEDS,
+    )
     assert status == 0, log
     for name in ("___fc_layer_0__.w0", "___fc_layer_0__.wbias"):
         golden = KEPT / f"trace_lr_{optimizer}" / "init" / "pass-00000" / name
@@ -45,26 +54,59 @@ def test_initial_values_equal_the_legacys_bit_for_bit(tmp_path, paddle, optimize
 def test_sixteen_batches_give_the_legacys_parameters_and_log(tmp_path, paddle, optimizer):
     job, golden = lay_out(tmp_path / "job"), KEPT / f"trace_lr_{optimizer}"
     status, log = paddle.train(
-        job, "--config=lr.py", f"--config_args=in_order=1,optimizer={optimizer}", "--save_dir=./output", "--use_gpu=false", "--num_passes=1",
-        "--log_period=1", "--saving_period_by_batches=1", "--show_parameter_stats_period=1", *SEEDS)
+        job,
+        "--config=lr.py",
+        f"--config_args=in_order=1,optimizer={optimizer}",
+        "--save_dir=./output",
+        "--use_gpu=false",
+        "--num_passes=1",
+        "--log_period=1",
+        "--saving_period_by_batches=1",
+        "--show_parameter_stats_period=1",
+        *SEEDS,
+    )
     assert status == 0, log
     for directory in ("pass-00000-001", "pass-00000"):
         for name in ("___fc_layer_0__.w0", "___fc_layer_0__.wbias"):
-            np.testing.assert_allclose(read(job / "output" / directory / name), read(golden / "output" / directory / name), rtol=1e-4, atol=1e-5)
-    for pattern in (" Batch=", " Pass=", r"\S+ +avg_abs_val=", "Saving parameters", "The input order is", "trainer mode"):
+            np.testing.assert_allclose(
+                read(job / "output" / directory / name),
+                read(golden / "output" / directory / name),
+                rtol=1e-4,
+                atol=1e-5,
+            )
+    for pattern in (
+        " Batch=",
+        " Pass=",
+        r"\S+ +avg_abs_val=",
+        "Saving parameters",
+        "The input order is",
+        "trainer mode",
+    ):
         ours, theirs = messages(job / "log", pattern), messages(golden / "train.log", pattern)
-        assert [re.sub(" +", " ", NUMBER.sub("#", line)) for line in ours] == [re.sub(" +", " ", NUMBER.sub("#", line)) for line in theirs]
+        assert [re.sub(" +", " ", NUMBER.sub("#", line)) for line in ours] == [
+            re.sub(" +", " ", NUMBER.sub("#", line)) for line in theirs
+        ]
         for a, b in zip(ours, theirs, strict=True):
-            np.testing.assert_allclose([float(x) for x in NUMBER.findall(a)], [float(x) for x in NUMBER.findall(b)], rtol=1e-3, atol=1e-5)
+            np.testing.assert_allclose(
+                [float(x) for x in NUMBER.findall(a)], [float(x) for x in NUMBER.findall(b)], rtol=1e-3, atol=1e-5
+            )
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the golden runs (../shared/golden) are not beside this repository")
-@pytest.mark.parametrize("case", ["trace_lr_Sgd", "trace_lr_Momentum", "trace_lr_Adam", "qs_lr_local", "qs_lr_dist_2ps"])
+@pytest.mark.parametrize(
+    "case", ["trace_lr_Sgd", "trace_lr_Momentum", "trace_lr_Adam", "qs_lr_local", "qs_lr_dist_2ps"]
+)
 def test_the_golden_case_passes(case, tmp_path):
     command = tmp_path / "paddle"
     command.write_text(f"#!{sys.executable}\nimport sys\nfrom paddle.command import main\nsys.exit(main())\n")
     command.chmod(0o755)
-    done = subprocess.run([sys.executable, "-B", str(SHARED), str(command), "--case", case], capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(
+        [sys.executable, "-B", str(SHARED), str(command), "--case", case],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
     if "skipped: needs a network namespace" in done.stdout:
         pytest.skip("this machine allows no network namespace")
     assert done.returncode == 0, done.stdout + done.stderr

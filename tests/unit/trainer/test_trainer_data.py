@@ -1,4 +1,7 @@
 """Providers and batches: types, wrappers, the legacy's shuffle order, pools, units, cache, and wrong samples."""
+
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -20,13 +23,15 @@ BY_NAME = {"x": integer_value(1_000_000)}
 
 def make(generator, files=("f",), names=("x",), *, shuffled=False, state=1, is_train=True, arguments=None, **options):
     settings = provider(**{"input_types": BY_NAME, **options})(generator)(
-        list(files), is_train=is_train, input_order=list(names), **(arguments or {}))
+        list(files), is_train=is_train, input_order=list(names), **(arguments or {})
+    )
     return DataSource(settings, list(files), shuffled=shuffled, stream=Stream(state), mixing=Stream(1))
 
 
 def count_to(n):
     def process(settings, file):
         yield from ({"x": i} for i in range(n))
+
     return process
 
 
@@ -172,7 +177,9 @@ def test_samples_may_be_dicts_lists_or_tuples(sample):
     def process(settings, file):
         yield sample
 
-    source = make(process, names=("a", "b"), input_types={"b": integer_value(9), "a": integer_value(9), "more": integer_value(1)})
+    source = make(
+        process, names=("a", "b"), input_types={"b": integer_value(9), "a": integer_value(9), "more": integer_value(1)}
+    )
     source.start_pass()
     batch, _ = source.next_batch(1)
     assert (batch["a"].ids.tolist(), batch["b"].ids.tolist()) == ([1], [2])
@@ -223,14 +230,22 @@ def test_ids_may_be_numpy_integers_and_minus_one():
     assert read_ids(make(process)) == [3, -1]
 
 
-@pytest.mark.parametrize(("kind", "value", "message"), [
-    (integer_value(3), 3, r"sample 1: slot x \(integer_value\(3\)\): id 3 is not in \[0, 3\)"),
-    (integer_value(3), "a", "is no id"), (integer_value(3), 1.5, "is no id"), (integer_value(3), None, "is no id"),
-    (dense_vector(2), [1, 2, 3], r"slot x \(dense_vector\(2\)\): 3 numbers, not 2"), (dense_vector(2), ["a", "b"], "no list of numbers"),
-    (sparse_binary_vector(3), [1, -1], "id -1 is not in"), (sparse_binary_vector(3), 5, "object of type 'int' has no len"),
-    (sparse_binary_vector(3), [0.5], "are no ids"), (sparse_float_vector(3), [(0, 1), (1, "b")], "could not convert"),
-    (sparse_float_vector(3), [1, 2], "slot x"),
-])
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [
+        (integer_value(3), 3, r"sample 1: slot x \(integer_value\(3\)\): id 3 is not in \[0, 3\)"),
+        (integer_value(3), "a", "is no id"),
+        (integer_value(3), 1.5, "is no id"),
+        (integer_value(3), None, "is no id"),
+        (dense_vector(2), [1, 2, 3], r"slot x \(dense_vector\(2\)\): 3 numbers, not 2"),
+        (dense_vector(2), ["a", "b"], "no list of numbers"),
+        (sparse_binary_vector(3), [1, -1], "id -1 is not in"),
+        (sparse_binary_vector(3), 5, "object of type 'int' has no len"),
+        (sparse_binary_vector(3), [0.5], "are no ids"),
+        (sparse_float_vector(3), [(0, 1), (1, "b")], "could not convert"),
+        (sparse_float_vector(3), [1, 2], "slot x"),
+    ],
+)
 def test_a_wrong_sample_is_named(kind, value, message):
     good = {0: [0.5] * kind.dim, 1: [1], 2: [(1, 1.0)], 3: 1}[kind.type]
 
@@ -272,7 +287,7 @@ def test_an_error_of_the_provider_reaches_the_trainer():
 
 def test_a_missing_data_file_is_a_missing_input():
     def process(settings, file):
-        yield {"x": len(open(file).read())}
+        yield {"x": len(Path(file).read_text())}
 
     source = make(process, files=("nowhere.txt",))
     source.start_pass()
@@ -293,8 +308,11 @@ def test_exit_in_a_provider_is_an_error():
 
 # ----- the decorator -----
 
+
 def settings_of(generator=None, names=("x",), arguments=None, **options):
-    return provider(**options)(generator or count_to(1))(["f"], is_train=True, input_order=list(names), **(arguments or {}))
+    return provider(**options)(generator or count_to(1))(
+        ["f"], is_train=True, input_order=list(names), **(arguments or {})
+    )
 
 
 def test_the_init_hook_gets_everything_and_may_set_everything():
@@ -325,20 +343,40 @@ def test_types_of_the_hook_win_over_the_decorators_and_slots_are_the_last_choice
     assert settings_of(slots=[integer_value(5)]).slots == [integer_value(5)]
 
 
-@pytest.mark.parametrize(("options", "error", "message"), [
-    ({}, ValueError, "no input types"),
-    ({"input_types": {"y": integer_value(1)}}, KeyError, "input_types has no x; the network's inputs are x"),
-    ({"input_types": [integer_value(1)] * 2}, ValueError, r"there are 2 input types; the network has 1 inputs \(x\)"),
-])
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({}, ValueError, "no input types"),
+        ({"input_types": {"y": integer_value(1)}}, KeyError, "input_types has no x; the network's inputs are x"),
+        (
+            {"input_types": [integer_value(1)] * 2},
+            ValueError,
+            r"there are 2 input types; the network has 1 inputs \(x\)",
+        ),
+    ],
+)
 def test_input_types_that_do_not_fit_are_explained(options, error, message):
     with pytest.raises(error, match=message):
         settings_of(**options)
 
 
-@pytest.mark.parametrize(("given", "meaning"), [
-    (None, None), (True, True), (1, True), ("T", True), ("true", True), ("on", True),
-    (False, False), (0, False), ("f", False), ("False", False), ("off", False), ("perhaps", None),
-])
+@pytest.mark.parametrize(
+    ("given", "meaning"),
+    [
+        (None, None),
+        (True, True),
+        (1, True),
+        ("T", True),
+        ("true", True),
+        ("on", True),
+        (False, False),
+        (0, False),
+        ("f", False),
+        ("False", False),
+        ("off", False),
+        ("perhaps", None),
+    ],
+)
 def test_should_shuffle_takes_the_old_spellings(given, meaning, caplog):
     assert settings_of(input_types=BY_NAME, should_shuffle=given).should_shuffle is meaning
 
@@ -354,10 +392,19 @@ def test_a_dict_from_a_provider_with_listed_types_is_refused():
         source.next_batch(1)
 
 
-@pytest.mark.parametrize(("kind", "bad"), [
-    (integer_value(3), 3), (dense_vector(2), [1]), (dense_vector(2), ["a", 1]), (sparse_binary_vector(3), [1, 1]),
-    (sparse_binary_vector(3), [5]), (sparse_float_vector(3), [(1, 2), (1, 3)]), (sparse_float_vector(3), [1]), (dense_vector(1), 4),
-])
+@pytest.mark.parametrize(
+    ("kind", "bad"),
+    [
+        (integer_value(3), 3),
+        (dense_vector(2), [1]),
+        (dense_vector(2), ["a", 1]),
+        (sparse_binary_vector(3), [1, 1]),
+        (sparse_binary_vector(3), [5]),
+        (sparse_float_vector(3), [(1, 2), (1, 3)]),
+        (sparse_float_vector(3), [1]),
+        (dense_vector(1), 4),
+    ],
+)
 def test_check_leaves_wrong_samples_out_or_stops(kind, bad):
     good = {0: [0.5] * kind.dim, 1: [1], 2: [(1, 1.0)], 3: 1}[kind.type]
 

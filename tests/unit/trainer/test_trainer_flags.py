@@ -1,13 +1,27 @@
 """The command line: gflags' syntax, the table, and what is refused."""
+
 import pytest
 
 from pserver.errors import UsageError
 from trainer.flags import FLAGS, TABLE, Status, help_text, list_warnings, parse_flags, services
 
 TUTORIAL = [
-    "--nics=eth0", "--port=7164", "--ports_num=2", "--comment=paddle_process_by_paddle", "--pservers=10.0.0.1,10.0.0.2,10.0.0.3",
-    "--dot_period=10", "--ports_num_for_sparse=2", "--log_period=50", "--num_passes=10", "--trainer_count=1", "--saving_period=1",
-    "--local=0", "--config=trainer_config.py", "--use_gpu=0", "--num_gradient_servers=3", "--trainer_id=0",
+    "--nics=eth0",
+    "--port=7164",
+    "--ports_num=2",
+    "--comment=paddle_process_by_paddle",
+    "--pservers=10.0.0.1,10.0.0.2,10.0.0.3",
+    "--dot_period=10",
+    "--ports_num_for_sparse=2",
+    "--log_period=50",
+    "--num_passes=10",
+    "--trainer_count=1",
+    "--saving_period=1",
+    "--local=0",
+    "--config=trainer_config.py",
+    "--use_gpu=0",
+    "--num_gradient_servers=3",
+    "--trainer_id=0",
     "--save_dir=/home/jobpath/job/output",
 ]
 
@@ -24,37 +38,63 @@ def test_nothing_given_means_the_legacys_defaults():
     assert (values.num_passes, values.log_period, values.port, values.seed, values.local) == (100, 100, 20134, 1, True)
 
 
-@pytest.mark.parametrize(("arguments", "name", "value"), [
-    (["--log_period=7"], "log_period", 7), (["-log_period=7"], "log_period", 7), (["--log_period", "7"], "log_period", 7),
-    (["--test_pass", "-1"], "test_pass", -1), (["--local"], "local", True), (["--nolocal"], "local", False),
-    (["--local=false"], "local", False), (["--local=0"], "local", False), (["--local=T"], "local", True), (["--local=no"], "local", False),
-    (["--config_args=a=1,b=x y"], "config_args", "a=1,b=x y"), (["--comment="], "comment", ""),
-    (["--log_period=1", "--log_period=2"], "log_period", 2), (["--nouse_gpu"], "use_gpu", False),
-])
+@pytest.mark.parametrize(
+    ("arguments", "name", "value"),
+    [
+        (["--log_period=7"], "log_period", 7),
+        (["-log_period=7"], "log_period", 7),
+        (["--log_period", "7"], "log_period", 7),
+        (["--test_pass", "-1"], "test_pass", -1),
+        (["--local"], "local", True),
+        (["--nolocal"], "local", False),
+        (["--local=false"], "local", False),
+        (["--local=0"], "local", False),
+        (["--local=T"], "local", True),
+        (["--local=no"], "local", False),
+        (["--config_args=a=1,b=x y"], "config_args", "a=1,b=x y"),
+        (["--comment="], "comment", ""),
+        (["--log_period=1", "--log_period=2"], "log_period", 2),
+        (["--nouse_gpu"], "use_gpu", False),
+    ],
+)
 def test_every_spelling_of_gflags_works(arguments, name, value):
     assert getattr(parse_flags(arguments), name) == value
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    (["--log_perod=3"], "unknown command line flag 'log_perod'; did you mean --log_period"),
-    (["--parameter_block_size=3"], "unknown command line flag 'parameter_block_size'"),
-    (["--nolog_period"], "unknown command line flag 'nolog_period'"),
-    (["train.py"], "Unknown commandline argument: train.py"), (["--"], "Unknown commandline argument: --"),
-    (["--num_passes=ten"], "--num_passes is 'ten'; it must be a whole number"),
-    (["--num_passes=-1"], r"--num_passes is -1; it must be in \[0, "), (["--num_passes=2147483648"], "--num_passes is 2147483648"),
-    (["--log_period=0"], "--log_period is 0"), (["--saving_period=0"], "--saving_period is 0"),
-    (["--local=maybe"], "--local is 'maybe'; it must be true or false"), (["--nolocal=1"], "a negated flag takes no value"),
-    (["--config"], "--config needs a value"), (["--job=dance"], "--job is 'dance'; it must be one of train, test"),
-    (["--job=checkgrad"], "--job=checkgrad is not supported yet"), (["--job=time"], "--job=time is not supported yet"),
-    (["--rdma_tcp=rdma"], "--rdma_tcp is 'rdma'"), (["--load_missing_parameter_strategy=guess"], "must be one of fail, rand, zero"),
-    (["--average_test_period=100"], "--average_test_period is not supported yet"),
-    (["--start_pserver"], "--start_pserver is not supported yet"),
-    (["--loadsave_parameters_in_pserver=true"], "--loadsave_parameters_in_pserver is not supported yet"),
-    (["--local=0", "--trainer_id=3", "--num_gradient_servers=3"], "--trainer_id is 3 with --num_gradient_servers=3; trainers are numbered 0 to 2"),
-    (["--local=0", "--port=65535", "--ports_num=2"], "passes the last port"), (["--port=0"], "--port is 0"),
-    (["--local=0", "--pservers=a,,b"], "--pservers is 'a,,b'"),
-    (["--predict_output_dir=."], "only valid in test mode"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--log_perod=3"], "unknown command line flag 'log_perod'; did you mean --log_period"),
+        (["--parameter_block_size=3"], "unknown command line flag 'parameter_block_size'"),
+        (["--nolog_period"], "unknown command line flag 'nolog_period'"),
+        (["train.py"], "Unknown commandline argument: train.py"),
+        (["--"], "Unknown commandline argument: --"),
+        (["--num_passes=ten"], "--num_passes is 'ten'; it must be a whole number"),
+        (["--num_passes=-1"], r"--num_passes is -1; it must be in \[0, "),
+        (["--num_passes=2147483648"], "--num_passes is 2147483648"),
+        (["--log_period=0"], "--log_period is 0"),
+        (["--saving_period=0"], "--saving_period is 0"),
+        (["--local=maybe"], "--local is 'maybe'; it must be true or false"),
+        (["--nolocal=1"], "a negated flag takes no value"),
+        (["--config"], "--config needs a value"),
+        (["--job=dance"], "--job is 'dance'; it must be one of train, test"),
+        (["--job=checkgrad"], "--job=checkgrad is not supported yet"),
+        (["--job=time"], "--job=time is not supported yet"),
+        (["--rdma_tcp=rdma"], "--rdma_tcp is 'rdma'"),
+        (["--load_missing_parameter_strategy=guess"], "must be one of fail, rand, zero"),
+        (["--average_test_period=100"], "--average_test_period is not supported yet"),
+        (["--start_pserver"], "--start_pserver is not supported yet"),
+        (["--loadsave_parameters_in_pserver=true"], "--loadsave_parameters_in_pserver is not supported yet"),
+        (
+            ["--local=0", "--trainer_id=3", "--num_gradient_servers=3"],
+            "--trainer_id is 3 with --num_gradient_servers=3; trainers are numbered 0 to 2",
+        ),
+        (["--local=0", "--port=65535", "--ports_num=2"], "passes the last port"),
+        (["--port=0"], "--port is 0"),
+        (["--local=0", "--pservers=a,,b"], "--pservers is 'a,,b'"),
+        (["--predict_output_dir=."], "only valid in test mode"),
+    ],
+)
 def test_what_is_wrong_is_said(arguments, message):
     with pytest.raises(UsageError, match=message):
         parse_flags(arguments)

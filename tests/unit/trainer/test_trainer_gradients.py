@@ -3,6 +3,7 @@
 Each line of the table is a small network; in float64 every parameter's gradient along a random direction must agree
 with central differences of the cost, which also checks what flows back through the layers in between.
 """
+
 import numpy as np
 import pytest
 
@@ -66,24 +67,74 @@ X, Y, LABEL = data("x", WIDTH), data("y", HIDDEN), data("label", CLASSES)
 SOFTMAX = fc("out", CLASSES, "x", active_type="softmax")
 
 CASES = {
-    **{f"activation {kind or 'linear'}": [X, fc("hidden", 4, "x", active_type=kind), fc("out", HIDDEN, "hidden"), Y, SQUARE]
-       for kind in ACTIVATIONS},
+    **{
+        f"activation {kind or 'linear'}": [
+            X,
+            fc("hidden", 4, "x", active_type=kind),
+            fc("out", HIDDEN, "hidden"),
+            Y,
+            SQUARE,
+        ]
+        for kind in ACTIVATIONS
+    },
     "fc dense": [X, fc("out", HIDDEN, "x"), Y, SQUARE],
     "fc sparse 0/1": [data("sparse", WIDTH), fc("out", HIDDEN, "sparse"), Y, SQUARE],
-    "fc sparse 0/1 to one column": [data("sparse", WIDTH), fc("out", 1, "sparse"), data("y1", 1), cost("square_error", "out", "y1")],
+    "fc sparse 0/1 to one column": [
+        data("sparse", WIDTH),
+        fc("out", 1, "sparse"),
+        data("y1", 1),
+        cost("square_error", "out", "y1"),
+    ],
     "fc sparse with values": [data("sparse_values", WIDTH), fc("out", HIDDEN, "sparse_values"), Y, SQUARE],
-    "fc of several inputs": [X, data("sparse", WIDTH), fc("hidden", 4, "x"), fc("out", HIDDEN, "x", "sparse", "hidden"), Y, SQUARE],
-    "fc twice on one layer": [X, fc("hidden", 4, "x", active_type="tanh"), fc("out", HIDDEN, "hidden", "hidden"), Y, SQUARE],
+    "fc of several inputs": [
+        X,
+        data("sparse", WIDTH),
+        fc("hidden", 4, "x"),
+        fc("out", HIDDEN, "x", "sparse", "hidden"),
+        Y,
+        SQUARE,
+    ],
+    "fc twice on one layer": [
+        X,
+        fc("hidden", 4, "x", active_type="tanh"),
+        fc("out", HIDDEN, "hidden", "hidden"),
+        Y,
+        SQUARE,
+    ],
     "cross entropy": [X, SOFTMAX, LABEL, ENTROPY],
-    "cross entropy, weighted": [X, SOFTMAX, LABEL, data("weight", 1), cost("multi-class-cross-entropy", "out", "label", "weight")],
-    "square error, weighted": [X, fc("out", HIDDEN, "x"), Y, data("weight", 1), cost("square_error", "out", "y", "weight")],
-    "square error, sparse label": [X, fc("out", WIDTH, "x"), data("sparse_values", WIDTH), cost("square_error", "out", "sparse_values")],
+    "cross entropy, weighted": [
+        X,
+        SOFTMAX,
+        LABEL,
+        data("weight", 1),
+        cost("multi-class-cross-entropy", "out", "label", "weight"),
+    ],
+    "square error, weighted": [
+        X,
+        fc("out", HIDDEN, "x"),
+        Y,
+        data("weight", 1),
+        cost("square_error", "out", "y", "weight"),
+    ],
+    "square error, sparse label": [
+        X,
+        fc("out", WIDTH, "x"),
+        data("sparse_values", WIDTH),
+        cost("square_error", "out", "sparse_values"),
+    ],
 }
 
 
 def slots(rng):
-    return {"x": dense(rng), "y": dense(rng, HIDDEN), "y1": dense(rng, 1), "weight": Argument(value=rng.random((ROWS, 1))),
-            "label": ids(), "sparse": sparse(rng, False), "sparse_values": sparse(rng, True)}
+    return {
+        "x": dense(rng),
+        "y": dense(rng, HIDDEN),
+        "y1": dense(rng, 1),
+        "weight": Argument(value=rng.random((ROWS, 1))),
+        "label": ids(),
+        "sparse": sparse(rng, False),
+        "sparse_values": sparse(rng, True),
+    }
 
 
 def check(config, batch, rng, stream_state=None):
@@ -119,16 +170,23 @@ def test_gradients_agree_with_finite_differences(name):
 
 def test_gradients_through_dropout_are_those_of_the_kept_elements():
     rng = np.random.default_rng(3)
-    config = build([X, fc("hidden", 4, "x", active_type="tanh", drop_rate=0.5), fc("out", HIDDEN, "hidden"), Y, SQUARE], ["cost"])
+    config = build(
+        [X, fc("hidden", 4, "x", active_type="tanh", drop_rate=0.5), fc("out", HIDDEN, "hidden"), Y, SQUARE], ["cost"]
+    )
     check(config, slots(rng), rng, stream_state=7)
 
 
 def test_gradients_of_two_costs_add_up():
     rng = np.random.default_rng(4)
     second = cost("square_error", "hidden", "x", name="second")
-    config = build([X, fc("hidden", WIDTH, "x", active_type="tanh"), fc("out", HIDDEN, "hidden"), Y, SQUARE, second], ["cost", "second"])
+    config = build(
+        [X, fc("hidden", WIDTH, "x", active_type="tanh"), fc("out", HIDDEN, "hidden"), Y, SQUARE, second],
+        ["cost", "second"],
+    )
     check(config, slots(rng), rng)
 
 
 def test_the_table_names_every_activation_and_layer():
-    assert {name.removeprefix("activation ") for name in CASES if name.startswith("activation")} == {a or "linear" for a in ACTIVATIONS}
+    assert {name.removeprefix("activation ") for name in CASES if name.startswith("activation")} == {
+        a or "linear" for a in ACTIVATIONS
+    }

@@ -1,4 +1,5 @@
 """Parameter files and pass directories: exact bytes, all or nothing, and what is refused when loading."""
+
 import errno
 import os
 import struct
@@ -63,7 +64,12 @@ def test_a_failed_save_leaves_nothing_that_looks_complete(tmp_path, monkeypatch,
     def fail(*arguments, **options):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(*{"fsync": (os, "fsync"), "mkdir": (model_files.Path, "mkdir"), "rename": (model_files.Path, "rename")}[fails_at], fail)
+    monkeypatch.setattr(
+        *{"fsync": (os, "fsync"), "mkdir": (model_files.Path, "mkdir"), "rename": (model_files.Path, "rename")}[
+            fails_at
+        ],
+        fail,
+    )
     with pytest.raises(VolumeError, match=f"cannot save to .*pass-00001: {os.strerror(number)}"):
         save_pass(tmp_path / "pass-00001", make_table(), {})
     assert visible(tmp_path) == ["pass-00000"]
@@ -96,13 +102,19 @@ def test_what_was_saved_is_loaded_static_parameters_too(tmp_path):
     assert table["s"].value.tolist() == [7]
 
 
-@pytest.mark.parametrize(("content", "message"), [
-    (b"", "w is no parameter file: it has 0 bytes"),
-    (struct.pack("<iIQ3f", 1, 4, 3, 1, 2, 3), "its header says version 1, 4 bytes a value"),
-    (struct.pack("<iIQ3d", 0, 8, 3, 1, 2, 3), "its header says version 0, 8 bytes a value"),
-    (struct.pack("<iIQ2f", 0, 4, 2, 1, 2), r"The size \(2\) in the file does not match the size \(3\) of the parameter: w"),
-    (struct.pack("<iIQ2f", 0, 4, 3, 1, 2), "w is cut off"),
-])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "w is no parameter file: it has 0 bytes"),
+        (struct.pack("<iIQ3f", 1, 4, 3, 1, 2, 3), "its header says version 1, 4 bytes a value"),
+        (struct.pack("<iIQ3d", 0, 8, 3, 1, 2, 3), "its header says version 0, 8 bytes a value"),
+        (
+            struct.pack("<iIQ2f", 0, 4, 2, 1, 2),
+            r"The size \(2\) in the file does not match the size \(3\) of the parameter: w",
+        ),
+        (struct.pack("<iIQ2f", 0, 4, 3, 1, 2), "w is cut off"),
+    ],
+)
 def test_files_of_another_form_are_refused(tmp_path, content, message):
     save_pass(tmp_path / "pass-00000", make_table(), {})
     (tmp_path / "pass-00000" / "w").write_bytes(content)
@@ -118,7 +130,10 @@ def test_missing_files_fail_or_are_made_up(tmp_path, capsys):
     assert load(tmp_path / "pass-00000", "zero")["w"].value.tolist() == [0, 0, 0]
     lines = capsys.readouterr().err.splitlines()
     assert [line.split("] ", 1)[1] for line in lines[-3:]] == [
-        f"missing parameters [{tmp_path}/pass-00000/w] while loading model.", "w missing, set to zero.", "w set to 0"]
+        f"missing parameters [{tmp_path}/pass-00000/w] while loading model.",
+        "w missing, set to zero.",
+        "w set to 0",
+    ]
     drawn = load(tmp_path / "pass-00000", "rand")["w"].value
     assert np.abs(drawn).max() > 0
 
@@ -159,3 +174,19 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     with pytest.raises(VolumeError, match="cannot write"):
         write_whole_file(tmp_path / "nowhere" / "model", [b"d"])
     assert visible(tmp_path) == ["model"]
+
+
+def test_a_failed_replacement_keeps_the_old_directory(tmp_path, monkeypatch):
+    save_pass(tmp_path / "pass-00000", make_table(), {})
+    real = model_files.Path.rename
+
+    def fail_into_place(path, target):
+        if path.name.endswith(".writing"):
+            raise OSError(errno.EIO, "Input/output error")
+        return real(path, target)
+
+    monkeypatch.setattr(model_files.Path, "rename", fail_into_place)
+    with pytest.raises(VolumeError):
+        save_pass(tmp_path / "pass-00000", make_table(), {"new.py": b""})
+    assert visible(tmp_path) == ["pass-00000"]
+    assert visible(tmp_path / "pass-00000") == ["done", "s", "w"]

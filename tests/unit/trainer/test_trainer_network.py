@@ -1,4 +1,5 @@
 """Forward passes with answers known in closed form, and what the network refuses."""
+
 import numpy as np
 import pytest
 
@@ -101,12 +102,28 @@ def test_an_impossible_probability_is_found_by_name():
     assert network.find_bad_cost() == "cost"
 
 
-@pytest.mark.parametrize(("z", "kind", "y"), [
-    (-1.5, "abs", 1.5), (30.0, "brelu", 24.0), (-1.0, "brelu", 0.0), (1.0, "exponential", np.e), (np.e, "log", 1.0),
-    (4.0, "reciprocal", 0.25), (-2.0, "relu", 0.0), (0.0, "sigmoid", 0.5), (-800.0, "sigmoid", 0.0),
-    (800.0, "softrelu", 800.0), (0.0, "softrelu", np.log(2)), (-3.0, "softsign", -0.75), (9.0, "sqrt", 3.0), (-3.0, "square", 9.0),
-    (1.5, "stanh", 1.7159 * np.tanh(1.0)), (0.5, "tanh", np.tanh(0.5)), (0.7, "", 0.7),
-])
+@pytest.mark.parametrize(
+    ("z", "kind", "y"),
+    [
+        (-1.5, "abs", 1.5),
+        (30.0, "brelu", 24.0),
+        (-1.0, "brelu", 0.0),
+        (1.0, "exponential", np.e),
+        (np.e, "log", 1.0),
+        (4.0, "reciprocal", 0.25),
+        (-2.0, "relu", 0.0),
+        (0.0, "sigmoid", 0.5),
+        (-800.0, "sigmoid", 0.0),
+        (800.0, "softrelu", 800.0),
+        (0.0, "softrelu", np.log(2)),
+        (-3.0, "softsign", -0.75),
+        (9.0, "sqrt", 3.0),
+        (-3.0, "square", 9.0),
+        (1.5, "stanh", 1.7159 * np.tanh(1.0)),
+        (0.5, "tanh", np.tanh(0.5)),
+        (0.7, "", 0.7),
+    ],
+)
 def test_activations_have_their_textbook_values(z, kind, y):
     assert ACTIVATIONS[kind].forward(np.array([[z]]))[0, 0] == pytest.approx(y, abs=1e-12)
 
@@ -204,20 +221,32 @@ def change(config, what):
     return config
 
 
-@pytest.mark.parametrize(("what", "message"), [
-    ("config.layers[1].type = 'lstmemory'", "layer out: type 'lstmemory' is not supported yet; supported are data, fc"),
-    ("config.layers[1].active_type = 'sequence_softmax'", "layer out: activation 'sequence_softmax' is not supported yet"),
-    ("config.layers[1].drop_rate = .5", "layer out: drop_rate does not go with the softmax"),
-    ("config.type = 'recurrent_nn'", "model type 'recurrent_nn' is not supported yet"),
-    ("config.sub_models.add(name='g', is_recurrent_layer_group=True)", "recurrent layer group g is not supported yet"),
-    ("config.output_layer_names.append('nowhere')", "nowhere as an output"),
-    ("del config.output_layer_names[:]", "no output layer"),
-    ("config.parameters[0].sparse_update = True", "parameter w: sparse_update is not supported yet"),
-    ("config.parameters[0].decay_rate_l1 = .5", "parameter w: L1 decay"),
-    ("config.parameters[0].update_hooks.add(type='pruning')", r"parameter w: update hooks \(pruning\)"),
-    ("config.layers[3].inputs.pop()", r"layer cost \(multi-class-cross-entropy\) has 1 inputs; it takes 2 to 3"),
-    ("config.layers[1].inputs[0].input_layer_name = 'nobody'", "layer out has input nobody"),
-])
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        (
+            "config.layers[1].type = 'lstmemory'",
+            "layer out: type 'lstmemory' is not supported yet; supported are data, fc",
+        ),
+        (
+            "config.layers[1].active_type = 'sequence_softmax'",
+            "layer out: activation 'sequence_softmax' is not supported yet",
+        ),
+        ("config.layers[1].drop_rate = .5", "layer out: drop_rate does not go with the softmax"),
+        ("config.type = 'recurrent_nn'", "model type 'recurrent_nn' is not supported yet"),
+        (
+            "config.sub_models.add(name='g', is_recurrent_layer_group=True)",
+            "recurrent layer group g is not supported yet",
+        ),
+        ("config.output_layer_names.append('nowhere')", "nowhere as an output"),
+        ("del config.output_layer_names[:]", "no output layer"),
+        ("config.parameters[0].sparse_update = True", "parameter w: sparse_update is not supported yet"),
+        ("config.parameters[0].decay_rate_l1 = .5", "parameter w: L1 decay"),
+        ("config.parameters[0].update_hooks.add(type='pruning')", r"parameter w: update hooks \(pruning\)"),
+        ("config.layers[3].inputs.pop()", r"layer cost \(multi-class-cross-entropy\) has 1 inputs; it takes 2 to 3"),
+        ("config.layers[1].inputs[0].input_layer_name = 'nobody'", "layer out has input nobody"),
+    ],
+)
 def test_what_does_not_compute_is_refused_by_name(what, message):
     with pytest.raises(ConfigError, match=message):
         run(change(softmax_regression(), what), batch([0], labels=[0]))

@@ -1,4 +1,5 @@
 """Evaluators, accumulators and log lines, down to the blanks."""
+
 import numpy as np
 import pytest
 
@@ -14,7 +15,9 @@ PREDICTIONS = np.array([[0.2, 0.5, 0.3], [0.6, 0.3, 0.1], [0.1, 0.1, 0.8], [0.4,
 
 
 def evaluator(*inputs, **fields):
-    return make_evaluators([EvaluatorConfig(name="error", type="classification_error", input_layers=["p", "y", *inputs], **fields)])[0]
+    return make_evaluators(
+        [EvaluatorConfig(name="error", type="classification_error", input_layers=["p", "y", *inputs], **fields)]
+    )[0]
 
 
 def measure(label, weight=None, **fields):
@@ -56,7 +59,10 @@ def test_a_label_beyond_the_prediction_is_a_data_error(label):
 
 
 def test_an_evaluator_that_is_not_supported_is_named():
-    with pytest.raises(ConfigError, match="evaluator area: type 'last-column-auc' is not supported yet; supported are classification_error"):
+    with pytest.raises(
+        ConfigError,
+        match="evaluator area: type 'last-column-auc' is not supported yet; supported are classification_error",
+    ):
         make_evaluators([EvaluatorConfig(name="area", type="last-column-auc")])
 
 
@@ -76,7 +82,8 @@ def two_accumulators():
 
 def test_the_batch_line_is_the_legacys():
     assert logs.batch_line(2, *two_accumulators()) == (
-        " Batch=2 samples=256 AvgCost=0.699039 CurrentCost=0.68753 Eval: error=0.515625  CurrentEval: error=0.492188 ")
+        " Batch=2 samples=256 AvgCost=0.699039 CurrentCost=0.68753 Eval: error=0.515625  CurrentEval: error=0.492188 "
+    )
 
 
 def test_without_evaluators_the_blanks_stay():
@@ -111,7 +118,9 @@ def test_statistics_are_padded_as_they_were():
     parameter.value[:] = [0.00390071, -0.00390071]
     parameter.gradient[:] = [-15.3184, 15.3184]
     assert logs.statistics_line(parameter) == (
-        "___fc_layer_0__.wbias avg_abs_val=0.00390071  max_val=0.00390071  avg_abs_grad=15.3184     max_grad=15.3184    ")
+        "___fc_layer_0__.wbias avg_abs_val=0.00390071  max_val=0.00390071  "
+        "avg_abs_grad=15.3184     max_grad=15.3184    "
+    )
     short = table_of("w")["w"]
     assert logs.statistics_line(short).startswith("w                    avg_abs_val=0           max_val=")
 

@@ -1,0 +1,161 @@
+"""Trainers and parameter servers as processes on loopback: equal results, barriers, errors that reach everybody."""
+
+import re
+import signal
+
+import numpy as np
+import pytest
+
+CONFIG = ["--config=config.py", "--save_dir=out", "--num_passes=2", "--dot_period=1", "--log_period=2"]
+PARAMETERS = ("___fc_layer_0__.w0", "___fc_layer_0__.wbias")
+
+
+def read(path):
+    return np.frombuffer(path.read_bytes(), "<f4", offset=16)
+
+
+class Job:
+    """One parameter server process with two ports, and trainers whose samples are given."""
+
+    def __init__(self, root, paddle, tools, shards, test_lines=()):
+        self.paddle, self.tools = paddle, tools
+        self.port = tools.free_port(2)
+        self.count = len(shards)
+        self.folders = [tools.lay_out(root / f"trainer{k}", lines, test_lines) for k, lines in enumerate(shards)]
+        self.server_folder = root / "pserver"
+        self.server_folder.mkdir()
+        self.server = paddle.start(
+            self.server_folder,
+            "pserver",
+            "--nics=127.0.0.1",
+            f"--port={self.port}",
+            "--ports_num=2",
+            f"--num_gradient_servers={self.count}",
+        )
+
+    def start(self, number, *arguments):
+        return self.paddle.start(
+            self.folders[number],
+            "train",
+            *CONFIG,
+            "--local=0",
+            f"--trainer_id={number}",
+            f"--num_gradient_servers={self.count}",
+            "--pservers=127.0.0.1",
+            f"--port={self.port}",
+            "--ports_num=2",
+            *arguments,
+        )
+
+    def log(self, number):
+        return (self.folders[number] / "log").read_text()
+
+    def run(self, *arguments, timeout=60):
+        """Starts all trainers and returns their exit statuses and the server's."""
+        trainers = [self.start(number, *arguments) for number in range(self.count)]
+        statuses = [trainer.wait(timeout) for trainer in trainers]
+        return [*statuses, self.server.wait(timeout)]
+
+
+@pytest.mark.parametrize("options", ["", "adam=1"])
+def test_one_trainer_with_servers_equals_a_local_run_bit_for_bit(tmp_path, paddle, tools, options):
+    lines = tools.make_lines(23)
+    job = Job(tmp_path, paddle, tools, [lines])
+    assert job.run(f"--config_args={options}") == [0, 0], job.log(0)
+    local = tools.lay_out(tmp_path / "local", lines)
+    status, log = paddle.train(local, *CONFIG, f"--config_args={options}")
+    assert status == 0, log
+    for name in PARAMETERS:
+        assert (local / "out/pass-00001" / name).read_bytes() == (job.folders[0] / "out/pass-00001" / name).read_bytes()
+
+
+@pytest.mark.parametrize("options", ["", "adam=1"])
+def test_two_trainers_equal_a_local_run_on_the_union_of_their_batches(tmp_path, paddle, tools, options):
+    lines = tools.make_lines(24)
+    shards = [[line for i, line in enumerate(lines) if i // 4 % 2 == k] for k in range(2)]
+    job = Job(tmp_path, paddle, tools, shards)
+    assert job.run(f"--config_args={options}") == [0, 0, 0], job.log(0) + job.log(1)
+    local = tools.lay_out(tmp_path / "local", lines)
+    status, log = paddle.train(local, *CONFIG, f"--config_args=batch=8,{options}".rstrip(","))
+    assert status == 0, log
+    for name in PARAMETERS:
+        np.testing.assert_allclose(
+            read(job.folders[0] / "out/pass-00001" / name), read(local / "out/pass-00001" / name), rtol=1e-5, atol=1e-7
+        )
+    assert not (job.folders[1] / "out").exists()
+
+
+def test_every_trainer_tests_with_the_same_values_and_names_the_services(tmp_path, paddle, tools):
+    lines = tools.make_lines(24)
+    job = Job(tmp_path, paddle, tools, [lines[:12], lines[12:]], test_lines=tools.make_lines(9, seed=5))
+    assert job.run("--config_args=test_list=1") == [0, 0, 0], job.log(0) + job.log(1)
+    tests = [re.findall(r" Test samples=9 .*", job.log(k)) for k in range(2)]
+    assert len(tests[0]) == 2
+    assert tests[0] == tests[1]
+    assert re.findall(r"ParameterClient2\.cpp:114\] (pserver .*)", job.log(1)) == [
+        f"pserver 0 127.0.0.1:{job.port}",
+        f"pserver 1 127.0.0.1:{job.port + 1}",
+    ]
+
+
+@pytest.mark.parametrize("empty", [0, 1])
+def test_a_trainer_without_a_batch_joins_the_barriers_and_the_job_ends(tmp_path, paddle, tools, empty):
+    """The original returned before the barrier: all the others waited for ever (spec/distributed.md 3.13)."""
+    shards = [tools.make_lines(10), tools.make_lines(10)]
+    shards[empty] = []
+    job = Job(tmp_path, paddle, tools, shards)
+    assert job.run() == [0, 0, 0], job.log(0) + job.log(1)
+    assert "delivers no sample in pass 0" in job.log(empty)
+    local = tools.lay_out(tmp_path / "local", shards[1 - empty])
+    paddle.train(local, *CONFIG)
+    for name in PARAMETERS:
+        np.testing.assert_allclose(
+            read(job.folders[0] / "out/pass-00001" / name), read(local / "out/pass-00001" / name), rtol=1e-6
+        )
+
+
+def test_trainers_with_different_numbers_of_batches_all_end(tmp_path, paddle, tools):
+    job = Job(tmp_path, paddle, tools, [tools.make_lines(40), tools.make_lines(5)])
+    assert job.run() == [0, 0, 0], job.log(0) + job.log(1)
+    assert " Pass=1 Batch=10 samples=40" in job.log(0)
+    assert " Pass=1 Batch=2 samples=5" in job.log(1)
+
+
+def test_a_provider_that_raises_ends_every_trainer_with_its_reason(tmp_path, paddle, tools):
+    """The original's other trainers blocked in a barrier for ever (S31)."""
+    job = Job(tmp_path, paddle, tools, [tools.make_lines(20), tools.make_lines(20)])
+    sound, raising = job.start(0), job.start(1, "--config_args=obj=raising")
+    assert raising.wait(60) == 65, job.log(1)
+    assert sound.wait(60) == 75, job.log(0)
+    assert "the tenth line is odd" in job.log(0)
+    assert "trainer 1" in job.log(0)
+    assert "Traceback" not in job.log(0) + job.log(1)
+
+
+def test_a_trainer_killed_in_the_middle_is_named_by_the_other(tmp_path, paddle, tools, monkeypatch):
+    monkeypatch.setenv("PADDLE_PEER_TIMEOUT", "2")
+    job = Job(tmp_path, paddle, tools, [tools.make_lines(20), tools.make_lines(20)])
+    trainers = [job.start(k, "--config_args=obj=endless") for k in range(2)]
+    tools.wait_for(lambda: "Batch=" in job.log(0) and "Batch=" in job.log(1))
+    trainers[1].kill()
+    assert trainers[0].wait(60) == 75, job.log(0)
+    assert "trainer 1" in job.log(0).splitlines()[-1]
+
+
+def test_a_signal_ends_a_waiting_trainer_with_143_and_the_other_hears_why(tmp_path, paddle, tools):
+    job = Job(tmp_path, paddle, tools, [tools.make_lines(20), tools.make_lines(20)])
+    trainers = [job.start(k, "--config_args=obj=endless") for k in range(2)]
+    tools.wait_for(lambda: "Batch=" in job.log(0) and "Batch=" in job.log(1))
+    trainers[0].send_signal(signal.SIGTERM)
+    assert trainers[0].wait(60) == 143, job.log(0)
+    assert trainers[1].wait(60) == 75, job.log(1)
+    assert "SIGTERM" in job.log(1)
+
+
+def test_a_signal_ends_a_trainer_that_waits_for_its_servers(tmp_path, paddle, tools):
+    folder = tools.lay_out(tmp_path / "job", tools.make_lines(8))
+    port = tools.free_port()
+    process = paddle.start(folder, "train", *CONFIG, "--local=0", "--pservers=127.0.0.1", f"--port={port}")
+    tools.wait_for(lambda: f"pserver 0 127.0.0.1:{port}" in (folder / "log").read_text())
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 143

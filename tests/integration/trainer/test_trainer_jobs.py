@@ -1,0 +1,288 @@
+"""Whole `paddle train` processes on a small job: what they print, save, and end with."""
+
+import re
+import signal
+
+import numpy as np
+import pytest
+
+PLAIN = ["--config=config.py", "--save_dir=out", "--num_passes=1", "--dot_period=1", "--log_period=2"]
+WITH_TEST = [*PLAIN, "--config_args=test_list=1"]
+
+
+def read(path):
+    return np.frombuffer(path.read_bytes(), "<f4", offset=16)
+
+
+def messages(log):
+    return re.findall(r"(?:^|[.\n])[IWEF]\d{4} \S+ +\d+ [^\]]+\] (.*)$", log, re.M)
+
+
+def kinds(log):
+    """The log's lines from the first batch on, each by its first word; dots and newlines as they are."""
+    body = log[re.search(r"Init parameters done\.\n", log).end() :]
+    return re.sub(r"[IWEF]\d{4} \S+ +\d+ \S+\] +(\w+)[ =].*", r"\1", body)
+
+
+def passes(folder):
+    return sorted(path.name for path in (folder / "out").iterdir())
+
+
+def test_dots_batch_pass_test_and_save_lines_come_in_the_legacys_order(job, paddle):
+    status, log = paddle.train(job, *WITH_TEST)
+    assert status == 0, log
+    assert kinds(log) == ".\nBatch\n.\nBatch\n.Pass\nTest\nSaving\n"
+    assert passes(job) == ["pass-00000"]
+    assert sorted(path.name for path in (job / "out" / "pass-00000").iterdir()) == [
+        "___fc_layer_0__.w0",
+        "___fc_layer_0__.wbias",
+        "config.py",
+        "done",
+        "path.txt",
+    ]
+
+
+def test_the_start_of_the_log_is_the_legacys(job, paddle):
+    _, log = paddle.train(job, *WITH_TEST)
+    assert messages(log)[1:6] == [
+        "trainer mode: Normal",
+        "loading dataprovider small_provider::process",
+        "loading dataprovider small_provider::process",
+        "Initing parameters..",
+        "Init parameters done.",
+    ]
+    assert messages(log)[0] == f"commandline: paddle train {' '.join(WITH_TEST)} "
+    assert "] The input order is [x, y]\n" in log
+    assert re.search(r"^I\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ TrainerInternal\.cpp:165\]  Batch=2 samples=8 ", log, re.M)
+
+
+def test_without_dots_there_is_no_newline_before_a_batch_line(job, paddle):
+    _, log = paddle.train(job, *PLAIN, "--dot_period=0")
+    assert kinds(log) == "Batch\nBatch\nPass\nSaving\n"
+
+
+def test_statistics_are_printed_before_the_batch_line(job, paddle):
+    _, log = paddle.train(job, *PLAIN, "--show_parameter_stats_period=2")
+    assert (
+        kinds(log).startswith(".___fc_layer_0__\n___fc_layer_0__\n\nBatch\n") or "avg_abs_val" in log.split("Batch=")[0]
+    )
+
+
+def test_tests_and_saves_inside_a_pass_come_at_the_legacys_batches(job, paddle):
+    status, log = paddle.train(job, *WITH_TEST, "--test_period=3", "--saving_period_by_batches=2")
+    assert status == 0, log
+    # batch 3: periodic test, then the first save inside the pass with its own test; batch 5: the second
+    assert kinds(log) == ".\nBatch\n.Test\nTest\nSaving\n\nBatch\n.Test\nSaving\nPass\nTest\nSaving\n"
+    assert passes(job) == ["pass-00000", "pass-00000-001", "pass-00000-002"]
+    assert re.search(r"^W\d{4} \S+ +\d+ \S+\] --test_period: ", log, re.M)
+
+
+def test_saving_period_and_save_only_one_choose_the_passes(job, paddle):
+    status, log = paddle.train(job, *PLAIN, "--num_passes=5", "--saving_period=2", "--save_only_one")
+    assert status == 0, log
+    assert passes(job) == ["pass-00004"]
+    assert log.count("delete dir") == 2
+
+
+def test_going_on_from_a_pass_equals_training_through(job, paddle):
+    """Plain SGD without momentum has no state that a restart would lose."""
+    status, log = paddle.train(job, *PLAIN, "--num_passes=3")
+    assert status == 0, log
+    through = read(job / "out" / "pass-00002" / "___fc_layer_0__.w0")
+    (job / "config.py").write_text(
+        (job / "config.py").read_text().replace("MomentumOptimizer(0.5)", "MomentumOptimizer(0.0)")
+    )
+    results = []
+    for folder, start in (("one", []), ("two", ["--init_model_path=one/pass-00000"])):
+        status, log = paddle.train(
+            job, *PLAIN, f"--save_dir={folder}", f"--num_passes={2 if folder == 'one' else 1}", *start
+        )
+        assert status == 0, log
+        results.append(read(job / folder / f"pass-0000{1 if folder == 'one' else 0}" / "___fc_layer_0__.w0"))
+    status, log = paddle.train(job, *PLAIN, "--save_dir=one", "--start_pass=1")
+    assert status == 0, log
+    assert re.search(r"Loading parameters from \./one/pass-00000\n", log)
+    assert " Pass=1 " in log
+    assert np.array_equal(results[0], results[1])
+    assert np.array_equal(results[0], read(job / "one" / "pass-00001" / "___fc_layer_0__.w0"))
+    assert through.shape == results[0].shape
+
+
+def test_a_run_repeats_bit_for_bit_shuffled_or_not(job, paddle):
+    found = []
+    for folder in ("out", "again"):
+        status, log = paddle.train(job, *PLAIN, "--config_args=obj=shuffled", "--num_passes=3", f"--save_dir={folder}")
+        assert status == 0, log
+        found.append((job / folder / "pass-00002" / "___fc_layer_0__.w0").read_bytes())
+    assert found[0] == found[1]
+
+
+def test_seed_zero_takes_the_clock_and_says_so(job, paddle):
+    _, log = paddle.train(job, *PLAIN, "--seed=0")
+    assert re.search(r"random number seed=\d{9,}", log)
+
+
+def test_the_test_job_measures_saved_passes(job, paddle):
+    paddle.train(job, *WITH_TEST, "--num_passes=2")
+    trained = re.findall(r"Test samples=8 cost=(\S+) Eval: (\S+)", (job / "log").read_text())
+    status, log = paddle.train(
+        job,
+        "--config=config.py",
+        "--config_args=test_list=1",
+        "--job=test",
+        "--test_pass=0",
+        "--num_passes=2",
+        "--save_dir=out",
+    )
+    assert status == 0, log
+    assert re.findall(r" Pass=\d samples=8 AvgCost=(\S+) Eval: (\S+)", log) == trained
+    assert "trainer mode: Testing" in log
+
+
+def test_the_test_job_takes_a_list_of_models_and_writes_predictions(job, paddle):
+    paddle.train(job, *PLAIN, "--num_passes=2")
+    (job / "models").write_text("out/pass-00000\nout/pass-00001\n")
+    status, log = paddle.train(
+        job,
+        "--config=config.py",
+        "--config_args=test_list=1",
+        "--job=test",
+        "--model_list=models",
+        "--predict_output_dir=dump",
+        "--log_period=1",
+    )
+    assert status == 0, log
+    assert log.count(" AvgCost=0 Eval:") == 2
+    rows = (job / "dump" / "rank-00000").read_text().splitlines()
+    assert len(rows) == 16
+    assert all(re.fullmatch(r"[\d.e-]+;", row) for row in rows)
+
+
+def test_a_job_without_config_uses_the_models(job, paddle):
+    paddle.train(job, *PLAIN)
+    status, log = paddle.train(job, "--init_model_path=out/pass-00000", "--save_dir=more", "--num_passes=1")
+    assert status == 0, log
+
+
+# ----- what goes wrong -----
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["--config=nowhere.py"], 66, "nowhere.py"),
+        ([], 66, "no valid config"),
+        (
+            ["--config=config.py", "--config_args=obj=raising"],
+            65,
+            r"small_provider\.py:\d+ \(raise ValueError\('the tenth .*ValueError: the tenth line is odd",
+        ),
+        (
+            ["--config=config.py", "--config_args=obj=nobody"],
+            78,
+            "small_provider has no nobody; its providers are: process, shuffled, raising, endless",
+        ),
+        (["--config=config.py", "--config_args=batch=0"], 78, "batch_size is 0"),
+        (
+            ["--config=config.py", "--config_args=rate=1e30", "--num_passes=3"],
+            65,
+            r"the cost of layer __cost_0__ is \S+ in batch \d+ of pass \d",
+        ),
+        (["--config=config.py", "--init_model_path=nowhere"], 66, "no model directory nowhere"),
+        (["--config=config.py", "--start_pass=1"], 66, "no model directory ./out/pass-00000"),
+        (["--config=config.py", "--job=test"], 78, "TestData is not specified"),
+        (["--config=config.py", "--job=test", "--config_args=test_list=1"], 64, "--job=test needs a model"),
+        (["--config=config.py", "--passes=1"], 64, "unknown command line flag 'passes'; did you mean --num_passes"),
+        (
+            ["--config=config.py", "--local=0", "--pservers=127.0.0.1", "--port=1", "--nosuch"],
+            64,
+            "unknown command line flag 'nosuch'",
+        ),
+    ],
+)
+def test_errors_are_one_line_with_the_right_status_and_leave_no_pass(job, paddle, arguments, status, message):
+    got, log = paddle.train(job, "--save_dir=out", *arguments)
+    assert got == status, log
+    assert re.search(message, log), log
+    assert "Traceback" not in log
+    assert not (job / "out").exists() or not passes(job)
+    assert re.match(r"[.]*F\d{4} ", log.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "message"),
+    [
+        (
+            lambda job: (job / "train.txt").unlink(),
+            66,
+            r"reading 'train.txt': small_provider.py:\d+ .*FileNotFoundError",
+        ),
+        (lambda job: (job / "train.list").unlink(), 66, "the list of training data train.list cannot be read"),
+        (lambda job: (job / "train.txt").write_text(""), 65, "delivers no sample in pass 0"),
+        (lambda job: (job / "train.list").write_text(""), 65, "delivers no sample in pass 0"),
+        (
+            lambda job: (job / "train.txt").write_text("1 2 3 7\n"),
+            65,
+            r"sample 0: slot y \(integer_value\(2\)\): id 7 is not in \[0, 2\)",
+        ),
+        (lambda job: (job / "train.txt").write_text("1 2 three 1\n"), 65, "could not convert string to float: 'three'"),
+        (lambda job: (job / "small_provider.py").unlink(), 66, "there is no data provider module small_provider"),
+        (
+            lambda job: (job / "small_provider.py").write_text("import nothing_like_it"),
+            65,
+            "No module named 'nothing_like_it'",
+        ),
+        (lambda job: (job / "small_provider.py").write_text("def process(:"), 65, "small_provider.py:1: SyntaxError"),
+        (lambda job: (job / "out").write_text(""), 74, "cannot save to out/pass-00000"),
+    ],
+)
+def test_missing_and_broken_inputs_are_named(job, paddle, change, status, message):
+    change(job)
+    got, log = paddle.train(job, *PLAIN)
+    assert got == status, log
+    assert re.search(message, log), log
+    assert "Traceback" not in log
+
+
+def test_what_is_not_supported_is_refused_before_any_data_is_read(job, paddle):
+    (job / "train.list").unlink()
+    text = (job / "config.py").read_text()
+    for old, new, message in [
+        ("MomentumOptimizer(0.5)", "AdaGradOptimizer()", "adagrad"),
+        ("act=SoftmaxActivation()", "act=SequenceSoftmaxActivation()", "equence"),
+        ("batch_size=get", "is_async=True, batch_size=get", ""),
+    ]:
+        (job / "config.py").write_text(
+            text.replace(old, new).replace(
+                "classification_cost", "cross_entropy" if "equence" in message else "classification_cost"
+            )
+        )
+        got, log = paddle.train(job, *PLAIN, *(["--local=0"] if not message else []))
+        assert got == 78, log
+        assert "not supported yet" in log
+        assert (message or "asynchronous training") in log
+
+
+def test_what_the_legacy_ignored_is_warned_of_once(job, paddle):
+    text = (job / "config.py").read_text()
+    (job / "config.py").write_text(
+        text.replace(
+            "MomentumOptimizer(0.5)",
+            "AdamOptimizer(), regularization=L2Regularization(1e-3), gradient_clipping_threshold=1",
+        )
+    )
+    status, log = paddle.train(job, *PLAIN)
+    assert status == 0, log
+    warnings = [line for line in log.splitlines() if line.startswith("W")]
+    assert len(warnings) == 2
+    assert "adam does not use L2 regularization" in warnings[0]
+    assert "does not clip gradients" in warnings[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_run_with_143(job, paddle, tools, number):
+    process = paddle.start(job, "train", *PLAIN, "--config_args=obj=endless")
+    tools.wait_for(lambda: "Batch=" in (job / "log").read_text())
+    process.send_signal(number)
+    assert process.wait(20) == 143
+    assert "Traceback" not in (job / "log").read_text()
