@@ -1,0 +1,81 @@
+"""Settings for the optimiser, the local updater, and the spelling of predictions."""
+
+import numpy as np
+import pytest
+
+from proto.ParameterConfig_pb2 import ParameterConfig
+from proto.TrainerConfig_pb2 import OptimizationConfig
+from pserver.errors import ConfigError, VolumeError
+from pserver.rules import Optimization, ParameterSpec
+from trainer.arguments import Argument, Sparse
+from trainer.evaluation import PredictionFile
+from trainer.parameters import ParameterTable
+from trainer.updater import LocalUpdater, list_oddities, read_optimization
+
+
+def settings(**fields):
+    return OptimizationConfig(**{"batch_size": 4, "algorithm": "sgd", "learning_rate": 0.5, **fields})
+
+
+def test_all_settings_of_the_optimiser_are_read():
+    found = read_optimization(
+        settings(
+            learning_method="adam", learning_rate_schedule="exp", learning_rate_decay_a=0.5, learning_rate_decay_b=8
+        ),
+        local=True,
+    )
+    assert found == Optimization("adam", 0.5, "exp", 0.5, 8.0, "", 0.9, 0.999, 1e-8)
+
+
+@pytest.mark.parametrize(
+    ("fields", "local", "message"),
+    [
+        ({"algorithm": "owlqn"}, True, "algorithm 'owlqn' is not supported yet"),
+        ({"algorithm": "async_sgd"}, False, r"asynchronous training \(is_async\) is not supported yet"),
+        ({"average_window": 0.5}, True, "model_average is not supported yet"),
+        ({"num_batches_per_send_parameter": 2}, False, "num_batches_per_send_parameter over 1 is not supported yet"),
+        ({"learning_method": "adadelta"}, True, "learning_method 'adadelta' is not supported yet"),
+        ({"batch_size": 0}, True, "batch_size=0"),
+    ],
+)
+def test_settings_that_are_not_supported_are_named(fields, local, message):
+    with pytest.raises(ConfigError, match=message):
+        read_optimization(settings(**fields), local=local)
+
+
+def test_locally_asynchronous_training_is_the_synchronous_one():
+    assert read_optimization(settings(algorithm="async_sgd"), local=True).learning_rate == 0.5
+
+
+def test_clipping_is_warned_of_in_local_training_only():
+    clipped = [ParameterSpec("w", 2, gradient_clipping_threshold=1.0)]
+    assert "does not clip gradients" in list_oddities(clipped, Optimization(), local=True)[0]
+    assert list_oddities(clipped, Optimization(), local=False) == []
+
+
+def test_a_local_step_changes_the_networks_own_values_unclipped():
+    table = ParameterTable([ParameterConfig(name="w", size=2, gradient_clipping_threshold=0.1)])
+    table["w"].value[:] = [1, 2]
+    updater = LocalUpdater(table, Optimization(learning_rate=0.5))
+    table["w"].gradient[:] = [2, -4]
+    updater.start_pass()
+    updater.step(1)
+    updater.finish_pass()
+    assert table["w"].value.tolist() == [0, 4]
+
+
+def test_predictions_are_spelt_output_by_output(tmp_path):
+    file = PredictionFile(str(tmp_path), 3)
+    sparse = Sparse(9, np.array([0, 2, 2]), np.array([4, 7]), np.array([0.5, 2], np.float32))
+    plain = Sparse(9, np.array([0, 2, 2]), np.array([4, 7]))
+    values = np.array([[0.648047, 1e-7], [1, 2]], np.float32)
+    file.write(
+        [Argument(ids=np.array([0, 1])), Argument(value=values), Argument(sparse=sparse), Argument(sparse=plain)]
+    )
+    file.close()
+    assert (tmp_path / "rank-00003").read_text() == "0;0.648047 1e-07;4:0.5 7:2;4 7;\n1;1 2;;;\n"
+
+
+def test_predictions_that_cannot_be_written_are_a_volume_error(tmp_path):
+    with pytest.raises(VolumeError, match="cannot write predictions"):
+        PredictionFile(str(tmp_path / "a" / "b"), 0)
