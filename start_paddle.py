@@ -31,6 +31,7 @@ import dataclasses
 import datetime
 import email.utils
 import errno
+import functools
 import hashlib
 import itertools
 import json
@@ -59,6 +60,7 @@ CALLS_PER_SECOND = 200  # that all launchers of a job together may ask of the AP
 HEADROOM = 1.6  # their calls come at random: on average so much fewer, so that the busiest second stays below too
 REQUEST_TIMEOUT_S = 10.0  # to connect, and again to read
 REPEAT_PERIOD_S = 30.0  # a wait says the same thing again after this long
+PROBE_PERIOD_S = 10.0  # that pservers do not answer, before the set of pods is looked at again
 LAST_LINES = 5  # of a program's log, in a message about its end
 
 
@@ -393,11 +395,11 @@ def in_id_order(ids: Mapping[str, int]) -> list[str]:
     return sorted(ids, key=lambda ip: ids[ip])
 
 
-def build_probe_argv(pserver: Sequence[str], trainer: Sequence[str], timeout_s: float) -> list[str]:
+def build_probe_argv(pserver: Sequence[str], trainer: Sequence[str]) -> list[str]:
     """Returns the command that waits for every pserver: ports of the pserver's command line, hosts of the trainer's."""
     ports = [flag for flag in pserver if re.match(r"--(port|ports_num|ports_num_for_sparse)=", flag)]
     hosts = [flag for flag in trainer if flag.startswith("--pservers=")]
-    return ["paddle", "pserver", "--probe", *hosts, *ports, f"--timeout={max(1, math.ceil(timeout_s))}"]
+    return ["paddle", "pserver", "--probe", *hosts, *ports]
 
 
 # ----- Pods
@@ -757,26 +759,29 @@ def own_trainer_id(config: LauncherConfig, ids: Mapping[str, int]) -> int:
     return ids[config.pod_ip]
 
 
-def meet(api: PodApi, config: LauncherConfig, passes: int, waiting: Waiting) -> IdMap:
-    """Waits for the full set of pods. Returns their ids, none when this very Job has finished its passes already.
+def complete_set(config: LauncherConfig, podlist: JsonObject) -> IdMap | str:
+    """Returns the ids of the full set of pods, or what is still missing.
 
-    Raises: LaunchError; BadEnvironmentError when the set is full and this pod is not in it.
+    Raises: BadEnvironmentError: the set is full and this pod is not in it.
     """
+    pods, _ = select_own_job(parse_pods(podlist), config.pod_ip, config.pod_name)
+    obstacle = why_not_ready(pods, config.gradient_num)
+    if obstacle:
+        return obstacle
+    uids = {pod.uid for pod in pods}
+    own = [item for item in podlist["items"] if (item.get("metadata") or {}).get("uid", "") in uids]
+    ids = getIdMap({"items": own})
+    own_trainer_id(config, ids)
+    return ids
 
-    def decide(podlist: JsonObject) -> IdMap | str:
-        pods, job_uid = select_own_job(parse_pods(podlist), config.pod_ip, config.pod_name)
-        if job_uid and is_finished(config.output, job_uid, passes):
-            return IdMap()
-        obstacle = why_not_ready(pods, config.gradient_num)
-        if obstacle:
-            return obstacle
-        uids = {pod.uid for pod in pods}
-        own = [item for item in podlist["items"] if (item.get("metadata") or {}).get("uid", "") in uids]
-        ids = getIdMap({"items": own})
-        own_trainer_id(config, ids)
-        return ids
 
-    return wait_for_pods(api, config.gradient_num, decide, waiting)
+def is_whole(api: PodApi, ids: IdMap) -> bool:
+    """Tells whether every pod of the set is still live, as far as the API server says."""
+    try:
+        live = {pod.uid or pod.ip for pod in parse_pods(api.list_pods()) if pod.is_live}
+    except ApiError:
+        return True
+    return live.issuperset(ids.pod_uids)
 
 
 # ----- The job's record on the volume
@@ -902,23 +907,22 @@ def archive_output(output: Path) -> Path:
     return target
 
 
-def agree(config: LauncherConfig, ids: IdMap, trainer_id: int, passes: int, waiting: Waiting) -> JobRecord:
+def agree(config: LauncherConfig, ids: IdMap, passes: int, waiting: Waiting) -> JobRecord | None:
     """Returns the record of this attempt: trainer 0 decides and writes it, the others wait until it names their set.
 
-    Raises: VolumeError; UnreachableError: trainer 0 wrote nothing before the deadline.
+    Returns: None when it does not in `waiting.timeout_s`: trainer 0 is not ready, or has another set of pods.
+    Raises: VolumeError.
     """
+    if own_trainer_id(config, ids) == 0:
+        with volume_errors(config.output):
+            return decide_attempt(config, ids, passes)
     deadline = waiting.clock() + waiting.timeout_s
-    if trainer_id == 0:
-        return decide_attempt(config, ids, passes)
     while True:
         record = read_record(config.output)
         if record and record.pod_uids == ids.pod_uids and record.job_uid == ids.job_uid:
             return record
         if waiting.clock() >= deadline:
-            raise UnreachableError(
-                f"trainer 0 did not write {config.output / 'job.json'} for this set of pods within "
-                f"{waiting.timeout_s:g} s: see its log, and whether all pods mount the same volume"
-            )
+            return None
         waiting.sleep(0.05)
 
 
@@ -942,6 +946,41 @@ def decide_attempt(config: LauncherConfig, ids: IdMap, passes: int) -> JobRecord
 def write_record(output: Path, record: JobRecord) -> None:
     """Writes output/job.json."""
     write_atomically(output / "job.json", json.dumps(dataclasses.asdict(record), indent=1) + "\n")
+
+
+@dataclasses.dataclass(frozen=True)
+class Meeting:
+    """A full set of pods that agree on an attempt; no ids when this very Job has finished its passes already."""
+
+    ids: IdMap
+    record: JobRecord | None = None
+
+
+def meet(api: PodApi, config: LauncherConfig, passes: int, waiting: Waiting) -> Meeting:
+    """Waits until the set of pods is full and trainer 0 has written the record that names it.
+
+    A pod that was just replaced may see its doomed former peers still Running, and takes them for its set; they will
+    not agree with it, so both are asked for again and again.
+    Raises: LaunchError.
+    """
+
+    def decide(podlist: JsonObject) -> Meeting | str:
+        _, job_uid = select_own_job(parse_pods(podlist), config.pod_ip, config.pod_name)
+        if job_uid and is_finished(config.output, job_uid, passes):
+            return Meeting(IdMap())
+        ids = complete_set(config, podlist)
+        if isinstance(ids, str):
+            return ids
+        record = agree(config, ids, passes, dataclasses.replace(waiting, timeout_s=1.0))
+        if record:
+            return Meeting(ids, record)
+        count = config.gradient_num
+        return (
+            f"{count} of {count} Running, but trainer 0 has not written {config.output / 'job.json'} for this set: "
+            "see its log, and whether all pods mount the same volume"
+        )
+
+    return wait_for_pods(api, config.gradient_num, decide, waiting)
 
 
 @contextlib.contextmanager
@@ -984,6 +1023,14 @@ def prepare_node_dir(config: LauncherConfig, trainer_id: int, attempt: int) -> P
     return node
 
 
+def read_split_count(marker: Path) -> int | None:
+    """Returns the number of shards that the data job says it made; None for data that came another way."""
+    try:
+        return int(json.loads(marker.read_text(encoding="utf-8"))["split_count"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def stage_data(config: LauncherConfig, trainer_id: int, target: Path) -> int:
     """Copies this trainer's shard into `target` and returns the number of files.
 
@@ -994,6 +1041,11 @@ def stage_data(config: LauncherConfig, trainer_id: int, target: Path) -> int:
         f"the data job makes {config.job_dir}/0/data ... {config.job_dir}/{config.gradient_num - 1}/data "
         f"(kubectl create -f k8s/data-job.yaml, with SPLIT_COUNT={config.gradient_num})"
     )
+    split_count = read_split_count(config.job_dir / "prepared.json")
+    if split_count not in (None, config.gradient_num):
+        raise MissingInputError(
+            f"the data were split into {split_count} shards for {config.gradient_num} trainers: {advice}"
+        )
     if not source.is_dir():
         raise MissingInputError(f"there is no {source}, the shard of trainer {trainer_id}: {advice}")
     if all(path.name.startswith(".") for path in source.iterdir()):
@@ -1107,12 +1159,14 @@ class Outcome:
     status: int
     program: str = ""
     message: str = ""
+    is_dissolved: bool = False  # the set of pods changed before the training began: meet again
 
 
 class Supervisor:
     """Runs pserver and trainer of one attempt to their end; nothing of them outlives it.
 
-    A later issue makes it return to the meeting of the pods after a lost peer, instead of ending the pod.
+    A peer lost in training ends the pod with 75. To meet again instead, as when the set dissolves before that, `launch`
+    needs only `is_dissolved` in that outcome; what is missing is the trainers' whole state on the volume.
     """
 
     def __init__(self, config: LauncherConfig, stop: Stop, environ: Mapping[str, str], node: Path) -> None:
@@ -1136,23 +1190,37 @@ class Supervisor:
         self.programs.append(program)
         return program
 
-    def wait_for_pservers(self, pserver: Program, argv: Sequence[str]) -> Outcome | None:
-        """Runs the probe until every pserver of the job answers. Returns None then, else why not."""
+    def wait_for_pservers(self, pserver: Program, argv: Sequence[str], is_whole: Callable[[], bool]) -> Outcome | None:
+        """Runs the probe until every pserver of the job answers. Returns None then, else why not.
+
+        Args: argv: the probe without its timeout. is_whole: tells whether the set of pods is still the same.
+        """
+        deadline = time.monotonic() + self.config.start_timeout
+        while True:
+            remaining = deadline - time.monotonic()
+            status = self._probe(pserver, [*argv, f"--timeout={max(1, math.ceil(min(remaining, PROBE_PERIOD_S)))}"])
+            if self.stop.requested:
+                return Outcome(StoppedError.exit_code, "launcher", "stopped while it waited for the pservers")
+            if pserver.process.poll() is not None:
+                return failure_of(pserver)
+            if status == 0:
+                return None
+            if not is_whole():
+                return Outcome(0, "launcher", "the set of pods changed before the training began", is_dissolved=True)
+            if status != UnreachableError.exit_code or time.monotonic() >= deadline:
+                return Outcome(status, "launcher", "not every pserver of the job answers; the lines above name them")
+
+    def _probe(self, pserver: Program, argv: Sequence[str]) -> int:
+        """Runs one probe, unless the pserver dies or a signal comes first; returns its exit status."""
         probe = subprocess.Popen(argv, env=dict(self.environ), stdin=subprocess.DEVNULL)
         pidfd = os.pidfd_open(probe.pid)
         try:
             with selectors.DefaultSelector() as selector:
                 for source in (pidfd, pserver.pidfd, self.stop.wakeup):
                     selector.register(source, selectors.EVENT_READ)
-                selector.select(self.config.start_timeout + 30)
-            if self.stop.requested:
-                return Outcome(StoppedError.exit_code, "launcher", "stopped while it waited for the pservers")
-            if pserver.process.poll() is not None:
-                return failure_of(pserver)
-            if probe.poll() == 0:
-                return None
-            status = UnreachableError.exit_code if probe.returncode is None else exit_code_of(probe.returncode)
-            return Outcome(status, "launcher", "not every pserver of the job answers; the lines above name them")
+                selector.select(PROBE_PERIOD_S + REPEAT_PERIOD_S)
+            status = probe.poll()
+            return UnreachableError.exit_code if status is None else exit_code_of(status)
         finally:
             os.close(pidfd)
             probe.kill()
@@ -1266,47 +1334,67 @@ def startPaddle(idMap: Mapping[str, int], train_args_dict: Mapping[str, str]) ->
     Raises: LaunchError.
     Source: the tutorial's function lost the status in a pipe and left the pserver unwatched (S12, S13).
     """
+    config = LauncherConfig.from_env(os.environ)
     ids = idMap if isinstance(idMap, IdMap) else IdMap(idMap.items(), pod_uids=idMap)
-    return run_attempt(LauncherConfig.from_env(os.environ), ids, train_args_dict, Stop())
+    record = agree(config, ids, wanted_passes(train_args_dict), Waiting(config.start_timeout))
+    if record is None:
+        raise UnreachableError(f"trainer 0 did not write {config.output / 'job.json'} for these pods: {', '.join(ids)}")
+    return run_attempt(config, Meeting(ids, record), train_args_dict, Stop(), lambda: True).status
 
 
-def run_attempt(config: LauncherConfig, ids: IdMap, passed: Mapping[str, str], stop: Stop) -> int:
-    """Runs one attempt with the given set of pods and returns the exit status."""
+def wanted_passes(passed: Mapping[str, str]) -> int:
+    """Returns --num_passes, by default the trainer's default."""
+    return whole_number(passed, "num_passes", 100, 1)
+
+
+def run_attempt(
+    config: LauncherConfig, meeting: Meeting, passed: Mapping[str, str], stop: Stop, is_whole: Callable[[], bool]
+) -> Outcome:
+    """Runs one attempt with the set of pods that met, writes down how it ended, and returns that."""
+    ids, record = meeting.ids, meeting.record
+    if record is None or record.finished:
+        say("this Job has trained all its passes: nothing left to do")
+        return Outcome(0)
     trainer_id = own_trainer_id(config, ids)
-    passes = whole_number(passed, "num_passes", 100, 1)
-    with volume_errors(config.output):
-        record = agree(config, ids, trainer_id, passes, Waiting(config.start_timeout))
-    if record.finished:
-        say("nothing left to train")
-        return 0
     node = prepare_node_dir(config, trainer_id, record.attempt)
-    resumed = {"start_pass": str(record.start_pass), "num_passes": str(passes - record.start_pass)}
-    trainer_argv = build_trainer_argv(config, ids, trainer_id, {**passed, **resumed} if record.start_pass else passed)
-    pserver_argv = build_pserver_argv(config, passed)
-    identity = {"PADDLE_JOB_NAME": config.job_name, "PADDLE_ATTEMPT": record.name, "PADDLE_SECRET": config.secret}
     say(f"trainer {trainer_id} of {len(ids)}, attempt {record.name}; logs in {node}")
+    identity = {"PADDLE_JOB_NAME": config.job_name, "PADDLE_ATTEMPT": record.name, "PADDLE_SECRET": config.secret}
     with Supervisor(config, stop, {**os.environ, **identity}, node) as supervisor:
         try:
-            say(f"starting {shlex.join(pserver_argv)}")
-            pserver = supervisor.start("pserver", pserver_argv, "server.log")
-            files = stage_data(config, trainer_id, Path("data"))
-            say(f"copied {files} files of shard {trainer_id} to ./data; waiting for all pservers")
-            probe_argv = build_probe_argv(pserver_argv, trainer_argv, config.start_timeout)
-            outcome = supervisor.wait_for_pservers(pserver, probe_argv)
-            if not outcome:
-                say(f"starting {shlex.join(trainer_argv)}")
-                outcome = supervisor.run_trainer(pserver, trainer_argv)
+            outcome = run_programs(supervisor, ids, record, passed, is_whole)
         except LaunchError as error:
             outcome = Outcome(error.exit_code, "launcher", str(error))
-    if outcome.status == 0:
+    if outcome.is_dissolved:
+        say(outcome.message)
+    elif outcome.status:
+        say(f"{outcome.program} failed, exit status {outcome.status}: {outcome.message}")
+        write_error(node, record.name, trainer_id, outcome)
+    else:
         if trainer_id == 0:
             with volume_errors(config.output):
                 write_record(config.output, dataclasses.replace(record, finished=True))
         say("training finished")
-    else:
-        say(f"{outcome.program} failed, exit status {outcome.status}: {outcome.message}")
-        write_error(node, record.name, trainer_id, outcome)
-    return outcome.status
+    return outcome
+
+
+def run_programs(
+    supervisor: Supervisor, ids: IdMap, record: JobRecord, passed: Mapping[str, str], is_whole: Callable[[], bool]
+) -> Outcome:
+    """Starts the pserver, copies the shard meanwhile, waits for all pservers, runs the trainer; says how it ended."""
+    config = supervisor.config
+    trainer_id = own_trainer_id(config, ids)
+    resumed = {"start_pass": str(record.start_pass), "num_passes": str(record.passes - record.start_pass)}
+    trainer_argv = build_trainer_argv(config, ids, trainer_id, {**passed, **resumed} if record.start_pass else passed)
+    pserver_argv = build_pserver_argv(config, passed)
+    say(f"starting {shlex.join(pserver_argv)}")
+    pserver = supervisor.start("pserver", pserver_argv, "server.log")
+    files = stage_data(config, trainer_id, Path("data"))
+    say(f"copied {files} files of shard {trainer_id} to ./data; waiting for all pservers")
+    obstacle = supervisor.wait_for_pservers(pserver, build_probe_argv(pserver_argv, trainer_argv), is_whole)
+    if obstacle:
+        return obstacle
+    say(f"starting {shlex.join(trainer_argv)}")
+    return supervisor.run_trainer(pserver, trainer_argv)
 
 
 def print_plan(config: LauncherConfig, ids: IdMap, passed: Mapping[str, str]) -> None:
@@ -1324,18 +1412,21 @@ def launch(cmd_args: Sequence[str], stop: Stop) -> int:
     passed = dict(zip(refined[::2], refined[1::2], strict=True))
     dry_run = passed.pop("dry_run", "false") not in ("false", "0")
     config = LauncherConfig.from_env(os.environ)
-    passes = whole_number(passed, "num_passes", 100, 1)
+    passes = wanted_passes(passed)
     if passed.get("config") and not Path(passed["config"]).is_file():
         raise MissingInputError(f"--config={passed['config']}: there is no such file in {Path.cwd()}")
-    ids = meet(PodApi(config), config, passes, Waiting(config.start_timeout))
-    if not ids:
-        say(f"this Job has finished its {passes} passes already: this late pod has nothing to do")
-        return 0
+    api, waiting = PodApi(config), Waiting(config.start_timeout)
     if dry_run:
+        ids = wait_for_pods(api, config.gradient_num, functools.partial(complete_set, config), waiting)
         print_plan(config, ids, passed)
         return 0
-    say("all pods are Running: " + ", ".join(f"{ids[ip]} = {ip}" for ip in in_id_order(ids)))
-    return run_attempt(config, ids, passed, stop)
+    while True:
+        meeting = meet(api, config, passes, waiting)
+        if meeting.ids:
+            say("all pods are Running: " + ", ".join(f"{meeting.ids[ip]} = {ip}" for ip in in_id_order(meeting.ids)))
+        outcome = run_attempt(config, meeting, passed, stop, functools.partial(is_whole, api, meeting.ids))
+        if not outcome.is_dissolved:
+            return outcome.status
 
 
 def main(cmd_args: Sequence[str]) -> int:

@@ -1,4 +1,5 @@
 """One cluster and one image for all tests; a namespace and a volume for each scenario."""
+
 import contextlib
 import json
 import os

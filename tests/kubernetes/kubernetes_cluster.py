@@ -1,4 +1,5 @@
 """What the tests do with the cluster: kubectl, docker, and waiting for a condition with a deadline."""
+
 import contextlib
 import json
 import os
@@ -111,9 +112,13 @@ class Namespace:
 
 @contextlib.contextmanager
 def namespace_with_volume(cluster: Cluster, name: str, volume: Path) -> Iterator[Namespace]:
-    """A namespace (made if need be) with a PersistentVolume for its claim `mfs`; its Jobs are gone afterwards."""
+    """A fresh namespace (but for `default`) with a PersistentVolume for its claim `mfs`; its Jobs are gone afterwards."""
     space = Namespace(cluster, name, volume)
-    cluster.kubectl("create", "namespace", name, check=False)  # default is there
+    if name != "default":
+        cluster.kubectl(
+            "delete", "namespace", name, "--ignore-not-found"
+        )  # of an earlier run on a cluster that was kept
+        cluster.kubectl("create", "namespace", name)
     spec = {
         "capacity": {"storage": "100Gi"},
         "accessModes": ["ReadWriteMany"],
@@ -149,3 +154,4 @@ def give(directory: Path, owner: int = OWNER) -> None:
 def copy_volume(source: Path, target: Path) -> None:
     """A volume with the same data and no output."""
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("output"))
+    target.chmod(0o755)  # readable for pods whose uid does not own it

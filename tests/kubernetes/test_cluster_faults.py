@@ -1,4 +1,5 @@
 """What goes wrong on a cluster, and what the user sees of it."""
+
 import json
 import re
 from typing import Any

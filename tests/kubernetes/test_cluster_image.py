@@ -1,4 +1,5 @@
 """The image by itself: small, and usable by anybody."""
+
 import pytest
 from kubernetes_cluster import Cluster, Image
 

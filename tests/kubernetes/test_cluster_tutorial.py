@@ -1,4 +1,5 @@
 """The tutorial's own Job runs as it was published, with its config name, its nine variables and the default account."""
+
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

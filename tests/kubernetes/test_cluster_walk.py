@@ -1,12 +1,15 @@
 """What a user of the README does, with the files that a user gets; only image and volume are edited."""
+
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from kubernetes_cluster import Namespace, Overlay
+from kubernetes_cluster import REPOSITORY, Cluster, Namespace, Overlay
 
+NUMBER_OF_NODES = re.compile(r"parallelism: \d+|completions: \d+|(?:GRADIENT_NUM|SPLIT_COUNT)\n +value: \S+")
 JOB = "paddle-cluster-job"
 TEST_ERROR = re.compile(r"Test samples=\d+ .*classification_error_evaluator=(\S+)")
 
@@ -43,6 +46,28 @@ def walk(digits: Namespace, overlay: Overlay) -> Iterator[Walk]:
         pods.append(Pod(index, pod["status"]["podIP"], pod["spec"]["nodeName"], pod["status"]["phase"], log))
     yield Walk(sorted(pods), digits.volume / JOB)
     digits.kubectl("delete", "job", JOB, "--timeout=60s")
+
+
+def test_one_edit_changes_the_number_of_nodes(cluster: Cluster, tmp_path: Path) -> None:
+    """The edit of docs/number-of-nodes.md."""
+    shutil.copytree(REPOSITORY / "k8s", tmp_path / "k8s")
+    file = tmp_path / "k8s/kustomization.yaml"
+    file.write_text(file.read_text().replace("count=3", "count=5"))
+    rendered = cluster.kubectl("kustomize", tmp_path / "k8s")
+    numbers = {value for found in NUMBER_OF_NODES.findall(rendered) for value in re.findall(r"\d+", found)}
+    # the data job itself stays one pod
+    assert sorted(NUMBER_OF_NODES.findall(rendered)) and numbers == {"1", "5"}
+    assert "kind: ConfigMap" not in rendered
+    cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=rendered)
+
+
+def test_quick_start_is_chosen_by_one_line(cluster: Cluster, tmp_path: Path) -> None:
+    shutil.copytree(REPOSITORY / "k8s", tmp_path / "k8s")
+    file = tmp_path / "k8s/kustomization.yaml"
+    file.write_text(file.read_text().replace("# components:", "components:"))
+    rendered = cluster.kubectl("kustomize", tmp_path / "k8s")
+    assert re.search(r"TRAIN_CONFIG_DIR\n +value: quick_start", rendered)
+    assert re.search(r"DATA_SOURCE\n +value: quick_start", rendered)
 
 
 def test_three_pods_ran_on_three_nodes_and_succeeded(walk: Walk) -> None:

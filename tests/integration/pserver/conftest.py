@@ -1,4 +1,5 @@
 """Real servers as processes, real clients as threads, on free loopback ports."""
+
 import contextlib
 import os
 import random
@@ -16,8 +17,11 @@ from pserver.client import Client
 from pserver.rules import Optimization, ParameterSpec
 
 DEADLINE = 30.0
-PARAMETERS = [ParameterSpec("w", 5000, momentum=0.5), ParameterSpec("b", 3, learning_rate=2.0),
-              ParameterSpec("v", 3000, gradient_clipping_threshold=1.0)]
+PARAMETERS = [
+    ParameterSpec("w", 5000, momentum=0.5),
+    ParameterSpec("b", 3, learning_rate=2.0),
+    ParameterSpec("v", 3000, gradient_clipping_threshold=1.0),
+]
 SIZE = 8003
 SETTINGS = Optimization("momentum", 0.01)
 
@@ -48,11 +52,23 @@ class Pserver:
         self.host, self.port = host, port or find_ports(ports, host)
         self.services = [(host, self.port + number) for number in range(ports)]
         self.log = folder / f"pserver-{host}-{self.port}-{time.monotonic_ns()}.log"
-        argv = [sys.executable, "-m", "pserver", f"--nics={host}", f"--port={self.port}", f"--ports_num={ports}",
-                f"--num_gradient_servers={trainers}", *flags]
+        argv = [
+            sys.executable,
+            "-m",
+            "pserver",
+            f"--nics={host}",
+            f"--port={self.port}",
+            f"--ports_num={ports}",
+            f"--num_gradient_servers={trainers}",
+            *flags,
+        ]
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(argv, stderr=log, stdin=subprocess.DEVNULL,
-                                            env=os.environ | {"PADDLE_PEER_TIMEOUT": "15"} | (environ or {}))
+            self.process = subprocess.Popen(
+                argv,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env=os.environ | {"PADDLE_PEER_TIMEOUT": "15"} | (environ or {}),
+            )
 
     def text(self):
         return self.log.read_text()
@@ -88,8 +104,14 @@ def client():
     made = []
 
     def build(services, trainer_id=0, num_trainers=1, **options):
-        made.append(Client(services, trainer_id=trainer_id, num_trainers=num_trainers,
-                           **{"peer_timeout": 15.0, "connect_timeout": DEADLINE, "wait_timeout": DEADLINE} | options))
+        made.append(
+            Client(
+                services,
+                trainer_id=trainer_id,
+                num_trainers=num_trainers,
+                **{"peer_timeout": 15.0, "connect_timeout": DEADLINE, "wait_timeout": DEADLINE} | options,
+            )
+        )
         return made[-1]
 
     yield build
@@ -129,8 +151,9 @@ def crowd():
 def make_gradients(trainers, batches, seed=0):
     """Gradients whose float32 sum depends on the order."""
     random = np.random.default_rng(seed)
-    return (random.standard_normal((trainers, batches, SIZE)) * 10.0 ** random.integers(-3, 3, (trainers, batches, 1))
-            ).astype(np.float32)
+    return (
+        random.standard_normal((trainers, batches, SIZE)) * 10.0 ** random.integers(-3, 3, (trainers, batches, 1))
+    ).astype(np.float32)
 
 
 @pytest.fixture
@@ -162,6 +185,9 @@ def tools():
     class Tools:
         parameters, size, settings, deadline = PARAMETERS, SIZE, SETTINGS, DEADLINE
 
-    Tools.until, Tools.find_ports, Tools.gradients = staticmethod(until), staticmethod(find_ports), staticmethod(
-        make_gradients)
+    Tools.until, Tools.find_ports, Tools.gradients = (
+        staticmethod(until),
+        staticmethod(find_ports),
+        staticmethod(make_gradients),
+    )
     return Tools

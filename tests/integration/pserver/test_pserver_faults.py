@@ -1,4 +1,5 @@
 """What is lost, wrong or hostile: noticed in time, named, and never a changed bit."""
+
 import os
 import re
 import signal
@@ -41,9 +42,15 @@ def process():
     started = []
 
     def start(server, number, total):
-        started.append(subprocess.Popen(
-            [sys.executable, "-c", TRAINER, server.host, str(server.port), str(number), str(total)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True))
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-c", TRAINER, server.host, str(server.port), str(number), str(total)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+        )
         return started[-1]
 
     yield start
@@ -63,6 +70,7 @@ def begin(client, server, number=0, total=1, **options):
 
 
 # ----- Lost peers -----
+
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_a_trainer_that_is_gone_is_noticed_by_everyone_and_named(pserver, client, crowd, process, number):
@@ -191,15 +199,20 @@ def test_a_trainer_waits_for_a_server_that_starts_late(pserver, client, crowd, t
 
 # ----- Refusals -----
 
-@pytest.mark.parametrize("options, kind, parts", [
-    ({"job": "other"}, PeerUnreachableError, ["job 'a'", "job 'other'"]),
-    ({"attempt": "0"}, PeerUnreachableError, ["attempt '1'", "attempt '0'"]),
-    ({"secret": "guess"}, PeerUnreachableError, ["PADDLE_SECRET"]),
-    ({"num_trainers": 3}, ConfigError, ["num_gradient_servers = 2", "num_gradient_servers = 3"]),
-    ({"trainer_id": 2}, ConfigError, ["trainers 0 to 1"]),
-    ({"trainer_id": 0}, ConfigError, ["two trainers with one id"]),
-    ({"services": 2}, ConfigError, ["of 2", "of 1", "trainer 0 at"]),
-], ids=lambda value: "-".join(value) if isinstance(value, dict) else "")
+
+@pytest.mark.parametrize(
+    "options, kind, parts",
+    [
+        ({"job": "other"}, PeerUnreachableError, ["job 'a'", "job 'other'"]),
+        ({"attempt": "0"}, PeerUnreachableError, ["attempt '1'", "attempt '0'"]),
+        ({"secret": "guess"}, PeerUnreachableError, ["PADDLE_SECRET"]),
+        ({"num_trainers": 3}, ConfigError, ["num_gradient_servers = 2", "num_gradient_servers = 3"]),
+        ({"trainer_id": 2}, ConfigError, ["trainers 0 to 1"]),
+        ({"trainer_id": 0}, ConfigError, ["two trainers with one id"]),
+        ({"services": 2}, ConfigError, ["of 2", "of 1", "trainer 0 at"]),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
 def test_a_trainer_of_another_kind_is_refused_by_name_and_the_job_goes_on(pserver, client, options, kind, parts):
     server = pserver(trainers=2, environ={"PADDLE_JOB_NAME": "a", "PADDLE_ATTEMPT": "1", "PADDLE_SECRET": "hush"})
     right = {"job": "a", "attempt": "1", "secret": "hush"}
@@ -250,6 +263,7 @@ def test_a_method_that_is_not_supported_is_refused_by_the_server_too(pserver, cl
 
 # ----- Hostile and lost messages -----
 
+
 def test_fuzz_in_the_middle_of_a_round_leaves_the_parameters_bit_equal(pserver, client, crowd, tools):
     server = pserver(trainers=2)
     one, values = begin_alone(client, server, crowd)
@@ -261,14 +275,21 @@ def test_fuzz_in_the_middle_of_a_round_leaves_the_parameters_bit_equal(pserver, 
         stranger.linger = 0
         stranger.connect(f"tcp://127.0.0.1:{server.port}")
         for _ in range(300):
-            push = protocol.encode(Message(Op(random.integers(0, 10)), session, int(random.integers(-1, 3)),
-                                           int(random.integers(0, 9)), payload=[b"\xff" * 16]))
+            push = protocol.encode(
+                Message(
+                    Op(random.integers(0, 10)),
+                    session,
+                    int(random.integers(-1, 3)),
+                    int(random.integers(0, 9)),
+                    payload=[b"\xff" * 16],
+                )
+            )
             frames = [bytearray(bytes(frame)) for frame in push]
             if random.random() < 0.5:
                 frame = frames[random.integers(0, len(frames))]
                 for _ in range(len(frame) and 3):
                     frame[random.integers(0, len(frame))] = random.integers(0, 256)
-            stranger.send_multipart(frames[:random.integers(1, 4)] + [b"x"] * int(random.integers(0, 9)))
+            stranger.send_multipart(frames[: random.integers(1, 4)] + [b"x"] * int(random.integers(0, 9)))
         with socket.create_connection(("127.0.0.1", server.port)) as plain:
             plain.sendall(b"GET / HTTP/1.1\r\n\r\n" + random.bytes(1000))
         tools.until(lambda: stranger.poll(0), "an error answer")
@@ -394,6 +415,7 @@ def test_a_connection_that_breaks_for_a_moment_loses_nothing(pserver, client, cr
 
 # ----- The process -----
 
+
 def test_sigterm_ends_a_server_with_143_and_its_trainers_hear_it(pserver, client, crowd):
     server = pserver(trainers=2)
     one, values = begin_alone(client, server, crowd)
@@ -425,25 +447,34 @@ def test_a_nic_that_does_not_exist_is_named_with_78(pserver, nic, part):
 
 # ----- The probe -----
 
+
 def run_probe(hosts, port, *flags, **environ):
-    return subprocess.run([sys.executable, "-m", "pserver", "--probe", f"--pservers={hosts}", f"--port={port}", *flags],
-                          env=os.environ | environ, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "pserver", "--probe", f"--pservers={hosts}", f"--port={port}", *flags],
+        env=os.environ | environ,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
 
 
 def test_the_probe_ends_with_0_when_all_services_answer(pserver, tools):
     port = tools.find_ports(2)
     for host in ("127.0.0.1", "127.0.0.2"):
         pserver(host=host, port=port, ports=2, trainers=2, environ={"PADDLE_JOB_NAME": "a", "PADDLE_SECRET": "hush"})
-    found = run_probe("127.0.0.1,127.0.0.2", port, "--ports_num=2", "--timeout=20", PADDLE_JOB_NAME="a",
-                      PADDLE_SECRET="hush")
+    found = run_probe(
+        "127.0.0.1,127.0.0.2", port, "--ports_num=2", "--timeout=20", PADDLE_JOB_NAME="a", PADDLE_SECRET="hush"
+    )
     assert found.returncode == 0, found.stderr
     assert "all 4 pservers are ready" in found.stderr
 
 
 def test_the_probe_waits_for_a_server_that_starts_later(pserver, tools):
     port = tools.find_ports(1)
-    waiting = subprocess.Popen([sys.executable, "-m", "pserver", "--probe", f"--port={port}", "--timeout=20"],
-                               stderr=subprocess.DEVNULL)
+    waiting = subprocess.Popen(
+        [sys.executable, "-m", "pserver", "--probe", f"--port={port}", "--timeout=20"], stderr=subprocess.DEVNULL
+    )
     try:
         pserver(port=port)
         assert waiting.wait(tools.deadline) == 0
@@ -456,8 +487,9 @@ def test_the_probe_ends_with_69_and_says_what_each_server_said(pserver, tools):
     port = tools.find_ports(1)
     pserver(port=port, environ={"PADDLE_JOB_NAME": "a", "PADDLE_ATTEMPT": "1"})
     with socket.create_server(("127.0.0.2", port)):
-        found = run_probe("127.0.0.1,127.0.0.2,127.0.0.3", port, "--timeout=0.7", PADDLE_JOB_NAME="a",
-                          PADDLE_ATTEMPT="2")
+        found = run_probe(
+            "127.0.0.1,127.0.0.2,127.0.0.3", port, "--timeout=0.7", PADDLE_JOB_NAME="a", PADDLE_ATTEMPT="2"
+        )
     lines = found.stderr.splitlines()
     assert found.returncode == 69 and "3 of 3 pservers are not ready after 0.7 s" in lines[0]
     assert "127.0.0.1" in lines[1] and "attempt '2'; this server has attempt '1'" in lines[1]
@@ -466,12 +498,14 @@ def test_the_probe_ends_with_69_and_says_what_each_server_said(pserver, tools):
     assert len(lines) == 4
 
 
-@pytest.mark.parametrize("environ, part", [
-    ({"PADDLE_JOB_NAME": "b"}, "job 'b'"), ({"PADDLE_SECRET": "guess"}, "PADDLE_SECRET differs")])
+@pytest.mark.parametrize(
+    "environ, part", [({"PADDLE_JOB_NAME": "b"}, "job 'b'"), ({"PADDLE_SECRET": "guess"}, "PADDLE_SECRET differs")]
+)
 def test_the_probe_names_another_job_or_secret(pserver, environ, part):
     server = pserver(environ={"PADDLE_JOB_NAME": "a", "PADDLE_SECRET": "hush"})
-    found = run_probe(server.host, server.port, "--timeout=0.5", **{"PADDLE_JOB_NAME": "a", "PADDLE_SECRET": "hush"}
-                      | environ)
+    found = run_probe(
+        server.host, server.port, "--timeout=0.5", **{"PADDLE_JOB_NAME": "a", "PADDLE_SECRET": "hush"} | environ
+    )
     assert found.returncode == 69 and part in found.stderr and "hush" not in found.stderr
 
 

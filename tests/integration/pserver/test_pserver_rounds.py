@@ -1,4 +1,5 @@
 """Whole jobs over loopback: the same bits whatever the order, the servers and the ports."""
+
 import random
 import time
 
@@ -27,8 +28,9 @@ def test_trainers_sum_in_id_order_bit_for_bit_whoever_comes_first(pserver, train
     jitter = random.Random(trainers)
     for number in reversed(range(trainers)):
         passes = [gradients[number][:7], gradients[number][7:]]
-        crowd.start(number, train, server.services, number, trainers, passes,
-                    lambda: time.sleep(jitter.choice([0, 0, 0.003])))
+        crowd.start(
+            number, train, server.services, number, trainers, passes, lambda: time.sleep(jitter.choice([0, 0, 0.003]))
+        )
     crowd.join()
     assert crowd.errors == {}
     whole = expect(tools, [gradients.swapaxes(0, 1)[:7], gradients.swapaxes(0, 1)[7:]])
@@ -74,7 +76,7 @@ def test_an_early_finisher_drops_out_and_gets_the_values_of_the_end(pserver, tra
     gradients = tools.gradients(3, 6)
     lengths = [6, 2, 4]
     for number in range(3):
-        crowd.start(number, train, server.services, number, 3, [gradients[number][:lengths[number]]] * 2)
+        crowd.start(number, train, server.services, number, 3, [gradients[number][: lengths[number]]] * 2)
     crowd.join()
     assert crowd.errors == {}
     one_pass = [[gradients[n][b] for n in range(3) if b < lengths[n]] for b in range(6)]
@@ -117,13 +119,17 @@ def test_the_log_says_what_the_legacys_said(pserver, train, tools):
     train(server.services, 0, 1, [tools.gradients(1, 5)[0]])
     assert server.wait() == 0
     text = server.text()
-    for line in ("Util.cpp:166] commandline: paddle pserver --nics=127.0.0.1 ",
-                 "ParameterServerController.cpp:83] number of parameterServer instances: 3",
-                 "ParameterServerController.cpp:87] Starting parameterServer[2]",
-                 "LightNetwork.cpp:269] tcp server start \n",
-                 "ParameterServerController.cpp:96] Waiting parameterServer[0]",
-                 "LightNetwork.cpp:322] worker started, peer = 127.0.0.1",
-                 "ParameterServer2.cpp:260] pserver: setParameter",
-                 "ParameterServer2.cpp:306] pserver: new cpuvector: size=", "pserver: getParameter",
-                 "======== Batch=4=======", "ParameterServer2.cpp:1588] ======== Batch=5 pass END======="):
+    for line in (
+        "Util.cpp:166] commandline: paddle pserver --nics=127.0.0.1 ",
+        "ParameterServerController.cpp:83] number of parameterServer instances: 3",
+        "ParameterServerController.cpp:87] Starting parameterServer[2]",
+        "LightNetwork.cpp:269] tcp server start \n",
+        "ParameterServerController.cpp:96] Waiting parameterServer[0]",
+        "LightNetwork.cpp:322] worker started, peer = 127.0.0.1",
+        "ParameterServer2.cpp:260] pserver: setParameter",
+        "ParameterServer2.cpp:306] pserver: new cpuvector: size=",
+        "pserver: getParameter",
+        "======== Batch=4=======",
+        "ParameterServer2.cpp:1588] ======== Batch=5 pass END=======",
+    ):
         assert line in text, line

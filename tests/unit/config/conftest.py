@@ -1,4 +1,5 @@
 """Writing a config and parsing it."""
+
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ def config_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def parse_text(config_dir: Path) -> ParseText:
     """Parse the lines of a config after the usual import; it is called config.py."""
+
     def parse(text: str, config_args: str = "") -> TrainerConfig_pb2.TrainerConfig:
         path = Path("config.py")
         path.write_text(f"from paddle.trainer_config_helpers import *\n{text}\n")

@@ -1,4 +1,5 @@
 """What scripts for Python 2 find (specification 20)."""
+
 import builtins
 import itertools
 import pickle

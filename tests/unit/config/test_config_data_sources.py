@@ -1,4 +1,5 @@
 """define_py_data_sources2 (specification 14)."""
+
 import pickle
 
 import pytest
@@ -10,7 +11,11 @@ def test_both_sources_are_written_with_all_their_fields(parse_text):
     config = parse_text("define_py_data_sources2('train.list', 'test.list', 'provider', 'process')")
     train, test = config.data_config, config.test_data_config
     assert (train.type, train.files, train.load_data_module, train.load_data_object) == (
-        "py2", "train.list", "provider", "process")
+        "py2",
+        "train.list",
+        "provider",
+        "process",
+    )
     assert (train.for_test, test.for_test, test.files) == (False, True, "test.list")
     for field in ("async_load_data", "load_data_args", "data_ratio", "is_main_data", "usage_ratio"):
         assert train.HasField(field)
@@ -56,14 +61,20 @@ def test_a_list_that_cannot_be_written_is_a_matter_of_the_volume(parse_text, con
         parse_text("define_py_data_sources2(['a'], None, 'm', 'o')")
 
 
-@pytest.mark.parametrize("call, message", [
-    ("define_py_data_sources2('l', None, 'm', 'o')\ndefine_py_data_sources2('l', None, 'm', 'o')",
-     "config.py line 3: .*the training data is defined twice"),
-    ("define_py_data_sources2('l', None, ['m'], 'o')", "must have two items"),
-    ("define_py_data_sources2('l', None, 3, 'o')", "module is 3; it must be a text"),
-    ("define_py_data_sources2('l', None, 'm', 'o', args=lambda: 1)", "it must be something that pickles"),
-    ("define_py_data_sources2('l', None, 'm')", "missing a required argument: 'obj'"),
-], ids=str)
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (
+            "define_py_data_sources2('l', None, 'm', 'o')\ndefine_py_data_sources2('l', None, 'm', 'o')",
+            "config.py line 3: .*the training data is defined twice",
+        ),
+        ("define_py_data_sources2('l', None, ['m'], 'o')", "must have two items"),
+        ("define_py_data_sources2('l', None, 3, 'o')", "module is 3; it must be a text"),
+        ("define_py_data_sources2('l', None, 'm', 'o', args=lambda: 1)", "it must be something that pickles"),
+        ("define_py_data_sources2('l', None, 'm')", "missing a required argument: 'obj'"),
+    ],
+    ids=str,
+)
 def test_impossible_sources_are_refused(parse_text, call, message):
     with pytest.raises(ConfigError, match=message):
         parse_text(call)

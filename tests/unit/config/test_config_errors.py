@@ -1,4 +1,5 @@
 """Errors of configs: one line with the user's file and line, and the exit code that says whose mistake it was."""
+
 import pytest
 
 from pserver.errors import ConfigError, DataError, MissingInputError
@@ -7,89 +8,108 @@ from trainer.config import parse_args, parse_config
 # name: text of the config after the import line, config_args, error, its message
 CASES = {
     "a layer that is not built yet": (
-        "\n\nlstmemory(1)", "", ConfigError,
-        r"^config.py line 4: lstmemory\(\) is not supported yet; supported layers are: .*fc_layer"),
+        "\n\nlstmemory(1)",
+        "",
+        ConfigError,
+        r"^config.py line 4: lstmemory\(\) is not supported yet; supported layers are: .*fc_layer",
+    ),
     "a module that is not built yet": (
-        "layer_math.exp(data_layer('x', 1))", "", ConfigError,
-        "^config.py line 2: layer_math is not supported yet$"),
+        "layer_math.exp(data_layer('x', 1))",
+        "",
+        ConfigError,
+        "^config.py line 2: layer_math is not supported yet$",
+    ),
     "an endless recursion": (
-        "def deeper(n): deeper(fc_layer(n, 1))\ndeeper(data_layer('x', 1))", "", DataError,
-        "^config.py line 2.*RecursionError"),
+        "def deeper(n): deeper(fc_layer(n, 1))\ndeeper(data_layer('x', 1))",
+        "",
+        DataError,
+        "^config.py line 2.*RecursionError",
+    ),
     "a class that is not built yet": (
-        "StaticInput(1)", "", ConfigError,
-        r"line 2: StaticInput\(\) is not supported yet$"),
+        "StaticInput(1)",
+        "",
+        ConfigError,
+        r"line 2: StaticInput\(\) is not supported yet$",
+    ),
     "a raw function that is not built yet": (
-        "Layer('x')", "", ConfigError,
-        r"Layer\(\) is not supported yet; .*Settings"),
+        "Layer('x')",
+        "",
+        ConfigError,
+        r"Layer\(\) is not supported yet; .*Settings",
+    ),
     "a misspelt layer": (
-        "fc_layr(1)", "", ConfigError,
-        "line 2: name 'fc_layr' is not defined; did you mean 'fc_layer'"),
+        "fc_layr(1)",
+        "",
+        ConfigError,
+        "line 2: name 'fc_layr' is not defined; did you mean 'fc_layer'",
+    ),
     "a misspelt import": (
-        "from paddle.trainer_config_helpers import fc_layr", "", ConfigError,
-        "line 2: cannot import name 'fc_layr' from 'paddle.trainer_config_helpers'; did you mean 'fc_layer'"),
+        "from paddle.trainer_config_helpers import fc_layr",
+        "",
+        ConfigError,
+        "line 2: cannot import name 'fc_layr' from 'paddle.trainer_config_helpers'; did you mean 'fc_layer'",
+    ),
     "a misspelt attribute": (
-        "layers.fc_layr(1)", "", ConfigError,
-        "paddle.trainer_config_helpers.layers has no 'fc_layr'"),
-    "a package that is not there": (
-        "import paddle.v2", "", ConfigError,
-        "line 2: No module named 'paddle.v2'"),
+        "layers.fc_layr(1)",
+        "",
+        ConfigError,
+        "paddle.trainer_config_helpers.layers has no 'fc_layr'",
+    ),
+    "a package that is not there": ("import paddle.v2", "", ConfigError, "line 2: No module named 'paddle.v2'"),
     "an unknown argument of a function": (
-        "data_layer('x', 1, sise=2)", "", ConfigError,
-        r"data_layer\(\): got an unexpected keyword argument 'sise'; its arguments are name, size"),
-    "an unknown argument of a class": (
-        "ParamAttr(nme='w')", "", ConfigError,
-        "unexpected keyword argument 'nme'"),
-    "a missing argument of a class": (
-        "AdamaxOptimizer()", "", ConfigError,
-        "missing 2 required positional arguments"),
+        "data_layer('x', 1, sise=2)",
+        "",
+        ConfigError,
+        r"data_layer\(\): got an unexpected keyword argument 'sise'; its arguments are name, size",
+    ),
+    "an unknown argument of a class": ("ParamAttr(nme='w')", "", ConfigError, "unexpected keyword argument 'nme'"),
+    "a missing argument of a class": ("AdamaxOptimizer()", "", ConfigError, "missing 2 required positional arguments"),
     "a value that the message cannot hold": (
-        "eos_layer(data_layer('x', 1), -1)", "", ConfigError,
-        "eos_layer: ValueError"),
-    "a bad value of config_args": (
-        "get_config_arg('n', int, 1)", "n=a", ConfigError,
-        "n='a', which is no int"),
-    "a bad bool of config_args": (
-        "get_config_arg('n', bool)", "n=yes", ConfigError,
-        "n=yes; a bool is one of True, 1"),
+        "eos_layer(data_layer('x', 1), -1)",
+        "",
+        ConfigError,
+        "eos_layer: ValueError",
+    ),
+    "a bad value of config_args": ("get_config_arg('n', int, 1)", "n=a", ConfigError, "n='a', which is no int"),
+    "a bad bool of config_args": ("get_config_arg('n', bool)", "n=yes", ConfigError, "n=yes; a bool is one of True, 1"),
     "a config_arg that must be given": (
-        "get_config_arg('n', int)", "", ConfigError,
-        "not in config_args and has no default"),
+        "get_config_arg('n', int)",
+        "",
+        ConfigError,
+        "not in config_args and has no default",
+    ),
     "config_args without a value": (
-        "", "n", ConfigError,
-        "^config_args has the item 'n'; each item must be name=value"),
-    "an exception of the script": (
-        "raise ValueError('mine')", "", DataError,
-        "^config.py line 2: ValueError: mine$"),
+        "",
+        "n",
+        ConfigError,
+        "^config_args has the item 'n'; each item must be name=value",
+    ),
+    "an exception of the script": ("raise ValueError('mine')", "", DataError, "^config.py line 2: ValueError: mine$"),
     "an exception of several lines": (
-        "raise ValueError('one\\n  two')", "", DataError,
-        "^config.py line 2: ValueError: one two$"),
-    "an undefined name": (
-        "zebra", "", DataError,
-        "line 2: NameError: name 'zebra' is not defined$"),
-    "an assertion": (
-        "assert 1 == 2, 'no'", "", DataError,
-        "line 2: AssertionError: no"),
-    "a missing file of the script": (
-        "open('nosuch')", "", DataError,
-        "line 2: FileNotFoundError: .*'nosuch'"),
+        "raise ValueError('one\\n  two')",
+        "",
+        DataError,
+        "^config.py line 2: ValueError: one two$",
+    ),
+    "an undefined name": ("zebra", "", DataError, "line 2: NameError: name 'zebra' is not defined$"),
+    "an assertion": ("assert 1 == 2, 'no'", "", DataError, "line 2: AssertionError: no"),
+    "a missing file of the script": ("open('nosuch')", "", DataError, "line 2: FileNotFoundError: .*'nosuch'"),
     "a missing module of the script": (
-        "import nosuch", "", DataError,
-        "line 2: ModuleNotFoundError: No module named 'nosuch'"),
+        "import nosuch",
+        "",
+        DataError,
+        "line 2: ModuleNotFoundError: No module named 'nosuch'",
+    ),
     "a library's exception": (
-        "import json\njson.loads('{')", "", DataError,
-        "^config.py line 3: JSONDecodeError|^config.py line 3: json"),
-    "a syntax error": (
-        "x = (", "", DataError,
-        r"^config.py line 2: SyntaxError: '\(' was never closed"),
-    "a print statement": (
-        "print 'a'", "", DataError,
-        "line 2: SyntaxError: Missing parentheses"),
-    "a script that exits": (
-        "import sys\nsys.exit('enough')", "", DataError,
-        "line 3: SystemExit: enough"),
-    "bytes that are no text": (
-        "\udcff", "", DataError,
-        "^config.py"),
+        "import json\njson.loads('{')",
+        "",
+        DataError,
+        "^config.py line 3: JSONDecodeError|^config.py line 3: json",
+    ),
+    "a syntax error": ("x = (", "", DataError, r"^config.py line 2: SyntaxError: '\(' was never closed"),
+    "a print statement": ("print 'a'", "", DataError, "line 2: SyntaxError: Missing parentheses"),
+    "a script that exits": ("import sys\nsys.exit('enough')", "", DataError, "line 3: SystemExit: enough"),
+    "bytes that are no text": ("\udcff", "", DataError, "^config.py"),
 }
 
 
@@ -114,7 +134,8 @@ def test_a_script_that_cannot_be_read_is_a_missing_input(config_dir, path):
 
 def test_an_error_in_a_module_names_its_line_and_the_line_that_led_there(parse_text, config_dir):
     (config_dir / "net.py").write_text(
-        "from paddle.trainer_config_helpers import *\n\ndef net():\n    return data_layer('x', 0)\n")
+        "from paddle.trainer_config_helpers import *\n\ndef net():\n    return data_layer('x', 0)\n"
+    )
     message = r"^net.py line 4 \(from config.py line 3\): data_layer\(name='x'\): size is 0"
     with pytest.raises(ConfigError, match=message):
         parse_text("import net\nnet.net()")

@@ -1,4 +1,5 @@
 """How a script is executed: arguments, imports, and what is left of one parse in the next (specification 2)."""
+
 import sys
 from pathlib import Path
 
@@ -10,22 +11,26 @@ from trainer.config import parse_config
 ARGUMENT = "with open('seen', 'w') as seen:\n    seen.write(repr(get_config_arg('a', {kind}, {default})))"
 
 
-@pytest.mark.parametrize("kind, default, config_args, seen", [
-    ("int", 3, "", "3"),
-    ("int", 3, "a=5", "5"),
-    ("float", "'2.5'", "", "2.5"),
-    ("str", None, "", "'None'"),
-    ("str", "'x'", "a=", "''"),
-    ("bool", False, "a=1", "True"),
-    ("bool", False, "a=True", "True"),
-    ("bool", True, "a=false", "False"),
-    ("bool", True, "a=0", "False"),
-    ("bool", None, "", "None"),
-    ("bool", True, "a=", "True"),
-    # what the trainer prepends, and a user's value that wins over it
-    ("int", 0, "trainer_id=1,local=0,with_cost=1,use_gpu=0,parallel_nn=0,cudnn_version=0,a=1,a=2", "2"),
-    ("int", 7, "trainer_id=1,local=0,", "7"),
-], ids=str)
+@pytest.mark.parametrize(
+    "kind, default, config_args, seen",
+    [
+        ("int", 3, "", "3"),
+        ("int", 3, "a=5", "5"),
+        ("float", "'2.5'", "", "2.5"),
+        ("str", None, "", "'None'"),
+        ("str", "'x'", "a=", "''"),
+        ("bool", False, "a=1", "True"),
+        ("bool", False, "a=True", "True"),
+        ("bool", True, "a=false", "False"),
+        ("bool", True, "a=0", "False"),
+        ("bool", None, "", "None"),
+        ("bool", True, "a=", "True"),
+        # what the trainer prepends, and a user's value that wins over it
+        ("int", 0, "trainer_id=1,local=0,with_cost=1,use_gpu=0,parallel_nn=0,cudnn_version=0,a=1,a=2", "2"),
+        ("int", 7, "trainer_id=1,local=0,", "7"),
+    ],
+    ids=str,
+)
 def test_get_config_arg_converts(parse_text, config_dir, kind, default, config_args, seen):
     parse_text(ARGUMENT.format(kind=kind, default=default), config_args)
     assert (config_dir / "seen").read_text() == seen
@@ -42,7 +47,8 @@ def test_parsing_twice_gives_equal_messages(parse_text):
 def test_a_module_of_the_working_directory_is_imported_again_for_every_parse(parse_text, config_dir):
     module = config_dir / "shared_net.py"
     module.write_text(
-        "from paddle.trainer_config_helpers import *\nsettings(batch_size=4)\ndef net(): return data_layer('x', 3)\n")
+        "from paddle.trainer_config_helpers import *\nsettings(batch_size=4)\ndef net(): return data_layer('x', 3)\n"
+    )
     text = "from shared_net import *\noutputs(net())"
     assert parse_text(text).opt_config.batch_size == 4
     assert parse_text(text).opt_config.batch_size == 4
@@ -53,7 +59,8 @@ def test_modules_are_found_beside_a_config_in_another_directory(config_dir):
     (config_dir / "demo").mkdir()
     (config_dir / "demo" / "beside.py").write_text("SIZE = 6\n")
     (config_dir / "demo" / "config.py").write_text(
-        "from paddle.trainer_config_helpers import *\nimport beside\ndata_layer('x', beside.SIZE)\n")
+        "from paddle.trainer_config_helpers import *\nimport beside\ndata_layer('x', beside.SIZE)\n"
+    )
     assert parse_config("demo/config.py").model_config.layers[0].size == 6
 
 
@@ -63,14 +70,16 @@ def test_a_module_of_the_same_name_in_another_directory_is_another_module(config
         directory.mkdir()
         (directory / "net.py").write_text(f"SIZE = {size}\n")
         (directory / "config.py").write_text(
-            "from paddle.trainer_config_helpers import *\nimport net\ndata_layer('x', net.SIZE)\n")
+            "from paddle.trainer_config_helpers import *\nimport net\ndata_layer('x', net.SIZE)\n"
+        )
         assert parse_config(directory / "config.py").model_config.layers[0].size == size
 
 
 def test_import_executes_another_config_and_hands_its_names_over(parse_text, config_dir):
     (config_dir / "base.conf").write_text(
         "from paddle.trainer_config_helpers import *\nWIDTH = get_config_arg('width', int, 3) * FACTOR\n"
-        "def make(name):\n    return data_layer(name, WIDTH)\n")
+        "def make(name):\n    return data_layer(name, WIDTH)\n"
+    )
     config = parse_text("FACTOR = 10\nImport('base.conf', globals())\noutputs(make('x'))", "width=2")
     assert config.model_config.layers[0].size == 20
     assert list(config.config_files) == ["base.conf"]

@@ -1,4 +1,5 @@
 """What configs parse to, byte for byte as the legacy printed it."""
+
 import re
 import shutil
 from pathlib import Path

@@ -1,4 +1,5 @@
 """Layers and costs: names, shapes and attributes in the message (specification 3 and 6)."""
+
 import pytest
 
 from pserver.errors import ConfigError
@@ -13,7 +14,13 @@ def test_names_count_the_unnamed_calls_of_each_prefix(parse_text):
 x = data_layer('x', 4)
 fc_layer(x, 2); fc_layer(x, 2, name='mine'); fc_layer(x, 2, name=None); addto_layer([x, x]); dropout_layer(x, 0.5)""")
     assert [layer.name for layer in config.model_config.layers] == [
-        "x", "__fc_layer_0__", "mine", "__fc_layer_1__", "__addto_0__", "__dropout_0__"]
+        "x",
+        "__fc_layer_0__",
+        "mine",
+        "__fc_layer_1__",
+        "__addto_0__",
+        "__dropout_0__",
+    ]
 
 
 def test_a_data_layer_with_a_map_knows_its_channels(parse_text):
@@ -66,17 +73,23 @@ classification_cost(p, label, w, name='c', coeff=0.5, evaluator=[classification_
     assert [item.input_layer_name for item in cost.inputs] == ["__fc_layer_0__", "label", "w"]
     evaluators = config.model_config.evaluators
     assert [(item.name, item.type) for item in evaluators] == [
-        ("classification_error_evaluator", "classification_error"), ("auc_evaluator", "last-column-auc")]
+        ("classification_error_evaluator", "classification_error"),
+        ("auc_evaluator", "last-column-auc"),
+    ]
     assert list(evaluators[0].input_layers) == ["__fc_layer_0__", "label", "w"]
     assert list(config.model_config.sub_models[0].evaluator_names) == [item.name for item in evaluators]
 
 
-@pytest.mark.parametrize("call, name, kind", [
-    ("cross_entropy(p, y)", "__cross_entropy_0__", "multi-class-cross-entropy"),
-    ("square_error_cost(p, y)", "__square_error_cost_0__", "square_error"),
-    ("regression_cost(p, y)", "__square_error_cost_0__", "square_error"),
-    ("mse_cost(p, y)", "__mse_cost_0__", "square_error"),
-], ids=lambda value: value.partition("(")[0])
+@pytest.mark.parametrize(
+    "call, name, kind",
+    [
+        ("cross_entropy(p, y)", "__cross_entropy_0__", "multi-class-cross-entropy"),
+        ("square_error_cost(p, y)", "__square_error_cost_0__", "square_error"),
+        ("regression_cost(p, y)", "__square_error_cost_0__", "square_error"),
+        ("mse_cost(p, y)", "__mse_cost_0__", "square_error"),
+    ],
+    ids=lambda value: value.partition("(")[0],
+)
 def test_costs_are_named_after_their_function(parse_text, call, name, kind):
     cost = parse_text(f"p = data_layer('p', 2)\ny = data_layer('y', 2)\n{call}").model_config.layers[2]
     assert (cost.name, cost.type, cost.size, cost.coeff) == (name, kind, 1, 1.0)
@@ -89,13 +102,22 @@ w, a, b, c, d = [data_layer(name, size) for name, size in [('w', 1), ('a', 100),
 outputs(interpolation_layer([a, b], w), power_layer(a, w), scaling_layer(a, w), cos_sim(a, b), cos_sim(a, c, size=2),
         sum_to_one_norm_layer(a), conv_shift_layer(a, d), tensor_layer(a, b, size=1000),
         slope_intercept_layer(a, slope=0.7, intercept=0.9), linear_comb_layer(weights=b, vectors=c))""")
-    found = [(item.type, item.size, [source.input_layer_name for source in item.inputs])
-             for item in config.model_config.layers[5:]]
+    found = [
+        (item.type, item.size, [source.input_layer_name for source in item.inputs])
+        for item in config.model_config.layers[5:]
+    ]
     assert found == [
-        ("interpolation", 100, ["w", "a", "b"]), ("power", 100, ["w", "a"]), ("scaling", 100, ["w", "a"]),
-        ("cos", 1, ["a", "b"]), ("cos_vm", 2, ["a", "c"]), ("sum_to_one_norm", 100, ["a"]),
-        ("conv_shift", 100, ["a", "d"]), ("tensor", 1000, ["a", "b"]), ("slope_intercept", 100, ["a"]),
-        ("convex_comb", 2, ["b", "c"])]
+        ("interpolation", 100, ["w", "a", "b"]),
+        ("power", 100, ["w", "a"]),
+        ("scaling", 100, ["w", "a"]),
+        ("cos", 1, ["a", "b"]),
+        ("cos_vm", 2, ["a", "c"]),
+        ("sum_to_one_norm", 100, ["a"]),
+        ("conv_shift", 100, ["a", "d"]),
+        ("tensor", 1000, ["a", "b"]),
+        ("slope_intercept", 100, ["a"]),
+        ("convex_comb", 2, ["b", "c"]),
+    ]
     assert list(config.model_config.parameters[0].dims) == [100, 100, 1000]
     assert layer(config, "__cos_sim_0__").cos_scale == 1.0
     line = layer(config, "__slope_intercept_layer_0__")
@@ -113,8 +135,12 @@ hsigmoid(x, label)""")
     assert (tree.type, tree.num_classes) == ("hsigmoid", 10)
     shapes = {parameter.name: list(parameter.dims) for parameter in config.model_config.parameters}
     assert shapes == {
-        "___nce_layer_0__.w0": [10, 4], "___nce_layer_0__.w1": [10, 4], "___nce_layer_0__.wbias": [1, 10],
-        "___hsigmoid_0__.w0": [9, 4], "___hsigmoid_0__.wbias": [1, 9]}
+        "___nce_layer_0__.w0": [10, 4],
+        "___nce_layer_0__.w1": [10, 4],
+        "___nce_layer_0__.wbias": [1, 10],
+        "___hsigmoid_0__.w0": [9, 4],
+        "___hsigmoid_0__.wbias": [1, 9],
+    }
 
 
 def test_a_chain_of_labels_shares_its_transitions_by_name(parse_text):
@@ -150,45 +176,49 @@ seqtext_printer_evaluator(p, 'result.txt', id_input=y)""")
     assert list(text.input_layers) == ["y", "p"]
 
 
-@pytest.mark.parametrize("call, message", [
-    ("fc_layer(x, 0)", r"fc_layer\(name='__fc_layer_0__'\): size is 0; it must be a positive integer"),
-    ("fc_layer('x', 2)", "input is 'x'; it must be a layer"),
-    ("fc_layer([], 2)", "at least one layer"),
-    ("fc_layer(x, 2, act='tanh')", "it must be an activation"),
-    ("fc_layer(x, 2, bias_attr='b')", "it must be True, False or a ParamAttr"),
-    ("fc_layer(x, 2, layer_attr=0.5)", "it must be an ExtraAttr"),
-    ("fc_layer([x, x], 2, param_attr=ParamAttr(name='w'))", "one ParamAttr per input"),
-    ("data_layer('x', 4)", "there is a layer 'x' already"),
-    ("data_layer('y', 4, layer_attr=ExtraAttr(drop_rate=0.5))", "drop_rate, which this layer does not support"),
-    ("data_layer('y', 5, height=2, width=2)", "multiple of width"),
-    ("addto_layer([x, data_layer('y', 5)])", "its size must be 4"),
-    ("concat_layer([x, data_layer('y', 4, height=2, width=2)])", "the first input's"),
-    ("classification_cost(x, x)", r"its activation must be SoftmaxActivation\(\)"),
-    ("classification_cost(p, p)", "it must be a data_layer"),
-    ("classification_cost(p, x, evaluator=sum_evaluator)", "it must be an evaluator of classification"),
-    ("square_error_cost(x, x, weight=x)", "its size must be 1"),
-    ("square_error_cost(x, x, coeff='a')", "it must be a number"),
-    ("interpolation_layer([x], x)", "it must be two layers"),
-    ("scaling_layer(x, x)", "weight is .*its size must be 1"),
-    ("cos_sim(x, x, size=2)", "its size must be 8, 2 times that of a"),
-    ("conv_shift_layer(x, x)", "its size must be odd"),
-    ("linear_comb_layer(x, x, size=2)", "its size must be 2 times 4"),
-    ("clip_layer(x, 2, 1)", "min is 2; it must be less than max, 1"),
-    ("dot_prod_layer(x, data_layer('y', 3))", "its size must be 4, that of input1"),
-    ("huber_classification_cost(x, x)", "input is .*its size must be 1"),
-    ("rank_cost(x, x, x)", "left is .*its size must be 1"),
-    ("lambda_cost(x, x)", "score is .*its size must be 1"),
-    ("crf_layer(x, data_layer('y', 5))", "the sizes of input and label must both be 4"),
-    ("ctc_layer(x, x, size=4)", "it must be 5, the label's and one for the blank"),
-    ("nce_layer(x, x, neg_distribution=[0.5, 0.2, 0.2, 0.2])", "it must have 4 items whose sum is 1"),
-    ("hsigmoid(p, p)", "it must be a data_layer"),
-    ("hsigmoid(x, data_layer('y', 2))", "num_classes is 2; it must be greater than 2"),
-    ("smooth_l1_cost(x, data_layer('y', 2))", "its size must be 4"),
-    ("multiplex_layer([x, x])", "at least two layers to choose from"),
-    ("selective_fc_layer(x, 3, select=x)", "its size must be 3"),
-    ("chunk_evaluator(x, x, 'IO', 3)", "one of IOB, IOE, IOBES, plain"),
-    ("x + 1", "arithmetic with layers"),
-], ids=str)
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        ("fc_layer(x, 0)", r"fc_layer\(name='__fc_layer_0__'\): size is 0; it must be a positive integer"),
+        ("fc_layer('x', 2)", "input is 'x'; it must be a layer"),
+        ("fc_layer([], 2)", "at least one layer"),
+        ("fc_layer(x, 2, act='tanh')", "it must be an activation"),
+        ("fc_layer(x, 2, bias_attr='b')", "it must be True, False or a ParamAttr"),
+        ("fc_layer(x, 2, layer_attr=0.5)", "it must be an ExtraAttr"),
+        ("fc_layer([x, x], 2, param_attr=ParamAttr(name='w'))", "one ParamAttr per input"),
+        ("data_layer('x', 4)", "there is a layer 'x' already"),
+        ("data_layer('y', 4, layer_attr=ExtraAttr(drop_rate=0.5))", "drop_rate, which this layer does not support"),
+        ("data_layer('y', 5, height=2, width=2)", "multiple of width"),
+        ("addto_layer([x, data_layer('y', 5)])", "its size must be 4"),
+        ("concat_layer([x, data_layer('y', 4, height=2, width=2)])", "the first input's"),
+        ("classification_cost(x, x)", r"its activation must be SoftmaxActivation\(\)"),
+        ("classification_cost(p, p)", "it must be a data_layer"),
+        ("classification_cost(p, x, evaluator=sum_evaluator)", "it must be an evaluator of classification"),
+        ("square_error_cost(x, x, weight=x)", "its size must be 1"),
+        ("square_error_cost(x, x, coeff='a')", "it must be a number"),
+        ("interpolation_layer([x], x)", "it must be two layers"),
+        ("scaling_layer(x, x)", "weight is .*its size must be 1"),
+        ("cos_sim(x, x, size=2)", "its size must be 8, 2 times that of a"),
+        ("conv_shift_layer(x, x)", "its size must be odd"),
+        ("linear_comb_layer(x, x, size=2)", "its size must be 2 times 4"),
+        ("clip_layer(x, 2, 1)", "min is 2; it must be less than max, 1"),
+        ("dot_prod_layer(x, data_layer('y', 3))", "its size must be 4, that of input1"),
+        ("huber_classification_cost(x, x)", "input is .*its size must be 1"),
+        ("rank_cost(x, x, x)", "left is .*its size must be 1"),
+        ("lambda_cost(x, x)", "score is .*its size must be 1"),
+        ("crf_layer(x, data_layer('y', 5))", "the sizes of input and label must both be 4"),
+        ("ctc_layer(x, x, size=4)", "it must be 5, the label's and one for the blank"),
+        ("nce_layer(x, x, neg_distribution=[0.5, 0.2, 0.2, 0.2])", "it must have 4 items whose sum is 1"),
+        ("hsigmoid(p, p)", "it must be a data_layer"),
+        ("hsigmoid(x, data_layer('y', 2))", "num_classes is 2; it must be greater than 2"),
+        ("smooth_l1_cost(x, data_layer('y', 2))", "its size must be 4"),
+        ("multiplex_layer([x, x])", "at least two layers to choose from"),
+        ("selective_fc_layer(x, 3, select=x)", "its size must be 3"),
+        ("chunk_evaluator(x, x, 'IO', 3)", "one of IOB, IOE, IOBES, plain"),
+        ("x + 1", "arithmetic with layers"),
+    ],
+    ids=str,
+)
 def test_impossible_layers_are_refused(parse_text, call, message):
     with pytest.raises(ConfigError, match=message):
         parse_text(f"x = data_layer('x', 4)\np = fc_layer(x, 4, act=SoftmaxActivation(), name='p')\n{call}")

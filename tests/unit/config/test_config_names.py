@@ -1,4 +1,5 @@
 """Every public name of the legacy exists; what is not built yet says so when it is used."""
+
 import re
 from pathlib import Path
 
@@ -47,8 +48,11 @@ def test_no_name_of_the_specification_is_missing():
     if not SPEC.is_file():
         pytest.skip("../shared is not there")
     text = SPEC.read_text()
-    functions = text[text.index("## 6. Layer functions"):text.index("## 8. Act")] + text[
-        text.index("## 9. Networks"):text.index("## 10.")] + text[text.index("## 11. "):text.index("## 12.")]
+    functions = (
+        text[text.index("## 6. Layer functions") : text.index("## 8. Act")]
+        + text[text.index("## 9. Networks") : text.index("## 10.")]
+        + text[text.index("## 11. ") : text.index("## 12.")]
+    )
     names = set(re.findall(r"^\| (?:operator )?`(\w+)\(", functions, re.MULTILINE))
     assert len(names) > 130
     assert names <= set(helpers.__all__)

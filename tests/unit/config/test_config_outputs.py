@@ -1,4 +1,5 @@
 """inputs() and outputs(): the order of slots, and the log lines that tell it (specification 5)."""
+
 import re
 
 import pytest
@@ -24,8 +25,10 @@ def test_the_two_lines_are_written_as_the_legacy_wrote_them(parse_text, capsys):
 def test_several_outputs_are_warned_of(parse_text, capsys):
     config = parse_text(NETWORK + "outputs([maxid_layer(p), p])")
     lines = capsys.readouterr().err.splitlines()
-    warning = ("`outputs` routine try to calculate network's inputs and outputs order. It might not work well."
-               "Please see follow log carefully.")
+    warning = (
+        "`outputs` routine try to calculate network's inputs and outputs order. It might not work well."
+        "Please see follow log carefully."
+    )
     assert re.fullmatch(rf"\[WARNING {STAMP} networks.py:1454\] {re.escape(warning)}", lines[0])
     assert lines[1].endswith("The input order is [word]")
     assert lines[2].endswith("The output order is [__maxid_layer_0__, __fc_layer_0__]")
@@ -73,12 +76,16 @@ fc_layer(data_layer('word', 1), 1)""")
     assert list(config.model_config.output_layer_names) == ["__fc_layer_0__"]
 
 
-@pytest.mark.parametrize("call, message", [
-    ("Inputs('nosuch')", "config.py: the input layer 'nosuch' does not exist"),
-    ("Inputs('__fc_layer_0__')", "must be a data layer; it is of type fc"),
-    ("Outputs('nosuch')", "the output layer 'nosuch' does not exist"),
-    ("outputs('cost')", "it must be a layer"),
-], ids=str)
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        ("Inputs('nosuch')", "config.py: the input layer 'nosuch' does not exist"),
+        ("Inputs('__fc_layer_0__')", "must be a data layer; it is of type fc"),
+        ("Outputs('nosuch')", "the output layer 'nosuch' does not exist"),
+        ("outputs('cost')", "it must be a layer"),
+    ],
+    ids=str,
+)
 def test_impossible_inputs_and_outputs_are_refused(parse_text, call, message):
     with pytest.raises(ConfigError, match=message):
         parse_text(NETWORK + call)

@@ -1,4 +1,5 @@
 """Parameters: what ParamAttr, the defaults of settings() and sharing by name make of them (specification 4)."""
+
 import pytest
 
 from pserver.errors import ConfigError
@@ -15,15 +16,19 @@ def initialisation(parameter):
     return parameter.initial_strategy, parameter.initial_mean, parameter.initial_std, parameter.initial_smart
 
 
-@pytest.mark.parametrize("attr, expected", [
-    ("ParamAttr()", (0, 0.0, 0.25, True)),
-    ("ParamAttr(initial_std=0.5)", (0, 0.0, 0.5, False)),
-    ("ParamAttr(initial_mean=2)", (0, 2.0, 0.01, False)),
-    ("ParamAttr(initial_mean=2.0, initial_std=0)", (0, 2.0, 0.0, False)),
-    ("ParamAttr(initial_max=3.0, initial_min=-1.0)", (1, 1.0, 2.0, False)),
-    # two integers are divided as integers, as in Python 2
-    ("ParamAttr(initial_max=2, initial_min=-1)", (1, 0.0, 1.0, False)),
-], ids=str)
+@pytest.mark.parametrize(
+    "attr, expected",
+    [
+        ("ParamAttr()", (0, 0.0, 0.25, True)),
+        ("ParamAttr(initial_std=0.5)", (0, 0.0, 0.5, False)),
+        ("ParamAttr(initial_mean=2)", (0, 2.0, 0.01, False)),
+        ("ParamAttr(initial_mean=2.0, initial_std=0)", (0, 2.0, 0.0, False)),
+        ("ParamAttr(initial_max=3.0, initial_min=-1.0)", (1, 1.0, 2.0, False)),
+        # two integers are divided as integers, as in Python 2
+        ("ParamAttr(initial_max=2, initial_min=-1)", (1, 0.0, 1.0, False)),
+    ],
+    ids=str,
+)
 def test_initialisation_follows_from_what_is_given(parse_text, attr, expected):
     assert initialisation(weight(parse_text(f"{INPUT}fc_layer(x, 4, param_attr={attr})"))) == expected
 
@@ -119,20 +124,24 @@ def test_sparse_update_asks_for_the_remote_updater_too(parse_text):
 
 def test_hooks_are_written(parse_text):
     config = parse_text(f"{INPUT}fc_layer(x, 4, param_attr=ParamAttr(update_hooks=HookAttr('pruning', 0.4)))")
-    assert "update_hooks {\n      type: \"pruning\"\n      sparsity_ratio: 0.4" in to_text(config)
+    assert 'update_hooks {\n      type: "pruning"\n      sparsity_ratio: 0.4' in to_text(config)
 
 
-@pytest.mark.parametrize("attr, message", [
-    ("ParamAttr(initial_std='a')", "give numbers"),
-    ("ParamAttr(initial_max=1.0)", "give numbers"),
-    ("ParamAttr(initial_max=1.0, initial_min=1.0)", "must be less than"),
-    ("ParamAttr(momentum=0.5, l1_rate=0.1)", "cannot both be non-zero"),
-    ("ParamAttr(is_static=True, sparse_update=True)", "cannot be both"),
-    ("ParamAttr(initializer=len)", "initializer is not supported yet"),
-    ("ParamAttr(update_hooks='pruning')", "must be a HookAttr"),
-    ("[ParamAttr(), ParamAttr()]", "2 items for 1 inputs"),
-    ("'w'", "must be a ParamAttr"),
-], ids=str)
+@pytest.mark.parametrize(
+    "attr, message",
+    [
+        ("ParamAttr(initial_std='a')", "give numbers"),
+        ("ParamAttr(initial_max=1.0)", "give numbers"),
+        ("ParamAttr(initial_max=1.0, initial_min=1.0)", "must be less than"),
+        ("ParamAttr(momentum=0.5, l1_rate=0.1)", "cannot both be non-zero"),
+        ("ParamAttr(is_static=True, sparse_update=True)", "cannot be both"),
+        ("ParamAttr(initializer=len)", "initializer is not supported yet"),
+        ("ParamAttr(update_hooks='pruning')", "must be a HookAttr"),
+        ("[ParamAttr(), ParamAttr()]", "2 items for 1 inputs"),
+        ("'w'", "must be a ParamAttr"),
+    ],
+    ids=str,
+)
 def test_impossible_attributes_are_refused(parse_text, attr, message):
     with pytest.raises(ConfigError, match=message):
         parse_text(f"{INPUT}fc_layer(x, 4, param_attr={attr})")

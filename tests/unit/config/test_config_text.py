@@ -1,4 +1,5 @@
 """The text of messages (specification 21)."""
+
 import math
 
 import pytest
@@ -8,12 +9,23 @@ from trainer.config import to_text
 from trainer.config.text import escape, format_float
 
 
-@pytest.mark.parametrize("value, text", [
-    (1 / math.sqrt(2001), "0.0223550917005"), (0.0, "0.0"), (25, "25.0"), (1e-6, "1e-06"), (0.0001, "0.0001"),
-    (1e12, "1e+12"),
-    (123456789012.0, "123456789012.0"), (1e11, "100000000000.0"), (-0.5, "-0.5"), (1 / 3, "0.333333333333"),
-    (float("inf"), "inf"), (float("nan"), "nan"),
-])
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        (1 / math.sqrt(2001), "0.0223550917005"),
+        (0.0, "0.0"),
+        (25, "25.0"),
+        (1e-6, "1e-06"),
+        (0.0001, "0.0001"),
+        (1e12, "1e+12"),
+        (123456789012.0, "123456789012.0"),
+        (1e11, "100000000000.0"),
+        (-0.5, "-0.5"),
+        (1 / 3, "0.333333333333"),
+        (float("inf"), "inf"),
+        (float("nan"), "nan"),
+    ],
+)
 def test_floats_are_written_as_python_2_did(value, text):
     assert format_float(value) == text
 
@@ -33,6 +45,12 @@ def test_messages_are_indented_and_defaults_that_were_set_are_shown():
     model.layers.add(name="x", type="data").inputs.add(input_layer_name="y")
     model.sub_models.add(name="root", is_recurrent_layer_group=False)
     assert to_text(model).splitlines()[1:7] == [
-        "layers {", '  name: "x"', '  type: "data"', "  inputs {", '    input_layer_name: "y"', "  }"]
+        "layers {",
+        '  name: "x"',
+        '  type: "data"',
+        "  inputs {",
+        '    input_layer_name: "y"',
+        "  }",
+    ]
     assert "  is_recurrent_layer_group: false\n" in to_text(model)
     assert to_text(DataConfig_pb2.DataConfig()) == ""

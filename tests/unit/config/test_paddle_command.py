@@ -1,4 +1,5 @@
 """The `paddle` command."""
+
 import os
 import subprocess
 import sys
@@ -38,18 +39,27 @@ def test_version_is_the_block_of_v0_10(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "PaddlePaddle 0.10.1, compiled with"
     assert [line.partition(":")[0] for line in lines[1:]] == [
-        "    with_avx", "    with_gpu", "    with_double", "    with_python", "    with_rdma", "    with_timer"]
+        "    with_avx",
+        "    with_gpu",
+        "    with_double",
+        "    with_python",
+        "    with_rdma",
+        "    with_timer",
+    ]
     assert all(line.endswith((": ON", ": OFF")) for line in lines[1:])
 
 
-@pytest.mark.parametrize("argv, message", [
-    (["trian"], "paddle: there is no command 'trian'"),
-    (["usage"], "paddle: usage is not there"),
-    (["make_diagram", "config.py"], "paddle make_diagram: give two or three arguments; usage: paddle make_diagram"),
-    (["dump_config"], "paddle dump_config: 0 arguments instead of one or two; usage: paddle dump_config CONFIG"),
-    (["dump_config", "a", "b", "c"], "paddle dump_config: 3 arguments"),
-    (["dump_config", "a", "--hole"], "paddle dump_config: unknown flag --hole"),
-])
+@pytest.mark.parametrize(
+    "argv, message",
+    [
+        (["trian"], "paddle: there is no command 'trian'"),
+        (["usage"], "paddle: usage is not there"),
+        (["make_diagram", "config.py"], "paddle make_diagram: give two or three arguments; usage: paddle make_diagram"),
+        (["dump_config"], "paddle dump_config: 0 arguments instead of one or two; usage: paddle dump_config CONFIG"),
+        (["dump_config", "a", "b", "c"], "paddle dump_config: 3 arguments"),
+        (["dump_config", "a", "--hole"], "paddle dump_config: unknown flag --hole"),
+    ],
+)
 def test_a_wrong_command_line_ends_with_64(argv, message, capsys, config):
     assert main(argv) == 64
     assert capsys.readouterr().err.startswith(message)
@@ -77,11 +87,14 @@ def test_dump_config_writes_serialised_messages(config, capfdbinary):
     assert TrainerConfig_pb2.TrainerConfig.FromString(capfdbinary.readouterr().out).model_config == model
 
 
-@pytest.mark.parametrize("text, code, message", [
-    ("fc_layr(1)", 78, "config.py line 1: name 'fc_layr' is not defined; did you mean 'fc_layer'?"),
-    ("1 / 0", 65, "config.py line 1: ZeroDivisionError: division by zero"),
-    (None, 66, "the config script config.py cannot be read: No such file or directory"),
-])
+@pytest.mark.parametrize(
+    "text, code, message",
+    [
+        ("fc_layr(1)", 78, "config.py line 1: name 'fc_layr' is not defined; did you mean 'fc_layer'?"),
+        ("1 / 0", 65, "config.py line 1: ZeroDivisionError: division by zero"),
+        (None, 66, "the config script config.py cannot be read: No such file or directory"),
+    ],
+)
 def test_dump_config_ends_with_the_code_of_the_mistake(config, config_dir, text, code, message, capsys):
     (config_dir / "config.py").unlink()
     if text is not None:
@@ -96,13 +109,16 @@ from paddle.trainer_config_helpers import *
 fc_layer(data_layer('x', get_config_arg('size', int)), 2, act=SoftmaxActivation(), name='p')
 """)
     assert main(["make_diagram", "config.py", "out.dot", "size=3"]) == 0
-    assert (config_dir / "out.dot").read_text() == r"""digraph graphname {
+    assert (
+        (config_dir / "out.dot").read_text()
+        == r"""digraph graphname {
 node [width=0.375,height=0.25];
 l0 [label="x type=data", shape=box];
 l1 [label="p type=fc\lact=softmax bias=_p.wbias ", shape=box];
 l0 -> l1 [label="_p.w0"];
 }
 """
+    )
 
 
 def test_make_diagram_draws_recurrent_groups_as_clusters():
@@ -115,8 +131,12 @@ def test_make_diagram_draws_recurrent_groups_as_clusters():
     group.out_links.add(layer_name="y@group", link_name="y")
     group.memories.add(layer_name="y@group", link_name="mem", boot_layer_name="boot")
     lines = list(draw(model))
-    assert lines[2:6] == ["subgraph cluster_0 {", "style=dashed;", 'label = "group <==";',
-                          'l3 [label="x@group type=data", shape=box];']
+    assert lines[2:6] == [
+        "subgraph cluster_0 {",
+        "style=dashed;",
+        'label = "group <==";',
+        'l3 [label="x@group type=data", shape=box];',
+    ]
     assert lines[-5:] == ["l1 -> l3;", "l5 -> l6;", "l2 -> l5;", "l5 -> l4 [style=dashed];", "}"]
     assert not any(line.startswith("l0 ") for line in lines)  # the group's own layer is its cluster
 
@@ -127,11 +147,19 @@ def test_the_command_itself_imports_nothing_heavy():
 
 
 def test_a_program_starts_with_one_thread_per_library_and_its_directory_on_the_path(config, config_dir):
-    code = ("import os, sys; from paddle.command import main; main(['dump_config', 'config.py']);"
-            "print(*map(os.environ.get, ('OPENBLAS_NUM_THREADS', 'OMP_NUM_THREADS', 'PYTHONPATH')), sys.path[0])")
+    code = (
+        "import os, sys; from paddle.command import main; main(['dump_config', 'config.py']);"
+        "print(*map(os.environ.get, ('OPENBLAS_NUM_THREADS', 'OMP_NUM_THREADS', 'PYTHONPATH')), sys.path[0])"
+    )
     environment = {key: value for key, value in os.environ.items() if not key.endswith("_NUM_THREADS")}
-    done = subprocess.run([sys.executable, "-c", code], cwd=config_dir, capture_output=True, text=True, timeout=60,
-                          env=environment | {"PYTHONPATH": "elsewhere", "OMP_NUM_THREADS": "3"})
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=config_dir,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment | {"PYTHONPATH": "elsewhere", "OMP_NUM_THREADS": "3"},
+    )
     here = str(config_dir)
     assert done.stdout.splitlines()[-1] == f"1 3 {here}{os.pathsep}elsewhere {here}"
 
@@ -145,9 +173,11 @@ def test_a_module_called_trainer_in_the_working_directory_hides_nothing_of_ours(
 
 def test_a_reader_that_leaves_early_ends_the_dump_quietly(config, config_dir):
     (config_dir / "config.py").write_text(
-        "from paddle.trainer_config_helpers import *\nfor i in range(3000): data_layer('layer%d' % i, 1)\n")
-    with subprocess.Popen([sys.executable, "-c", DUMP], cwd=config_dir, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE) as dump:
+        "from paddle.trainer_config_helpers import *\nfor i in range(3000): data_layer('layer%d' % i, 1)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", DUMP], cwd=config_dir, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as dump:
         dump.stdout.read(1)
         dump.stdout.close()
         assert dump.stderr.read() == b""

@@ -1,4 +1,5 @@
 """docs/environment.md has the table that start.sh --help prints."""
+
 import re
 import subprocess
 from pathlib import Path

@@ -1,4 +1,5 @@
 """start.sh with a stand-in for the launcher that records what it was started with."""
+
 import json
 import os
 import shutil
@@ -191,6 +192,16 @@ def test_a_missing_config_directory_is_named_with_status_66(pod: Pod) -> None:
     assert done.returncode == 66
     assert f"no config directory {pod.volume}/job/nowhere" in done.stderr
     assert "RECORD" not in done.stdout
+
+
+@pytest.mark.parametrize("closed", ["volume", "volume/job", "volume/job/digits"])
+def test_a_directory_that_the_uid_may_not_read_is_named_with_its_owner(pod: Pod, closed: str) -> None:
+    """Root may read everything, so the check is asked with another answer."""
+    code = f'[() {{ case "$1 $2" in "-r {pod.root}/{closed}") return 1 ;; esac; builtin [ "$@"; }}; stage_config'
+    done = call(pod)(code)
+    assert done.returncode == 66
+    assert f"may not read {pod.root}/{closed} (owner {os.getuid()}:{os.getgid()}, mode" in done.stderr
+    assert "chown" in done.stderr
 
 
 @pytest.mark.parametrize("existing", ["trainer_config.py", "trainer_config.lr.py"])

@@ -37,7 +37,7 @@ NOT_ALL_RUNNING = {
 
 @pytest.mark.parametrize(("pods", "said"), NOT_ALL_RUNNING.values(), ids=NOT_ALL_RUNNING.keys())
 def test_the_set_is_not_complete(pods: list, said: str) -> None:
-    """The original compared the list with itself (running == len(items)): all of these with a running majority passed."""
+    """The original compared the list with itself (running == len(items)), so it started with most of these."""
     assert not isPodAllRunning(podlist(*pods))
     assert said in why_not_ready(parse_pods(podlist(*pods)), 3)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import threading
@@ -68,7 +69,10 @@ def save_pass(output: Path, number: int, *, done: bool = True) -> None:
 
 
 def agree(config: LauncherConfig, trainer_id: int, passes: int = 10) -> JobRecord:
-    return start_paddle.agree(config, IDS, trainer_id, passes, Waiting(5.0))
+    own = dataclasses.replace(config, pod_ip=start_paddle.in_id_order(IDS)[trainer_id])
+    decided = start_paddle.agree(own, IDS, passes, Waiting(5.0))
+    assert decided
+    return decided
 
 
 def test_a_pass_without_marker_is_not_complete(config: LauncherConfig) -> None:
@@ -89,8 +93,7 @@ def test_the_other_pods_follow_trainer_0(config: LauncherConfig) -> None:
 def test_a_record_of_another_set_of_pods_is_not_followed(config: LauncherConfig) -> None:
     config.output.mkdir(parents=True)
     start_paddle.write_record(config.output, record())
-    with pytest.raises(start_paddle.UnreachableError, match="trainer 0 did not write"):
-        start_paddle.agree(config, IDS, 1, 10, Waiting(0.2))
+    assert start_paddle.agree(dataclasses.replace(config, pod_ip="10.0.0.2"), IDS, 10, Waiting(0.2)) is None
 
 
 def test_a_finished_earlier_job_is_moved_aside_whole(config: LauncherConfig) -> None:
@@ -194,6 +197,15 @@ def test_S20_a_missing_or_empty_shard_is_an_error(config: LauncherConfig, tmp_pa
     with pytest.raises(
         start_paddle.MissingInputError, match=r"0/data, the shard of trainer 0.*data job makes .*SPLIT_COUNT=3"
     ):
+        start_paddle.stage_data(config, 0, tmp_path / "data")
+
+
+def test_S24_data_split_for_another_number_of_trainers_are_refused(config: LauncherConfig, tmp_path: Path) -> None:
+    """In the original SPLIT_COUNT and the number of trainers were independent: some data were never read (D5)."""
+    (config.job_dir / "0" / "data").mkdir(parents=True)
+    (config.job_dir / "0" / "data" / "train.txt").touch()
+    (config.job_dir / "prepared.json").write_text('{"split_count": 4}')
+    with pytest.raises(start_paddle.MissingInputError, match="split into 4 shards for 3 trainers"):
         start_paddle.stage_data(config, 0, tmp_path / "data")
 
 

@@ -1,4 +1,5 @@
 """The ten rules of our image, on the text of the Dockerfile; tests/kubernetes builds and runs it."""
+
 import re
 from pathlib import Path
 

@@ -1,4 +1,5 @@
 """Values that must agree between manifests, programs and docs (S24: the original stated one number in four places)."""
+
 import re
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,5 @@
 """Every object of k8s/ is valid against the schema of Kubernetes, strictly: no unknown field."""
+
 from pathlib import Path
 
 import kubernetes_validate

@@ -1,4 +1,5 @@
 """A service without sockets: trainers are objects that speak to it and remember what came back."""
+
 import numpy as np
 import pytest
 
@@ -22,27 +23,54 @@ class FakeTrainer:
         self.sequence = 0
         self.session = protocol.session_of(wire.job, wire.attempt)
         self.inbox = []
-        self.hello = {"job": wire.job, "attempt": wire.attempt, "secret": wire.secret, "role": "join",
-                      "num_trainers": wire.num_trainers, "dtype": "float32", "service": 0, "services": 1,
-                      "parameters": blocks.digest(PARAMETERS), "shape": [2, 7], "settings": "s"} | hello
+        self.hello = {
+            "job": wire.job,
+            "attempt": wire.attempt,
+            "secret": wire.secret,
+            "role": "join",
+            "num_trainers": wire.num_trainers,
+            "dtype": "float32",
+            "service": 0,
+            "services": 1,
+            "parameters": blocks.digest(PARAMETERS),
+            "shape": [2, 7],
+            "settings": "s",
+        } | hello
 
     def ask(self, op, *, repeat=False, sequence=None, argument=0, note=None, payload=()):
         if sequence is None and not repeat:
             self.sequence += 1
-        message = Message(op, self.session, self.number, self.sequence if sequence is None else sequence, argument,
-                          note=note or {}, payload=payload)
+        message = Message(
+            op,
+            self.session,
+            self.number,
+            self.sequence if sequence is None else sequence,
+            argument,
+            note=note or {},
+            payload=payload,
+        )
         return self.wire.send(self.token + DATA, protocol.encode(message))
 
     def join(self):
         hello = dict(self.hello)
-        note = protocol.describe_hello(hello.pop("job"), hello.pop("attempt"), hello.pop("secret"), "nonce",
-                                       self.number, self.token + DATA, **hello)
+        note = protocol.describe_hello(
+            hello.pop("job"),
+            hello.pop("attempt"),
+            hello.pop("secret"),
+            "nonce",
+            self.number,
+            self.token + DATA,
+            **hello,
+        )
         self.ask(Op.HELLO, note=note)
         return self
 
     def initialise(self, values=(0,) * 7, optimization=SGD, parameters=PARAMETERS):
-        self.ask(Op.INITIALISE, note=describe_setup(parameters, optimization),
-                 payload=[np.asarray(values, np.float32).tobytes()])
+        self.ask(
+            Op.INITIALISE,
+            note=describe_setup(parameters, optimization),
+            payload=[np.asarray(values, np.float32).tobytes()],
+        )
         return self
 
     def push(self, gradient, samples=4, **more):

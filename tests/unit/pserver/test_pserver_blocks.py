@@ -1,4 +1,5 @@
 """Placement as the legacy's (check values of distributed.md 3.2 and 3.15), and copies that lose nothing."""
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,8 +18,9 @@ def test_names_hash_as_in_libstdcxx(name, expected):
     assert blocks.hash_name(name) == expected
 
 
-@pytest.mark.parametrize("name, services, expected", [
-    (WEIGHT, 2, [0, 1, 0, 1]), (WEIGHT, 4, [2, 3, 0, 1]), (BIAS, 2, [1]), (BIAS, 4, [3])])
+@pytest.mark.parametrize(
+    "name, services, expected", [(WEIGHT, 2, [0, 1, 0, 1]), (WEIGHT, 4, [2, 3, 0, 1]), (BIAS, 2, [1]), (BIAS, 4, [3])]
+)
 def test_blocks_lie_where_the_legacy_put_them(name, services, expected):
     places = [blocks.place_block(block, blocks.hash_name(name), services) for block in range(len(expected))]
     assert places == expected
@@ -28,8 +30,9 @@ def test_blocks_of_a_negative_hash_run_backwards():
     assert [blocks.place_block(b, blocks.hash_name(BIAS), 4) for b in range(4)] == [3, 2, 1, 0]
 
 
-@pytest.mark.parametrize("total, services, expected", [
-    (10**6, 6, 2048), (10**8, 4, 262144), (2500, 3, 1024), (1, 8, 1024), (0, 1, 1024)])
+@pytest.mark.parametrize(
+    "total, services, expected", [(10**6, 6, 2048), (10**8, 4, 262144), (2500, 3, 1024), (1, 8, 1024), (0, 1, 1024)]
+)
 def test_block_sizes(total, services, expected):
     assert blocks.block_size(total, services) == expected
 

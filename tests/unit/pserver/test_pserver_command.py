@@ -1,4 +1,5 @@
 """Flags, environment, names of interfaces and log lines of `paddle pserver`."""
+
 import re
 import subprocess
 import sys
@@ -10,48 +11,99 @@ from pserver import errors, flags, glog, nics, probe
 from pserver.environment import read_environment
 from pserver.errors import ConfigError, PaddleError, UsageError
 
-TUTORIAL = ["--port=7164", "--ports_num=2", "--ports_num_for_sparse=2", "--nics=eth0",
-            "--comment=paddle_process_by_paddle", "--num_gradient_servers=3"]
+TUTORIAL = [
+    "--port=7164",
+    "--ports_num=2",
+    "--ports_num_for_sparse=2",
+    "--nics=eth0",
+    "--comment=paddle_process_by_paddle",
+    "--num_gradient_servers=3",
+]
 
 
 def test_the_tutorials_command_line_is_understood_without_a_warning():
     line = flags.parse(TUTORIAL)
     assert line.ignored == [] and line.text("nics") == "eth0"
     assert [line.number(name) for name in ("port", "ports_num", "ports_num_for_sparse", "num_gradient_servers")] == [
-        7164, 2, 2, 3]
+        7164,
+        2,
+        2,
+        3,
+    ]
 
 
-@pytest.mark.parametrize("argv, name, value", [
-    (["--port=1"], "port", 1), (["-port=1"], "port", 1), (["--port", "1"], "port", 1), (["--probe"], "probe", True),
-    (["--probe=0"], "probe", False), (["--probe", "--noprobe"], "probe", False), (["--port=1", "--port=2"], "port", 2),
-    (["--comment=a=b c"], "comment", "a=b c"), (["--nics="], "nics", ""), (["--timeout=1.5"], "timeout", 1.5),
-    (["--nics", "lo:1"], "nics", "lo:1"),
-])
+@pytest.mark.parametrize(
+    "argv, name, value",
+    [
+        (["--port=1"], "port", 1),
+        (["-port=1"], "port", 1),
+        (["--port", "1"], "port", 1),
+        (["--probe"], "probe", True),
+        (["--probe=0"], "probe", False),
+        (["--probe", "--noprobe"], "probe", False),
+        (["--port=1", "--port=2"], "port", 2),
+        (["--comment=a=b c"], "comment", "a=b c"),
+        (["--nics="], "nics", ""),
+        (["--timeout=1.5"], "timeout", 1.5),
+        (["--nics", "lo:1"], "nics", "lo:1"),
+    ],
+)
 def test_flags_are_read_as_gflags_did(argv, name, value):
     assert flags.parse(argv).values[name] == value
 
 
-@pytest.mark.parametrize("argv, part", [
-    (["--prot=1"], "did you mean --port?"), (["--num_gradient_server=1"], "did you mean --num_gradient_servers?"),
-    (["--xyzzy=1"], "unknown flag --xyzzy"), (["--port=x"], "whole number"), (["--port=0"], "at least 1"),
-    (["--port=65536"], "at most 65535"), (["--num_gradient_servers=None"], "illegal value 'None'"),
-    (["--num_gradient_servers=0"], "at least 1"), (["--ports_num=-1"], "at least 1"),
-    (["--probe=maybe"], "true or false"),
-    (["--port=65535", "--ports_num=2"], "need port 65536"), (["--port"], "needs a value"), (["serve"], "serve"),
-    (["--rdma_tcp=rdma"], "only tcp"), (["--probe", "--pservers=,"], "hosts to ask"), (["--timeout=-1"], "at least 0"),
-    (["--timeout=nan"], "at least"), (["--"], "Unknown commandline argument"), (["--noport"], "unknown flag --noport"),
-], ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+@pytest.mark.parametrize(
+    "argv, part",
+    [
+        (["--prot=1"], "did you mean --port?"),
+        (["--num_gradient_server=1"], "did you mean --num_gradient_servers?"),
+        (["--xyzzy=1"], "unknown flag --xyzzy"),
+        (["--port=x"], "whole number"),
+        (["--port=0"], "at least 1"),
+        (["--port=65536"], "at most 65535"),
+        (["--num_gradient_servers=None"], "illegal value 'None'"),
+        (["--num_gradient_servers=0"], "at least 1"),
+        (["--ports_num=-1"], "at least 1"),
+        (["--probe=maybe"], "true or false"),
+        (["--port=65535", "--ports_num=2"], "need port 65536"),
+        (["--port"], "needs a value"),
+        (["serve"], "serve"),
+        (["--rdma_tcp=rdma"], "only tcp"),
+        (["--probe", "--pservers=,"], "hosts to ask"),
+        (["--timeout=-1"], "at least 0"),
+        (["--timeout=nan"], "at least"),
+        (["--"], "Unknown commandline argument"),
+        (["--noport"], "unknown flag --noport"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
 def test_a_wrong_command_line_is_a_usage_error_that_names_the_flag(argv, part):
     with pytest.raises(UsageError, match=re.escape(part)):
         flags.parse(argv)
 
 
 def test_legacy_flags_without_a_meaning_are_accepted_and_named_once():
-    line = flags.parse(["--pserver_num_threads=4", "--small_messages", "--seed=1", "--seed=2",
-                        "--async_lagged_ratio_min=2", "--thread_local_rand_use_global_seed=true",
-                        "--log_barrier_abstract=0", "--use_gpu=0"])
-    assert line.ignored == ["pserver_num_threads", "small_messages", "seed", "async_lagged_ratio_min",
-                            "thread_local_rand_use_global_seed", "log_barrier_abstract", "use_gpu"]
+    line = flags.parse(
+        [
+            "--pserver_num_threads=4",
+            "--small_messages",
+            "--seed=1",
+            "--seed=2",
+            "--async_lagged_ratio_min=2",
+            "--thread_local_rand_use_global_seed=true",
+            "--log_barrier_abstract=0",
+            "--use_gpu=0",
+        ]
+    )
+    assert line.ignored == [
+        "pserver_num_threads",
+        "small_messages",
+        "seed",
+        "async_lagged_ratio_min",
+        "thread_local_rand_use_global_seed",
+        "log_barrier_abstract",
+        "use_gpu",
+    ]
 
 
 def test_every_flag_is_in_the_help(capsys):
@@ -60,8 +112,10 @@ def test_every_flag_is_in_the_help(capsys):
     assert all(f"--{name}=" in text for name in flags.FLAGS) and "PADDLE_PEER_TIMEOUT" in text
 
 
-@pytest.mark.parametrize("argv, environ, status", [
-    (["--prot=1"], {}, 64), (["--nics=no_such_nic0"], {}, 78), (["--nics=lo"], {"PADDLE_PEER_TIMEOUT": "soon"}, 78)])
+@pytest.mark.parametrize(
+    "argv, environ, status",
+    [(["--prot=1"], {}, 64), (["--nics=no_such_nic0"], {}, 78), (["--nics=lo"], {"PADDLE_PEER_TIMEOUT": "soon"}, 78)],
+)
 def test_errors_are_one_fatal_line_and_an_exit_code(capsys, monkeypatch, argv, environ, status):
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
@@ -78,8 +132,9 @@ def test_our_own_bug_shows_a_traceback_and_ends_with_70(capsys, monkeypatch):
 
 def test_the_environment_defaults_to_stand_alone_and_never_shows_its_secret():
     assert (read_environment({}).job, read_environment({}).peer_timeout) == ("", 15.0)
-    job = read_environment({"PADDLE_JOB_NAME": "j", "PADDLE_ATTEMPT": "1", "PADDLE_SECRET": "hush",
-                            "PADDLE_PEER_TIMEOUT": "2.5"})
+    job = read_environment(
+        {"PADDLE_JOB_NAME": "j", "PADDLE_ATTEMPT": "1", "PADDLE_SECRET": "hush", "PADDLE_PEER_TIMEOUT": "2.5"}
+    )
     assert (job.job, job.attempt, job.secret, job.peer_timeout) == ("j", "1", "hush", 2.5)
     assert "hush" not in repr(job)
 
@@ -125,9 +180,18 @@ def test_a_log_that_cannot_be_written_does_not_end_the_program(monkeypatch):
 
 def test_exit_codes_are_those_of_the_table():
     codes = {kind.__name__: kind.exit_code for kind in PaddleError.__subclasses__()}
-    assert codes == {"UsageError": 64, "DataError": 65, "MissingInputError": 66, "PeerUnreachableError": 69,
-                     "BugError": 70, "VolumeError": 74, "LostPeerError": 75, "PortInUseError": 75, "ConfigError": 78,
-                     "StoppedError": 143}
+    assert codes == {
+        "UsageError": 64,
+        "DataError": 65,
+        "MissingInputError": 66,
+        "PeerUnreachableError": 69,
+        "BugError": 70,
+        "VolumeError": 74,
+        "LostPeerError": 75,
+        "PortInUseError": 75,
+        "ConfigError": 78,
+        "StoppedError": 143,
+    }
     assert all(str(code) in (errors.__doc__ or "") for code in codes.values())
 
 

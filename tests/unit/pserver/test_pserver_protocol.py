@@ -1,4 +1,5 @@
 """Frames: round trip, truncated at each byte, oversized, of another version, and fuzzed."""
+
 import contextlib
 import json
 import struct
@@ -25,12 +26,19 @@ def header(**changes):
     return struct.pack("<4sHBB8siIQqQ", *(fields | changes).values())
 
 
-notes = st.dictionaries(st.text(), st.none() | st.integers(-10**9, 10**9) | st.text() | st.lists(st.integers(0, 9)))
+notes = st.dictionaries(st.text(), st.none() | st.integers(-(10**9), 10**9) | st.text() | st.lists(st.integers(0, 9)))
 
 
-@given(st.sampled_from(Op), st.binary(min_size=8, max_size=8), st.integers(-2**31, 2**31 - 1),
-       st.integers(0, 2**64 - 1), st.integers(-2**63, 2**63 - 1),
-       st.sampled_from([Flag.NONE, Flag.ANSWER, Flag.ANSWER | Flag.FATAL]), notes, st.lists(st.binary(), max_size=4))
+@given(
+    st.sampled_from(Op),
+    st.binary(min_size=8, max_size=8),
+    st.integers(-(2**31), 2**31 - 1),
+    st.integers(0, 2**64 - 1),
+    st.integers(-(2**63), 2**63 - 1),
+    st.sampled_from([Flag.NONE, Flag.ANSWER, Flag.ANSWER | Flag.FATAL]),
+    notes,
+    st.lists(st.binary(), max_size=4),
+)
 def test_a_message_comes_back_as_it_was(op, session, trainer, sequence, argument, flags, note, payload):
     message = Message(op, session, trainer, sequence, argument, flags, note, payload)
     assert protocol.decode(protocol.encode(message)) == message
@@ -47,34 +55,38 @@ def test_a_frame_cut_at_any_byte_is_refused(part):
     whole = frames()
     for length in range(len(whole[part])):
         with pytest.raises(ProtocolError):
-            protocol.decode([*whole[:part], whole[part][:length], *whole[part + 1:]])
+            protocol.decode([*whole[:part], whole[part][:length], *whole[part + 1 :]])
 
 
 @pytest.mark.parametrize("part", range(4))
 def test_a_frame_with_a_byte_too_many_or_missing_altogether_is_refused(part):
     whole = frames()
     with pytest.raises(ProtocolError):
-        protocol.decode([*whole[:part], whole[part] + b"x", *whole[part + 1:]])
+        protocol.decode([*whole[:part], whole[part] + b"x", *whole[part + 1 :]])
     with pytest.raises(ProtocolError):
-        protocol.decode([*whole[:part], *whole[part + 1:]])
+        protocol.decode([*whole[:part], *whole[part + 1 :]])
 
 
-@pytest.mark.parametrize("bad, part", [
-    ([], "empty"),
-    ([b""], "begins with"),
-    ([b"GET / HTTP/1.1\r\n"], "begins with b'GET '"),
-    ([header(op=77), *frames()[1:]], "unknown op 77"),
-    ([header(flags=128), *frames()[1:]], "unknown flags"),
-    ([header(note=protocol.MAX_NOTE_BYTES + 1), *frames()[1:]], "over the limit"),
-    ([header(payload=protocol.MAX_PAYLOAD_BYTES + 1), *frames()[1:]], "over the limit"),
-    ([header(payload=13), *frames()[1:]], "declared 13"),
-    ([*frames(), b"", b"", b""], "5 payload frames"),
-    ([header(note=3), b"[1]", *frames()[2:]], "list instead of an object"),
-    ([header(note=3), b"{a}", *frames()[2:]], "not JSON"),
-    ([header(note=2), b"\xff\xfe", *frames()[2:]], "not JSON"),
-    ([header(note=200000), b"[" * 200000, *frames()[2:]], "not JSON"),
-    ([header(note=9000), b"1" * 9000, *frames()[2:]], "JSON|instead of an object"),
-], ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    "bad, part",
+    [
+        ([], "empty"),
+        ([b""], "begins with"),
+        ([b"GET / HTTP/1.1\r\n"], "begins with b'GET '"),
+        ([header(op=77), *frames()[1:]], "unknown op 77"),
+        ([header(flags=128), *frames()[1:]], "unknown flags"),
+        ([header(note=protocol.MAX_NOTE_BYTES + 1), *frames()[1:]], "over the limit"),
+        ([header(payload=protocol.MAX_PAYLOAD_BYTES + 1), *frames()[1:]], "over the limit"),
+        ([header(payload=13), *frames()[1:]], "declared 13"),
+        ([*frames(), b"", b"", b""], "5 payload frames"),
+        ([header(note=3), b"[1]", *frames()[2:]], "list instead of an object"),
+        ([header(note=3), b"{a}", *frames()[2:]], "not JSON"),
+        ([header(note=2), b"\xff\xfe", *frames()[2:]], "not JSON"),
+        ([header(note=200000), b"[" * 200000, *frames()[2:]], "not JSON"),
+        ([header(note=9000), b"1" * 9000, *frames()[2:]], "JSON|instead of an object"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
 def test_what_is_wrong_with_a_frame_is_named(bad, part):
     with pytest.raises(ProtocolError, match=part):
         protocol.decode(bad)
@@ -129,11 +141,17 @@ def welcome(**changes):
     return Message(Op.HELLO, SESSION, -1, 1, flags=Flag.ANSWER, note=note)
 
 
-@pytest.mark.parametrize("answer, part", [
-    (welcome(job="other"), "'other'"), (welcome(attempt="0"), "'0'"), (welcome(proof="x"), "PADDLE_SECRET"),
-    (Message(Op.ERROR, SESSION, -1, 1, note={"message": "go away"}), "go away"),
-    (Message(Op.PING, SESSION, -1, 1, flags=Flag.ANSWER), "PING"),
-], ids=["job", "attempt", "secret", "refusal", "op"])
+@pytest.mark.parametrize(
+    "answer, part",
+    [
+        (welcome(job="other"), "'other'"),
+        (welcome(attempt="0"), "'0'"),
+        (welcome(proof="x"), "PADDLE_SECRET"),
+        (Message(Op.ERROR, SESSION, -1, 1, note={"message": "go away"}), "go away"),
+        (Message(Op.PING, SESSION, -1, 1, flags=Flag.ANSWER), "PING"),
+    ],
+    ids=["job", "attempt", "secret", "refusal", "op"],
+)
 def test_a_wrong_answer_to_a_hello_is_explained(answer, part):
     assert part in protocol.find_fault(answer, "j", "1", "s", "n")
     assert protocol.find_fault(welcome(), "j", "1", "s", "n") is None

@@ -1,4 +1,5 @@
 """Update rules by closed forms, schedules by their table, all in float32."""
+
 import math
 
 import numpy as np
@@ -71,59 +72,86 @@ def test_adam_rounds_every_operation_to_float32(steps):
     gradients = [f(x) for x in np.random.default_rng(steps).standard_normal(steps)]
     w, m, v, one, two = arrays(0.1, 0, 0, 0, 0)
     for n, g in enumerate(gradients, 1):
-        rules.adam(w, np.array([g]), m, v, one, two, rate=rules.adam_rate(1e-3, settings, n), beta1=f(0.9),
-                   beta2=f(0.999), epsilon=f(1e-8))
+        rules.adam(
+            w,
+            np.array([g]),
+            m,
+            v,
+            one,
+            two,
+            rate=rules.adam_rate(1e-3, settings, n),
+            beta1=f(0.9),
+            beta2=f(0.999),
+            epsilon=f(1e-8),
+        )
     assert w[0] == adam_by_hand(f(0.1), gradients, settings)
 
 
 def test_adams_first_step_is_the_rate_whatever_the_gradient():
     for g in (1e-3, 1.0, -50.0):
         w, m, v, one, two = arrays(0, 0, 0, 0, 0)
-        rules.adam(w, np.array([g], np.float32), m, v, one, two, rate=rules.adam_rate(1e-3, Optimization("adam"), 1),
-                   beta1=f(0.9), beta2=f(0.999), epsilon=f(1e-8))
+        rules.adam(
+            w,
+            np.array([g], np.float32),
+            m,
+            v,
+            one,
+            two,
+            rate=rules.adam_rate(1e-3, Optimization("adam"), 1),
+            beta1=f(0.9),
+            beta2=f(0.999),
+            epsilon=f(1e-8),
+        )
         assert float(w[0]) == pytest.approx(-math.copysign(1e-3, g), rel=5e-4)
 
 
 def test_adams_constants_are_float32_differences():
     """1 - 0.999f is 0.000999987: in double the step would be off by 1e-5 of itself."""
     assert float(f(1) - f(0.999)) == pytest.approx(0.000999987, abs=1e-9)
-    exact = 1e-3 * math.sqrt(1 - 0.999 ** 3) / (1 - 0.9 ** 3)
+    exact = 1e-3 * math.sqrt(1 - 0.999**3) / (1 - 0.9**3)
     assert 1e-6 < abs(float(rules.adam_rate(1e-3, Optimization("adam"), 3)) / exact - 1) < 1e-4
 
 
-@pytest.mark.parametrize("schedule, a, b, args, samples, passes, expected", [
-    ("constant", 5, 5, "", 100, 3, 0.5),
-    ("poly", 0, 0, "", 100, 0, 0.5),
-    ("poly", 0.01, 0.5, "", 300, 0, 0.5 * 4 ** -0.5),
-    ("caffe_poly", 400, 2, "", 100, 0, 0.5 * 0.75 ** 2),
-    ("caffe_poly", 400, 2, "", 400, 0, 0.0),
-    ("caffe_poly", 400, 2, "", 401, 0, 0.0),
-    ("exp", 0.5, 100, "", 150, 0, 0.5 * 0.5 ** 1.5),
-    ("discexp", 0.5, 100, "", 199, 0, 0.25),
-    ("discexp", 0.5, 100, "", 200, 0, 0.125),
-    ("linear", 0.001, 0.1, "", 100, 0, 0.4),
-    ("linear", 0.001, 0.1, "", 1000, 0, 0.1),
-    ("manual", 0, 0, "100:1,200:0.5,300:0.25", 100, 0, 0.5),
-    ("manual", 0, 0, "100:1,200:0.5,300:0.25", 101, 0, 0.25),
-    ("manual", 0, 0, "100:1,200:0.5,300:0.25", 999, 0, 0.125),
-    ("pass_manual", 0, 0, "0:1,2:0.5", 999, 0, 0.5),
-    ("pass_manual", 0, 0, "0:1,2:0.5", 999, 2, 0.25),
-    ("pass_manual", 0, 0, "0:1,2:0.5", 999, 7, 0.25),
-])
+@pytest.mark.parametrize(
+    "schedule, a, b, args, samples, passes, expected",
+    [
+        ("constant", 5, 5, "", 100, 3, 0.5),
+        ("poly", 0, 0, "", 100, 0, 0.5),
+        ("poly", 0.01, 0.5, "", 300, 0, 0.5 * 4**-0.5),
+        ("caffe_poly", 400, 2, "", 100, 0, 0.5 * 0.75**2),
+        ("caffe_poly", 400, 2, "", 400, 0, 0.0),
+        ("caffe_poly", 400, 2, "", 401, 0, 0.0),
+        ("exp", 0.5, 100, "", 150, 0, 0.5 * 0.5**1.5),
+        ("discexp", 0.5, 100, "", 199, 0, 0.25),
+        ("discexp", 0.5, 100, "", 200, 0, 0.125),
+        ("linear", 0.001, 0.1, "", 100, 0, 0.4),
+        ("linear", 0.001, 0.1, "", 1000, 0, 0.1),
+        ("manual", 0, 0, "100:1,200:0.5,300:0.25", 100, 0, 0.5),
+        ("manual", 0, 0, "100:1,200:0.5,300:0.25", 101, 0, 0.25),
+        ("manual", 0, 0, "100:1,200:0.5,300:0.25", 999, 0, 0.125),
+        ("pass_manual", 0, 0, "0:1,2:0.5", 999, 0, 0.5),
+        ("pass_manual", 0, 0, "0:1,2:0.5", 999, 2, 0.25),
+        ("pass_manual", 0, 0, "0:1,2:0.5", 999, 7, 0.25),
+    ],
+)
 def test_schedules_follow_their_formula(schedule, a, b, args, samples, passes, expected):
     settings = Optimization("momentum", 0.5, schedule, a, b, args)
     rules.check_supported(settings)
     assert rules.scheduled_rate(settings, samples, passes) == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("settings, part", [
-    (Optimization("adamax2"), "adamax2"),
-    (Optimization(learning_rate_schedule="cosine"), "cosine"),
-    (Optimization(learning_rate_schedule="manual", learning_rate_args="100"), "learning_rate_args"),
-    (Optimization(learning_rate_schedule="manual", learning_rate_args="200:1,100:2"), "must not fall"),
-    (Optimization(learning_rate_schedule="exp"), "decay_b"),
-    (Optimization(learning_rate_schedule="caffe_poly"), "decay_a"),
-], ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    "settings, part",
+    [
+        (Optimization("adamax2"), "adamax2"),
+        (Optimization(learning_rate_schedule="cosine"), "cosine"),
+        (Optimization(learning_rate_schedule="manual", learning_rate_args="100"), "learning_rate_args"),
+        (Optimization(learning_rate_schedule="manual", learning_rate_args="200:1,100:2"), "must not fall"),
+        (Optimization(learning_rate_schedule="exp"), "decay_b"),
+        (Optimization(learning_rate_schedule="caffe_poly"), "decay_a"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
 def test_what_is_not_supported_is_named(settings, part):
     with pytest.raises(ConfigError, match=part):
         rules.check_supported(settings)

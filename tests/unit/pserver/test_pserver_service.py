@@ -1,4 +1,5 @@
 """The service: rounds, passes, repeated and late requests, and every way in which a job ends."""
+
 import itertools
 
 import numpy as np
@@ -18,6 +19,7 @@ def values(wire):
 
 
 # ----- Rounds -----
+
 
 def test_a_round_answers_everyone_when_the_last_gradient_is_in(wire):
     wire = wire(2)
@@ -40,8 +42,9 @@ def test_the_bits_do_not_depend_on_the_order_of_arrival(wire):
         for number in order:
             trainers[number].push(gradients[number])
         results.add(values(made))
-    expected = np.float32(0) - np.float32(0.1) * np.clip((gradients[0] + gradients[1]) + gradients[2], [-np.inf] * 5 + [
-        -3] * 2, [np.inf] * 5 + [3] * 2)
+    expected = np.float32(0) - np.float32(0.1) * np.clip(
+        (gradients[0] + gradients[1]) + gradients[2], [-np.inf] * 5 + [-3] * 2, [np.inf] * 5 + [3] * 2
+    )
     assert results == {expected.astype(np.float32).tobytes()}
 
 
@@ -116,6 +119,7 @@ def test_others_wait_for_trainer_zeros_values_and_get_them(wire):
 
 # ----- Repeated, late and misplaced requests -----
 
+
 def test_a_repeated_push_counts_once_and_is_answered_again(wire):
     wire = wire(2)
     one, two = wire.ready()
@@ -151,13 +155,17 @@ def test_a_request_of_another_attempt_is_not_counted(wire):
     assert one.last.op == Op.PUSH
 
 
-@pytest.mark.parametrize("misuse, part", [
-    (lambda t: t.ask(Op.PUSH, argument=1, payload=[b"123"]), "3] bytes"),
-    (lambda t: t.ask(Op.PUSH, argument=1), "28 bytes"),
-    (lambda t: t.push(1, samples=-1), "-1 samples"),
-    (lambda t: t.initialise(), "come once"),
-    (lambda t: t.ask(Op.START_PASS), "inside a pass"),
-], ids=["size", "nothing", "samples", "values", "start"])
+@pytest.mark.parametrize(
+    "misuse, part",
+    [
+        (lambda t: t.ask(Op.PUSH, argument=1, payload=[b"123"]), "3] bytes"),
+        (lambda t: t.ask(Op.PUSH, argument=1), "28 bytes"),
+        (lambda t: t.push(1, samples=-1), "-1 samples"),
+        (lambda t: t.initialise(), "come once"),
+        (lambda t: t.ask(Op.START_PASS), "inside a pass"),
+    ],
+    ids=["size", "nothing", "samples", "values", "start"],
+)
 def test_a_misplaced_request_is_refused_and_can_be_corrected(wire, misuse, part):
     wire = wire(1)
     [one] = wire.ready()
@@ -170,18 +178,24 @@ def test_a_misplaced_request_is_refused_and_can_be_corrected(wire, misuse, part)
     assert one.last.op == Op.PUSH
 
 
-@pytest.mark.parametrize("request_, part", [
-    (lambda t: t.push(1), "outside of a pass"), (lambda t: t.ask(Op.FINISH_PASS), "not in"),
-    (lambda t: t.ask(Op.START_PASS), "without initial values"),
-], ids=["push", "finish", "start"])
+@pytest.mark.parametrize(
+    "request_, part",
+    [
+        (lambda t: t.push(1), "outside of a pass"),
+        (lambda t: t.ask(Op.FINISH_PASS), "not in"),
+        (lambda t: t.ask(Op.START_PASS), "without initial values"),
+    ],
+    ids=["push", "finish", "start"],
+)
 def test_a_request_before_there_are_values_is_refused(wire, request_, part):
     one = wire(1).trainer(0).join()
     request_(one)
     assert part in one.last.note["message"]
 
 
-@pytest.mark.parametrize("setup", [
-    {"parameters": [ParameterSpec("w", 5)]}, {"values": [1, 2]}, {"optimization": Optimization("owlqn")}])
+@pytest.mark.parametrize(
+    "setup", [{"parameters": [ParameterSpec("w", 5)]}, {"values": [1, 2]}, {"optimization": Optimization("owlqn")}]
+)
 def test_a_setup_that_does_not_fit_leaves_no_values(wire, setup):
     wire = wire(1)
     one = wire.trainer(0).join()
@@ -189,8 +203,15 @@ def test_a_setup_that_does_not_fit_leaves_no_values(wire, setup):
     assert one.last.op == Op.ERROR and wire.service.shard is None
 
 
-@pytest.mark.parametrize("note", [{}, {"fields": 3}, {"fields": ["name"], "parameters": [[1, 2]], "optimization": {}},
-                                  {"fields": ["size", "name"], "parameters": [[4, 5]], "optimization": {"x": 1}}])
+@pytest.mark.parametrize(
+    "note",
+    [
+        {},
+        {"fields": 3},
+        {"fields": ["name"], "parameters": [[1, 2]], "optimization": {}},
+        {"fields": ["size", "name"], "parameters": [[4, 5]], "optimization": {"x": 1}},
+    ],
+)
 def test_a_setup_that_does_not_parse_is_refused(wire, note):
     one = wire(1).trainer(0).join()
     one.ask(Op.INITIALISE, note=note, payload=[b""])
@@ -199,17 +220,22 @@ def test_a_setup_that_does_not_parse_is_refused(wire, note):
 
 # ----- Who may join -----
 
-@pytest.mark.parametrize("hello, kind, parts", [
-    ({"job": "other"}, PeerUnreachableError, ["job 'job'", "'other'"]),
-    ({"attempt": "0"}, PeerUnreachableError, ["attempt '1'", "'0'"]),
-    ({"secret": "guess"}, PeerUnreachableError, ["PADDLE_SECRET"]),
-    ({"num_trainers": 3}, ConfigError, ["num_gradient_servers = 2", "num_gradient_servers = 3"]),
-    ({"dtype": "float64"}, ConfigError, ["float32", "float64"]),
-    ({"parameters": "another"}, ConfigError, ["trainer 1 at 10.0.0.9", "trainer 0 at 10.0.0.9", "'another'"]),
-    ({"shape": [1, 5]}, ConfigError, ["[1, 5]", "[2, 7]"]),
-    ({"services": 4}, ConfigError, ["of 4", "of 1"]),
-    ({"service": 1}, ConfigError, ["service 1 of 1", "service 0 of 1"]),
-], ids=lambda value: next(iter(value)) if isinstance(value, dict) else "")
+
+@pytest.mark.parametrize(
+    "hello, kind, parts",
+    [
+        ({"job": "other"}, PeerUnreachableError, ["job 'job'", "'other'"]),
+        ({"attempt": "0"}, PeerUnreachableError, ["attempt '1'", "'0'"]),
+        ({"secret": "guess"}, PeerUnreachableError, ["PADDLE_SECRET"]),
+        ({"num_trainers": 3}, ConfigError, ["num_gradient_servers = 2", "num_gradient_servers = 3"]),
+        ({"dtype": "float64"}, ConfigError, ["float32", "float64"]),
+        ({"parameters": "another"}, ConfigError, ["trainer 1 at 10.0.0.9", "trainer 0 at 10.0.0.9", "'another'"]),
+        ({"shape": [1, 5]}, ConfigError, ["[1, 5]", "[2, 7]"]),
+        ({"services": 4}, ConfigError, ["of 4", "of 1"]),
+        ({"service": 1}, ConfigError, ["service 1 of 1", "service 0 of 1"]),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
 def test_a_trainer_that_does_not_fit_is_refused_by_naming_both_sides(wire, hello, kind, parts):
     wire = wire(2)
     wire.trainer(0).join()
@@ -265,6 +291,7 @@ def test_a_stranger_cannot_speak_for_a_trainer(wire):
 
 
 # ----- The end -----
+
 
 def test_who_said_goodbye_need_not_be_heard_of_any_more(wire):
     wire = wire(2)
@@ -340,7 +367,7 @@ def test_another_number_of_passes_is_an_error_for_who_goes_on(wire):
         one, two = made.ready()
         for trainer in (one, two):
             trainer.ask(Op.FINISH_PASS)
-        for trainer, op in [(one, Op.GOODBYE), (two, Op.START_PASS)][::1 if goes_first else -1]:
+        for trainer, op in [(one, Op.GOODBYE), (two, Op.START_PASS)][:: 1 if goes_first else -1]:
             trainer.ask(op)
         assert isinstance(made.service.failure, ConfigError) and "num_passes" in two.last.note["message"]
 
@@ -353,11 +380,15 @@ def test_a_goodbye_in_the_middle_of_a_pass_is_a_loss(wire):
     assert "in the middle of pass 0" in one.last.note["message"]
 
 
-@pytest.mark.parametrize("state, part", [
-    (lambda w: w.trainer(0).join(), "trainer 1 of 2 to join"),
-    (lambda w: max((w.trainer(n).join() for n in (0, 1)), key=lambda t: t.number), "initial values"),
-    (lambda w: w.ready()[0].push(1), "trainer 1 at 10.0.0.9, which last asked for the start of pass 0"),
-], ids=["join", "values", "push"])
+@pytest.mark.parametrize(
+    "state, part",
+    [
+        (lambda w: w.trainer(0).join(), "trainer 1 of 2 to join"),
+        (lambda w: max((w.trainer(n).join() for n in (0, 1)), key=lambda t: t.number), "initial values"),
+        (lambda w: w.ready()[0].push(1), "trainer 1 at 10.0.0.9, which last asked for the start of pass 0"),
+    ],
+    ids=["join", "values", "push"],
+)
 def test_a_ping_tells_what_the_service_waits_for(wire, state, part):
     trainer = state(wire(2))
     trainer.ping()
@@ -366,6 +397,7 @@ def test_a_ping_tells_what_the_service_waits_for(wire, state, part):
 
 # ----- Fuzz -----
 
+
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 @given(data=st.data())
 def test_no_frame_of_a_stranger_changes_a_round(wire, data):
@@ -373,10 +405,20 @@ def test_no_frame_of_a_stranger_changes_a_round(wire, data):
     one, two = made.ready()
     one.push(1)
     for _ in range(data.draw(st.integers(1, 6))):
-        frames = [bytearray(f) for f in protocol.encode(Message(
-            data.draw(st.sampled_from(Op)), one.session, data.draw(st.integers(-1, 3)), data.draw(st.integers(0, 9)),
-            data.draw(st.integers(-5, 5)), note=data.draw(st.sampled_from([{}, {"role": "join"}, {"job": "job"}])),
-            payload=[bytes(28)] * data.draw(st.integers(0, 2))))]
+        frames = [
+            bytearray(f)
+            for f in protocol.encode(
+                Message(
+                    data.draw(st.sampled_from(Op)),
+                    one.session,
+                    data.draw(st.integers(-1, 3)),
+                    data.draw(st.integers(0, 9)),
+                    data.draw(st.integers(-5, 5)),
+                    note=data.draw(st.sampled_from([{}, {"role": "join"}, {"job": "job"}])),
+                    payload=[bytes(28)] * data.draw(st.integers(0, 2)),
+                )
+            )
+        ]
         for _ in range(data.draw(st.integers(0, 3))):
             frame = data.draw(st.sampled_from([f for f in frames if f]))
             frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))

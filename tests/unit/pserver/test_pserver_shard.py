@@ -1,4 +1,5 @@
 """The shard: one step over stretches with their own settings, whatever the chunks."""
+
 import numpy as np
 import pytest
 
@@ -29,8 +30,12 @@ def test_synchronous_check_value_of_the_spec():
 
 
 def test_every_parameter_has_its_own_rate_momentum_and_decay():
-    parameters = [ParameterSpec("a", 2), ParameterSpec("b", 1, learning_rate=2.0),
-                  ParameterSpec("c", 1, momentum=0.5), ParameterSpec("d", 1, decay_rate=0.5)]
+    parameters = [
+        ParameterSpec("a", 2),
+        ParameterSpec("b", 1, learning_rate=2.0),
+        ParameterSpec("c", 1, momentum=0.5),
+        ParameterSpec("d", 1, decay_rate=0.5),
+    ]
     made = build(parameters, values=2.0)
     for _ in range(2):
         made.step(full(1, 5), 1)
@@ -65,8 +70,10 @@ def test_a_schedule_counts_the_current_batch_and_adam_ignores_it():
     for _ in range(3):
         made.step(full(-1), 10)
     assert made.values[0] == 1 + 0.5 + 0.5
-    plain, scheduled = (build([ParameterSpec("w", 1)], Optimization("adam", 1.0, kind, learning_rate_args="1:0"))
-                        for kind in ("constant", "manual"))
+    plain, scheduled = (
+        build([ParameterSpec("w", 1)], Optimization("adam", 1.0, kind, learning_rate_args="1:0"))
+        for kind in ("constant", "manual")
+    )
     for made in (plain, scheduled):
         made.step(full(1), 100)
     assert plain.values.tobytes() == scheduled.values.tobytes()
@@ -89,8 +96,10 @@ def test_the_end_of_caffe_poly_is_warned_of_once(capsys):
 
 @pytest.mark.parametrize("method, momentum", [("momentum", 0.0), ("momentum", 0.9), ("adam", 0.0)])
 def test_chunks_do_not_change_a_bit(monkeypatch, method, momentum):
-    parameters = [ParameterSpec("a", 700, momentum=momentum, gradient_clipping_threshold=1.0),
-                  ParameterSpec("b", 301, momentum=momentum, learning_rate=0.1)]
+    parameters = [
+        ParameterSpec("a", 700, momentum=momentum, gradient_clipping_threshold=1.0),
+        ParameterSpec("b", 301, momentum=momentum, learning_rate=0.1),
+    ]
     results = []
     for chunk in (1 << 20, 64):
         monkeypatch.setattr(shard, "CHUNK", chunk)
@@ -133,8 +142,9 @@ def test_a_service_without_elements_steps_too():
     assert made.samples == 4 and made.values.size == 0
 
 
-@pytest.mark.parametrize("gradient", [np.zeros(2, np.float32), np.zeros(3, np.float64), []],
-                         ids=["size", "type", "none"])
+@pytest.mark.parametrize(
+    "gradient", [np.zeros(2, np.float32), np.zeros(3, np.float64), []], ids=["size", "type", "none"]
+)
 def test_a_gradient_that_does_not_fit_is_a_bug(gradient):
     with pytest.raises(BugError, match="3 elements"):
         build([ParameterSpec("w", 3)]).step(gradient, 1)

@@ -1,0 +1,94 @@
+"""What becomes of a three-pod job when a part of it dies: everyone notices, by name, and the next attempt goes on."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from three_pods import ROOT, ends, errors_in_tests, prepare
+
+from localcluster import Cluster, Result, load_job
+
+PASSES = 30
+
+
+def start(volume: Path, **env: str) -> Cluster:
+    job = load_job(str(ROOT / "k8s" / "job.yaml"))
+    env = {"NUM_PASSES": str(PASSES), "PADDLE_PEER_TIMEOUT": "3", **env}
+    return Cluster(job, volumes={"mfs": volume}, entrypoint=ROOT / "start.sh", env=env, logs=volume / "pods")
+
+
+def outputs_of_first_attempt(result: Result) -> list[str]:
+    return [pod.output for pod in result.pods[:3]]
+
+
+@pytest.mark.parametrize("process", ["paddle train", "paddle pserver", None], ids=["trainer", "pserver", "pod"])
+def test_a_killed_part_ends_the_attempt_and_the_next_one_goes_on(tmp_path: Path, process: str | None) -> None:
+    """S31: in the original all other pods stayed in a barrier for ever, and the Job never ended."""
+    job = prepare(tmp_path)
+    with start(tmp_path) as cluster:
+        cluster.wait_for_output(r"Pass=3 ", deadline=60, pod="1")
+        cluster.kill("1", process=process)
+        result = cluster.wait(deadline=100)
+    assert result.outcome.is_complete, ends(result)
+    record = json.loads((job / "output" / "job.json").read_text())
+    assert record["finished"] and record["attempt"] >= 2 and record["start_pass"] >= 3
+    for number in (0, 2):
+        survivor = outputs_of_first_attempt(result)[number]
+        assert re.search(r"trainer 1 at \S+ is lost|pserver \S+ is (lost|leaving)", survivor), survivor[-3000:]
+        assert result.pods[number].exit_code == 75
+    saved = [path.parent.name for path in (job / "output").glob("pass-*/done")]
+    assert sorted(saved) == [f"pass-{number:05d}" for number in range(PASSES)]
+    assert errors_in_tests(job / "output" / "node_0" / "train.log")[-1][1] < 0.06
+    assert (job / "output" / "node_0" / "train.log.1").exists()
+
+
+def test_a_deleted_pod_is_replaced_with_its_id_and_its_shard(tmp_path: Path) -> None:
+    """S6: in the original a replaced pod's new IP gave all others other ids."""
+    prepare(tmp_path)
+    with start(tmp_path) as cluster:
+        cluster.wait_for_output(r"Pass=3 ", deadline=60, pod="0")
+        cluster.terminate("0")
+        result = cluster.wait(deadline=100)
+    assert result.outcome.is_complete, ends(result)
+    for index in range(3):
+        told = re.findall(r"trainer (\d) of 3, attempt", result.pod(index).output)
+        assert set(told) == {str(index)}
+
+
+def test_a_bad_shard_fails_the_job_at_once_and_everyone_names_it(tmp_path: Path) -> None:
+    """A retry cannot mend it: exit status 65 of one pod fails the Job, and the others say which trainer and why."""
+    job = prepare(tmp_path)
+    with (job / "2" / "data" / "train.txt").open("a") as shard:
+        shard.write("not,a,digit\n")
+    with start(tmp_path) as cluster:
+        result = cluster.wait(deadline=60)
+    assert result.outcome.reason == "PodFailurePolicy", ends(result)
+    assert result.pod(2).exit_code == 65
+    assert len(result.pods) == 3, "no pod was replaced"
+    assert not list((job / "output").glob("pass-*"))
+
+
+def test_a_second_job_starts_afresh_and_loses_nothing_of_the_first(tmp_path: Path) -> None:
+    """S19: in the original the second run mixed its passes with the first one's and overwrote the logs."""
+    job = prepare(tmp_path)
+    for _ in range(2):
+        with start(tmp_path, NUM_PASSES="2") as cluster:
+            result = cluster.wait(deadline=60)
+        assert result.outcome.is_complete, ends(result)
+    assert "an earlier Job has finished its 2 passes; moved to" in result.pod(0).output
+    for directory in (job / "output", job / "output" / "run-1"):
+        assert len(list(directory.glob("pass-*/done"))) == 2
+        assert len(list(directory.glob("node_*/train.log"))) == 3
+
+
+def test_more_passes_wanted_later_go_on_from_the_last_one(tmp_path: Path) -> None:
+    job = prepare(tmp_path)
+    for passes in ("2", "3"):
+        with start(tmp_path, NUM_PASSES=passes) as cluster:
+            result = cluster.wait(deadline=60)
+        assert result.outcome.is_complete, ends(result)
+    assert "going on after pass-00001 of an earlier Job. WARNING: only the parameters" in result.pod(0).output
+    assert (job / "output" / "pass-00002" / "done").exists() and not (job / "output" / "run-1").exists()
