@@ -103,12 +103,15 @@ copy_tree() {
 # Copies the config directory beside the work directory and renames it into place: what an earlier container left, whole or
 # half, is replaced and never mixed in.
 stage_config() {
-    local source=$JOB_PATH/$JOB_NAME/$TRAIN_CONFIG_DIR target=$WORK_DIR/$JOB_NAME fresh old
+    local source=$JOB_PATH/$JOB_NAME/$TRAIN_CONFIG_DIR target=$WORK_DIR/$JOB_NAME parent fresh old
+    for parent in "$JOB_PATH" "$JOB_PATH/$JOB_NAME" "$source"; do
+        if [ -d "$parent" ] && ! { [ -r "$parent" ] && [ -x "$parent" ]; }; then
+            fail $EXIT_MISSING_INPUT "uid $(id -u) may not read $parent ($(stat -c 'owner %u:%g, mode %a' "$parent"))" \
+                "give the shared directory to it, on the server: chown $(id -u):$(id -g) DIRECTORY"
+        fi
+    done
     [ -d "$source" ] || fail $EXIT_MISSING_INPUT "no config directory $source" \
         "run the data job first (it makes JOB_PATH/JOB_NAME/TRAIN_CONFIG_DIR), or correct one of the three variables"
-    if ! [ -r "$source" ] || ! [ -x "$source" ]; then
-        fail $EXIT_MISSING_INPUT "uid $(id -u) may not read $source ($(stat -c 'owner %u:%g, mode %a' "$source"))"
-    fi
     mkdir -p -- "$WORK_DIR" 2>/dev/null || true
     is_writable_dir "$WORK_DIR" || fail $EXIT_VOLUME "uid $(id -u) cannot write the work directory WORK_DIR=$WORK_DIR" \
         "mount an emptyDir there, or set WORK_DIR to a writable directory"
