@@ -46,7 +46,7 @@ bench: setup  ## the timed scripts of bench/, with ratios
 	$(BIN)/python bench/launch.py
 
 proto: setup  ## generate the message modules again after a change of proto/*.proto (protoc: Debian's protobuf-compiler)
-	protoc --python_out=. --pyi_out=. proto/*.proto
+	protoc -I. --python_out=. --pyi_out=. proto/*.proto
 
 format: setup  ## format the code
 	$(BIN)/ruff check --fix .

@@ -1,4 +1,5 @@
 """Metadata and dependencies; the settings of the tools are in pyproject.toml."""
+
 from setuptools import find_packages, setup
 
 LOCALCLUSTER = ["pyyaml>=6", "trustme>=1.1"]  # YAML of the Job; a CA and certificates for its API server

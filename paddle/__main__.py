@@ -1,4 +1,5 @@
 """`python -m paddle` is the `paddle` command."""
+
 import sys
 
 from paddle.command import main

@@ -4,6 +4,7 @@ Numerical libraries get one thread each unless the environment says otherwise: t
 and sums are to come out in the same order everywhere. The working directory comes first on the module path, as the
 legacy's wrapper did it, for the config's and the provider's modules.
 """
+
 import contextlib
 import importlib
 import os
@@ -77,13 +78,19 @@ def _printing(program: Callable[[list[str]], int]) -> Callable[[list[str]], int]
 
 def _version(_arguments: list[str]) -> int:
     from importlib.metadata import PackageNotFoundError, version
+
     try:
         number = version("paddle-on-kubernetes")
     except PackageNotFoundError:
         number = "0.10.1"
     features: Mapping[str, bool] = {
-        "with_avx": _has_avx(), "with_gpu": False, "with_double": False, "with_python": True, "with_rdma": False,
-        "with_timer": False}
+        "with_avx": _has_avx(),
+        "with_gpu": False,
+        "with_double": False,
+        "with_python": True,
+        "with_rdma": False,
+        "with_timer": False,
+    }
     lines = [f"    {feature}: {'ON' if present else 'OFF'}\n" for feature, present in features.items()]
     return _print(f"PaddlePaddle {number}, compiled with\n{''.join(lines)}")
 

@@ -1,1 +1,1 @@
-"""The legacy's protobuf messages: ParameterConfig, ModelConfig, DataConfig and TrainerConfig (`make proto` regenerates the modules)."""
+"""The legacy's protobuf messages (`make proto` makes the modules again after a change of the .proto files)."""

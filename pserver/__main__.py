@@ -1,4 +1,5 @@
 """`paddle pserver`: flags and environment -> a server or the probe -> an exit status."""
+
 from __future__ import annotations
 
 import os
@@ -57,11 +58,20 @@ def _serve(line: flags.CommandLine, job: JobEnvironment, ports: int) -> int:
 
     first = line.number("port")
     endpoints = [(host, first + number) for number in range(ports) for host in resolve_nics(line.text("nics"))]
-    server = Server(endpoints, Options(
-        num_trainers=line.number("num_gradient_servers"), job=job.job, attempt=job.attempt, secret=job.secret,
-        peer_timeout=job.peer_timeout, log_period=line.number("log_period_server"),
-        send_buffer=line.number("sock_send_buf_size"), receive_buffer=line.number("sock_recv_buf_size"),
-        backlog=line.number("sock_listen_queue_size")))
+    server = Server(
+        endpoints,
+        Options(
+            num_trainers=line.number("num_gradient_servers"),
+            job=job.job,
+            attempt=job.attempt,
+            secret=job.secret,
+            peer_timeout=job.peer_timeout,
+            log_period=line.number("log_period_server"),
+            send_buffer=line.number("sock_send_buf_size"),
+            receive_buffer=line.number("sock_recv_buf_size"),
+            backlog=line.number("sock_listen_queue_size"),
+        ),
+    )
     glog.info(f"number of parameterServer instances: {len(endpoints)}", at="ParameterServerController.cpp:83")
     server.bind()
     server.run()

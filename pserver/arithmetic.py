@@ -3,6 +3,7 @@
 The service imports this module when there is something to compute: a server that has not yet imported numpy
 answers its first hello 0.15 s sooner.
 """
+
 from __future__ import annotations
 
 import dataclasses
@@ -20,9 +21,11 @@ from pserver.shard import Shard
 
 def describe_setup(parameters: Sequence[ParameterSpec], optimization: Optimization) -> dict[str, Any]:
     """Return the note of INITIALISE: everything that a server must know of the model."""
-    return {"optimization": dataclasses.asdict(optimization),
-            "fields": [field.name for field in dataclasses.fields(ParameterSpec)],
-            "parameters": [list(dataclasses.astuple(parameter)) for parameter in parameters]}
+    return {
+        "optimization": dataclasses.asdict(optimization),
+        "fields": [field.name for field in dataclasses.fields(ParameterSpec)],
+        "parameters": [list(dataclasses.astuple(parameter)) for parameter in parameters],
+    }
 
 
 def build_shard(hello: Mapping[str, Any], message: Message) -> Shard:
@@ -43,8 +46,10 @@ def build_shard(hello: Mapping[str, Any], message: Message) -> Shard:
         raise BugError(f"the setup of the parameters does not parse ({type(exc).__name__}: {exc})") from exc
     sizes = [memoryview(part).nbytes for part in message.payload]
     if digest != hello.get("parameters") or sizes != [shard.values.nbytes]:
-        raise BugError(f"the setup (digest {digest}, {shard.values.nbytes} bytes here) is not that of the hello "
-                       f"(digest {hello.get('parameters')}) and of the values ({sizes} bytes)")
+        raise BugError(
+            f"the setup (digest {digest}, {shard.values.nbytes} bytes here) is not that of the hello "
+            f"(digest {hello.get('parameters')}) and of the values ({sizes} bytes)"
+        )
     shard.values[:] = as_array(message.payload[0])
     glog.info("pserver: setParameter", at="ParameterServer2.cpp:260")
     if ranges:

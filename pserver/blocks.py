@@ -4,6 +4,7 @@ The elements of all non-static parameters, in order, form one flat vector. Each 
 size, and block b of a parameter lies on service |(b + hash(name)) rem S|. Ranges are half-open.
 Every client must come to the same layout, so a hello compares what it is made from.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -58,7 +59,7 @@ def hash_name(name: str) -> int:
     x = _SEED ^ (len(data) * _MULTIPLIER & _MASK)
     whole = len(data) - len(data) % 8
     for at in range(0, whole, 8):
-        word = int.from_bytes(data[at:at + 8], "little")
+        word = int.from_bytes(data[at : at + 8], "little")
         x = (x ^ _shift(word * _MULTIPLIER & _MASK) * _MULTIPLIER & _MASK) * _MULTIPLIER & _MASK
     if whole < len(data):
         x = (x ^ int.from_bytes(data[whole:], "little")) * _MULTIPLIER & _MASK

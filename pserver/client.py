@@ -12,6 +12,7 @@
 Each call is one request to every service and returns when all have answered. Gradients and values are flat float32
 arrays of all non-static parameters in order; each service gets its elements as one frame.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -67,9 +68,19 @@ class Client:
     Thread safety: one thread calls it.  Blocking: every call but `close` and `abort`.
     """
 
-    def __init__(self, services: Sequence[tuple[str, int]], *, trainer_id: int, num_trainers: int, job: str = "",
-                 attempt: str = "", secret: str = "", peer_timeout: float = 15.0, connect_timeout: float = 60.0,
-                 wait_timeout: float = 3600.0) -> None:
+    def __init__(
+        self,
+        services: Sequence[tuple[str, int]],
+        *,
+        trainer_id: int,
+        num_trainers: int,
+        job: str = "",
+        attempt: str = "",
+        secret: str = "",
+        peer_timeout: float = 15.0,
+        connect_timeout: float = 60.0,
+        wait_timeout: float = 3600.0,
+    ) -> None:
         if not services:
             raise BugError("a client needs at least one service")
         self._services = list(services)
@@ -101,12 +112,15 @@ class Client:
         self._parameters, self._optimization = list(parameters), optimization
         self._elements = blocks.count_elements(parameters)
         for number, ((host, port), ranges) in enumerate(
-                zip(self._services, blocks.layout(parameters, len(self._services)), strict=True)):
+            zip(self._services, blocks.layout(parameters, len(self._services)), strict=True)
+        ):
             glog.info(f"pserver {number} {host}:{port}", at="ParameterClient2.cpp:114")
             channel = self._connect(host, port, blocks.find_runs(parameters, ranges))
             if channel.size * 4 > protocol.MAX_PAYLOAD_BYTES:
-                raise ConfigError(f"{channel.name} would hold {channel.size} elements; at most "
-                                  f"{protocol.MAX_PAYLOAD_BYTES // 4} fit, so use more ports or hosts")
+                raise ConfigError(
+                    f"{channel.name} would hold {channel.size} elements; at most "
+                    f"{protocol.MAX_PAYLOAD_BYTES // 4} fit, so use more ports or hosts"
+                )
             self._channels.append(channel)
             self._channel_of[channel.socket] = channel
         shape = [sum(not parameter.is_static for parameter in parameters), self._elements]
@@ -116,13 +130,26 @@ class Client:
 
         def hello(channel: Channel) -> Mapping[str, Any]:
             return protocol.describe_hello(
-                self._job, self._attempt, self._secret, channel.nonce, self._trainer, self._token + DATA,
-                role="join", num_trainers=self._num_trainers, dtype=protocol.DTYPE, parameters=digest, shape=shape,
-                settings=settings, service=self._channels.index(channel), services=len(self._channels))
+                self._job,
+                self._attempt,
+                self._secret,
+                channel.nonce,
+                self._trainer,
+                self._token + DATA,
+                role="join",
+                num_trainers=self._num_trainers,
+                dtype=protocol.DTYPE,
+                parameters=digest,
+                shape=shape,
+                settings=settings,
+                service=self._channels.index(channel),
+                services=len(self._channels),
+            )
 
         self._request(Ask(Op.HELLO, "join", note=hello), self._connect_timeout)
-        self._heartbeat = Heartbeat(self._context, self._services, self._token + HEARTBEAT, self._session,
-                                    self._trainer, self._peer_timeout)
+        self._heartbeat = Heartbeat(
+            self._context, self._services, self._token + HEARTBEAT, self._session, self._trainer, self._peer_timeout
+        )
         self._heartbeat.start()
 
     def initialise(self, values: Array) -> None:
@@ -153,8 +180,9 @@ class Client:
         self._check(gradient)
         self._check(values)
         self._batch += 1
-        self._request(Ask(Op.PUSH, f"push batch {self._batch} of pass {self._passes}", samples, send=gradient,
-                          values=values))
+        self._request(
+            Ask(Op.PUSH, f"push batch {self._batch} of pass {self._passes}", samples, send=gradient, values=values)
+        )
 
     def finish_pass(self, values: Array) -> None:
         """Wait for the trainers that still have batches, then get the values after the pass in place."""
@@ -232,8 +260,9 @@ class Client:
     def _send(self, channel: Channel, ask: Ask) -> None:
         note = ask.note(channel) if ask.note else {}
         payload = () if ask.send is None else (channel.gather(ask.send),)
-        message = Message(ask.op, self._session, self._trainer, self._sequence, ask.argument, note=note,
-                          payload=payload)
+        message = Message(
+            ask.op, self._session, self._trainer, self._sequence, ask.argument, note=note, payload=payload
+        )
         channel.socket.send_multipart(protocol.encode(message), copy=False)
 
     def _receive(self, socket: zmq.Socket[bytes], ask: Ask, pending: dict[zmq.Socket[bytes], Channel]) -> None:
@@ -296,14 +325,19 @@ class Client:
 
     def _check(self, array: Array) -> None:
         if array.shape != (self._elements,) or array.dtype != np.float32 or not array.flags.c_contiguous:
-            raise BugError(f"needs a contiguous float32 array of {self._elements} elements, "
-                           f"not {array.dtype} of shape {array.shape}")
+            raise BugError(
+                f"needs a contiguous float32 array of {self._elements} elements, "
+                f"not {array.dtype} of shape {array.shape}"
+            )
 
     def _raise_failure(self) -> None:
         failure = self._heartbeat.failure if self._heartbeat else None
         if failure:
-            last = "; ".join(f"{channel.name} last {channel.last}" for channel in self._channels
-                             if f"{channel.name} is lost" in str(failure))
+            last = "; ".join(
+                f"{channel.name} last {channel.last}"
+                for channel in self._channels
+                if f"{channel.name} is lost" in str(failure)
+            )
             raise type(failure)(f"{failure} ({last})" if last else str(failure))
 
     def _late(self, ask: Ask, pending: Collection[Channel], waited: float) -> PaddleError:
@@ -312,5 +346,7 @@ class Client:
 
 
 def _describe(pending: Collection[Channel]) -> str:
-    return "; ".join(f"{channel.name} " + (f"waits for {channel.waits_for}" if channel.waits_for else "does not answer")
-                     for channel in list(pending)[:4])
+    return "; ".join(
+        f"{channel.name} " + (f"waits for {channel.waits_for}" if channel.waits_for else "does not answer")
+        for channel in list(pending)[:4]
+    )

@@ -1,4 +1,5 @@
 """What the launcher tells both programs by environment, so that the command lines stay the tutorial's."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -32,5 +33,9 @@ def read_environment(environ: Mapping[str, str]) -> JobEnvironment:
         peer_timeout = 0.0
     if not 0.1 <= peer_timeout <= 86400:
         raise ConfigError(f"PADDLE_PEER_TIMEOUT is '{text}'; set it to seconds between 0.1 and 86400, e.g. 15")
-    return JobEnvironment(environ.get("PADDLE_JOB_NAME", ""), environ.get("PADDLE_ATTEMPT", ""),
-                          environ.get("PADDLE_SECRET", ""), peer_timeout)
+    return JobEnvironment(
+        environ.get("PADDLE_JOB_NAME", ""),
+        environ.get("PADDLE_ATTEMPT", ""),
+        environ.get("PADDLE_SECRET", ""),
+        peer_timeout,
+    )

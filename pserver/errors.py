@@ -14,6 +14,7 @@
 
 64, 65, 66 and 78 fail the same way every time and are not to be retried; the others may pass.
 """
+
 from __future__ import annotations
 
 

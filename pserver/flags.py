@@ -2,6 +2,7 @@
 
 Every flag that the legacy's pserver took is accepted; those that mean nothing here are named in one warning.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -24,37 +25,44 @@ class Flag:
     is_used: bool = True
 
 
-FLAGS = {flag.name: flag for flag in (
-    Flag("help", False, "print this and exit"),
-    Flag("port", 20134, "first port", 1, 65535),
-    Flag("ports_num", 1, "number of ports for dense parameters", 1, 65535),
-    Flag("ports_num_for_sparse", 0, "number of further ports for sparse parameters", 0, 65535),
-    Flag("nics", "", "comma list of interface names, labels such as lo:1, or IPv4 addresses to listen on; empty: all"),
-    Flag("num_gradient_servers", 1, "number of trainers", 1, 1 << 20),
-    Flag("log_period_server", 500, "batches between two log lines of a pass; 0: none", 0),
-    Flag("sock_send_buf_size", 0, "bytes of the send buffer of a connection; 0: the system's choice", 0, 1 << 30),
-    Flag("sock_recv_buf_size", 0, "bytes of the receive buffer of a connection; 0: the system's choice", 0, 1 << 30),
-    Flag("sock_listen_queue_size", 1024, "connections that may wait to be accepted", 1, 1 << 20),
-    Flag("rdma_tcp", "tcp", "transport; only tcp is supported"),
-    Flag("comment", "", "free text; scripts use it to find processes"),
-    Flag("probe", False, "ask every service of --pservers whether it is ready instead of serving; exit 0 or 69"),
-    Flag("pservers", "127.0.0.1", "with --probe: the hosts to ask, by comma"),
-    Flag("timeout", 60.0, "with --probe: seconds until all must have answered", 0, 86400),
-    # ----- accepted, without a meaning here -----
-    Flag("pserver_num_threads", 1, "one thread serves all ports of a process", is_used=False),
-    Flag("small_messages", False, "messages always leave at once", is_used=False),
-    Flag("async_lagged_ratio_min", 1.0, "for asynchronous training", is_used=False),
-    Flag("async_lagged_ratio_default", 1.5, "for asynchronous training", is_used=False),
-    Flag("log_barrier_abstract", True, "no barrier statistics are kept", is_used=False),
-    Flag("log_barrier_lowest_nodes", 5, "no barrier statistics are kept", is_used=False),
-    Flag("log_barrier_show_log", False, "no barrier statistics are kept", is_used=False),
-    Flag("seed", 1, "a server draws no random numbers", is_used=False),
-    Flag("thread_local_rand_use_global_seed", False, "a server draws no random numbers", is_used=False),
-    Flag("use_gpu", False, "a server has no use for it", is_used=False),
-    Flag("trainer_count", 1, "a flag of the trainer", is_used=False),
-    Flag("trainer_id", 0, "a flag of the trainer", is_used=False),
-    Flag("local", False, "a flag of the trainer", is_used=False),
-)}
+FLAGS = {
+    flag.name: flag
+    for flag in (
+        Flag("help", False, "print this and exit"),
+        Flag("port", 20134, "first port", 1, 65535),
+        Flag("ports_num", 1, "number of ports for dense parameters", 1, 65535),
+        Flag("ports_num_for_sparse", 0, "number of further ports for sparse parameters", 0, 65535),
+        Flag(
+            "nics", "", "comma list of interface names, labels such as lo:1, or IPv4 addresses to listen on; empty: all"
+        ),
+        Flag("num_gradient_servers", 1, "number of trainers", 1, 1 << 20),
+        Flag("log_period_server", 500, "batches between two log lines of a pass; 0: none", 0),
+        Flag("sock_send_buf_size", 0, "bytes of the send buffer of a connection; 0: the system's choice", 0, 1 << 30),
+        Flag(
+            "sock_recv_buf_size", 0, "bytes of the receive buffer of a connection; 0: the system's choice", 0, 1 << 30
+        ),
+        Flag("sock_listen_queue_size", 1024, "connections that may wait to be accepted", 1, 1 << 20),
+        Flag("rdma_tcp", "tcp", "transport; only tcp is supported"),
+        Flag("comment", "", "free text; scripts use it to find processes"),
+        Flag("probe", False, "ask every service of --pservers whether it is ready instead of serving; exit 0 or 69"),
+        Flag("pservers", "127.0.0.1", "with --probe: the hosts to ask, by comma"),
+        Flag("timeout", 60.0, "with --probe: seconds until all must have answered", 0, 86400),
+        # ----- accepted, without a meaning here -----
+        Flag("pserver_num_threads", 1, "one thread serves all ports of a process", is_used=False),
+        Flag("small_messages", False, "messages always leave at once", is_used=False),
+        Flag("async_lagged_ratio_min", 1.0, "for asynchronous training", is_used=False),
+        Flag("async_lagged_ratio_default", 1.5, "for asynchronous training", is_used=False),
+        Flag("log_barrier_abstract", True, "no barrier statistics are kept", is_used=False),
+        Flag("log_barrier_lowest_nodes", 5, "no barrier statistics are kept", is_used=False),
+        Flag("log_barrier_show_log", False, "no barrier statistics are kept", is_used=False),
+        Flag("seed", 1, "a server draws no random numbers", is_used=False),
+        Flag("thread_local_rand_use_global_seed", False, "a server draws no random numbers", is_used=False),
+        Flag("use_gpu", False, "a server has no use for it", is_used=False),
+        Flag("trainer_count", 1, "a flag of the trainer", is_used=False),
+        Flag("trainer_id", 0, "a flag of the trainer", is_used=False),
+        Flag("local", False, "a flag of the trainer", is_used=False),
+    )
+}
 
 _TRUE, _FALSE = ("1", "true", "t", "yes", "y"), ("0", "false", "f", "no", "n")
 
@@ -104,9 +112,13 @@ def parse(argv: Sequence[str]) -> CommandLine:
 
 def format_help() -> str:
     """Return the manual of the command."""
-    lines = ["usage: paddle pserver [--flag=value ...]", "",
-             "Environment: PADDLE_JOB_NAME, PADDLE_ATTEMPT, PADDLE_SECRET (set by the launcher; empty: stand-alone),",
-             "PADDLE_PEER_TIMEOUT (seconds without a sign of life after which a trainer is lost; 15).", ""]
+    lines = [
+        "usage: paddle pserver [--flag=value ...]",
+        "",
+        "Environment: PADDLE_JOB_NAME, PADDLE_ATTEMPT, PADDLE_SECRET (set by the launcher; empty: stand-alone),",
+        "PADDLE_PEER_TIMEOUT (seconds without a sign of life after which a trainer is lost; 15).",
+        "",
+    ]
     for flag in FLAGS.values():
         note = "" if flag.is_used else "no effect: "
         default = str(flag.default).lower() if isinstance(flag.default, bool) else str(flag.default)
@@ -145,8 +157,10 @@ def _convert(flag: Flag, text: str) -> Value:
 def _check_together(values: dict[str, Value]) -> None:
     last = int(values["port"]) + int(values["ports_num"]) + int(values["ports_num_for_sparse"]) - 1
     if last > 65535:
-        raise UsageError(f"--port={values['port']} --ports_num={values['ports_num']} --ports_num_for_sparse="
-                         f"{values['ports_num_for_sparse']} would need port {last}; the last one is 65535")
+        raise UsageError(
+            f"--port={values['port']} --ports_num={values['ports_num']} --ports_num_for_sparse="
+            f"{values['ports_num_for_sparse']} would need port {last}; the last one is 65535"
+        )
     if values["rdma_tcp"] != "tcp":
         raise UsageError(f"illegal value '{values['rdma_tcp']}' for --rdma_tcp: only tcp is supported")
     if values["probe"] and not [host for host in str(values["pservers"]).split(",") if host.strip()]:

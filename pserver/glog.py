@@ -3,6 +3,7 @@
 Lines that the legacy printed carry the legacy's file and line (`at=`), because people grep for them; our own carry
 the file and line of the caller. Every line is one write to stderr, at once.
 """
+
 from __future__ import annotations
 
 import contextlib

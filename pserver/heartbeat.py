@@ -1,4 +1,5 @@
 """The client's background thread: asks every server whether it lives, and hears first when the job is over."""
+
 from __future__ import annotations
 
 import contextlib
@@ -37,8 +38,15 @@ class Heartbeat(threading.Thread):
     compute as long as it likes. `failure` is set once, when the job cannot go on; the client raises it.
     """
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], services: Sequence[tuple[str, int]], routing_id: bytes,
-                 session: bytes, trainer: int, peer_timeout: float) -> None:
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        services: Sequence[tuple[str, int]],
+        routing_id: bytes,
+        session: bytes,
+        trainer: int,
+        peer_timeout: float,
+    ) -> None:
         super().__init__(name="heartbeat", daemon=True)
         self.failure: PaddleError | None = None
         self._ping = protocol.encode(Message(Op.PING, session, trainer, 0))
@@ -122,8 +130,9 @@ class Heartbeat(threading.Thread):
         elif pulse.asked is not None and now - pulse.asked > self._peer_timeout:
             why = "it does not answer"
         if why and self.failure is None:
-            self.failure = LostPeerError(f"{pulse.name} is lost: {why}; it was last heard of "
-                                         f"{now - pulse.heard:.1f} s ago")
+            self.failure = LostPeerError(
+                f"{pulse.name} is lost: {why}; it was last heard of {now - pulse.heard:.1f} s ago"
+            )
 
 
 def error_of(answer: Message, name: str) -> PaddleError:

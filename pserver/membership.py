@@ -1,4 +1,5 @@
 """Who may join a server: the identity of both sides, and refusals that name both (pure)."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -57,22 +58,27 @@ def refuse_stranger(one: Identity, routing_id: bytes, message: Message, who: str
     hello = message.note
     for key, ours in (("job", one.job), ("attempt", one.attempt)):
         if hello.get(key) != ours:
-            return PeerUnreachableError(f"{one} was called by {who} with {key} {hello.get(key)!r}; "
-                                        f"this server has {key} {ours!r}")
+            return PeerUnreachableError(
+                f"{one} was called by {who} with {key} {hello.get(key)!r}; this server has {key} {ours!r}"
+            )
     facts = ("hello", hello.get("nonce"), one.job, one.attempt, message.trainer, routing_id.hex())
     if not protocol.is_proven(hello.get("proof"), one.secret, *facts):
-        return PeerUnreachableError(f"{one} was called by {who} without the proof of this job's secret; "
-                                    "PADDLE_SECRET differs between the two")
+        return PeerUnreachableError(
+            f"{one} was called by {who} without the proof of this job's secret; PADDLE_SECRET differs between the two"
+        )
     return None
 
 
-def refuse_trainer(one: Identity, trainers: Mapping[int, Trainer], routing_id: bytes, message: Message,
-                   who: str) -> PaddleError | None:
+def refuse_trainer(
+    one: Identity, trainers: Mapping[int, Trainer], routing_id: bytes, message: Message, who: str
+) -> PaddleError | None:
     """Return why a member of the job cannot join as a trainer, or None."""
     hello = message.note
     if hello.get("num_trainers") != one.num_trainers:
-        return ConfigError(f"{one} serves num_gradient_servers = {one.num_trainers}; {who} has "
-                           f"num_gradient_servers = {hello.get('num_trainers')!r}")
+        return ConfigError(
+            f"{one} serves num_gradient_servers = {one.num_trainers}; {who} has "
+            f"num_gradient_servers = {hello.get('num_trainers')!r}"
+        )
     if not 0 <= message.trainer < one.num_trainers:
         return ConfigError(f"{one} serves trainers 0 to {one.num_trainers - 1}; {who} has another id")
     if hello.get("dtype") != protocol.DTYPE:
@@ -87,11 +93,16 @@ def refuse_trainer(one: Identity, trainers: Mapping[int, Trainer], routing_id: b
 
 
 def _refuse_difference(one: Identity, hello: Mapping[str, Any], who: str, first: Trainer) -> PaddleError | None:
-    for key, name in (("services", "number of services (hosts x ports)"), ("service", "number for this service"),
-                      ("parameters", "parameter digest"), ("shape", "count and size of the parameters")):
+    for key, name in (
+        ("services", "number of services (hosts x ports)"),
+        ("service", "number for this service"),
+        ("parameters", "parameter digest"),
+        ("shape", "count and size of the parameters"),
+    ):
         if hello.get(key) != first.hello.get(key):
-            return ConfigError(f"{one}: {who} joins with another {name} than {first}: "
-                               f"{_show(hello)} against {_show(first.hello)}")
+            return ConfigError(
+                f"{one}: {who} joins with another {name} than {first}: {_show(hello)} against {_show(first.hello)}"
+            )
     if hello.get("settings") != first.hello.get("settings"):
         glog.warning(f"{who} has other optimization settings than {first}; those of trainer 0 count")
     return None
@@ -100,9 +111,12 @@ def _refuse_difference(one: Identity, hello: Mapping[str, Any], who: str, first:
 def list_trainers(numbers: Sequence[int]) -> str:
     """Return 'trainer 1' or 'trainers 1, 2'."""
     return f"trainer{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers[:10]))}" + (
-        f" and {len(numbers) - 10} more" if len(numbers) > 10 else "")
+        f" and {len(numbers) - 10} more" if len(numbers) > 10 else ""
+    )
 
 
 def _show(hello: Mapping[str, Any]) -> str:
-    return (f"service {hello.get('service')!r} of {hello.get('services')!r}, digest {hello.get('parameters')!r} "
-            f"of {hello.get('shape')!r} (parameters, elements)")
+    return (
+        f"service {hello.get('service')!r} of {hello.get('services')!r}, digest {hello.get('parameters')!r} "
+        f"of {hello.get('shape')!r} (parameters, elements)"
+    )

@@ -1,4 +1,5 @@
 """From `--nics` to addresses: an interface name, a label such as `lo:1`, or an IPv4 address."""
+
 from __future__ import annotations
 
 import array
@@ -40,8 +41,9 @@ def resolve_nic(name: str) -> str:
             return socket.inet_ntoa(answer[20:24])
         except OSError as exc:
             there = ", ".join(f"{nic} ({address})" for nic, address in sorted(list_nics().items())) or "none"
-            raise ConfigError(f"--nics names '{name}', which has no IPv4 address here ({exc.strerror}); "
-                              f"those that exist: {there}") from exc
+            raise ConfigError(
+                f"--nics names '{name}', which has no IPv4 address here ({exc.strerror}); those that exist: {there}"
+            ) from exc
 
 
 def list_nics() -> dict[str, str]:
@@ -53,6 +55,6 @@ def list_nics() -> dict[str, str]:
     length = struct.unpack("iL", answer)[0]
     found = {}
     for at in range(0, length, 40):
-        entry = buffer[at:at + 40].tobytes()
+        entry = buffer[at : at + 40].tobytes()
         found[entry[:16].rstrip(b"\0").decode(errors="replace")] = socket.inet_ntoa(entry[20:24])
     return found

@@ -2,6 +2,7 @@
 
 It imports neither numpy nor anything of the server, because a launcher waits for it.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -49,9 +50,12 @@ def probe(services: Sequence[tuple[str, int]], job: JobEnvironment, timeout: flo
         targets = [_connect(context, host, port) for host, port in services]
         if not _ask_all(targets, job, time.monotonic() + timeout):
             late = [target for target in targets if not target.is_ready]
-            raise PeerUnreachableError("\n".join(
-                [f"{len(late)} of {len(targets)} pservers are not ready after {timeout:g} s:"]
-                + [f"{target} {target.fault or _explain_silence(target)}" for target in late]))
+            raise PeerUnreachableError(
+                "\n".join(
+                    [f"{len(late)} of {len(targets)} pservers are not ready after {timeout:g} s:"]
+                    + [f"{target} {target.fault or _explain_silence(target)}" for target in late]
+                )
+            )
     finally:
         context.destroy(linger=0)
 

@@ -14,6 +14,7 @@ A message is a zmq multipart message of
 of one trainer, so that a repeated or late one is recognised; an answer repeats the op and sequence of its request.
 The first 8 bytes keep their meaning in every version, so that two versions can tell each other apart.
 """
+
 from __future__ import annotations
 
 import enum
@@ -104,8 +105,18 @@ def encode(message: Message) -> list[Buffer]:
     note = json.dumps(message.note, separators=(",", ":")).encode() if message.note else b""
     length = sum(_byte_length(part) for part in message.payload)
     _check_limits(len(note), length, len(message.payload))
-    header = _HEADER.pack(MAGIC, VERSION, message.op, message.flags, message.session, message.trainer, len(note),
-                          message.sequence, message.argument, length)
+    header = _HEADER.pack(
+        MAGIC,
+        VERSION,
+        message.op,
+        message.flags,
+        message.session,
+        message.trainer,
+        len(note),
+        message.sequence,
+        message.argument,
+        length,
+    )
     return [header, note, *message.payload]
 
 
@@ -116,7 +127,7 @@ def decode(frames: Sequence[Buffer]) -> Message:
     """
     if not frames:
         raise ProtocolError("an empty message")
-    header = bytes(frames[0][:HEADER_BYTES + 1])
+    header = bytes(frames[0][: HEADER_BYTES + 1])
     if header[:4] != MAGIC:
         raise ProtocolError(f"a message that begins with {header[:4]!r} instead of {MAGIC!r}")
     if len(header) >= 6 and (version := int.from_bytes(header[4:6], "little")) != VERSION:
@@ -146,11 +157,13 @@ def prove(secret: str, *facts: object) -> str:
 def is_proven(proof: object, secret: str, *facts: object) -> bool:
     """Return whether `proof` was made from these facts and this secret."""
     return isinstance(proof, str) and hmac.compare_digest(
-        proof.encode(errors="replace"), prove(secret, *facts).encode())
+        proof.encode(errors="replace"), prove(secret, *facts).encode()
+    )
 
 
-def describe_hello(job: str, attempt: str, secret: str, nonce: str, trainer: int, routing_id: bytes,
-                   **more: object) -> dict[str, object]:
+def describe_hello(
+    job: str, attempt: str, secret: str, nonce: str, trainer: int, routing_id: bytes, **more: object
+) -> dict[str, object]:
     """Return the note of a hello with the proof of the secret; `more` is what a joining trainer adds."""
     proof = prove(secret, "hello", nonce, job, attempt, trainer, routing_id.hex())
     return {"job": job, "attempt": attempt, "nonce": nonce, "proof": proof, **more}
@@ -178,8 +191,9 @@ def _check_limits(note: int, payload: int, parts: int) -> None:
     if note > MAX_NOTE_BYTES:
         raise ProtocolError(f"a note of {note} bytes is over the limit of {MAX_NOTE_BYTES}")
     if payload > MAX_PAYLOAD_BYTES:
-        raise ProtocolError(f"a payload of {payload} bytes is over the limit of {MAX_PAYLOAD_BYTES}; "
-                            "use more services (ports or hosts)")
+        raise ProtocolError(
+            f"a payload of {payload} bytes is over the limit of {MAX_PAYLOAD_BYTES}; use more services (ports or hosts)"
+        )
     if parts > MAX_PAYLOADS:
         raise ProtocolError(f"{parts} payload frames are over the limit of {MAX_PAYLOADS}")
 

@@ -4,6 +4,7 @@ A gradient is the sum over the samples of the batch, never a mean. Rounding foll
 constants are float32, powers are formed in double and rounded once (spec of the legacy: FirstOrderOptimizer.cpp,
 TrainingAlgorithmOp.cu, LearningRateScheduler.cpp of v0.10).
 """
+
 from __future__ import annotations
 
 import itertools
@@ -52,25 +53,33 @@ class ParameterSpec:
 
 # ----- Checks -----
 
+
 def check_supported(optimization: Optimization) -> None:
     """Return if the method and the schedule exist here.
 
     Raises: ConfigError: naming what is not supported and what is.
     """
     if optimization.learning_method not in METHODS:
-        raise ConfigError(f"learning_method '{optimization.learning_method}' is not supported yet; "
-                          f"supported: {', '.join(METHODS)}")
+        raise ConfigError(
+            f"learning_method '{optimization.learning_method}' is not supported yet; supported: {', '.join(METHODS)}"
+        )
     if optimization.learning_rate_schedule not in SCHEDULES:
-        raise ConfigError(f"learning_rate_schedule '{optimization.learning_rate_schedule}' is not known; "
-                          f"known: {', '.join(SCHEDULES)}")
+        raise ConfigError(
+            f"learning_rate_schedule '{optimization.learning_rate_schedule}' is not known; "
+            f"known: {', '.join(SCHEDULES)}"
+        )
     if optimization.learning_rate_schedule in ("manual", "pass_manual"):
         parse_manual_rates(optimization.learning_rate_args)
     if optimization.learning_rate_schedule in ("exp", "discexp") and optimization.learning_rate_decay_b == 0:
-        raise ConfigError(f"learning_rate_schedule '{optimization.learning_rate_schedule}' divides by "
-                          "learning_rate_decay_b, which is 0; set it to a number of samples")
+        raise ConfigError(
+            f"learning_rate_schedule '{optimization.learning_rate_schedule}' divides by "
+            "learning_rate_decay_b, which is 0; set it to a number of samples"
+        )
     if optimization.learning_rate_schedule == "caffe_poly" and optimization.learning_rate_decay_a == 0:
-        raise ConfigError("learning_rate_schedule 'caffe_poly' divides by learning_rate_decay_a, which is 0; "
-                          "set it to a number of samples")
+        raise ConfigError(
+            "learning_rate_schedule 'caffe_poly' divides by learning_rate_decay_a, which is 0; "
+            "set it to a number of samples"
+        )
 
 
 def list_ignored(parameters: Sequence[ParameterSpec], optimization: Optimization) -> list[str]:
@@ -79,8 +88,9 @@ def list_ignored(parameters: Sequence[ParameterSpec], optimization: Optimization
         return []
     found = []
     constant = optimization.learning_rate_schedule == "constant" or (
-        optimization.learning_rate_schedule == "poly" and 0 in (optimization.learning_rate_decay_a,
-                                                                optimization.learning_rate_decay_b))
+        optimization.learning_rate_schedule == "poly"
+        and 0 in (optimization.learning_rate_decay_a, optimization.learning_rate_decay_b)
+    )
     if not constant:
         found.append(f"adam does not use learning_rate_schedule '{optimization.learning_rate_schedule}'")
     trained = [p for p in parameters if not p.is_static]
@@ -92,6 +102,7 @@ def list_ignored(parameters: Sequence[ParameterSpec], optimization: Optimization
 
 
 # ----- Learning rates -----
+
 
 def parse_manual_rates(text: str) -> list[tuple[float, float]]:
     """Return the pairs (last position, factor) of `learning_rate_args='n1:r1,n2:r2'`.
@@ -151,8 +162,10 @@ def adam_rate(rate: float, optimization: Optimization, step: int) -> np.float32:
 
 # ----- Rules: every array has the same shape; `scratch` is overwritten -----
 
-def momentum(w: Array, g: Array, m: Array, scratch: Array, *, rate: np.float32, mu: np.float32,
-             decay: np.float32) -> None:
+
+def momentum(
+    w: Array, g: Array, m: Array, scratch: Array, *, rate: np.float32, mu: np.float32, decay: np.float32
+) -> None:
     """Take one step of SGD with momentum in place: m = mu*m - rate*(g + decay*w); w = w + m.
 
     The rate is inside the velocity m, so a new rate does not scale old velocity. L2 uses w before the step.
@@ -179,8 +192,19 @@ def sgd(w: Array, g: Array, scratch: Array, *, rate: np.float32, decay: np.float
     w -= scratch
 
 
-def adam(w: Array, g: Array, m: Array, v: Array, scratch: Array, scratch2: Array, *, rate: np.float32,
-         beta1: np.float32, beta2: np.float32, epsilon: np.float32) -> None:
+def adam(
+    w: Array,
+    g: Array,
+    m: Array,
+    v: Array,
+    scratch: Array,
+    scratch2: Array,
+    *,
+    rate: np.float32,
+    beta1: np.float32,
+    beta2: np.float32,
+    epsilon: np.float32,
+) -> None:
     """Take one step of Adam in place; `rate` comes from `adam_rate`, epsilon is added after the root."""
     one = np.float32(1)
     np.multiply(g, one - beta1, out=scratch)

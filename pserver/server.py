@@ -5,6 +5,7 @@ instructions, and a shard's step follows its last push at once, so more threads 
 for the interpreter's lock; zmq moves the bytes in its own thread meanwhile. And one thread needs no locks: the process
 ends as one, when a service fails or when all are done.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -57,9 +58,15 @@ class Server:
     def __init__(self, endpoints: Sequence[tuple[str, int]], options: Options) -> None:
         self.endpoints = list(endpoints)
         self.options = options
-        self.services = [Service(Identity(f"{host}:{port}", options.num_trainers, options.job, options.attempt,
-                                          options.secret), options.peer_timeout, options.join_timeout,
-                                 options.log_period) for host, port in self.endpoints]
+        self.services = [
+            Service(
+                Identity(f"{host}:{port}", options.num_trainers, options.job, options.attempt, options.secret),
+                options.peer_timeout,
+                options.join_timeout,
+                options.log_period,
+            )
+            for host, port in self.endpoints
+        ]
         self._context = zmq.Context()
         self._sockets: list[zmq.Socket[bytes]] = []
         self._monitors: list[zmq.Socket[bytes]] = []

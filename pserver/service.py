@@ -4,6 +4,7 @@ The server hands in messages with the time and sends what comes back. A round en
 batches in this pass has pushed; the gradients are kept per trainer and added in trainer-id order, so the bits do not
 depend on who came first. Whatever ends the job is kept in `failure` and told to every trainer.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -54,8 +55,13 @@ class Service:
     def __post_init__(self) -> None:
         self.session = protocol.session_of(self.identity.job, self.identity.attempt)
         self._handlers: dict[Op, Callable[[Trainer, Message], list[Outgoing]]] = {
-            Op.INITIALISE: self._initialise, Op.FETCH: self._fetch, Op.START_PASS: self._start_pass,
-            Op.PUSH: self._push, Op.FINISH_PASS: self._finish_pass, Op.GOODBYE: self._goodbye}
+            Op.INITIALISE: self._initialise,
+            Op.FETCH: self._fetch,
+            Op.START_PASS: self._start_pass,
+            Op.PUSH: self._push,
+            Op.FINISH_PASS: self._finish_pass,
+            Op.GOODBYE: self._goodbye,
+        }
 
     @property
     def is_used(self) -> bool:
@@ -81,8 +87,10 @@ class Service:
             return self._hello(routing_id, address, message, now)
         trainer = self.trainers.get(message.trainer)
         if message.session != self.session or trainer is None or routing_id[:TOKEN_BYTES] != trainer.token:
-            text = (f"{self.identity} does not know you as trainer {message.trainer}; join first "
-                    "(or was this server restarted?)")
+            text = (
+                f"{self.identity} does not know you as trainer {message.trainer}; join first "
+                "(or was this server restarted?)"
+            )
             return self._drop(routing_id, address, text, now, LostPeerError.exit_code)
         trainer.heard, trainer.suspected = now, None
         if message.op == Op.PING:
@@ -107,9 +115,12 @@ class Service:
                 return self._lose(trainer, f"not heard of for {silence:.1f} s")
         missing = self._missing()
         if missing and now - self.opened > self.join_timeout:
-            return self.fail(PeerUnreachableError(
-                f"{list_trainers(missing)} of {self.identity.num_trainers} did not join {self.identity} within "
-                f"{self.join_timeout:.0f} s after {self._first()}"))
+            return self.fail(
+                PeerUnreachableError(
+                    f"{list_trainers(missing)} of {self.identity.num_trainers} did not join {self.identity} within "
+                    f"{self.join_timeout:.0f} s after {self._first()}"
+                )
+            )
         return []
 
     def fail(self, error: PaddleError) -> list[Outgoing]:
@@ -119,8 +130,11 @@ class Service:
         self.failure = error
         if self.is_used:
             glog.error(f"{self.identity}: {error}")
-        return [(trainer.token + connection, protocol.encode(self._error(trainer.number, trainer.sequence, error)))
-                for trainer in self._present() for connection in (DATA, HEARTBEAT)]
+        return [
+            (trainer.token + connection, protocol.encode(self._error(trainer.number, trainer.sequence, error)))
+            for trainer in self._present()
+            for connection in (DATA, HEARTBEAT)
+        ]
 
     # ----- Hello -----
 
@@ -136,18 +150,29 @@ class Service:
             self._complain(f"refused: {refusal}", now)
             return [(routing_id, protocol.encode(self._error(message.trainer, message.sequence, refusal)))]
         one = self.identity
-        welcome = {"job": one.job, "attempt": one.attempt, "num_trainers": one.num_trainers,
-                   "proof": protocol.prove(one.secret, "welcome", hello.get("nonce"), one.job, one.attempt)}
-        return [(routing_id, protocol.encode(Message(Op.HELLO, self.session, message.trainer, message.sequence,
-                                                     flags=Flag.ANSWER, note=welcome)))]
+        welcome = {
+            "job": one.job,
+            "attempt": one.attempt,
+            "num_trainers": one.num_trainers,
+            "proof": protocol.prove(one.secret, "welcome", hello.get("nonce"), one.job, one.attempt),
+        }
+        return [
+            (
+                routing_id,
+                protocol.encode(
+                    Message(Op.HELLO, self.session, message.trainer, message.sequence, flags=Flag.ANSWER, note=welcome)
+                ),
+            )
+        ]
 
     def _admit(self, routing_id: bytes, address: str, message: Message, now: float) -> None:
         if message.trainer in self.trainers:
             return  # the same hello again
         if not self.trainers:
             self.opened = now
-        trainer = Trainer(message.trainer, routing_id[:TOKEN_BYTES], address, dict(message.note), now,
-                          sequence=message.sequence)
+        trainer = Trainer(
+            message.trainer, routing_id[:TOKEN_BYTES], address, dict(message.note), now, sequence=message.sequence
+        )
         self.trainers[trainer.number] = trainer
         glog.info(f"worker started, peer = {address}", at="LightNetwork.cpp:322")
         glog.info(f"{trainer} joined {self.identity}: {len(self.trainers)} of {self.identity.num_trainers}")
@@ -162,8 +187,12 @@ class Service:
         if message.sequence == trainer.sequence:  # repeated: it counts once, its answer goes out again
             return [self._to(trainer, trainer.answer)] if trainer.answer else []
         if message.sequence != trainer.sequence + 1:  # late, or from nowhere
-            return self._drop(trainer.token + DATA, trainer.address,
-                              f"request {message.sequence} of {trainer} after its request {trainer.sequence}", now)
+            return self._drop(
+                trainer.token + DATA,
+                trainer.address,
+                f"request {message.sequence} of {trainer} after its request {trainer.sequence}",
+                now,
+            )
         try:
             return self._handlers[message.op](trainer, message)
         except PaddleError as exc:
@@ -183,7 +212,8 @@ class Service:
         self._take(trainer, message, "sent the initial values")
         self.shard = shard
         return [self._answer(trainer, Op.INITIALISE)] + [
-            out for other in self._present() if other.is_waiting for out in self._send_values(other, Op.FETCH)]
+            out for other in self._present() if other.is_waiting for out in self._send_values(other, Op.FETCH)
+        ]
 
     def _fetch(self, trainer: Trainer, message: Message) -> list[Outgoing]:
         self._take(trainer, message, "asked for the initial values")
@@ -216,8 +246,10 @@ class Service:
             raise BugError(f"{trainer} pushes a gradient outside of a pass")
         sizes = [memoryview(part).nbytes for part in message.payload]
         if sizes != [self.shard.values.nbytes] or message.argument < 0:
-            raise BugError(f"{trainer} pushes {message.argument} samples and arrays of {sizes} bytes; "
-                           f"this service has {self.shard.values.nbytes} bytes of values")
+            raise BugError(
+                f"{trainer} pushes {message.argument} samples and arrays of {sizes} bytes; "
+                f"this service has {self.shard.values.nbytes} bytes of values"
+            )
         self._take(trainer, message, f"pushed batch {self.batch + 1} of pass {trainer.passes}")
         trainer.gradient, trainer.samples = message.payload[0], message.argument
         return self._step_when_complete()
@@ -228,8 +260,11 @@ class Service:
         rest = [trainer for _, trainer in sorted(self.trainers.items()) if not trainer.has_finished_pass]
         if not rest or any(trainer.gradient is None for trainer in rest):
             return []
-        step(self._require_shard(), [trainer.gradient for trainer in rest if trainer.gradient is not None],
-             sum(trainer.samples for trainer in rest))
+        step(
+            self._require_shard(),
+            [trainer.gradient for trainer in rest if trainer.gradient is not None],
+            sum(trainer.samples for trainer in rest),
+        )
         self.batch += 1
         if self.log_period and self.batch % self.log_period == 0:
             glog.info(f"======== Batch={self.batch}=======", at="ParameterServer2.cpp:1568")
@@ -254,8 +289,10 @@ class Service:
         self._take(trainer, message, f"said goodbye after {trainer.passes} passes")
         trainer.has_left = True
         glog.info(f"worker begin to finish, peer = {trainer.address}", at="LightNetwork.cpp:339")
-        glog.info(f"{trainer} said goodbye to {self.identity}: "
-                  f"{sum(other.has_left for other in self.trainers.values())} of {self.identity.num_trainers}")
+        glog.info(
+            f"{trainer} said goodbye to {self.identity}: "
+            f"{sum(other.has_left for other in self.trainers.values())} of {self.identity.num_trainers}"
+        )
         answer = [self._answer(trainer, Op.GOODBYE)]
         if not trainer.has_finished_pass:
             return answer + self.fail(LostPeerError(f"{trainer} said goodbye in the middle of pass {trainer.passes}"))
@@ -263,8 +300,12 @@ class Service:
         return answer + (self._part_early(trainer, stuck[0]) if stuck else [])
 
     def _part_early(self, left: Trainer, stuck: Trainer) -> list[Outgoing]:
-        return self.fail(ConfigError(f"{left} {left.doing}, but {stuck} {stuck.doing}: "
-                                     "all trainers of a job must have the same num_passes and start_pass"))
+        return self.fail(
+            ConfigError(
+                f"{left} {left.doing}, but {stuck} {stuck.doing}: "
+                "all trainers of a job must have the same num_passes and start_pass"
+            )
+        )
 
     def _abort(self, trainer: Trainer, message: Message) -> list[Outgoing]:
         trainer.has_left = True
@@ -283,15 +324,25 @@ class Service:
         return self._to(trainer, trainer.answer)
 
     def _pong(self, trainer: Trainer, message: Message) -> list[Buffer]:
-        note = {"received": trainer.sequence, "answered": trainer.answer is not None,
-                "waits_for": self._describe_wait()}
-        return protocol.encode(Message(Op.PING, self.session, trainer.number, message.sequence, message.argument,
-                                       Flag.ANSWER, note))
+        note = {
+            "received": trainer.sequence,
+            "answered": trainer.answer is not None,
+            "waits_for": self._describe_wait(),
+        }
+        return protocol.encode(
+            Message(Op.PING, self.session, trainer.number, message.sequence, message.argument, Flag.ANSWER, note)
+        )
 
     def _error(self, trainer: int, sequence: int, error: PaddleError) -> Message:
         flags = Flag.ANSWER | (Flag.FATAL if error is self.failure else Flag.NONE)
-        return Message(Op.ERROR, self.session, trainer, sequence, flags=flags,
-                       note={"message": str(error), "exit_code": error.exit_code})
+        return Message(
+            Op.ERROR,
+            self.session,
+            trainer,
+            sequence,
+            flags=flags,
+            note={"message": str(error), "exit_code": error.exit_code},
+        )
 
     def _complain(self, text: str, now: float) -> None:
         """Log once per change or QUIET_PERIOD: who calls wrongly mostly calls again."""
@@ -302,8 +353,9 @@ class Service:
     def _drop(self, routing_id: bytes, address: str, reason: str, now: float, exit_code: int = 70) -> list[Outgoing]:
         self.malformed += 1
         if now - self._complained > QUIET_PERIOD:
-            self._complain(f"{self.identity} dropped a message from {address}: {reason} "
-                           f"({self.malformed} dropped so far)", now)
+            self._complain(
+                f"{self.identity} dropped a message from {address}: {reason} ({self.malformed} dropped so far)", now
+            )
         note = {"message": f"{self.identity} dropped a message: {reason}", "exit_code": exit_code}
         return [(routing_id, protocol.encode(Message(Op.ERROR, self.session, -1, 0, flags=Flag.ANSWER, note=note)))]
 
@@ -333,7 +385,9 @@ class Service:
             return f"{list_trainers(missing)} of {self.identity.num_trainers} to join"
         if self.shard is None:
             return "the initial values of trainer 0"
-        slow = [t for t in self._present() if not t.has_finished_pass and t.gradient is None] if self.in_pass else [
-            t for t in self._present() if not t.is_waiting]
+        slow = (
+            [t for t in self._present() if not t.has_finished_pass and t.gradient is None]
+            if self.in_pass
+            else [t for t in self._present() if not t.is_waiting]
+        )
         return "; ".join(f"{trainer}, which last {trainer.doing}" for trainer in slow[:4])
-

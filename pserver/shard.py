@@ -2,6 +2,7 @@
 
 A trainer without servers holds one shard of everything; each service of a server holds its own.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -40,8 +41,9 @@ class Shard:
     Thread safety: none; one thread steps.
     """
 
-    def __init__(self, parameters: Sequence[ParameterSpec], ranges: Sequence[Range], optimization: Optimization, *,
-                 clip: bool) -> None:
+    def __init__(
+        self, parameters: Sequence[ParameterSpec], ranges: Sequence[Range], optimization: Optimization, *, clip: bool
+    ) -> None:
         rules.check_supported(optimization)
         self.optimization = optimization
         self.segments = find_segments(parameters, ranges, clip=clip)
@@ -64,8 +66,10 @@ class Shard:
         """
         gradients = [gradient] if isinstance(gradient, np.ndarray) else list(gradient)
         if not gradients or any(g.shape != self.values.shape or g.dtype != np.float32 for g in gradients):
-            raise BugError(f"a step needs float32 gradients of {self.size} elements, not "
-                           f"{[(str(g.dtype), g.shape) for g in gradients]}")
+            raise BugError(
+                f"a step needs float32 gradients of {self.size} elements, not "
+                f"{[(str(g.dtype), g.shape) for g in gradients]}"
+            )
         self.steps += 1
         self.samples += samples
         rate = self._scheduled_rate()
@@ -90,18 +94,20 @@ class Shard:
         rate = rules.scheduled_rate(self.optimization, self.samples, self.passes)
         if rate == 0 and self.optimization.learning_rate_schedule == "caffe_poly" and not self._warned_of_zero_rate:
             self._warned_of_zero_rate = True
-            glog.warning(f"the learning rate is 0 from now on: caffe_poly ends at learning_rate_decay_a = "
-                         f"{self.optimization.learning_rate_decay_a:g} samples, {self.samples} are processed")
+            glog.warning(
+                f"the learning rate is 0 from now on: caffe_poly ends at learning_rate_decay_a = "
+                f"{self.optimization.learning_rate_decay_a:g} samples, {self.samples} are processed"
+            )
         return rate
 
     def _sum(self, gradients: Sequence[Array], start: int, stop: int, clip: np.float32) -> Array:
         """Return the clipped sum of a stretch; with one gradient and no clipping it is that gradient itself."""
         total = gradients[0][start:stop]
         if len(gradients) > 1:
-            total = np.add(total, gradients[1][start:stop], out=self._scratch[0][:stop - start])
+            total = np.add(total, gradients[1][start:stop], out=self._scratch[0][: stop - start])
             for more in gradients[2:]:
                 total += more[start:stop]
-        return np.clip(total, -clip, clip, out=self._scratch[0][:stop - start]) if clip else total
+        return np.clip(total, -clip, clip, out=self._scratch[0][: stop - start]) if clip else total
 
     def _bind_rule(self, segment: Segment, rate: float) -> Callable[[int, int, Array], None]:
         values, one, two = self.values, self._scratch[1], self._scratch[2]
@@ -111,14 +117,25 @@ class Shard:
             beta1, beta2 = np.float32(self.optimization.adam_beta1), np.float32(self.optimization.adam_beta2)
             epsilon = np.float32(self.optimization.adam_epsilon)
             first, second = self.state["first_moment"], self.state["second_moment"]
-            return lambda a, b, g: rules.adam(values[a:b], g, first[a:b], second[a:b], one[:b - a], two[:b - a],
-                                              rate=step, beta1=beta1, beta2=beta2, epsilon=epsilon)
+            return lambda a, b, g: rules.adam(
+                values[a:b],
+                g,
+                first[a:b],
+                second[a:b],
+                one[: b - a],
+                two[: b - a],
+                rate=step,
+                beta1=beta1,
+                beta2=beta2,
+                epsilon=epsilon,
+            )
         eta = np.float32(rate * segment.learning_rate)
         if segment.momentum:
             velocity = self.state["velocity"]
-            return lambda a, b, g: rules.momentum(values[a:b], g, velocity[a:b], one[:b - a], rate=eta,
-                                                  mu=segment.momentum, decay=segment.decay)
-        return lambda a, b, g: rules.sgd(values[a:b], g, one[:b - a], rate=eta, decay=segment.decay)
+            return lambda a, b, g: rules.momentum(
+                values[a:b], g, velocity[a:b], one[: b - a], rate=eta, mu=segment.momentum, decay=segment.decay
+            )
+        return lambda a, b, g: rules.sgd(values[a:b], g, one[: b - a], rate=eta, decay=segment.decay)
 
     def _flush_denormals(self) -> None:
         """Set denormal numbers in the state to zero.
@@ -129,8 +146,8 @@ class Shard:
         tiny = np.finfo(np.float32).tiny
         for array in self.state.values():
             for start in range(0, self.size, CHUNK):
-                part = array[start:start + CHUNK]
-                magnitude = np.abs(part, out=self._scratch[0][:part.size])
+                part = array[start : start + CHUNK]
+                magnitude = np.abs(part, out=self._scratch[0][: part.size])
                 part[magnitude < tiny] = 0
 
 
@@ -141,11 +158,21 @@ def find_segments(parameters: Sequence[ParameterSpec], ranges: Sequence[Range], 
     for index, start, stop in ranges:
         p = parameters[index]
         threshold = p.gradient_clipping_threshold if clip else 0.0
-        new = Segment(at, at + stop - start, p.learning_rate, np.float32(p.momentum), np.float32(p.decay_rate),
-                      np.float32(threshold))
+        new = Segment(
+            at,
+            at + stop - start,
+            p.learning_rate,
+            np.float32(p.momentum),
+            np.float32(p.decay_rate),
+            np.float32(threshold),
+        )
         last = segments[-1] if segments else None
         same = last and (last.learning_rate, last.momentum, last.decay, last.clip) == (
-            new.learning_rate, new.momentum, new.decay, new.clip)
+            new.learning_rate,
+            new.momentum,
+            new.decay,
+            new.clip,
+        )
         if last and same:
             segments[-1] = Segment(last.start, new.stop, new.learning_rate, new.momentum, new.decay, new.clip)
         else:

@@ -1,4 +1,5 @@
 """`paddle train`: parses the flags, runs the session, and turns errors into one line and an exit code."""
+
 from __future__ import annotations
 
 import signal
@@ -60,7 +61,7 @@ def run(arguments: Sequence[str]) -> None:
     try:
         training.run()
     except BaseException as error:
-        updater.abort(f"{type(error).__name__}: {error}")
+        updater.abort(str(error) if isinstance(error, PaddleError) else f"{type(error).__name__}: {error}")
         raise
 
 

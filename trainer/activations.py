@@ -4,6 +4,7 @@ Each takes whole matrices of any floating-point type. `z` is what the layer summ
 
 Source: spec/config.md 8; gserver/activations/ActivationFunction.cpp of v0.10.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable

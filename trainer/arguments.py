@@ -1,4 +1,5 @@
 """What flows between layers: rows of numbers, of ids, or of sparse vectors."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

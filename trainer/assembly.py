@@ -2,6 +2,7 @@
 
 Everything that is not supported yet is refused before any data is read.
 """
+
 from __future__ import annotations
 
 import os
@@ -33,8 +34,14 @@ def read_config(flags: Values) -> tuple[TrainerConfig, str]:
     Raises: MissingInputError: if there is no config.  ConfigError, DataError: if it is wrong.
     """
     path = find_config(flags.config, flags.init_model_path)
-    own = {"trainer_id": flags.trainer_id, "local": int(flags.local), "with_cost": int(flags.with_cost),
-           "use_gpu": 0, "parallel_nn": 0, "cudnn_version": 0}
+    own = {
+        "trainer_id": flags.trainer_id,
+        "local": int(flags.local),
+        "with_cost": int(flags.with_cost),
+        "use_gpu": 0,
+        "parallel_nn": 0,
+        "cudnn_version": 0,
+    }
     items = [f"{name}={value}" for name, value in own.items()]
     return parse_config(path, ",".join([*items, *filter(None, [flags.config_args])])), path
 
@@ -87,9 +94,16 @@ class Assembly:
         from pserver.client import Client, read_environment
 
         job = read_environment(os.environ)
-        client = Client(services(self._flags), trainer_id=self._flags.trainer_id,
-                        num_trainers=self._flags.num_gradient_servers, job=job.job, attempt=job.attempt,
-                        secret=job.secret, peer_timeout=job.peer_timeout, connect_timeout=CONNECT_TIMEOUT_S)
+        client = Client(
+            services(self._flags),
+            trainer_id=self._flags.trainer_id,
+            num_trainers=self._flags.num_gradient_servers,
+            job=job.job,
+            attempt=job.attempt,
+            secret=job.secret,
+            peer_timeout=job.peer_timeout,
+            connect_timeout=CONNECT_TIMEOUT_S,
+        )
         return RemoteUpdater(self._table, self._optimization, client)
 
     def _connect(self, updater: Updater) -> None:
@@ -105,8 +119,15 @@ class Assembly:
         train = self._open(config.data_config, stream, is_train=True) if self._is_training else None
         test = self._open(config.test_data_config, stream, is_train=False)
         return Parts(
-            flags=flags, batch_size=config.opt_config.batch_size, network=self._network, table=self._table,
-            evaluators=self._evaluators, stream=stream, train=train, test=test, configs=self._read_copies(),
+            flags=flags,
+            batch_size=config.opt_config.batch_size,
+            network=self._network,
+            table=self._table,
+            evaluators=self._evaluators,
+            stream=stream,
+            train=train,
+            test=test,
+            configs=self._read_copies(),
             save_dir=flags.save_dir or config.save_dir,
         )
 
@@ -115,8 +136,14 @@ class Assembly:
             return None
         glog.info(f"loading dataprovider {data.load_data_module}::{data.load_data_object}", at=AT["provider"])
         # picking among several list entries has a stream of its own, so that its draws do not depend on timing
-        return open_source(data, self._config.model_config.input_layer_names, is_train=is_train, stream=stream,
-                           mixing=Stream(self._seed), shuffles=is_train)
+        return open_source(
+            data,
+            self._config.model_config.input_layer_names,
+            is_train=is_train,
+            stream=stream,
+            mixing=Stream(self._seed),
+            shuffles=is_train,
+        )
 
     def _read_copies(self) -> dict[str, bytes]:
         """Return the config script and those it imported, as they are now: they are copied into every save."""
@@ -128,11 +155,16 @@ class Assembly:
 
     def _warn_of_test_flags(self) -> None:
         if "test_period" in self._flags.given:
-            glog.warning("--test_period: every test takes all test data; a positive number tests also after every "
-                         "so many batches, 0 after every pass only", at=AT["test_period"])
+            glog.warning(
+                "--test_period: every test takes all test data; a positive number tests also after every "
+                "so many batches, 0 after every pass only",
+                at=AT["test_period"],
+            )
         if self._flags.test_all_data_in_one_period:
-            glog.warning("--test_all_data_in_one_period was deprecated, since we will always do test on all test set ",
-                         at=AT["test_all_data"])
+            glog.warning(
+                "--test_all_data_in_one_period was deprecated, since we will always do test on all test set ",
+                at=AT["test_all_data"],
+            )
 
     def _fill_parameters(self, parts: Parts) -> None:
         flags = self._flags
@@ -140,8 +172,13 @@ class Assembly:
         if model:
             load_pass(model, self._table, flags.load_missing_parameter_strategy, parts.stream)
         elif flags.start_pass > 0:
-            load_pass(parts.shown_directory(pass_name(flags.start_pass - 1)), self._table,
-                      flags.load_missing_parameter_strategy, parts.stream, needs_done=True)
+            load_pass(
+                parts.shown_directory(pass_name(flags.start_pass - 1)),
+                self._table,
+                flags.load_missing_parameter_strategy,
+                parts.stream,
+                needs_done=True,
+            )
         else:
             glog.info("Initing parameters..", at=AT["init"])
             self._table.randomize(parts.stream)

@@ -7,6 +7,7 @@ long, raw_input, reduce, cmp`, with `map`, `filter` and `zip` that give what bot
 (`iteritems`, `has_key`, a file's `next`), print statements and the `/` of integers stay with the user: a traceback
 names the line.
 """
+
 import builtins
 import functools
 import importlib
@@ -154,8 +155,9 @@ class ScriptFinder:
         self.loaded: set[str] = set()
         self._added: list[str] = []
 
-    def find_spec(self, fullname: str, path: Sequence[str] | None,
-                  target: ModuleType | None = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
         """Return the module's spec, or None when it is not the user's."""
         if fullname.partition(".")[0] in OUR_PACKAGES:
             return None

@@ -1,4 +1,5 @@
 """Tests: all test data forward, costs and evaluators added up; and the dump of predictions."""
+
 from __future__ import annotations
 
 import itertools
@@ -13,8 +14,15 @@ from trainer.evaluators import Accumulator, Evaluator
 from trainer.network import Network
 
 
-def evaluate(network: Network, source: DataSource, evaluators: list[Evaluator], batch_size: int, *,
-             each_batch: Callable[[int, Accumulator], None] | None = None, with_cost: bool = True) -> Accumulator:
+def evaluate(
+    network: Network,
+    source: DataSource,
+    evaluators: list[Evaluator],
+    batch_size: int,
+    *,
+    each_batch: Callable[[int, Accumulator], None] | None = None,
+    with_cost: bool = True,
+) -> Accumulator:
     """Run all test data through the network and return what was measured.
 
     Args: each_batch: called with the number of batches so far and the result so far.
@@ -76,7 +84,10 @@ def _spell_rows(output: Argument) -> list[str]:
 
 def _spell_sparse(x: Sparse) -> list[str]:
     ids: list[Any] = x.ids.tolist()
-    words = [str(i) for i in ids] if x.values is None else [
-        f"{i}:{value:g}" for i, value in zip(ids, x.values.tolist(), strict=True)]
+    words = (
+        [str(i) for i in ids]
+        if x.values is None
+        else [f"{i}:{value:g}" for i, value in zip(ids, x.values.tolist(), strict=True)]
+    )
     bounds = x.offsets.tolist()
     return [" ".join(words[start:stop]) + ";" for start, stop in itertools.pairwise(bounds)]

@@ -5,6 +5,7 @@ since the last progress line, one per test.
 
 Source: spec/trainer.md 6.2 - 6.4; gserver/evaluators/Evaluator.cpp of v0.10.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

@@ -5,6 +5,7 @@ twice the last counts.
 
 Source: spec/trainer.md 1.1 and 1.2.
 """
+
 from __future__ import annotations
 
 import difflib
@@ -42,15 +43,29 @@ _S, _Q, _I, _N = Status.SUPPORTED, Status.QUIET, Status.IGNORED, Status.NOT_YET
 
 TABLE: tuple[Flag, ...] = (
     # job, config, input and output
-    Flag("job", str, "train", _S, "train or test; checkgrad and time are not supported yet", None,
-         ("train", "test", "checkgrad", "time")),
+    Flag(
+        "job",
+        str,
+        "train",
+        _S,
+        "train or test; checkgrad and time are not supported yet",
+        None,
+        ("train", "test", "checkgrad", "time"),
+    ),
     Flag("config", str, "", _S, "the config script; empty: path.txt of --init_model_path"),
     Flag("config_args", str, "", _S, "k1=v1,k2=v2 for the config script"),
     Flag("num_passes", int, 100, _S, "passes to run from start_pass on; job=test: exclusive upper pass number", 0),
     Flag("start_pass", int, 0, _S, "first pass number; loads pass start_pass-1 from save_dir", 0),
     Flag("init_model_path", str, "", _S, "directory to load parameters from; wins over start_pass"),
-    Flag("load_missing_parameter_strategy", str, "fail", _S, "fail, rand or zero for absent parameter files", None,
-         ("fail", "rand", "zero")),
+    Flag(
+        "load_missing_parameter_strategy",
+        str,
+        "fail",
+        _S,
+        "fail, rand or zero for absent parameter files",
+        None,
+        ("fail", "rand", "zero"),
+    ),
     Flag("save_dir", str, "", _S, "where pass-* directories go; empty: the config's"),
     Flag("saving_period", int, 1, _S, "save when pass % saving_period == 0", 1),
     Flag("saving_period_by_batches", int, 0, _S, "save also inside a pass, every so many batches; 0 = never", 0),
@@ -147,8 +162,18 @@ TABLE: tuple[Flag, ...] = (
 )
 FLAGS: Mapping[str, Flag] = {flag.name: flag for flag in TABLE}
 
-_BOOLEANS = {"true": True, "t": True, "yes": True, "y": True, "1": True,
-             "false": False, "f": False, "no": False, "n": False, "0": False}
+_BOOLEANS = {
+    "true": True,
+    "t": True,
+    "yes": True,
+    "y": True,
+    "1": True,
+    "false": False,
+    "f": False,
+    "no": False,
+    "n": False,
+    "0": False,
+}
 _INT32 = 1 << 31
 
 
@@ -220,7 +245,11 @@ def _find(name: str, flags: Mapping[str, Flag]) -> tuple[Flag, bool]:
 
 def _convert(flag: Flag, text: str) -> bool | int | float | str:
     converters: Mapping[type, Callable[[str], Any]] = {
-        bool: lambda text: _BOOLEANS[text.lower()], int: int, float: float, str: str}
+        bool: lambda text: _BOOLEANS[text.lower()],
+        int: int,
+        float: float,
+        str: str,
+    }
     kinds = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
     try:
         value: bool | int | float | str = converters[flag.kind](text)
@@ -262,8 +291,11 @@ def services(values: Values) -> list[tuple[str, int]]:
 
 def list_warnings(values: Values) -> list[str]:
     """Return a line for each given flag that has no meaning here."""
-    return [f"--{flag.name} has no meaning here ({flag.meaning})" for flag in values.changed()
-            if flag.status is Status.IGNORED]
+    return [
+        f"--{flag.name} has no meaning here ({flag.meaning})"
+        for flag in values.changed()
+        if flag.status is Status.IGNORED
+    ]
 
 
 def help_text() -> str:
@@ -271,7 +303,10 @@ def help_text() -> str:
     lines = ["usage: paddle train --config=CONFIG [flags]", ""]
     for status in Status:
         lines.append(f"{status.value[0].upper()}{status.value[1:]}:")
-        lines += [f"  --{flag.name} ({flag.meaning}) type: {flag.kind.__name__} default: {flag.default!r}"
-                  for flag in TABLE if flag.status is status]
+        lines += [
+            f"  --{flag.name} ({flag.meaning}) type: {flag.kind.__name__} default: {flag.default!r}"
+            for flag in TABLE
+            if flag.status is status
+        ]
         lines.append("")
     return "\n".join(lines)

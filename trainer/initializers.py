@@ -3,6 +3,7 @@
 Source: spec/trainer.md 5.1 and 5.4; the logarithm is glibc's float32 `logf` (since 2.27), because numpy's own differs
 in single bits.
 """
+
 from __future__ import annotations
 
 import numpy as np

@@ -2,6 +2,7 @@
 
 Source: spec/trainer.md section 2.
 """
+
 from __future__ import annotations
 
 import numpy as np

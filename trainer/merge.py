@@ -5,6 +5,7 @@ order of the message.
 
 Source: spec/trainer.md 3.8; trainer/MergeModel.cpp of v0.10.
 """
+
 from __future__ import annotations
 
 import struct
@@ -17,11 +18,16 @@ from pserver.errors import UsageError
 from trainer.__main__ import report
 from trainer.flags import Flag, Status, read_arguments
 
-FLAGS: Mapping[str, Flag] = {flag.name: flag for flag in (
-    Flag("model_dir", str, "", Status.SUPPORTED, "directory of the parameters, for example output/pass-00000"),
-    Flag("model_file", str, "", Status.SUPPORTED, "file to write"),
-    Flag("config_file", str, "", Status.SUPPORTED, "the config script; empty: the one that model_dir/path.txt names"),
-)}
+FLAGS: Mapping[str, Flag] = {
+    flag.name: flag
+    for flag in (
+        Flag("model_dir", str, "", Status.SUPPORTED, "directory of the parameters, for example output/pass-00000"),
+        Flag("model_file", str, "", Status.SUPPORTED, "file to write"),
+        Flag(
+            "config_file", str, "", Status.SUPPORTED, "the config script; empty: the one that model_dir/path.txt names"
+        ),
+    )
+}
 USAGE = "usage: paddle merge_model --model_dir=pass-00000 --model_file=out.paddle [--config_file=config.py]"
 
 

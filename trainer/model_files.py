@@ -5,6 +5,7 @@ happens, a directory pass-* has all its files. Only renames and syncs are used, 
 
 Source: spec/trainer.md section 3.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -155,8 +156,9 @@ def write_whole_file(path: Path, parts: Iterable[bytes]) -> None:
 # ----- Loading -----
 
 
-def load_pass(directory: str | Path, table: ParameterTable, strategy: str, stream: Stream, *,
-              needs_done: bool = False) -> None:
+def load_pass(
+    directory: str | Path, table: ParameterTable, strategy: str, stream: Stream, *, needs_done: bool = False
+) -> None:
     """Fill the table from a directory.
 
     Args: strategy: for a parameter without file: fail, rand (drawn from `stream`) or zero.

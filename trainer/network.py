@@ -1,4 +1,5 @@
 """The network: built from a ModelConfig message and nothing else, runs batches forward and backward."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

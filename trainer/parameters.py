@@ -1,4 +1,5 @@
 """The parameter table of a network: one flat array of values and one of gradients, and a view per parameter."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

@@ -5,6 +5,7 @@ affine, so x after k steps is a_k * x + c_k: the tables of a_k and c_k turn n dr
 
 Source: spec/trainer.md 5.4; glibc stdlib/rand_r.c.
 """
+
 from __future__ import annotations
 
 import numpy as np

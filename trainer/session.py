@@ -4,6 +4,7 @@ Tests and saves come at the legacy's moments.
 
 Source: spec/trainer.md sections 2, 3 and 7.
 """
+
 from __future__ import annotations
 
 import math
@@ -183,10 +184,17 @@ class Testing:
 
         with np.errstate(all="ignore"):
             for number, directory, needs_done in self._models:
-                load_pass(directory, parts.table, flags.load_missing_parameter_strategy, parts.stream,
-                          needs_done=needs_done)
-                result = evaluate(parts.network, self._source, parts.evaluators, parts.batch_size,
-                                  each_batch=each_batch, with_cost=file is None)
+                load_pass(
+                    directory, parts.table, flags.load_missing_parameter_strategy, parts.stream, needs_done=needs_done
+                )
+                result = evaluate(
+                    parts.network,
+                    self._source,
+                    parts.evaluators,
+                    parts.batch_size,
+                    each_batch=each_batch,
+                    with_cost=file is None,
+                )
                 glog.info(logs.test_pass_line(number, result), at=AT["test pass"])
         if file is not None:
             file.close()

@@ -1,4 +1,5 @@
 """From gradients to new values: an optimiser in this process, or the parameter servers."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
@@ -105,6 +106,8 @@ def read_optimization(config: OptimizationConfig, *, local: bool) -> Optimizatio
 
     Raises: ConfigError: naming the setting that is not supported yet, or impossible.
     """
+    if not config.HasField("batch_size"):
+        raise ConfigError("the config does not call settings(batch_size=..., learning_rate=...)")
     if config.batch_size < 1:
         raise ConfigError(f"settings(batch_size={config.batch_size}): it must be at least 1")
     asked = {

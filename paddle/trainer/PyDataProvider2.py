@@ -1,2 +1,3 @@
 """The data provider under its old name."""
+
 from trainer.data import *  # noqa: F403

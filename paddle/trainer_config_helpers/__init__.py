@@ -3,6 +3,7 @@
 The names are those of the legacy; one that is not built yet raises ConfigError when it is used. The sub-modules are
 names of the language too: old configs use them as `layer_math.exp(x)`.
 """
+
 import importlib
 from typing import Any
 

@@ -1,4 +1,5 @@
 """Activation classes."""
+
 from trainer.config.language import exports
 
 __all__, __getattr__ = exports("activations")

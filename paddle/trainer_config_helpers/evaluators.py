@@ -1,4 +1,5 @@
 """Evaluators."""
+
 from trainer.config.language import exports
 
 __all__, __getattr__ = exports("evaluators")

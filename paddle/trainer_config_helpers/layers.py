@@ -1,4 +1,5 @@
 """Layers and costs."""
+
 from trainer.config.language import exports
 
 __all__, __getattr__ = exports("layers")

@@ -1,4 +1,5 @@
 """settings() and optimisers."""
+
 from trainer.config.language import exports
 
 __all__, __getattr__ = exports("optimizers")

@@ -1,4 +1,5 @@
 """Pooling types."""
+
 from trainer.config.language import exports
 
 __all__, __getattr__ = exports("poolings")

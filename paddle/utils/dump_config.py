@@ -1,4 +1,5 @@
 """`paddle dump_config CONFIG [CONFIG_ARGS] [--whole] [--binary]`: print the message of a config script."""
+
 import sys
 
 from pserver.errors import PaddleError, UsageError

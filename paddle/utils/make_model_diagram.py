@@ -1,4 +1,5 @@
 """`paddle make_diagram CONFIG DOT_FILE [CONFIG_ARGS]`: draw the network of a config script for Graphviz."""
+
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -202,7 +202,8 @@ def run_pod(case: Case, work: Path, ip: str) -> subprocess.CompletedProcess:
         command = [str(ROOT / "start.sh"), *case.flags]
         if case.mount:  # in a mount namespace, so that nothing of it outlives the pod
             output = work / "volume" / JOB / "output"
-            script = f'mount -t tmpfs -o {case.mount} none {output}; "$@"; status=$?; ls -R {output} >{work}/left; exit $status'
+            mount, look = f"mount -t tmpfs -o {case.mount} none {output}", f"ls -R {output} >{work}/left"
+            script = f'{mount}; "$@"; status=$?; {look}; exit $status'
             command = ["unshare", "--mount", "sh", "-c", script, "sh", *command]
         return subprocess.run(
             command,

@@ -7,6 +7,7 @@ One module per kind of name (`layers/`, `activations`, `attrs`, `optimizers`, `e
 can call in `names`, which also knows every name of the legacy that is not built yet. `state.Parse` is what one parse
 has built so far.
 """
+
 from trainer.config.parse import parse_args, parse_config
 from trainer.config.text import to_text
 

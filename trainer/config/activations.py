@@ -1,4 +1,5 @@
 """Activations: objects that carry the `active_type` of the message; what they compute is the network's affair."""
+
 from trainer.config.names import public
 
 

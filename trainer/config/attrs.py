@@ -2,6 +2,7 @@
 
 Source: legacy trainer_config_helpers/attrs.py; the rules are in the config specification, section 4.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -46,11 +47,23 @@ class ParameterAttribute:
     it is uniform. `is_static` parameters are not updated, so their rates are ignored.
     """
 
-    def __init__(self, name: str | None = None, is_static: bool = False, initial_std: Any = None,
-                 initial_mean: Any = None, initial_max: Any = None, initial_min: Any = None, l1_rate: Any = None,
-                 l2_rate: Any = None, learning_rate: Any = None, momentum: Any = None,
-                 gradient_clipping_threshold: Any = None, sparse_update: bool = False, update_hooks: Any = None,
-                 initializer: Callable[..., Any] | None = None):
+    def __init__(
+        self,
+        name: str | None = None,
+        is_static: bool = False,
+        initial_std: Any = None,
+        initial_mean: Any = None,
+        initial_max: Any = None,
+        initial_min: Any = None,
+        l1_rate: Any = None,
+        l2_rate: Any = None,
+        learning_rate: Any = None,
+        momentum: Any = None,
+        gradient_clipping_threshold: Any = None,
+        sparse_update: bool = False,
+        update_hooks: Any = None,
+        initializer: Callable[..., Any] | None = None,
+    ):
         self.attr: dict[str, Any] = {"is_static": True} if is_static else {}
         self.attr.update(_initialisation(initial_mean, initial_std, initial_max, initial_min))
         rates = {"decay_rate_l1": l1_rate, "decay_rate": l2_rate, "learning_rate": learning_rate, "momentum": momentum}
@@ -77,8 +90,9 @@ class ParameterAttribute:
 class ExtraLayerAttribute:
     """What any layer may have besides: clipping of the gradient that passes it, dropout, a device."""
 
-    def __init__(self, error_clipping_threshold: float | None = None, drop_rate: float | None = None,
-                 device: int | None = None):
+    def __init__(
+        self, error_clipping_threshold: float | None = None, drop_rate: float | None = None, device: int | None = None
+    ):
         self.attr: dict[str, Any] = {}
         if error_clipping_threshold is not None:
             self.attr["error_clipping_threshold"] = _not_negative("error_clipping_threshold", error_clipping_threshold)

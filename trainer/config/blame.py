@@ -1,4 +1,5 @@
 """Whose mistake it was: an exception of a config script becomes one line that names the user's file and line."""
+
 from __future__ import annotations
 
 import re

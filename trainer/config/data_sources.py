@@ -2,6 +2,7 @@
 
 Source: legacy trainer_config_helpers/data_sources.py; the specification's section 14.
 """
+
 from __future__ import annotations
 
 import pickle
@@ -32,8 +33,13 @@ def define_py_data_sources2(train_list: Any, test_list: Any, module: Any, obj: A
     lists = (("train_list", train_list), ("test_list", test_list))
     for for_test, (argument, entries) in enumerate(lists):
         if entries is not None:
-            _define(bool(for_test), _list_file(argument, entries), to_text("module", modules[for_test]),
-                    to_text("obj", objects[for_test]), pack_args(arguments[for_test]))
+            _define(
+                bool(for_test),
+                _list_file(argument, entries),
+                to_text("module", modules[for_test]),
+                to_text("obj", objects[for_test]),
+                pack_args(arguments[for_test]),
+            )
 
 
 def _pair(value: Any) -> tuple[Any, Any]:

@@ -1,4 +1,5 @@
 """The decorator of every function that users call in a config."""
+
 from __future__ import annotations
 
 import functools
@@ -14,8 +15,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def helper(module: str, *, prefix: str | None = None,
-           also: str | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def helper(
+    module: str, *, prefix: str | None = None, also: str | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Register a function of the language; give it its automatic name and its errors the name of the call.
 
     Args:
@@ -24,6 +26,7 @@ def helper(module: str, *, prefix: str | None = None,
             argument that may be left out get one.
         also: a second name for the same function.
     """
+
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)
         name = signature.parameters.get("name")
@@ -47,8 +50,9 @@ def helper(module: str, *, prefix: str | None = None,
     return decorate
 
 
-def _bind(function: Callable[..., Any], signature: inspect.Signature, args: tuple[Any, ...],
-          kwargs: dict[str, Any]) -> inspect.BoundArguments:
+def _bind(
+    function: Callable[..., Any], signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> inspect.BoundArguments:
     try:
         return signature.bind(*args, **kwargs)
     except TypeError as error:

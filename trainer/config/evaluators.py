@@ -2,6 +2,7 @@
 
 Source: legacy trainer_config_helpers/evaluators.py; the specification's section 11.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -12,10 +13,16 @@ from trainer.config.layer import LayerOutput, to_layer, to_layers
 from trainer.config.misuse import to_float, to_int, to_list, to_text, wrong
 from trainer.config.state import current
 
-_CLASSIFICATION = frozenset({
-    "classification_error_evaluator", "auc_evaluator", "pnpair_evaluator", "precision_recall_evaluator",
-    "ctc_error_evaluator", "chunk_evaluator",
-})
+_CLASSIFICATION = frozenset(
+    {
+        "classification_error_evaluator",
+        "auc_evaluator",
+        "pnpair_evaluator",
+        "precision_recall_evaluator",
+        "ctc_error_evaluator",
+        "chunk_evaluator",
+    }
+)
 _CHUNK_SCHEMES = ("IOB", "IOE", "IOBES", "plain")
 
 
@@ -50,29 +57,67 @@ def _maybe(convert: Callable[[str, Any], Any], argument: str, value: Any) -> Any
 
 
 @helper("evaluators")
-def evaluator_base(input: Any, type: str, label: Any = None, weight: Any = None, name: str | None = None,
-                   chunk_scheme: str | None = None, num_chunk_types: int | None = None,
-                   classification_threshold: float | None = None, positive_label: int | None = None,
-                   dict_file: str | None = None, result_file: str | None = None, num_results: int | None = None,
-                   delimited: bool | None = None, top_k: int | None = None, excluded_chunk_types: Any = None,
-                   overlap_threshold: float | None = None, background_id: int | None = None,
-                   evaluate_difficult: bool | None = None, ap_type: str | None = None) -> None:
+def evaluator_base(
+    input: Any,
+    type: str,
+    label: Any = None,
+    weight: Any = None,
+    name: str | None = None,
+    chunk_scheme: str | None = None,
+    num_chunk_types: int | None = None,
+    classification_threshold: float | None = None,
+    positive_label: int | None = None,
+    dict_file: str | None = None,
+    result_file: str | None = None,
+    num_results: int | None = None,
+    delimited: bool | None = None,
+    top_k: int | None = None,
+    excluded_chunk_types: Any = None,
+    overlap_threshold: float | None = None,
+    background_id: int | None = None,
+    evaluate_difficult: bool | None = None,
+    ap_type: str | None = None,
+) -> None:
     """Add an evaluator of any type; fields that are None are left out."""
-    _add(name, type, _labelled(input, label, weight), {
-        "chunk_scheme": chunk_scheme, "num_chunk_types": num_chunk_types,
-        "classification_threshold": classification_threshold, "positive_label": positive_label, "dict_file": dict_file,
-        "result_file": result_file, "num_results": num_results, "delimited": delimited, "top_k": top_k,
-        "excluded_chunk_types": None if excluded_chunk_types is None else to_list(excluded_chunk_types),
-        "overlap_threshold": overlap_threshold, "background_id": background_id,
-        "evaluate_difficult": evaluate_difficult, "ap_type": ap_type})
+    _add(
+        name,
+        type,
+        _labelled(input, label, weight),
+        {
+            "chunk_scheme": chunk_scheme,
+            "num_chunk_types": num_chunk_types,
+            "classification_threshold": classification_threshold,
+            "positive_label": positive_label,
+            "dict_file": dict_file,
+            "result_file": result_file,
+            "num_results": num_results,
+            "delimited": delimited,
+            "top_k": top_k,
+            "excluded_chunk_types": None if excluded_chunk_types is None else to_list(excluded_chunk_types),
+            "overlap_threshold": overlap_threshold,
+            "background_id": background_id,
+            "evaluate_difficult": evaluate_difficult,
+            "ap_type": ap_type,
+        },
+    )
 
 
 @helper("evaluators")
-def classification_error_evaluator(input: Any, label: Any, name: str | None = None, weight: Any = None,
-                                   top_k: int | None = None, threshold: float | None = None) -> None:
+def classification_error_evaluator(
+    input: Any,
+    label: Any,
+    name: str | None = None,
+    weight: Any = None,
+    top_k: int | None = None,
+    threshold: float | None = None,
+) -> None:
     """Share of samples whose label is not among the top_k ids."""
-    _add(name, "classification_error", _labelled(input, label, weight), {
-        "top_k": _maybe(to_int, "top_k", top_k), "classification_threshold": _maybe(to_float, "threshold", threshold)})
+    _add(
+        name,
+        "classification_error",
+        _labelled(input, label, weight),
+        {"top_k": _maybe(to_int, "top_k", top_k), "classification_threshold": _maybe(to_float, "threshold", threshold)},
+    )
 
 
 @helper("evaluators")
@@ -89,11 +134,16 @@ def pnpair_evaluator(input: Any, label: Any, query_id: Any, weight: Any = None, 
 
 
 @helper("evaluators")
-def precision_recall_evaluator(input: Any, label: Any, positive_label: int | None = None, weight: Any = None,
-                               name: str | None = None) -> None:
+def precision_recall_evaluator(
+    input: Any, label: Any, positive_label: int | None = None, weight: Any = None, name: str | None = None
+) -> None:
     """Precision, recall and F1, of one class or averaged over all."""
-    _add(name, "precision_recall", _labelled(input, label, weight),
-         {"positive_label": _maybe(to_int, "positive_label", positive_label)})
+    _add(
+        name,
+        "precision_recall",
+        _labelled(input, label, weight),
+        {"positive_label": _maybe(to_int, "positive_label", positive_label)},
+    )
 
 
 @helper("evaluators")
@@ -103,14 +153,27 @@ def ctc_error_evaluator(input: Any, label: Any, name: str | None = None) -> None
 
 
 @helper("evaluators")
-def chunk_evaluator(input: Any, label: Any, chunk_scheme: str, num_chunk_types: int, name: str | None = None,
-                    excluded_chunk_types: Any = None) -> None:
+def chunk_evaluator(
+    input: Any,
+    label: Any,
+    chunk_scheme: str,
+    num_chunk_types: int,
+    name: str | None = None,
+    excluded_chunk_types: Any = None,
+) -> None:
     """F1 of chunks in a tagged sequence; the scheme is IOB, IOE, IOBES or plain."""
     if chunk_scheme not in _CHUNK_SCHEMES:
         raise wrong("chunk_scheme", chunk_scheme, f"it must be one of {', '.join(_CHUNK_SCHEMES)}")
-    _add(name, "chunk", _labelled(input, label), {
-        "chunk_scheme": chunk_scheme, "num_chunk_types": to_int("num_chunk_types", num_chunk_types),
-        "excluded_chunk_types": None if excluded_chunk_types is None else to_list(excluded_chunk_types)})
+    _add(
+        name,
+        "chunk",
+        _labelled(input, label),
+        {
+            "chunk_scheme": chunk_scheme,
+            "num_chunk_types": to_int("num_chunk_types", num_chunk_types),
+            "excluded_chunk_types": None if excluded_chunk_types is None else to_list(excluded_chunk_types),
+        },
+    )
 
 
 @helper("evaluators")
@@ -126,15 +189,28 @@ def column_sum_evaluator(input: Any, name: str | None = None, weight: Any = None
 
 
 @helper("evaluators")
-def detection_map_evaluator(input: Any, label: Any, overlap_threshold: float = 0.5, background_id: int = 0,
-                            evaluate_difficult: bool = False, ap_type: str = "11point",
-                            name: str | None = None) -> None:
+def detection_map_evaluator(
+    input: Any,
+    label: Any,
+    overlap_threshold: float = 0.5,
+    background_id: int = 0,
+    evaluate_difficult: bool = False,
+    ap_type: str = "11point",
+    name: str | None = None,
+) -> None:
     """Mean average precision of detections. The label is listed twice, as the legacy did."""
     inputs = [*_labelled(input, label), to_layer("label", label)]
-    _add(name, "detection_map", inputs, {
-        "overlap_threshold": to_float("overlap_threshold", overlap_threshold),
-        "background_id": to_int("background_id", background_id), "evaluate_difficult": bool(evaluate_difficult),
-        "ap_type": to_text("ap_type", ap_type)})
+    _add(
+        name,
+        "detection_map",
+        inputs,
+        {
+            "overlap_threshold": to_float("overlap_threshold", overlap_threshold),
+            "background_id": to_int("background_id", background_id),
+            "evaluate_difficult": bool(evaluate_difficult),
+            "ap_type": to_text("ap_type", ap_type),
+        },
+    )
 
 
 @helper("evaluators")
@@ -152,34 +228,55 @@ def gradient_printer_evaluator(input: Any, name: str | None = None) -> None:
 @helper("evaluators")
 def maxid_printer_evaluator(input: Any, num_results: int | None = None, name: str | None = None) -> None:
     """Log the ids of the greatest values of each row."""
-    _add(name, "max_id_printer", to_layers("input", input),
-         {"num_results": _maybe(to_int, "num_results", num_results)})
+    _add(name, "max_id_printer", to_layers("input", input), {"num_results": _maybe(to_int, "num_results", num_results)})
 
 
 @helper("evaluators")
 def maxframe_printer_evaluator(input: Any, num_results: int | None = None, name: str | None = None) -> None:
     """Log the frames of the greatest values of each sequence."""
-    _add(name, "max_frame_printer", to_layers("input", input),
-         {"num_results": _maybe(to_int, "num_results", num_results)})
+    _add(
+        name,
+        "max_frame_printer",
+        to_layers("input", input),
+        {"num_results": _maybe(to_int, "num_results", num_results)},
+    )
 
 
 @helper("evaluators")
-def seqtext_printer_evaluator(input: Any, result_file: str, id_input: Any = None, dict_file: str | None = None,
-                              delimited: bool | None = None, name: str | None = None) -> None:
+def seqtext_printer_evaluator(
+    input: Any,
+    result_file: str,
+    id_input: Any = None,
+    dict_file: str | None = None,
+    delimited: bool | None = None,
+    name: str | None = None,
+) -> None:
     """Write sequences of ids as words of a dictionary to a file; id_input becomes a parent of the first input."""
     inputs = to_layers("input", input)
     if id_input is not None:
         identity = to_layer("id_input", id_input)
         inputs[0].parents.append(identity)
         inputs = [identity, *inputs]
-    _add(name, "seq_text_printer", inputs, {
-        "dict_file": _maybe(to_text, "dict_file", dict_file), "result_file": to_text("result_file", result_file),
-        "delimited": delimited})
+    _add(
+        name,
+        "seq_text_printer",
+        inputs,
+        {
+            "dict_file": _maybe(to_text, "dict_file", dict_file),
+            "result_file": to_text("result_file", result_file),
+            "delimited": delimited,
+        },
+    )
 
 
 @helper("evaluators")
-def classification_error_printer_evaluator(input: Any, label: Any, threshold: float = 0.5,
-                                           name: str | None = None) -> None:
+def classification_error_printer_evaluator(
+    input: Any, label: Any, threshold: float = 0.5, name: str | None = None
+) -> None:
     """Log which samples are classified wrongly."""
-    _add(name, "classification_error_printer", _labelled(input, label),
-         {"classification_threshold": to_float("threshold", threshold)})
+    _add(
+        name,
+        "classification_error_printer",
+        _labelled(input, label),
+        {"classification_threshold": to_float("threshold", threshold)},
+    )

@@ -1,4 +1,5 @@
 """The whole language: importing this module registers every name that is built."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -16,8 +17,22 @@ from trainer.config.names import (
     suggestion,
 )
 
-__all__ = ["HELPERS", "UNBUILT_MODULES", "activations", "attrs", "data_sources", "evaluators", "exports", "layer",
-           "layers", "lookup", "networks", "optimizers", "raw", "raw_names"]
+__all__ = [
+    "HELPERS",
+    "UNBUILT_MODULES",
+    "activations",
+    "attrs",
+    "data_sources",
+    "evaluators",
+    "exports",
+    "layer",
+    "layers",
+    "lookup",
+    "networks",
+    "optimizers",
+    "raw",
+    "raw_names",
+]
 
 
 def raw_names() -> dict[str, Any]:

@@ -1,4 +1,5 @@
 """What layer functions are made of: `LayerOutput`, which users hold; `LayerBuilder`, which writes the message."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -23,9 +24,18 @@ class LayerOutput:
     img_norm_type, size, outputs, reverse; width, height and depth come from the message.
     """
 
-    def __init__(self, name: str, layer_type: str, parents: Any = None, activation: BaseActivation | None = None,
-                 num_filters: int | None = None, img_norm_type: str | None = None, size: int | None = None,
-                 outputs: Sequence[str] | None = None, reverse: bool | None = None):
+    def __init__(
+        self,
+        name: str,
+        layer_type: str,
+        parents: Any = None,
+        activation: BaseActivation | None = None,
+        num_filters: int | None = None,
+        img_norm_type: str | None = None,
+        size: int | None = None,
+        outputs: Sequence[str] | None = None,
+        reverse: bool | None = None,
+    ):
         self.name = name
         self.full_name = name
         self.layer_type = layer_type
@@ -115,8 +125,16 @@ class LayerBuilder:
         supports: what of `extra` the layer can do: "D" drop_rate, "E" error_clipping_threshold.
     """
 
-    def __init__(self, name: str, kind: str, *, size: int | None = None, act: BaseActivation | None = None,
-                 extra: Any = None, supports: str = ""):
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        *,
+        size: int | None = None,
+        act: BaseActivation | None = None,
+        extra: Any = None,
+        supports: str = "",
+    ):
         self.parse = current()
         self.kind = kind
         self.name = name
@@ -153,8 +171,9 @@ class LayerBuilder:
         add_parameter(self.parse, name, size, dims, {**attr.attr, **more}, self._device())
         self.message.inputs[index].input_parameter_name = name
 
-    def add_bias(self, bias_attr: Any, *, default: bool, size: int | None = None,
-                 dims: Sequence[int] | None = None) -> None:
+    def add_bias(
+        self, bias_attr: Any, *, default: bool, size: int | None = None, dims: Sequence[int] | None = None
+    ) -> None:
         """Give the layer its bias, `_<layer>.wbias`, if the user's attribute or the layer's default wants one."""
         attr = to_bias(bias_attr, default=default)
         size = self.size if size is None else size
@@ -165,11 +184,23 @@ class LayerBuilder:
             add_parameter(self.parse, name, size, [1, size] if dims is None else dims, attr.attr, self._device())
         self.message.bias_parameter_name = name
 
-    def output(self, parents: Sequence[LayerOutput], *, size: int | None = None,
-               activation: BaseActivation | None = None, num_filters: int | None = None) -> LayerOutput:
+    def output(
+        self,
+        parents: Sequence[LayerOutput],
+        *,
+        size: int | None = None,
+        activation: BaseActivation | None = None,
+        num_filters: int | None = None,
+    ) -> LayerOutput:
         """Return what the user gets."""
-        return LayerOutput(self.name, self.kind, parents=parents, activation=activation, num_filters=num_filters,
-                           size=self.size if size is None else size)
+        return LayerOutput(
+            self.name,
+            self.kind,
+            parents=parents,
+            activation=activation,
+            num_filters=num_filters,
+            size=self.size if size is None else size,
+        )
 
     def _device(self) -> int | None:
         return self.message.device if self.message.HasField("device") else None

@@ -1,4 +1,5 @@
 """Lines of the log from Python: `[INFO 2026-11-20 10:59:12,950 networks.py:1482] The input order is [word, label]`."""
+
 import logging
 import sys
 

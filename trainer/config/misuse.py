@@ -1,4 +1,5 @@
 """Wrong use of the config language, and the checks of arguments that find it."""
+
 import operator
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -3,6 +3,7 @@
 A module of the language registers what it defines with `public`. Every other name of the table exists too: it can be
 imported and raises ConfigError when it is used, naming what can be used instead.
 """
+
 from __future__ import annotations
 
 import difflib
@@ -14,20 +15,22 @@ from trainer.config.misuse import Misuse
 T = TypeVar("T")
 
 # sub-module of paddle.trainer_config_helpers -> its names
-HELPERS: Mapping[str, tuple[str, ...]] = {module: tuple(names.split()) for module, names in {
-    "activations": """
+HELPERS: Mapping[str, tuple[str, ...]] = {
+    module: tuple(names.split())
+    for module, names in {
+        "activations": """
         TanhActivation SigmoidActivation SoftmaxActivation IdentityActivation LinearActivation SequenceSoftmaxActivation
         ExpActivation ReluActivation BReluActivation SoftReluActivation STanhActivation AbsActivation SquareActivation
         BaseActivation LogActivation SqrtActivation ReciprocalActivation SoftSignActivation""",
-    "attrs": "HookAttr HookAttribute ParamAttr ExtraAttr ParameterAttribute ExtraLayerAttribute",
-    "config_parser_utils": "parse_trainer_config parse_network_config parse_optimizer_config reset_parser",
-    "data_sources": "define_py_data_sources2",
-    "evaluators": """
+        "attrs": "HookAttr HookAttribute ParamAttr ExtraAttr ParameterAttribute ExtraLayerAttribute",
+        "config_parser_utils": "parse_trainer_config parse_network_config parse_optimizer_config reset_parser",
+        "data_sources": "define_py_data_sources2",
+        "evaluators": """
         evaluator_base classification_error_evaluator auc_evaluator pnpair_evaluator precision_recall_evaluator
         ctc_error_evaluator chunk_evaluator sum_evaluator column_sum_evaluator value_printer_evaluator
         gradient_printer_evaluator maxid_printer_evaluator maxframe_printer_evaluator seqtext_printer_evaluator
         classification_error_printer_evaluator detection_map_evaluator""",
-    "layers": """
+        "layers": """
         data_layer fc_layer selective_fc_layer embedding_layer mixed_layer concat_layer addto_layer dropout_layer
         trans_layer rotate_layer resize_layer repeat_layer expand_layer maxid_layer eos_layer sampling_id_layer
         get_output_layer multiplex_layer printer_layer print_layer gated_unit_layer pooling_layer last_seq first_seq
@@ -46,17 +49,18 @@ HELPERS: Mapping[str, tuple[str, ...]] = {module: tuple(names.split()) for modul
         table_projection identity_projection slice_projection dotmul_projection scaling_projection context_projection
         conv_projection dotmul_operator conv_operator AggregateLevel ExpandLevel LayerType LayerOutput StaticInput
         SubsequenceInput GeneratedInput BaseGeneratedInput BeamInput layer_support""",
-    "networks": """
+        "networks": """
         sequence_conv_pool simple_lstm simple_img_conv_pool img_conv_bn_pool img_conv_group img_separable_conv small_vgg
         vgg_16_network lstmemory_unit lstmemory_group gru_unit gru_group simple_gru simple_gru2 bidirectional_lstm
         bidirectional_gru simple_attention dot_product_attention multi_head_attention text_conv_pool inputs outputs""",
-    "optimizers": """
+        "optimizers": """
         Optimizer BaseSGDOptimizer MomentumOptimizer AdamaxOptimizer AdamOptimizer AdaGradOptimizer RMSPropOptimizer
         DecayedAdaGradOptimizer AdaDeltaOptimizer BaseRegularization L2Regularization settings ModelAverage""",
-    "poolings": """
+        "poolings": """
         BasePoolingType MaxPooling AvgPooling MaxWithMaskPooling CudnnMaxPooling CudnnAvgPooling CudnnAvgInclPadPooling
         SumPooling SquareRootNPooling""",
-}.items()}
+    }.items()
+}
 # sub-modules that configs use by name, `layer_math.exp(x)`, and that are not built yet
 UNBUILT_MODULES = ("layer_math",)
 
@@ -76,6 +80,7 @@ _built: dict[str, dict[str, Any]] = {}
 
 def public(module: str, *, also: str | None = None) -> Callable[[T], T]:
     """Register a function or class in this sub-module (a key of HELPERS, or "raw"), perhaps under a second name."""
+
     def register(thing: T) -> T:
         names = _built.setdefault(module, {})
         names[getattr(thing, "__name__")] = thing  # noqa: B009 - any function or class, which T cannot say

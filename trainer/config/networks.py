@@ -3,6 +3,7 @@
 Source: legacy trainer_config_helpers/networks.py of v0.10, whose lines the log messages carry; the specification's
 section 5.
 """
+
 from __future__ import annotations
 
 import logging
@@ -15,8 +16,10 @@ from trainer.config.log import log
 from trainer.config.misuse import to_list
 from trainer.config.state import current
 
-_GUESSING = ("`outputs` routine try to calculate network's inputs and outputs order. It might not work well."
-             "Please see follow log carefully.")
+_GUESSING = (
+    "`outputs` routine try to calculate network's inputs and outputs order. It might not work well."
+    "Please see follow log carefully."
+)
 
 
 def set_inputs(names: Iterable[str]) -> None:

@@ -2,6 +2,7 @@
 
 Source: legacy trainer_config_helpers/optimizers.py; the specification's section 10.
 """
+
 from __future__ import annotations
 
 from typing import Any
@@ -57,8 +58,12 @@ class AdamOptimizer(BaseSGDOptimizer):
 
     def to_setting_kwargs(self) -> dict[str, Any]:
         """Return the optimiser's part of the settings."""
-        return {"learning_method": "adam", "adam_beta1": self.beta1, "adam_beta2": self.beta2,
-                "adam_epsilon": self.epsilon}
+        return {
+            "learning_method": "adam",
+            "adam_beta1": self.beta1,
+            "adam_beta2": self.beta2,
+            "adam_epsilon": self.epsilon,
+        }
 
 
 @public("optimizers")
@@ -178,11 +183,20 @@ def _instance(argument: str, value: Any, kind: type) -> Any:
 
 
 @helper("optimizers")
-def settings(batch_size: int, learning_rate: float = 1e-3, learning_rate_decay_a: float = 0.0,
-             learning_rate_decay_b: float = 0.0, learning_rate_schedule: str = "poly", learning_rate_args: str = "",
-             async_lagged_grad_discard_ratio: float = 1.5, learning_method: Any = None, regularization: Any = None,
-             is_async: bool = False, model_average: Any = None,
-             gradient_clipping_threshold: float | None = None) -> None:
+def settings(
+    batch_size: int,
+    learning_rate: float = 1e-3,
+    learning_rate_decay_a: float = 0.0,
+    learning_rate_decay_b: float = 0.0,
+    learning_rate_schedule: str = "poly",
+    learning_rate_args: str = "",
+    async_lagged_grad_discard_ratio: float = 1.5,
+    learning_method: Any = None,
+    regularization: Any = None,
+    is_async: bool = False,
+    model_average: Any = None,
+    gradient_clipping_threshold: float | None = None,
+) -> None:
     """Set how the network is trained.
 
     Momentum, L2 rate and clipping threshold are defaults of the parameters that are made afterwards, so call it before

@@ -2,6 +2,7 @@
 
 Source: legacy config_parser.py, Parameter() and LayerBase.create_*_parameter; the specification's section 4.3.
 """
+
 from __future__ import annotations
 
 import math
@@ -16,12 +17,21 @@ from trainer.config.state import Parse
 # copied as they are when the attribute has them
 _PLAIN_FIELDS = ("learning_rate", "decay_rate_l1", "is_static", "sparse_update", "sparse_remote_update", "is_sparse")
 # the attribute's own, or else the default of the moment
-_DEFAULTED_FIELDS = ("initial_mean", "initial_std", "initial_strategy", "initial_smart", "momentum", "decay_rate",
-                     "num_batches_regularization", "gradient_clipping_threshold")
+_DEFAULTED_FIELDS = (
+    "initial_mean",
+    "initial_std",
+    "initial_strategy",
+    "initial_smart",
+    "momentum",
+    "decay_rate",
+    "num_batches_regularization",
+    "gradient_clipping_threshold",
+)
 
 
-def add_parameter(parse: Parse, name: str, size: int, dims: Sequence[int], attr: dict[str, Any],
-                  device: int | None = None) -> None:
+def add_parameter(
+    parse: Parse, name: str, size: int, dims: Sequence[int], attr: dict[str, Any], device: int | None = None
+) -> None:
     """Add a parameter to the message; one of the same name and shape is shared.
 
     Args:
@@ -36,8 +46,10 @@ def add_parameter(parse: Parse, name: str, size: int, dims: Sequence[int], attr:
     known = parse.parameters.get(name)
     if known is not None:
         if known.size != size or list(known.dims) != list(dims):
-            raise Misuse(f"the shared parameter {name!r} has size {known.size} and dims {list(known.dims)}; here it "
-                         f"would have size {size} and dims {list(dims)}")
+            raise Misuse(
+                f"the shared parameter {name!r} has size {known.size} and dims {list(known.dims)}; here it "
+                f"would have size {size} and dims {list(dims)}"
+            )
         return
     parameter = parse.model.parameters.add(name=name, size=size, dims=dims)
     parse.parameters[name] = parameter
@@ -61,8 +73,10 @@ def add_parameter(parse: Parse, name: str, size: int, dims: Sequence[int], attr:
 
 def _check(parameter: ParameterConfig_pb2.ParameterConfig) -> None:
     if parameter.momentum and parameter.decay_rate_l1:
-        raise Misuse(f"parameter {parameter.name!r} has momentum {parameter.momentum:g} and l1_rate "
-                     f"{parameter.decay_rate_l1:g}; they cannot both be non-zero")
+        raise Misuse(
+            f"parameter {parameter.name!r} has momentum {parameter.momentum:g} and l1_rate "
+            f"{parameter.decay_rate_l1:g}; they cannot both be non-zero"
+        )
     if parameter.is_static and parameter.sparse_remote_update:
         raise Misuse(f"parameter {parameter.name!r} is static and updated sparsely; it cannot be both")
 

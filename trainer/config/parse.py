@@ -2,6 +2,7 @@
 
 Source: legacy config_parser.py, parse_config(); the specification's section 2.
 """
+
 from __future__ import annotations
 
 import importlib
@@ -45,22 +46,25 @@ def parse_config(config: str | Path | Callable[[], object], config_args: str = "
 
 
 @public("config_parser_utils")
-def parse_trainer_config(trainer_conf: str | Callable[[], object],
-                         config_arg_str: str = "") -> TrainerConfig_pb2.TrainerConfig:
+def parse_trainer_config(
+    trainer_conf: str | Callable[[], object], config_arg_str: str = ""
+) -> TrainerConfig_pb2.TrainerConfig:
     """Return the whole message of a script or function."""
     return parse_config(trainer_conf, config_arg_str)
 
 
 @public("config_parser_utils")
-def parse_network_config(network_conf: str | Callable[[], object],
-                         config_arg_str: str = "") -> ModelConfig_pb2.ModelConfig:
+def parse_network_config(
+    network_conf: str | Callable[[], object], config_arg_str: str = ""
+) -> ModelConfig_pb2.ModelConfig:
     """Return the network of a script or function."""
     return parse_config(network_conf, config_arg_str).model_config
 
 
 @public("config_parser_utils")
-def parse_optimizer_config(optimizer_conf: str | Callable[[], object],
-                           config_arg_str: str = "") -> TrainerConfig_pb2.OptimizationConfig:
+def parse_optimizer_config(
+    optimizer_conf: str | Callable[[], object], config_arg_str: str = ""
+) -> TrainerConfig_pb2.OptimizationConfig:
     """Return the settings of a script or function."""
     return parse_config(optimizer_conf, config_arg_str).opt_config
 
@@ -75,8 +79,10 @@ def parse_args(config_args: str) -> dict[str, str]:
     items = [item for item in (config_args or "").split(",") if item]
     for item in items:
         if item.count("=") != 1:
-            raise ConfigError(f"config_args has the item {item!r}; each item must be name=value, separated by commas, "
-                              "and no value may hold a comma or an equals sign")
+            raise ConfigError(
+                f"config_args has the item {item!r}; each item must be name=value, separated by commas, "
+                "and no value may hold a comma or an equals sign"
+            )
     return dict((name.strip(), value) for name, value in (item.split("=") for item in items))
 
 

@@ -3,6 +3,7 @@ parameters.
 
 Source: legacy config_parser.py; the specification's sections 2 and 16.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -160,6 +161,7 @@ def default_update_hooks(val: Any) -> None:
 
 def obsolete_settings() -> dict[str, Callable[..., None]]:
     """Return one function per setting, which says that `learning_rate(0.1)` is now `Settings(learning_rate=0.1)`."""
+
     def refuse(key: str) -> Callable[..., None]:
         def obsolete(*_arguments: Any) -> None:
             error = Misuse(f"obsolete; use Settings({key}=...)")

@@ -2,6 +2,7 @@
 
 A departure: the legacy kept its dictionary of settings from one parse to the next of the same process.
 """
+
 from __future__ import annotations
 
 import contextlib

@@ -3,6 +3,7 @@
 Two-space indent, fields in ascending number, floats with 12 significant digits (`25.0`, `1e-06`), quotes and bytes
 outside of ASCII escaped.
 """
+
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,8 +11,10 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 _FLOATS = (FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT)
-_ESCAPES = {ord(character): escape for character, escape in
-            {"\n": r"\n", "\r": r"\r", "\t": r"\t", '"': r"\"", "'": r"\'", "\\": r"\\"}.items()}
+_ESCAPES = {
+    ord(character): escape
+    for character, escape in {"\n": r"\n", "\r": r"\r", "\t": r"\t", '"': r"\"", "'": r"\'", "\\": r"\\"}.items()
+}
 
 
 def to_text(message: Message) -> str:

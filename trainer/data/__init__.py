@@ -2,6 +2,7 @@
 
 The legacy's module had no export list, so the modules that it imported are part of what providers find.
 """
+
 import collections
 import functools
 import itertools

@@ -1,4 +1,5 @@
 """Samples against their types (`check=True`), and errors of user code as one line with the user's file and line."""
+
 from __future__ import annotations
 
 import contextlib

@@ -2,6 +2,7 @@
 
 `encode` runs in the thread that reads the provider, everything else in the main thread.
 """
+
 from __future__ import annotations
 
 import itertools
@@ -230,8 +231,10 @@ class ColumnSet:
         """
         for number, sample in enumerate(samples):
             if not hasattr(sample, "__len__") or len(sample) != len(self._columns):
-                raise SampleError(f"sample {number}: {shorten(sample)} is no list of {len(self._columns)} slots "
-                                  f"({', '.join(self.names)})")
+                raise SampleError(
+                    f"sample {number}: {shorten(sample)} is no list of {len(self._columns)} slots "
+                    f"({', '.join(self.names)})"
+                )
         slots = list(zip(*samples, strict=True))
         return [self._encode_slot(position, values) for position, values in enumerate(slots)]
 

@@ -1,4 +1,5 @@
 """The input types of PyDataProvider2: what one slot of a sample looks like."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
 """From a DataConfig message to a DataSource: list file, provider module, user arguments."""
+
 from __future__ import annotations
 
 import importlib
@@ -27,8 +28,15 @@ def check_data(config: DataConfig) -> None:
         )
 
 
-def open_source(config: DataConfig, input_order: Sequence[str], *, is_train: bool, stream: Stream, mixing: Stream,
-                shuffles: bool = True) -> DataSource:
+def open_source(
+    config: DataConfig,
+    input_order: Sequence[str],
+    *,
+    is_train: bool,
+    stream: Stream,
+    mixing: Stream,
+    shuffles: bool = True,
+) -> DataSource:
     """Import the provider, run its init_hook, and return its data source; no sample is read yet.
 
     Args: shuffles: False switches shuffling off whatever the provider says (--job=test).
@@ -65,11 +73,16 @@ def _find_provider(config: DataConfig) -> type[DataProvider]:
     module = _import_module(config.load_data_module)
     found = getattr(module, config.load_data_object, None)
     if not (inspect.isclass(found) and issubclass(found, DataProvider)):
-        providers = [name for name, value in vars(module).items()
-                     if inspect.isclass(value) and issubclass(value, DataProvider) and value is not DataProvider]
+        providers = [
+            name
+            for name, value in vars(module).items()
+            if inspect.isclass(value) and issubclass(value, DataProvider) and value is not DataProvider
+        ]
         what = "has no" if found is None else "does not mark with @provider its"
-        raise ConfigError(f"the data provider module {config.load_data_module} {what} {config.load_data_object}; "
-                          f"its providers are: {', '.join(providers) or 'none'}")
+        raise ConfigError(
+            f"the data provider module {config.load_data_module} {what} {config.load_data_object}; "
+            f"its providers are: {', '.join(providers) or 'none'}"
+        )
     return found
 
 

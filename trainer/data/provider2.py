@@ -4,6 +4,7 @@ The `@provider` decorator turns a generator function into a class that the train
 
 Source: spec/config.md 15; python/paddle/trainer/PyDataProvider2.py of v0.10.
 """
+
 from __future__ import annotations
 
 import logging
@@ -121,8 +122,9 @@ class CheckInputTypeWrapper:
 class CheckWrapper:
     """Checks each sample against the types (`check=True`): drops a bad one with a warning, or raises."""
 
-    def __init__(self, generator: Generator, input_types: Sequence[InputType], check_fail_continue: bool,
-                 logger: logging.Logger) -> None:
+    def __init__(
+        self, generator: Generator, input_types: Sequence[InputType], check_fail_continue: bool, logger: logging.Logger
+    ) -> None:
         self.generator = generator
         self.input_types = input_types
         self.check_fail_continue = check_fail_continue
@@ -141,8 +143,18 @@ class CheckWrapper:
             yield item
 
 
-_SHUFFLE_WORDS: dict[Any, bool] = {1: True, "t": True, "true": True, "on": True, "1": True,
-                                   0: False, "f": False, "false": False, "off": False, "0": False}
+_SHUFFLE_WORDS: dict[Any, bool] = {
+    1: True,
+    "t": True,
+    "true": True,
+    "on": True,
+    "1": True,
+    0: False,
+    "f": False,
+    "false": False,
+    "off": False,
+    "0": False,
+}
 
 
 def parse_should_shuffle(given: Any, logger: logging.Logger) -> bool | None:
@@ -196,13 +208,17 @@ class DataProvider:
         if self._by_name:
             missing = [name for name in self.input_order if name not in self.slots]
             if missing:
-                raise KeyError(f"input_types has no {', '.join(missing)}; the network's inputs are "
-                               f"{', '.join(self.input_order)}, input_types has {', '.join(self.slots)}")
+                raise KeyError(
+                    f"input_types has no {', '.join(missing)}; the network's inputs are "
+                    f"{', '.join(self.input_order)}, input_types has {', '.join(self.slots)}"
+                )
             self.slots = [self.slots[name] for name in self.input_order]
         self.slots = list(self.slots)
         if len(self.slots) != len(self.input_order):
-            raise ValueError(f"there are {len(self.slots)} input types; the network has {len(self.input_order)} inputs "
-                             f"({', '.join(self.input_order)})")
+            raise ValueError(
+                f"there are {len(self.slots)} input types; the network has {len(self.input_order)} inputs "
+                f"({', '.join(self.input_order)})"
+            )
 
     def _wrap_generator(self, check_fail_continue: bool) -> None:
         if len(self.slots) == 1:
@@ -249,8 +265,16 @@ def provider(
 
     def decorate(function: Generator) -> type[DataProvider]:
         name = getattr(function, "__name__", "process")
-        return type(name, (DataProvider,), {"options": options, "function": staticmethod(function),
-                                            "__doc__": function.__doc__, "__module__": function.__module__})
+        return type(
+            name,
+            (DataProvider,),
+            {
+                "options": options,
+                "function": staticmethod(function),
+                "__doc__": function.__doc__,
+                "__module__": function.__module__,
+            },
+        )
 
     return decorate
 

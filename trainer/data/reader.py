@@ -3,6 +3,7 @@
 It decides nothing about the order in which samples are used: with several list entries it picks the generator of the
 next sample from a stream of its own, so what it delivers depends on the seed alone and not on timing.
 """
+
 from __future__ import annotations
 
 import itertools
@@ -43,8 +44,9 @@ class Reader:
     Thread safety: one thread takes; the reading thread is inside.
     """
 
-    def __init__(self, provider: DataProvider, files: Sequence[str], columns: ColumnSet, *, shuffled: bool,
-                 stream: Stream) -> None:
+    def __init__(
+        self, provider: DataProvider, files: Sequence[str], columns: ColumnSet, *, shuffled: bool, stream: Stream
+    ) -> None:
         self._provider = provider
         self._columns = columns
         self._samples = _mix(provider, files, stream) if shuffled else _one_after_the_other(provider, files)
@@ -149,5 +151,3 @@ def _mix(provider: DataProvider, files: Sequence[str], stream: Stream) -> Iterat
             yield next(live[picked])
         except StopIteration:
             del live[picked]
-
-

@@ -9,6 +9,7 @@ size before every batch, whatever the timing.
 
 Source: spec/config.md 15; gserver/dataproviders/PyDataProvider2.cpp of v0.10.
 """
+
 from __future__ import annotations
 
 import sys
@@ -35,8 +36,9 @@ class DataSource:
     Thread safety: one thread.
     """
 
-    def __init__(self, provider: DataProvider, files: Sequence[str], *, shuffled: bool, stream: Stream,
-                 mixing: Stream) -> None:
+    def __init__(
+        self, provider: DataProvider, files: Sequence[str], *, shuffled: bool, stream: Stream, mixing: Stream
+    ) -> None:
         self._provider = provider
         self._files = files
         self._shuffled = shuffled

@@ -1,4 +1,5 @@
 """The layers that compute, one module a family; `find_layer` looks a LayerConfig's type up."""
+
 from __future__ import annotations
 
 from pserver.errors import ConfigError

@@ -1,4 +1,5 @@
 """What a layer is: built from its LayerConfig, it computes its output and the gradients of its inputs."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -3,6 +3,7 @@
 `coeff` is not here: the legacy multiplies the gradient only, and all of it that the prediction layer has gathered so
 far, so the network applies it.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -102,7 +103,5 @@ class SquareErrorCost(CostLayer):
         if target is None:
             raise ConfigError(f"{self} needs a label of numbers (dense_vector), not ids")
         if target.shape != prediction.shape:
-            raise ConfigError(
-                f"{self}: the label has {target.shape[1]} columns, the prediction {prediction.shape[1]}"
-            )
+            raise ConfigError(f"{self}: the label has {target.shape[1]} columns, the prediction {prediction.shape[1]}")
         return target

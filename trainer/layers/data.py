@@ -1,4 +1,5 @@
 """The data layer: a slot of the batch, as it is."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -4,6 +4,7 @@ Inputs are dense rows or sparse ones (0/1 or with values). A sparse input costs 
 forward and backward: rows of W are gathered and summed up, rows of its gradient scattered; an id that occurs
 repeatedly in a row counts repeatedly.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -64,9 +65,7 @@ class FullyConnectedLayer(Layer):
     def _multiply(self, one: Argument, w: Array) -> Array:
         width = one.value.shape[1] if one.value is not None else one.sparse.width if one.sparse is not None else None
         if width is None:
-            raise ConfigError(
-                f"{self} has an input of ids; declare the slot as sparse_binary_vector or dense_vector"
-            )
+            raise ConfigError(f"{self} has an input of ids; declare the slot as sparse_binary_vector or dense_vector")
         if width != len(w):
             raise ConfigError(f"{self}: an input has width {width}, its weight {len(w)} rows")
         if one.value is not None:

@@ -1,4 +1,5 @@
 """The id of each row's largest value."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -2,6 +2,7 @@
 
 Source: legacy trainer_config_helpers/layers.py; the specification's section 6, "Math".
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -21,8 +22,15 @@ from trainer.config.layer import (
 from trainer.config.misuse import to_float, to_size, to_text, wrong
 
 
-def _build(name: str | None, kind: str, inputs: Sequence[LayerOutput], size: int | None, layer_attr: Any = None,
-           act: BaseActivation | None = None, supports: str = "") -> LayerBuilder:
+def _build(
+    name: str | None,
+    kind: str,
+    inputs: Sequence[LayerOutput],
+    size: int | None,
+    layer_attr: Any = None,
+    act: BaseActivation | None = None,
+    supports: str = "",
+) -> LayerBuilder:
     layer = LayerBuilder(to_text("name", name), kind, size=size, act=act, extra=layer_attr, supports=supports)
     for source in inputs:
         layer.add_input(source)
@@ -68,8 +76,9 @@ def scaling_layer(input: Any, weight: Any, name: str | None = None, layer_attr: 
 
 
 @helper("layers")
-def slope_intercept_layer(input: Any, name: str | None = None, slope: float = 1.0, intercept: float = 0.0,
-                          layer_attr: Any = None) -> LayerOutput:
+def slope_intercept_layer(
+    input: Any, name: str | None = None, slope: float = 1.0, intercept: float = 0.0, layer_attr: Any = None
+) -> LayerOutput:
     """Return slope x + intercept."""
     inputs = [to_layer("input", input)]
     layer = _build(name, "slope_intercept", inputs, inputs[0].size, layer_attr)
@@ -93,8 +102,9 @@ def row_l2_norm_layer(input: Any, name: str | None = None, layer_attr: Any = Non
 
 
 @helper("layers")
-def cos_sim(a: Any, b: Any, scale: float = 1, size: int = 1, name: str | None = None,
-            layer_attr: Any = None) -> LayerOutput:
+def cos_sim(
+    a: Any, b: Any, scale: float = 1, size: int = 1, name: str | None = None, layer_attr: Any = None
+) -> LayerOutput:
     """Scaled cosine of two rows; with size n, of a row and the n parts of another."""
     inputs = [to_layer("a", a), to_layer("b", b)]
     parts = to_size("size", size)
@@ -128,8 +138,16 @@ def out_prod_layer(input1: Any, input2: Any, name: str | None = None, layer_attr
 
 
 @helper("layers")
-def tensor_layer(a: Any, b: Any, size: int, act: Any = None, name: str | None = None, param_attr: Any = None,
-                 bias_attr: Any = None, layer_attr: Any = None) -> LayerOutput:
+def tensor_layer(
+    a: Any,
+    b: Any,
+    size: int,
+    act: Any = None,
+    name: str | None = None,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    layer_attr: Any = None,
+) -> LayerOutput:
     """Return a W_i b for each output i."""
     inputs = [to_layer("a", a), to_layer("b", b)]
     columns = to_size("size", size)
@@ -151,8 +169,9 @@ def conv_shift_layer(a: Any, b: Any, name: str | None = None, layer_attr: Any = 
 
 
 @helper("layers", also="convex_comb_layer")
-def linear_comb_layer(weights: Any, vectors: Any, size: int | None = None, name: str | None = None,
-                      layer_attr: Any = None) -> LayerOutput:
+def linear_comb_layer(
+    weights: Any, vectors: Any, size: int | None = None, name: str | None = None, layer_attr: Any = None
+) -> LayerOutput:
     """Sum of the vectors in a row, each times its weight; convex_comb_layer is the same function."""
     inputs = [to_layer("weights", weights), to_layer("vectors", vectors)]
     columns, rest = divmod(size_of(inputs[1]), size_of(inputs[0]))
@@ -176,8 +195,9 @@ def clip_layer(input: Any, min: float, max: float, name: str | None = None) -> L
 
 
 @helper("layers", prefix="scale_shift")
-def scale_shift_layer(input: Any, name: str | None = None, param_attr: Any = None,
-                      bias_attr: Any = None) -> LayerOutput:
+def scale_shift_layer(
+    input: Any, name: str | None = None, param_attr: Any = None, bias_attr: Any = None
+) -> LayerOutput:
     """Return w x + b with two learnt numbers."""
     source = to_layer("input", input)
     layer = _build(name, "scale_shift", [source], source.size)
@@ -187,8 +207,14 @@ def scale_shift_layer(input: Any, name: str | None = None, param_attr: Any = Non
 
 
 @helper("layers")
-def factorization_machine(input: Any, factor_size: int, act: Any = None, name: str | None = None,
-                          param_attr: Any = None, layer_attr: Any = None) -> LayerOutput:
+def factorization_machine(
+    input: Any,
+    factor_size: int,
+    act: Any = None,
+    name: str | None = None,
+    param_attr: Any = None,
+    layer_attr: Any = None,
+) -> LayerOutput:
     """Second-order interactions of the columns, each with a learnt vector of factor_size numbers."""
     source = to_layer("input", input)
     factors = to_size("factor_size", factor_size)

@@ -2,6 +2,7 @@
 
 Source: legacy trainer_config_helpers/layers.py; the specification's section 6.
 """
+
 from __future__ import annotations
 
 import copy
@@ -23,8 +24,14 @@ from trainer.config.misuse import Misuse, is_list, to_int, to_size, to_text, wro
 
 
 @helper("layers")
-def data_layer(name: str, size: int, depth: int | None = None, height: int | None = None, width: int | None = None,
-               layer_attr: Any = None) -> LayerOutput:
+def data_layer(
+    name: str,
+    size: int,
+    depth: int | None = None,
+    height: int | None = None,
+    width: int | None = None,
+    layer_attr: Any = None,
+) -> LayerOutput:
     """Declare an input: a slot that the data provider delivers under this name, `size` columns wide."""
     to_text("name", name)
     layer = LayerBuilder(name, "data", size=to_size("size", size), extra=layer_attr)
@@ -49,14 +56,22 @@ def weight_attrs(param_attr: Any, count: int) -> list[ParameterAttribute]:
         return [to_parameter_attr("param_attr", attr) for attr in param_attr]
     attr = to_parameter_attr("param_attr", param_attr)
     if attr.name is not None and count > 1:
-        raise Misuse(f"param_attr is called {attr.name!r} and there are {count} inputs; give a list, one ParamAttr "
-                     "per input")
+        raise Misuse(
+            f"param_attr is called {attr.name!r} and there are {count} inputs; give a list, one ParamAttr per input"
+        )
     return [copy.deepcopy(attr) for _ in range(count)]
 
 
 @helper("layers")
-def fc_layer(input: Any, size: int, act: Any = None, name: str | None = None, param_attr: Any = None,
-             bias_attr: Any = None, layer_attr: Any = None) -> LayerOutput:
+def fc_layer(
+    input: Any,
+    size: int,
+    act: Any = None,
+    name: str | None = None,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    layer_attr: Any = None,
+) -> LayerOutput:
     """Connect every column of the inputs with every output: act(sum of x_k W_k + b); act is tanh unless given."""
     inputs = to_layers("input", input)
     columns = to_size("size", size)
@@ -71,9 +86,19 @@ def fc_layer(input: Any, size: int, act: Any = None, name: str | None = None, pa
 
 
 @helper("layers")
-def selective_fc_layer(input: Any, size: int, select: Any = None, act: Any = None, name: str | None = None,
-                       pass_generation: bool = False, has_selected_colums: bool = True, mul_ratio: float = 0.02,
-                       param_attr: Any = None, bias_attr: Any = None, layer_attr: Any = None) -> LayerOutput:
+def selective_fc_layer(
+    input: Any,
+    size: int,
+    select: Any = None,
+    act: Any = None,
+    name: str | None = None,
+    pass_generation: bool = False,
+    has_selected_colums: bool = True,
+    mul_ratio: float = 0.02,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    layer_attr: Any = None,
+) -> LayerOutput:
     """Compute only the selected columns of a fully connected layer; its weights are stored transposed."""
     inputs = to_layers("input", input)
     columns = to_size("size", size)
@@ -81,8 +106,9 @@ def selective_fc_layer(input: Any, size: int, select: Any = None, act: Any = Non
     if size_of(selection) != columns:
         raise wrong("select", select, f"its size must be {columns}, this layer's")
     activation = to_activation("act", act, TanhActivation())
-    layer = LayerBuilder(to_text("name", name), "selective_fc", size=columns, act=activation, extra=layer_attr,
-                         supports="DE")
+    layer = LayerBuilder(
+        to_text("name", name), "selective_fc", size=columns, act=activation, extra=layer_attr, supports="DE"
+    )
     for index, (source, attr) in enumerate(zip(inputs, weight_attrs(param_attr, len(inputs)), strict=True)):
         rows = size_of(source)
         layer.add_input(source)
@@ -96,8 +122,9 @@ def selective_fc_layer(input: Any, size: int, select: Any = None, act: Any = Non
 
 
 @helper("layers", prefix="addto")
-def addto_layer(input: Any, act: Any = None, name: str | None = None, bias_attr: Any = None,
-                layer_attr: Any = None) -> LayerOutput:
+def addto_layer(
+    input: Any, act: Any = None, name: str | None = None, bias_attr: Any = None, layer_attr: Any = None
+) -> LayerOutput:
     """Add layers of equal size."""
     inputs = to_layers("input", input)
     size = size_of(inputs[0])
@@ -129,8 +156,9 @@ def dropout_layer(input: Any, dropout_rate: float, name: str | None = None) -> L
 
 
 @helper("layers", prefix="concat")
-def concat_layer(input: Any, act: Any = None, name: str | None = None, layer_attr: Any = None,
-                 bias_attr: Any = None) -> LayerOutput:
+def concat_layer(
+    input: Any, act: Any = None, name: str | None = None, layer_attr: Any = None, bias_attr: Any = None
+) -> LayerOutput:
     """Put the columns of layers side by side."""
     inputs = to_layers("input", input)
     if bias_attr not in (None, False):
@@ -175,14 +203,21 @@ def resize_layer(input: Any, size: int, name: str | None = None) -> LayerOutput:
 
 
 @helper("layers")
-def repeat_layer(input: Any, num_repeats: int, as_row_vector: bool = True, act: Any = None, name: str | None = None,
-                 layer_attr: Any = None) -> LayerOutput:
+def repeat_layer(
+    input: Any,
+    num_repeats: int,
+    as_row_vector: bool = True,
+    act: Any = None,
+    name: str | None = None,
+    layer_attr: Any = None,
+) -> LayerOutput:
     """Repeat each row: the whole row n times, or (as_row_vector=False) each of its values n times."""
     source = to_layer("input", input)
     times = to_size("num_repeats", num_repeats)
     activation = to_activation("act", act)
-    layer = LayerBuilder(to_text("name", name), "featmap_expand", size=size_of(source) * times, act=activation,
-                         extra=layer_attr)
+    layer = LayerBuilder(
+        to_text("name", name), "featmap_expand", size=size_of(source) * times, act=activation, extra=layer_attr
+    )
     layer.add_input(source)
     layer.message.num_filters = times
     if not as_row_vector:

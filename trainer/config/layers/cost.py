@@ -2,6 +2,7 @@
 
 Source: legacy trainer_config_helpers/layers.py; the specification's section 6, "Costs and structured outputs".
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -28,8 +29,9 @@ def _check_width(argument: str, layer: LayerOutput) -> None:
         raise wrong(argument, layer, "its size must be 1")
 
 
-def _cost(name: str | None, kind: str, inputs: list[LayerOutput], coeff: float | None, layer_attr: Any,
-          size: int | None = 1) -> LayerBuilder:
+def _cost(
+    name: str | None, kind: str, inputs: list[LayerOutput], coeff: float | None, layer_attr: Any, size: int | None = 1
+) -> LayerBuilder:
     layer = LayerBuilder(to_text("name", name), kind, size=size, extra=layer_attr)
     for source in inputs:
         layer.add_input(source)
@@ -39,9 +41,15 @@ def _cost(name: str | None, kind: str, inputs: list[LayerOutput], coeff: float |
 
 
 @helper("layers", prefix="cost")
-def classification_cost(input: Any, label: Any, weight: Any = None, name: str | None = None,
-                        evaluator: Callable[..., None] | list[Callable[..., None]] = classification_error_evaluator,
-                        layer_attr: Any = None, coeff: float = 1.0) -> LayerOutput:
+def classification_cost(
+    input: Any,
+    label: Any,
+    weight: Any = None,
+    name: str | None = None,
+    evaluator: Callable[..., None] | list[Callable[..., None]] = classification_error_evaluator,
+    layer_attr: Any = None,
+    coeff: float = 1.0,
+) -> LayerOutput:
     """Cross entropy of a softmax layer against the ids of a data layer, with evaluators for the log."""
     inputs = _inputs(input, label, weight)
     if not isinstance(inputs[0].activation, SoftmaxActivation):
@@ -57,32 +65,36 @@ def classification_cost(input: Any, label: Any, weight: Any = None, name: str | 
 
 
 @helper("layers")
-def cross_entropy(input: Any, label: Any, name: str | None = None, coeff: float = 1.0, weight: Any = None,
-                  layer_attr: Any = None) -> LayerOutput:
+def cross_entropy(
+    input: Any, label: Any, name: str | None = None, coeff: float = 1.0, weight: Any = None, layer_attr: Any = None
+) -> LayerOutput:
     """Return -ln of the probability that the input gives to the label's id."""
     inputs = _inputs(input, label, weight)
     return _cost(name, "multi-class-cross-entropy", inputs, coeff, layer_attr).output(inputs)
 
 
 @helper("layers", also="regression_cost")
-def square_error_cost(input: Any, label: Any, weight: Any = None, name: str | None = None, coeff: float = 1.0,
-                      layer_attr: Any = None) -> LayerOutput:
+def square_error_cost(
+    input: Any, label: Any, weight: Any = None, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None
+) -> LayerOutput:
     """Sum of squared differences over a row; regression_cost is the same function."""
     inputs = _inputs(input, label, weight)
     return _cost(name, "square_error", inputs, coeff, layer_attr).output(inputs)
 
 
 @helper("layers")
-def mse_cost(input: Any, label: Any, weight: Any = None, name: str | None = None, coeff: float = 1.0,
-             layer_attr: Any = None) -> LayerOutput:
+def mse_cost(
+    input: Any, label: Any, weight: Any = None, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None
+) -> LayerOutput:
     """Return the same as square_error_cost, under the name of v0.10 and with automatic names by that name."""
     inputs = _inputs(input, label, weight)
     return _cost(name, "square_error", inputs, coeff, layer_attr).output(inputs)
 
 
 @helper("layers")
-def smooth_l1_cost(input: Any, label: Any, name: str | None = None, coeff: float = 1.0,
-                   layer_attr: Any = None) -> LayerOutput:
+def smooth_l1_cost(
+    input: Any, label: Any, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None
+) -> LayerOutput:
     """Quadratic for small differences, linear for large ones."""
     inputs = _inputs(input, label)
     if inputs[0].size != inputs[1].size:
@@ -91,8 +103,14 @@ def smooth_l1_cost(input: Any, label: Any, name: str | None = None, coeff: float
 
 
 @helper("layers")
-def cross_entropy_with_selfnorm(input: Any, label: Any, name: str | None = None, coeff: float = 1.0,
-                                softmax_selfnorm_alpha: float = 0.1, layer_attr: Any = None) -> LayerOutput:
+def cross_entropy_with_selfnorm(
+    input: Any,
+    label: Any,
+    name: str | None = None,
+    coeff: float = 1.0,
+    softmax_selfnorm_alpha: float = 0.1,
+    layer_attr: Any = None,
+) -> LayerOutput:
     """Cross entropy of outputs that are not normalised, plus alpha times the squared logarithm of their sum."""
     inputs = _inputs(input, label)
     layer = _cost(name, "multi_class_cross_entropy_with_selfnorm", inputs, coeff, layer_attr, size=None)
@@ -101,19 +119,23 @@ def cross_entropy_with_selfnorm(input: Any, label: Any, name: str | None = None,
 
 
 @helper("layers")
-def multi_binary_label_cross_entropy(input: Any, label: Any, name: str | None = None, coeff: float = 1.0,
-                                     layer_attr: Any = None) -> LayerOutput:
+def multi_binary_label_cross_entropy(
+    input: Any, label: Any, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None
+) -> LayerOutput:
     """Sum over the columns of the cross entropy of a probability against 0 or 1."""
     inputs = _inputs(input, label)
     if not isinstance(inputs[0].activation, SigmoidActivation):
-        logger.warning("%r is not a recommended activation for multi_binary_label_cross_entropy, sigmoid is better",
-                       inputs[0].activation)
+        logger.warning(
+            "%r is not a recommended activation for multi_binary_label_cross_entropy, sigmoid is better",
+            inputs[0].activation,
+        )
     return _cost(name, "multi_binary_label_cross_entropy", inputs, coeff, layer_attr).output(inputs)
 
 
 @helper("layers")
-def huber_regression_cost(input: Any, label: Any, name: str | None = None, delta: float = 1.0, coeff: float = 1.0,
-                          layer_attr: Any = None) -> LayerOutput:
+def huber_regression_cost(
+    input: Any, label: Any, name: str | None = None, delta: float = 1.0, coeff: float = 1.0, layer_attr: Any = None
+) -> LayerOutput:
     """Half the square of small differences; linear beyond delta."""
     inputs = _inputs(input, label)
     layer = _cost(name, "huber_regression", inputs, coeff, layer_attr)
@@ -122,8 +144,9 @@ def huber_regression_cost(input: Any, label: Any, name: str | None = None, delta
 
 
 @helper("layers")
-def huber_classification_cost(input: Any, label: Any, name: str | None = None, coeff: float = 1.0,
-                              layer_attr: Any = None) -> LayerOutput:
+def huber_classification_cost(
+    input: Any, label: Any, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None
+) -> LayerOutput:
     """Huber's cost of a score against a label of 0 or 1."""
     inputs = _inputs(input, label)
     _check_width("input", inputs[0])
@@ -131,8 +154,9 @@ def huber_classification_cost(input: Any, label: Any, name: str | None = None, c
 
 
 @helper("layers")
-def huber_cost(input: Any, label: Any, name: str | None = None, coeff: float = 1.0,
-               layer_attr: Any = None) -> LayerOutput:
+def huber_cost(
+    input: Any, label: Any, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None
+) -> LayerOutput:
     """Return what v0.9 and v0.10 called huber_cost: today's huber_classification_cost under its old type."""
     inputs = _inputs(input, label)
     _check_width("input", inputs[0])
@@ -147,8 +171,15 @@ def sum_cost(input: Any, name: str | None = None, layer_attr: Any = None) -> Lay
 
 
 @helper("layers")
-def rank_cost(left: Any, right: Any, label: Any, weight: Any = None, name: str | None = None, coeff: float = 1.0,
-              layer_attr: Any = None) -> LayerOutput:
+def rank_cost(
+    left: Any,
+    right: Any,
+    label: Any,
+    weight: Any = None,
+    name: str | None = None,
+    coeff: float = 1.0,
+    layer_attr: Any = None,
+) -> LayerOutput:
     """Cost of a pair of scores against which of the two should be greater."""
     first = to_layer("left", left)
     inputs = [first, *_inputs(right, label, weight)]
@@ -158,8 +189,9 @@ def rank_cost(left: Any, right: Any, label: Any, weight: Any = None, name: str |
 
 
 @helper("layers")
-def lambda_cost(input: Any, score: Any, name: str | None = None, NDCG_num: int = 5, max_sort_size: int = -1,
-                layer_attr: Any = None) -> LayerOutput:
+def lambda_cost(
+    input: Any, score: Any, name: str | None = None, NDCG_num: int = 5, max_sort_size: int = -1, layer_attr: Any = None
+) -> LayerOutput:
     """Listwise cost of the scores of a sequence, by the NDCG of its first NDCG_num items."""
     inputs = [to_layer("input", input), to_layer("score", score)]
     _check_width("score", inputs[1])

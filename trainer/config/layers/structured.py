@@ -2,6 +2,7 @@
 
 Source: legacy trainer_config_helpers/layers.py; the specification's section 6, "Costs and structured outputs".
 """
+
 from __future__ import annotations
 
 from typing import Any
@@ -28,8 +29,16 @@ def _optional_weight(weight: Any) -> list[LayerOutput]:
 
 
 @helper("layers")
-def crf_layer(input: Any, label: Any, size: int | None = None, weight: Any = None, param_attr: Any = None,
-              name: str | None = None, coeff: float = 1.0, layer_attr: Any = None) -> LayerOutput:
+def crf_layer(
+    input: Any,
+    label: Any,
+    size: int | None = None,
+    weight: Any = None,
+    param_attr: Any = None,
+    name: str | None = None,
+    coeff: float = 1.0,
+    layer_attr: Any = None,
+) -> LayerOutput:
     """Negative log likelihood of a sequence of labels in a linear chain."""
     inputs = [to_layer("input", input), to_layer("label", label), *_optional_weight(weight)]
     classes = size_of(inputs[0]) if size is None else to_size("size", size)
@@ -44,8 +53,9 @@ def crf_layer(input: Any, label: Any, size: int | None = None, weight: Any = Non
 
 
 @helper("layers")
-def crf_decoding_layer(input: Any, size: int, label: Any = None, param_attr: Any = None, name: str | None = None,
-                       layer_attr: Any = None) -> LayerOutput:
+def crf_decoding_layer(
+    input: Any, size: int, label: Any = None, param_attr: Any = None, name: str | None = None, layer_attr: Any = None
+) -> LayerOutput:
     """Return the best sequence of labels in a linear chain; with a label, whether each one is wrong."""
     inputs = [to_layer("input", input)]
     if label is not None:
@@ -57,8 +67,9 @@ def crf_decoding_layer(input: Any, size: int, label: Any = None, param_attr: Any
     return layer.output(inputs, size=1)
 
 
-def _alignment(kind: str, input: Any, label: Any, size: int | None, name: str | None, norm_by_times: bool,
-               layer_attr: Any) -> tuple[LayerBuilder, list[LayerOutput]]:
+def _alignment(
+    kind: str, input: Any, label: Any, size: int | None, name: str | None, norm_by_times: bool, layer_attr: Any
+) -> tuple[LayerBuilder, list[LayerOutput]]:
     inputs = [to_layer("input", input), to_layer("label", label)]
     classes = size_of(inputs[1]) + 1  # and the blank
     if size is not None and to_size("size", size) != classes:
@@ -71,16 +82,29 @@ def _alignment(kind: str, input: Any, label: Any, size: int | None, name: str | 
 
 
 @helper("layers")
-def ctc_layer(input: Any, label: Any, size: int | None = None, name: str | None = None, norm_by_times: bool = False,
-              layer_attr: Any = None) -> LayerOutput:
+def ctc_layer(
+    input: Any,
+    label: Any,
+    size: int | None = None,
+    name: str | None = None,
+    norm_by_times: bool = False,
+    layer_attr: Any = None,
+) -> LayerOutput:
     """Connectionist temporal classification; the last class is the blank."""
     layer, inputs = _alignment("ctc", input, label, size, name, norm_by_times, layer_attr)
     return layer.output(inputs)
 
 
 @helper("layers")
-def warp_ctc_layer(input: Any, label: Any, size: int | None = None, name: str | None = None, blank: int = 0,
-                   norm_by_times: bool = False, layer_attr: Any = None) -> LayerOutput:
+def warp_ctc_layer(
+    input: Any,
+    label: Any,
+    size: int | None = None,
+    name: str | None = None,
+    blank: int = 0,
+    norm_by_times: bool = False,
+    layer_attr: Any = None,
+) -> LayerOutput:
     """Connectionist temporal classification of a linear layer; the blank is the class `blank`."""
     layer, inputs = _alignment("warp_ctc", input, label, size, name, norm_by_times, layer_attr)
     layer.message.blank = to_int("blank", blank)
@@ -88,9 +112,18 @@ def warp_ctc_layer(input: Any, label: Any, size: int | None = None, name: str | 
 
 
 @helper("layers")
-def nce_layer(input: Any, label: Any, num_classes: int | None = None, param_attr: Any = None, weight: Any = None,
-              num_neg_samples: int = 10, neg_distribution: Any = None, name: str | None = None, bias_attr: Any = None,
-              layer_attr: Any = None) -> LayerOutput:
+def nce_layer(
+    input: Any,
+    label: Any,
+    num_classes: int | None = None,
+    param_attr: Any = None,
+    weight: Any = None,
+    num_neg_samples: int = 10,
+    neg_distribution: Any = None,
+    name: str | None = None,
+    bias_attr: Any = None,
+    layer_attr: Any = None,
+) -> LayerOutput:
     """Noise-contrastive estimation: the label against num_neg_samples classes that are drawn."""
     sources = to_layers("input", input)
     target = to_layer("label", label)
@@ -113,8 +146,15 @@ def nce_layer(input: Any, label: Any, num_classes: int | None = None, param_attr
 
 
 @helper("layers")
-def hsigmoid(input: Any, label: Any, num_classes: int | None = None, name: str | None = None, bias_attr: Any = None,
-             param_attr: Any = None, layer_attr: Any = None) -> LayerOutput:
+def hsigmoid(
+    input: Any,
+    label: Any,
+    num_classes: int | None = None,
+    name: str | None = None,
+    bias_attr: Any = None,
+    param_attr: Any = None,
+    layer_attr: Any = None,
+) -> LayerOutput:
     """Hierarchical sigmoid: one decision per level of a binary tree of the classes."""
     sources = to_layers("input", input)
     target = to_layer("label", label)
