@@ -12,8 +12,9 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 # pip lives in an environment of its own, so that the one which is shipped never had it
 RUN python3 -m venv /pip && python3 -m venv --without-pip /opt/venv
-COPY requirements.txt /src/
-RUN /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --only-binary :all: --requirement /src/requirements.txt \
+COPY constraints.txt /src/
+RUN /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --only-binary :all: --constraint /src/constraints.txt \
+        numpy protobuf pyzmq requests \
     && find /opt/venv -type d -name tests -path '*/site-packages/*' -prune -exec rm -r {} +
 COPY setup.py pyproject.toml start.sh start_paddle.py /src/
 COPY localcluster/ /src/localcluster/

@@ -112,12 +112,11 @@ class Namespace:
 
 @contextlib.contextmanager
 def namespace_with_volume(cluster: Cluster, name: str, volume: Path) -> Iterator[Namespace]:
-    """A fresh namespace (but for `default`) with a PersistentVolume for its claim `mfs`; its Jobs are gone afterwards."""
+    """A fresh namespace (or `default`) with a PersistentVolume for the claim `mfs`; its Jobs are gone afterwards."""
     space = Namespace(cluster, name, volume)
     if name != "default":
-        cluster.kubectl(
-            "delete", "namespace", name, "--ignore-not-found"
-        )  # of an earlier run on a cluster that was kept
+        # there is one where the cluster was kept from an earlier run
+        cluster.kubectl("delete", "namespace", name, "--ignore-not-found")
         cluster.kubectl("create", "namespace", name)
     spec = {
         "capacity": {"storage": "100Gi"},

@@ -59,7 +59,7 @@ def test_7_nothing_is_added_from_an_address() -> None:
 
 def test_8_nothing_is_the_latest() -> None:
     assert "latest" not in TEXT
-    assert all("==" in line for line in requirements())
+    assert "--constraint /src/constraints.txt" in TEXT
 
 
 def test_9_package_lists_go_in_the_layer_that_fetched_them() -> None:
@@ -108,14 +108,16 @@ def test_the_version_is_that_of_the_package() -> None:
     assert f'image.version="{version}"' in TEXT
 
 
-def requirements() -> list[str]:
-    lines = (ROOT / "requirements.txt").read_text().splitlines()
-    return [line for line in lines if line and not line.startswith("#")]
+def pins() -> dict[str, Version]:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pairs = (line.split("==") for line in lines if "==" in line)
+    return {name.strip().lower(): Version(version.split(";")[0].strip()) for name, version in pairs}
 
 
-def test_the_image_has_what_the_package_requires() -> None:
-    pinned = {name.lower(): Version(version) for name, version in (line.split("==") for line in requirements())}
+def test_the_image_has_what_the_package_requires_at_the_pinned_versions() -> None:
     (listed,) = re.findall(r"install_requires=\[(.*?)\]", setup_py(), re.DOTALL)
-    for text in re.findall(r'"([^"]+)"', listed):
-        requirement = Requirement(text)
-        assert pinned[requirement.name] in requirement.specifier
+    required = [Requirement(text) for text in re.findall(r'"([^"]+)"', listed)]
+    assert all(pins()[requirement.name] in requirement.specifier for requirement in required)
+    (install,) = [run for run in values("RUN") if "--constraint /src/constraints.txt" in run]
+    installed = install.split("constraints.txt")[1].split("&&")[0].split()
+    assert installed == sorted(requirement.name for requirement in required)
