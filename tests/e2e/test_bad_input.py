@@ -131,7 +131,7 @@ CASES = {
     "a pod too few": Case(69, "1 of 2 Running; 1 not created yet", {**SOON, "CONF_PADDLE_GRADIENT_NUM": "2"}),
     "a pod too many": Case(69, "2 pods exist", SOON, others=(pod("127.0.0.251", "more"),)),
     "a pserver that cannot be reached": Case(
-        69, "127.0.0.251", {**SOON, "CONF_PADDLE_GRADIENT_NUM": "2"}, others=(pod("127.0.0.251", "zzz"),)
+        69, "127.250.0.251", {**SOON, "CONF_PADDLE_GRADIENT_NUM": "2"}, others=(pod("127.250.0.251", "zzz"),)
     ),
     "the port is in use": Case(75, "another process holds this port", taken=True),
     "the API says 401": api(77, "401", lambda: Response.failure(401, "Unauthorized", "who are you")),
