@@ -13,9 +13,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import multiprocessing
-import os
-import platform
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,28 +20,15 @@ import threading
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+from machine import describe_machine, spread
 
-import start_paddle  # noqa: E402
-from localcluster import ApiServer, Cluster, PodStore, load_job, peak_rate  # noqa: E402
+import start_paddle
+from localcluster import ApiServer, Cluster, PodStore, load_job, peak_rate
+
+ROOT = Path(__file__).parents[1]
 
 JOB = "paddle-cluster-job"
 DEADLINE_S = 120.0
-
-
-def describe_machine() -> str:
-    """Returns processors, system and Python in a line."""
-    model = "unknown"
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            model = line.partition(":")[2].strip()
-    return f"{os.cpu_count()} x {model}, Linux {platform.release()}, Python {platform.python_version()}"
-
-
-def spread(values: list[float]) -> str:
-    """Returns median (lowest to highest)."""
-    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
 # ----- From Running to the first batch

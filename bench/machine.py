@@ -1,0 +1,24 @@
+"""What every benchmark prints beside its figures: the machine, and the spread of the runs."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def describe_machine() -> str:
+    """Returns processors, load, system and Python in a line."""
+    model = "unknown processor"
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+    load = f"load {os.getloadavg()[0]:.1f}"
+    return f"{os.cpu_count()} x {model}, {load}, Linux {platform.release()}, Python {platform.python_version()}"
+
+
+def spread(values: Sequence[float]) -> str:
+    """Returns median (lowest to highest)."""
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
