@@ -78,10 +78,8 @@ def bench(method: str, elements: int, rounds: int) -> None:
             peer.close(1000)
             echo.wait(DEADLINE_S)
     ratio = [one / other for one, other in zip(round_ms, move_ms, strict=True)]
-    megabytes = elements * 4 / 1e6
-    print(
-        f"{method:9} {megabytes:.0f} MB: round {spread(round_ms)} ms, zmq echo {spread(move_ms)} ms, ratio {spread(ratio)}"
-    )
+    size = f"{elements * 4 / 1e6:.0f} MB"
+    print(f"{method:9} {size}: round {spread(round_ms)} ms, zmq echo {spread(move_ms)} ms, ratio {spread(ratio)}")
 
 
 def main() -> None:
