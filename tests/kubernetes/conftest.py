@@ -1,6 +1,7 @@
 """One cluster and one image for all tests; a namespace and a volume for each scenario."""
 
 import contextlib
+import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -38,14 +39,28 @@ def cluster() -> Iterator[Cluster]:
     """Three nodes. KEEP_CLUSTER=1 leaves them up, and uses those that are up."""
     keep = os.environ.get("KEEP_CLUSTER") == "1"
     running = Cluster()
-    if not (keep and Path(running.env["KUBECONFIG"]).exists()):
-        run(HERE / "cluster", "down")
-        run(HERE / "cluster", "up", "3")
-    try:
-        yield running
-    finally:
-        if not keep:
-            run(HERE / "cluster", "down")
+    with only_user_of_the_cluster():
+        try:
+            if not (keep and Path(running.env["KUBECONFIG"]).exists()):
+                run(HERE / "cluster", "down")
+                run(HERE / "cluster", "up", "3")
+            yield running
+        finally:
+            if not keep:
+                run(HERE / "cluster", "down")
+
+
+@contextlib.contextmanager
+def only_user_of_the_cluster() -> Iterator[None]:
+    """A machine has one cluster: a second run must not take down that of the first."""
+    directory = Path(os.environ.get("CLUSTER_DIR", "/var/tmp/paddle-cluster"))
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pytest.exit(f"another run uses the cluster of {directory}; wait for its end", returncode=75)
+        yield
 
 
 def size_of(cluster: Cluster, image: str) -> int:
