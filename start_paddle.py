@@ -884,13 +884,14 @@ def decide_start(
         return Decision()
     if record is None:
         return Decision(archive=True, message="output/ has no job.json, so it is not known whose it is")
-    finished = record.finished or following >= record.passes
     if same_job and following >= passes:
         return Decision(start_pass=following, done=True, message=f"all {passes} passes are saved already")
     if not same_job and not resume:
         return Decision(archive=True, message="RESUME=0: output of an earlier Job")
-    if not same_job and finished and passes <= following:
-        return Decision(archive=True, message=f"an earlier Job has finished its {record.passes} passes")
+    # with --saving_period=2 the last pass of a finished Job may not be saved
+    trained = max(following, record.passes if record.finished else 0)
+    if not same_job and passes <= trained:
+        return Decision(archive=True, message=f"an earlier Job has trained {trained} passes, and {passes} are wanted")
     if not following:
         return Decision(message="an unfinished attempt saved no pass: starting from the beginning")
     origin = "an earlier attempt" if same_job else "an earlier Job"

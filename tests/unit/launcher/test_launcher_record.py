@@ -42,6 +42,10 @@ STARTS = {
         (10, False, False),
     ),
     "an earlier Job's, all saved but not marked": (decide(record("old"), 10), (0, True, False)),
+    "an earlier Job's, finished, the last pass not saved": (decide(record("old", finished=True), 9), (0, True, False)),
+    "an earlier Job's, finished, no pass saved": (decide(record("old", finished=True), 0), (0, True, False)),
+    "an earlier Job's, unfinished, fewer wanted now": (decide(record("old"), 5, passes=3), (0, True, False)),
+    "an earlier Job's, unfinished, as many wanted now": (decide(record("old"), 5, passes=5), (0, True, False)),
 }
 
 
