@@ -1,8 +1,9 @@
 """The `paddle` command: chooses the program and imports only that one.
 
 Numerical libraries get one thread each unless the environment says otherwise: the pods of a job share their machines,
-and sums are to come out in the same order everywhere. The working directory comes first on the module path, as the
-legacy's wrapper did it, for the config's and the provider's modules.
+and sums are to come out in the same order everywhere. The working directory comes first on the module path of what a
+program starts, as the legacy's wrapper did it; in the program itself it does so when a config is read, not before, so
+that a user's `json.py` or `socket.py` stands in nobody's way.
 """
 
 import contextlib
@@ -54,16 +55,15 @@ def _program(module: str, *packages: str) -> Callable[[list[str]], int]:
             os.environ.setdefault(threads, "1")
         for package in packages:  # before the user's directory can hide them behind a module of the same name
             importlib.import_module(package)
-        _prefer_working_directory()
+        _lead_children_here()
         status: int = importlib.import_module(module).main(arguments)
         return status
 
     return run
 
 
-def _prefer_working_directory() -> None:
+def _lead_children_here() -> None:
     directory = str(Path.cwd())
-    sys.path.insert(0, directory)
     others = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = f"{directory}{os.pathsep}{others}" if others else directory
 

@@ -164,6 +164,13 @@ def test_a_program_starts_with_one_thread_per_library_and_its_directory_on_the_p
     assert done.stdout.splitlines()[-1] == f"1 3 {here}{os.pathsep}elsewhere {here}"
 
 
+@pytest.mark.parametrize("name", ["string", "google", "numpy"])
+def test_a_module_of_the_user_does_not_hide_what_the_program_imports(name, config, config_dir):
+    (config_dir / f"{name}.py").write_text("raise RuntimeError('the wrong one')\n")
+    done = run(f"import sys; sys.path.remove(''); {DUMP}", cwd=config_dir)
+    assert (done.returncode, done.stderr.count("wrong one")) == (0, 0)
+
+
 def test_a_module_called_trainer_in_the_working_directory_hides_nothing_of_ours(config, config_dir):
     for name in ("trainer", "proto", "pserver"):
         (config_dir / f"{name}.py").write_text("raise RuntimeError('the wrong one')\n")
