@@ -166,8 +166,8 @@ def matching(pattern: str, expected: str) -> Callable[[str], str]:
 def seconds(text: str) -> float:
     """Parses a positive number of seconds."""
     value = float(text) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) else 0.0
-    if not value > 0:
-        raise ValueError("a positive number of seconds")
+    if not 0 < value <= 1e6:
+        raise ValueError("a number of seconds above 0, at most 1000000")
     return value
 
 
@@ -1092,9 +1092,13 @@ class Program:
             try:
                 self.process.wait(grace_s)
             except subprocess.TimeoutExpired:
-                say(f"{self.name} did not end within {grace_s:g} s of SIGTERM: killed")
-                self.process.kill()
+                self.kill()
                 self.process.wait()
+
+    def kill(self) -> None:
+        """Sends SIGKILL, the last resort, and says so."""
+        say(f"{self.name} did not end in time after SIGTERM: killed")
+        self.process.kill()
 
     def close(self) -> None:
         """Gives the descriptors back."""
@@ -1138,7 +1142,7 @@ class Stop:
     """SIGTERM and SIGINT: before the training they end the launcher at once, later they wake the supervisor."""
 
     def __init__(self) -> None:
-        self.requested = False
+        self.requested = ""  # the first signal's name
         self.supervising = False
         self.wakeup, self._write = os.pipe()
         os.set_blocking(self._write, False)
@@ -1146,11 +1150,26 @@ class Stop:
             signal.signal(number, self._handle)
 
     def _handle(self, number: int, _frame: Any) -> None:
-        self.requested = True
-        if not self.supervising:
-            raise StoppedError(f"stopped by {signal.Signals(number).name} before the training began")
+        is_first, self.requested = not self.requested, self.requested or signal.Signals(number).name
+        if is_first and not self.supervising:
+            self.check()
         with contextlib.suppress(BlockingIOError):
             os.write(self._write, b"x")
+
+    def check(self) -> None:
+        """Raises StoppedError if a signal has come."""
+        if self.requested:
+            raise StoppedError(f"stopped by {self.requested} before the training began")
+
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """In this block of a supervisor's work, a long one without a selector, signals raise StoppedError again."""
+        self.supervising = False
+        try:
+            self.check()
+            yield
+        finally:
+            self.supervising = True
 
 
 @dataclasses.dataclass
@@ -1216,10 +1235,7 @@ class Supervisor:
         probe = subprocess.Popen(argv, env=dict(self.environ), stdin=subprocess.DEVNULL)
         pidfd = os.pidfd_open(probe.pid)
         try:
-            with selectors.DefaultSelector() as selector:
-                for source in (pidfd, pserver.pidfd, self.stop.wakeup):
-                    selector.register(source, selectors.EVENT_READ)
-                selector.select(PROBE_PERIOD_S + REPEAT_PERIOD_S)
+            wait_for_any(PROBE_PERIOD_S + REPEAT_PERIOD_S, pidfd, pserver.pidfd, self.stop.wakeup)
             status = probe.poll()
             return UnreachableError.exit_code if status is None else exit_code_of(status)
         finally:
@@ -1232,7 +1248,7 @@ class Supervisor:
         trainer = self.start("trainer", argv, "train.log", copied=True)
         stdout = trainer.output
         first: Outcome | None = None
-        deadline = math.inf
+        deadline, is_asked = math.inf, False
         with selectors.DefaultSelector() as selector:
             for source in (stdout, trainer.pidfd, pserver.pidfd, self.stop.wakeup):
                 selector.register(source, selectors.EVENT_READ)
@@ -1242,18 +1258,21 @@ class Supervisor:
                 if stdout in ready and not copy_output(stdout, trainer.file):
                     selector.unregister(stdout)
                 if self.stop.wakeup in ready:
-                    say("SIGTERM: forwarded to the trainer")
+                    say(f"{self.stop.requested}: the trainer gets SIGTERM")
                     selector.unregister(self.stop.wakeup)
-                    trainer.process.terminate()
-                    deadline = time.monotonic() + self.config.stop_timeout
+                    deadline, is_asked = time.monotonic(), False
                 if pserver.pidfd in ready:
                     selector.unregister(pserver.pidfd)
                     pserver.process.wait()
                     # after status 0 our trainer has said goodbye; after any other it will notice within seconds
                     first = failure_of(pserver) if pserver.process.returncode else None
                     deadline = min(deadline, time.monotonic() + self.config.stop_timeout)
-                if time.monotonic() >= deadline:
-                    trainer.stop(self.config.stop_timeout)
+                if time.monotonic() >= deadline and is_asked:
+                    trainer.kill()
+                    deadline = math.inf
+                elif time.monotonic() >= deadline:
+                    trainer.process.terminate()
+                    deadline, is_asked = time.monotonic() + self.config.stop_timeout, True
             while copy_output(stdout, trainer.file):
                 pass
         return self._conclude(pserver, trainer, first)
@@ -1261,18 +1280,29 @@ class Supervisor:
     def _conclude(self, pserver: Program, trainer: Program, first: Outcome | None) -> Outcome:
         status = trainer.process.returncode
         if self.stop.requested:
-            return Outcome(exit_code_of(status) or StoppedError.exit_code, "launcher", "stopped by SIGTERM")
+            code = status if status > 0 else StoppedError.exit_code
+            return Outcome(code, "launcher", f"stopped by {self.stop.requested}")
         # a trainer that gave up because servers or peers were gone, or was ended by us, is not what failed first
         if first and (status <= 0 or status in (UnreachableError.exit_code, LostPeerError.exit_code, 143)):
             return first
         if status:
             return failure_of(trainer)
-        try:
-            pserver.process.wait(self.config.goodbye_timeout)
-        except subprocess.TimeoutExpired:
+        wait_for_any(self.config.goodbye_timeout, pserver.pidfd, self.stop.wakeup)
+        if self.stop.requested:
+            message = f"stopped by {self.stop.requested} while others still trained"
+            return Outcome(StoppedError.exit_code, "launcher", message)
+        if pserver.process.poll() is None:
             message = f"our trainer has finished, but others did not within {self.config.goodbye_timeout:g} s"
             return Outcome(LostPeerError.exit_code, "pserver", f"{message} (GOODBYE_TIMEOUT); see {pserver.log}")
         return failure_of(pserver) if pserver.process.returncode else Outcome(0)
+
+
+def wait_for_any(timeout_s: float, *sources: int) -> None:
+    """Waits until one of the descriptors can be read, or for so long."""
+    with selectors.DefaultSelector() as selector:
+        for source in sources:
+            selector.register(source, selectors.EVENT_READ)
+        selector.select(timeout_s)
 
 
 def failure_of(program: Program) -> Outcome:
@@ -1389,7 +1419,8 @@ def run_programs(
     pserver_argv = build_pserver_argv(config, passed)
     say(f"starting {shlex.join(pserver_argv)}")
     pserver = supervisor.start("pserver", pserver_argv, "server.log")
-    files = stage_data(config, trainer_id, Path("data"))
+    with supervisor.stop.at_once():
+        files = stage_data(config, trainer_id, Path("data"))
     say(f"copied {files} files of shard {trainer_id} to ./data; waiting for all pservers")
     obstacle = supervisor.wait_for_pservers(pserver, build_probe_argv(pserver_argv, trainer_argv), is_whole)
     if obstacle:
@@ -1428,6 +1459,7 @@ def launch(cmd_args: Sequence[str], stop: Stop) -> int:
         outcome = run_attempt(config, meeting, passed, stop, functools.partial(is_whole, api, meeting.ids))
         if not outcome.is_dissolved:
             return outcome.status
+        stop.check()  # one that came while the set of pods was looked at
 
 
 def main(cmd_args: Sequence[str]) -> int:
