@@ -173,8 +173,9 @@ class Server:
             except zmq.Again:
                 return
             routing_id = frames[0].bytes
-            if len(routing_id) == TOKEN_BYTES + 1:
-                self._descriptors[number, int(frames[0].get(zmq.SRCFD))] = routing_id
+            descriptor = _descriptor(frames[0])
+            if descriptor is not None and len(routing_id) == TOKEN_BYTES + 1:
+                self._descriptors[number, descriptor] = routing_id
             payload = [frame.buffer for frame in frames[1:]]
             self._send(number, service.handle(routing_id, _peer_address(frames[0]), payload, time.monotonic()))
 
@@ -223,6 +224,14 @@ def _receive(socket: zmq.Socket[bytes]) -> list[zmq.Frame]:
                 more = socket.recv(copy=False).more
             break
     return frames
+
+
+def _descriptor(frame: zmq.Frame) -> int | None:
+    """Return the file descriptor of the sender's connection; who speaks an older zmq, or mere noise, has none."""
+    try:
+        return int(frame.get(zmq.SRCFD))
+    except zmq.ZMQError:
+        return None
 
 
 def _peer_address(frame: zmq.Frame) -> str:

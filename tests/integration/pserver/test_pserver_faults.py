@@ -321,6 +321,19 @@ def test_a_frame_over_the_limit_ends_its_connection_and_nothing_else(pserver, cl
     assert values.tolist() == [-1] * 4
 
 
+def test_noise_that_zmq_takes_for_its_first_version_ends_nothing(pserver, client, tools):
+    """Bytes that do not begin like a greeting make a peer without metadata, also one with an identity as long as ours."""
+    server = pserver()
+    one, values = begin(client, server)
+    with socket.create_connection(("127.0.0.1", server.port), 30) as plain:
+        plain.sendall(b"\x12\x00" + b"a" * 17 + b"\x05\x00some")
+        one.push_pull(np.ones(4, np.float32), values, 1)
+        tools.until(lambda: "dropped a message" in server.text(), "the complaint")
+    one.finish_pass(values)
+    one.goodbye()
+    assert server.wait() == 0
+
+
 def test_a_push_sent_twice_counts_once(pserver, client):
     server = pserver()
     one, values = begin(client, server)
