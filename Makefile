@@ -32,13 +32,11 @@ lint: setup  ## ruff, mypy, import rules, shellcheck, yamllint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/shellcheck start.sh tests/kubernetes/cluster $(wildcard tests/kubernetes/*.sh) .ci/run
+	$(BIN)/shellcheck start.sh .ci/run $(addprefix tests/kubernetes/,base-image cluster install run)
 	$(BIN)/yamllint --strict k8s tests
 
 e2e: setup  ## what a user does, on a real three-node Kubernetes (root; installs what it needs)
-	tests/kubernetes/install
-	tests/kubernetes/cluster build
-	$(BIN)/pytest -m cluster tests/kubernetes --timeout=900
+	tests/kubernetes/run
 
 check: lint test e2e  ## what CI runs
 

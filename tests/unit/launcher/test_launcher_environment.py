@@ -1,5 +1,6 @@
 """The environment of a pod: fault S23 of the tutorial's launcher."""
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +69,14 @@ def test_importing_touches_neither_environment_nor_network() -> None:
     )
     root = Path(start_paddle.__file__).parent
     assert subprocess.run([sys.executable, "-c", code], cwd=root, timeout=60, check=False).returncode == 0
+
+
+def test_the_launcher_imports_requests_and_the_standard_library_only() -> None:
+    """It starts our programs and never imports them, so that one file and one package are enough to launch."""
+    tree = ast.parse(Path(start_paddle.__file__).read_text())
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+    assert {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names) == {"requests"}
 
 
 def test_help_documents_every_variable(capsys: pytest.CaptureFixture[str]) -> None:
