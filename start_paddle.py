@@ -47,6 +47,7 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar
@@ -124,7 +125,7 @@ class StoppedError(LaunchError):
 def say(message: str) -> None:
     """Writes one line of the launcher's own log to stdout, where `kubectl logs` shows it."""
     stamp = datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S")
-    with contextlib.suppress(BrokenPipeError):
+    with contextlib.suppress(OSError):  # a full disk or a reader that has gone
         print(f"{stamp} start_paddle: {message}", flush=True)
 
 
@@ -311,11 +312,16 @@ def own_address() -> str:
 
 
 def read_text(path: Path) -> str | None:
-    """Returns the stripped text of a file, or None where there is none."""
+    """Returns the stripped text of a file of the service account, or None where there is none.
+
+    Raises: BadEnvironmentError: it is there, but cannot be read.
+    """
     try:
-        return path.read_text(encoding="utf-8").strip()
-    except FileNotFoundError:
+        return path.read_text(encoding="ascii").strip()
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except (OSError, UnicodeDecodeError) as problem:
+        raise BadEnvironmentError(f"uid {os.getuid()} cannot read {path} of its service account: {problem}") from None
 
 
 # ----- Flags
@@ -1047,9 +1053,13 @@ def stage_data(config: LauncherConfig, trainer_id: int, target: Path) -> int:
         raise MissingInputError(
             f"the data were split into {split_count} shards for {config.gradient_num} trainers: {advice}"
         )
-    if not source.is_dir():
-        raise MissingInputError(f"there is no {source}, the shard of trainer {trainer_id}: {advice}")
-    if all(path.name.startswith(".") for path in source.iterdir()):
+    try:
+        names = on_volume(lambda: [path.name for path in source.iterdir()])
+    except (FileNotFoundError, NotADirectoryError):
+        raise MissingInputError(f"there is no {source}, the shard of trainer {trainer_id}: {advice}") from None
+    except OSError as problem:
+        raise MissingInputError(f"uid {os.getuid()} cannot read {source}: {problem.strerror}: {advice}") from problem
+    if all(name.startswith(".") for name in names):
         raise MissingInputError(f"{source}, the shard of trainer {trainer_id}, is empty: {advice}")
     try:
         shutil.copytree(source, target, dirs_exist_ok=True)
@@ -1078,8 +1088,9 @@ class Program:
                 stderr=subprocess.STDOUT,
                 stdout=subprocess.PIPE if copied else self.file,
             )
-        except FileNotFoundError:
-            raise BadEnvironmentError(f"there is no program {argv[0]!r} on PATH: install the package") from None
+        except (FileNotFoundError, PermissionError) as problem:
+            missing = f"there is no program {argv[0]!r} on PATH that this user may run: install the package"
+            raise BadEnvironmentError(missing) from problem
         self.pidfd = os.pidfd_open(self.process.pid)
         self.output = self.process.stdout.fileno() if self.process.stdout else -1
         if copied:  # a grandchild that keeps the pipe open must not hold up the end
@@ -1225,7 +1236,9 @@ class Supervisor:
                 return failure_of(pserver)
             if status == 0:
                 return None
-            if not is_whole():
+            with self.stop.at_once():
+                is_same = is_whole()
+            if not is_same:
                 return Outcome(0, "launcher", "the set of pods changed before the training began", is_dissolved=True)
             if status != UnreachableError.exit_code or time.monotonic() >= deadline:
                 return Outcome(status, "launcher", "not every pserver of the job answers; the lines above name them")
@@ -1321,7 +1334,7 @@ def copy_output(stdout: int, log: IO[bytes]) -> bool:
         log.flush()
     except OSError as problem:  # a full volume must not end the training; saving will say it
         say(f"cannot write the log: {problem}")
-    with contextlib.suppress(BrokenPipeError):
+    with contextlib.suppress(OSError):
         sys.stdout.buffer.write(chunk)
         sys.stdout.flush()
     return bool(chunk)
@@ -1472,11 +1485,21 @@ def main(cmd_args: Sequence[str]) -> int:
     except LaunchError as error:
         say(f"error: {error}")
         return error.exit_code
+    except Exception:  # a bug of ours
+        traceback.print_exc()
+        return LaunchError.exit_code
 
 
 def run() -> NoReturn:
-    """The script's entry."""
-    sys.exit(main(sys.argv[1:]))
+    """The script's entry; whatever stdout is, it does not change the exit status."""
+    if sys.stdout is None:  # closed by `>&-`; the next file to be opened would be taken for it
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
+    status = main(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except OSError:  # the interpreter would try again, and end with 120
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(status)
 
 
 if __name__ == "__main__":

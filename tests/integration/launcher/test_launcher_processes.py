@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,8 +15,8 @@ from pathlib import Path
 import pytest
 from builders import JOB, JOB_UID, pod, pod_environment
 
-from localcluster.api import ApiServer
-from localcluster.store import PodStore
+import start_paddle
+from localcluster import ApiServer, PodStore, Request, Response
 
 LAUNCHER = Path(__file__).parents[3] / "start_paddle.py"
 DEADLINE_S = 60.0
@@ -40,6 +41,7 @@ class Launch:
         self.root, self.output = root, root / "volume" / JOB / "output"
         self.node = self.output / "node_0"
         self.stdout = root / "stdout"
+        self.environ = environ
         argv = [sys.executable, str(LAUNCHER), *(flags or ("--num_passes=3", "--config=config.py"))]
         with self.stdout.open("ab") as log:
             self.process = subprocess.Popen(argv, cwd=root / "work", env=environ, stdout=log, stderr=subprocess.STDOUT)
@@ -66,7 +68,18 @@ class Launch:
 
 
 @pytest.fixture
-def launch(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
+def api(tmp_path: Path) -> Iterator[ApiServer]:
+    """An API server with one Running pod of the job."""
+    store = PodStore()
+    own = pod("127.0.0.1")
+    store.put({**own, "metadata": {**own["metadata"], "namespace": "default"}})
+    with ApiServer(store) as server:
+        server.write_service_account(tmp_path / "account")
+        yield server
+
+
+@pytest.fixture
+def launch(tmp_path: Path, api: ApiServer) -> Iterator[Callable[..., Launch]]:
     """Returns launch(*flags, TRAINER=..., PSERVER=..., ...), which starts a launcher as the only pod of a job."""
     for directory in ("work", "bin", f"volume/{JOB}/0/data"):
         (tmp_path / directory).mkdir(parents=True)
@@ -76,37 +89,32 @@ def launch(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
     program = tmp_path / "bin" / "paddle"
     program.write_text(PADDLE.replace("/bin/sh", "/bin/bash"))
     program.chmod(0o755)
-    store = PodStore()
-    own = pod("127.0.0.1")
-    store.put({**own, "metadata": {**own["metadata"], "namespace": "default"}})
     launches: list[Launch] = []
-    with ApiServer(store) as api:
-        api.write_service_account(tmp_path / "account")
-        environ = pod_environment(
-            JOB_PATH=str(tmp_path / "volume"),
-            POD_IP="127.0.0.1",
-            CONF_PADDLE_GRADIENT_NUM="1",
-            KUBERNETES_SERVICE_HOST=api.host,
-            KUBERNETES_SERVICE_PORT_HTTPS=str(api.port),
-            SERVICE_ACCOUNT_DIR=str(tmp_path / "account"),
-            STOP_TIMEOUT="5",
-            CALLS=str(tmp_path / "calls"),
-            PATH=f"{program.parent}:{os.environ['PATH']}",
-            PSERVER=UNTIL_GOODBYE,
-            TRAINER="echo trained; touch goodbye; echo >fifo",
-            PROBE="exit 0",
-        )
+    environ = pod_environment(
+        JOB_PATH=str(tmp_path / "volume"),
+        POD_IP="127.0.0.1",
+        CONF_PADDLE_GRADIENT_NUM="1",
+        KUBERNETES_SERVICE_HOST=api.host,
+        KUBERNETES_SERVICE_PORT_HTTPS=str(api.port),
+        SERVICE_ACCOUNT_DIR=str(tmp_path / "account"),
+        STOP_TIMEOUT="5",
+        CALLS=str(tmp_path / "calls"),
+        PATH=f"{program.parent}:{os.environ['PATH']}",
+        PSERVER=UNTIL_GOODBYE,
+        TRAINER="echo trained; touch goodbye; echo >fifo",
+        PROBE="exit 0",
+    )
 
-        def start(*flags: str, **changed: str) -> Launch:
-            launches.append(Launch(tmp_path, {**environ, **changed}, *flags))
-            return launches[-1]
+    def start(*flags: str, **changed: str) -> Launch:
+        launches.append(Launch(tmp_path, {**environ, **changed}, *flags))
+        return launches[-1]
 
-        try:
-            yield start
-        finally:
-            for one in launches:
-                one.process.kill()
-                one.process.wait()
+    try:
+        yield start
+    finally:
+        for one in launches:
+            one.process.kill()
+            one.process.wait()
 
 
 def test_a_job_runs_to_its_end_and_leaves_its_logs(launch: Callable[..., Launch]) -> None:
@@ -278,6 +286,27 @@ def test_S5_the_trainer_starts_only_when_every_pserver_answers(launch: Callable[
     assert not any(call.startswith("train ") for call in job.calls())
 
 
+def test_S16_a_signal_while_the_api_server_hangs_ends_the_launcher(
+    launch: Callable[..., Launch], api: ApiServer
+) -> None:
+    """After a probe in vain the set of pods is looked at; that request may take its whole timeout, twice."""
+    asked = threading.Event()
+
+    def hang(_: Request) -> Response:
+        asked.set()
+        return Response.never()
+
+    job = launch(
+        PROBE="until [ -e hanging ]; do read -t 1 _ <>fifo2; done; exit 69", PSERVER=f"mkfifo fifo2; {PATIENT}"
+    )
+    job.wait_for(lambda: "waiting for all pservers" in job.said)
+    api.hook = hang
+    (job.root / "work" / "hanging").touch()
+    assert asked.wait(DEADLINE_S)
+    job.process.send_signal(signal.SIGTERM)
+    assert job.process.wait(start_paddle.REQUEST_TIMEOUT_S / 2) == 143, job.said
+
+
 def test_a_pserver_that_dies_during_the_probe_is_reported(launch: Callable[..., Launch]) -> None:
     job = launch(PROBE="while :; do read _ <>fifo; done", PSERVER="echo port 7164 in use; exit 75")
     assert job.wait() == 75
@@ -346,6 +375,9 @@ BAD_START = {
     "a stray argument: 64": ({}, ("train",), 64, "neither a flag"),
     "no such config: 66": ({}, ("--config=absent.py",), 66, "absent.py: there is no such file"),
     "no passes: 64": ({}, ("--num_passes=0",), 64, "--num_passes=0"),
+    "an account that cannot be read: 78": ({"SERVICE_ACCOUNT_DIR": "../odd"}, (), 78, "odd/namespace of its service"),
+    "a token that is no text: 78": ({"SERVICE_ACCOUNT_DIR": "../odd2"}, (), 78, "odd2/token of its service"),
+    "a program that cannot be executed: 78": ({"PATH": "../odd"}, (), 78, "no program 'paddle' on PATH"),
     "an address of no pod: 78": ({"POD_IP": "127.0.0.9"}, (), 78, "POD_IP by the downward API"),
     "a wrong CA: 69": (
         {"SERVICE_ACCOUNT_DIR": "/nonexistent", "START_TIMEOUT": "0.5"},
@@ -358,12 +390,39 @@ BAD_START = {
 
 @pytest.mark.parametrize(("environ", "flags", "status", "said"), BAD_START.values(), ids=BAD_START.keys())
 def test_a_bad_start_has_one_message_and_no_traceback(
-    launch: Callable[..., Launch], environ: dict[str, str], flags: tuple[str, ...], status: int, said: str
+    launch: Callable[..., Launch],
+    tmp_path: Path,
+    environ: dict[str, str],
+    flags: tuple[str, ...],
+    status: int,
+    said: str,
 ) -> None:
     """S11: a certificate of another authority is not accepted; the original did not look (verify=False)."""
+    (tmp_path / "odd" / "namespace").mkdir(parents=True)
+    (tmp_path / "odd" / "paddle").touch(0o644)
+    (tmp_path / "odd2").mkdir()
+    (tmp_path / "odd2" / "token").write_bytes(b"\xe2\x82\xac")
     job = launch(*flags, **environ)
     assert job.wait() == status, job.said
     assert said in job.said and "Traceback" not in job.said
+
+
+@pytest.mark.parametrize("redirection", [">&-", ">/dev/full", "| true"])
+def test_a_stdout_that_cannot_be_written_does_not_change_the_status(
+    launch: Callable[..., Launch], redirection: str
+) -> None:
+    """The trainer lost its launcher with a traceback, or the pod ended with 120 from the interpreter's last flush."""
+    job = launch("--dry_run")
+    assert job.wait() == 0
+    command = [sys.executable, str(LAUNCHER), "--num_passes=3", "--config=config.py"]
+    environ = {**job.environ, "TRAINER": "seq 20000; touch goodbye; echo >fifo; exit 65", "PYTHONUNBUFFERED": ""}
+    script = f'{{ "$@"; echo $? >status; }} {redirection}'
+    run = subprocess.run(
+        ["bash", "-c", script, "bash", *command], cwd=job.root / "work", env=environ, timeout=DEADLINE_S, check=False,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert (job.root / "work" / "status").read_text() == "65\n", run.stderr
+    assert (job.node / "train.log").read_text().endswith("20000\n")
 
 
 def test_the_job_uid_is_the_controllers(launch: Callable[..., Launch]) -> None:

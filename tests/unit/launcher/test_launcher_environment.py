@@ -83,3 +83,13 @@ def test_help_documents_every_variable(capsys: pytest.CaptureFixture[str]) -> No
     assert start_paddle.main(["--help"]) == 0
     shown = capsys.readouterr().out
     assert all(variable.name in shown for variable in start_paddle.VARIABLES)
+
+
+def test_a_bug_of_ours_is_70_with_its_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python's own status for it is 1, which is in no table."""
+    monkeypatch.setattr(start_paddle, "Stop", lambda: None)
+    monkeypatch.setattr(start_paddle, "launch", lambda cmd_args, stop: cmd_args["no list"])
+    assert start_paddle.main([]) == 70
+    assert "Traceback" in capsys.readouterr().err

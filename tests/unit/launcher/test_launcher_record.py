@@ -204,6 +204,17 @@ def test_S20_a_missing_or_empty_shard_is_an_error(config: LauncherConfig, tmp_pa
         start_paddle.stage_data(config, 0, tmp_path / "data")
 
 
+def test_S20_a_shard_of_another_user_is_missing_input(
+    config: LauncherConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> list[str]:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(os, "listdir", refuse)  # root, who may run this test, is refused nothing
+    with pytest.raises(start_paddle.MissingInputError, match=f"uid {os.getuid()} cannot read .*Permission denied"):
+        start_paddle.stage_data(config, 0, tmp_path / "data")
+
+
 def test_S24_data_split_for_another_number_of_trainers_are_refused(config: LauncherConfig, tmp_path: Path) -> None:
     """In the original SPLIT_COUNT and the number of trainers were independent: some data were never read (D5)."""
     (config.job_dir / "0" / "data").mkdir(parents=True)
