@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 from pserver import protocol
 from pserver.errors import LostPeerError, PaddleError
 from pserver.membership import RECONNECT_GRACE
+from pserver.monitor import read_event
 from pserver.protocol import Message, Op
 
 _WAKE = "inproc://wake"
@@ -114,7 +114,7 @@ class Heartbeat(threading.Thread):
     def _listen(self, pulse: Pulse) -> None:
         with contextlib.suppress(zmq.Again):
             while True:
-                event = parse_monitor_message(pulse.monitor.recv_multipart(zmq.NOBLOCK))["event"]
+                event, _ = read_event(pulse.monitor)
                 pulse.closed = time.monotonic() if event == zmq.EVENT_DISCONNECTED else None
         with contextlib.suppress(zmq.Again, protocol.ProtocolError):
             while True:

@@ -17,11 +17,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 from pserver import glog, protocol
 from pserver.errors import BugError, ConfigError, LostPeerError, PaddleError, PortInUseError, StoppedError
 from pserver.membership import TOKEN_BYTES, Identity
+from pserver.monitor import read_event
 from pserver.service import Outgoing, Service
 
 POLL_INTERVAL_MS = 250  # between two looks at the clock
@@ -182,8 +182,8 @@ class Server:
     def _read_monitor(self, number: int, monitor: zmq.Socket[bytes]) -> None:
         with contextlib.suppress(zmq.Again):
             while True:
-                event = parse_monitor_message(monitor.recv_multipart(zmq.NOBLOCK))
-                routing_id = self._descriptors.pop((number, event["value"]), None)
+                _, descriptor = read_event(monitor)
+                routing_id = self._descriptors.pop((number, descriptor), None)
                 if routing_id:
                     self.services[number].suspect(routing_id, time.monotonic())
 

@@ -322,7 +322,7 @@ def test_a_frame_over_the_limit_ends_its_connection_and_nothing_else(pserver, cl
 
 
 def test_noise_that_zmq_takes_for_its_first_version_ends_nothing(pserver, client, tools):
-    """Bytes that do not begin like a greeting make a peer without metadata, also one with an identity as long as ours."""
+    """Bytes that do not begin like a greeting make a peer without metadata; its identity may be as long as ours."""
     server = pserver()
     one, values = begin(client, server)
     with socket.create_connection(("127.0.0.1", server.port), 30) as plain:
