@@ -1070,6 +1070,14 @@ def stage_data(config: LauncherConfig, trainer_id: int, target: Path) -> int:
     return sum(len(files) for _, _, files in os.walk(source))
 
 
+def unstage_data(config: LauncherConfig, trainer_id: int, target: Path) -> None:
+    """Takes a shard's files out of `target` again."""
+    source = config.job_dir / str(trainer_id) / "data"
+    for directory, _, names in os.walk(source):
+        for name in names:
+            (target / Path(directory).relative_to(source) / name).unlink(missing_ok=True)
+
+
 # ----- Programs
 
 
@@ -1078,7 +1086,7 @@ class Program:
 
     def __init__(self, name: str, argv: Sequence[str], environ: Mapping[str, str], log: Path, *, copied: bool) -> None:
         """Args: copied: its output comes to `process.stdout`, for the launcher to copy; else it goes to the log."""
-        self.name, self.log = name, log
+        self.name, self.argv, self.log = name, argv, log
         self.file: IO[bytes] = log.open("wb")
         try:
             self.process = subprocess.Popen(
@@ -1300,6 +1308,8 @@ class Supervisor:
             return first
         if status:
             return failure_of(trainer)
+        if "--local=1" in trainer.argv:  # it has joined no pserver
+            return Outcome(0)
         wait_for_any(self.config.goodbye_timeout, pserver.pidfd, self.stop.wakeup)
         if self.stop.requested:
             message = f"stopped by {self.stop.requested} while others still trained"
@@ -1437,6 +1447,7 @@ def run_programs(
     say(f"copied {files} files of shard {trainer_id} to ./data; waiting for all pservers")
     obstacle = supervisor.wait_for_pservers(pserver, build_probe_argv(pserver_argv, trainer_argv), is_whole)
     if obstacle:
+        unstage_data(config, trainer_id, Path("data"))  # the next set of pods may give this one another shard
         return obstacle
     say(f"starting {shlex.join(trainer_argv)}")
     return supervisor.run_trainer(pserver, trainer_argv)

@@ -208,6 +208,12 @@ def test_S15_the_wait_for_the_others_has_a_deadline_and_the_pserver_does_not_sta
     assert not Path(f"/proc/{(job.root / 'work' / 'pid').read_text().strip()}").exists()
 
 
+def test_a_trainer_without_pservers_is_not_waited_for_by_them(launch: Callable[..., Launch]) -> None:
+    """LOCAL=1 ended after GOODBYE_TIMEOUT with 75, because no trainer had ever come to say goodbye."""
+    job = launch("--local=1", TRAINER="echo trained", PSERVER=PATIENT)
+    assert job.wait() == 0, job.said
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_S16_a_signal_reaches_the_trainer_and_nothing_is_left(launch: Callable[..., Launch], number: int) -> None:
     """In the original a shell was process 1 and forwarded nothing: the pod was killed after its grace."""

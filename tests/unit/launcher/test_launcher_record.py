@@ -204,6 +204,18 @@ def test_S20_a_missing_or_empty_shard_is_an_error(config: LauncherConfig, tmp_pa
         start_paddle.stage_data(config, 0, tmp_path / "data")
 
 
+def test_S20_what_is_unstaged_leaves_the_configs_own_data(config: LauncherConfig, tmp_path: Path) -> None:
+    """Without an index a pod may get another id, and so another shard, when the set of pods changes."""
+    shard, data = config.job_dir / "0" / "data", tmp_path / "data"
+    for directory in (shard / "sub", data):
+        directory.mkdir(parents=True)
+    for path in (shard / "part-0", shard / "sub" / "part-0", data / "dict.txt"):
+        path.touch()
+    start_paddle.stage_data(config, 0, data)
+    start_paddle.unstage_data(config, 0, data)
+    assert [path.name for path in data.rglob("*") if path.is_file()] == ["dict.txt"]
+
+
 def test_S20_a_shard_of_another_user_is_missing_input(
     config: LauncherConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
