@@ -104,7 +104,7 @@ def _print(text: str) -> None:
     try:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has gone (`| head`); the Job goes on without being watched
+    except OSError:  # the reader has gone (`| head`), or a disk is full; the Job goes on without being watched
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)

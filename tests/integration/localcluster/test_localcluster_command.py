@@ -109,6 +109,23 @@ def test_a_job_goes_on_when_nobody_reads_any_more(project: Path):
     assert (project / "vol" / "out.1").read_text() == "x\n"
 
 
+@pytest.mark.parametrize("redirection", [">&-", ">/dev/full"])
+def test_a_job_goes_on_without_a_stdout(project: Path, redirection: str):
+    command = f'exec "$@" {redirection}'
+    arguments = [sys.executable, "-m", "localcluster", "run", "k8s/job.yaml", "--volume", "mfs=vol"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(project)}
+    run = subprocess.run(
+        ["sh", "-c", command, "sh", *arguments],
+        cwd=project,
+        env=env,
+        capture_output=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert (run.returncode, run.stderr) == (0, b"")
+    assert (project / "vol" / "out.1").read_text() == "1\n"
+
+
 def test_a_failed_job_ends_with_the_pods_code(project: Path):
     write_script(project, "exit 66")
     code, out, _ = run(project, "k8s/job.yaml", "--volume", "mfs=vol")
