@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 
 
 def say(message: str) -> None:
     """Write one line of the data job's log."""
-    sys.stderr.write(f"prepare: {message}\n")
-    sys.stderr.flush()
+    if sys.stderr is not None:  # closed by `2>&-`
+        with contextlib.suppress(OSError):  # a full disk or a reader that has gone
+            sys.stderr.write(f"prepare: {message}\n")
+            sys.stderr.flush()

@@ -160,7 +160,9 @@ class _Reading:
         value = self.given[name] or default
         try:
             number = read(value)
-            if low <= number <= high:
+            if (
+                low <= number <= high and value.isascii() and "_" not in value
+            ):  # Python reads 1_0 and other scripts' digits
                 return number
         except (ValueError, ZeroDivisionError):
             pass

@@ -4,9 +4,11 @@ D3 and D5 are in the tests of the settings and of the download, the kill points 
 """
 
 import errno
+import io
 import json
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ import pytest
 from prepare import tree
 from prepare.__main__ import main, prepare
 from prepare.errors import DataError, VolumeError
+from prepare.log import say
 from prepare.settings import read_settings
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -287,3 +290,14 @@ def test_a_volume_that_gives_nothing_away_stays_usable_for_root(tmp_path, monkey
     assert (tmp_path / "a" / "prepared.json").exists()
     with pytest.raises(VolumeError, match="cannot write below"):
         run(tmp_path / "b", 2, "--data_owner=1:2")
+
+
+class FullDisk(io.StringIO):
+    def write(self, text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("stderr", [None, FullDisk()], ids=["closed", "full"])
+def test_a_log_that_cannot_be_written_does_not_end_the_job(stderr, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", stderr)
+    say("nobody reads this")

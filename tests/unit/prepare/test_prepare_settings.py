@@ -84,6 +84,8 @@ def test_d3_an_address_without_digest_or_without_tls_is_refused():
         ({"SPLIT_COUNT": ""}, "SPLIT_COUNT is not set"),
         ({"SPLIT_COUNT": "None"}, "SPLIT_COUNT is 'None'"),
         ({"SPLIT_COUNT": "0"}, "SPLIT_COUNT is '0'"),
+        ({"SPLIT_COUNT": "1_0"}, "SPLIT_COUNT is '1_0'"),
+        ({"SPLIT_COUNT": "٣"}, "SPLIT_COUNT is '٣'"),
         ({"SPLIT_COUNT": "-1"}, "SPLIT_COUNT is '-1'"),
         ({"CONF_PADDLE_GRADIENT_NUM": "three"}, "CONF_PADDLE_GRADIENT_NUM is 'three'"),
         ({"DATA_SOURCE": "mnist"}, "DATA_SOURCE is 'mnist'; it is one of digits,"),
