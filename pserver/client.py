@@ -164,6 +164,10 @@ class Client:
         else:
             self._request(Ask(Op.FETCH, "fetch the initial values", values=values))
 
+    def check(self) -> None:
+        """Return if the job can go on as far as is known; for who computes or waits elsewhere for long."""
+        self._raise_failure()
+
     def start_pass(self) -> None:
         """Wait until every trainer wants to start this pass.
 

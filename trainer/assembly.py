@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from proto.DataConfig_pb2 import DataConfig
@@ -74,7 +75,7 @@ class Assembly:
         """Return the training session and its updater, which is connected already."""
         glog.info("trainer mode: Normal", at=AT["mode"])
         updater = self._make_updater()
-        parts = self._make_parts()
+        parts = self._make_parts(updater.check)
         self._warn_of_test_flags()
         self._fill_parameters(parts)
         session = Training(parts, updater)
@@ -85,7 +86,7 @@ class Assembly:
         """Return the test session."""
         glog.info("trainer: in testing mode", at=AT["testing"])
         glog.info("trainer mode: Testing", at=AT["testing mode"])
-        parts = self._make_parts()
+        parts = self._make_parts(lambda: None)
         self._warn_of_test_flags()
         return Testing(parts)
 
@@ -117,11 +118,11 @@ class Assembly:
             updater.abort(str(error) or type(error).__name__)
             raise
 
-    def _make_parts(self) -> Parts:
+    def _make_parts(self, check: Callable[[], None]) -> Parts:
         flags, config = self._flags, self._config
         stream = Stream(start_state(self._seed, flags.thread_local_rand_use_global_seed))
-        train = self._open(config.data_config, stream, is_train=True) if self._is_training else None
-        test = self._open(config.test_data_config, stream, is_train=False)
+        train = self._open(config.data_config, stream, check, is_train=True) if self._is_training else None
+        test = self._open(config.test_data_config, stream, check, is_train=False)
         return Parts(
             flags=flags,
             batch_size=config.opt_config.batch_size,
@@ -135,7 +136,9 @@ class Assembly:
             save_dir=flags.save_dir or config.save_dir,
         )
 
-    def _open(self, data: DataConfig, stream: Stream, *, is_train: bool) -> DataSource | None:
+    def _open(
+        self, data: DataConfig, stream: Stream, check: Callable[[], None], *, is_train: bool
+    ) -> DataSource | None:
         if not data.type:
             return None
         glog.info(f"loading dataprovider {data.load_data_module}::{data.load_data_object}", at=AT["provider"])
@@ -146,6 +149,7 @@ class Assembly:
             is_train=is_train,
             stream=stream,
             mixing=Stream(self._seed),
+            check=check,
             shuffles=is_train,
         )
 

@@ -21,6 +21,12 @@ class Updater(Protocol):
     def connect(self) -> None:
         """Prepare for the first pass, with the values that the table has now; trainer 0's win."""
 
+    def check(self) -> None:
+        """Return if the others are still there, as far as is known; never waits.
+
+        Raises: LostPeerError: naming who is gone.
+        """
+
     def start_pass(self) -> None:
         """Begin a pass; waits for the other trainers."""
 
@@ -48,6 +54,9 @@ class LocalUpdater:
 
     def connect(self) -> None:
         """Nothing to do."""
+
+    def check(self) -> None:
+        """There are no others."""
 
     def start_pass(self) -> None:
         """Nothing to wait for."""
@@ -79,6 +88,10 @@ class RemoteUpdater:
         """Join every server; trainer 0 gives its values, the others take them."""
         self._client.join([parameter.spec() for parameter in self._table], self._optimization)
         self._client.initialise(self._table.values)
+
+    def check(self) -> None:
+        """Ask the heartbeat."""
+        self._client.check()
 
     def start_pass(self) -> None:
         """Wait for all trainers."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -35,11 +35,13 @@ def open_source(
     is_train: bool,
     stream: Stream,
     mixing: Stream,
+    check: Callable[[], None],
     shuffles: bool = True,
 ) -> DataSource:
     """Import the provider, run its init_hook, and return its data source; no sample is read yet.
 
-    Args: shuffles: False switches shuffling off whatever the provider says (--job=test).
+    Args: check: called now and then while the provider is waited for; what it raises ends the waiting.
+        shuffles: False switches shuffling off whatever the provider says (--job=test).
     Raises: MissingInputError: if the list file or the module is missing.  ConfigError: if the module has no such
         provider.  DataError: if the user's code raised.
     """
@@ -50,7 +52,7 @@ def open_source(
     with user_code(f"init of the data provider {config.load_data_module}::{config.load_data_object}"):
         provider = made(entries, is_train=is_train, input_order=list(input_order), **arguments)
     wanted = is_train if provider.should_shuffle is None else provider.should_shuffle
-    return DataSource(provider, entries, shuffled=shuffles and bool(wanted), stream=stream, mixing=mixing)
+    return DataSource(provider, entries, shuffled=shuffles and bool(wanted), stream=stream, mixing=mixing, check=check)
 
 
 def read_entries(config: DataConfig) -> list[str]:

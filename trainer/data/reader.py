@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ CHUNK_ROWS = 256  # samples delivered at once
 CHUNK_ELEMENTS = 1 << 20  # fewer of them where the dense slots are long
 CHUNKS_AHEAD = 64  # how far reading may be ahead of the computation
 REPORT_PERIOD_S = 30.0  # a provider that keeps the trainer waiting is named so often
+CHECK_PERIOD_S = 0.5  # and whether the other side of the job still lives is asked so often meanwhile
 
 
 @dataclass(frozen=True)
@@ -41,13 +43,22 @@ class Reader:
     """Reads one pass; `take` hands out its chunks in order.
 
     Args: shuffled: whether entries are mixed.  stream: picks the entry of each next sample when they are.
+        check: called now and then by `take`; what it raises ends the waiting.
     Thread safety: one thread takes; the reading thread is inside.
     """
 
     def __init__(
-        self, provider: DataProvider, files: Sequence[str], columns: ColumnSet, *, shuffled: bool, stream: Stream
+        self,
+        provider: DataProvider,
+        files: Sequence[str],
+        columns: ColumnSet,
+        *,
+        shuffled: bool,
+        stream: Stream,
+        check: Callable[[], None],
     ) -> None:
         self._provider = provider
+        self._check = check
         self._columns = columns
         self._samples = _mix(provider, files, stream) if shuffled else _one_after_the_other(provider, files)
         self._name = type(provider).__name__
@@ -67,9 +78,14 @@ class Reader:
         There is no deadline: it is the user's computation, which may be long; who waits says so every half minute.
         Raises: DataError, MissingInputError: if the provider raised or a sample is wrong.
         """
+        self._check()
+        reported = time.monotonic()
         with self._changed:
             while not self._chunks and not self._ended:
-                if not self._changed.wait(REPORT_PERIOD_S):
+                self._changed.wait(CHECK_PERIOD_S)
+                self._check()
+                if time.monotonic() - reported > REPORT_PERIOD_S:
+                    reported = time.monotonic()
                     glog.info(f"waiting for the data provider {self._name}")
             if not self._chunks and self._error is not None:
                 raise self._error

@@ -13,7 +13,7 @@ Source: spec/config.md 15; gserver/dataproviders/PyDataProvider2.cpp of v0.10.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -33,17 +33,26 @@ class DataSource:
 
     Args: provider: the user's, instantiated.  files: the entries of its list.  shuffled: whether to pick at random.
         stream: the main thread's, for picking.  mixing: the reading thread's, for picking among list entries.
+        check: called now and then while the provider is waited for; what it raises ends the waiting.
     Thread safety: one thread.
     """
 
     def __init__(
-        self, provider: DataProvider, files: Sequence[str], *, shuffled: bool, stream: Stream, mixing: Stream
+        self,
+        provider: DataProvider,
+        files: Sequence[str],
+        *,
+        shuffled: bool,
+        stream: Stream,
+        mixing: Stream,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self._provider = provider
         self._files = files
         self._shuffled = shuffled
         self._stream = stream
         self._mixing = mixing
+        self._check = check
         self._cached = provider.cache == CacheType.CACHE_PASS_IN_MEM
         self._complete = False  # a cached pass has been read to its end
         self._reader: Reader | None = None
@@ -65,7 +74,14 @@ class DataSource:
             self._pooled_units = sum(self._units) if self._units else len(self._pool)
             return
         self._forget()
-        self._reader = Reader(self._provider, self._files, self._columns, shuffled=self._shuffled, stream=self._mixing)
+        self._reader = Reader(
+            self._provider,
+            self._files,
+            self._columns,
+            shuffled=self._shuffled,
+            stream=self._mixing,
+            check=self._check,
+        )
 
     def close(self) -> None:
         """Stop reading."""

@@ -47,6 +47,13 @@ def raising(settings, path):
         yield sample
 
 @provider(input_types=TYPES, should_shuffle=False)
+def stuck(settings, path):
+    import threading
+    print('the provider is stuck', flush=True)
+    threading.Event().wait(60)
+    yield next(samples(path))
+
+@provider(input_types=TYPES, should_shuffle=False)
 def endless(settings, path):
     while True:
         for sample in samples(path):

@@ -142,6 +142,15 @@ def test_a_trainer_killed_in_the_middle_is_named_by_the_other(tmp_path, paddle, 
     assert "trainer 1" in job.log(0).splitlines()[-1]
 
 
+def test_a_lost_server_is_noticed_while_the_provider_is_waited_for(tmp_path, paddle, tools):
+    job = Job(tmp_path, paddle, tools, [tools.make_lines(4)])
+    trainer = job.start(0, "--config_args=obj=stuck")
+    tools.wait_for(lambda: "the provider is stuck" in job.log(0))
+    job.server.kill()
+    assert trainer.wait(30) == 75
+    assert re.search(r"F\d{4} .* pserver 127\.0\.0\.1:\d+ is lost: its connection closed", job.log(0))
+
+
 def test_a_signal_ends_a_waiting_trainer_with_143_and_the_other_hears_why(tmp_path, paddle, tools):
     job = Job(tmp_path, paddle, tools, [tools.make_lines(20), tools.make_lines(20)])
     trainers = [job.start(k, "--config_args=obj=endless") for k in range(2)]

@@ -180,7 +180,7 @@ def test_a_job_without_config_uses_the_models(job, paddle):
         (
             ["--config=config.py", "--config_args=obj=nobody"],
             78,
-            "small_provider has no nobody; its providers are: process, shuffled, raising, endless",
+            "small_provider has no nobody; its providers are: process, shuffled, raising, stuck, endless",
         ),
         (["--config=config.py", "--config_args=batch=0"], 78, "batch_size is 0"),
         (
