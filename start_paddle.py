@@ -439,7 +439,7 @@ class Pod:
             ip=status.get("podIP") or "",
             phase=status.get("phase") or "Unknown",
             terminating=bool(metadata.get("deletionTimestamp")),
-            index=int(index) if index is not None and index.isdigit() else None,
+            index=int(index) if index is not None and index.isdecimal() else None,
             controller_uid=controller or (owners[0] if owners else ""),
             why=explain_status(status),
         )
@@ -621,8 +621,9 @@ class PodApi:
             body = response.json()
             if not isinstance(body.get("items"), (list, type(None))) or "items" not in body:
                 raise ValueError("no items in it")
+            parse_pods(body)
             return dict(body)
-        except (ValueError, AttributeError) as problem:
+        except (ValueError, AttributeError, TypeError) as problem:
             shown = " ".join(response.text[:60].split())
             raise ApiError(f"{self.url} answered something that is no pod list ({problem}): {shown!r}") from None
 

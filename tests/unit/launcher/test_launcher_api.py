@@ -150,6 +150,13 @@ FAILURES: dict[str, tuple[dict[str, Any], str, type[start_paddle.LaunchError], b
     "an empty body": ({"body": ""}, "no pod list", start_paddle.UnreachableError, False),
     "JSON of another kind": ({"json": {"kind": "Status"}}, "no items", start_paddle.UnreachableError, False),
     "a JSON list": ({"json": []}, "no pod list", start_paddle.UnreachableError, False),
+    "items that are no pods": ({"json": {"items": [1]}}, "no pod list", start_paddle.UnreachableError, False),
+    "a pod whose parts are lists": (
+        {"json": {"items": [{"metadata": [0]}]}},
+        "no pod list",
+        start_paddle.UnreachableError,
+        False,
+    ),
     "a hang": (
         {"body": requests.ReadTimeout("no answer for 10 s")},
         "no answer for 10 s",
