@@ -20,7 +20,7 @@ from trainer.data.source import DataSource
 from trainer.evaluators import make_evaluators
 from trainer.flags import Values, services
 from trainer.legacy import AT
-from trainer.model_files import find_config, load_pass, pass_name
+from trainer.model_files import find_config, load_pass, pass_name, prepare_save_directory
 from trainer.network import Network
 from trainer.parameters import ParameterTable
 from trainer.rng import Stream, start_state
@@ -77,6 +77,8 @@ class Assembly:
         updater = self._make_updater()
         parts = self._make_parts(updater.check)
         self._warn_of_test_flags()
+        if self._flags.trainer_id == 0 and self._flags.num_passes:
+            prepare_save_directory(parts.save_dir)
         self._fill_parameters(parts)
         session = Training(parts, updater)
         self._connect(updater)

@@ -59,6 +59,19 @@ def save_pass(directory: Path, table: ParameterTable, configs: Mapping[str, byte
             raise VolumeError(f"cannot save to {directory}: {error.strerror} ({error.filename})") from error
 
 
+def prepare_save_directory(directory: str) -> None:
+    """Create the directory that pass directories will go to, before hours are spent on what cannot be saved.
+
+    Raises: VolumeError: if it cannot be created or written to.
+    """
+    try:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise VolumeError(f"cannot save to {directory}: {error.strerror} ({error.filename})") from error
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise VolumeError(f"cannot save to {directory}: it is not writable for uid {os.geteuid()}")
+
+
 def _list_files(table: ParameterTable, configs: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
     """Yield name and content of every file of a pass directory, the mark last."""
     for parameter in table:
@@ -183,9 +196,13 @@ def load_pass(
 def read_parameter(file: Path, name: str, size: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
     """Return the values of a parameter file.
 
-    Raises: DataError: if it is no such file, or has not `size` values.
+    Raises: DataError: if it is no such file, or has not `size` values.  MissingInputError: if it cannot be read.
     """
-    data = file.read_bytes()
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(HEADER.size + size * VALUE_BYTES)
+    except OSError as error:
+        raise MissingInputError(f"{file} cannot be read: {error.strerror}") from error
     if len(data) < HEADER.size:
         raise DataError(f"{file} is no parameter file: it has {len(data)} bytes, the header alone {HEADER.size}")
     version, value_bytes, count = HEADER.unpack_from(data)

@@ -233,7 +233,7 @@ def test_errors_are_one_line_with_the_right_status_and_leave_no_pass(job, paddle
             "No module named 'nothing_like_it'",
         ),
         (lambda job: (job / "small_provider.py").write_text("def process(:"), 65, "small_provider.py:1: SyntaxError"),
-        (lambda job: (job / "out").write_text(""), 74, "cannot save to out/pass-00000"),
+        (lambda job: (job / "out").write_text(""), 74, "cannot save to out: File exists"),
     ],
 )
 def test_missing_and_broken_inputs_are_named(job, paddle, change, status, message):

@@ -10,7 +10,15 @@ import pytest
 from proto.ParameterConfig_pb2 import ParameterConfig
 from pserver.errors import DataError, MissingInputError, VolumeError
 from trainer import model_files
-from trainer.model_files import find_config, load_pass, pass_name, remove_pass, save_pass, write_whole_file
+from trainer.model_files import (
+    find_config,
+    load_pass,
+    pass_name,
+    prepare_save_directory,
+    remove_pass,
+    save_pass,
+    write_whole_file,
+)
 from trainer.parameters import ParameterTable
 from trainer.rng import Stream
 
@@ -120,6 +128,30 @@ def test_files_of_another_form_are_refused(tmp_path, content, message):
     (tmp_path / "pass-00000" / "w").write_bytes(content)
     with pytest.raises(DataError, match=message):
         load(tmp_path / "pass-00000")
+
+
+def test_what_cannot_be_read_is_a_missing_input(tmp_path):
+    (tmp_path / "w").mkdir()
+    with pytest.raises(MissingInputError, match="w cannot be read: Is a directory"):
+        load(tmp_path)
+
+
+def test_no_more_is_read_than_the_parameter_has(tmp_path):
+    save_pass(tmp_path / "p", make_table(), {})
+    with (tmp_path / "p" / "w").open("ab") as file:
+        file.truncate(1 << 43)
+    assert load(tmp_path / "p")["w"].value.tolist() == [1, -2, 0.5]
+
+
+def test_a_place_that_cannot_be_saved_to_is_a_volume_error_at_once(tmp_path, monkeypatch):
+    prepare_save_directory(str(tmp_path / "new" / "output"))
+    assert (tmp_path / "new" / "output").is_dir()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(VolumeError, match=r"cannot save to .*file: File exists"):
+        prepare_save_directory(str(tmp_path / "file"))
+    monkeypatch.setattr(os, "access", lambda *_: False)  # nothing is refused to root
+    with pytest.raises(VolumeError, match=r"new: it is not writable for uid \d+"):
+        prepare_save_directory(str(tmp_path / "new"))
 
 
 def test_missing_files_fail_or_are_made_up(tmp_path, capsys):
