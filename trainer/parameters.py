@@ -15,6 +15,8 @@ from trainer.arguments import Array
 from trainer.initializers import NORMAL, UNIFORM, fill_normal, fill_uniform
 from trainer.rng import Stream
 
+_NO_FILE_NAMES = ("", ".", "..", "done", "path.txt")  # a pass directory has files of its own
+
 
 class Parameter:
     """One parameter: its record of the message, and views of its value and (unless static) of its gradient."""
@@ -116,6 +118,11 @@ class ParameterTable:
 
 def _refuse_unsupported(configs: Sequence[ParameterConfig]) -> None:
     for config in configs:
+        if "/" in config.name or config.name in _NO_FILE_NAMES:
+            raise ConfigError(
+                f"parameter {config.name!r} cannot be saved: its name is that of its file, so it must not hold a '/' "
+                f"nor be one of {', '.join(map(repr, _NO_FILE_NAMES))}; rename the layer or the ParamAttr"
+            )
         asked: dict[str, Any] = {
             "L1 decay (l1_rate)": config.decay_rate_l1,
             "sparse storage (is_sparse)": config.is_sparse,

@@ -241,6 +241,8 @@ def change(config, what):
         ("config.output_layer_names.append('nowhere')", "nowhere as an output"),
         ("del config.output_layer_names[:]", "no output layer"),
         ("config.parameters[0].sparse_update = True", "parameter w: sparse_update is not supported yet"),
+        ("config.parameters[0].name = '_tower/fc.w0'", "'_tower/fc.w0' cannot be saved: its name is that of its file"),
+        ("config.parameters[0].name = 'done'", "'done' cannot be saved"),
         ("config.parameters[0].decay_rate_l1 = .5", "parameter w: L1 decay"),
         ("config.parameters[0].update_hooks.add(type='pruning')", r"parameter w: update hooks \(pruning\)"),
         ("config.layers[3].inputs.pop()", r"layer cost \(multi-class-cross-entropy\) has 1 inputs; it takes 2 to 3"),
