@@ -1309,7 +1309,9 @@ class Supervisor:
             return first
         if status:
             return failure_of(trainer)
-        if "--local=1" in trainer.argv:  # it has joined no pserver
+        if any(
+            re.fullmatch(r"(?i)--local=(1|t|true|y|yes)", flag) for flag in trainer.argv
+        ):  # it has joined no pserver
             return Outcome(0)
         wait_for_any(self.config.goodbye_timeout, pserver.pidfd, self.stop.wakeup)
         if self.stop.requested:

@@ -208,9 +208,10 @@ def test_S15_the_wait_for_the_others_has_a_deadline_and_the_pserver_does_not_sta
     assert not Path(f"/proc/{(job.root / 'work' / 'pid').read_text().strip()}").exists()
 
 
-def test_a_trainer_without_pservers_is_not_waited_for_by_them(launch: Callable[..., Launch]) -> None:
+@pytest.mark.parametrize("flag", ["--local=1", "--local=True", "--local"])
+def test_a_trainer_without_pservers_is_not_waited_for_by_them(launch: Callable[..., Launch], flag: str) -> None:
     """LOCAL=1 ended after GOODBYE_TIMEOUT with 75, because no trainer had ever come to say goodbye."""
-    job = launch("--local=1", TRAINER="echo trained", PSERVER=PATIENT)
+    job = launch(flag, TRAINER="echo trained", PSERVER=PATIENT)
     assert job.wait() == 0, job.said
 
 
