@@ -1002,16 +1002,20 @@ def volume_errors(path: Path) -> Iterator[None]:
 
 def describe_volume_error(path: Path, problem: OSError) -> str:
     """Says what failed on the volume, who tried, who owns it, and what to do."""
-    existing = next((place for place in (path, *path.parents) if place.exists()), Path("/"))
-    facts = existing.stat()
+    failed = Path(problem.filename or path)
+    existing = next((place for place in (failed, *failed.parents) if os.path.lexists(place)), Path("/"))
+    facts = existing.lstat()
+    give = f"give it to this user: chown {os.getuid()}:{os.getgid()} {existing}"
     known = {
+        errno.EACCES: give,
+        errno.EPERM: give,
         errno.ENOSPC: "the volume is full: make room",
         errno.EDQUOT: "the quota is used up: make room",
         errno.EROFS: "the volume is read-only: mount it read-write",
     }
-    advice = known.get(problem.errno or 0, f"give it to this user: chown {os.getuid()}:{os.getgid()} {existing}")
+    advice = known.get(problem.errno or 0, "move away what is in the way, or look after the volume")
     return (
-        f"cannot write {problem.filename or path}: {problem.strerror}. This pod runs as uid {os.getuid()}, {existing} "
+        f"cannot write {failed}: {problem.strerror}. This pod runs as uid {os.getuid()}, {existing} "
         f"belongs to uid {facts.st_uid} with mode {facts.st_mode & 0o7777:04o}; {advice}"
     )
 
@@ -1065,7 +1069,9 @@ def stage_data(config: LauncherConfig, trainer_id: int, target: Path) -> int:
     try:
         shutil.copytree(source, target, dirs_exist_ok=True)
     except shutil.Error as problem:  # a list of (source, target, text), the first says enough
-        raise VolumeError(f"cannot copy the shard: {problem.args[0][0][2]}") from problem
+        first, _, text = problem.args[0][0]
+        kind = VolumeError if os.access(first, os.R_OK) else MissingInputError
+        raise kind(f"cannot copy the shard: {text}") from problem
     except OSError as problem:
         raise VolumeError(describe_volume_error(target, problem)) from problem
     return sum(len(files) for _, _, files in os.walk(source))

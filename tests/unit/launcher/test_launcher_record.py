@@ -174,12 +174,26 @@ def test_S30_an_output_that_cannot_be_written_is_named_before_training(config: L
 
 @pytest.mark.parametrize(
     ("number", "advice"),
-    [(errno.ENOSPC, "make room"), (errno.EROFS, "mount it read-write"), (errno.EACCES, "chown")],
-    ids=["full", "read-only", "forbidden"],
+    [
+        (errno.ENOSPC, "make room"),
+        (errno.EROFS, "mount it read-write"),
+        (errno.EACCES, "chown"),
+        (errno.EEXIST, "in the way"),
+    ],
+    ids=["full", "read-only", "forbidden", "something else of that name"],
 )
 def test_S30_a_volume_error_says_what_to_do(tmp_path: Path, number: int, advice: str) -> None:
     problem = OSError(number, os.strerror(number), str(tmp_path / "x"))
     assert advice in start_paddle.describe_volume_error(tmp_path, problem)
+
+
+def test_S30_a_volume_error_describes_what_was_refused_and_not_what_lies_above_it(tmp_path: Path) -> None:
+    """Moving aside an earlier Job's node_0 of another user named output/, which was this user's."""
+    tmp_path.chmod(0o750)
+    (tmp_path / "node_0").mkdir(mode=0o701)
+    refused = PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(tmp_path / "node_0"))
+    text = start_paddle.describe_volume_error(tmp_path, refused)
+    assert f"{tmp_path / 'node_0'} belongs to uid {os.getuid()} with mode 0701" in text
 
 
 def test_the_shard_of_this_trainer_is_copied(config: LauncherConfig, tmp_path: Path) -> None:
@@ -214,6 +228,14 @@ def test_S20_what_is_unstaged_leaves_the_configs_own_data(config: LauncherConfig
     start_paddle.stage_data(config, 0, data)
     start_paddle.unstage_data(config, 0, data)
     assert [path.name for path in data.rglob("*") if path.is_file()] == ["dict.txt"]
+
+
+def test_S20_a_file_of_the_shard_that_cannot_be_read_is_missing_input(config: LauncherConfig, tmp_path: Path) -> None:
+    """It was taken for a full work directory, which is worth a retry."""
+    (config.job_dir / "0" / "data").mkdir(parents=True)
+    (config.job_dir / "0" / "data" / "train.txt").symlink_to("nowhere")
+    with pytest.raises(start_paddle.MissingInputError, match=r"train\.txt"):
+        start_paddle.stage_data(config, 0, tmp_path / "data")
 
 
 def test_S20_a_shard_of_another_user_is_missing_input(
