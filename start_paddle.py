@@ -1112,19 +1112,16 @@ class Program:
             os.set_blocking(self.output, False)
 
     def stop(self, grace_s: float) -> None:
-        """Ends it: SIGTERM, and SIGKILL after the grace."""
+        """Ends it: SIGTERM, and SIGKILL after the grace; without a grace at once."""
         if self.process.poll() is None:
-            self.process.terminate()
+            if grace_s:
+                self.process.terminate()
             try:
                 self.process.wait(grace_s)
             except subprocess.TimeoutExpired:
-                self.kill()
+                say(f"{self.name} did not end in time after SIGTERM: killed")
+                self.process.kill()
                 self.process.wait()
-
-    def kill(self) -> None:
-        """Sends SIGKILL, the last resort, and says so."""
-        say(f"{self.name} did not end in time after SIGTERM: killed")
-        self.process.kill()
 
     def close(self) -> None:
         """Gives the descriptors back."""
@@ -1296,8 +1293,7 @@ class Supervisor:
                     first = failure_of(pserver) if pserver.process.returncode else None
                     deadline = min(deadline, time.monotonic() + self.config.stop_timeout)
                 if time.monotonic() >= deadline and is_asked:
-                    trainer.kill()
-                    deadline = math.inf
+                    trainer.stop(0.0)
                 elif time.monotonic() >= deadline:
                     trainer.process.terminate()
                     deadline, is_asked = time.monotonic() + self.config.stop_timeout, True
@@ -1307,6 +1303,9 @@ class Supervisor:
 
     def _conclude(self, pserver: Program, trainer: Program, first: Outcome | None) -> Outcome:
         status = trainer.process.returncode
+        is_local = any(re.fullmatch(r"(?i)--local=(1|t|true|y|yes)", flag) for flag in trainer.argv)
+        if not status and not is_local:  # a local trainer joins no pserver
+            wait_for_any(self.config.goodbye_timeout, pserver.pidfd, self.stop.wakeup)
         if self.stop.requested:
             code = status if status > 0 else StoppedError.exit_code
             return Outcome(code, "launcher", f"stopped by {self.stop.requested}")
@@ -1315,14 +1314,8 @@ class Supervisor:
             return first
         if status:
             return failure_of(trainer)
-        if any(
-            re.fullmatch(r"(?i)--local=(1|t|true|y|yes)", flag) for flag in trainer.argv
-        ):  # it has joined no pserver
+        if is_local:
             return Outcome(0)
-        wait_for_any(self.config.goodbye_timeout, pserver.pidfd, self.stop.wakeup)
-        if self.stop.requested:
-            message = f"stopped by {self.stop.requested} while others still trained"
-            return Outcome(StoppedError.exit_code, "launcher", message)
         if pserver.process.poll() is None:
             message = f"our trainer has finished, but others did not within {self.config.goodbye_timeout:g} s"
             return Outcome(LostPeerError.exit_code, "pserver", f"{message} (GOODBYE_TIMEOUT); see {pserver.log}")
