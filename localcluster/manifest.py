@@ -103,7 +103,13 @@ def parse_job(text: str, name: str | None = None) -> JobSpec:
         raise ManifestError(f"{len(jobs)} Jobs in it ({', '.join(names)}): choose one with --job")
     if name is not None and name not in names:
         raise ManifestError(f"no Job {name!r} in it (found: {', '.join(names)})")
-    return _job(jobs[0 if name is None else names.index(name)])
+    try:
+        return _job(jobs[0 if name is None else names.index(name)])
+    except (AttributeError, KeyError, TypeError) as error:  # a list where an object belongs, no name, ...
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise ManifestError(
+            f"the Job has not a Job's shape ({what}): kubectl create --dry-run=server names the place"
+        ) from error
 
 
 def _objects(document: Any) -> Iterator[Object]:
@@ -223,7 +229,12 @@ def _env_var(item: Object) -> EnvVar:
     value = item.get("value")
     if value is not None and not isinstance(value, str):
         raise ManifestError(f"env {name}: the value {value!r} is not a text; the API server wants it quoted")
-    return EnvVar(name, value or "", item.get("valueFrom"))
+    source = item.get("valueFrom")
+    if source is not None and not (
+        isinstance(source, dict) and all(isinstance(each, dict) for each in source.values())
+    ):
+        raise ManifestError(f"env {name}: valueFrom is {source!r}, no object like {{fieldRef: {{fieldPath: ...}}}}")
+    return EnvVar(name, value or "", source)
 
 
 def _volume(entry: Object) -> Volume:

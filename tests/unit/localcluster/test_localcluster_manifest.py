@@ -88,6 +88,16 @@ BAD_SPECS = {
     ),
     "unquoted argument": ({"pod": {"containers": [{"args": [1]}]}}, "args is"),
     "envFrom": ({"pod": {"containers": [{"envFrom": [{}]}]}}, "envFrom"),
+    "mount without a path": (
+        {"pod": {"volumes": [{"name": "v"}], "containers": [{"volumeMounts": [{"name": "v"}]}]}},
+        "'mountPath' is missing",
+    ),
+    "volume without a name": ({"pod": {"volumes": [{"emptyDir": {}}]}}, "'name' is missing"),
+    "object for a list": ({"pod": {"volumes": {"name": "v"}}}, "not a Job's shape"),
+    "reference to a text": (
+        {"pod": {"containers": [{"env": [{"name": "A", "valueFrom": {"fieldRef": "status.podIP"}}]}]}},
+        "env A: valueFrom is",
+    ),
     "mount of no volume": (
         {"pod": {"containers": [{"volumeMounts": [{"name": "v", "mountPath": "/v"}]}]}},
         "'v' is no volume of the pod",
