@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -129,6 +130,10 @@ def _job(document: Object) -> JobSpec:
     name = metadata.get("name")
     if not isinstance(name, str) or not name:
         raise ManifestError("metadata.name is missing: the pods are found by it")
+    if not re.fullmatch(r"[a-z0-9]([-.a-z0-9]{0,61}[a-z0-9])?", name):
+        raise ManifestError(
+            f"metadata.name is {name!r}: lower case letters, digits, '-' and '.' are needed, at most 63"
+        )
     spec = _mapping(document, "spec", "Job")
     template = _mapping(spec, "template", "spec")
     template_metadata = template.get("metadata") or {}
@@ -210,6 +215,8 @@ def _container(pod: Object, volumes: tuple[Volume, ...]) -> Container:
     for mount in mounts:
         if mount.volume not in known:
             raise ManifestError(f"volumeMounts: {mount.volume!r} is no volume of the pod ({', '.join(sorted(known))})")
+        if mount.sub_path.startswith("/") or ".." in mount.sub_path.split("/"):
+            raise ManifestError(f"volumeMounts: the subPath {mount.sub_path!r} leads out of the volume")
     if entry.get("envFrom"):
         raise ManifestError("envFrom: there are no ConfigMaps and Secrets here; give the values with --env")
     return Container(
@@ -229,6 +236,8 @@ def _env_var(item: Object) -> EnvVar:
     value = item.get("value")
     if value is not None and not isinstance(value, str):
         raise ManifestError(f"env {name}: the value {value!r} is not a text; the API server wants it quoted")
+    if not re.fullmatch(r"[^=\0]+", name) or "\0" in (value or ""):
+        raise ManifestError(f"env {name!r}: no name for a variable, or a NUL in its value")
     source = item.get("valueFrom")
     if source is not None and not (
         isinstance(source, dict) and all(isinstance(each, dict) for each in source.values())

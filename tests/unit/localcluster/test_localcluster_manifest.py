@@ -88,6 +88,17 @@ BAD_SPECS = {
     ),
     "unquoted argument": ({"pod": {"containers": [{"args": [1]}]}}, "args is"),
     "envFrom": ({"pod": {"containers": [{"envFrom": [{}]}]}}, "envFrom"),
+    "no name for a variable": ({"pod": {"containers": [{"env": [{"name": "A=B", "value": ""}]}]}}, "'A=B': no name"),
+    "a NUL in a value": ({"pod": {"containers": [{"env": [{"name": "A", "value": "\0"}]}]}}, "'A': .* a NUL"),
+    "subPath out of the volume": (
+        {
+            "pod": {
+                "volumes": [{"name": "v"}],
+                "containers": [{"volumeMounts": [{"name": "v", "mountPath": "/v", "subPath": "a/../../b"}]}],
+            }
+        },
+        "leads out of the volume",
+    ),
     "mount without a path": (
         {"pod": {"volumes": [{"name": "v"}], "containers": [{"volumeMounts": [{"name": "v"}]}]}},
         "'mountPath' is missing",
@@ -118,6 +129,7 @@ BAD_TEXTS = {
     "a text": ("hello", "not an object but str"),
     "old api": ("kind: Job\napiVersion: batch/v1beta1\nmetadata: {name: j}", "apiVersion is 'batch/v1beta1'"),
     "no name": ("kind: Job\napiVersion: batch/v1\nmetadata: {}\nspec: {}", "metadata.name is missing"),
+    "a path for a name": ("kind: Job\napiVersion: batch/v1\nmetadata: {name: a/../b}", "metadata.name is 'a/../b'"),
     "no metadata": ("kind: Job\napiVersion: batch/v1\nspec: {}", "Job.metadata is missing"),
     "no template": ("kind: Job\napiVersion: batch/v1\nmetadata: {name: j}\nspec: {}", "spec.template is missing"),
 }
