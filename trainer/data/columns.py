@@ -241,12 +241,14 @@ class ColumnSet:
     def _encode_slot(self, position: int, values: Sequence[Any]) -> tuple[npt.NDArray[Any], ...]:
         column = self._columns[position]
         try:
-            return column.encode(values)
-        except (TypeError, ValueError, OverflowError) as error:
+            with np.errstate(over="raise"):
+                return column.encode(values)
+        except (TypeError, ValueError, ArithmeticError) as error:
             for number, value in enumerate(values):
                 try:
-                    column.encode([value])
-                except (TypeError, ValueError, OverflowError) as cause:
+                    with np.errstate(over="raise"):
+                        column.encode([value])
+                except (TypeError, ValueError, ArithmeticError) as cause:
                     raise SampleError(
                         f"sample {number}: slot {self.names[position]} ({self.kinds[position]}): {cause}"
                     ) from cause

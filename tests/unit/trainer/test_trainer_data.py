@@ -239,6 +239,8 @@ def test_ids_may_be_numpy_integers_and_minus_one():
         (integer_value(3), None, "is no id"),
         (dense_vector(2), [1, 2, 3], r"slot x \(dense_vector\(2\)\): 3 numbers, not 2"),
         (dense_vector(2), ["a", "b"], "no list of numbers"),
+        (dense_vector(2), [1, 1e39], "overflow"),
+        (sparse_float_vector(3), [(1, -1e39)], "overflow"),
         (sparse_binary_vector(3), [1, -1], "id -1 is not in"),
         (sparse_binary_vector(3), 5, "object of type 'int' has no len"),
         (sparse_binary_vector(3), [0.5], "are no ids"),
