@@ -78,7 +78,7 @@ def test_a_second_job_starts_afresh_and_loses_nothing_of_the_first(tmp_path: Pat
         with start(tmp_path, NUM_PASSES="2") as cluster:
             result = cluster.wait(deadline=60)
         assert result.outcome.is_complete, ends(result)
-    assert "an earlier Job has finished its 2 passes; moved to" in result.pod(0).output
+    assert "an earlier Job has trained 2 passes, and 2 are wanted; moved to" in result.pod(0).output
     for directory in (job / "output", job / "output" / "run-1"):
         assert len(list(directory.glob("pass-*/done"))) == 2
         assert len(list(directory.glob("node_*/train.log"))) == 3
