@@ -13,6 +13,14 @@ Array = npt.NDArray[np.floating[Any]]
 Ids = npt.NDArray[np.integer[Any]]
 
 
+def find_bad_id(ids: Ids, upper: int) -> int | None:
+    """Return the first id that is not in [0, upper), or None."""
+    as_unsigned = ids.view(f"u{ids.itemsize}")  # a negative id is a large one then: one look instead of two
+    if not ids.size or as_unsigned.max() < upper:
+        return None
+    return int(ids[(as_unsigned >= upper).argmax()])
+
+
 @dataclass(frozen=True)
 class Sparse:
     """Rows of a sparse matrix: row i has the columns ids[offsets[i]:offsets[i + 1]].

@@ -15,7 +15,7 @@ import numpy as np
 
 from proto.ModelConfig_pb2 import EvaluatorConfig
 from pserver.errors import ConfigError, DataError
-from trainer.arguments import Argument, Array, Ids
+from trainer.arguments import Argument, Array, Ids, find_bad_id
 
 Measure = tuple[float, float]  # total, count
 
@@ -74,8 +74,9 @@ class ClassificationError:
         return np.asarray(wrong.sum(axis=1), np.float64)
 
     def _id_errors(self, prediction: Array, ids: Ids) -> Array:
-        if ids.size and (ids.min() < 0 or ids.max() >= prediction.shape[1]):
-            raise DataError(f"evaluator {self._name}: a label is not in [0, {prediction.shape[1]}), the width")
+        wrong = find_bad_id(ids, prediction.shape[1])
+        if wrong is not None:
+            raise DataError(f"evaluator {self._name}: label {wrong} is not in [0, {prediction.shape[1]}), the width")
         if self._config.top_k <= 1:
             return np.asarray(prediction.argmax(axis=1) != ids, np.float64)
         ranked = np.argsort(-prediction, axis=1, kind="stable")[:, : self._config.top_k]

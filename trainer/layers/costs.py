@@ -12,7 +12,7 @@ import numpy as np
 
 from proto.ModelConfig_pb2 import LayerConfig
 from pserver.errors import ConfigError, DataError
-from trainer.arguments import Argument, Array, Ids
+from trainer.arguments import Argument, Array, Ids, find_bad_id
 from trainer.layers.base import Layer
 from trainer.parameters import ParameterTable
 
@@ -37,7 +37,7 @@ class CostLayer(Layer):
         raise NotImplementedError
 
     def row_gradients(self, prediction: Array, label: Argument) -> Array:
-        """Return the gradient of the summed cost: (rows, n)."""
+        """Return the gradient of the summed cost, (rows, n), after `row_costs` of the same rows."""
         raise NotImplementedError
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
@@ -62,26 +62,26 @@ class CostLayer(Layer):
 class CrossEntropyCost(CostLayer):
     """-ln p[label] of rows of probabilities."""
 
+    _places: tuple[Ids, Ids]  # the row and the label of each p[label]
+    _picked: Array
+
     def row_costs(self, prediction: Array, label: Argument) -> Array:
         """Return -ln p[label]; infinite where p is 0."""
-        costs: Array = -np.log(prediction[np.arange(len(prediction)), self._ids(prediction, label)])
+        if label.ids is None:
+            raise ConfigError(f"{self} needs a label of ids (integer_value)")
+        wrong = find_bad_id(label.ids, prediction.shape[1])
+        if wrong is not None:
+            raise DataError(f"{self}: label {wrong} is not in [0, {prediction.shape[1]}), the prediction's size")
+        self._places = np.arange(len(prediction)), label.ids
+        self._picked = prediction[self._places]
+        costs: Array = -np.log(self._picked)
         return costs
 
     def row_gradients(self, prediction: Array, label: Argument) -> Array:
         """Return -1 / p[label] at the label, zero elsewhere."""
-        rows, ids = np.arange(len(prediction)), self._ids(prediction, label)
         result: Array = np.zeros_like(prediction)
-        result[rows, ids] = -1 / prediction[rows, ids]
+        result[self._places] = -1 / self._picked
         return result
-
-    def _ids(self, prediction: Array, label: Argument) -> Ids:
-        if label.ids is None:
-            raise ConfigError(f"{self} needs a label of ids (integer_value)")
-        ids = label.ids
-        if ids.size and (ids.min() < 0 or ids.max() >= prediction.shape[1]):
-            wrong = ids[(ids < 0) | (ids >= prediction.shape[1])][0]
-            raise DataError(f"{self}: label {wrong} is not in [0, {prediction.shape[1]}), the prediction's size")
-        return ids
 
 
 class SquareErrorCost(CostLayer):
