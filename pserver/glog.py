@@ -34,6 +34,18 @@ def fatal(message: str, at: str | None = None) -> None:
     _write("F", message, at)
 
 
+def write(text: str) -> None:
+    """Write text to stderr as it is.
+
+    A log that cannot be written (closed, full volume, reader gone) must not end the work it reports on.
+    """
+    if sys.stderr is None:  # closed before the process began
+        return
+    with _lock, contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
 def format_line(severity: str, message: str, at: str, now: float, thread: int) -> str:
     """Return the line with its newline; `now` is seconds since the epoch, shown in local time."""
     stamp = time.strftime("%m%d %H:%M:%S", time.localtime(now))
@@ -44,8 +56,4 @@ def _write(severity: str, message: str, at: str | None) -> None:
     if at is None:
         frame = sys._getframe(2)
         at = f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
-    line = format_line(severity, message, at, time.time(), threading.get_native_id())
-    # a log that cannot be written (full volume, reader gone) must not end the work it reports on
-    with _lock, contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(line)
-        sys.stderr.flush()
+    write(format_line(severity, message, at, time.time(), threading.get_native_id()))

@@ -8,7 +8,6 @@ Source: spec/trainer.md sections 2, 3 and 7.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,10 +128,10 @@ class Training:
                 glog.info(logs.statistics_line(parameter), at=AT["stats"])
         if self._batches % flags.log_period == 0:
             if flags.dot_period:
-                _write_mark("\n")
+                glog.write("\n")
             glog.info(logs.batch_line(self._batches, self._since_start, self._window), at=AT["batch"])
         elif flags.dot_period and self._batches % flags.dot_period == 0:
-            _write_mark(".")
+            glog.write(".")
 
     def _test_and_save_inside(self) -> None:
         period = self._flags.test_period
@@ -222,8 +221,3 @@ def list_models(parts: Parts) -> list[tuple[int, str, bool]]:
     if not models:
         raise UsageError("--job=test finds no model: check --test_pass, --num_passes, --saving_period or --model_list")
     return models
-
-
-def _write_mark(mark: str) -> None:
-    sys.stderr.write(mark)
-    sys.stderr.flush()

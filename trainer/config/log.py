@@ -1,14 +1,15 @@
 """Lines of the log from Python: `[INFO 2026-11-20 10:59:12,950 networks.py:1482] The input order is [word, label]`."""
 
 import logging
-import sys
+
+from pserver import glog
 
 
 class _Stderr(logging.Handler):
     """Writes a record to the stderr of the moment, as one write."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        sys.stderr.write(self.format(record) + "\n")
+        glog.write(self.format(record) + "\n")
 
 
 def _make_logger() -> logging.Logger:

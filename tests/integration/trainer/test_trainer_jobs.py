@@ -1,7 +1,10 @@
 """Whole `paddle train` processes on a small job: what they print, save, and end with."""
 
 import re
+import shlex
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -242,6 +245,14 @@ def test_missing_and_broken_inputs_are_named(job, paddle, change, status, messag
     assert got == status, log
     assert re.search(message, log), log
     assert "Traceback" not in log
+
+
+@pytest.mark.parametrize("stderr", ["2>&-", "2>/dev/full", "2> >(exec true)"], ids=["closed", "full", "reader gone"])
+def test_a_log_that_nobody_takes_ends_no_training(job, stderr):
+    command = shlex.join([sys.executable, "-m", "paddle", "train", *PLAIN])
+    done = subprocess.run(["bash", "-c", f"{command} {stderr}"], cwd=job, check=False, timeout=60)
+    assert done.returncode == 0
+    assert passes(job)
 
 
 def test_what_is_not_supported_is_refused_before_any_data_is_read(job, paddle):

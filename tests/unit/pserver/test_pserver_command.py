@@ -174,8 +174,9 @@ def test_a_log_that_cannot_be_written_does_not_end_the_program(monkeypatch):
         def write(self, text):
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(sys, "stderr", Full())
-    glog.info("hello")
+    for stderr in (Full(), None):
+        monkeypatch.setattr(sys, "stderr", stderr)
+        glog.info("hello")
 
 
 def test_exit_codes_are_those_of_the_table():
