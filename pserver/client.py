@@ -225,6 +225,7 @@ class Client:
         socket.routing_id = self._token + DATA
         socket.maxmsgsize = protocol.MAX_PAYLOAD_BYTES
         socket.reconnect_ivl = 100
+        socket.linger = LINGER_MS  # also when nobody closes it: a server that is gone must not hold up the exit
         try:
             socket.connect(f"tcp://{host}:{port}")
         except zmq.ZMQError as exc:

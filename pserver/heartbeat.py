@@ -100,6 +100,7 @@ class Heartbeat(threading.Thread):
         socket.routing_id = routing_id
         socket.maxmsgsize = protocol.MAX_NOTE_BYTES
         socket.reconnect_ivl = 100
+        socket.linger = 0
         socket.sndhwm = 10  # questions that nobody answers need not pile up
         monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED)
         socket.connect(f"tcp://{host}:{port}")

@@ -61,11 +61,19 @@ def run(arguments: Sequence[str]) -> None:
     try:
         training.run()
     except BaseException as error:
+        _ignore_signals()
         updater.abort(str(error) if isinstance(error, PaddleError) else f"{type(error).__name__}: {error}")
         raise
 
 
+def _ignore_signals() -> None:
+    """What leaves is not disturbed: a second signal in the middle of it would leave connections half closed."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def _stop(number: int, frame: FrameType | None) -> None:
+    _ignore_signals()
     raise StoppedError(f"stopped by {signal.Signals(number).name}")
 
 

@@ -527,3 +527,37 @@ def test_a_probed_server_still_serves_one_job_and_ends(pserver, train, tools):
     assert run_probe(server.host, server.port).returncode == 0
     train(server.services, 0, 1, [tools.gradients(1, 1)[0]])
     assert server.wait() == 0
+
+
+DROPPED = """
+import gc, sys
+from pserver.client import Client
+from pserver.errors import LostPeerError
+from pserver.rules import Optimization, ParameterSpec
+
+client = Client([("127.0.0.1", int(sys.argv[1]))], trainer_id=0, num_trainers=1, peer_timeout=1.0)
+client.join([ParameterSpec("w", 10)], Optimization())
+print("joined", flush=True)
+sys.stdin.readline()
+try:
+    client.start_pass()
+except LostPeerError:
+    del client  # as when an error, or a signal, comes in the middle of its end
+    gc.collect()
+"""
+
+
+def test_a_client_that_nobody_closes_does_not_hold_up_the_exit(pserver):
+    """Its sockets would wait for ever to deliver what a server that is gone did not take."""
+    server = pserver()
+    command = [sys.executable, "-c", DROPPED, str(server.port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as trainer:
+        try:
+            assert trainer.stdout.readline() == "joined\n"
+            server.process.kill()
+            server.wait()
+            trainer.stdin.write("go\n")
+            trainer.stdin.flush()
+            assert trainer.wait(30) == 0
+        finally:
+            trainer.kill()
