@@ -29,7 +29,7 @@ TRAIN_CONFIG                 trainer_config.py     --config; where that is absen
 DOT_PERIOD                   10                    --dot_period: batches per dot of the log
 LOG_PERIOD                   50                    --log_period: batches per line of the log
 NUM_PASSES                   10                    --num_passes: passes over the data
-TRAINER_COUNT                1                     --trainer_count: threads of one trainer
+TRAINER_COUNT                1                     --trainer_count: accepted for old jobs; one thread so far
 SAVING_PERIOD                1                     --saving_period: passes between two saves
 LOCAL                        0                     --local: 1 trains without pservers
 USE_GPU                      0                     --use_gpu
@@ -70,6 +70,10 @@ check_environment() {
     # the name becomes a directory that a later start deletes, so it must be a name and nothing else
     if [ -n "${JOB_NAME:-}" ] && ! [[ $JOB_NAME =~ ^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$ ]]; then
         problems+=("JOB_NAME is '$JOB_NAME'; set it to the Job's metadata.name (lower case letters, digits, '-' and '.')")
+    fi
+    # one directory below the job's: not the job itself with all its shards, and nothing outside
+    if [ -n "${TRAIN_CONFIG_DIR:-}" ] && [[ /${TRAIN_CONFIG_DIR%/}/ =~ /\.{0,2}/ ]]; then
+        problems+=("TRAIN_CONFIG_DIR is '$TRAIN_CONFIG_DIR'; set it to the name of a directory in JOB_PATH/JOB_NAME")
     fi
     for name in JOB_PATH WORK_DIR; do
         if [ -n "${!name:-}" ] && [[ ${!name} != /* ]]; then
@@ -115,6 +119,11 @@ stage_config() {
     mkdir -p -- "$WORK_DIR" 2>/dev/null || true
     is_writable_dir "$WORK_DIR" || fail $EXIT_VOLUME "uid $(id -u) cannot write the work directory WORK_DIR=$WORK_DIR" \
         "mount an emptyDir there, or set WORK_DIR to a writable directory"
+    # what is staged replaces the target, so the target must never be the job's own directory on the volume
+    if [ -e "$target" ] && { [ "$target" -ef "$JOB_PATH/$JOB_NAME" ] || [ "$target" -ef "$source" ]; }; then
+        fail $EXIT_CONFIG "WORK_DIR is '$WORK_DIR' and JOB_PATH is '$JOB_PATH': the work directory would be the job's own, $target" \
+            "set WORK_DIR to a directory that is not on the shared volume"
+    fi
     rm -rf -- "$WORK_DIR/.new~$JOB_NAME."?????? "$WORK_DIR/.old~$JOB_NAME."??????
     fresh=$(mktemp -d "$WORK_DIR/.new~$JOB_NAME.XXXXXX")
     old=$(mktemp -d "$WORK_DIR/.old~$JOB_NAME.XXXXXX")

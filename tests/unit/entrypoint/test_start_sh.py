@@ -237,9 +237,9 @@ def test_a_work_directory_that_cannot_be_made_ends_with_status_74(pod: Pod) -> N
     assert f"WORK_DIR={pod.root}/file/work" in done.stderr
 
 
-@pytest.mark.parametrize("home", [None, "/nonexistent", "/etc/passwd"])
+@pytest.mark.parametrize("home", [None, "absent", "bin/start.sh"], ids=["no HOME", "none there", "a file"])
 def test_home_and_tmpdir_are_writable_for_a_uid_that_has_none(pod: Pod, home: str | None) -> None:
-    env = pod.record(HOME=home, TMPDIR="/nonexistent")["env"]
+    env = pod.record(HOME=home and str(pod.root / home), TMPDIR=str(pod.root / "absent"))["env"]
     assert env["TMPDIR"] == str(pod.work)
     assert env["HOME"] == str(pod.work)
 
@@ -316,3 +316,26 @@ def test_a_copy_that_fails_for_good_ends_with_status_74_and_no_work_directory(po
     assert done.returncode == 74
     assert f"cannot copy {pod.config}" in done.stderr
     assert not (pod.work / "job").exists()
+
+
+@pytest.mark.parametrize("linked", [False, True], ids=["the same path", "by a symbolic link"])
+def test_a_work_directory_on_the_volume_never_costs_the_job_its_data(pod: Pod, tmp_path: Path, linked: bool) -> None:
+    """What is staged replaces WORK_DIR/JOB_NAME: that must never be the job itself."""
+    work = tmp_path / "link" if linked else pod.volume
+    if linked:
+        work.symlink_to(pod.volume)
+    done = pod.start(WORK_DIR=str(work))
+    assert done.returncode == 78
+    assert "the work directory would be the job's own" in done.stderr
+    assert (pod.config / "trainer_config.py").exists()
+
+
+@pytest.mark.parametrize("name", [".", "..", "a/../b", "./", "//"])
+def test_the_config_directory_is_one_inside_the_jobs(pod: Pod, name: str) -> None:
+    done = pod.start(TRAIN_CONFIG_DIR=name)
+    assert done.returncode == 78
+    assert f"TRAIN_CONFIG_DIR is '{name}'" in done.stderr
+
+
+def test_a_config_directory_may_end_in_a_slash(pod: Pod) -> None:
+    assert pod.start(TRAIN_CONFIG_DIR="digits/").returncode == 0
