@@ -198,7 +198,7 @@ VARIABLES = (
         "POD_IP",
         "gethostbyname(gethostname())",
         "this pod's IP, by the downward API (status.podIP)",
-        matching(r"[0-9a-fA-F.:]+", "an IP address"),
+        matching(r"[0-9]+(\.[0-9]+){3}", "an IPv4 address"),
     ),
     Variable("POD_NAME", "the host name", "this pod's name, by the downward API (metadata.name)"),
     Variable(
@@ -206,6 +206,7 @@ VARIABLES = (
         "/var/run/secrets/kubernetes.io/serviceaccount",
         "where token, ca.crt and namespace are; without a token no Authorization header is sent",
     ),
+    Variable("TRAIN_CONFIG_DIR", "", "config directory; output that another one has made is not continued"),
     Variable("START_TIMEOUT", "600", "seconds to wait for the pods, and then for their pservers", seconds),
     Variable("STOP_TIMEOUT", "20", "seconds that a program may take to end after SIGTERM", seconds),
     Variable("GOODBYE_TIMEOUT", "600", "seconds to wait for the other trainers to finish after our own did", seconds),
@@ -240,6 +241,7 @@ class LauncherConfig:
     pod_ip: str
     pod_name: str
     service_account_dir: Path
+    train_config_dir: str
     start_timeout: float
     stop_timeout: float
     goodbye_timeout: float
@@ -833,6 +835,7 @@ class JobRecord:
     attempt: int  # counts from 1; the logs of earlier ones keep their number as suffix
     pod_uids: list[str]  # the set of pods of this attempt
     start_pass: int  # the first pass of this attempt
+    config: str = ""  # TRAIN_CONFIG_DIR that the parameters belong to
 
     @property
     def name(self) -> str:
@@ -879,14 +882,16 @@ class Decision:
 
 
 def decide_start(
-    record: JobRecord | None, saved: Sequence[int], has_output: bool, job_uid: str, passes: int, resume: bool
+    record: JobRecord | None, saved: Sequence[int], has_output: bool, wanted: JobRecord, resume: bool
 ) -> Decision:
     """Decides whether to start afresh, to go on, or that all is done.
 
-    Args: saved: numbers of the complete passes. has_output: there are pass-* or node_* entries. passes: wanted now.
+    Args: saved: numbers of the complete passes. has_output: there are pass-* or node_* entries. wanted: Job, passes and
+        config of now.
     """
+    passes = wanted.passes
     following = saved[-1] + 1 if saved else 0
-    same_job = record is not None and record.job_uid == job_uid
+    same_job = record is not None and record.job_uid == wanted.job_uid
     if not has_output:
         return Decision()
     if record is None:
@@ -895,6 +900,8 @@ def decide_start(
         return Decision(start_pass=following, done=True, message=f"all {passes} passes are saved already")
     if not same_job and not resume:
         return Decision(archive=True, message="RESUME=0: output of an earlier Job")
+    if not same_job and record.config != wanted.config:
+        return Decision(archive=True, message=f"output of an earlier Job with another config, {record.config!r}")
     # with --saving_period=2 the last pass of a finished Job may not be saved
     trained = max(following, record.passes if record.finished else 0)
     if not same_job and passes <= trained:
@@ -939,14 +946,15 @@ def decide_attempt(config: LauncherConfig, ids: IdMap, passes: int) -> JobRecord
     output = config.output
     output.mkdir(parents=True, exist_ok=True)
     record = read_record(output)
+    wanted = JobRecord(ids.job_uid, passes, False, 1, ids.pod_uids, 0, config.train_config_dir)
     has_output = bool(earlier_output(output))
-    decision = decide_start(record, complete_passes(output), has_output, ids.job_uid, passes, config.resume)
+    decision = decide_start(record, complete_passes(output), has_output, wanted, config.resume)
     if decision.archive:
         say(f"{decision.message}; moved to {archive_output(output)}, starting afresh")
     elif decision.message:
         say(decision.message)
-    number = record.attempt + 1 if record and not decision.archive else 1
-    decided = JobRecord(ids.job_uid, passes, decision.done, number, ids.pod_uids, decision.start_pass)
+    attempt = record.attempt + 1 if record and not decision.archive else 1
+    decided = dataclasses.replace(wanted, finished=decision.done, attempt=attempt, start_pass=decision.start_pass)
     write_record(output, decided)
     return decided
 

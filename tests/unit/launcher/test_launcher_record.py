@@ -17,14 +17,14 @@ from start_paddle import Decision, JobRecord, LauncherConfig, Waiting, decide_st
 IDS = start_paddle.getIdMap(podlist(pod("10.0.0.1"), pod("10.0.0.2"), pod("10.0.0.3")))
 
 
-def record(job: str = "this", passes: int = 10, finished: bool = False) -> JobRecord:
-    return JobRecord(job, passes, finished, attempt=1, pod_uids=["a", "b", "c"], start_pass=0)
+def record(job: str = "this", passes: int = 10, finished: bool = False, config: str = "digits") -> JobRecord:
+    return JobRecord(job, passes, finished, attempt=1, pod_uids=["a", "b", "c"], start_pass=0, config=config)
 
 
 def decide(
     found: JobRecord | None, saved: int, passes: int = 10, resume: bool = True, has_output: bool = True
 ) -> Decision:
-    return decide_start(found, list(range(saved)), has_output, "this", passes, resume)
+    return decide_start(found, list(range(saved)), has_output, record(passes=passes), resume)
 
 
 STARTS = {
@@ -34,6 +34,7 @@ STARTS = {
     "our own, none saved": (decide(record(), 0), (0, False, False)),
     "our own, all saved": (decide(record(), 10), (10, False, True)),
     "our own, RESUME=0: a retry goes on all the same": (decide(record(), 3, resume=False), (3, False, False)),
+    "an earlier Job's with another config": (decide(record("old", config="mine"), 3), (0, True, False)),
     "an earlier Job's, unfinished": (decide(record("old"), 3), (3, False, False)),
     "an earlier Job's, unfinished, RESUME=0": (decide(record("old"), 3, resume=False), (0, True, False)),
     "an earlier Job's, finished": (decide(record("old", finished=True), 10), (0, True, False)),
