@@ -96,7 +96,7 @@ RUNS = {f"trace_lr_{name}": f"in_order=1,optimizer={name}" for name in OPTIMIZER
 @pytest.fixture
 def lr_dir(config_dir):
     for name in ("lr.py", "text_task.py"):
-        shutil.copy(GOLDEN / "lr" / name, config_dir)
+        shutil.copy(GOLDEN.parent / "runs" / "configs" / name, config_dir)
     (config_dir / "data").mkdir()
     (config_dir / "data" / "dict.txt").write_text("unk\t-1\n" + "".join(f"w{i:05d}\t1\n" for i in range(1, 2001)))
     return config_dir
