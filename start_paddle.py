@@ -1380,7 +1380,9 @@ def write_error(node: Path, attempt: str, trainer_id: int, outcome: Outcome) -> 
         with contextlib.suppress(OSError, ValueError):
             errors.append(json.loads(path.read_text(encoding="utf-8")))
     errors = [error for error in errors if error.get("attempt") == attempt]
-    first = min(errors, key=lambda error: float(error["time"]), default=None)
+    # who left because a peer was gone is never the cause, even if it was quicker to say so
+    passed_on = (UnreachableError.exit_code, LostPeerError.exit_code)
+    first = min(errors, key=lambda error: (error["exit_code"] in passed_on, float(error["time"])), default=None)
     if first and first["trainer_id"] != trainer_id:
         say(
             f"first to fail was trainer {first['trainer_id']} on {first['host']}: {first['program']}, exit status "
