@@ -77,9 +77,9 @@ class Assembly:
         updater = self._make_updater()
         parts = self._make_parts(updater.check)
         self._warn_of_test_flags()
-        if self._flags.trainer_id == 0 and self._flags.num_passes:
-            prepare_save_directory(parts.save_dir)
         self._fill_parameters(parts)
+        if self._flags.trainer_id == 0 and self._flags.num_passes:  # a model that cannot be loaded leaves no directory
+            prepare_save_directory(parts.save_dir)
         session = Training(parts, updater)
         self._connect(updater)
         return session, updater
@@ -144,10 +144,12 @@ class Assembly:
         if not data.type:
             return None
         glog.info(f"loading dataprovider {data.load_data_module}::{data.load_data_object}", at=AT["provider"])
+        model = self._config.model_config
+        sizes = {layer.name: layer.size for layer in model.layers}
         # picking among several list entries has a stream of its own, so that its draws do not depend on timing
         return open_source(
             data,
-            self._config.model_config.input_layer_names,
+            {name: sizes[name] for name in model.input_layer_names},
             is_train=is_train,
             stream=stream,
             mixing=Stream(self._seed),

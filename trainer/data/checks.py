@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import numbers
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,34 @@ from pserver.errors import DataError, MissingInputError, PaddleError
 from trainer.compat import is_script_file
 from trainer.data.input_types import DataType, InputType
 
+_NAMES_SHOWN = 8
+
 
 class SampleError(ValueError):
-    """A sample does not have the declared types."""
+    """A sample does not have the declared types; `row` is its place among those looked at, where it is known."""
+
+    def __init__(self, message: str, row: int | None = None) -> None:
+        super().__init__(message)
+        self.row = row
+
+
+class PartialSample(list[Any]):
+    """What is in order of a dictionary that lacks some slots; None stands for these, as in the legacy."""
+
+    def __init__(self, given: Mapping[Any, Any], order: Sequence[str]) -> None:
+        super().__init__(given.get(name) for name in order)
+        self._order = order
+        self._names = list(given)  # the provider may go on to change its dictionary
+
+    def find_missing(self, position: int) -> str:
+        """Return a sentence about the slot at this position if the dictionary lacks it, else an empty text."""
+        name = self._order[position]
+        if name in self._names:
+            return ""
+        shown = [repr(one) for one in self._names[:_NAMES_SHOWN]]
+        if len(self._names) > _NAMES_SHOWN:
+            shown.append("...")
+        return f"the sample has no slot {name!r}; it has {', '.join(shown) or 'none'}"
 
 
 def check_sample(sample: Any, types: Sequence[InputType]) -> None:
@@ -32,7 +57,12 @@ def check_sample(sample: Any, types: Sequence[InputType]) -> None:
         for element in elements:
             wrong = _find_fault(element, kind)
             if wrong:
-                raise SampleError(f"slot {position} ({kind}): {wrong}")
+                raise SampleError(find_missing(sample, position) or f"slot {position} ({kind}): {wrong}")
+
+
+def find_missing(sample: Any, position: int) -> str:
+    """Return a sentence about the slot at this position if the user's sample lacks it, else an empty text."""
+    return sample.find_missing(position) if isinstance(sample, PartialSample) else ""
 
 
 def _find_fault(element: Any, kind: InputType) -> str:

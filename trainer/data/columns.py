@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from pserver.errors import ConfigError
 from trainer.arguments import Argument, Array, Ids, Sparse
-from trainer.data.checks import SampleError, shorten
+from trainer.data.checks import SampleError, find_missing, shorten
 from trainer.data.input_types import DataType, InputType, SequenceType
 
 NO_ID = 0xFFFFFFFF  # how old providers spell the id -1
@@ -227,19 +227,21 @@ class ColumnSet:
     def encode(self, samples: Sequence[Any]) -> list[tuple[npt.NDArray[Any], ...]]:
         """Return samples (lists in slot order) as arrays, for `extend`.
 
-        Raises: SampleError: naming the slot, and the first sample that is wrong by its place among these.
+        Raises: SampleError: naming the slot; its `row` is the place of the first wrong sample among these.
         """
         for number, sample in enumerate(samples):
             if not hasattr(sample, "__len__") or len(sample) != len(self._columns):
                 raise SampleError(
-                    f"sample {number}: {shorten(sample)} is no list of {len(self._columns)} slots "
-                    f"({', '.join(self.names)})"
+                    f"{shorten(sample)} is no list of {len(self._columns)} slots ({', '.join(self.names)})", number
                 )
         slots = list(zip(*samples, strict=True))
-        return [self._encode_slot(position, values) for position, values in enumerate(slots)]
+        return [self._encode_slot(position, values, samples) for position, values in enumerate(slots)]
 
-    def _encode_slot(self, position: int, values: Sequence[Any]) -> tuple[npt.NDArray[Any], ...]:
+    def _encode_slot(
+        self, position: int, values: Sequence[Any], samples: Sequence[Any]
+    ) -> tuple[npt.NDArray[Any], ...]:
         column = self._columns[position]
+        slot = f"slot {self.names[position]} ({self.kinds[position]})"
         try:
             with np.errstate(over="raise"):
                 return column.encode(values)
@@ -249,10 +251,8 @@ class ColumnSet:
                     with np.errstate(over="raise"):
                         column.encode([value])
                 except (TypeError, ValueError, ArithmeticError) as cause:
-                    raise SampleError(
-                        f"sample {number}: slot {self.names[position]} ({self.kinds[position]}): {cause}"
-                    ) from cause
-            raise SampleError(f"slot {self.names[position]} ({self.kinds[position]}): {error}") from error
+                    raise SampleError(find_missing(samples[number], position) or f"{slot}: {cause}", number) from cause
+            raise SampleError(f"{slot}: {error}") from error
 
     def extend(self, encoded: Sequence[tuple[npt.NDArray[Any], ...]], rows: int) -> None:
         """Append what `encode` returned for so many samples."""

@@ -12,6 +12,7 @@ from typing import Any
 from proto.DataConfig_pb2 import DataConfig
 from pserver.errors import ConfigError, DataError, MissingInputError
 from trainer.data.checks import user_code
+from trainer.data.input_types import DataType, InputType
 from trainer.data.provider2 import DataProvider, deserialize_args
 from trainer.data.source import DataSource
 from trainer.rng import Stream
@@ -30,7 +31,7 @@ def check_data(config: DataConfig) -> None:
 
 def open_source(
     config: DataConfig,
-    input_order: Sequence[str],
+    inputs: Mapping[str, int],
     *,
     is_train: bool,
     stream: Stream,
@@ -40,19 +41,40 @@ def open_source(
 ) -> DataSource:
     """Import the provider, run its init_hook, and return its data source; no sample is read yet.
 
-    Args: check: called now and then while the provider is waited for; what it raises ends the waiting.
+    Args: inputs: the sizes of the network's data layers, in input order.
+        check: called now and then while the provider is waited for; what it raises ends the waiting.
         shuffles: False switches shuffling off whatever the provider says (--job=test).
     Raises: MissingInputError: if the list file or the module is missing.  ConfigError: if the module has no such
-        provider.  DataError: if the user's code raised.
+        provider, or its input types do not fit the data layers.  DataError: if the user's code raised.
     """
     check_data(config)
     entries = read_entries(config)
     made = _find_provider(config)
     arguments = _read_arguments(config)
     with user_code(f"init of the data provider {config.load_data_module}::{config.load_data_object}"):
-        provider = made(entries, is_train=is_train, input_order=list(input_order), **arguments)
+        provider = made(entries, is_train=is_train, input_order=list(inputs), **arguments)
     wanted = is_train if provider.should_shuffle is None else provider.should_shuffle
-    return DataSource(provider, entries, shuffled=shuffles and bool(wanted), stream=stream, mixing=mixing, check=check)
+    source = DataSource(
+        provider,
+        entries,
+        shuffled=shuffles and bool(wanted),
+        stream=stream,
+        mixing=mixing,
+        check=check,
+        list_name=config.files,
+    )
+    check_sizes(inputs, provider.slots)
+    return source
+
+
+def check_sizes(inputs: Mapping[str, int], kinds: Sequence[InputType]) -> None:
+    """Return if vectors are as long as their data layers; ids may be of any range, as in the legacy.
+
+    Raises: ConfigError: naming the data layer and the input type that differ.
+    """
+    for (name, size), kind in zip(inputs.items(), kinds, strict=True):
+        if kind.type != DataType.Index and kind.dim != size:
+            raise ConfigError(f"data_layer {name} has size {size}, but the provider's input_types say {kind}")
 
 
 def read_entries(config: DataConfig) -> list[str]:

@@ -12,7 +12,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from trainer.data.checks import SampleError, check_sample
+from trainer.data.checks import PartialSample, SampleError, check_sample
 from trainer.data.input_types import (
     DataType,
     InputType,
@@ -100,7 +100,12 @@ class InputOrderWrapper:
     def __call__(self, settings: Any, filename: str) -> Iterator[Any]:
         """Yield samples as lists in input order."""
         for item in self.generator(settings, filename):
-            yield [item.get(name) for name in self.order] if isinstance(item, Mapping) else item
+            if not isinstance(item, Mapping):
+                yield item
+            elif all(map(item.__contains__, self.order)):
+                yield [item.get(name) for name in self.order]
+            else:
+                yield PartialSample(item, self.order)
 
 
 class CheckInputTypeWrapper:

@@ -30,6 +30,9 @@ REPORT_PERIOD_S = 30.0  # a provider that keeps the trainer waiting is named so 
 CHECK_PERIOD_S = 0.5  # and whether the other side of the job still lives is asked so often meanwhile
 
 
+Drawn = tuple[str, int, Any]  # the entry's name in messages, the sample's number in it, the sample
+
+
 @dataclass(frozen=True)
 class Chunk:
     """Some samples in the order read: encoded slots, and units of the batch size (None: one each)."""
@@ -42,8 +45,9 @@ class Chunk:
 class Reader:
     """Reads one pass; `take` hands out its chunks in order.
 
-    Args: shuffled: whether entries are mixed.  stream: picks the entry of each next sample when they are.
-        check: called now and then by `take`; what it raises ends the waiting.
+    Args: files: the list's entries.  shuffled: whether entries are mixed.  stream: picks the entry of each next sample
+        when they are.  check: called now and then by `take`; what it raises ends the waiting.
+        list_name: the list file, for messages.
     Thread safety: one thread takes; the reading thread is inside.
     """
 
@@ -56,11 +60,13 @@ class Reader:
         shuffled: bool,
         stream: Stream,
         check: Callable[[], None],
+        list_name: str,
     ) -> None:
         self._provider = provider
         self._check = check
         self._columns = columns
-        self._samples = _mix(provider, files, stream) if shuffled else _one_after_the_other(provider, files)
+        entries = [_start(provider, file, f"line {line} of {list_name}") for line, file in enumerate(files, 1)]
+        self._samples = _mix(entries, stream) if shuffled else itertools.chain.from_iterable(entries)
         self._name = type(provider).__name__
         widest = sum(kind.dim for kind in columns.kinds if kind.type == 0)
         self._chunk_rows = max(1, min(CHUNK_ROWS, CHUNK_ELEMENTS // max(1, widest)))
@@ -111,8 +117,8 @@ class Reader:
 
     def _deliver(self) -> bool:
         """Read a chunk and hand it over when there is room; False at the end."""
-        samples = list(itertools.islice(self._samples, self._chunk_rows))
-        chunk = self._encode(samples) if samples else None
+        drawn = list(itertools.islice(self._samples, self._chunk_rows))
+        chunk = self._encode(drawn) if drawn else None
         with self._changed:
             while len(self._chunks) >= CHUNKS_AHEAD and not self._closed:
                 self._changed.wait()
@@ -122,11 +128,14 @@ class Reader:
             self._changed.notify_all()
             return True
 
-    def _encode(self, samples: list[Any]) -> Chunk:
+    def _encode(self, drawn: list[Drawn]) -> Chunk:
+        samples = [sample for _, _, sample in drawn]
         try:
             encoded = self._columns.encode(samples)
         except SampleError as error:
-            raise DataError(f"data provider {self._name} yields a sample of a wrong form: {error}") from error
+            places = [drawn[0], drawn[-1]] if error.row is None else [drawn[error.row]]
+            where = " to ".join(f"sample {number} of {entry}" for entry, number, _ in places)
+            raise DataError(f"data provider {self._name} yields a sample of a wrong form: {where}: {error}") from error
         calculate: Callable[[Any], int] | None = self._provider.calc_batch_size
         if calculate is None:
             return Chunk(len(samples), encoded, None)
@@ -137,30 +146,27 @@ class Reader:
         return Chunk(len(samples), encoded, units)
 
 
-def _start(provider: DataProvider, file: str) -> Iterator[Any]:
-    """Yield the samples of one list entry; errors name the entry and the user's line."""
-    doing = f"data provider {type(provider).__name__}, reading {file!r}"
+def _start(provider: DataProvider, file: str, line: str) -> Iterator[Drawn]:
+    """Yield the samples of one list entry; errors name the entry (a blank one by its line) and the user's line."""
+    blank = "" if file.strip() else f"{file!r} ({line} is blank)"
+    doing = f"data provider {type(provider).__name__}, reading {blank or repr(file)}"
     with user_code(doing):
         samples = iter(provider.generator(provider, file))
-    while True:
+    for number in itertools.count():
         with user_code(doing):
             try:
                 sample = next(samples)
             except StopIteration:
                 return
-        yield sample
+        yield blank or file, number, sample
 
 
-def _one_after_the_other(provider: DataProvider, files: Sequence[str]) -> Iterator[Any]:
-    return itertools.chain.from_iterable(_start(provider, file) for file in files)
-
-
-def _mix(provider: DataProvider, files: Sequence[str], stream: Stream) -> Iterator[Any]:
+def _mix(entries: Sequence[Iterator[Drawn]], stream: Stream) -> Iterator[Drawn]:
     """Yield samples, each from a generator picked at random among those that still have some."""
-    if len(files) == 1:
-        yield from _start(provider, files[0])
+    if len(entries) == 1:
+        yield from entries[0]
         return
-    live = [_start(provider, file) for file in files]
+    live = list(entries)
     while live:
         picked = stream.draw() % len(live)
         try:

@@ -34,6 +34,7 @@ class DataSource:
     Args: provider: the user's, instantiated.  files: the entries of its list.  shuffled: whether to pick at random.
         stream: the main thread's, for picking.  mixing: the reading thread's, for picking among list entries.
         check: called now and then while the provider is waited for; what it raises ends the waiting.
+        list_name: the list file, for messages.
     Thread safety: one thread.
     """
 
@@ -46,6 +47,7 @@ class DataSource:
         stream: Stream,
         mixing: Stream,
         check: Callable[[], None] = lambda: None,
+        list_name: str = "the list",
     ) -> None:
         self._provider = provider
         self._files = files
@@ -53,6 +55,7 @@ class DataSource:
         self._stream = stream
         self._mixing = mixing
         self._check = check
+        self._list_name = list_name
         self._cached = provider.cache == CacheType.CACHE_PASS_IN_MEM
         self._complete = False  # a cached pass has been read to its end
         self._reader: Reader | None = None
@@ -81,6 +84,7 @@ class DataSource:
             shuffled=self._shuffled,
             stream=self._mixing,
             check=self._check,
+            list_name=self._list_name,
         )
 
     def close(self) -> None:

@@ -221,12 +221,24 @@ def test_errors_are_one_line_with_the_right_status_and_leave_no_pass(job, paddle
             r"reading 'train.txt': small_provider.py:\d+ .*FileNotFoundError",
         ),
         (lambda job: (job / "train.list").unlink(), 66, "the list of training data train.list cannot be read"),
+        (
+            lambda job: (job / "train.list").write_text("train.txt\n\n"),
+            66,
+            r"reading '' \(line 2 of train.list is blank\): small_provider.py:\d+ .*FileNotFoundError",
+        ),
+        (
+            lambda job: (job / "small_provider.py").write_text(
+                (job / "small_provider.py").read_text().replace("dense_vector(3)", "dense_vector(4)")
+            ),
+            78,
+            r"data_layer x has size 3, but the provider's input_types say dense_vector\(4\)",
+        ),
         (lambda job: (job / "train.txt").write_text(""), 65, "delivers no sample in pass 0"),
         (lambda job: (job / "train.list").write_text(""), 65, "delivers no sample in pass 0"),
         (
             lambda job: (job / "train.txt").write_text("1 2 3 7\n"),
             65,
-            r"sample 0: slot y \(integer_value\(2\)\): id 7 is not in \[0, 2\)",
+            r"sample 0 of train.txt: slot y \(integer_value\(2\)\): id 7 is not in \[0, 2\)",
         ),
         (lambda job: (job / "train.txt").write_text("1 2 three 1\n"), 65, "could not convert string to float: 'three'"),
         (lambda job: (job / "small_provider.py").unlink(), 66, "there is no data provider module small_provider"),
@@ -245,6 +257,12 @@ def test_missing_and_broken_inputs_are_named(job, paddle, change, status, messag
     assert got == status, log
     assert re.search(message, log), log
     assert "Traceback" not in log
+
+
+def test_a_pass_that_cannot_be_loaded_leaves_no_save_directory(job, paddle):
+    status, log = paddle.train(job, "--config=config.py", "--save_dir=nope", "--start_pass=3")
+    assert status == 66, log
+    assert not (job / "nope").exists()
 
 
 @pytest.mark.parametrize("stderr", ["2>&-", "2>/dev/full", "2> >(exec true)"], ids=["closed", "full", "reader gone"])

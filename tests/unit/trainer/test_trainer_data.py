@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pserver.errors import ConfigError, DataError, MissingInputError
+from trainer.data.loading import check_sizes
 from trainer.data.provider2 import (
     CacheType,
     dense_vector,
@@ -233,7 +234,7 @@ def test_ids_may_be_numpy_integers_and_minus_one():
 @pytest.mark.parametrize(
     ("kind", "value", "message"),
     [
-        (integer_value(3), 3, r"sample 1: slot x \(integer_value\(3\)\): id 3 is not in \[0, 3\)"),
+        (integer_value(3), 3, r"sample 1 of f: slot x \(integer_value\(3\)\): id 3 is not in \[0, 3\)"),
         (integer_value(3), "a", "is no id"),
         (integer_value(3), 1.5, "is no id"),
         (integer_value(3), None, "is no id"),
@@ -267,8 +268,48 @@ def test_a_sample_with_too_few_slots_is_named():
 
     source = make(process, names=("a", "b"), input_types=[integer_value(3), integer_value(3)])
     source.start_pass()
-    with pytest.raises(DataError, match=r"sample 0: \[1\] is no list of 2 slots \(a, b\)"):
+    with pytest.raises(DataError, match=r"sample 0 of f: \[1\] is no list of 2 slots \(a, b\)"):
         source.next_batch(1)
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_a_wrong_sample_is_counted_from_the_start_of_its_list_entry(shuffled):
+    def process(settings, file):
+        yield from ({"x": 1} for _ in range(700))
+        yield {"x": "a" if file == "second" else 1}
+
+    with pytest.raises(DataError, match=r"sample 700 of second: slot x \(integer_value\(1000000\)\): 'a' is no id"):
+        read_pass(make(process, files=("first", "second", "third"), shuffled=shuffled), 4)
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_misspelt_slot_is_named_beside_those_that_the_sample_has(check):
+    def process(settings, file):
+        yield {"xx": [1, 2, 3], "label": 1}
+
+    types = {"x": dense_vector(3), "label": integer_value(2)}
+    source = make(process, names=("x", "label"), input_types=types, check=check)
+    source.start_pass()
+    with pytest.raises(DataError, match=r"the sample has no slot 'x'; it has 'xx', 'label'$"):
+        source.next_batch(1)
+
+
+def test_a_blank_list_entry_is_named_by_its_line():
+    def process(settings, file):
+        yield {"x": len(Path(file).read_text())}
+
+    source = make(process, files=("", __file__))
+    source.start_pass()
+    with pytest.raises(DataError, match=r"reading '' \(line 1 of the list is blank\): IsADirectoryError"):
+        source.next_batch(1)
+
+
+def test_vectors_must_be_as_long_as_their_data_layers_and_ids_need_not():
+    check_sizes({"x": 3, "y": 1}, [dense_vector(3), integer_value(2)])
+    for kind in (dense_vector(3), sparse_binary_vector(3), sparse_float_vector(3)):
+        with pytest.raises(ConfigError) as caught:
+            check_sizes({"y": 1, "x": 4}, [integer_value(2), kind])
+        assert str(caught.value) == f"data_layer x has size 4, but the provider's input_types say {kind}"
 
 
 def test_sequences_are_not_supported_yet():
