@@ -74,13 +74,20 @@ def _serve(line: flags.CommandLine, job: JobEnvironment, ports: int) -> int:
     )
     glog.info(f"number of parameterServer instances: {len(endpoints)}", at="ParameterServerController.cpp:83")
     server.bind()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: server.stop(describe_signal(number)))
     server.run()
     glog.info("all trainers have said goodbye")
     return 0
 
 
+def describe_signal(number: int) -> str:
+    """Return why the server stops, for its log and for the trainers."""
+    return f"stopped by {signal.Signals(number).name}"
+
+
 def _stop(number: int, frame: FrameType | None) -> None:
-    raise StoppedError(f"stopped by {signal.Signals(number).name}")
+    raise StoppedError(describe_signal(number))
 
 
 if __name__ == "__main__":

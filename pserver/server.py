@@ -71,7 +71,7 @@ class Server:
         self._sockets: list[zmq.Socket[bytes]] = []
         self._monitors: list[zmq.Socket[bytes]] = []
         self._descriptors: dict[tuple[int, int], bytes] = {}  # (service, file descriptor) -> whose connection
-        self._stopping = False
+        self._stop_reason = ""
 
     def bind(self) -> None:
         """Listen on every endpoint.
@@ -91,7 +91,7 @@ class Server:
         """Serve until all trainers have said goodbye on every port that any trainer joined.
 
         Raises: LostPeerError, PeerUnreachableError, ConfigError: why the job cannot go on; every trainer was told.
-            StoppedError: after `stop`, or from a signal handler.
+            StoppedError: after `stop`.
         """
         # the first arithmetic should not wait for numpy, nor the first hello
         warm = threading.Thread(target=importlib.import_module, args=("pserver.arithmetic",), daemon=True)
@@ -107,9 +107,12 @@ class Server:
             warm.join()
             self.close()
 
-    def stop(self) -> None:
-        """Make `run` end with StoppedError soon; may be called from any thread."""
-        self._stopping = True
+    def stop(self, reason: str) -> None:
+        """Make `run` end with StoppedError between two messages; for other threads and for signal handlers.
+
+        An exception out of a handler could come in the middle of a request, and be taken for its failure.
+        """
+        self._stop_reason = reason
 
     def close(self) -> None:
         """Let the last messages leave, then close every socket; may be called again."""
@@ -146,8 +149,8 @@ class Server:
         try:
             while not self._is_done():
                 ready = poller.poll(POLL_INTERVAL_MS)
-                if self._stopping:
-                    raise StoppedError("stopped by its owner")
+                if self._stop_reason:
+                    raise StoppedError(self._stop_reason)
                 self._read(socket for socket, _ in ready)
                 if not poller.poll(0):  # judge silence only when nothing is left to read
                     for number, service in enumerate(self.services):
