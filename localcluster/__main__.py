@@ -26,9 +26,10 @@ POD is a completion index, or a pattern for the pod's name (*-0-*). WHEN is a nu
 or a regular expression for a line of its output; for --delay, seconds after its creation or POD:REGEX, a line of
 another pod's output. A fault strikes once per index, so the replacement lives; give it twice to strike that too.
 
-exit status: 0 the Job is Complete; else the first of our exit codes among the failed pods (64-78), 75 for any other
-failure and for --timeout; 143 after SIGTERM. Before anything starts: 64 a flag or volume that does not fit, 65 no Job
-in the manifest, 66 a missing file, 78 this machine's loopback does not do.
+exit status: 0 the Job is Complete; else the exit code of the pod that the Job's failure names (PodFailurePolicy),
+else the first of our exit codes among the failed pods (64-78), 75 for any other failure and for --timeout; 143 after
+SIGTERM. Before anything starts: 64 a flag or volume that does not fit, 65 no Job in the manifest, 66 a missing file,
+78 this machine's loopback does not do.
 """
 
 

@@ -247,8 +247,9 @@ class Cluster:
             pods = list(self._controller.pods)
         states = sorted((pod.state for pod in pods), key=lambda state: state.finished or 0.0)
         codes = [state.exit_code for state in states if state.exit_code]
+        named = next((state.exit_code for state in states if state.name == outcome.pod), None)
         ends = tuple(_pod_result(pod) for pod in pods)
-        return Result(outcome, exit_status(outcome, codes), ends, time.monotonic() - self._began)
+        return Result(outcome, exit_status(outcome, codes, named), ends, time.monotonic() - self._began)
 
     def _find(self, pod: str) -> list[Pod]:
         return [each for each in self._controller.pods if concerns(pod, each.state.name, each.number)]

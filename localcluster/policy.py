@@ -43,11 +43,15 @@ class Failure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a Job ends: type Complete or Failed, with the reason and message of the Job's condition."""
+    """How a Job ends: type Complete or Failed, with the reason and message of the Job's condition.
+
+    pod: the pod that the message names, where it names one.
+    """
 
     type: str
     reason: str
     message: str
+    pod: str = ""
 
     @property
     def is_complete(self) -> bool:
@@ -175,7 +179,7 @@ def _policy_verdict(job: JobSpec, failure: Failure, rule: int) -> Outcome:
         what = f"Pod {pod} has a condition"
     else:
         what = f"Container {failure.container} for pod {pod} failed with exit code {failure.exit_code}"
-    return Outcome("Failed", "PodFailurePolicy", f"{what} matching FailJob rule at index {rule}")
+    return Outcome("Failed", "PodFailurePolicy", f"{what} matching FailJob rule at index {rule}", failure.pod)
 
 
 def _count_index_failure(progress: Progress, limit: int, index: int, action: str) -> Progress:
@@ -253,14 +257,17 @@ def pods_wanted(progress: Progress, job: JobSpec, occupied: Collection[int | Non
 EXIT_CODES = frozenset({64, 65, 66, 69, 70, 74, 75, 77, 78})
 
 
-def exit_status(outcome: Outcome, pod_codes: Sequence[int]) -> int:
+def exit_status(outcome: Outcome, pod_codes: Sequence[int], named_code: int | None = None) -> int:
     """Return localcluster's exit status for a Job's end: 0 only for Complete.
 
-    Args: pod_codes: the exit codes of the failed pods in order of their end. The first that is one of our programs'
-        codes is passed on, so that a script sees what a podFailurePolicy would; anything else (a signal) is 75.
+    Args: pod_codes: the exit codes of the failed pods in order of their end. named_code: that of the pod that the
+        failure names, which is passed on, whoever failed before it. Without one the first that is one of our
+        programs' codes is passed on, so that a script sees the cause; anything else (a signal) is 75.
     """
     if outcome.is_complete:
         return 0
     if outcome.reason == "Terminated":
         return 143
+    if named_code:
+        return named_code
     return next((code for code in pod_codes if code in EXIT_CODES), 75)

@@ -99,6 +99,16 @@ def test_the_exit_code_of_a_rule_fails_the_job_and_ends_the_others(job, script, 
     assert result.outcome.message.endswith("failed with exit code 78 matching FailJob rule at index 0")
 
 
+def test_the_exit_status_is_that_of_the_pod_the_failure_names_though_a_peer_failed_first(job, script, tmp_path):
+    job = replace(job, parallelism=2, completions=2, rules=(Rule("FailJob", "In", frozenset({65})),))
+    text = "[ $JOB_COMPLETION_INDEX = 0 ] && exit 75; while [ ! -e $JOB_PATH/go ]; do sleep 0.01; done; exit 65"
+    with Cluster(job, volumes={"mfs": tmp_path}, entrypoint=script(text), backoff_seconds=60) as cluster:
+        cluster.wait_for_phase("0", "Failed", deadline=DEADLINE)
+        (tmp_path / "go").touch()
+        result = cluster.wait(DEADLINE)
+    assert (result.outcome.reason, result.exit_status) == ("PodFailurePolicy", 65)
+
+
 def test_a_retriable_exit_code_is_retried_up_to_the_limit(job, script, tmp_path):
     job = replace(job, parallelism=1, completions=1, backoff_limit=2)
     with Cluster(job, volumes={"mfs": tmp_path}, entrypoint=script("exit 75"), backoff_seconds=0.01) as cluster:

@@ -162,7 +162,7 @@ def test_a_fail_job_rule_ends_the_job_in_the_words_of_kubernetes():
     job = replace(JOB, rules=(DRAINED, NEVER_RETRY))
     outcome = policy.judge_job(fail(Progress(), job, code=78), job, 2, 0.0)
     message = "Container trainer for pod default/j-0-abcde failed with exit code 78 matching FailJob rule at index 1"
-    assert outcome == Outcome("Failed", "PodFailurePolicy", message)
+    assert outcome == Outcome("Failed", "PodFailurePolicy", message, "j-0-abcde")
 
 
 # ----- choosing pods -----
@@ -205,6 +205,12 @@ STATUSES = {
 @pytest.mark.parametrize(("outcome", "codes", "status"), STATUSES.values(), ids=STATUSES)
 def test_the_exit_status_tells_how_it_went(outcome: Outcome, codes: list[int], status: int):
     assert policy.exit_status(outcome, codes) == status
+
+
+@pytest.mark.parametrize(("named_code", "status"), [(65, 65), (3, 3), (None, 75)])
+def test_the_code_of_the_pod_that_the_failure_names_is_the_exit_status(named_code: int | None, status: int):
+    outcome = Outcome("Failed", "PodFailurePolicy", "", "j-1-abcde")
+    assert policy.exit_status(outcome, [75, 65], named_code) == status
 
 
 def test_back_off_counts_every_pod_that_fails():
