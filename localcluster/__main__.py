@@ -14,6 +14,9 @@ from localcluster.cluster import Cluster
 from localcluster.errors import LocalClusterError, UsageError, WaitError
 from localcluster.host import find_entrypoint, load_job
 from localcluster.report import ConsoleReporter
+from localcluster.result import tail
+
+CAUSE_LINES = 3
 
 USAGE_EXAMPLES = """
 examples:
@@ -68,7 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--grace", type=_seconds, default=10.0, metavar="S", help="SIGTERM to SIGKILL on Ctrl-C (default 10)")
     add("--timeout", type=_seconds, metavar="S", help="end everything after this time")
-    add("--quiet", action="store_true", help="no table of pods, no replacements")
+    add("--quiet", action="store_true", help="no table of pods, no replacements, no waiting lines")
     return parser
 
 
@@ -135,6 +138,9 @@ def run(arguments: argparse.Namespace) -> int:
         f"job/{job.name}: {outcome.type} ({outcome.reason}: {outcome.message}); {succeeded} of "
         f"{job.completions or 1} succeeded in {result.seconds:.1f} s; output in {cluster.logs}"
     )
+    if result.cause is not None:
+        for line in tail(result.cause.log, CAUSE_LINES):
+            reporter.say(f"{result.cause.name}| {line}")
     return result.exit_status
 
 

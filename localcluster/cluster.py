@@ -245,11 +245,16 @@ class Cluster:
             if outcome is None:
                 raise WaitError(f"Job {self.job.name} has not ended")
             pods = list(self._controller.pods)
-        states = sorted((pod.state for pod in pods), key=lambda state: state.finished or 0.0)
-        codes = [state.exit_code for state in states if state.exit_code]
-        named = next((state.exit_code for state in states if state.name == outcome.pod), None)
         ends = tuple(_pod_result(pod) for pod in pods)
-        return Result(outcome, exit_status(outcome, codes, named), ends, time.monotonic() - self._began)
+        seconds = time.monotonic() - self._began
+        pods.sort(key=lambda pod: pod.state.finished or 0.0)
+        codes = [pod.state.exit_code for pod in pods if pod.state.exit_code]
+        named = next((pod for pod in pods if pod.state.name == outcome.pod), None)
+        status = exit_status(outcome, codes, named.state.exit_code if named else None)
+        # a deleted pod failed because it was stopped, mostly by the Job's own end
+        failed = [pod for pod in pods if pod.state.phase == "Failed" and pod.state.deleted is None]
+        cause = None if outcome.is_complete else named or next(reversed(failed), None)
+        return Result(outcome, status, ends, seconds, _pod_result(cause) if cause else None)
 
     def _find(self, pod: str) -> list[Pod]:
         return [each for each in self._controller.pods if concerns(pod, each.state.name, each.number)]

@@ -10,6 +10,8 @@ from localcluster.faults import concerns, parse_follow
 from localcluster.objects import PodState
 from localcluster.paths import Replacement
 
+WAITING = "start_paddle: waiting:"  # so begin, after the time, the launcher's lines on what it still waits for
+
 
 def status_column(pod: PodState) -> str:
     """Return what kubectl shows as STATUS."""
@@ -65,7 +67,8 @@ class Reporter:
 class ConsoleReporter(Reporter):
     """Prints to standard output.
 
-    Args: follow: `[POD@]REGEX` each; matching lines are printed as `POD| line`. quiet: only those and the Job's end.
+    Args: follow: `[POD@]REGEX` each; matching lines are printed as `POD| line`, and so are the launcher's waiting
+        lines, once per text whichever pod says it. quiet: only the followed lines and the Job's end.
     """
 
     def __init__(self, follow: Sequence[str] = (), quiet: bool = False):
@@ -73,6 +76,7 @@ class ConsoleReporter(Reporter):
         self._quiet = quiet
         self._shown: dict[str, str] = {}
         self._width = 0
+        self._waited: set[str] = set()
 
     def say(self, text: str) -> None:
         """Print a sentence."""
@@ -95,9 +99,17 @@ class ConsoleReporter(Reporter):
         _print(pod_row(pod, now, self._width))
 
     def line(self, pod: PodState, number: int, text: str) -> None:
-        """Print a line of output if it is followed."""
-        if any(concerns(who, pod.name, number) and pattern.search(text) for who, pattern in self._follow):
+        """Print a line of output if it is followed, or says for the first time what the launcher waits for."""
+        is_new = not self._quiet and self._is_new_waiting(text)
+        if is_new or any(concerns(who, pod.name, number) and pattern.search(text) for who, pattern in self._follow):
             _print(f"{pod.name}| {text}")
+
+    def _is_new_waiting(self, text: str) -> bool:
+        _, waiting, obstacle = text.partition(WAITING)
+        if not waiting or obstacle in self._waited:
+            return False
+        self._waited.add(obstacle)
+        return True
 
 
 def _print(text: str) -> None:

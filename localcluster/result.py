@@ -44,6 +44,7 @@ class Result:
     exit_status: int
     pods: tuple[PodResult, ...]
     seconds: float
+    cause: PodResult | None = None  # of a failed Job: the pod that the failure names, else the last that failed
 
     def pod(self, index: int) -> PodResult:
         """Return the newest pod of an index."""
@@ -65,5 +66,6 @@ def new_lines(log: Path, offsets: dict[Path, int]) -> Iterator[str]:
 
 
 def tail(log: Path, count: int) -> list[str]:
-    """Return the last lines of a log."""
-    return log.read_text(errors="replace").splitlines()[-count:] if log.exists() else []
+    """Return the last lines of a log that are not empty."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return [line for line in lines if line.strip()][-count:]

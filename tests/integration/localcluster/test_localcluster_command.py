@@ -126,11 +126,14 @@ def test_a_job_goes_on_without_a_stdout(project: Path, redirection: str):
     assert (project / "vol" / "out.1").read_text() == "1\n"
 
 
-def test_a_failed_job_ends_with_the_pods_code(project: Path):
-    write_script(project, "exit 66")
+def test_a_failed_job_ends_with_the_pods_code_and_its_last_lines(project: Path):
+    write_script(project, "[ $JOB_COMPLETION_INDEX = 1 ] && exec sleep 99; printf 'a\\nb\\n\\nc\\nlast\\n\\n'; exit 66")
     code, out, _ = run(project, "k8s/job.yaml", "--volume", "mfs=vol")
     assert code == 66
-    assert "job/j: Failed (BackoffLimitExceeded" in out
+    end, *cause = out.splitlines()[-4:]
+    assert end.startswith("job/j: Failed (BackoffLimitExceeded")
+    assert [line.partition("| ")[2] for line in cause] == ["b", "c", "last"]
+    assert all(line.startswith("j-0-") for line in cause)
 
 
 def test_the_timeout_ends_everything(project: Path):

@@ -104,6 +104,18 @@ def test_followed_lines_are_printed_with_their_pod(capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == "j-1-abcde| cost=1\nj-1-abcde| Fatal\n"
 
 
+def test_what_the_launcher_waits_for_is_printed_once_whichever_pod_says_it(capsys: pytest.CaptureFixture[str]):
+    reporter, quiet = ConsoleReporter(), ConsoleReporter(quiet=True)
+    texts = ("waiting: 1 of 3 pods", "waiting: 1 of 3 pods", "node_id 0", "waiting: 2 of 3 pods")
+    for second, text in enumerate(texts):
+        for hearer in (reporter, quiet):
+            hearer.line(POD, 1, f"2026-11-20 10:59:0{second} start_paddle: {text}")
+    assert capsys.readouterr().out.splitlines() == [
+        "j-1-abcde| 2026-11-20 10:59:00 start_paddle: waiting: 1 of 3 pods",
+        "j-1-abcde| 2026-11-20 10:59:03 start_paddle: waiting: 2 of 3 pods",
+    ]
+
+
 def test_the_table_has_one_line_per_change(capsys: pytest.CaptureFixture[str]):
     reporter = ConsoleReporter()
     for pod in (POD, POD, POD.evolve(phase="Running", ip="127.9.0.2"), POD.evolve(phase="Running", ip="127.9.0.2")):
