@@ -55,7 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("manifest", help="the YAML file (- for standard input)")
     add("--job", metavar="NAME", help="which Job, where the manifest has several")
     add("--volume", action="append", default=[], metavar="NAME=DIR", help="directory for a volume or claim")
-    add("--env", action="append", default=[], metavar="NAME=VALUE", help="variable for all pods")
+    add("--env", action="append", default=[], metavar="NAME=VALUE", help="variable for all pods (the pods' paths)")
     add("--entrypoint", metavar="FILE", help="stands for the image's /root/start.sh (default: found nearby)")
     add("--follow", action="append", default=[], metavar="[POD@]REGEX", help="print lines of output like it")
     add("--logs", metavar="DIR", help="where the pods' whole outputs go (default: a new directory)")

@@ -39,7 +39,7 @@ class Cluster:
         job: the Job, from `load_job` (change it by `dataclasses.replace`).
         volumes: directory by the name of a volume or of its claim; made where it does not exist.
         entrypoint: what stands for the image's /root/start.sh.
-        env: variables for all pods, over those of the manifest.
+        env: variables for all pods, over those of the manifest; paths of the container in them are replaced too.
         logs: where the pods' outputs go, one file each (default: a new directory, which stays).
         kill, term, delay: faults, as `POD@WHEN` (see `localcluster.faults.parse_fault`).
         backoff_seconds: between a failure and the replacement, doubled with each (a real cluster: 10).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from localcluster.errors import ManifestError, UsageError
 from localcluster.manifest import EnvVar, JobSpec, Mount, Volume
@@ -205,7 +205,8 @@ def plan_pod(job: JobSpec, host: Host, identity: Identity) -> PodPlan:
     scripts = {START_SCRIPT: host.entrypoint, LAUNCHER: host.launcher}
     found = {path: to for path, to in scripts.items() if to is not None}
     paths = PathMap({TOKEN_DIRECTORY: identity.token_directory, **mounts, **found})
-    env = _build_env(job, host, identity, paths.replace)
+    extra_env = {name: paths.replace(value) for name, value in host.extra_env.items()}
+    env = _build_env(job, replace(host, extra_env=extra_env), identity, paths.replace)
     argv = build_argv(job, host, env, paths)
     ours = {"WORK_DIR": work, "SERVICE_ACCOUNT_DIR": identity.token_directory, "POD_IP": identity.ip}
     if "CONF_PADDLE_NIC" in env:
@@ -213,7 +214,7 @@ def plan_pod(job: JobSpec, host: Host, identity: Identity) -> PodPlan:
     if "/tmp" in mounts:
         ours["TMPDIR"] = mounts["/tmp"]
     told = _tell(job, paths, mounts, scripts, host, env, ours)
-    env = {**env, **ours, **host.extra_env}
+    env = {**env, **ours, **extra_env}
     cwd = job.container.working_dir
     working_directory = paths.replace(cwd) if cwd not in ("", "/") else f"{identity.root}/cwd"
     made = (working_directory, work, *mounts.values())
@@ -242,7 +243,7 @@ def _tell(
     told = [Replacement("mount", path, shown(target)) for path, target in sorted(mounts.items())]
     stated = {variable.name: variable.value or "(reference)" for variable in job.container.env}
     for variable in job.container.env:
-        was_mapped = paths.replace(variable.value) != variable.value
+        was_mapped = variable.name not in host.extra_env and paths.replace(variable.value) != variable.value
         if was_mapped and env[variable.name] == ours.get(variable.name, env[variable.name]):
             told.append(Replacement("env", f"{variable.name}={variable.value}", shown(env[variable.name])))
     told += [Replacement("script", path, to) for path, to in scripts.items() if to is not None and path in paths.met]
@@ -256,4 +257,6 @@ def _tell(
             told.append(Replacement("env", name, "(given, not shown)"))
         else:
             told.append(Replacement("env", f"{name}={stated.get(name, '(unset)')}", value))
+            if paths.replace(value) != value:
+                told.append(Replacement("env", f"{name}={value}", shown(paths.replace(value))))
     return tuple(told)

@@ -196,6 +196,22 @@ def test_every_replacement_is_told_and_no_secret():
     ]
 
 
+def test_a_mount_path_in_a_variable_of_the_user_is_replaced_and_told():
+    planned = plan(
+        replace(HOST, extra_env={"DATA_PATH": "/home/jobpath/texts", "JOB_PATH": "/home/jobpath/b"}),
+        env=(EnvVar("JOB_PATH", "/home/jobpath"), EnvVar("OUT", "$(JOB_PATH)/out")),
+    )
+    names = ("DATA_PATH", "JOB_PATH", "OUT")
+    assert [planned.env[name] for name in names] == ["/data/vol/texts", "/data/vol/b", "/data/vol/b/out"]
+    told = [str(each) for each in planned.replacements]
+    assert [line for line in told if "DATA_PATH" in line or "JOB_PATH" in line] == [
+        "env: DATA_PATH=(unset) -> /home/jobpath/texts",
+        "env: DATA_PATH=/home/jobpath/texts -> /data/vol/texts",
+        "env: JOB_PATH=/home/jobpath -> /home/jobpath/b",
+        "env: JOB_PATH=/home/jobpath/b -> /data/vol/b",
+    ]
+
+
 def test_it_is_told_alike_for_all_pods():
     other = replace(IDENTITY, name="j-2-fghij", ip="127.9.0.4", index=2, root="/pods/j-2-fghij")
     assert plan().replacements == plan(identity=other).replacements
