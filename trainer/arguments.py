@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from pserver.errors import BugError
 
 Array = npt.NDArray[np.floating[Any]]
 Ids = npt.NDArray[np.integer[Any]]
@@ -60,20 +63,45 @@ class Sparse:
 
 @dataclass(frozen=True)
 class Argument:
-    """The output of a layer (or one slot of a batch): exactly one of its three kinds, or a matrix with ids beside it.
+    """The output of a layer (or one slot of a batch): one of its three kinds, or a matrix with ids beside it.
+
+    Where the rows are frames of sequences, `starts` says where each sequence begins; there is no padding, and a
+    sequence may be empty. Sequences of sequences have `sub_starts` too, in which every one of `starts` occurs.
 
     Shapes: value: (rows, size) floating point; ids: (rows,) integers; sparse: rows of a sparse matrix.
+        starts: (sequences + 1,), from 0 to rows; sub_starts: (sub-sequences + 1,), from 0 to rows.
+        extras: further outputs by name, each (rows, size): what a get_output layer asks for.
     """
 
     value: Array | None = None
     ids: Ids | None = None
     sparse: Sparse | None = None
+    starts: Ids | None = None
+    sub_starts: Ids | None = None
+    extras: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
-        """The number of rows (samples)."""
+        """The number of rows (samples, or frames)."""
         if self.value is not None:
             return len(self.value)
         if self.ids is not None:
             return len(self.ids)
         return self.sparse.rows if self.sparse is not None else 0
+
+    @property
+    def sequences(self) -> int:
+        """The number of samples: of sequences, or of rows where there are none."""
+        return self.rows if self.starts is None else len(self.starts) - 1
+
+    @cached_property
+    def lengths(self) -> Ids:
+        """The number of frames of each sequence."""
+        if self.starts is None:
+            raise BugError("an argument without sequences has no lengths")
+        lengths: Ids = np.diff(self.starts)
+        return lengths
+
+    def with_value(self, value: Array) -> Argument:
+        """Return an argument of the same rows and sequences with these values."""
+        return Argument(value=value, starts=self.starts, sub_starts=self.sub_starts)
