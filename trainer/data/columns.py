@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from pserver.errors import ConfigError
 from trainer.arguments import Argument, Array, Ids, Sparse
 from trainer.data.checks import SampleError, find_missing, shorten
-from trainer.data.input_types import DataType, InputType, SequenceType
+from trainer.data.input_types import DataType, InputType
 
+ENCODING_ERRORS = (TypeError, ValueError, ArithmeticError)  # what a value of a wrong form raises in numpy and here
 NO_ID = 0xFFFFFFFF  # how old providers spell the id -1
 
 
@@ -74,6 +75,8 @@ class DenseColumn:
 
     def encode(self, values: Sequence[Any]) -> tuple[npt.NDArray[Any], ...]:
         """Return (matrix,)."""
+        if not len(values):
+            return (np.empty((0, self._dim), np.float32),)
         try:
             matrix = np.asarray(values)
         except ValueError:  # rows of several shapes, for example flat lists and images
@@ -81,7 +84,7 @@ class DenseColumn:
         if matrix.dtype.kind not in "fiub":
             raise SampleError(f"{shorten(values[0])} is no list of numbers")
         if matrix.size != len(values) * self._dim:
-            raise SampleError(f"{matrix.size // max(1, len(values))} numbers, not {self._dim}")
+            raise SampleError(f"{matrix.size // len(values)} numbers, not {self._dim}")
         return (matrix.reshape(len(values), self._dim).astype(np.float32),)
 
     def extend(self, encoded: tuple[npt.NDArray[Any], ...]) -> None:
@@ -106,6 +109,8 @@ class IdColumn:
 
     def encode(self, values: Sequence[Any]) -> tuple[npt.NDArray[Any], ...]:
         """Return (ids,)."""
+        if not len(values):
+            return (np.empty(0, np.int32),)
         ids = np.asarray(values)
         if ids.shape != (len(values),) or ids.dtype.kind not in "iub":
             raise SampleError(f"{shorten(values[0])} is no id")
@@ -124,23 +129,47 @@ class IdColumn:
         self._ids.replace(self._ids.view().take(rows))
 
 
+class Spans:
+    """Where the items of each row lie in a store that holds them one row after the other."""
+
+    def __init__(self) -> None:
+        self._offsets = Growing((), np.int64)
+        self._offsets.extend(np.zeros(1, np.int64))
+
+    def extend(self, lengths: Ids) -> None:
+        """Append rows of so many items."""
+        self._offsets.extend(self._offsets.view()[-1] + np.cumsum(lengths))
+
+    def locate(self, rows: Ids) -> tuple[Ids, Ids]:
+        """Return (offsets, places): picked row i has the items store[places[offsets[i] : offsets[i + 1]]]."""
+        starts = self._offsets.view().take(rows)
+        lengths = self._offsets.view().take(rows + 1) - starts
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        places = np.repeat(starts - offsets[:-1], lengths)
+        places += np.arange(offsets[-1])
+        return offsets, places
+
+    def replace(self, offsets: Ids) -> None:
+        """Hold these rows instead."""
+        self._offsets.replace(offsets)
+
+
 class SparseColumn:
     """A list of ids per sample, with values beside them or not."""
 
     def __init__(self, dim: int, with_values: bool) -> None:
         self._dim = dim
-        self._offsets = Growing((), np.int64)
-        self._offsets.extend(np.zeros(1, np.int64))
+        self._spans = Spans()
         self._ids = Growing((), np.int32)
         self._values = Growing((), np.float32) if with_values else None
 
     def encode(self, values: Sequence[Any]) -> tuple[npt.NDArray[Any], ...]:
         """Return (lengths, ids) or (lengths, ids, values)."""
-        lengths = np.fromiter(map(len, values), np.int64, len(values))
-        items = list(itertools.chain.from_iterable(values))
+        lengths, items = _join(values)
         if self._values is None:
             return lengths, self._encode_ids(items)
-        ids, numbers = zip(*items, strict=True) if items else ((), ())
+        ids, numbers = zip(*items, strict=True) if len(items) else ((), ())
         floats = np.asarray(numbers, np.float32)
         if floats.shape != (len(items),):
             raise SampleError(f"{shorten(values[0])} is no list of (id, value)")
@@ -156,7 +185,7 @@ class SparseColumn:
 
     def extend(self, encoded: tuple[npt.NDArray[Any], ...]) -> None:
         """Append rows."""
-        self._offsets.extend(self._offsets.view()[-1] + np.cumsum(encoded[0]))
+        self._spans.extend(encoded[0])
         self._ids.extend(encoded[1])
         if self._values is not None:
             self._values.extend(encoded[2])
@@ -169,20 +198,79 @@ class SparseColumn:
     def keep(self, rows: Ids) -> None:
         """Forget the other rows."""
         offsets, ids, values = self._pick(rows)
-        self._offsets.replace(offsets)
+        self._spans.replace(offsets)
         self._ids.replace(ids)
         if self._values is not None and values is not None:
             self._values.replace(values)
 
     def _pick(self, rows: Ids) -> tuple[Ids, Ids, Array | None]:
-        starts = self._offsets.view().take(rows)
-        lengths = self._offsets.view().take(rows + 1) - starts
-        offsets = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        elements = np.repeat(starts - offsets[:-1], lengths)
-        elements += np.arange(offsets[-1])
-        values = None if self._values is None else self._values.view().take(elements)
-        return offsets, self._ids.view().take(elements), values
+        offsets, places = self._spans.locate(rows)
+        values = None if self._values is None else self._values.view().take(places)
+        return offsets, self._ids.view().take(places), values
+
+
+class SequenceColumn:
+    """A list of items per sample: the items of all samples are a column of their own.
+
+    Items that are sequences themselves become sub-sequences.
+    """
+
+    def __init__(self, items: Column) -> None:
+        self._items = items
+        self._spans = Spans()
+
+    def encode(self, values: Sequence[Any]) -> tuple[npt.NDArray[Any], ...]:
+        """Return (lengths, ...) with what the items' column makes of all items."""
+        lengths, items = _join(values)
+        try:
+            return lengths, *self._items.encode(items)
+        except ENCODING_ERRORS:
+            if len(values) == 1:
+                self._blame(items)
+            raise
+
+    def _blame(self, items: Sequence[Any]) -> None:
+        """Raise SampleError naming the place of the first wrong item, if one is wrong alone."""
+        for place, item in enumerate(items):
+            try:
+                self._items.encode([item])
+            except ENCODING_ERRORS as error:
+                raise SampleError(f"item {place}: {error}") from error
+
+    def extend(self, encoded: tuple[npt.NDArray[Any], ...]) -> None:
+        """Append sequences."""
+        self._spans.extend(encoded[0])
+        self._items.extend(encoded[1:])
+
+    def gather(self, rows: Ids) -> Argument:
+        """Return the items, and where the sequences (and sub-sequences) begin."""
+        starts, places = self._spans.locate(rows)
+        items = self._items.gather(places)
+        if items.starts is None:
+            return replace(items, starts=starts)
+        return replace(items, starts=items.starts.take(starts), sub_starts=items.starts)
+
+    def keep(self, rows: Ids) -> None:
+        """Forget the other sequences."""
+        offsets, places = self._spans.locate(rows)
+        self._spans.replace(offsets)
+        self._items.keep(places)
+
+
+def _join(values: Sequence[Any]) -> tuple[Ids, Sequence[Any]]:
+    """Return the lengths of lists, and their items one list after the other (arrays stay arrays).
+
+    Raises: SampleError: if one is no list.
+    """
+    try:
+        lengths = np.fromiter(map(len, values), np.int64, len(values))
+    except TypeError as error:
+        wrong = next(value for value in values if not hasattr(value, "__len__") or np.ndim(value) == 0)
+        raise SampleError(f"{shorten(wrong)} is no list") from error
+    if len(values) and all(isinstance(value, np.ndarray) for value in values):
+        joined: Sequence[Any] = np.concatenate(values)  # type: ignore[assignment]  # it has len and indices
+        return lengths, joined
+    return lengths, list(itertools.chain.from_iterable(values))
 
 
 def _in_range(ids: npt.NDArray[Any], upper: int, lowest: int) -> npt.NDArray[Any]:
@@ -198,21 +286,18 @@ def _in_range(ids: npt.NDArray[Any], upper: int, lowest: int) -> npt.NDArray[Any
     return ids.astype(np.int32)
 
 
-def make_column(name: str, kind: InputType) -> Column:
-    """Return an empty column for a slot.
-
-    Raises: ConfigError: naming the input type that is not supported yet.
-    """
-    if kind.seq_type != SequenceType.NO_SEQUENCE:
-        raise ConfigError(
-            f"input {name} is {kind}; sequences are not supported yet; supported are dense_vector, "
-            "sparse_binary_vector, sparse_float_vector and integer_value"
-        )
+def make_column(kind: InputType) -> Column:
+    """Return an empty column for slots of this type."""
+    column: Column
     if kind.type == DataType.Dense:
-        return DenseColumn(kind.dim)
-    if kind.type == DataType.Index:
-        return IdColumn(kind.dim)
-    return SparseColumn(kind.dim, with_values=kind.type == DataType.SparseValue)
+        column = DenseColumn(kind.dim)
+    elif kind.type == DataType.Index:
+        column = IdColumn(kind.dim)
+    else:
+        column = SparseColumn(kind.dim, with_values=kind.type == DataType.SparseValue)
+    for _ in range(kind.seq_type):  # SequenceType counts the levels of lists
+        column = SequenceColumn(column)
+    return column
 
 
 class ColumnSet:
@@ -221,7 +306,7 @@ class ColumnSet:
     def __init__(self, names: Sequence[str], kinds: Sequence[InputType]) -> None:
         self.names = list(names)
         self.kinds = list(kinds)
-        self._columns = [make_column(name, kind) for name, kind in zip(names, kinds, strict=True)]
+        self._columns = [make_column(kind) for kind in kinds]
         self.rows = 0
 
     def encode(self, samples: Sequence[Any]) -> list[tuple[npt.NDArray[Any], ...]]:
@@ -245,12 +330,12 @@ class ColumnSet:
         try:
             with np.errstate(over="raise"):
                 return column.encode(values)
-        except (TypeError, ValueError, ArithmeticError) as error:
+        except ENCODING_ERRORS as error:
             for number, value in enumerate(values):
                 try:
                     with np.errstate(over="raise"):
                         column.encode([value])
-                except (TypeError, ValueError, ArithmeticError) as cause:
+                except ENCODING_ERRORS as cause:
                     raise SampleError(find_missing(samples[number], position) or f"{slot}: {cause}", number) from cause
             raise SampleError(f"{slot}: {error}") from error
 
