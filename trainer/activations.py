@@ -9,22 +9,72 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from pserver.errors import ConfigError
-from trainer.arguments import Array
+from trainer.arguments import Array, Ids
 
 BRELU_CEILING = 24.0
 STANH_SCALE, STANH_SLOPE = 1.7159, 2.0 / 3.0
 
 
-@dataclass(frozen=True)
-class Activation:
-    """forward(z) gives y; backward(g, y, z) gives the gradient of z, where g is that of y."""
+class Activation(Protocol):
+    """forward(z) gives y; backward(g, y, z) gives the gradient of z, where g is that of y.
 
-    forward: Callable[[Array], Array]
-    backward: Callable[[Array, Array, Array], Array]
+    `starts` says where the sequences of the rows begin, None where there are none.
+    """
+
+    def forward(self, z: Array, starts: Ids | None = None) -> Array:
+        """Return y; may be z itself."""
+
+    def backward(self, g: Array, y: Array, z: Array, starts: Ids | None = None) -> Array:
+        """Return the gradient of z; may be g itself."""
+
+
+@dataclass(frozen=True)
+class RowActivation:
+    """An activation that looks at every row alone."""
+
+    of_row: Callable[[Array], Array]
+    gradient: Callable[[Array, Array, Array], Array]
+
+    def forward(self, z: Array, starts: Ids | None = None) -> Array:
+        """Return y."""
+        return self.of_row(z)
+
+    def backward(self, g: Array, y: Array, z: Array, starts: Ids | None = None) -> Array:
+        """Return the gradient of z."""
+        return self.gradient(g, y, z)
+
+
+class SequenceSoftmax:
+    """Softmax over the frames of each sequence of numbers. Shapes: z: (frames, 1)."""
+
+    def forward(self, z: Array, starts: Ids | None = None) -> Array:
+        """Return y, which adds up to 1 in every sequence that is not empty."""
+        firsts, lengths = _find_filled(z, starts)
+        y: Array = np.exp(z - np.repeat(np.maximum.reduceat(z, firsts, axis=0), lengths, axis=0)) if len(z) else z
+        return y / self._sums(y, firsts, lengths)
+
+    def backward(self, g: Array, y: Array, z: Array, starts: Ids | None = None) -> Array:
+        """Return the gradient of z."""
+        firsts, lengths = _find_filled(z, starts)
+        gradient: Array = (g - self._sums(g * y, firsts, lengths)) * y
+        return gradient
+
+    @staticmethod
+    def _sums(x: Array, firsts: Ids, lengths: Ids) -> Array:
+        return np.repeat(np.add.reduceat(x, firsts, axis=0), lengths, axis=0) if len(x) else x
+
+
+def _find_filled(z: Array, starts: Ids | None) -> tuple[Ids, Ids]:
+    """Return first row and length of every sequence that is not empty."""
+    if starts is None or z.shape[1] != 1:
+        raise ConfigError("the sequence_softmax activation needs a layer of size 1 whose rows are sequences")
+    lengths = np.diff(starts)
+    return starts[:-1][lengths > 0], lengths[lengths > 0]
 
 
 def _softmax(z: Array) -> Array:
@@ -60,21 +110,22 @@ def _stanh(z: Array) -> Array:
 
 
 ACTIVATIONS: dict[str, Activation] = {
-    "": Activation(lambda z: z, lambda g, y, z: g),
-    "abs": Activation(np.abs, lambda g, y, z: g * np.sign(z)),
-    "brelu": Activation(_clip, lambda g, y, z: g * ((z > 0) & (z < BRELU_CEILING))),
-    "exponential": Activation(np.exp, lambda g, y, z: g * y),
-    "log": Activation(np.log, lambda g, y, z: g / z),
-    "reciprocal": Activation(np.reciprocal, lambda g, y, z: -g * y * y),
-    "relu": Activation(lambda z: np.maximum(z, 0), lambda g, y, z: g * (z > 0)),
-    "sigmoid": Activation(_sigmoid, lambda g, y, z: g * y * (1 - y)),
-    "softmax": Activation(_softmax, _softmax_backward),
-    "softrelu": Activation(_softrelu, lambda g, y, z: g * -np.expm1(-y)),
-    "softsign": Activation(lambda z: z / (1 + np.abs(z)), lambda g, y, z: g / np.square(1 + np.abs(z))),
-    "sqrt": Activation(np.sqrt, lambda g, y, z: g * 0.5 / y),
-    "square": Activation(np.square, lambda g, y, z: g * 2 * z),
-    "stanh": Activation(_stanh, lambda g, y, z: g * STANH_SLOPE * (STANH_SCALE - y * y / STANH_SCALE)),
-    "tanh": Activation(np.tanh, lambda g, y, z: g * (1 - y * y)),
+    "": RowActivation(lambda z: z, lambda g, y, z: g),
+    "abs": RowActivation(np.abs, lambda g, y, z: g * np.sign(z)),
+    "brelu": RowActivation(_clip, lambda g, y, z: g * ((z > 0) & (z < BRELU_CEILING))),
+    "exponential": RowActivation(np.exp, lambda g, y, z: g * y),
+    "log": RowActivation(np.log, lambda g, y, z: g / z),
+    "reciprocal": RowActivation(np.reciprocal, lambda g, y, z: -g * y * y),
+    "relu": RowActivation(lambda z: np.maximum(z, 0), lambda g, y, z: g * (z > 0)),
+    "sigmoid": RowActivation(_sigmoid, lambda g, y, z: g * y * (1 - y)),
+    "sequence_softmax": SequenceSoftmax(),
+    "softmax": RowActivation(_softmax, _softmax_backward),
+    "softrelu": RowActivation(_softrelu, lambda g, y, z: g * -np.expm1(-y)),
+    "softsign": RowActivation(lambda z: z / (1 + np.abs(z)), lambda g, y, z: g / np.square(1 + np.abs(z))),
+    "sqrt": RowActivation(np.sqrt, lambda g, y, z: g * 0.5 / y),
+    "square": RowActivation(np.square, lambda g, y, z: g * 2 * z),
+    "stanh": RowActivation(_stanh, lambda g, y, z: g * STANH_SLOPE * (STANH_SCALE - y * y / STANH_SCALE)),
+    "tanh": RowActivation(np.tanh, lambda g, y, z: g * (1 - y * y)),
 }
 
 

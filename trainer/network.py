@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from proto.ModelConfig_pb2 import LayerConfig, ModelConfig
-from pserver.errors import BugError, ConfigError
+from pserver.errors import ConfigError
 from trainer.activations import Activation, find_activation
-from trainer.arguments import Argument, Array
+from trainer.arguments import Argument, Array, Ids
 from trainer.layers import find_layer
 from trainer.layers.base import Layer
 from trainer.parameters import ParameterTable
@@ -39,15 +40,20 @@ class Network:
         self.output_names = list(config.output_layer_names)
         self.outputs: dict[str, Argument] = {}
 
-    def forward(self, batch: Batch, stream: Stream | None = None) -> dict[str, Argument]:
+    def forward(
+        self, batch: Batch, stream: Stream | None = None, *, is_training: bool | None = None
+    ) -> dict[str, Argument]:
         """Run a batch and return the output of every layer by name; they stay valid until the next call.
 
-        Args: stream: draws the dropout masks in training; None means testing.
+        Args: stream: draws the dropout masks in training.
+            is_training: by default, whether there is a stream. True without one is for checking gradients: as in
+            training, but nothing is drawn and nothing dropped.
         """
         outputs: dict[str, Argument] = {}
+        training = stream is not None if is_training is None else is_training
         for name, node in self._nodes.items():
             slot = batch.get(name)
-            outputs[name] = node.forward(outputs, stream) if slot is None else slot
+            outputs[name] = node.forward(outputs, training, stream) if slot is None else slot
         self.outputs = outputs
         return outputs
 
@@ -69,15 +75,39 @@ class Network:
 
     def backward(self) -> None:
         """Add the gradients of the last batch's cost to those of the parameters; sums over the samples."""
-        gradients: dict[str, Array] = {}
+        flows = _Flows()
         for name in self.output_names:
             value = self.outputs[name].value
             if value is not None:
-                gradients[name] = np.ones_like(value)
+                flows.add(name, np.ones_like(value))
         for node in reversed(self._nodes.values()):
-            gradient = gradients.pop(node.name, None)
-            if gradient is not None and node.layer.takes_gradient:
-                node.backward(gradient, gradients)
+            if node.layer.takes_gradient and flows.reach(node.name):
+                node.backward(flows)
+
+
+class _Flows:
+    """The gradients on their way back, by layer and, where a layer has several outputs, by the output's name."""
+
+    def __init__(self) -> None:
+        self._gradients: dict[str, dict[str, Array]] = {}
+
+    def add(self, name: str, part: Array, output: str = "") -> None:
+        """Add a part, which the caller may still use, to the gradient of a layer's output."""
+        gradients = self._gradients.setdefault(name, {})
+        gradients[output] = gradients[output] + part if output in gradients else part
+
+    def scale(self, name: str, factor: float) -> None:
+        """Multiply all that a layer's output has gathered so far."""
+        gradient = self._gradients[name][""]
+        self._gradients[name][""] = gradient * gradient.dtype.type(factor)
+
+    def reach(self, name: str) -> bool:
+        """Return whether anything flows back to the layer."""
+        return name in self._gradients
+
+    def take(self, name: str) -> dict[str, Array]:
+        """Return and forget the gradients of a layer's outputs; "" is the default one."""
+        return self._gradients.pop(name)
 
 
 class _Node:
@@ -88,12 +118,15 @@ class _Node:
         self.name: str = config.name
         self.layer: Layer = find_layer(config.type, config.name)(config, parameters)
         self.inputs: list[str] = [one.input_layer_name for one in config.inputs]
-        self._activation: Activation = find_activation(config.active_type, config.name)
+        self._arguments: list[str] = [one.input_layer_argument for one in config.inputs]
+        active_type = "" if self.layer.applies_activation else config.active_type
+        self._activation: Activation = find_activation(active_type, config.name)
         self._drop_rate: float = config.drop_rate
         self._wanted: list[bool] = []
         self._mask: Array | None = None
         self._z: Array
         self._y: Array
+        self._starts: Ids | None = None
         if self._drop_rate and config.active_type == "softmax":
             raise ConfigError(f"layer {self.name}: drop_rate does not go with the softmax activation")
 
@@ -107,46 +140,51 @@ class _Node:
                 raise ConfigError(f"layer {self.name} has input {name}, which is no layer of the config")
         self._wanted = [nodes[name].layer.takes_gradient for name in self.inputs]
 
-    def forward(self, outputs: Mapping[str, Argument], stream: Stream | None) -> Argument:
+    def forward(self, outputs: Mapping[str, Argument], is_training: bool, stream: Stream | None) -> Argument:
         """Return the layer's output, after activation and dropout."""
         try:
             inputs = [outputs[name] for name in self.inputs]
         except KeyError as missing:
             raise ConfigError(f"layer {self.name} comes before its input {missing} in the message") from missing
+        self.layer.is_training, self.layer.stream = is_training, stream
         result = self.layer.forward(inputs)
         if result.value is None:
             return result
-        self._z = result.value
-        self._y = self._activation.forward(self._z)
-        return Argument(value=self._drop(self._y, stream) if self._drop_rate else self._y)
+        self._z, self._starts = result.value, result.starts
+        self._y = self._activation.forward(self._z, self._starts)
+        y = self._drop(self._y, is_training, stream) if self._drop_rate else self._y
+        return result if y is result.value else replace(result, value=y)
 
-    def _drop(self, y: Array, stream: Stream | None) -> Array:
+    def _drop(self, y: Array, is_training: bool, stream: Stream | None) -> Array:
         """Multiply by a fresh 0/1 mask in training, by the share that is kept in testing."""
-        if stream is None:
-            self._mask = None
+        self._mask = None
+        if not is_training:
             return y * y.dtype.type(1.0 - self._drop_rate)
+        if stream is None:
+            return y
         uniform = (stream.draws(y.size) * (1.0 / UPPER)).astype(np.float32)
         self._mask = (uniform > np.float32(self._drop_rate)).reshape(y.shape).astype(y.dtype)
         return y * self._mask
 
-    def backward(self, gradient: Array, gradients: dict[str, Array]) -> None:
-        """Run the layer backward and add what flows to its inputs into `gradients`."""
-        if self._drop_rate:
-            if self._mask is None:
-                raise BugError(f"layer {self.name}: backward after a forward pass for testing")
+    def backward(self, flows: _Flows) -> None:
+        """Run the layer backward and add what flows to its inputs."""
+        extras = flows.take(self.name)
+        gradient = extras.pop("") if "" in extras else np.zeros_like(self._y)
+        if self._mask is not None:
             gradient = gradient * self._mask
         threshold = self.config.error_clipping_threshold
         if threshold > 0:
             gradient = np.clip(gradient, -threshold, threshold)
-        flowing = self.layer.backward(self._activation.backward(gradient, self._y, self._z), self._wanted)
-        for position, (name, part) in enumerate(zip(self.inputs, flowing, strict=True)):
+        self.layer.extra_gradients = extras
+        gradient = self._activation.backward(gradient, self._y, self._z, self._starts)
+        flowing = self.layer.backward(gradient, self._wanted)
+        for position, (name, output, part) in enumerate(zip(self.inputs, self._arguments, flowing, strict=True)):
             if part is None:
                 continue
-            total = gradients[name] + part if name in gradients else part
+            flows.add(name, part, output)
             if position == 0 and self.layer.is_cost and self.config.coeff != 1.0:
                 # the legacy scales all that the prediction layer has gathered so far, of other costs too
-                total = total * total.dtype.type(self.config.coeff)
-            gradients[name] = total
+                flows.scale(name, self.config.coeff)
 
 
 def _find_needed(config: ModelConfig) -> set[str]:

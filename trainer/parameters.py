@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,31 +12,132 @@ import numpy.typing as npt
 from proto.ParameterConfig_pb2 import ParameterConfig
 from pserver.errors import ConfigError
 from pserver.rules import ParameterSpec
-from trainer.arguments import Array
+from trainer.arguments import Array, Ids, add_rows
 from trainer.initializers import NORMAL, UNIFORM, fill_normal, fill_uniform
 from trainer.rng import Stream
 
 _NO_FILE_NAMES = ("", ".", "..", "done", "path.txt")  # a pass directory has files of its own
 
 
+class _Content(enum.Enum):
+    """What a gradient buffer holds. Clearing costs nothing until somebody asks for zeros."""
+
+    STALE = enum.auto()  # numbers of the last batch
+    ZERO = enum.auto()
+    ROWS = enum.auto()  # zero but for the rows that were added
+    FULL = enum.auto()
+
+
 class Parameter:
-    """One parameter: its record of the message, and views of its value and (unless static) of its gradient."""
+    """One parameter: its record of the message, and views of its value and (unless static) of its gradient.
+
+    Several layers may add to the gradient; the first one to do so in a batch writes it, so that the buffer is neither
+    cleared nor read before. A gradient of some rows only (of a table, or of sparse input) keeps their numbers.
+    """
 
     def __init__(self, config: ParameterConfig) -> None:
         self.config = config
         self.name: str = config.name
         self.size: int = config.size
         self.is_static: bool = config.is_static
+        self.row_width: int = config.dims[1] if len(config.dims) == 2 else config.size
         self.value: Array
-        self.gradient: Array
+        self._gradient: Array
+        self._content = _Content.STALE
+        self._rows: list[Ids] = []
 
     def matrix(self, rows: int, columns: int) -> Array:
         """Return the value as a matrix."""
         return self.value.reshape(rows, columns)
 
+    # ----- Gradient: not for static parameters -----
+
+    @property
+    def gradient(self) -> Array:
+        """The flat gradient of the batch so far, for adding to it in place."""
+        self._zero_if_stale()
+        self._content = _Content.FULL
+        return self._gradient
+
+    @property
+    def touched_rows(self) -> Ids | None:
+        """The numbers of the gradient's rows (each `row_width` wide) that may differ from zero, rising; None: all."""
+        if self._content is _Content.ZERO:
+            return np.empty(0, np.int64)
+        if self._content is not _Content.ROWS:
+            return None
+        mask = np.zeros(self.size // self.row_width, np.bool_)
+        for ids in self._rows:
+            mask[ids] = True
+        return np.flatnonzero(mask)
+
     def gradient_matrix(self, rows: int, columns: int) -> Array:
-        """Return the gradient as a matrix; writing to it writes to the gradient."""
+        """Return the gradient as a matrix; adding to it in place adds to the gradient."""
         return self.gradient.reshape(rows, columns)
+
+    def add_gradient(self, part: Array) -> None:
+        """Add an array of any shape with as many elements."""
+        part = part.reshape(-1)
+        if self._content is _Content.STALE:
+            self._gradient[:] = part
+        else:
+            self._gradient += part
+        self._content = _Content.FULL
+
+    def add_product(self, x: Array, g: Array) -> None:
+        """Add x^T g. Shapes: x: (n, rows), g: (n, columns)."""
+        target = self._gradient.reshape(x.shape[1], g.shape[1])
+        if self._content is _Content.STALE:
+            np.matmul(x.T, g, out=target)
+        else:
+            target += x.T @ g
+        self._content = _Content.FULL
+
+    def add_rows(self, ids: Ids, rows: Array) -> None:
+        """Add rows[i] to row ids[i] of the gradient matrix; what comes for a row repeatedly is added up, in order.
+
+        Shapes: ids: (n,) not negative; rows: (n, width), of which the size is a multiple.
+        """
+        width = rows.shape[1]
+        self._zero_if_stale()
+        add_rows(self._gradient.reshape(-1, width), ids, rows)
+        self.mark_rows(ids, width)
+
+    def mark_rows(self, ids: Ids, width: int) -> None:
+        """Take down which rows have been added to."""
+        if self._content is not _Content.FULL and width == self.row_width:
+            self._rows.append(ids)
+            self._content = _Content.ROWS
+        else:
+            self._content = _Content.FULL
+
+    def clear_gradient(self) -> None:
+        """Make the gradient zero."""
+        if self._content is _Content.ROWS:
+            matrix = self._gradient.reshape(-1, self.row_width)
+            matrix[self.touched_rows] = 0
+            self._content = _Content.ZERO
+        elif self._content is _Content.FULL:
+            self._content = _Content.STALE
+        self._rows.clear()
+
+    def settle_gradient(self) -> None:
+        """Write the zeros of a gradient that nobody added to."""
+        self._zero_if_stale()
+
+    def _zero_if_stale(self) -> None:
+        if self._content is _Content.STALE:
+            self._gradient.fill(0)
+            self._content = _Content.ZERO
+
+    def bind(self, value: Array, gradient: Array | None) -> None:
+        """Work on these arrays from now on."""
+        self.value = value
+        if gradient is not None:
+            self._gradient = gradient
+            self._content = _Content.STALE
+
+    # ----- Records -----
 
     def randomize(self, stream: Stream) -> None:
         """Draw first values as the record says."""
@@ -69,12 +171,13 @@ class ParameterTable:
     def __init__(self, configs: Sequence[ParameterConfig], dtype: npt.DTypeLike = np.float32) -> None:
         self._parameters = {config.name: Parameter(config) for config in configs}
         _refuse_unsupported(configs)
-        size = sum(p.size for p in self.trained())
+        self._trained = [parameter for parameter in self if not parameter.is_static]
+        size = sum(p.size for p in self._trained)
         self.values: Array = np.zeros(size, dtype)
-        self.gradients: Array = np.zeros(size, dtype)
+        self._gradients: Array = np.zeros(size, dtype)
         for parameter in self:
             if parameter.is_static:
-                parameter.value = np.zeros(parameter.size, dtype)
+                parameter.bind(np.zeros(parameter.size, dtype), None)
         self._make_views()
 
     def __iter__(self) -> Iterator[Parameter]:
@@ -88,7 +191,7 @@ class ParameterTable:
 
     def trained(self) -> list[Parameter]:
         """Return the parameters that are not static, in order."""
-        return [parameter for parameter in self if not parameter.is_static]
+        return list(self._trained)
 
     def adopt(self, values: npt.NDArray[np.float32]) -> None:
         """Move the trained values into another array of the same length, and work there from now on.
@@ -104,15 +207,23 @@ class ParameterTable:
         for parameter in self:
             parameter.randomize(stream)
 
+    @property
+    def gradients(self) -> Array:
+        """The gradients of all trained parameters, one after the other."""
+        for parameter in self.trained():
+            parameter.settle_gradient()
+        return self._gradients
+
     def clear_gradients(self) -> None:
-        """Set all gradients to zero."""
-        self.gradients.fill(0)
+        """Make all gradients zero."""
+        for parameter in self._trained:
+            parameter.clear_gradient()
 
     def _make_views(self) -> None:
         start = 0
         for parameter in self.trained():
             stop = start + parameter.size
-            parameter.value, parameter.gradient = self.values[start:stop], self.gradients[start:stop]
+            parameter.bind(self.values[start:stop], self._gradients[start:stop])
             start = stop
 
 

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from pserver.errors import ConfigError
+from trainer.layers import costs, data, fc, get_output, maxid
 from trainer.layers.base import Layer
-from trainer.layers.costs import CrossEntropyCost, SquareErrorCost
-from trainer.layers.data import DataLayer
-from trainer.layers.fc import FullyConnectedLayer
-from trainer.layers.maxid import MaxIdLayer
 
-LAYERS: dict[str, type[Layer]] = {
-    "data": DataLayer,
-    "fc": FullyConnectedLayer,
-    "maxid": MaxIdLayer,
-    "multi-class-cross-entropy": CrossEntropyCost,
-    "square_error": SquareErrorCost,
-}
+FAMILIES = (costs, data, fc, get_output, maxid)
+
+LAYERS: dict[str, type[Layer]] = {kind: layer for family in FAMILIES for kind, layer in family.LAYERS.items()}
 
 
 def find_layer(kind: str, name: str) -> type[Layer]:

@@ -9,6 +9,7 @@ from proto.ModelConfig_pb2 import LayerConfig
 from pserver.errors import ConfigError
 from trainer.arguments import Argument, Array
 from trainer.parameters import Parameter, ParameterTable
+from trainer.rng import Stream
 
 
 class Layer:
@@ -17,10 +18,14 @@ class Layer:
     A subclass overrides `forward` and, unless nothing flows back through it, `backward`; what the network does around
     them (activation, dropout, error clipping) is not its business. Between the two calls a layer may keep what it
     needs of the forward pass.
+
+    Attributes: is_training: False in tests.  stream: draws random numbers in training; None otherwise, and where
+        gradients are checked.
     """
 
     is_cost: ClassVar[bool] = False
     takes_gradient: ClassVar[bool] = True  # False: its output is data or ids, backward is never called
+    applies_activation: ClassVar[bool] = False  # True: its output has gone through `active_type` already
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         self.config = config
@@ -30,6 +35,9 @@ class Layer:
             parameters[one.input_parameter_name] if one.input_parameter_name else None for one in config.inputs
         ]
         self.bias = parameters[config.bias_parameter_name] if config.bias_parameter_name else None
+        self.is_training = False  # the network sets these two before `forward`
+        self.stream: Stream | None = None
+        self.extra_gradients: dict[str, Array] = {}  # and this before `backward`: gradients of the output's extras
 
     def __str__(self) -> str:
         return f"layer {self.name} ({self.config.type})"

@@ -105,3 +105,9 @@ class SquareErrorCost(CostLayer):
         if target.shape != prediction.shape:
             raise ConfigError(f"{self}: the label has {target.shape[1]} columns, the prediction {prediction.shape[1]}")
         return target
+
+
+LAYERS: dict[str, type[Layer]] = {
+    "multi-class-cross-entropy": CrossEntropyCost,
+    "square_error": SquareErrorCost,
+}

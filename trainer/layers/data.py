@@ -17,3 +17,6 @@ class DataLayer(Layer):
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Never called: a batch always has the slot."""
         raise BugError(f"data layer {self.name} was asked for a value of its own")
+
+
+LAYERS: dict[str, type[Layer]] = {"data": DataLayer}

@@ -8,10 +8,8 @@ repeatedly in a row counts repeatedly.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from proto.ModelConfig_pb2 import LayerConfig
 from pserver.errors import ConfigError
@@ -49,16 +47,16 @@ class FullyConnectedLayer(Layer):
         assert total is not None  # __init__ refuses a layer without inputs
         if self.bias is not None:
             total += self.bias.value
-        return Argument(value=total)
+        return inputs[0].with_value(total)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
         """Add x^T g to the weights' gradients, return g W^T for dense inputs."""
         if self.bias is not None and not self.bias.is_static:
-            self.bias.gradient += gradient.sum(axis=0)
+            self.bias.add_gradient(gradient.sum(axis=0))
         results: list[Array | None] = []
         for one, (weight, shape), is_wanted in zip(self._inputs, self._shapes, wanted, strict=True):
             if not weight.is_static:
-                _add_weight_gradient(one, gradient, weight.gradient_matrix(*shape))
+                _add_weight_gradient(one, gradient, weight)
             results.append(gradient @ weight.matrix(*shape).T if is_wanted and one.sparse is None else None)
         return results
 
@@ -90,29 +88,14 @@ def multiply_sparse(x: Sparse, w: Array) -> Array:
     return result
 
 
-def add_sparse_outer(x: Sparse, gradient: Array, target: Array) -> None:
-    """Add x^T g to `target` in place: row i of g goes to the target's rows ids[i].
-
-    Column by column, because numpy's add.at is fast in one dimension only; a pair of columns travels as one complex
-    number where that is possible, which is twice as fast and adds the same.
-    """
-    sources, targets = _pair_columns(np.ascontiguousarray(gradient)), _pair_columns(target)
-    for column in range(targets.shape[1]):
-        pieces = sources[:, column].take(x.row_of)
-        if x.values is not None:
-            pieces *= x.values
-        np.add.at(targets[:, column], x.ids, pieces)
-
-
-def _pair_columns(matrix: Array) -> npt.NDArray[np.inexact[Any]]:
-    """Return the matrix with every two columns seen as one complex one, or as it is if their number is odd."""
-    if matrix.shape[1] % 2:
-        return matrix
-    return matrix.view(np.complex64 if matrix.dtype == np.float32 else np.complex128)
-
-
-def _add_weight_gradient(one: Argument, gradient: Array, target: Array) -> None:
+def _add_weight_gradient(one: Argument, gradient: Array, weight: Parameter) -> None:
     if one.sparse is not None:
-        add_sparse_outer(one.sparse, gradient, target)
+        rows = gradient.take(one.sparse.row_of, axis=0)
+        if one.sparse.values is not None:
+            rows *= one.sparse.values[:, None]
+        weight.add_rows(one.sparse.ids, rows)
     elif one.value is not None:
-        target += one.value.T @ gradient
+        weight.add_product(one.value, gradient)
+
+
+LAYERS: dict[str, type[Layer]] = {"fc": FullyConnectedLayer}

@@ -30,3 +30,6 @@ class MaxIdLayer(Layer):
         if inputs[0].value is None:
             raise ConfigError(f"{self} needs an input of numbers, not of ids")
         return Argument(ids=inputs[0].value.argmax(axis=1))
+
+
+LAYERS: dict[str, type[Layer]] = {"maxid": MaxIdLayer}

@@ -6,8 +6,8 @@ import pytest
 from proto.ModelConfig_pb2 import ModelConfig
 from pserver.errors import ConfigError, DataError
 from trainer.activations import ACTIVATIONS
-from trainer.arguments import Argument, Sparse
-from trainer.layers.fc import add_sparse_outer, multiply_sparse
+from trainer.arguments import Argument, Sparse, add_rows
+from trainer.layers.fc import multiply_sparse
 from trainer.network import Network
 from trainer.parameters import ParameterTable
 from trainer.rng import UPPER, Stream
@@ -134,10 +134,11 @@ def test_softmax_survives_large_sums():
 
 def test_activations_keep_float32():
     z = np.linspace(0.1, 1, 6, dtype=np.float32).reshape(2, 3)
-    for activation in ACTIVATIONS.values():
-        y = activation.forward(z)
+    for name, activation in ACTIVATIONS.items():
+        one, starts = (z.reshape(-1, 1), np.array([0, 2, 6])) if name == "sequence_softmax" else (z, None)
+        y = activation.forward(one, starts)
         assert y.dtype == np.float32
-        assert activation.backward(z, y, z).dtype == np.float32
+        assert activation.backward(one, y, one, starts).dtype == np.float32
 
 
 @pytest.mark.parametrize("columns", [1, 2, 7])
@@ -148,11 +149,40 @@ def test_sparse_products_equal_dense_ones(columns, with_values):
     x = sparse_rows(*rows, width=9)
     if with_values:
         x = Sparse(9, x.offsets, x.ids, rng.normal(size=len(x.ids)))
-    w, g = rng.normal(size=(9, columns)), rng.normal(size=(6, columns))
+    w = rng.normal(size=(9, columns))
     np.testing.assert_allclose(multiply_sparse(x, w), x.to_dense(np.float64) @ w, atol=1e-12)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 7, 8, 9, 30])
+@pytest.mark.parametrize("count", [0, 1, 40])
+def test_rows_are_added_where_their_ids_say(columns, count):
+    rng = np.random.default_rng(columns)
+    ids, rows = rng.integers(0, 9, count), rng.normal(size=(count, columns))
     target = np.ones((9, columns))
-    add_sparse_outer(x, g, target)
-    np.testing.assert_allclose(target, 1 + x.to_dense(np.float64).T @ g, atol=1e-12)
+    add_rows(target, ids, rows)
+    expected = np.ones((9, columns))
+    for one, row in zip(ids, rows, strict=True):
+        expected[one] += row
+    np.testing.assert_allclose(target, expected, atol=1e-12)
+
+
+def test_sequence_softmax_adds_up_to_one_in_every_sequence():
+    z = np.array([[1.0], [2.0], [1000.0], [3.0], [3.0]])
+    starts = np.array([0, 2, 2, 3, 5])
+    y = ACTIVATIONS["sequence_softmax"].forward(z, starts)
+    e = np.exp([1.0, 2.0])
+    np.testing.assert_allclose(y[:, 0], [*(e / e.sum()), 1, 0.5, 0.5], rtol=1e-12)
+    g, step = np.array([[1.0], [-2.0], [5.0], [0.5], [3.0]]), 1e-6
+    numbers = [
+        (ACTIVATIONS["sequence_softmax"].forward(z + step * row[:, None], starts) - y).T @ g / step for row in np.eye(5)
+    ]
+    gradient = ACTIVATIONS["sequence_softmax"].backward(g, y, z, starts)
+    np.testing.assert_allclose(gradient[:, 0], np.ravel(numbers), atol=1e-5)
+
+
+def test_sequence_softmax_wants_sequences_of_numbers():
+    with pytest.raises(ConfigError, match="size 1"):
+        ACTIVATIONS["sequence_softmax"].forward(np.ones((3, 1)))
 
 
 def test_a_batch_of_empty_rows_gives_the_bias():
@@ -229,8 +259,8 @@ def change(config, what):
             "layer out: type 'lstmemory' is not supported yet; supported are data, fc",
         ),
         (
-            "config.layers[1].active_type = 'sequence_softmax'",
-            "layer out: activation 'sequence_softmax' is not supported yet",
+            "config.layers[1].active_type = 'steep'",
+            "layer out: activation 'steep' is not supported yet",
         ),
         ("config.layers[1].drop_rate = .5", "layer out: drop_rate does not go with the softmax"),
         ("config.type = 'recurrent_nn'", "model type 'recurrent_nn' is not supported yet"),
