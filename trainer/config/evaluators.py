@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainer.config.declare import helper
-from trainer.config.layer import LayerOutput, to_layer, to_layers
+from trainer.config.layer import LayerOutput, input_name, to_layer, to_layers
 from trainer.config.misuse import to_float, to_int, to_list, to_text, wrong
 from trainer.config.state import current
 
@@ -33,14 +33,14 @@ def is_for_classification(evaluator: object) -> bool:
 
 def _add(name: str | None, kind: str, inputs: list[LayerOutput], fields: Mapping[str, Any] | None = None) -> None:
     parse = current()
-    evaluator = parse.model.evaluators.add(name=to_text("name", name), type=kind)
-    evaluator.input_layers.extend(layer.full_name for layer in inputs)
+    evaluator = parse.model.evaluators.add(name=parse.full_name(to_text("name", name)), type=kind)
+    evaluator.input_layers.extend(input_name(layer) for layer in inputs)
     for key, value in (fields or {}).items():
         if isinstance(value, list):
             getattr(evaluator, key).extend(value)
         elif value is not None:
             setattr(evaluator, key, value)
-    parse.root.evaluator_names.append(evaluator.name)
+    parse.sub_model.evaluator_names.append(evaluator.name)
 
 
 def _labelled(input: Any, label: Any, weight: Any = None) -> list[LayerOutput]:

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from trainer.config import activations, attrs, data_sources, evaluators, layer, layers, networks, optimizers, raw
+from trainer.config import (
+    activations,
+    attrs,
+    data_sources,
+    evaluators,
+    layer,
+    layers,
+    networks,
+    optimizers,
+    poolings,
+    raw,
+)
 from trainer.config.names import (
     HELPERS,
     RAW_NAMES,
@@ -30,6 +41,7 @@ __all__ = [
     "lookup",
     "networks",
     "optimizers",
+    "poolings",
     "raw",
     "raw_names",
 ]

@@ -37,7 +37,7 @@ class LayerOutput:
         reverse: bool | None = None,
     ):
         self.name = name
-        self.full_name = name
+        self.full_name = current().full_name(name)
         self.layer_type = layer_type
         self.parents: list[LayerOutput] = [] if parents is None else to_list(parents)
         self.activation = activation
@@ -113,6 +113,21 @@ def to_parameter_attr(argument: str, value: Any) -> ParameterAttribute:
     return value
 
 
+def input_name(layer: LayerOutput) -> str:
+    """Return the name in the message of a layer that is read here.
+
+    Raises: Misuse: a layer from outside is read in a recurrent group without being an input of the group.
+    """
+    parse = current()
+    name = parse.full_name(layer.name)
+    if name not in parse.layers:
+        raise Misuse(
+            f"the layer {layer.name!r} is not in the recurrent group {parse.sub_model.name!r}; make it an input of the "
+            "group, as StaticInput(...) if it is no sequence to be read step by step"
+        )
+    return name
+
+
 class LayerBuilder:
     """Writes one layer into the message of the current parse.
 
@@ -141,6 +156,7 @@ class LayerBuilder:
         self.size = size
         self.act = act
         self.message = self.parse.add_layer(name, kind)
+        self.full_name = self.message.name  # parameters are called by it: inside of a group `name@group`
         if size:
             self.message.size = size
         if act is not None:
@@ -162,12 +178,12 @@ class LayerBuilder:
                 setattr(self.message, key, value)
 
     def add_input(self, layer: LayerOutput) -> ModelConfig_pb2.LayerInputConfig:
-        """Append an input and return its message."""
-        return self.message.inputs.add(input_layer_name=layer.full_name)
+        """Append an input and return its message; inside of a recurrent group the name means the group's own layer."""
+        return self.message.inputs.add(input_layer_name=input_name(layer))
 
     def add_weight(self, index: int, size: int, dims: Sequence[int], attr: ParameterAttribute, **more: Any) -> None:
         """Give an input its parameter, called `_<layer>.w<index>` unless the attributes name it."""
-        name = attr.name or f"_{self.name}.w{index}"
+        name = attr.name or f"_{self.full_name}.w{index}"
         add_parameter(self.parse, name, size, dims, {**attr.attr, **more}, self._device())
         self.message.inputs[index].input_parameter_name = name
 
@@ -179,7 +195,7 @@ class LayerBuilder:
         size = self.size if size is None else size
         if attr is None or not size:
             return
-        name = attr.name or f"_{self.name}.wbias"
+        name = attr.name or f"_{self.full_name}.wbias"
         if name not in self.parse.parameters:  # a shared bias is not checked, as it was not
             add_parameter(self.parse, name, size, [1, size] if dims is None else dims, attr.attr, self._device())
         self.message.bias_parameter_name = name

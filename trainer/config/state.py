@@ -86,6 +86,8 @@ class Parse:
     settings: dict[str, Any] = field(default_factory=lambda: {**DEFAULT_SETTINGS, **DEFAULT_TRAINER_SETTINGS})
     usage_ratio: float = 1.0
     names: Counter[str] = field(default_factory=Counter)
+    opened: list[ModelConfig_pb2.SubModelConfig] = field(default_factory=list)
+    suffix_all_sub_models: bool = False
 
     @property
     def model(self) -> ModelConfig_pb2.ModelConfig:
@@ -97,6 +99,21 @@ class Parse:
         """The sub-model of all layers that are in no recurrent group."""
         return self.model.sub_models[0]
 
+    @property
+    def sub_model(self) -> ModelConfig_pb2.SubModelConfig:
+        """The sub-model that new layers go to: the recurrent group in the making, or the root."""
+        return self.opened[-1] if self.opened else self.root
+
+    def full_name(self, name: str) -> str:
+        """Return a layer's name in the message: `name@group` inside of a recurrent group."""
+        if self.opened and (self.sub_model.is_recurrent_layer_group or self.suffix_all_sub_models):
+            return f"{name}@{self.sub_model.name}"
+        return name
+
+    def outer_name(self, name: str) -> str:
+        """Return the name in the message of a layer of the enclosing model."""
+        return f"{name}@{self.opened[-2].name}" if len(self.opened) > 1 else name
+
     def auto_name(self, prefix: str) -> str:
         """Return `__<prefix>_<n>__`; n counts the unnamed calls with this prefix."""
         number = self.names[prefix]
@@ -105,11 +122,14 @@ class Parse:
 
     def add_layer(self, name: str, kind: str) -> ModelConfig_pb2.LayerConfig:
         """Return the new layer's message; raise Misuse when the name is taken."""
-        if name in self.layers:
-            raise Misuse(f"there is a layer {name!r} already; every layer needs a name of its own")
-        layer = self.model.layers.add(name=name, type=kind, active_type="")
-        self.root.layer_names.append(name)
-        self.layers[name] = layer
+        if "@" in name:
+            raise Misuse(f"the layer's name {name!r} has an @, which is for layers of recurrent groups")
+        full_name = self.full_name(name)
+        if full_name in self.layers:
+            raise Misuse(f"there is a layer {full_name!r} already; every layer needs a name of its own")
+        layer = self.model.layers.add(name=full_name, type=kind, active_type="")
+        self.sub_model.layer_names.append(full_name)
+        self.layers[full_name] = layer
         return layer
 
 
