@@ -138,6 +138,7 @@ class _Node:
         for name in self.inputs:
             if name not in nodes:
                 raise ConfigError(f"layer {self.name} has input {name}, which is no layer of the config")
+        self.layer.input_configs = [nodes[name].config for name in self.inputs]
         self._wanted = [nodes[name].layer.takes_gradient for name in self.inputs]
 
     def forward(self, outputs: Mapping[str, Argument], is_training: bool, stream: Stream | None) -> Argument:

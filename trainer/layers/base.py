@@ -35,6 +35,7 @@ class Layer:
             parameters[one.input_parameter_name] if one.input_parameter_name else None for one in config.inputs
         ]
         self.bias = parameters[config.bias_parameter_name] if config.bias_parameter_name else None
+        self.input_configs: list[LayerConfig] = []  # of the inputs' layers; the network sets it once
         self.is_training = False  # the network sets these two before `forward`
         self.stream: Stream | None = None
         self.extra_gradients: dict[str, Array] = {}  # and this before `backward`: gradients of the output's extras
