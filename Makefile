@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup
-PACKAGES := localcluster paddle prepare pserver trainer
+PACKAGES := kernels localcluster paddle prepare pserver trainer
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
@@ -14,7 +14,7 @@ help:  ## list the targets
 
 setup: $(STAMP)  ## make .venv with the project installed in it; nothing to do when it is up to date
 
-$(STAMP): setup.py pyproject.toml constraints.txt
+$(STAMP): setup.py pyproject.toml constraints.txt $(wildcard kernels/*.c kernels/*.h)
 	command -v $(PYTHON) >/dev/null && $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
 	$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt \

@@ -1,8 +1,25 @@
 """Metadata and dependencies; the settings of the tools are in pyproject.toml."""
 
-from setuptools import find_packages, setup
+from setuptools import Extension, find_packages, setup
 
 LOCALCLUSTER = ["pyyaml>=6", "trustme>=1.1"]  # YAML of the Job; a CA and certificates for its API server
+
+# without a C compiler the project installs all the same, and computes in numpy
+KERNELS = Extension(
+    "kernels._compiled",
+    [f"kernels/{name}.c" for name in ("arguments", "module", "rows", "rules")],
+    depends=["kernels/kernels.h"],
+    extra_compile_args=[
+        "-O3",
+        "-ffp-contract=off",
+        "-fno-math-errno",
+        "-fno-trapping-math",
+        "-Wall",
+        "-Wextra",
+        "-Wno-unused-parameter",
+    ],
+    optional=True,
+)
 
 setup(
     name="paddle-on-kubernetes",
@@ -10,7 +27,10 @@ setup(
     description="Distributed training on Kubernetes, as the 2017 PaddlePaddle tutorial promised it",
     license="Apache-2.0",
     python_requires=">=3.11",
-    packages=find_packages(include=["localcluster*", "paddle*", "prepare*", "proto*", "pserver*", "trainer*"]),
+    packages=find_packages(
+        include=["kernels*", "localcluster*", "paddle*", "prepare*", "proto*", "pserver*", "trainer*"]
+    ),
+    ext_modules=[KERNELS],
     package_data={"proto": ["*.proto", "*.pyi"]},
     py_modules=["start_paddle"],
     install_requires=["numpy>=1.26", "protobuf>=4.21", "pyzmq>=25", "requests>=2.28"],

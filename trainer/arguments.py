@@ -24,39 +24,6 @@ def find_bad_id(ids: Ids, upper: int) -> int | None:
     return int(ids[(as_unsigned >= upper).argmax()])
 
 
-NARROW = 8  # columns up to which numpy's one-dimensional add.at beats sorting the rows
-
-
-def add_rows(target: Array, ids: Ids, rows: Array) -> None:
-    """Add rows[i] to target[ids[i]] in place; repeated ids add up.
-
-    Shapes: target: (any, width), ids: (n,), rows: (n, width).
-    """
-    if not len(ids):
-        return
-    if rows.shape[1] <= NARROW:
-        _add_columns(target, ids, rows)
-        return
-    order = np.argsort(ids, kind="stable")
-    ordered = ids[order]
-    firsts = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
-    target[ordered[firsts]] += np.add.reduceat(rows.take(order, axis=0), firsts, axis=0)
-
-
-def _add_columns(target: Array, ids: Ids, rows: Array) -> None:
-    """Add column by column; a pair of columns travels as one complex number, which is twice as fast."""
-    sources, targets = _pair_columns(np.ascontiguousarray(rows)), _pair_columns(target)
-    for column in range(targets.shape[1]):
-        np.add.at(targets[:, column], ids, sources[:, column])
-
-
-def _pair_columns(matrix: Array) -> npt.NDArray[np.inexact[Any]]:
-    """Return the matrix with every two columns seen as one complex one, or as it is if their number is odd."""
-    if matrix.shape[1] % 2:
-        return matrix
-    return matrix.view(np.complex64 if matrix.dtype == np.float32 else np.complex128)
-
-
 @dataclass(frozen=True)
 class Sparse:
     """Rows of a sparse matrix: row i has the columns ids[offsets[i]:offsets[i + 1]].

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from kernels import rows as hot_rows
 from proto.ParameterConfig_pb2 import ParameterConfig
 from pserver.errors import ConfigError
 from pserver.rules import ParameterSpec
-from trainer.arguments import Array, Ids, add_rows
+from trainer.arguments import Array, Ids
 from trainer.initializers import NORMAL, UNIFORM, fill_normal, fill_uniform
 from trainer.rng import Stream
 
@@ -100,11 +101,20 @@ class Parameter:
         """
         width = rows.shape[1]
         self._zero_if_stale()
-        add_rows(self._gradient.reshape(-1, width), ids, rows)
-        self.mark_rows(ids, width)
+        hot_rows.add_rows(self._gradient.reshape(-1, width), ids, rows)
+        self._mark_rows(ids, width)
 
-    def mark_rows(self, ids: Ids, width: int) -> None:
-        """Take down which rows have been added to."""
+    def add_outer(self, rows: Array, ids: Ids, starts: Ids, values: Array | None = None) -> None:
+        """Add values[k] * rows[i] to row ids[k] of the gradient matrix for every k in [starts[i], starts[i + 1]).
+
+        Shapes: rows: (n, width), starts: (n + 1,), ids: (nonzeros,), values: (nonzeros,) or None for ones.
+        """
+        width = rows.shape[1]
+        self._zero_if_stale()
+        hot_rows.add_outer(self._gradient.reshape(-1, width), rows, ids, starts, values)
+        self._mark_rows(ids, width)
+
+    def _mark_rows(self, ids: Ids, width: int) -> None:
         if self._content is not _Content.FULL and width == self.row_width:
             self._rows.append(ids)
             self._content = _Content.ROWS

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kernels.rows import sum_rows
 from proto.ModelConfig_pb2 import LayerConfig
 from pserver.errors import ConfigError
-from trainer.arguments import Argument, Array, Sparse
+from trainer.arguments import Argument, Array
 from trainer.layers.base import Layer
 from trainer.parameters import Parameter, ParameterTable
 
@@ -70,30 +71,12 @@ class FullyConnectedLayer(Layer):
             product: Array = one.value @ w
             return product
         assert one.sparse is not None  # then width would be None
-        return multiply_sparse(one.sparse, w)
-
-
-def multiply_sparse(x: Sparse, w: Array) -> Array:
-    """Return x W for sparse rows x; a row without nonzeros gives zeros."""
-    result: Array = np.zeros((x.rows, w.shape[1]), w.dtype)
-    picked = w.take(x.ids, axis=0)
-    if x.values is not None:
-        picked *= x.values[:, None]
-    # reduceat gives an element, not zero, for an empty stretch: leave those rows out
-    filled = np.flatnonzero(x.lengths)
-    if len(filled) == x.rows:
-        np.add.reduceat(picked, x.offsets[:-1], axis=0, out=result)
-    elif len(filled):
-        result[filled] = np.add.reduceat(picked, x.offsets[:-1][filled], axis=0)
-    return result
+        return sum_rows(w, one.sparse.ids, one.sparse.offsets, one.sparse.values)
 
 
 def _add_weight_gradient(one: Argument, gradient: Array, weight: Parameter) -> None:
     if one.sparse is not None:
-        rows = gradient.take(one.sparse.row_of, axis=0)
-        if one.sparse.values is not None:
-            rows *= one.sparse.values[:, None]
-        weight.add_rows(one.sparse.ids, rows)
+        weight.add_outer(gradient, one.sparse.ids, one.sparse.offsets, one.sparse.values)
     elif one.value is not None:
         weight.add_product(one.value, gradient)
 

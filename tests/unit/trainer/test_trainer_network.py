@@ -6,8 +6,7 @@ import pytest
 from proto.ModelConfig_pb2 import ModelConfig
 from pserver.errors import ConfigError, DataError
 from trainer.activations import ACTIVATIONS
-from trainer.arguments import Argument, Sparse, add_rows
-from trainer.layers.fc import multiply_sparse
+from trainer.arguments import Argument, Sparse
 from trainer.network import Network
 from trainer.parameters import ParameterTable
 from trainer.rng import UPPER, Stream
@@ -141,31 +140,6 @@ def test_activations_keep_float32():
         assert activation.backward(one, y, one, starts).dtype == np.float32
 
 
-@pytest.mark.parametrize("columns", [1, 2, 7])
-@pytest.mark.parametrize("with_values", [False, True])
-def test_sparse_products_equal_dense_ones(columns, with_values):
-    rng = np.random.default_rng(columns)
-    rows = [rng.integers(0, 9, n).tolist() for n in (3, 0, 0, 5, 1, 0)]
-    x = sparse_rows(*rows, width=9)
-    if with_values:
-        x = Sparse(9, x.offsets, x.ids, rng.normal(size=len(x.ids)))
-    w = rng.normal(size=(9, columns))
-    np.testing.assert_allclose(multiply_sparse(x, w), x.to_dense(np.float64) @ w, atol=1e-12)
-
-
-@pytest.mark.parametrize("columns", [1, 2, 7, 8, 9, 30])
-@pytest.mark.parametrize("count", [0, 1, 40])
-def test_rows_are_added_where_their_ids_say(columns, count):
-    rng = np.random.default_rng(columns)
-    ids, rows = rng.integers(0, 9, count), rng.normal(size=(count, columns))
-    target = np.ones((9, columns))
-    add_rows(target, ids, rows)
-    expected = np.ones((9, columns))
-    for one, row in zip(ids, rows, strict=True):
-        expected[one] += row
-    np.testing.assert_allclose(target, expected, atol=1e-12)
-
-
 def test_sequence_softmax_adds_up_to_one_in_every_sequence():
     z = np.array([[1.0], [2.0], [1000.0], [3.0], [3.0]])
     starts = np.array([0, 2, 2, 3, 5])
@@ -255,8 +229,8 @@ def change(config, what):
     ("what", "message"),
     [
         (
-            "config.layers[1].type = 'lstmemory'",
-            "layer out: type 'lstmemory' is not supported yet; supported are data, fc",
+            "config.layers[1].type = 'wizard'",
+            "layer out: type 'wizard' is not supported yet",
         ),
         (
             "config.layers[1].active_type = 'steep'",

@@ -1,0 +1,34 @@
+"""Hot loops over arrays: compiled where that was possible when the project was installed, else in numpy.
+
+Both give the same results (element-wise ones bit for bit, sums within float32 rounding). The compiled module takes
+contiguous float32 only; everything else, such as the float64 of gradient checks, goes to numpy.
+
+PADDLE_KERNELS=plain in the environment leaves the compiled module out.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from types import ModuleType
+
+
+def _load() -> ModuleType | None:
+    if os.environ.get("PADDLE_KERNELS") == "plain":
+        return None
+    try:
+        return importlib.import_module("kernels._compiled")
+    except ImportError:
+        return None
+
+
+compiled = _load()
+
+
+def flush_denormals() -> None:
+    """Make this thread's processor take numbers too small for full precision as zero, as the legacy did.
+
+    Arithmetic on them is many times slower. Does nothing without the compiled module.
+    """
+    if compiled is not None:
+        compiled.flush_denormals()

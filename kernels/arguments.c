@@ -1,0 +1,81 @@
+/* The check of arguments. */
+#include "kernels.h"
+
+void release(Arrays *arrays) {
+    while (arrays->count > 0) PyBuffer_Release(&arrays->views[--arrays->count]);
+}
+
+/* Returns the array's data and its number of elements; NULL with an exception set where it is not as wanted. */
+static void *array_of(Arrays *arrays, PyObject *object, char kind, int writable, Py_ssize_t *length) {
+    Py_buffer *view = &arrays->views[arrays->count];
+    int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
+    if (PyObject_GetBuffer(object, view, flags) < 0) return NULL;
+    arrays->count++;
+    const char *format = view->format ? view->format : "B";
+    int fits = kind == 'f' ? strcmp(format, "f") == 0 : view->itemsize == 8 && strchr("lqn", format[0]) != NULL;
+    if (!fits) {
+        PyErr_Format(PyExc_TypeError, "an array of %s is wanted, not of format '%s'", kind == 'f' ? "float32" : "int64", format);
+        return NULL;
+    }
+    *length = view->len / view->itemsize;
+    static int64_t nothing; /* an empty array may have no address */
+    return view->buf ? view->buf : &nothing;
+}
+
+float *floats(Arrays *arrays, PyObject *object, Py_ssize_t *length) {
+    return array_of(arrays, object, 'f', 1, length);
+}
+
+const float *read_floats(Arrays *arrays, PyObject *object, Py_ssize_t *length) {
+    return array_of(arrays, object, 'f', 0, length);
+}
+
+int64_t *integers(Arrays *arrays, PyObject *object, Py_ssize_t *length) {
+    return array_of(arrays, object, 'l', 1, length);
+}
+
+const int64_t *read_integers(Arrays *arrays, PyObject *object, Py_ssize_t *length) {
+    return array_of(arrays, object, 'l', 0, length);
+}
+
+int same_length(Arrays *arrays, PyObject *const *args, int count, int writable, float **data, Py_ssize_t *length) {
+    for (int i = 0; i < count; i++) {
+        Py_ssize_t n;
+        data[i] = array_of(arrays, args[i], 'f', i < writable, &n);
+        if (!data[i]) return -1;
+        if (i == 0) *length = n;
+        if (n != *length) {
+            PyErr_SetString(PyExc_ValueError, "the arrays have different lengths");
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int numbers(PyObject *const *args, int count, float *values) {
+    for (int i = 0; i < count; i++) {
+        double value = PyFloat_AsDouble(args[i]);
+        if (value == -1.0 && PyErr_Occurred()) return -1;
+        values[i] = (float)value;
+    }
+    return 0;
+}
+
+int in_range(const int64_t *ids, Py_ssize_t count, int64_t upper) {
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (ids[i] < 0 || ids[i] >= upper) return 0;
+    return 1;
+}
+
+int rising(const int64_t *starts, Py_ssize_t count, int64_t last) {
+    if (count < 1 || starts[0] != 0 || starts[count - 1] != last) return 0;
+    for (Py_ssize_t i = 1; i < count; i++)
+        if (starts[i] < starts[i - 1]) return 0;
+    return 1;
+}
+
+PyObject *fail(Arrays *arrays, const char *message) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, message);
+    release(arrays);
+    return NULL;
+}

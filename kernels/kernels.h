@@ -1,0 +1,67 @@
+/* What the hot loops share: the check of their arguments, and the choice of machine code.
+ *
+ * A function takes contiguous arrays by the buffer protocol: `Arrays` holds them until `release`, and its getters check
+ * type, contiguity and, where they say so, length. NULL (or -1) means that an exception is set.
+ */
+#ifndef KERNELS_H
+#define KERNELS_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+/* one machine code for each generation of processors, chosen when the module is loaded */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__gnu_linux__)
+#define FAST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define FAST
+#endif
+
+enum { MOST = 16 };
+
+typedef struct {
+    Py_buffer views[MOST];
+    int count;
+} Arrays;
+
+void release(Arrays *arrays);
+
+/* Return the array's data, and set `length` to the number of its elements. */
+float *floats(Arrays *arrays, PyObject *object, Py_ssize_t *length);
+const float *read_floats(Arrays *arrays, PyObject *object, Py_ssize_t *length);
+int64_t *integers(Arrays *arrays, PyObject *object, Py_ssize_t *length);
+const int64_t *read_integers(Arrays *arrays, PyObject *object, Py_ssize_t *length);
+
+/* Get `count` float arrays of equal length from the arguments; the first `writable` of them are changed. */
+int same_length(Arrays *arrays, PyObject *const *args, int count, int writable, float **data, Py_ssize_t *length);
+
+/* Get `count` numbers from the arguments. */
+int numbers(PyObject *const *args, int count, float *values);
+
+/* Whether all ids are in [0, upper). */
+int in_range(const int64_t *ids, Py_ssize_t count, int64_t upper);
+
+/* Whether the numbers never fall, from 0 to `last`. */
+int rising(const int64_t *starts, Py_ssize_t count, int64_t last);
+
+/* Release the arrays and return NULL, with this message unless an exception is set already. */
+PyObject *fail(Arrays *arrays, const char *message);
+
+#define NEED(number) \
+    if (count != (number)) { \
+        PyErr_Format(PyExc_TypeError, "%d arguments are wanted, not %zd", (int)(number), count); \
+        return NULL; \
+    } \
+    Arrays arrays = {.count = 0}
+
+#define DONE \
+    release(&arrays); \
+    Py_RETURN_NONE
+
+#define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
+
+extern PyMethodDef rules_functions[], rows_functions[];
+
+#endif

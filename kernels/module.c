@@ -1,0 +1,32 @@
+/* The module kernels._compiled: the hot loops over float32 arrays.
+ *
+ * Each function is one of plain.py with the same name, arguments and result. Each lets other threads run while it works
+ * and changes its arguments in place. Products and sums are rounded one by one, as numpy does (-ffp-contract=off), so
+ * that element-wise results are those of plain.py bit for bit.
+ */
+#include "kernels.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+/* Make the calling thread's processor take numbers too small for full precision as zero. */
+static PyObject *flush_denormals(PyObject *self, PyObject *unused) {
+#if defined(__x86_64__)
+    enum { FLUSH_TO_ZERO = 0x8000, DENORMALS_ARE_ZERO = 0x0040 };
+    _mm_setcsr(_mm_getcsr() | FLUSH_TO_ZERO | DENORMALS_ARE_ZERO);
+#endif
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {{"flush_denormals", flush_denormals, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL}};
+
+static struct PyModuleDef description = {PyModuleDef_HEAD_INIT, .m_name = "kernels._compiled", .m_methods = functions};
+
+PyMODINIT_FUNC PyInit__compiled(void) {
+    PyObject *module = PyModule_Create(&description);
+    PyMethodDef *families[] = {rules_functions, rows_functions};
+    for (size_t i = 0; module && i < sizeof families / sizeof *families; i++)
+        if (PyModule_AddFunctions(module, families[i]) < 0) Py_CLEAR(module);
+    return module;
+}

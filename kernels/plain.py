@@ -1,0 +1,61 @@
+"""The hot loops in numpy: for every type of number, and where the compiled module is missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.floating[Any]]
+Ids = npt.NDArray[np.integer[Any]]
+
+NARROW = 8  # columns up to which numpy's one-dimensional add.at beats sorting the rows
+
+
+def add_rows(target: Array, ids: Ids, rows: Array) -> None:
+    """Add rows[i] to target[ids[i]] in place; repeated ids add up."""
+    if not len(ids):
+        return
+    if rows.shape[1] <= NARROW:
+        _add_columns(target, ids, rows)
+        return
+    order = np.argsort(ids, kind="stable")
+    ordered = ids[order]
+    firsts = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
+    target[ordered[firsts]] += np.add.reduceat(rows.take(order, axis=0), firsts, axis=0)
+
+
+def _add_columns(target: Array, ids: Ids, rows: Array) -> None:
+    """Add column by column; a pair of columns travels as one complex number, which is twice as fast."""
+    sources, targets = _pair_columns(rows), _pair_columns(target)
+    for column in range(targets.shape[1]):
+        np.add.at(targets[:, column], ids, sources[:, column])
+
+
+def _pair_columns(matrix: Array) -> npt.NDArray[np.inexact[Any]]:
+    """Return the matrix with every two columns seen as one complex one, or as it is if their number is odd."""
+    if matrix.shape[1] % 2:
+        return matrix
+    return matrix.view(np.complex64 if matrix.dtype == np.float32 else np.complex128)
+
+
+def sum_rows(table: Array, ids: Ids, starts: Ids, values: Array | None) -> Array:
+    """Return for each stretch [starts[i], starts[i + 1]) the sum of values[k] * table[ids[k]]."""
+    result: Array = np.zeros((len(starts) - 1, table.shape[1]), table.dtype)
+    picked = table.take(ids, axis=0)
+    if values is not None:
+        picked *= values[:, None]
+    # reduceat gives an element, not zero, for an empty stretch: leave those rows out
+    filled = np.flatnonzero(np.diff(starts))
+    if len(filled):
+        result[filled] = np.add.reduceat(picked, starts[:-1][filled], axis=0)
+    return result
+
+
+def add_outer(target: Array, rows: Array, ids: Ids, starts: Ids, values: Array | None) -> None:
+    """Add values[k] * rows[i] to target[ids[k]] in place for every k in [starts[i], starts[i + 1])."""
+    pieces = rows.repeat(np.diff(starts), axis=0)
+    if values is not None:
+        pieces *= values[:, None]
+    add_rows(target, ids, pieces)

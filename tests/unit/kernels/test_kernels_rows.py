@@ -1,0 +1,93 @@
+"""Rows of matrices: the compiled loops and those in numpy against loops in Python."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+import kernels
+from kernels import rows
+from kernels.rows import add_outer, add_rows, sum_rows
+
+TYPES = [np.float64, np.float32]  # numpy, and compiled where that is there
+
+
+def stretches(rng, width, count, dtype):
+    starts = np.concatenate([[0], np.cumsum(rng.integers(0, 4, count))])
+    ids = rng.integers(0, 9, starts[-1])
+    return starts, ids, rng.normal(size=(9, width)).astype(dtype), rng.normal(size=len(ids)).astype(dtype)
+
+
+def test_the_compiled_module_is_there_where_it_was_built():
+    built = importlib.util.find_spec("kernels._compiled") is not None
+    assert built == (kernels.compiled is not None)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("columns", [1, 2, 7, 8, 9, 30])
+@pytest.mark.parametrize("count", [0, 1, 40])
+def test_rows_are_added_where_their_ids_say(columns, count, dtype):
+    rng = np.random.default_rng(columns)
+    ids, more = rng.integers(0, 9, count), rng.normal(size=(count, columns)).astype(dtype)
+    target, expected = np.ones((9, columns), dtype), np.ones((9, columns))
+    add_rows(target, ids, more)
+    for one, row in zip(ids, more, strict=True):
+        expected[one] += row
+    np.testing.assert_allclose(target, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("columns", [1, 2, 7, 20])
+@pytest.mark.parametrize("with_values", [False, True])
+def test_sums_of_rows_and_their_gradient_equal_dense_products(columns, with_values, dtype):
+    rng = np.random.default_rng(columns)
+    starts, ids, table, numbers = stretches(rng, columns, 12, dtype)
+    values = numbers if with_values else None
+    dense = np.zeros((12, 9))
+    for i in range(12):
+        for k in range(starts[i], starts[i + 1]):
+            dense[i, ids[k]] += numbers[k] if with_values else 1
+    np.testing.assert_allclose(sum_rows(table, ids, starts, values), dense @ table, atol=1e-5)
+    g, target = rng.normal(size=(12, columns)).astype(dtype), np.ones((9, columns), dtype)
+    add_outer(target, g, ids, starts, values)
+    np.testing.assert_allclose(target, 1 + dense.T @ g, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_a_row_that_is_not_there_is_an_error_and_changes_nothing(dtype):
+    target = np.ones((3, 9), dtype)
+    with pytest.raises((ValueError, IndexError)):
+        add_rows(target, np.array([0, 3]), np.ones((2, 9), dtype))
+    assert (target == 1).all()
+    with pytest.raises((ValueError, IndexError)):
+        sum_rows(target, np.array([3]), np.array([0, 1]))
+
+
+def test_compiled_functions_refuse_arrays_that_do_not_fit():
+    if kernels.compiled is None:
+        pytest.skip("the compiled module is not built here")
+    table, ids, one = np.ones((3, 2), np.float32), np.zeros(2, np.int64), np.ones((2, 2), np.float32)
+    wrong = [
+        (table.astype(np.float64), ids, one, 2),
+        (table, ids.astype(np.int32), one, 2),
+        (table, ids, one[:1], 2),
+        (table, ids, one, 0),
+        (table, ids, one),
+        (table[:, ::2], ids, one, 1),
+    ]
+    for arguments in wrong:
+        with pytest.raises((TypeError, ValueError, BufferError)):
+            kernels.compiled.add_rows(*arguments)
+    read_only = table.copy()
+    read_only.flags.writeable = False
+    with pytest.raises((ValueError, BufferError)):
+        kernels.compiled.add_rows(read_only, ids, one, 2)
+    with pytest.raises(ValueError, match="row number"):
+        kernels.compiled.sum_rows(one.copy(), table, ids, np.array([0, 3, 2]), 2, None)
+
+
+def test_without_the_compiled_module_numpy_computes(monkeypatch):
+    monkeypatch.setattr(rows, "compiled", None)
+    target = np.zeros((2, 9), np.float32)
+    add_rows(target, np.array([1, 1]), np.ones((2, 9), np.float32))
+    assert target[:, 0].tolist() == [0, 2]
