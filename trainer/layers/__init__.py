@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pserver.errors import ConfigError
-from trainer.layers import costs, data, fc, get_output, maxid
+from trainer.layers import costs, data, fc, get_output, gru, lstm, maxid, recurrent
 from trainer.layers.base import Layer
 
-FAMILIES = (costs, data, fc, get_output, maxid)
+FAMILIES = (costs, data, fc, get_output, gru, lstm, maxid, recurrent)
 
 LAYERS: dict[str, type[Layer]] = {kind: layer for family in FAMILIES for kind, layer in family.LAYERS.items()}
 

@@ -1,0 +1,53 @@
+"""What a layer may ask of its parameters and inputs, said once, with messages that name the layer."""
+
+from __future__ import annotations
+
+from pserver.errors import ConfigError
+from trainer.arguments import Argument, Array, Ids
+from trainer.layers.base import Layer
+from trainer.parameters import Parameter
+
+
+def require_weight(layer: Layer, position: int, size: int) -> Parameter:
+    """Return the parameter of an input, which has so many values.
+
+    Raises: ConfigError: if it is missing or has another size.
+    """
+    weight = layer.weights[position]
+    if weight is None:
+        raise ConfigError(f"{layer}: its input {position} has no parameter")
+    if weight.size != size:
+        raise ConfigError(f"{layer}: parameter {weight.name} has {weight.size} values; it takes {size}")
+    return weight
+
+
+def require_bias(layer: Layer, size: int) -> Parameter | None:
+    """Return the bias, which has so many values, or None where there is none.
+
+    Raises: ConfigError: if it has another size.
+    """
+    if layer.bias is not None and layer.bias.size != size:
+        raise ConfigError(f"{layer}: bias {layer.bias.name} has {layer.bias.size} values; it takes {size}")
+    return layer.bias
+
+
+def require_matrix(layer: Layer, argument: Argument, width: int) -> Array:
+    """Return the dense rows of an input, so many numbers each.
+
+    Raises: ConfigError: if it has ids, sparse rows or another width.
+    """
+    if argument.value is None:
+        raise ConfigError(f"{layer} needs an input of dense numbers, not of ids or sparse vectors")
+    if argument.value.shape[1] != width:
+        raise ConfigError(f"{layer}: an input has width {argument.value.shape[1]}; it takes {width}")
+    return argument.value
+
+
+def require_starts(layer: Layer, argument: Argument) -> Ids:
+    """Return where the sequences of an input begin.
+
+    Raises: ConfigError: if the input has no sequences.
+    """
+    if argument.starts is None:
+        raise ConfigError(f"{layer} needs an input of sequences; declare its data as a sequence type")
+    return argument.starts

@@ -1,0 +1,66 @@
+"""The frames of a batch in the order in which a recurrent layer takes them: step by step, over all sequences."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from trainer.arguments import Array, Ids
+
+
+class Packing:
+    """Packed order: the first frames of all sequences, then the second ones, ..., each from the longest sequence down.
+
+    So the frames of step t are the rows begins[t]:begins[t + 1] of a packed matrix, and those that belong to the
+    sequences which go on are the first ones of them: h[begins[t - 1]:][:live[t]] is the state before step t.
+
+    Args: starts: where each sequence begins, and the end.  is_reversed: the first step is each sequence's last frame.
+    Shapes: order: (sequences,) the longest first; live: (steps,) how many sequences have a frame at each step;
+        begins: (steps + 1,); rows: (frames,) the frame of each packed row.
+    """
+
+    def __init__(self, starts: Ids, is_reversed: bool) -> None:
+        lengths = np.diff(starts)
+        self.frames = int(starts[-1]) if len(starts) else 0
+        self.order: Ids = np.argsort(-lengths, kind="stable")
+        self.steps = int(lengths.max(initial=0))
+        ended = np.bincount(lengths, minlength=self.steps + 1)[: self.steps].cumsum()
+        self.live: list[int] = (len(lengths) - ended).tolist()
+        self.begins: list[int] = [0, *np.cumsum(self.live, dtype=np.int64).tolist()]
+        self._step_of = np.repeat(np.arange(self.steps), self.live)
+        self._place_in_step = np.arange(self.frames) - np.take(self.begins, self._step_of)
+        sequence_of = self.order[self._place_in_step]
+        if is_reversed:
+            self.rows: Ids = starts[1:][sequence_of] - 1 - self._step_of
+        else:
+            self.rows = starts[sequence_of] + self._step_of
+
+    @cached_property
+    def places(self) -> Ids:
+        """The packed row of each frame."""
+        places = np.empty_like(self.rows)
+        places[self.rows] = np.arange(self.frames)
+        return places
+
+    @cached_property
+    def previous(self) -> Ids:
+        """The packed row of the frame before, for each packed row from the second step on."""
+        first = self.begins[min(1, self.steps)]
+        previous: Ids = np.take(self.begins, self._step_of[first:] - 1) + self._place_in_step[first:]
+        return previous
+
+    def pack(self, step: int, matrix: Array, result: Array) -> None:
+        """Copy the frames of a step from a matrix in the order of the sequences."""
+        take_rows(matrix, self.rows[self.begins[step] : self.begins[step + 1]], result)
+
+
+def take_rows(matrix: Array, rows: Ids, result: Array) -> None:
+    """Copy rows of a matrix: result[i] = matrix[rows[i]]."""
+    np.take(matrix, rows, axis=0, out=result, mode="clip")  # the default mode would copy `result` twice
+
+
+def sum_rows(matrix: Array) -> Array:
+    """Return the sum of a tall matrix's rows."""
+    total: Array = np.ones(len(matrix), matrix.dtype) @ matrix
+    return total

@@ -1,0 +1,88 @@
+"""The simple recurrent layer: h = act(x + h' W + bias), where ' marks the step before.
+
+Source: spec/config.md 6; gserver/layers/RecurrentLayer.cpp of v0.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from proto.ModelConfig_pb2 import LayerConfig
+from trainer.activations import find_activation
+from trainer.arguments import Argument, Array
+from trainer.layers.base import Layer
+from trainer.layers.checks import require_bias, require_matrix, require_starts, require_weight
+from trainer.layers.packing import Packing, sum_rows, take_rows
+from trainer.layers.workspace import Workspace
+from trainer.parameters import ParameterTable
+
+
+class RecurrentLayer(Layer):
+    """x: (frames, size), W: (size, size), bias: (size,)."""
+
+    applies_activation = True
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self.require_inputs(1, 1)
+        self._weight = require_weight(self, 0, self.size * self.size)
+        require_bias(self, self.size)
+        self._activation = find_activation(config.active_type, config.name)
+        self._kept = Workspace()
+        self._packing: Packing
+        self._z: Array
+        self._h: Array
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return h of every frame."""
+        x = require_matrix(self, inputs[0], self.size)
+        packing = Packing(require_starts(self, inputs[0]), self.config.reversed)
+        size, begins = self.size, packing.begins
+        self._packing = packing
+        self._z = z = self._kept.rows("z", packing.frames, size, x.dtype)
+        self._h = h = self._kept.rows("h", packing.frames, size, x.dtype)
+        product = self._kept.rows("product", packing.live[0] if packing.steps else 0, size, x.dtype)
+        w = self._weight.matrix(size, size)
+        for step, live in enumerate(packing.live):
+            this = slice(begins[step], begins[step + 1])
+            packing.pack(step, x, z[this])
+            if self.bias is not None:
+                z[this] += self.bias.value
+            if step:
+                np.matmul(h[begins[step - 1] : begins[step - 1] + live], w, out=product[:live])
+                z[this] += product[:live]
+            h[this] = self._activation.forward(z[this], None)
+        result = self._kept.rows("result", packing.frames, size, x.dtype)
+        take_rows(h, packing.places, result)
+        return inputs[0].with_value(result)
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+        """Run from the last step to the first, and sum the parameters' gradients over all frames at once."""
+        packing, z, h, size = self._packing, self._z, self._h, self.size
+        begins, live = packing.begins, packing.live
+        most = live[0] if packing.steps else 0
+        d_h = self._kept.zeros("d_h", most, size, gradient.dtype)
+        frame = self._kept.rows("d_h of the frame", most, size, gradient.dtype)
+        w_transposed = np.ascontiguousarray(self._weight.matrix(size, size).T)
+        for step in reversed(range(packing.steps)):
+            this, n = slice(begins[step], begins[step + 1]), live[step]
+            packing.pack(step, gradient, frame[:n])
+            d_h[:n] += frame[:n]
+            z[this] = self._activation.backward(d_h[:n], h[this], z[this], None)
+            np.matmul(z[this], w_transposed, out=d_h[:n])
+        if not self._weight.is_static:
+            before = self._kept.rows("h before", len(packing.previous), size, gradient.dtype)
+            take_rows(h, packing.previous, before)
+            self._weight.add_product(before, z[packing.frames - len(before) :])
+        if self.bias is not None and not self.bias.is_static:
+            self.bias.add_gradient(sum_rows(z))
+        if not wanted[0]:
+            return [None]
+        result = self._kept.rows("gradient", packing.frames, size, gradient.dtype)
+        take_rows(z, packing.places, result)
+        return [result]
+
+
+LAYERS: dict[str, type[Layer]] = {"recurrent": RecurrentLayer}
