@@ -1,69 +1,26 @@
-"""Evaluators, accumulators and log lines, down to the blanks."""
+"""Accumulators and log lines, down to the blanks."""
 
-import numpy as np
 import pytest
 
 from proto.ModelConfig_pb2 import EvaluatorConfig
 from proto.ParameterConfig_pb2 import ParameterConfig
-from pserver.errors import ConfigError, DataError
+from pserver.errors import ConfigError
 from trainer import logs
-from trainer.arguments import Argument, Sparse
 from trainer.evaluators import Accumulator, make_evaluators
+from trainer.evaluators.base import Sums
 from trainer.parameters import ParameterTable
 
-PREDICTIONS = np.array([[0.2, 0.5, 0.3], [0.6, 0.3, 0.1], [0.1, 0.1, 0.8], [0.4, 0.4, 0.2]], np.float32)
 
-
-def evaluator(*inputs, **fields):
-    return make_evaluators(
-        [EvaluatorConfig(name="error", type="classification_error", input_layers=["p", "y", *inputs], **fields)]
-    )[0]
-
-
-def measure(label, weight=None, **fields):
-    outputs = {"p": Argument(value=PREDICTIONS), "y": label}
-    if weight is not None:
-        outputs["w"] = Argument(value=np.array(weight, np.float32).reshape(-1, 1))
-    return evaluator(*(["w"] if weight is not None else []), **fields).measure(outputs)
-
-
-def ids(*values):
-    return Argument(ids=np.array(values))
-
-
-def test_wrong_rows_are_counted_and_the_first_maximum_decides():
-    assert measure(ids(1, 1, 2, 0)) == (1.0, 4.0)
-    assert measure(ids(1, 1, 2, 1)) == (2.0, 4.0)
-
-
-def test_weights_count_rows_so_often():
-    assert measure(ids(0, 0, 0, 0), weight=[2, 1, 0, 1]) == (2.0, 4.0)
-
-
-def test_top_k_accepts_a_label_among_the_best():
-    assert measure(ids(2, 2, 0, 2), top_k=2) == (2.0, 4.0)
-    assert evaluator(top_k=2).text(2.0, 4.0) == " top_2_error=0.5"
-
-
-def test_several_classes_are_compared_with_the_threshold():
-    sparse = Argument(sparse=Sparse(3, np.array([0, 1, 1, 3, 4]), np.array([1, 0, 2, 0])))
-    assert measure(sparse, classification_threshold=0.45)[0] == pytest.approx((0 + 1 + 1 + 1) / 3)
-    dense = Argument(value=np.array([[0, 1, 0], [0, 0, 0], [1, 0, 1], [1, 0, 0]], np.float32))
-    assert measure(dense, classification_threshold=0.45) == (3.0, 4.0)
-
-
-@pytest.mark.parametrize("label", [3, -1])
-def test_a_label_beyond_the_prediction_is_a_data_error(label):
-    with pytest.raises(DataError, match=r"evaluator error: label -?\d+ is not in \[0, 3\)"):
-        measure(ids(label, 0, 0, 0))
+def evaluator():
+    return make_evaluators([EvaluatorConfig(name="error", type="classification_error", input_layers=["p", "y"])])[0]
 
 
 def test_an_evaluator_that_is_not_supported_is_named():
     with pytest.raises(
         ConfigError,
-        match="evaluator area: type 'last-column-auc' is not supported yet; supported are classification_error",
+        match="evaluator area: type 'nothing' is not supported yet; supported are chunk, classification_error, ",
     ):
-        make_evaluators([EvaluatorConfig(name="area", type="last-column-auc")])
+        make_evaluators([EvaluatorConfig(name="area", type="nothing")])
 
 
 def test_nothing_measured_prints_zero():
@@ -74,9 +31,9 @@ def test_nothing_measured_prints_zero():
 
 def two_accumulators():
     since_start, window = Accumulator([evaluator()]), Accumulator([evaluator()])
-    since_start.add(90.950272, 128, [(69.0, 128.0)])
+    since_start.add(90.950272, 128, [Sums((69.0, 128.0))])
     for accumulator in (since_start, window):
-        accumulator.add(88.003840, 128, [(63.0, 128.0)])
+        accumulator.add(88.003840, 128, [Sums((63.0, 128.0))])
     return since_start, window
 
 

@@ -1,0 +1,41 @@
+"""Evaluators: what is printed beside the cost; one module a family, `make_evaluators` looks a type up.
+
+Source: spec/trainer.md 6.2 - 6.10; gserver/evaluators of v0.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from proto.ModelConfig_pb2 import EvaluatorConfig
+from pserver.errors import ConfigError
+from trainer.evaluators import auc, chunk, classification, ctc, pnpair, precision_recall, printers, sums
+from trainer.evaluators.accumulator import Accumulator
+from trainer.evaluators.base import Evaluator
+
+__all__ = ["EVALUATORS", "Accumulator", "Evaluator", "make_evaluators"]
+
+EVALUATORS: dict[str, type[Evaluator]] = {
+    **auc.EVALUATORS,
+    **chunk.EVALUATORS,
+    **classification.EVALUATORS,
+    **ctc.EVALUATORS,
+    **pnpair.EVALUATORS,
+    **precision_recall.EVALUATORS,
+    **printers.EVALUATORS,
+    **sums.EVALUATORS,
+}
+
+
+def make_evaluators(configs: Sequence[EvaluatorConfig]) -> list[Evaluator]:
+    """Return the evaluators of a model, in order.
+
+    Raises: ConfigError: naming the evaluator that is not supported yet, and those that are.
+    """
+    for config in configs:
+        if config.type not in EVALUATORS:
+            raise ConfigError(
+                f"evaluator {config.name}: type '{config.type}' is not supported yet; "
+                f"supported are {', '.join(sorted(EVALUATORS))}"
+            )
+    return [EVALUATORS[config.type](config) for config in configs]

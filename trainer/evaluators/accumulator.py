@@ -1,0 +1,46 @@
+"""Costs and measures of several batches, as a pass, a window of it, or a test adds them up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from trainer.evaluators.base import Evaluator
+
+
+class Accumulator:
+    """Costs and measures of some batches; the cost is float32 and added batch by batch, as it was."""
+
+    def __init__(self, evaluators: Sequence[Evaluator]) -> None:
+        self._evaluators = evaluators
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all batches."""
+        self.samples = 0
+        self._cost = np.float32(0)
+        self._measures = [evaluator.nothing() for evaluator in self._evaluators]
+
+    def add(self, cost: float, samples: int, measures: Sequence[Any]) -> None:
+        """Add a batch."""
+        self.samples += samples
+        self._cost += np.float32(cost)
+        for total, measure in zip(self._measures, measures, strict=True):
+            total += measure  # in place
+
+    def finish(self) -> None:
+        """Let the evaluators log what they have to say before their text is printed."""
+        for evaluator, measure in zip(self._evaluators, self._measures, strict=True):
+            evaluator.finish(measure)
+
+    def average_cost(self) -> float:
+        """Return the cost per sample, a float32."""
+        return float(self._cost / np.float32(self.samples)) if self.samples else 0.0
+
+    def text(self) -> str:
+        """Return every evaluator's text, each followed by a blank."""
+        return "".join(
+            f"{evaluator.text(measure)} " for evaluator, measure in zip(self._evaluators, self._measures, strict=True)
+        )

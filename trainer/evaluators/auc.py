@@ -1,0 +1,118 @@
+"""Areas under the ROC curve: over all samples so far, and as a mean over sequences.
+
+Source: spec/trainer.md 6.5.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Self
+
+import numpy as np
+
+from pserver.errors import DataError
+from trainer.arguments import Argument, Ids
+from trainer.evaluators.base import Evaluator, Numbers, Sums, ratio
+
+BINS = (1 << 24) - 1  # a score of 1 falls into the bin of this number
+
+
+class Histogram:
+    """The weight of negatives and positives in each bin that is not empty.
+
+    Batches are kept as they come and merged when they have outgrown what is merged already, so that adding a batch
+    costs about its own size.
+    """
+
+    def __init__(self, bins: Ids, weights: Numbers) -> None:
+        self._bins, self._weights = [bins], [weights]
+        self._merged = 0
+
+    def __iadd__(self, other: Histogram) -> Self:
+        self._bins += other._bins
+        self._weights += other._weights
+        if sum(map(len, self._bins)) > 2 * self._merged + 10_000:
+            self.merge()
+        return self
+
+    def merge(self) -> tuple[Ids, Numbers]:
+        """Return the bins in rising order, and their (negatives, positives) as columns."""
+        bins: Ids
+        bins, where = np.unique(np.concatenate(self._bins), return_inverse=True)
+        given = np.concatenate(self._weights)
+        weights: Numbers = np.stack([np.bincount(where, given[:, column], len(bins)) for column in (0, 1)], axis=1)
+        self._bins, self._weights, self._merged = [bins], [weights], len(bins)
+        return bins, weights
+
+
+class LastColumnAuc(Evaluator):
+    """The area under the ROC curve of the last column; label 0 is negative, any other positive."""
+
+    least_inputs, most_inputs = 2, 3
+
+    def nothing(self) -> Histogram:
+        """Return an empty histogram."""
+        return Histogram(np.zeros(0, np.int64), np.zeros((0, 2)))
+
+    def measure(self, outputs: Mapping[str, Argument]) -> Histogram:
+        """Return the batch's histogram.
+
+        Raises: DataError: if a score is not in [0, 1].
+        """
+        inputs = self.inputs(outputs)
+        scores = self.numbers(inputs[0], "prediction")[:, -1].astype(np.float64)
+        labels = self.labels(inputs[1])
+        self.require_equal_rows(inputs[0], inputs[1], "label")
+        wrong = ~((scores >= 0) & (scores <= 1))
+        if wrong.any():
+            raise DataError(f"{self}: score {scores[wrong.argmax()]:g} is not in [0, 1]; give it a probability")
+        weights = np.ones(len(scores)) if len(inputs) < 3 else self.weights(inputs[2])
+        positive = labels != 0
+        columns = np.stack([np.where(positive, 0.0, weights), np.where(positive, weights, 0.0)], axis=1)
+        return Histogram((scores * BINS).astype(np.int64), columns)
+
+    def text(self, total: Histogram) -> str:
+        """Return `name=x`; x is 0 where positives or negatives are missing."""
+        negatives, positives = total.merge()[1][::-1].T
+        gathered = np.cumsum(positives)
+        area = float(negatives @ (gathered - positives / 2))
+        return f"{self.name}={ratio(area, positives.sum() * negatives.sum()):g}"
+
+
+class RankAuc(Evaluator):
+    """The mean over sequences of the area under the curve of clicks; inputs: score, click [, page views]."""
+
+    least_inputs, most_inputs = 2, 3
+
+    def measure(self, outputs: Mapping[str, Argument]) -> Sums:
+        """Return (sum of areas, sequences)."""
+        inputs = self.inputs(outputs)
+        starts = self.starts(inputs[0], "score").tolist()
+        score, click = (self.numbers(one, role)[:, 0] for one, role in zip(inputs, ("score", "click"), strict=False))
+        views = self.numbers(inputs[2], "page views")[:, 0] if len(inputs) > 2 else np.ones_like(click)
+        areas = [
+            _rank_area(*(x[start:stop].astype(np.float64) for x in (score, click, views)))
+            for start, stop in itertools.pairwise(starts)
+        ]
+        return Sums((sum(areas), len(areas)))
+
+
+def _rank_area(score: Numbers, click: Numbers, views: Numbers) -> float:
+    """Return the area of one sequence; among equal scores the normaliser counts too much, as the legacy's did."""
+    if not len(score):
+        return 0.0
+    order = np.argsort(-score, kind="stable")
+    score, click = score[order], click[order]
+    missed = views[order] - click
+    begins = np.flatnonzero(np.concatenate([[True], score[1:] != score[:-1]]))
+    group = np.repeat(np.arange(len(begins)), np.diff([*begins, len(score)]))
+    missed_before = np.cumsum(missed) - missed
+    running = np.cumsum(missed) - missed_before[begins][group]
+    clicks = np.cumsum(np.add.reduceat(click, begins))
+    before = np.concatenate([[0.0], clicks[:-1]])
+    area = ((clicks + before) * np.add.reduceat(missed, begins)).sum() / 2
+    return ratio(area, clicks[-1] * running.sum())
+
+
+EVALUATORS: dict[str, type[Evaluator]] = {"last-column-auc": LastColumnAuc, "rankauc": RankAuc}

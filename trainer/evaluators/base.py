@@ -1,0 +1,139 @@
+"""What an evaluator is: it measures a batch once, into sums that several accumulators add up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from proto.ModelConfig_pb2 import EvaluatorConfig
+from pserver.errors import ConfigError, DataError
+from trainer.arguments import Argument, Array, Ids
+
+Numbers = npt.NDArray[np.float64]
+
+
+class Measure(Protocol):
+    """What one or several batches amount to; adding never changes the right-hand side."""
+
+    def __iadd__(self, other: Any) -> Self:
+        """Add the measure of other batches."""
+
+
+class Sums:
+    """Numbers that are added element by element; of any shape, which the first batch decides."""
+
+    def __init__(self, values: npt.ArrayLike = ()) -> None:
+        self.values: Numbers = np.array(values, np.float64)
+
+    def __iadd__(self, other: Sums) -> Self:
+        if other.values.size:
+            self.values = self.values + other.values if self.values.size else other.values.copy()
+        return self
+
+
+class Evaluator:
+    """Measures batches and spells the result.
+
+    A subclass overrides `measure` and either `value` or `text`; `nothing` too if its measure is not `Sums`.
+
+    Raises: ConfigError: if it has a number of inputs that it cannot have.
+    """
+
+    least_inputs, most_inputs = 1, 1
+
+    def __init__(self, config: EvaluatorConfig) -> None:
+        self.config = config
+        self.name: str = config.name
+        count = len(config.input_layers)
+        if not self.least_inputs <= count <= self.most_inputs:
+            raise ConfigError(f"{self} has {count} inputs; it takes {self.least_inputs} to {self.most_inputs}")
+
+    def __str__(self) -> str:
+        return f"evaluator {self.name} ({self.config.type})"
+
+    def nothing(self) -> Any:
+        """Return the measure of no batch, to which others can be added."""
+        return Sums()
+
+    def measure(self, outputs: Mapping[str, Argument]) -> Any:
+        """Return the batch's measure, from the outputs of all layers by name."""
+        raise NotImplementedError
+
+    def finish(self, total: Any) -> None:
+        """Log what belongs before the line with the text, when a pass, a test or a window ends."""
+
+    def value(self, total: Sums) -> float:
+        """Return the sum of measures as one number: the first sum divided by the second, 0 if that is 0."""
+        return ratio(*total.values) if total.values.size else 0.0
+
+    def text(self, total: Any) -> str:
+        """Return the sum of measures as it is printed."""
+        return f"{self.name}={self.value(total):g}"
+
+    # ----- what the subclasses read -----
+
+    def inputs(self, outputs: Mapping[str, Argument]) -> list[Argument]:
+        """Return the outputs of the evaluator's layers."""
+        return [outputs[name] for name in self.config.input_layers]
+
+    def numbers(self, argument: Argument, role: str) -> Array:
+        """Return an argument's values.
+
+        Raises: ConfigError: if it has none.
+        """
+        if argument.value is None:
+            raise ConfigError(f"{self} needs a {role} of numbers, not of ids")
+        return argument.value
+
+    def labels(self, argument: Argument, role: str = "label") -> Ids:
+        """Return an argument's ids.
+
+        Raises: ConfigError: if it has none.
+        """
+        if argument.ids is None:
+            raise ConfigError(f"{self} needs a {role} of ids (integer_value), not of numbers")
+        return argument.ids
+
+    def weights(self, argument: Argument) -> Numbers:
+        """Return the weight of each row.
+
+        Raises: ConfigError: if the argument is not one number a row.
+        """
+        if argument.value is None or argument.value.shape[1] != 1:
+            raise ConfigError(f"{self}: its weight input must be a dense layer of size 1")
+        return argument.value[:, 0].astype(np.float64)
+
+    def starts(self, argument: Argument, role: str) -> Ids:
+        """Return where the sequences of an argument begin, with the end.
+
+        Raises: ConfigError: if it has no sequences.
+        """
+        if argument.starts is None:
+            raise ConfigError(f"{self} needs sequences as its {role}")
+        return argument.starts
+
+    def require_equal_rows(self, first: Argument, other: Argument, role: str) -> None:
+        """Return if both have as many rows.
+
+        Raises: DataError: with both numbers.
+        """
+        if first.rows != other.rows:
+            raise DataError(f"{self}: {first.rows} rows of its first input, but {other.rows} of its {role}")
+
+
+def ratio(numerator: float, denominator: float) -> float:
+    """Return the quotient, or 0 if the denominator is 0."""
+    return float(numerator / denominator) if denominator else 0.0
+
+
+def spell_rows(values: Array) -> str:
+    """Return a matrix as it was printed: each number followed by a blank, each row by a newline."""
+    return "".join("".join(f"{x:g} " for x in row) + "\n" for row in values.tolist())
+
+
+def spell_starts(starts: Ids) -> str:
+    """Return positions as they were printed: `[0 3 7 ]`."""
+    return f"[{''.join(f'{position} ' for position in starts.tolist())}]\n"

@@ -1,0 +1,105 @@
+"""Errors of classification, by row and by sequence.
+
+Source: spec/trainer.md 6.3 and 6.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from pserver.errors import DataError
+from trainer.arguments import Argument, Array, Ids, find_bad_id
+from trainer.evaluators.base import Evaluator, Sums, spell_rows, spell_starts
+from trainer.evaluators.printers import log_record
+
+
+class ClassificationError(Evaluator):
+    """The share of rows whose label is not among the largest `top_k` predictions.
+
+    With labels of several classes (dense or sparse 0/1): how many columns are on the wrong side of the threshold,
+    divided by the width for sparse labels only. A weight per row counts the row so often.
+    """
+
+    least_inputs, most_inputs = 2, 3
+
+    def measure(self, outputs: Mapping[str, Argument]) -> Sums:
+        """Return (wrong rows, rows)."""
+        inputs = self.inputs(outputs)
+        errors = self.row_errors(inputs)
+        return Sums((errors.sum(), len(errors) if len(inputs) < 3 else self.weights(inputs[2]).sum()))
+
+    def text(self, total: Sums) -> str:
+        """Return `name=x`, or ` top_<k>_error=x`."""
+        if self.config.top_k != 1:
+            return f" top_{self.config.top_k}_error={self.value(total):g}"
+        return super().text(total)
+
+    def row_errors(self, inputs: list[Argument]) -> Array:
+        """Return the weighted error of each row, (rows,)."""
+        prediction, label = self.numbers(inputs[0], "prediction"), inputs[1]
+        self.require_equal_rows(inputs[0], label, "label")
+        threshold = self.config.classification_threshold
+        errors: Array
+        if label.ids is not None:
+            errors = self._id_errors(prediction, label.ids)
+        elif label.sparse is not None:
+            wrong = (prediction >= threshold) != (label.sparse.to_dense() > 0)
+            errors = np.asarray(wrong.sum(axis=1) / prediction.shape[1], np.float64)
+        else:
+            wrong = (prediction > threshold) != (np.asarray(label.value) > threshold)
+            errors = np.asarray(wrong.sum(axis=1), np.float64)
+        return errors if len(inputs) < 3 else errors * self.weights(inputs[2])
+
+    def _id_errors(self, prediction: Array, ids: Ids) -> Array:
+        check_labels(self, ids, prediction.shape[1])
+        if self.config.top_k <= 1:
+            return np.asarray(prediction.argmax(axis=1) != ids, np.float64)
+        ranked = np.argsort(-prediction, axis=1, kind="stable")[:, : self.config.top_k]
+        return np.asarray((ranked != ids[:, None]).all(axis=1), np.float64)
+
+
+class SequenceClassificationError(ClassificationError):
+    """The share of sequences with an error in any frame."""
+
+    def measure(self, outputs: Mapping[str, Argument]) -> Sums:
+        """Return (wrong sequences, sequences)."""
+        inputs = self.inputs(outputs)
+        starts = self.starts(inputs[0], "prediction")
+        before = np.concatenate([[0.0], np.cumsum(self.row_errors(inputs) > 0)])
+        return Sums(((before[starts[1:]] > before[starts[:-1]]).sum(), len(starts) - 1))
+
+
+class ClassificationErrorPrinter(ClassificationError):
+    """Logs the error of each row, batch by batch; its text is `name=0`."""
+
+    most_inputs = 2
+
+    def measure(self, outputs: Mapping[str, Argument]) -> Sums:
+        """Log the errors and measure nothing."""
+        inputs = self.inputs(outputs)
+        errors = self.row_errors(inputs)
+        record = f"Printer={self.name} Classification Error:\n{spell_rows(errors.reshape(-1, 1))}"
+        starts = inputs[0].starts
+        if starts is not None:
+            record += f"Printer={self.name} sequence pos vector:\n{spell_starts(starts)}"
+        log_record(record)
+        return Sums()
+
+
+def check_labels(evaluator: Evaluator, ids: Ids, width: int) -> None:
+    """Return if every label is a column of the prediction.
+
+    Raises: DataError: naming the first that is not.
+    """
+    wrong = find_bad_id(ids, width)
+    if wrong is not None:
+        raise DataError(f"evaluator {evaluator.name}: label {wrong} is not in [0, {width}), the width")
+
+
+EVALUATORS: dict[str, type[Evaluator]] = {
+    "classification_error": ClassificationError,
+    "classification_error_printer": ClassificationErrorPrinter,
+    "seq_classification_error": SequenceClassificationError,
+}

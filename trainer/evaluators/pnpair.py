@@ -1,0 +1,87 @@
+"""Pairs in the right order against pairs in the wrong order, within each query.
+
+Source: spec/trainer.md 6.7.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Self
+
+import numpy as np
+
+from pserver import glog
+from trainer.arguments import Argument
+from trainer.evaluators.base import Evaluator, Numbers
+
+
+class Judgements:
+    """Rows of (query, score, label, weight), kept until they are asked for."""
+
+    def __init__(self, *parts: Numbers) -> None:
+        self._parts = list(parts)
+        self._pairs: tuple[float, float, float] | None = None
+
+    def __iadd__(self, other: Judgements) -> Self:
+        self._parts += other._parts
+        self._pairs = None
+        return self
+
+    def pairs(self) -> tuple[float, float, float]:
+        """Return the weight of the pairs in the right order, in the wrong one, and with equal scores."""
+        if self._pairs is None:
+            self._pairs = self._count()
+        return self._pairs
+
+    def _count(self) -> tuple[float, float, float]:
+        rows = np.concatenate([np.zeros((0, 4)), *self._parts])
+        rows = rows[np.argsort(rows[:, 0], kind="stable")]
+        bounds = [0, *(np.flatnonzero(np.diff(rows[:, 0])) + 1).tolist(), len(rows)]
+        sums = np.zeros(3)
+        for start, stop in itertools.pairwise(bounds):
+            sums += _count_query(*rows[start:stop, 1:].T)
+        return float(sums[0]), float(sums[1]), float(sums[2])
+
+
+def _count_query(score: Numbers, label: Numbers, weight: Numbers) -> Numbers:
+    """Return the three sums of one query, row by row so that memory stays small."""
+    sums = np.zeros(3)
+    for i in range(len(score) - 1):
+        agreement = np.sign(score[i] - score[i + 1 :]) * np.sign(label[i] - label[i + 1 :])
+        weights = np.where(label[i] != label[i + 1 :], (weight[i] + weight[i + 1 :]) / 2, 0.0)
+        sums += [weights[agreement > 0].sum(), weights[agreement < 0].sum(), weights[agreement == 0].sum()]
+    return sums
+
+
+class Pnpair(Evaluator):
+    """The ratio of concordant to discordant pairs of the last column; inputs: score, label, query id [, weight]."""
+
+    least_inputs, most_inputs = 3, 4
+
+    def nothing(self) -> Judgements:
+        """Return no rows."""
+        return Judgements()
+
+    def measure(self, outputs: Mapping[str, Argument]) -> Judgements:
+        """Return the batch's rows."""
+        inputs = self.inputs(outputs)
+        for other, role in zip(inputs[1:], ("label", "query id", "weight"), strict=False):
+            self.require_equal_rows(inputs[0], other, role)
+        score = self.numbers(inputs[0], "score")[:, -1]
+        weights = np.ones(len(score)) if len(inputs) < 4 else self.weights(inputs[3])
+        columns = (self.labels(inputs[2], "query id"), score, self.labels(inputs[1]), weights)
+        return Judgements(np.stack([np.asarray(column, np.float64) for column in columns], axis=1))
+
+    def finish(self, total: Judgements) -> None:
+        """Log the three sums."""
+        right, wrong, equal = total.pairs()
+        glog.info(f" calc total pos pair: {right:g} calc total neg pair: {wrong:g} calc total special pair: {equal:g}")
+
+    def text(self, total: Judgements) -> str:
+        """Return ` pos/neg=x`; without a pair in the wrong order x is the number of those in the right one."""
+        right, wrong, _ = total.pairs()
+        return f" pos/neg={right / (wrong if wrong > 0 else 1.0):g}"
+
+
+EVALUATORS: dict[str, type[Evaluator]] = {"pnpair": Pnpair}

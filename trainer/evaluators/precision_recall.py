@@ -1,0 +1,96 @@
+"""Precision, recall and F1: of one class, or averaged over all.
+
+Source: spec/trainer.md 6.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from proto.ModelConfig_pb2 import EvaluatorConfig
+from pserver.errors import ConfigError
+from trainer.arguments import Argument
+from trainer.evaluators.base import Evaluator, Numbers, Sums, ratio
+from trainer.evaluators.classification import check_labels
+
+
+class PrecisionRecall(Evaluator):
+    """Counts true positives, false positives and false negatives of each class.
+
+    The text of all classes is that of v0.9: v0.10 printed numbers from uninitialised memory before it.
+    """
+
+    least_inputs, most_inputs = 2, 3
+
+    def __init__(self, config: EvaluatorConfig) -> None:
+        super().__init__(config)
+        self._has_several_labels = False
+
+    def measure(self, outputs: Mapping[str, Argument]) -> Sums:
+        """Return true positives, false positives and false negatives: (3, classes)."""
+        inputs = self.inputs(outputs)
+        prediction, label = self.numbers(inputs[0], "prediction"), inputs[1]
+        rows, width = prediction.shape
+        if self.config.positive_label >= width:
+            raise ConfigError(f"{self}: positive_label {self.config.positive_label} is not in [0, {width}), the width")
+        self.require_equal_rows(inputs[0], label, "label")
+        weights = np.ones(rows) if len(inputs) < 3 else self.weights(inputs[2])
+        if label.ids is not None:
+            check_labels(self, label.ids, width)
+            chosen = prediction.argmax(axis=1)
+            hit = weights * (chosen == label.ids)
+            counts = [
+                np.bincount(chosen, hit, width),
+                np.bincount(chosen, weights - hit, width),
+                np.bincount(label.ids, weights - hit, width),
+            ]
+            return Sums(counts)
+        if label.sparse is None:
+            raise ConfigError(f"{self} needs a label of ids, or sparse binary vectors")
+        self._has_several_labels = True
+        positive = prediction >= self.config.classification_threshold
+        true = label.sparse.to_dense() > 0
+        return Sums([weights @ (positive & true), weights @ (positive & ~true), weights @ (~positive & true)])
+
+    def text(self, total: Sums) -> str:
+        """Return the words of one class, or of the averages over all."""
+        counts = total.values if total.values.size else np.zeros((3, max(self.config.positive_label, 0) + 1))
+        positive = self.config.positive_label
+        if positive >= 0:
+            precision, recall = _precision(counts)[positive], _recall(counts)[positive]
+            return (
+                f"positive_label={positive} precision={precision:g} recall={recall:g} "
+                f"F1-score={_f1(precision, recall):g}"
+            )
+        macro = (_precision(counts).mean(), _recall(counts).mean())
+        everything = counts.sum(axis=1, keepdims=True)
+        micro = (_precision(everything)[0], _recall(everything)[0])
+        text = (
+            f"macro-average-precision={macro[0]:g} macro-average-recall={macro[1]:g} "
+            f"macro-average-F1-score={_f1(*macro):g} micro-average-precision={micro[0]:g}"
+        )
+        if self._has_several_labels:
+            text += f" micro-average-recall={micro[1]:g} micro-average-F1-score={_f1(*micro):g}"
+        return text
+
+
+def _share(part: Numbers, rest: Numbers) -> Numbers:
+    whole = part + rest
+    return np.divide(part, whole, out=np.ones_like(part), where=whole > 0)
+
+
+def _precision(counts: Numbers) -> Numbers:
+    return _share(counts[0], counts[1])
+
+
+def _recall(counts: Numbers) -> Numbers:
+    return _share(counts[0], counts[2])
+
+
+def _f1(precision: float, recall: float) -> float:
+    return ratio(2 * precision * recall, precision + recall)
+
+
+EVALUATORS: dict[str, type[Evaluator]] = {"precision_recall": PrecisionRecall}

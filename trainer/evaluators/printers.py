@@ -1,0 +1,178 @@
+"""Evaluators that show what flows through the network: in the log, or as words in a file; their text is `name=0`.
+
+Source: spec/trainer.md 6.10.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from proto.ModelConfig_pb2 import EvaluatorConfig
+from pserver import glog
+from pserver.errors import ConfigError, DataError, MissingInputError, VolumeError
+from trainer.arguments import Argument, Array, Ids
+from trainer.evaluators.base import Evaluator, Sums, spell_rows, spell_starts
+
+ANY_NUMBER = 1 << 30  # of inputs
+
+
+def log_record(text: str) -> None:
+    """Log several lines under one prefix."""
+    glog.info(text.removesuffix("\n"))
+
+
+class Printer(Evaluator):
+    """Logs something of each of its inputs, batch by batch."""
+
+    most_inputs = ANY_NUMBER
+
+    def measure(self, outputs: Mapping[str, Argument]) -> Sums:
+        """Log one record a layer, and measure nothing."""
+        for name in self.config.input_layers:
+            record = self.spell(name, outputs[name])
+            if record:
+                log_record(record)
+        return Sums()
+
+    def spell(self, name: str, output: Argument) -> str:
+        """Return what is logged of a layer, or ""."""
+        raise NotImplementedError
+
+
+class ValuePrinter(Printer):
+    """Logs the values of layers and where their sequences begin."""
+
+    def spell(self, name: str, output: Argument) -> str:
+        """Return values and positions; ids were never shown."""
+        fields = []
+        if output.value is not None:
+            fields.append(("value", spell_rows(output.value)))
+        if output.starts is not None:
+            fields.append(("sequence pos", spell_starts(output.starts)))
+        if output.sub_starts is not None:
+            fields.append(("sub-sequence pos", spell_starts(output.sub_starts)))
+        return "".join(f"layer={name} {field}:\n{text}" for field, text in fields)
+
+
+class GradientPrinter(Printer):
+    """Logs the gradients of layers; `gradients` has those of the last backward pass, and nothing in tests."""
+
+    def __init__(self, config: EvaluatorConfig) -> None:
+        super().__init__(config)
+        self.gradients: Mapping[str, Array] = {}
+
+    def spell(self, name: str, output: Argument) -> str:
+        """Return the gradient's rows."""
+        gradient = self.gradients.get(name)
+        return "" if gradient is None else f"layer={name} grad matrix:\n{spell_rows(gradient)}"
+
+
+class MaxIdPrinter(Printer):
+    """Logs the `num_results` largest columns of each row."""
+
+    def spell(self, name: str, output: Argument) -> str:
+        """Return column and value, best first."""
+        values = self.numbers(output, "input")
+        best = np.argsort(-values, axis=1, kind="stable")[:, : self.config.num_results]
+        rows = zip(best.tolist(), np.take_along_axis(values, best, axis=1).tolist(), strict=True)
+        return f"layer={name} row max id vector:\n" + "".join(f"{_spell_pairs(*row)}\n" for row in rows)
+
+
+class MaxFramePrinter(Printer):
+    """Logs the `num_results` largest frames of each sequence of single numbers."""
+
+    def spell(self, name: str, output: Argument) -> str:
+        """Return frame and value, best first, and the sequence's length."""
+        values = self.numbers(output, "input")
+        if values.shape[1] != 1:
+            raise ConfigError(f"{self}: layer {name} has width {values.shape[1]}; it must be 1")
+        lines = []
+        for start, stop in itertools.pairwise(self.starts(output, "input").tolist()):
+            frames = values[start:stop, 0]
+            best = np.argsort(-frames, kind="stable")[: self.config.num_results]
+            pairs = _spell_pairs(best.tolist(), frames[best].tolist())
+            lines.append(f"{pairs}total {stop - start} frames\n")
+        return f"layer={name} sequence max frames:\n{''.join(lines)}"
+
+
+def _spell_pairs(ids: list[int], values: list[float]) -> str:
+    return "".join(f"{one} : {value:g}, " for one, value in zip(ids, values, strict=True))
+
+
+class SequenceTextPrinter(Evaluator):
+    """Writes sequences of ids to `result_file`, as words of `dict_file` if there is one.
+
+    Inputs: [sample ids,] ids as sequences. The file is emptied at the start.
+
+    Raises: MissingInputError: if the dictionary cannot be read.  VolumeError: if the file cannot be written.
+    """
+
+    most_inputs = 2
+
+    def __init__(self, config: EvaluatorConfig) -> None:
+        super().__init__(config)
+        if not config.result_file:
+            raise ConfigError(f"{self} has no result_file to write to")
+        self._path = Path(config.result_file)
+        self._words: list[str] | None = None
+        if config.dict_file:
+            try:
+                self._words = Path(config.dict_file).read_text().splitlines()
+            except OSError as error:
+                raise MissingInputError(f"{self}: dict_file {config.dict_file}: {error.strerror}") from error
+        self._write("w", "")
+
+    def measure(self, outputs: Mapping[str, Argument]) -> Sums:
+        """Append the batch's sequences, and measure nothing."""
+        inputs = self.inputs(outputs)
+        sequences = inputs[-1]
+        ids = self.labels(sequences, "input")
+        names = inputs[0].ids if len(inputs) > 1 else np.arange(sequences.sequences)
+        if names is None or len(names) != sequences.sequences:
+            raise ConfigError(f"{self}: its sample ids must be one id for each of the {sequences.sequences} sequences")
+        starts = sequences.starts if sequences.starts is not None else np.arange(len(ids) + 1)
+        parts = starts if sequences.sub_starts is None else sequences.sub_starts
+        lines = []
+        for name, (start, stop) in zip(names.tolist(), itertools.pairwise(starts.tolist()), strict=True):
+            bounds = _inside(parts, start, stop)
+            tails = [f"\t{self._spell(ids[first:end])}\n" for first, end in itertools.pairwise(bounds)]
+            lines.append(f"{name}{''.join(tails)}")
+        self._write("a", "".join(lines))
+        return Sums()
+
+    def _spell(self, ids: Ids) -> str:
+        words = [self._word(one) for one in ids.tolist()]
+        return "".join(f" {word}" for word in words) if self.config.delimited else "".join(words)
+
+    def _word(self, one: int) -> str:
+        if self._words is None:
+            return str(one)
+        if not 0 <= one < len(self._words):
+            raise DataError(f"{self}: id {one} is not in {self.config.dict_file}, which has {len(self._words)} words")
+        return self._words[one]
+
+    def _write(self, mode: str, text: str) -> None:
+        try:
+            with self._path.open(mode) as file:
+                file.write(text)
+        except OSError as error:
+            raise VolumeError(f"{self}: cannot write {self._path}: {error.strerror}") from error
+
+
+def _inside(positions: Ids, start: int, stop: int) -> list[int]:
+    """Return the positions from start to stop; an empty sequence has its two bounds."""
+    inner = positions[(positions > start) & (positions < stop)].tolist()
+    return [start, *inner, stop]
+
+
+EVALUATORS: dict[str, type[Evaluator]] = {
+    "gradient_printer": GradientPrinter,
+    "max_frame_printer": MaxFramePrinter,
+    "max_id_printer": MaxIdPrinter,
+    "seq_text_printer": SequenceTextPrinter,
+    "value_printer": ValuePrinter,
+}

@@ -1,0 +1,56 @@
+"""Means over the rows: of the sum of a row, and of its last column.
+
+Source: spec/trainer.md 6.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from trainer.arguments import Argument
+from trainer.evaluators.base import Evaluator, Numbers, Sums
+
+
+class _WeightedMean(Evaluator):
+    """The mean of one number a row; a second input weighs the rows."""
+
+    least_inputs, most_inputs = 1, 2
+
+    def row_values(self, argument: Argument) -> Numbers:
+        """Return the number of each row, (rows,)."""
+        raise NotImplementedError
+
+    def measure(self, outputs: Mapping[str, Argument]) -> Sums:
+        """Return (sum over the rows, rows), weighted."""
+        inputs = self.inputs(outputs)
+        values = self.row_values(inputs[0])
+        if len(inputs) == 1:
+            return Sums((values.sum(), len(values)))
+        self.require_equal_rows(inputs[0], inputs[1], "weight")
+        weights = self.weights(inputs[1])
+        return Sums((values @ weights, weights.sum()))
+
+
+class RowSum(_WeightedMean):
+    """The mean of the sum of a row's values, or of its id."""
+
+    def row_values(self, argument: Argument) -> Numbers:
+        """Return the sum of each row."""
+        if argument.value is not None:
+            return np.asarray(argument.value.sum(axis=1, dtype=np.float64))
+        if argument.sparse is not None:
+            return np.asarray(argument.sparse.to_dense(np.float64).sum(axis=1))
+        return self.labels(argument, "first input").astype(np.float64)
+
+
+class LastColumnSum(_WeightedMean):
+    """The mean of the last column."""
+
+    def row_values(self, argument: Argument) -> Numbers:
+        """Return the last column."""
+        return self.numbers(argument, "first input")[:, -1].astype(np.float64)
+
+
+EVALUATORS: dict[str, type[Evaluator]] = {"last-column-sum": LastColumnSum, "sum": RowSum}
