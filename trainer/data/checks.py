@@ -9,11 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pserver.errors import DataError, MissingInputError, PaddleError
 from trainer.compat import is_script_file
-from trainer.data.input_types import DataType, InputType
+from trainer.data.input_types import NO_IDS, DataType, InputType
 
 _NAMES_SHOWN = 8
+_CALLERS_SHOWN = 4
 
 
 class SampleError(ValueError):
@@ -51,13 +54,9 @@ def check_sample(sample: Any, types: Sequence[InputType]) -> None:
     if not hasattr(sample, "__len__") or len(sample) != len(types):
         raise SampleError(f"a sample must be a list of {len(types)} slots, not {shorten(sample)}")
     for position, (slot, kind) in enumerate(zip(sample, types, strict=True)):
-        elements = [slot]
-        for _ in range(kind.seq_type):  # SequenceType counts the levels of lists
-            elements = [inner for outer in elements for inner in outer]
-        for element in elements:
-            wrong = _find_fault(element, kind)
-            if wrong:
-                raise SampleError(find_missing(sample, position) or f"slot {position} ({kind}): {wrong}")
+        wrong = _find_fault(slot, kind, kind.seq_type)
+        if wrong:
+            raise SampleError(find_missing(sample, position) or f"slot {position} ({kind}): {wrong}")
 
 
 def find_missing(sample: Any, position: int) -> str:
@@ -65,13 +64,18 @@ def find_missing(sample: Any, position: int) -> str:
     return sample.find_missing(position) if isinstance(sample, PartialSample) else ""
 
 
-def _find_fault(element: Any, kind: InputType) -> str:
-    if kind.type == DataType.Index:
-        return "" if _is_id(element, kind.dim) else f"{shorten(element)} is no id below {kind.dim}"
+def _find_fault(element: Any, kind: InputType, levels: int) -> str:
+    """Return what is wrong with a slot, or with an item of it that has so many levels of lists, or ""."""
+    if levels == 0 and kind.type == DataType.Index:
+        is_good = _is_id(element, kind.dim) or (isinstance(element, numbers.Integral) and int(element) in NO_IDS)
+        return "" if is_good else f"{shorten(element)} is no id below {kind.dim}"
     try:
-        items = list(element)
+        items = element.reshape(-1) if levels == 0 and isinstance(element, np.ndarray) else list(element)
     except TypeError:
         return f"{shorten(element)} is no list"
+    if levels:
+        faults = ((place, _find_fault(item, kind, levels - 1)) for place, item in enumerate(items))
+        return next((f"item {place}: {fault}" for place, fault in faults if fault), "")
     if kind.type == DataType.Dense:
         if len(items) != kind.dim:
             return f"{len(items)} numbers, not {kind.dim}"
@@ -110,7 +114,10 @@ def user_code(doing: str) -> Iterator[None]:
 
 
 def describe(error: BaseException) -> str:
-    """Return `file.py:12 (text of the line): TypeError: message` for the deepest frame in a script of the user."""
+    """Return `file.py:12 (text of the line): TypeError: message` for the deepest frame in a script of the user.
+
+    The user's frames above it follow: `; called at file.py:30 (text of the line)`.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     users = [frame for frame in frames if is_script_file(frame.filename)]
     message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -118,5 +125,10 @@ def describe(error: BaseException) -> str:
         return f"{Path(error.filename).name}:{error.lineno}: {type(error).__name__}: {error.msg}"
     if not users:
         return message
-    line = f" ({users[-1].line})" if users[-1].line else ""
-    return f"{Path(users[-1].filename).name}:{users[-1].lineno}{line}: {message}"
+    deepest, *callers = [_place(frame) for frame in reversed(users)]
+    return "; called at ".join([f"{deepest}: {message}", *callers[:_CALLERS_SHOWN]])
+
+
+def _place(frame: traceback.FrameSummary) -> str:
+    line = f" ({frame.line})" if frame.line else ""
+    return f"{Path(frame.filename).name}:{frame.lineno}{line}"

@@ -15,10 +15,9 @@ import numpy.typing as npt
 
 from trainer.arguments import Argument, Array, Ids, Sparse
 from trainer.data.checks import SampleError, find_missing, shorten
-from trainer.data.input_types import DataType, InputType
+from trainer.data.input_types import NO_IDS, DataType, InputType
 
 ENCODING_ERRORS = (TypeError, ValueError, ArithmeticError)  # what a value of a wrong form raises in numpy and here
-NO_ID = 0xFFFFFFFF  # how old providers spell the id -1
 
 
 class Growing:
@@ -274,12 +273,13 @@ def _join(values: Sequence[Any]) -> tuple[Ids, Sequence[Any]]:
 
 
 def _in_range(ids: npt.NDArray[Any], upper: int, lowest: int) -> npt.NDArray[Any]:
-    """Return ids as int32, -1 for NO_ID.
+    """Return ids as int32, -1 for all of NO_IDS.
 
     Raises: SampleError: if one is below `lowest` or not below `upper`.
     """
-    if ids.size and int(ids.max()) == NO_ID and lowest < 0:
-        ids = np.where(ids == NO_ID, -1, ids)
+    unsigned = max(NO_IDS)
+    if ids.size and int(ids.max()) == unsigned and lowest < 0:
+        ids = np.where(ids == unsigned, -1, ids)
     if ids.size and not (lowest <= int(ids.min()) and int(ids.max()) < upper):
         bad = next(one for one in ids.tolist() if not lowest <= one < upper)
         raise SampleError(f"id {bad} is not in [0, {upper})")
@@ -326,7 +326,8 @@ class ColumnSet:
         self, position: int, values: Sequence[Any], samples: Sequence[Any]
     ) -> tuple[npt.NDArray[Any], ...]:
         column = self._columns[position]
-        slot = f"slot {self.names[position]} ({self.kinds[position]})"
+        kind = self.kinds[position]
+        slot, wanted = f"slot {self.names[position]} ({kind})", f"it must be {kind.expectation()}"
         try:
             with np.errstate(over="raise"):
                 return column.encode(values)
@@ -336,8 +337,10 @@ class ColumnSet:
                     with np.errstate(over="raise"):
                         column.encode([value])
                 except ENCODING_ERRORS as cause:
-                    raise SampleError(find_missing(samples[number], position) or f"{slot}: {cause}", number) from cause
-            raise SampleError(f"{slot}: {error}") from error
+                    raise SampleError(
+                        find_missing(samples[number], position) or f"{slot}: {cause}; {wanted}", number
+                    ) from cause
+            raise SampleError(f"{slot}: {error}; {wanted}") from error
 
     def extend(self, encoded: Sequence[tuple[npt.NDArray[Any], ...]], rows: int) -> None:
         """Append what `encode` returned for so many samples."""

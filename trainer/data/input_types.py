@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+NO_IDS = (-1, 0xFFFFFFFF)  # what stands for "no id"; old providers spell it as an unsigned number
+
 
 class SequenceType:
     """How often a slot repeats within a sample."""
@@ -33,6 +35,16 @@ class InputType:
     def __str__(self) -> str:
         kind = ("dense_vector", "sparse_binary_vector", "sparse_float_vector", "integer_value")[self.type]
         return f"{kind}{('', '_sequence', '_sub_sequence')[self.seq_type]}({self.dim})"
+
+    def expectation(self) -> str:
+        """Return in words what a sample's slot must be."""
+        element = (
+            f"a list of {self.dim} numbers",
+            f"a list of ids below {self.dim}",
+            f"a list of (id below {self.dim}, number)",
+            f"an id below {self.dim}",
+        )[self.type]
+        return f"{'a list, each item of it ' * self.seq_type}{element}"
 
 
 def dense_slot(dim: int, seq_type: int = SequenceType.NO_SEQUENCE) -> InputType:

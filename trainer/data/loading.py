@@ -17,16 +17,30 @@ from trainer.data.provider2 import DataProvider, deserialize_args
 from trainer.data.source import DataSource
 from trainer.rng import Stream
 
+_OLDER_TYPES = {
+    "py": "a provider of PyDataProviderWrapper, named by define_py_data_source(s) or PyData(type='py')",
+    "multi": "several providers at once (MultiData)",
+    "simple": "numbers in text files (SimpleData)",
+    "proto": "samples in protobuf files (ProtoData)",
+    "proto_group": "samples in protobuf files (ProtoData)",
+    "proto_sequence": "samples in protobuf files (ProtoData)",
+    "proto_sequence_group": "samples in protobuf files (ProtoData)",
+}
+
 
 def check_data(config: DataConfig) -> None:
     """Return if this kind of data configuration is supported.
 
-    Raises: ConfigError: naming the type that is not supported yet.
+    Raises: ConfigError: naming the type that is not supported.
     """
-    if config.type != "py2":
-        raise ConfigError(
-            f"data of type '{config.type}' is not supported yet; supported is 'py2' (define_py_data_sources2)"
-        )
+    if config.type == "py2":
+        return
+    purpose = "test" if config.for_test else "training"
+    what = f", {_OLDER_TYPES[config.type]}," if config.type in _OLDER_TYPES else ""
+    raise ConfigError(
+        f"{purpose} data of type '{config.type}'{what} is not supported; write the provider with @provider of "
+        "paddle.trainer.PyDataProvider2 and name it by define_py_data_sources2"
+    )
 
 
 def open_source(
@@ -41,7 +55,8 @@ def open_source(
 ) -> DataSource:
     """Import the provider, run its init_hook, and return its data source; no sample is read yet.
 
-    Args: inputs: the sizes of the network's data layers, in input order.
+    Args: inputs: the sizes of the network's data layers, in input order; the last ones take the constant slots of the
+        config, where it has such, and the others the provider's.
         check: called now and then while the provider is waited for; what it raises ends the waiting.
         shuffles: False switches shuffling off whatever the provider says (--job=test).
     Raises: MissingInputError: if the list file or the module is missing.  ConfigError: if the module has no such
@@ -51,8 +66,9 @@ def open_source(
     entries = read_entries(config)
     made = _find_provider(config)
     arguments = _read_arguments(config)
+    sizes, constants = _split_inputs(inputs, config.constant_slots)
     with user_code(f"init of the data provider {config.load_data_module}::{config.load_data_object}"):
-        provider = made(entries, is_train=is_train, input_order=list(inputs), **arguments)
+        provider = made(entries, is_train=is_train, input_order=list(sizes), **arguments)
     wanted = is_train if provider.should_shuffle is None else provider.should_shuffle
     source = DataSource(
         provider,
@@ -62,8 +78,9 @@ def open_source(
         mixing=mixing,
         check=check,
         list_name=config.files,
+        constants=constants,
     )
-    check_sizes(inputs, provider.slots)
+    check_sizes(sizes, provider.slots)
     return source
 
 
@@ -75,6 +92,21 @@ def check_sizes(inputs: Mapping[str, int], kinds: Sequence[InputType]) -> None:
     for (name, size), kind in zip(inputs.items(), kinds, strict=True):
         if kind.type != DataType.Index and kind.dim != size:
             raise ConfigError(f"data_layer {name} has size {size}, but the provider's input_types say {kind}")
+
+
+def _split_inputs(inputs: Mapping[str, int], constants: Sequence[float]) -> tuple[dict[str, int], dict[str, float]]:
+    """Return the sizes of the provider's data layers, and the numbers of those with a constant slot."""
+    names = list(inputs)
+    split = len(names) - len(constants)
+    if constants and split < 1:
+        raise ConfigError(
+            f"the data has {len(constants)} constant_slots, the network {len(names)} inputs ({', '.join(names)}); at "
+            "least one must come from the provider"
+        )
+    for name in names[split:]:
+        if inputs[name] != 1:
+            raise ConfigError(f"data_layer {name} has size {inputs[name]}, but its slot is a constant: one number")
+    return {name: inputs[name] for name in names[:split]}, dict(zip(names[split:], constants, strict=True))
 
 
 def read_entries(config: DataConfig) -> list[str]:

@@ -8,6 +8,7 @@ Source: spec/config.md 15; python/paddle/trainer/PyDataProvider2.py of v0.10.
 from __future__ import annotations
 
 import logging
+import operator
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -137,13 +138,13 @@ class CheckWrapper:
 
     def __call__(self, settings: Any, filename: str) -> Iterator[Any]:
         """Yield the samples that are right."""
-        for item in self.generator(settings, filename):
+        for number, item in enumerate(self.generator(settings, filename)):
             try:
                 check_sample(item, self.input_types)
             except SampleError as error:
                 if not self.check_fail_continue:
-                    raise
-                self.logger.warning("a sample of %s is left out: %s", filename, error)
+                    raise SampleError(f"sample {number}: {error}") from error
+                self.logger.warning("sample %d of %s is left out: %s", number, filename, error)
                 continue
             yield item
 
@@ -171,6 +172,14 @@ def parse_should_shuffle(given: Any, logger: logging.Logger) -> bool | None:
     return None
 
 
+def _parse_limit(name: str, given: Any) -> int:
+    """Return a number of samples; negative means no limit."""
+    try:
+        return operator.index(given)
+    except TypeError as error:
+        raise TypeError(f"{name} is {given!r}; it must be a whole number, -1 for no limit") from error
+
+
 class DataProvider:
     """What `@provider` makes of a function; an object of it is the `settings` that user code sees.
 
@@ -182,7 +191,7 @@ class DataProvider:
     function: ClassVar[Generator]
 
     def __init__(self, file_list: Sequence[str], **arguments: Any) -> None:
-        options = self.options
+        options = type(self).options  # a hook may give the object attributes of any name
         self.logger = logging.getLogger("paddle.provider")
         self.file_list = file_list
         self.input_order: Sequence[str] = arguments["input_order"]
@@ -199,12 +208,14 @@ class DataProvider:
         if options["init_hook"] is not None:
             options["init_hook"](self, file_list=file_list, **arguments)
         self.should_shuffle = parse_should_shuffle(self.should_shuffle, self.logger)
+        self.pool_size = _parse_limit("pool_size", self.pool_size)
+        self.min_pool_size = _parse_limit("min_pool_size", self.min_pool_size)
         self._settle_types()
         self._wrap_generator(options["check_fail_continue"])
 
     def _settle_types(self) -> None:
         """Set `slots`: those of the hook give way to the decorator's input_types, these to the hook's input_types."""
-        for given in (self.options["input_types"], self.input_types):
+        for given in (type(self).options["input_types"], self.input_types):
             if given is not None:
                 self.slots = given
         if self.slots is None:
@@ -234,6 +245,10 @@ class DataProvider:
             self.generator = CheckInputTypeWrapper(self.generator, self.slots, self.logger)
         if self.check:
             self.generator = CheckWrapper(self.generator, self.slots, check_fail_continue, self.logger)
+
+    def __str__(self) -> str:
+        """Return `module::function`, as the log and messages name a provider."""
+        return f"{type(self).__module__}::{type(self).__name__}"
 
 
 def provider(
@@ -277,7 +292,7 @@ def provider(
                 "options": options,
                 "function": staticmethod(function),
                 "__doc__": function.__doc__,
-                "__module__": function.__module__,
+                "__module__": getattr(function, "__module__", ""),
             },
         )
 

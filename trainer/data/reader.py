@@ -7,11 +7,13 @@ next sample from a stream of its own, so what it delivers depends on the seed al
 from __future__ import annotations
 
 import itertools
+import operator
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy.typing as npt
@@ -24,8 +26,10 @@ from trainer.data.provider2 import DataProvider
 from trainer.rng import Stream
 
 CHUNK_ROWS = 256  # samples delivered at once
-CHUNK_ELEMENTS = 1 << 20  # fewer of them where the dense slots are long
-CHUNKS_AHEAD = 64  # how far reading may be ahead of the computation
+FIRST_CHUNK_ROWS = 16  # of the first chunk, which shows how large samples are
+CHUNK_BYTES = 1 << 22  # fewer samples where these are large
+BYTES_AHEAD = 1 << 27  # how far reading may be ahead of the computation
+CHUNKS_AHEAD = 64  # and in chunks
 REPORT_PERIOD_S = 30.0  # a provider that keeps the trainer waiting is named so often
 CHECK_PERIOD_S = 0.5  # and whether the other side of the job still lives is asked so often meanwhile
 
@@ -40,6 +44,11 @@ class Chunk:
     rows: int
     encoded: list[tuple[npt.NDArray[Any], ...]]
     units: list[int] | None
+
+    @cached_property
+    def size(self) -> int:
+        """The bytes of the encoded slots."""
+        return sum(part.nbytes for slot in self.encoded for part in slot)
 
 
 class Reader:
@@ -67,11 +76,11 @@ class Reader:
         self._columns = columns
         entries = [_start(provider, file, f"line {line} of {list_name}") for line, file in enumerate(files, 1)]
         self._samples = _mix(entries, stream) if shuffled else itertools.chain.from_iterable(entries)
-        self._name = type(provider).__name__
-        widest = sum(kind.dim for kind in columns.kinds if kind.type == 0)
-        self._chunk_rows = max(1, min(CHUNK_ROWS, CHUNK_ELEMENTS // max(1, widest)))
+        self._name = str(provider)
+        self._chunk_rows = FIRST_CHUNK_ROWS
         self._changed = threading.Condition()
         self._chunks: deque[Chunk] = deque()
+        self._bytes = 0  # of these chunks
         self._ended = False
         self._closed = False
         self._error: BaseException | None = None
@@ -95,7 +104,10 @@ class Reader:
                     glog.info(f"waiting for the data provider {self._name}")
             if not self._chunks and self._error is not None:
                 raise self._error
-            chunk = self._chunks.popleft() if self._chunks else None
+            if not self._chunks:
+                return None
+            chunk = self._chunks.popleft()
+            self._bytes -= chunk.size
             self._changed.notify_all()
             return chunk
 
@@ -120,13 +132,15 @@ class Reader:
         drawn = list(itertools.islice(self._samples, self._chunk_rows))
         chunk = self._encode(drawn) if drawn else None
         with self._changed:
-            while len(self._chunks) >= CHUNKS_AHEAD and not self._closed:
+            while (len(self._chunks) >= CHUNKS_AHEAD or self._bytes >= BYTES_AHEAD) and not self._closed:
                 self._changed.wait()
             if chunk is None or self._closed:
                 return False
             self._chunks.append(chunk)
+            self._bytes += chunk.size
             self._changed.notify_all()
-            return True
+        self._chunk_rows = max(1, min(CHUNK_ROWS, CHUNK_BYTES * chunk.rows // max(1, chunk.size)))
+        return True
 
     def _encode(self, drawn: list[Drawn]) -> Chunk:
         samples = [sample for _, _, sample in drawn]
@@ -140,7 +154,7 @@ class Reader:
         if calculate is None:
             return Chunk(len(samples), encoded, None)
         with user_code(f"calc_batch_size of the data provider {self._name}"):
-            units = [int(calculate(list(sample))) for sample in samples]
+            units = [operator.index(calculate(list(sample))) for sample in samples]
         if min(units) < 0:
             raise DataError(f"calc_batch_size of the data provider {self._name} gives {min(units)} for a sample")
         return Chunk(len(samples), encoded, units)
@@ -149,27 +163,24 @@ class Reader:
 def _start(provider: DataProvider, file: str, line: str) -> Iterator[Drawn]:
     """Yield the samples of one list entry; errors name the entry (a blank one by its line) and the user's line."""
     blank = "" if file.strip() else f"{file!r} ({line} is blank)"
-    doing = f"data provider {type(provider).__name__}, reading {blank or repr(file)}"
-    with user_code(doing):
-        samples = iter(provider.generator(provider, file))
-    for number in itertools.count():
-        with user_code(doing):
-            try:
-                sample = next(samples)
-            except StopIteration:
-                return
-        yield blank or file, number, sample
+    with user_code(f"data provider {provider}, reading {blank or repr(file)}"):
+        for number, sample in enumerate(provider.generator(provider, file)):
+            yield blank or file, number, sample
 
 
 def _mix(entries: Sequence[Iterator[Drawn]], stream: Stream) -> Iterator[Drawn]:
-    """Yield samples, each from a generator picked at random among those that still have some."""
+    """Yield samples, each from a generator picked at random among those that still have some.
+
+    The place of one that has ended is taken by the first, as in the legacy.
+    """
     if len(entries) == 1:
         yield from entries[0]
         return
-    live = list(entries)
+    live = deque(entries)
     while live:
         picked = stream.draw() % len(live)
         try:
             yield next(live[picked])
         except StopIteration:
-            del live[picked]
+            live[picked] = live[0]
+            live.popleft()

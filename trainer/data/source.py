@@ -13,12 +13,14 @@ Source: spec/config.md 15; gserver/dataproviders/PyDataProvider2.cpp of v0.10.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
 from pserver.errors import DataError
-from trainer.arguments import Argument
+from trainer.arguments import Argument, Ids
 from trainer.data.columns import ColumnSet
 from trainer.data.provider2 import CacheType, DataProvider
 from trainer.data.reader import Reader
@@ -32,9 +34,11 @@ class DataSource:
     """The samples of one provider.
 
     Args: provider: the user's, instantiated.  files: the entries of its list.  shuffled: whether to pick at random.
-        stream: the main thread's, for picking.  mixing: the reading thread's, for picking among list entries.
+        stream: the main thread's, for picking.  mixing: what the stream of a reading thread begins as, which picks
+        among list entries; every pass has a new thread.
         check: called now and then while the provider is waited for; what it raises ends the waiting.
-        list_name: the list file, for messages.
+        list_name: the list file, for messages.  constants: further slots by name, of one number that is the same in
+        every row; they have the rows and sequences of the first slot.
     Thread safety: one thread.
     """
 
@@ -48,14 +52,16 @@ class DataSource:
         mixing: Stream,
         check: Callable[[], None] = lambda: None,
         list_name: str = "the list",
+        constants: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self._provider = provider
         self._files = files
         self._shuffled = shuffled
         self._stream = stream
-        self._mixing = mixing
+        self._mixing_state = mixing.state
         self._check = check
         self._list_name = list_name
+        self._constants = constants
         self._cached = provider.cache == CacheType.CACHE_PASS_IN_MEM
         self._complete = False  # a cached pass has been read to its end
         self._reader: Reader | None = None
@@ -64,7 +70,7 @@ class DataSource:
     def _forget(self) -> None:
         self._columns = ColumnSet(self._provider.input_order, self._provider.slots)
         self._units: list[int] = []  # of every row of the columns; empty where each counts one
-        self._pool: list[int] = []  # rows: those before the head are taken
+        self._pool = array("q")  # rows: those before the head are taken
         self._head = 0
         self._read = 0  # rows of the columns that are in the pool
         self._pooled_units = 0
@@ -82,7 +88,7 @@ class DataSource:
             self._files,
             self._columns,
             shuffled=self._shuffled,
-            stream=self._mixing,
+            stream=Stream(self._mixing_state),
             check=self._check,
             list_name=self._list_name,
         )
@@ -101,13 +107,21 @@ class DataSource:
         self._fill(self._wanted_units(size))
         start = self._head
         units = self._pick(size)
-        if self._head == start:
+        if not units:  # also where samples are left that count nothing, as in the legacy
             return None
-        batch = self._columns.gather(np.array(self._pool[start : self._head], np.int64))
+        batch = self._gather(np.array(self._pool[start : self._head], np.int64))
         self._pooled_units -= units
         if not self._cached:
             self._compact()
         return batch, units
+
+    def _gather(self, rows: Ids) -> dict[str, Argument]:
+        batch = self._columns.gather(rows)
+        if self._constants:
+            first = batch[self._columns.names[0]]
+            for name, number in self._constants.items():
+                batch[name] = first.with_value(np.full((first.rows, 1), number, np.float32))
+        return batch
 
     def _wanted_units(self, size: int) -> int:
         if not self._shuffled:
@@ -166,7 +180,7 @@ class DataSource:
             if not self._provider.can_over_batch_size and total + units > size:
                 if total == 0:
                     raise DataError(
-                        f"data provider {type(self._provider).__name__}: a sample counts {units} units, more than the "
+                        f"data provider {self._provider}: a sample counts {units} units, more than the "
                         f"batch size {size}, and can_over_batch_size is off"
                     )
                 break
@@ -184,4 +198,4 @@ class DataSource:
         if self._units:
             self._units = [self._units[row] for row in kept.tolist()]
         self._read = len(self._pool) - self._head
-        self._pool, self._head = list(range(self._read)), 0
+        self._pool, self._head = array("q", range(self._read)), 0

@@ -318,7 +318,7 @@ def test_an_error_of_the_provider_reaches_the_trainer():
 
     source = make(process)
     source.start_pass()
-    with pytest.raises(DataError, match="data provider process, reading 'f': KeyError: 'colour'"):
+    with pytest.raises(DataError, match="data provider test_trainer_data::process, reading 'f': KeyError: 'colour'"):
         source.next_batch(2)
 
 
@@ -455,5 +455,5 @@ def test_check_leaves_wrong_samples_out_or_stops(kind, bad):
     assert lenient.next_batch(3)[1] == 2
     strict = make(process, input_types=[kind], check=True)
     strict.start_pass()
-    with pytest.raises(DataError, match="SampleError: slot 0"):
+    with pytest.raises(DataError, match="SampleError: sample 1: slot 0"):
         strict.next_batch(3)

@@ -1,0 +1,346 @@
+"""Providers as jobs name them: modules, list files, init_hook, constant slots, checks, errors of the user's code."""
+
+import logging
+from textwrap import dedent
+
+import numpy as np
+import pytest
+
+from proto.DataConfig_pb2 import DataConfig
+from pserver.errors import ConfigError, DataError, MissingInputError
+from trainer.compat import use_directories
+from trainer.config.data_sources import pack_args
+from trainer.data.loading import check_data, open_source
+from trainer.rng import Stream
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    """A function that writes my_provider.py and a list, and opens the data source `process` of it."""
+    monkeypatch.chdir(tmp_path)
+
+    def open_job(code, inputs=("x",), entries="f\n", sizes=None, args=None, is_train=True, constants=(), mixing=1):
+        (tmp_path / "my_provider.py").write_text("from paddle.trainer.PyDataProvider2 import *\n" + dedent(code))
+        (tmp_path / "train.list").write_text(entries)
+        use_directories(tmp_path, forget=True)
+        config = DataConfig(
+            type="py2",
+            files="train.list",
+            load_data_module="my_provider",
+            load_data_object="process",
+            load_data_args=pack_args(args),
+            constant_slots=constants,
+        )
+        return open_source(
+            config,
+            sizes or dict.fromkeys(inputs, 1),
+            is_train=is_train,
+            stream=Stream(1),
+            mixing=Stream(mixing),
+            check=lambda: None,
+        )
+
+    yield open_job
+    use_directories()
+
+
+def read_pass(source, size=1000):
+    source.start_pass()
+    batches = []
+    while (batch := source.next_batch(size)) is not None:
+        batches.append(batch)
+    return batches
+
+
+def read_ids(source, size=1000):
+    return [one for batch, _ in read_pass(source, size) for one in batch["x"].ids.tolist()]
+
+
+COUNTING = """
+    @provider(input_types={"x": integer_value(1000)}, should_shuffle=False)
+    def process(settings, name):
+        for number in range(4):
+            yield {"x": number}
+"""
+
+
+def test_what_old_configs_and_providers_find_by_star_import(job):
+    source = job("""
+        types = [dense_vector, dense_array, dense_slot, sparse_binary_vector, sparse_non_value_slot,
+                 sparse_float_vector, sparse_value_slot, integer_value, index_slot]
+        assert [one(5) == one(5, 0) == one(5, seq_type=SequenceType.NO_SEQUENCE) for one in types] == [True] * 9
+        assert integer_sequence(3) == integer_value_sequence(3) == index_slot(3, SequenceType.SEQUENCE)
+        assert dense_vector_sub_sequence(3) == dense_array(3, SequenceType.SUB_SEQUENCE)
+        assert sparse_binary_vector_sub_sequence(3).type == DataType.SparseNonValue
+        assert sparse_float_vector_sub_sequence(3) == InputType(3, 2, DataType.SparseValue)
+        assert cPickle.loads(cPickle.dumps(3)) == 3 and collections and logging and functools and itertools
+
+        @provider(input_types=[integer_value(1000)], use_seq=False)
+        def process(settings, name):
+            return iter(map(int, xrange(3)))
+    """)
+    assert sorted(read_ids(source)) == [0, 1, 2]
+
+
+def test_entries_are_lines_as_they_are_and_every_one_is_read(job):
+    source = job(
+        """
+        @provider(input_types=[integer_value(1000)], should_shuffle=False)
+        def process(settings, name):
+            yield len(name)
+        """,
+        entries="a b\n\n  c \nlast",
+    )
+    assert read_ids(source) == [3, 0, 4, 4]
+
+
+def test_a_hook_may_set_every_option(job):
+    source = job(
+        """
+        def hook(settings, file_list, is_train, input_order, words, **more):
+            assert (file_list, is_train, input_order, more) == (["f"], True, ["x"], {"other": 2})
+            settings.words = words
+            settings.slots = [integer_value(1)]
+            settings.input_types = {"x": integer_value(len(words))}
+            settings.should_shuffle = 0
+            settings.pool_size, settings.min_pool_size = 5, 0
+            settings.can_over_batch_size = False
+            settings.calc_batch_size = lambda sample: 2
+            settings.cache = CacheType.CACHE_PASS_IN_MEM
+            settings.check = True
+            settings.options = settings.function = "any name is free"
+            settings.runs = 0
+            settings.generator = count
+
+        def count(settings, name):
+            settings.runs += 1
+            settings.logger.debug("reading %s", name)
+            for number in range(settings.runs, len(settings.words)):
+                yield number
+
+        @provider(init_hook=hook, check_fail_continue=True)
+        def process(settings, name):
+            yield "never called"
+        """,
+        args={"words": ["a", "b", "c", "d"], "other": 2},
+    )
+    for _ in range(2):  # the second pass is the cached one
+        assert [(batch["x"].ids.tolist(), units) for batch, units in read_pass(source, 5)] == [([1, 2], 4), ([3], 2)]
+
+
+@pytest.mark.parametrize("name", ["pool_size", "min_pool_size"])
+def test_a_limit_that_is_no_whole_number_is_refused(job, name):
+    code = COUNTING.replace("should_shuffle=False", f"{name}=1e3")
+    with pytest.raises(DataError, match=rf"init of .*my_provider::process: .*{name} is 1000.0; it must be a whole num"):
+        job(code)
+
+
+@pytest.mark.parametrize(("is_train", "shuffled"), [(True, True), (False, False)])
+def test_samples_are_shuffled_for_training_only_unless_said_otherwise(job, is_train, shuffled):
+    code = COUNTING.replace(", should_shuffle=False", "").replace("range(4)", "range(100)")
+    assert (read_ids(job(code, is_train=is_train)) != list(range(100))) == shuffled
+
+
+# ----- several list entries -----
+
+BY_ENTRY = """
+    @provider(input_types={"x": integer_value(1000)}, pool_size=1)
+    def process(settings, name):
+        for number in range(2 if name == "0" else 4):
+            yield {"x": int(name) + number}
+"""
+
+
+def mix_plainly(seed, **entries):
+    """The rule of the reading thread: draw an entry; where it has ended, the first takes its place."""
+    stream, live, read = Stream(seed), list(entries.values()), []
+    while live:
+        place = stream.draw() % len(live)
+        if live[place]:
+            read.append(live[place].pop(0))
+        else:
+            live[place] = live[0]
+            del live[0]
+    return read
+
+
+def test_a_thread_picks_among_entries_and_every_pass_has_a_new_one(job):
+    source = job(BY_ENTRY, entries="0\n10\n20\n", mixing=7)
+    expected = mix_plainly(7, a=[0, 1], b=[10, 11, 12, 13], c=[20, 21, 22, 23])
+    assert read_ids(source, 1) == read_ids(source, 1) == expected  # one unit at a time: nothing left to shuffle
+
+
+# ----- constant slots -----
+
+
+def test_constant_slots_follow_the_providers_slots(job):
+    code = """
+        @provider(input_types={"x": integer_value_sequence(1000)}, should_shuffle=False)
+        def process(settings, name):
+            assert settings.input_order == ["x"]
+            yield {"x": [1, 2]}
+            yield {"x": [3]}
+    """
+    source = job(code, inputs=("x", "one", "half"), constants=[1, 0.5])
+    ((batch, units),) = read_pass(source)
+    assert (list(batch), units) == (["x", "one", "half"], 2)
+    assert batch["one"].value.tolist() == [[1], [1], [1]]
+    assert batch["half"].value.tolist() == [[0.5], [0.5], [0.5]]
+    assert batch["half"].value.dtype == np.float32
+    assert batch["one"].starts.tolist() == [0, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"one": 1}, r"1 constant_slots, the network 1 inputs \(one\)"),
+        ({"x": 1, "one": 3}, "data_layer one has size 3, but its slot is a constant"),
+    ],
+)
+def test_constant_slots_that_do_not_fit_are_explained(job, sizes, message):
+    with pytest.raises(ConfigError, match=message):
+        job(COUNTING, sizes=sizes, constants=[1])
+
+
+# ----- checks -----
+
+
+def test_a_sample_left_out_is_named_in_a_warning(job, caplog):
+    source = job("""
+        @provider(input_types=[integer_value_sequence(3)], check=True, check_fail_continue=True)
+        def process(settings, name):
+            yield [1, -1, 0xFFFFFFFF]
+            yield [1, 5]
+    """)
+    with caplog.at_level(logging.WARNING):
+        ((batch, units),) = read_pass(source)
+    assert (batch["x"].ids.tolist(), units) == ([1, -1, -1], 1)
+    assert caplog.messages == [
+        "sample 1 of f is left out: slot 0 (integer_value_sequence(3)): item 1: 5 is no id below 3"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad", "fault"),
+    [
+        ("dense_vector(4)", "numpy.ones((2, 2), 'f')", "numpy.ones(3, 'f')", "3 numbers, not 4"),
+        ("dense_vector_sequence(1)", "numpy.ones((3, 1))", "numpy.ones((3, 2))", "item 0: 2 numbers, not 1"),
+        ("integer_value(3)", "numpy.int32(2)", "numpy.int32(3)", "no id below 3"),
+        ("integer_value(3)", "0xFFFFFFFF", "-2", "-2 is no id below 3"),
+        ("integer_value_sequence(3)", "numpy.arange(3)", "4", "4 is no list"),
+        ("integer_value_sub_sequence(3)", "[[1], []]", "[[1], [0, 3]]", "item 1: item 1: 3 is no id below 3"),
+        ("sparse_binary_vector_sequence(3)", "[[0, 1], []]", "[[0, 0]]", "item 0: an id occurs twice"),
+        ("sparse_float_vector_sequence(3)", "[[(0, 1.5)]]", "[[(3, 1.5)]]", "item 0: 3 is no id below 3"),
+    ],
+)
+def test_checked_samples(job, kind, good, bad, fault):
+    source = job(
+        f"""
+        import numpy
+
+        @provider(input_types=[{kind}], should_shuffle=False, check=True)
+        def process(settings, name):
+            yield {good}
+            yield {bad}
+        """,
+        sizes={"x": int(kind.split("(")[1][:-1])},
+    )
+    source.start_pass()
+    with pytest.raises(DataError, match=rf"reading 'f': SampleError: sample 1: slot 0 \(.*{fault}"):
+        source.next_batch(2)
+
+
+# ----- errors -----
+
+
+def test_a_wrong_sample_is_named_with_what_it_must_be(job):
+    source = job("""
+        @provider(input_types={"x": integer_value_sequence(3)})
+        def process(settings, name):
+            yield {"x": [0]}
+            yield {"x": [1, 2, 3]}
+    """)
+    source.start_pass()
+    with pytest.raises(DataError) as caught:
+        source.next_batch(1)
+    assert str(caught.value) == (
+        "data provider my_provider::process yields a sample of a wrong form: sample 1 of f: slot x "
+        "(integer_value_sequence(3)): item 2: id 3 is not in [0, 3); it must be a list, each item of it an id below 3"
+    )
+
+
+def test_an_error_names_the_users_lines_from_the_deepest_up(job):
+    source = job("""
+        def parse(text):
+            return int(text)
+
+        @provider(input_types={"x": integer_value(3)})
+        def process(settings, name):
+            yield {"x": parse(name)}
+    """)
+    source.start_pass()
+    with pytest.raises(DataError) as caught:
+        source.next_batch(1)
+    assert str(caught.value) == (
+        "data provider my_provider::process, reading 'f': my_provider.py:4 (return int(text)): ValueError: invalid "
+        "literal for int() with base 10: 'f'; called at my_provider.py:8 (yield {\"x\": parse(name)})"
+    )
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (
+            "1.5",
+            r"calc_batch_size of the data provider my_provider::process: .*'float' object cannot be interpreted as",
+        ),
+        ("-1", "my_provider::process gives -1 for a sample"),
+        ("sample[7]", r"my_provider\.py:4 .*IndexError"),
+    ],
+)
+def test_a_wrong_size_of_a_sample_is_named(job, result, message):
+    source = job(f"""
+        def size(sample):
+            return {result}
+
+        @provider(input_types={{"x": integer_value(3)}}, calc_batch_size=size)
+        def process(settings, name):
+            yield {{"x": 1}}
+    """)
+    source.start_pass()
+    with pytest.raises(DataError, match=message):
+        source.next_batch(1)
+
+
+def test_samples_that_count_nothing_end_the_pass(job):
+    source = job(COUNTING.replace("should_shuffle=False", "should_shuffle=False, calc_batch_size=lambda s: s[0] < 2"))
+    assert [units for _, units in read_pass(source, 2)] == [2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("py", "PyDataProviderWrapper"), ("multi", "MultiData"), ("simple", "SimpleData"), ("proto", "ProtoData")],
+)
+@pytest.mark.parametrize("for_test", [False, True])
+def test_older_kinds_of_data_are_refused_by_name(kind, name, for_test):
+    purpose = "test" if for_test else "training"
+    with pytest.raises(ConfigError, match=rf"^{purpose} data of type '{kind}'.*{name}.* is not supported; .*@provider"):
+        check_data(DataConfig(type=kind, for_test=for_test))
+
+
+def test_an_unknown_kind_of_data_is_refused():
+    with pytest.raises(ConfigError, match=r"^training data of type 'mine' is not supported; "):
+        check_data(DataConfig(type="mine"))
+
+
+def test_a_missing_list_or_module_is_a_missing_input(job, tmp_path):
+    config = DataConfig(type="py2", files="no.list", load_data_module="no_module", load_data_object="process")
+
+    def open_config():
+        open_source(config, {"x": 1}, is_train=True, stream=Stream(1), mixing=Stream(1), check=lambda: None)
+
+    with pytest.raises(MissingInputError, match=r"the list of training data no\.list cannot be read"):
+        open_config()
+    (tmp_path / "no.list").write_text("")
+    with pytest.raises(MissingInputError, match="there is no data provider module no_module"):
+        open_config()
