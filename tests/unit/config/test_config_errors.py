@@ -8,10 +8,10 @@ from trainer.config import parse_args, parse_config
 # name: text of the config after the import line, config_args, error, its message
 CASES = {
     "a layer that is not built yet": (
-        "\n\nlstmemory(1)",
+        "\n\nswitch_order_layer(1)",
         "",
         ConfigError,
-        r"^config.py line 4: lstmemory\(\) is not supported yet; supported layers are: .*fc_layer",
+        r"^config.py line 4: switch_order_layer\(\) is not supported yet; supported layers are: .*fc_layer",
     ),
     "a module that is not built yet": (
         "layer_math.exp(data_layer('x', 1))",
@@ -24,12 +24,6 @@ CASES = {
         "",
         DataError,
         "^config.py line 2.*RecursionError",
-    ),
-    "a class that is not built yet": (
-        "StaticInput(1)",
-        "",
-        ConfigError,
-        r"line 2: StaticInput\(\) is not supported yet$",
     ),
     "a raw function that is not built yet": (
         "Layer('x')",

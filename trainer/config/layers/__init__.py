@@ -1,5 +1,5 @@
 """The layer functions, one module per family; importing a module registers its names."""
 
-from trainer.config.layers import arithmetic, basic, cost, structured
+from trainer.config.layers import arithmetic, basic, cost, groups, levels, recurrent, sequence, structured
 
-__all__ = ["arithmetic", "basic", "cost", "structured"]
+__all__ = ["arithmetic", "basic", "cost", "groups", "levels", "recurrent", "sequence", "structured"]
