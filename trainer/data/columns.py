@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -246,8 +245,8 @@ class SequenceColumn:
         starts, places = self._spans.locate(rows)
         items = self._items.gather(places)
         if items.starts is None:
-            return replace(items, starts=starts)
-        return replace(items, starts=items.starts.take(starts), sub_starts=items.starts)
+            return Argument(items.value, items.ids, items.sparse, starts)
+        return Argument(items.value, items.ids, items.sparse, items.starts.take(starts), items.starts)
 
     def keep(self, rows: Ids) -> None:
         """Forget the other sequences."""
