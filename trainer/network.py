@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from proto.ModelConfig_pb2 import LayerConfig, ModelConfig
+from pserver import glog
 from pserver.errors import ConfigError
 from trainer.activations import Activation, find_activation
 from trainer.arguments import Argument, Array, Ids
@@ -39,6 +40,15 @@ class Network:
         self.data_names = [name for name, node in self._nodes.items() if node.config.type == "data"]
         self.output_names = list(config.output_layer_names)
         self.outputs: dict[str, Argument] = {}
+
+    def watch(self, *, gradients_of: Collection[str] = (), clipping: bool = False) -> None:
+        """Keep the gradients of some layers' outputs for `kept_gradients`, and log where errors are clipped."""
+        for name, node in self._nodes.items():
+            node.keeps_gradient, node.logs_clipping = name in gradients_of, clipping
+
+    def kept_gradients(self) -> dict[str, Array]:
+        """Return the gradients, before the activation, that the last backward pass kept, by layer."""
+        return {name: node.kept_gradient for name, node in self._nodes.items() if node.kept_gradient is not None}
 
     def forward(
         self, batch: Batch, stream: Stream | None = None, *, is_training: bool | None = None
@@ -127,6 +137,8 @@ class _Node:
         self._z: Array
         self._y: Array
         self._starts: Ids | None = None
+        self.keeps_gradient = self.logs_clipping = False
+        self.kept_gradient: Array | None = None
         if self._drop_rate and config.active_type == "softmax":
             raise ConfigError(f"layer {self.name}: drop_rate does not go with the softmax activation")
 
@@ -175,9 +187,13 @@ class _Node:
             gradient = gradient * self._mask
         threshold = self.config.error_clipping_threshold
         if threshold > 0:
+            if self.logs_clipping:
+                _log_clipping(self.name, gradient, threshold)
             gradient = np.clip(gradient, -threshold, threshold)
         self.layer.extra_gradients = extras
         gradient = self._activation.backward(gradient, self._y, self._z, self._starts)
+        if self.keeps_gradient:
+            self.kept_gradient = gradient.copy()
         flowing = self.layer.backward(gradient, self._wanted)
         for position, (name, output, part) in enumerate(zip(self.inputs, self._arguments, flowing, strict=True)):
             if part is None:
@@ -186,6 +202,12 @@ class _Node:
             if position == 0 and self.layer.is_cost and self.config.coeff != 1.0:
                 # the legacy scales all that the prediction layer has gathered so far, of other costs too
                 flows.scale(name, self.config.coeff)
+
+
+def _log_clipping(name: str, gradient: Array, threshold: float) -> None:
+    errors = np.abs(gradient)
+    if errors.size and errors.max() > threshold:
+        glog.info(f" layer={name} need clipping, max error={errors.max():g} avg error={errors.mean():g}")
 
 
 def _find_needed(config: ModelConfig) -> set[str]:

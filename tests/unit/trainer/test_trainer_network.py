@@ -263,3 +263,20 @@ def test_a_layer_that_nobody_reads_may_be_of_any_type():
     config.layers.add(name="unused", type="mystery", size=7)
     network, _ = run(config, batch([0], labels=[0]))
     assert "unused" not in network.outputs
+
+
+def test_gradients_are_kept_where_they_are_watched_and_clipping_is_logged(capsys):
+    config = softmax_regression()
+    config.layers[1].error_clipping_threshold = 0.75
+    network, _ = run(config, batch([0], [1], labels=[0, 0]), [0, 0, 3, 0, 0, 0, 0, 0])
+    network.backward()
+    assert network.kept_gradients() == {}
+    assert capsys.readouterr().err == ""
+    network.watch(gradients_of=["out"], clipping=True)
+    network.backward()
+    p = 1 / (1 + np.exp(-3.0))
+    # before the activation: the clipped -1/p (here -2 and -1/p are cut to -0.75) times the softmax's slope
+    slope = np.array([0.25, p * (1 - p)])
+    assert network.kept_gradients()["out"] == pytest.approx(0.75 * np.stack([-slope, slope], axis=1), rel=1e-5)
+    mean = (2 + 1 / p) / 4
+    assert capsys.readouterr().err.endswith(f"]  layer=out need clipping, max error=2 avg error={mean:g}\n")
