@@ -7,12 +7,12 @@ names of the language too: old configs use them as `layer_math.exp(x)`.
 import importlib
 from typing import Any
 
-from trainer.config.language import HELPERS, UNBUILT_MODULES, lookup
+from trainer.config.language import HELPERS, lookup
 
-__all__ = [*HELPERS, *UNBUILT_MODULES, *(name for names in HELPERS.values() for name in names)]
+__all__ = [*HELPERS, "layer_math", *(name for names in HELPERS.values() for name in names)]
 
 
 def __getattr__(name: str) -> Any:
-    if name in HELPERS:
+    if name in HELPERS or name == "layer_math":
         return importlib.import_module(f"{__name__}.{name}")
     return lookup(name)

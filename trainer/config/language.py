@@ -11,6 +11,7 @@ from trainer.config import (
     data_sources,
     evaluators,
     layer,
+    layer_math,
     layers,
     networks,
     optimizers,
@@ -20,7 +21,6 @@ from trainer.config import (
 from trainer.config.names import (
     HELPERS,
     RAW_NAMES,
-    UNBUILT_MODULES,
     UnknownName,
     Unsupported,
     built,
@@ -30,13 +30,13 @@ from trainer.config.names import (
 
 __all__ = [
     "HELPERS",
-    "UNBUILT_MODULES",
     "activations",
     "attrs",
     "data_sources",
     "evaluators",
     "exports",
     "layer",
+    "layer_math",
     "layers",
     "lookup",
     "networks",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from proto import ModelConfig_pb2
 from trainer.config.activations import BaseActivation, IdentityActivation
@@ -23,6 +24,8 @@ class LayerOutput:
     Attributes: name, full_name, layer_type, parents (the layers that outputs() walks through), activation, num_filters,
     img_norm_type, size, outputs, reverse; width, height and depth come from the message.
     """
+
+    absence = "this layer belongs to another config"  # why a layer may not be in the message
 
     def __init__(
         self,
@@ -65,10 +68,28 @@ class LayerOutput:
     def __repr__(self) -> str:
         return f"<layer {self.name!r} of type {self.layer_type}, size {self.size}>"
 
-    def _arithmetic(self, _other: object) -> NoReturn:
-        raise Misuse(f"arithmetic with layers ({self.name!r}) is not supported yet")
+    def __add__(self, other: Any) -> LayerOutput:
+        return self._compute("add", other)
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _arithmetic
+    def __sub__(self, other: Any) -> LayerOutput:
+        return self._compute("sub", other)
+
+    def __rsub__(self, other: Any) -> LayerOutput:
+        return self._compute("rsub", other)
+
+    def __mul__(self, other: Any) -> LayerOutput:
+        return self._compute("mul", other)
+
+    def __neg__(self) -> LayerOutput:
+        return self._compute("mul", -1.0)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def _compute(self, function: str, other: Any) -> LayerOutput:
+        # the arithmetic is made of layers, so its module imports this one
+        result: LayerOutput = getattr(importlib.import_module("trainer.config.layer_math"), function)(self, other)
+        return result
 
 
 def to_layer(argument: str, value: Any) -> LayerOutput:
@@ -76,7 +97,7 @@ def to_layer(argument: str, value: Any) -> LayerOutput:
     if not isinstance(value, LayerOutput):
         raise wrong(argument, value, "it must be a layer, as a layer function returns it")
     if value.full_name not in current().layers:
-        raise wrong(argument, value, "this layer belongs to another config")
+        raise wrong(argument, value, value.absence)
     return value
 
 
@@ -93,6 +114,19 @@ def size_of(layer: LayerOutput) -> int:
     if not layer.size:
         raise Misuse(f"the layer {layer.name!r} has no size")
     return layer.size
+
+
+def message_of(layer: LayerOutput) -> ModelConfig_pb2.LayerConfig:
+    """Return the message of a layer that is read here; inside of a recurrent group that of the group's own layer."""
+    return current().layers[input_name(layer)]
+
+
+def columns_of(layer: LayerOutput) -> int:
+    """Return the size in the message, which of a few layers is not what their `size` says."""
+    columns = int(message_of(layer).size)
+    if not columns:
+        raise Misuse(f"the layer {layer.name!r} has no size")
+    return columns
 
 
 def to_activation(argument: str, value: Any, default: BaseActivation = _LINEAR) -> BaseActivation:

@@ -61,8 +61,6 @@ HELPERS: Mapping[str, tuple[str, ...]] = {
         SumPooling SquareRootNPooling""",
     }.items()
 }
-# sub-modules that configs use by name, `layer_math.exp(x)`, and that are not built yet
-UNBUILT_MODULES = ("layer_math",)
 
 # functions that a config finds without an import
 _RAW = """
@@ -137,8 +135,6 @@ def lookup(name: str) -> Any:
 
     Raises: UnknownName: the legacy had no such name.
     """
-    if name in UNBUILT_MODULES:
-        return Unsupported(name, "modules")
     for module, names in HELPERS.items():
         if name in built(module):
             return built(module)[name]

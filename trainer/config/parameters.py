@@ -15,7 +15,15 @@ from trainer.config.misuse import Misuse, to_list, wrong
 from trainer.config.state import Parse
 
 # copied as they are when the attribute has them
-_PLAIN_FIELDS = ("learning_rate", "decay_rate_l1", "is_static", "sparse_update", "sparse_remote_update", "is_sparse")
+_PLAIN_FIELDS = (
+    "learning_rate",
+    "decay_rate_l1",
+    "is_static",
+    "is_shared",
+    "sparse_update",
+    "sparse_remote_update",
+    "is_sparse",
+)
 # the attribute's own, or else the default of the moment
 _DEFAULTED_FIELDS = (
     "initial_mean",

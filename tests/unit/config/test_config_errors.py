@@ -13,12 +13,6 @@ CASES = {
         ConfigError,
         r"^config.py line 4: switch_order_layer\(\) is not supported yet; supported layers are: .*fc_layer",
     ),
-    "a module that is not built yet": (
-        "layer_math.exp(data_layer('x', 1))",
-        "",
-        ConfigError,
-        "^config.py line 2: layer_math is not supported yet$",
-    ),
     "an endless recursion": (
         "def deeper(n): deeper(fc_layer(n, 1))\ndeeper(data_layer('x', 1))",
         "",

@@ -215,7 +215,6 @@ seqtext_printer_evaluator(p, 'result.txt', id_input=y)""")
         ("multiplex_layer([x, x])", "at least two layers to choose from"),
         ("selective_fc_layer(x, 3, select=x)", "its size must be 3"),
         ("chunk_evaluator(x, x, 'IO', 3)", "one of IOB, IOE, IOBES, plain"),
-        ("x + 1", "arithmetic with layers"),
     ],
     ids=str,
 )

@@ -14,6 +14,7 @@ from trainer.config.declare import helper
 from trainer.config.layer import (
     LayerBuilder,
     LayerOutput,
+    columns_of,
     size_of,
     to_activation,
     to_layer,
@@ -78,7 +79,7 @@ def fc_layer(
     activation = to_activation("act", act, TanhActivation())
     layer = LayerBuilder(to_text("name", name), "fc", size=columns, act=activation, extra=layer_attr, supports="DE")
     for index, (source, attr) in enumerate(zip(inputs, weight_attrs(param_attr, len(inputs)), strict=True)):
-        rows = size_of(source)
+        rows = columns_of(source)
         layer.add_input(source)
         layer.add_weight(index, rows * columns, [rows, columns], attr)
     layer.add_bias(bias_attr, default=True)
@@ -110,7 +111,7 @@ def selective_fc_layer(
         to_text("name", name), "selective_fc", size=columns, act=activation, extra=layer_attr, supports="DE"
     )
     for index, (source, attr) in enumerate(zip(inputs, weight_attrs(param_attr, len(inputs)), strict=True)):
-        rows = size_of(source)
+        rows = columns_of(source)
         layer.add_input(source)
         layer.add_weight(index, rows * columns, [columns, rows], attr, is_sparse=False)
     layer.add_input(selection)
@@ -139,12 +140,13 @@ def addto_layer(
         if source.height:
             shape = (source.height, source.width, source.depth)
         num_filters = num_filters if source.num_filters is None else source.num_filters
-    _set_shape(layer, shape)
+    set_shape(layer, shape)
     layer.add_bias(bias_attr, default=False)
     return layer.output(inputs, activation=activation, num_filters=num_filters)
 
 
-def _set_shape(layer: LayerBuilder, shape: tuple[int, int, int]) -> None:
+def set_shape(layer: LayerBuilder, shape: tuple[int, int, int]) -> None:
+    """Write (height, width, depth)."""
     layer.message.height, layer.message.width, layer.message.depth = shape
 
 
@@ -153,26 +155,6 @@ def dropout_layer(input: Any, dropout_rate: float, name: str | None = None) -> L
     """Set a share of the values to zero while training; while testing all are scaled instead."""
     dropout = ExtraLayerAttribute(drop_rate=dropout_rate)
     return addto_layer(to_layer("input", input), name=name, bias_attr=False, layer_attr=dropout)
-
-
-@helper("layers", prefix="concat")
-def concat_layer(
-    input: Any, act: Any = None, name: str | None = None, layer_attr: Any = None, bias_attr: Any = None
-) -> LayerOutput:
-    """Put the columns of layers side by side."""
-    inputs = to_layers("input", input)
-    if bias_attr not in (None, False):
-        raise wrong("bias_attr", bias_attr, "concat_layer of layers has no bias")
-    activation = to_activation("act", act)
-    size = sum(size_of(source) for source in inputs)
-    layer = LayerBuilder(to_text("name", name), "concat", size=size, act=activation, extra=layer_attr, supports="DE")
-    shapes = [(source.height, source.width, source.depth) for source in inputs]
-    for source, shape in zip(inputs, shapes, strict=True):
-        if shape != shapes[0]:
-            raise wrong("input", source, f"its height, width and depth are {shape}, the first input's {shapes[0]}")
-        layer.add_input(source)
-    _set_shape(layer, shapes[0])
-    return layer.output(inputs, activation=activation)
 
 
 @helper("layers")
