@@ -3,10 +3,36 @@
 from __future__ import annotations
 
 from pserver.errors import ConfigError
-from trainer.layers import costs, data, fc, get_output, gru, lstm, maxid, recurrent
+from trainer.layers import (
+    batch_norm,
+    conv,
+    costs,
+    data,
+    fc,
+    get_output,
+    gru,
+    lstm,
+    maxid,
+    norm,
+    pool,
+    recurrent,
+)
 from trainer.layers.base import Layer
 
-FAMILIES = (costs, data, fc, get_output, gru, lstm, maxid, recurrent)
+FAMILIES = (
+    batch_norm,
+    conv,
+    costs,
+    data,
+    fc,
+    get_output,
+    gru,
+    lstm,
+    maxid,
+    norm,
+    pool,
+    recurrent,
+)
 
 LAYERS: dict[str, type[Layer]] = {kind: layer for family in FAMILIES for kind, layer in family.LAYERS.items()}
 
