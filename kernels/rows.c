@@ -95,4 +95,89 @@ static PyObject *add_outer(PyObject *self, PyObject *const *args, Py_ssize_t cou
     DONE;
 }
 
-PyMethodDef rows_functions[] = {FUNCTION(add_rows), FUNCTION(sum_rows), FUNCTION(add_outer), {NULL, NULL, 0, NULL}};
+FAST static void add_taken_loop(float *out, const float *table, const int64_t *ids, Py_ssize_t count, Py_ssize_t width) {
+    for (Py_ssize_t i = 0; i < count; i++) {
+        float *to = out + i * width;
+        const float *from = table + ids[i] * width;
+        for (Py_ssize_t j = 0; j < width; j++) to[j] += from[j];
+    }
+}
+
+/* add_taken(out, table, ids, width) */
+static PyObject *add_taken(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(4);
+    Py_ssize_t size, all, n, width = PyLong_AsSsize_t(args[3]);
+    float *out = floats(&arrays, args[0], &size);
+    const float *table = out ? read_floats(&arrays, args[1], &all) : NULL;
+    const int64_t *ids = table ? read_integers(&arrays, args[2], &n) : NULL;
+    if (!ids || width < 1 || all % width || size != n * width) return fail(&arrays, "the rows do not fit the matrix");
+    int good;
+    Py_BEGIN_ALLOW_THREADS
+    good = in_range(ids, n, all / width);
+    if (good) add_taken_loop(out, table, ids, n, width);
+    Py_END_ALLOW_THREADS
+    if (!good) return fail(&arrays, "a row number is not in the matrix");
+    DONE;
+}
+
+/* Windows of `length` rows that begin `first` rows from their own; what lies outside of the sequence does not count. */
+typedef struct {
+    const int64_t *index, *starts;
+    Py_ssize_t sequences, width, first, length;
+} Windows;
+
+FAST static void sum_windows_loop(float *out, const float *tables, Windows w) {
+    for (Py_ssize_t s = 0; s < w.sequences; s++)
+        for (int64_t row = w.starts[s]; row < w.starts[s + 1]; row++) {
+            float *to = out + row * w.width;
+            for (Py_ssize_t j = 0; j < w.width; j++) to[j] = 0;
+            for (Py_ssize_t k = 0; k < w.length; k++) {
+                int64_t place = row + w.first + k;
+                if (place < w.starts[s] || place >= w.starts[s + 1]) continue;
+                const float *from = tables + (w.index[place] * w.length + k) * w.width;
+                for (Py_ssize_t j = 0; j < w.width; j++) to[j] += from[j];
+            }
+        }
+}
+
+FAST static void add_windows_loop(float *tables, const float *rows, Windows w) {
+    for (Py_ssize_t s = 0; s < w.sequences; s++)
+        for (int64_t row = w.starts[s]; row < w.starts[s + 1]; row++) {
+            const float *from = rows + row * w.width;
+            for (Py_ssize_t k = 0; k < w.length; k++) {
+                int64_t place = row + w.first + k;
+                if (place < w.starts[s] || place >= w.starts[s + 1]) continue;
+                float *to = tables + (w.index[place] * w.length + k) * w.width;
+                for (Py_ssize_t j = 0; j < w.width; j++) to[j] += from[j];
+            }
+        }
+}
+
+/* Both take (matrix, tables, index, starts, width, first, length). */
+static PyObject *run_windows(PyObject *const *args, Py_ssize_t count, int is_sum) {
+    NEED(7);
+    Py_ssize_t size, all, n, bounds;
+    Windows w = {.width = PyLong_AsSsize_t(args[4]), .first = PyLong_AsSsize_t(args[5]), .length = PyLong_AsSsize_t(args[6])};
+    float *matrix = is_sum ? floats(&arrays, args[0], &size) : (float *)read_floats(&arrays, args[0], &size);
+    float *tables = !matrix ? NULL : is_sum ? (float *)read_floats(&arrays, args[1], &all) : floats(&arrays, args[1], &all);
+    w.index = tables ? read_integers(&arrays, args[2], &n) : NULL;
+    w.starts = w.index ? read_integers(&arrays, args[3], &bounds) : NULL;
+    if (!w.starts || PyErr_Occurred() || w.width < 1 || w.length < 1 || all % (w.width * w.length) || size != n * w.width)
+        return fail(&arrays, "the rows do not fit the tables");
+    w.sequences = bounds - 1;
+    int good;
+    Py_BEGIN_ALLOW_THREADS
+    good = rising(w.starts, bounds, n) && in_range(w.index, n, all / (w.width * w.length));
+    if (good && is_sum) sum_windows_loop(matrix, tables, w);
+    if (good && !is_sum) add_windows_loop(tables, matrix, w);
+    Py_END_ALLOW_THREADS
+    if (!good) return fail(&arrays, "a row number is not in the tables");
+    DONE;
+}
+
+static PyObject *sum_windows(PyObject *self, PyObject *const *args, Py_ssize_t count) { return run_windows(args, count, 1); }
+
+static PyObject *add_windows(PyObject *self, PyObject *const *args, Py_ssize_t count) { return run_windows(args, count, 0); }
+
+PyMethodDef rows_functions[] = {FUNCTION(add_rows),  FUNCTION(sum_rows),    FUNCTION(add_outer),   FUNCTION(add_taken),
+                                FUNCTION(sum_windows), FUNCTION(add_windows), {NULL, NULL, 0, NULL}};

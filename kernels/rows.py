@@ -58,3 +58,35 @@ def add_outer(target: Array, rows: Array, ids: Ids, starts: Ids, values: Array |
         compiled.add_outer(target, rows, _as_int64(ids), _as_int64(starts), rows.shape[1], values)
     else:
         plain.add_outer(target, rows, ids, starts, values)
+
+
+def add_taken(out: Array, table: Array, ids: Ids) -> None:
+    """Add table[ids[i]] to out[i] in place. Shapes: out: (n, width), table: (any, width), ids: (n,)."""
+    if compiled is not None and _fits(out, table) and out.shape[1]:
+        compiled.add_taken(out, table, _as_int64(ids), out.shape[1])
+    else:
+        out += table.take(ids, axis=0)
+
+
+def sum_windows(tables: Array, index: Ids, starts: Ids, first: int) -> Array:
+    """Return for each row r of the sequences the sum over k of tables[index[r + first + k], k].
+
+    Places outside of the row's own sequence do not count.
+    Shapes: tables: (any, window length, width), index: (rows,), starts: (sequences + 1,); result: (rows, width)
+    """
+    length, width = tables.shape[1:]
+    if compiled is not None and _fits(tables) and width:
+        result = np.empty((len(index), width), np.float32)
+        compiled.sum_windows(result, tables, _as_int64(index), _as_int64(starts), width, first, length)
+        return result
+    return plain.sum_windows(tables, index, starts, first)
+
+
+def add_windows(tables: Array, rows: Array, index: Ids, starts: Ids, first: int) -> None:
+    """Add rows[r] to tables[index[r + first + k], k] in place: the gradient of `sum_windows`."""
+    length, width = tables.shape[1:]
+    rows = np.ascontiguousarray(rows)
+    if compiled is not None and _fits(tables, rows) and width:
+        compiled.add_windows(rows, tables, _as_int64(index), _as_int64(starts), width, first, length)
+    else:
+        plain.add_windows(tables, rows, index, starts, first)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from kernels.rows import add_rows
 from pserver.errors import BugError
 
 Array = npt.NDArray[np.floating[Any]]
@@ -61,30 +62,56 @@ class Sparse:
         return dense
 
 
-@dataclass(frozen=True)
 class Argument:
     """The output of a layer (or one slot of a batch): one of its three kinds, or a matrix with ids beside it.
 
     Where the rows are frames of sequences, `starts` says where each sequence begins; there is no padding, and a
     sequence may be empty. Sequences of sequences have `sub_starts` too, in which every one of `starts` occurs.
 
+    A matrix in which rows occur repeatedly (embeddings of words) may be kept as its `distinct` rows and, for every
+    row, the `index` of the distinct one; `value` is then made when somebody asks for it. Never changed once made.
+
     Shapes: value: (rows, size) floating point; ids: (rows,) integers; sparse: rows of a sparse matrix.
         starts: (sequences + 1,), from 0 to rows; sub_starts: (sub-sequences + 1,), from 0 to rows.
         extras: further outputs by name, each (rows, size): what a get_output layer asks for.
+        distinct: (distinct rows, size), index: (rows,) integers.
     """
 
-    value: Array | None = None
-    ids: Ids | None = None
-    sparse: Sparse | None = None
-    starts: Ids | None = None
-    sub_starts: Ids | None = None
-    extras: Mapping[str, Array] = field(default_factory=dict)
+    def __init__(
+        self,
+        value: Array | None = None,
+        ids: Ids | None = None,
+        sparse: Sparse | None = None,
+        starts: Ids | None = None,
+        sub_starts: Ids | None = None,
+        extras: Mapping[str, Array] | None = None,
+        *,
+        distinct: Array | None = None,
+        index: Ids | None = None,
+    ) -> None:
+        self._value = value
+        self.ids = ids
+        self.sparse = sparse
+        self.starts = starts
+        self.sub_starts = sub_starts
+        self.extras: Mapping[str, Array] = extras or {}
+        self.distinct = distinct
+        self.index = index
+
+    @property
+    def value(self) -> Array | None:
+        """The matrix, with all its rows."""
+        if self._value is None and self.distinct is not None and self.index is not None:
+            self._value = self.distinct.take(self.index, axis=0)
+        return self._value
 
     @property
     def rows(self) -> int:
         """The number of rows (samples, or frames)."""
-        if self.value is not None:
-            return len(self.value)
+        if self.index is not None:
+            return len(self.index)
+        if self._value is not None:
+            return len(self._value)
         if self.ids is not None:
             return len(self.ids)
         return self.sparse.rows if self.sparse is not None else 0
@@ -105,3 +132,33 @@ class Argument:
     def with_value(self, value: Array) -> Argument:
         """Return an argument of the same rows and sequences with these values."""
         return Argument(value=value, starts=self.starts, sub_starts=self.sub_starts)
+
+    def with_distinct(self, distinct: Array) -> Argument:
+        """Return an argument whose rows repeat as this one's do."""
+        return Argument(distinct=distinct, index=self.index, starts=self.starts, sub_starts=self.sub_starts)
+
+
+@dataclass(frozen=True)
+class DistinctGradient:
+    """The gradient of an argument's distinct rows: what would be added up over the rows that repeat them."""
+
+    rows: Array
+
+
+Flowing = Array | DistinctGradient | None  # what a layer returns for an input
+
+
+def find_distinct(ids: Ids, upper: int) -> tuple[Ids, Ids]:
+    """Return the ids that occur, rising, and for each of `ids` its place among them; ids are in [0, upper)."""
+    occurs = np.zeros(upper, np.bool_)
+    occurs[ids] = True
+    places = np.cumsum(occurs, dtype=np.int64)
+    places -= 1
+    return np.flatnonzero(occurs), places.take(ids)
+
+
+def sum_repeated(gradient: Array, index: Ids) -> Array:
+    """Return the gradient of distinct rows from that of the rows that repeat them."""
+    result: Array = np.zeros((int(index.max(initial=-1)) + 1, gradient.shape[1]), gradient.dtype)
+    add_rows(result, index, gradient)
+    return result

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from proto.ModelConfig_pb2 import LayerConfig, ModelConfig
 from pserver import glog
 from pserver.errors import ConfigError
 from trainer.activations import Activation, find_activation
-from trainer.arguments import Argument, Array, Ids
+from trainer.arguments import Argument, Array, DistinctGradient, Ids, sum_repeated
 from trainer.layers import find_layer
 from trainer.layers.base import Layer
 from trainer.parameters import ParameterTable
@@ -95,21 +94,27 @@ class Network:
                 node.backward(flows)
 
 
+_DISTINCT = "distinct rows"
+
+
 class _Flows:
     """The gradients on their way back, by layer and, where a layer has several outputs, by the output's name."""
 
     def __init__(self) -> None:
         self._gradients: dict[str, dict[str, Array]] = {}
 
-    def add(self, name: str, part: Array, output: str = "") -> None:
+    def add(self, name: str, part: Array | DistinctGradient, output: str = "") -> None:
         """Add a part, which the caller may still use, to the gradient of a layer's output."""
         gradients = self._gradients.setdefault(name, {})
+        if isinstance(part, DistinctGradient):
+            part, output = part.rows, _DISTINCT
         gradients[output] = gradients[output] + part if output in gradients else part
 
     def scale(self, name: str, factor: float) -> None:
         """Multiply all that a layer's output has gathered so far."""
-        gradient = self._gradients[name][""]
-        self._gradients[name][""] = gradient * gradient.dtype.type(factor)
+        gradients = self._gradients[name]
+        for output in gradients.keys() & {"", _DISTINCT}:
+            gradients[output] = gradients[output] * gradients[output].dtype.type(factor)
 
     def reach(self, name: str) -> bool:
         """Return whether anything flows back to the layer."""
@@ -137,6 +142,8 @@ class _Node:
         self._z: Array
         self._y: Array
         self._starts: Ids | None = None
+        self._index: Ids | None = None  # how the rows that the layer made repeat
+        self._keeps_distinct = False  # z and y are the distinct rows; dropout and clipping need all of them
         self.keeps_gradient = self.logs_clipping = False
         self.kept_gradient: Array | None = None
         if self._drop_rate and config.active_type == "softmax":
@@ -161,12 +168,24 @@ class _Node:
             raise ConfigError(f"layer {self.name} comes before its input {missing} in the message") from missing
         self.layer.is_training, self.layer.stream = is_training, stream
         result = self.layer.forward(inputs)
+        self._index = result.index
+        self._keeps_distinct = (
+            self._index is not None and not self._drop_rate and not self.config.error_clipping_threshold
+        )
+        if self._keeps_distinct and result.distinct is not None:
+            self._z = result.distinct
+            self._y = self._activation.forward(self._z)
+            return result if self._y is self._z else result.with_distinct(self._y)
         if result.value is None:
             return result
         self._z, self._starts = result.value, result.starts
         self._y = self._activation.forward(self._z, self._starts)
         y = self._drop(self._y, is_training, stream) if self._drop_rate else self._y
-        return result if y is result.value else replace(result, value=y)
+        return (
+            result
+            if y is result.value
+            else Argument(y, result.ids, None, result.starts, result.sub_starts, result.extras)
+        )
 
     def _drop(self, y: Array, is_training: bool, stream: Stream | None) -> Array:
         """Multiply by a fresh 0/1 mask in training, by the share that is kept in testing."""
@@ -182,7 +201,7 @@ class _Node:
     def backward(self, flows: _Flows) -> None:
         """Run the layer backward and add what flows to its inputs."""
         extras = flows.take(self.name)
-        gradient = extras.pop("") if "" in extras else np.zeros_like(self._y)
+        gradient = self._collect(extras)
         if self._mask is not None:
             gradient = gradient * self._mask
         threshold = self.config.error_clipping_threshold
@@ -202,6 +221,16 @@ class _Node:
             if position == 0 and self.layer.is_cost and self.config.coeff != 1.0:
                 # the legacy scales all that the prediction layer has gathered so far, of other costs too
                 flows.scale(name, self.config.coeff)
+
+    def _collect(self, extras: dict[str, Array]) -> Array:
+        """Take the gradient of the default output, of its distinct rows where these were computed."""
+        full, distinct = extras.pop("", None), extras.pop(_DISTINCT, None)
+        if not self._keeps_distinct:
+            return np.zeros_like(self._y) if full is None else full
+        if self._index is not None and full is not None:
+            summed = sum_repeated(full, self._index)
+            return summed if distinct is None else np.add(summed, distinct, out=summed)
+        return np.zeros_like(self._y) if distinct is None else distinct
 
 
 def _log_clipping(name: str, gradient: Array, threshold: float) -> None:

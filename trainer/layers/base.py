@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from proto.ModelConfig_pb2 import LayerConfig
 from pserver.errors import ConfigError
-from trainer.arguments import Argument, Array
+from trainer.arguments import Argument, Array, Flowing
 from trainer.parameters import Parameter, ParameterTable
 from trainer.rng import Stream
 
@@ -47,12 +47,13 @@ class Layer:
         """Return the output of a batch, before the activation."""
         raise NotImplementedError
 
-    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
         """Add to the gradients of the parameters and return those of the inputs, for which they are wanted.
 
         Args: gradient: of the output of the last forward pass, before the activation.
             wanted: for each input, whether a gradient is of use.
-        Returns: for each input its gradient, a fresh array or the given one; None where it has none.
+        Returns: for each input its gradient, a fresh array or the given one; None where it has none. For an input
+            whose rows repeat it may be that of the distinct rows.
         """
         raise NotImplementedError
 

@@ -1,13 +1,14 @@
 """Rows of matrices: the compiled loops and those in numpy against loops in Python."""
 
 import importlib.util
+import itertools
 
 import numpy as np
 import pytest
 
 import kernels
 from kernels import rows
-from kernels.rows import add_outer, add_rows, sum_rows
+from kernels.rows import add_outer, add_rows, add_taken, add_windows, sum_rows, sum_windows
 
 TYPES = [np.float64, np.float32]  # numpy, and compiled where that is there
 
@@ -51,6 +52,33 @@ def test_sums_of_rows_and_their_gradient_equal_dense_products(columns, with_valu
     g, target = rng.normal(size=(12, columns)).astype(dtype), np.ones((9, columns), dtype)
     add_outer(target, g, ids, starts, values)
     np.testing.assert_allclose(target, 1 + dense.T @ g, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_taken_rows_are_added(dtype):
+    out, table = np.ones((3, 2), dtype), np.arange(8, dtype=dtype).reshape(4, 2)
+    add_taken(out, table, np.array([3, 0, 3]))
+    assert out.tolist() == [[7, 8], [1, 2], [7, 8]]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(("first", "length"), [(-1, 3), (0, 1), (0, 2), (-4, 2), (2, 3), (-2, 5)])
+def test_windows_stay_in_their_sequence(first, length, dtype):
+    rng = np.random.default_rng(length)
+    starts = np.array([0, 3, 3, 4, 9])
+    index, tables = rng.integers(0, 5, 9), rng.normal(size=(5, length, 4)).astype(dtype)
+    g = rng.normal(size=(9, 4)).astype(dtype)
+    expected, gradient = np.zeros((9, 4)), np.ones((5, length, 4))
+    for begin, end in itertools.pairwise(starts):
+        for row in range(begin, end):
+            for k in range(length):
+                if begin <= row + first + k < end:
+                    expected[row] += tables[index[row + first + k], k]
+                    gradient[index[row + first + k], k] += g[row]
+    np.testing.assert_allclose(sum_windows(tables, index, starts, first), expected, atol=1e-5)
+    target = np.ones((5, length, 4), dtype)
+    add_windows(target, g, index, starts, first)
+    np.testing.assert_allclose(target, gradient, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
