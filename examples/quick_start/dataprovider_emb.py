@@ -1,0 +1,37 @@
+"""Text as a sequence of words: lines `label<TAB>words` when training and testing, only words when predicting."""
+
+from paddle.trainer.PyDataProvider2 import *
+
+UNKNOWN = 0  # the id of every word that the dictionary has not
+
+
+def init_types(settings, dictionary, **kwargs):
+    settings.word_dict = dictionary
+    settings.input_types = {
+        "word": integer_value_sequence(len(dictionary)),
+        "label": integer_value(2),
+    }
+
+
+def init_types_predict(settings, dictionary, **kwargs):
+    settings.word_dict = dictionary
+    settings.input_types = {"word": integer_value_sequence(len(dictionary))}
+
+
+def word_ids(settings, text):
+    return [settings.word_dict.get(word, UNKNOWN) for word in text.split()]
+
+
+@provider(init_hook=init_types, cache=CacheType.CACHE_PASS_IN_MEM)
+def process(settings, file_name):
+    with open(file_name, encoding="utf-8") as lines:
+        for line in lines:
+            label, text = line.split("\t", 1)
+            yield {"word": word_ids(settings, text), "label": int(label)}
+
+
+@provider(init_hook=init_types_predict, should_shuffle=False)
+def process_predict(settings, file_name):
+    with open(file_name, encoding="utf-8") as lines:
+        for line in lines:
+            yield {"word": word_ids(settings, line)}

@@ -1,0 +1,28 @@
+"""What the configs on sequences of words share: dictionary, data, and the end of the network."""
+
+from paddle.trainer_config_helpers import *
+
+CLASSES = 2
+
+
+def declare_data(dict_file, is_predict):
+    """Names the data provider of texts as sequences, and returns the data layer of the words."""
+    with open(dict_file, encoding="utf-8") as lines:
+        dictionary = {line.split()[0]: word_id for word_id, line in enumerate(lines)}
+    define_py_data_sources2(
+        train_list=None if is_predict else "data/train.list",
+        test_list="data/pred.list" if is_predict else "data/test.list",
+        module="dataprovider_emb",
+        obj="process_predict" if is_predict else "process",
+        args={"dictionary": dictionary},
+    )
+    return data_layer(name="word", size=len(dictionary))
+
+
+def classify(features, is_predict, **attributes):
+    """Ends the network: class and probabilities of each text when predicting, else their cost."""
+    probabilities = fc_layer(input=features, size=CLASSES, act=SoftmaxActivation(), **attributes)
+    if is_predict:
+        outputs([maxid_layer(probabilities), probabilities])
+    else:
+        outputs(classification_cost(input=probabilities, label=data_layer(name="label", size=CLASSES)))
