@@ -15,9 +15,12 @@ from trainer.layers import (
     gru,
     lstm,
     maxid,
+    mixed,
     norm,
     pool,
     recurrent,
+    sequence_pooling,
+    similarity,
 )
 from trainer.layers.base import Layer
 
@@ -33,9 +36,12 @@ FAMILIES = (
     gru,
     lstm,
     maxid,
+    mixed,
     norm,
     pool,
     recurrent,
+    sequence_pooling,
+    similarity,
 )
 
 LAYERS: dict[str, type[Layer]] = {kind: layer for family in FAMILIES for kind, layer in family.LAYERS.items()}

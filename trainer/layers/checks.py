@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pserver.errors import ConfigError
+from collections.abc import Sequence
+
+from pserver.errors import ConfigError, DataError
 from trainer.arguments import Argument, Array, Ids
 from trainer.layers.base import Layer
 from trainer.parameters import Parameter
@@ -51,3 +53,42 @@ def require_starts(layer: Layer, argument: Argument) -> Ids:
     if argument.starts is None:
         raise ConfigError(f"{layer} needs an input of sequences; declare its data as a sequence type")
     return argument.starts
+
+
+def require_sub_starts(layer: Layer, argument: Argument) -> Ids:
+    """Return where the sub-sequences of an input begin.
+
+    Raises: ConfigError: if the input has no sub-sequences.
+    """
+    if argument.sub_starts is None or argument.starts is None:
+        raise ConfigError(f"{layer} needs an input of sub-sequences; declare its data as a sub-sequence type")
+    return argument.sub_starts
+
+
+def require_rows(layer: Layer, argument: Argument) -> Array:
+    """Return the dense rows of an input, of any width.
+
+    Raises: ConfigError: if it has ids or sparse rows.
+    """
+    if argument.value is None:
+        raise ConfigError(f"{layer} needs an input of dense numbers, not of ids or sparse vectors")
+    return argument.value
+
+
+def require_ids(layer: Layer, argument: Argument) -> Ids:
+    """Return the ids of an input.
+
+    Raises: ConfigError: if it has none.
+    """
+    if argument.ids is None:
+        raise ConfigError(f"{layer} needs an input of ids; declare its data as integer_value")
+    return argument.ids
+
+
+def require_same_rows(layer: Layer, inputs: Sequence[Array | Ids]) -> None:
+    """Return if all inputs have as many rows.
+
+    Raises: DataError: if they do not.
+    """
+    if len({len(one) for one in inputs}) > 1:
+        raise DataError(f"{layer}: its inputs have {', '.join(str(len(one)) for one in inputs)} rows; they must agree")

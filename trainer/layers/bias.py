@@ -1,0 +1,38 @@
+"""The bias of a layer: one number per column, or one per block of as many columns (shared biases)."""
+
+from __future__ import annotations
+
+from pserver.errors import ConfigError
+from trainer.arguments import Array
+from trainer.layers.base import Layer
+
+
+class Bias:
+    """Adds a layer's bias, if it has one.
+
+    Raises: ConfigError: the bias does not go into the layer's size.
+    """
+
+    def __init__(self, layer: Layer) -> None:
+        self._parameter = layer.bias
+        size = 0 if layer.bias is None else layer.bias.size
+        if size and (layer.size % size or (size != layer.size and not layer.config.shared_biases)):
+            raise ConfigError(f"{layer}: its bias has {size} values, the layer {layer.size}")
+
+    def add_to(self, rows: Array, *, is_fresh: bool) -> Array:
+        """Return the rows plus the bias: in place if they are `is_fresh`, the layer's own."""
+        if self._parameter is None:
+            return rows
+        if not is_fresh:
+            rows = rows.copy()
+        blocks = rows.reshape(len(rows), self._parameter.size, -1) if rows.size else rows
+        if rows.size:
+            blocks += self._parameter.value[:, None]
+        return rows
+
+    def backward(self, gradient: Array) -> None:
+        """Add the gradient of the rows to that of the bias."""
+        if self._parameter is None or self._parameter.is_static:
+            return
+        sums = gradient.sum(axis=0)
+        self._parameter.add_gradient(sums.reshape(self._parameter.size, -1).sum(axis=1))
