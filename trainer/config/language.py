@@ -17,6 +17,9 @@ from trainer.config import (
     optimizers,
     poolings,
     raw,
+    raw_data,
+    raw_groups,
+    sequence_networks,
 )
 from trainer.config.names import (
     HELPERS,
@@ -43,7 +46,10 @@ __all__ = [
     "optimizers",
     "poolings",
     "raw",
+    "raw_data",
+    "raw_groups",
     "raw_names",
+    "sequence_networks",
 ]
 
 

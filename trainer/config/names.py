@@ -66,7 +66,8 @@ HELPERS: Mapping[str, tuple[str, ...]] = {
 _RAW = """
     Settings Inputs Outputs HasInputsSet Layer Input Bias Parameter ParameterHook MixedLayer ExpressionLayer Evaluator
     Memory SetMemoryInput Generator Link RecurrentLayerGroupBegin RecurrentLayerGroupEnd
-    RecurrentLayerGroupWithoutOutLinksBegin RecurrentLayerGroupSetOutLink SubModelBegin SubModelEnd EnableSubmodelSuffix
+    RecurrentLayerGroupWithoutOutLinksBegin RecurrentLayerGroupSetOutLink
+    RecurrentLayerGroupSetGenerator SubModelBegin SubModelEnd EnableSubmodelSuffix
     model_type TrainData TestData Data SimpleData PyData MultiData cluster_config get_config_arg Import
     default_initial_std default_initial_mean default_initial_strategy default_initial_smart default_momentum
     default_decay_rate default_num_batches_regularization default_gradient_clipping_threshold default_device

@@ -54,6 +54,18 @@ gru1 = grumemory(projected(600), act=SigmoidActivation())
 gru2 = grumemory(projected(600), act=SigmoidActivation(), reverse=True)
 outputs(last_seq(rnn), first_seq(rnn2), last_seq(lstm1), first_seq(lstm2), last_seq(gru1), first_seq(gru2))
 """,
+    "shared_gru": """
+settings(learning_rate=1e-4, batch_size=1000)
+data_a, data_b = data_layer('data_a', 100), data_layer('data_b', 100)
+mixed_param, gru_param = ParamAttr(name='mixed_param'), ParamAttr(name='gru_param')
+gru_bias = ParamAttr(name='gru_bias', initial_mean=0., initial_std=0.)
+softmax_param = ParamAttr(name='softmax_param')
+grus = [simple_gru(data, 200, mixed_param_attr=mixed_param, mixed_bias_param_attr=False, gru_bias_attr=gru_bias,
+                   gru_param_attr=gru_param) for data in (data_a, data_b)]
+predict = fc_layer([last_seq(gru) for gru in grus], 10, param_attr=[softmax_param, softmax_param], bias_attr=False,
+                   act=SoftmaxActivation())
+outputs(classification_cost(predict, data_layer('label', 10)))
+""",
 }
 
 

@@ -163,6 +163,8 @@ def maxid_layer(input: Any, name: str | None = None, layer_attr: Any = None) -> 
     source = to_layer("input", input)
     layer = LayerBuilder(to_text("name", name), "maxid", size=source.size, extra=layer_attr, supports="DE")
     layer.add_input(source)
+    if layer.parse.sub_model.HasField("generator"):
+        layer.message.beam_size = layer.parse.sub_model.generator.beam_size
     return layer.output([source])
 
 

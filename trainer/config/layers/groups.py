@@ -14,6 +14,9 @@ from typing import Any
 from trainer.config.attrs import ParameterAttribute
 from trainer.config.declare import helper
 from trainer.config.layer import LayerBuilder, LayerOutput, size_of, to_activation, to_layer
+from trainer.config.layers.basic import eos_layer, maxid_layer
+from trainer.config.layers.mixed import embedding_layer
+from trainer.config.log import logger
 from trainer.config.misuse import Misuse, to_int, to_list, to_size, to_text, wrong
 from trainer.config.names import public
 from trainer.config.state import current
@@ -51,6 +54,37 @@ class BaseGeneratedInput:
     def after_real_step(self, *_results: Any) -> list[LayerOutput]:
         """Return what the step gives, beginning with the chosen ids."""
         raise Misuse(f"{type(self).__name__} cannot be used itself; use GeneratedInput")
+
+
+@public("layers")
+class GeneratedInput(BaseGeneratedInput):
+    """The embedding of the id that a beam search chose last.
+
+    Args:
+        size: number of ids.
+        embedding_name: of the table's parameter.
+        embedding_size: of its rows.
+    """
+
+    def __init__(self, size: int, embedding_name: str, embedding_size: int):
+        super().__init__()
+        self.size = to_size("size", size)
+        self.embedding_name = to_text("embedding_name", embedding_name)
+        self.embedding_size = to_size("embedding_size", embedding_size)
+
+    def before_real_step(self) -> LayerOutput:
+        """Return the embedding of the last id, of bos_id at the first step."""
+        last = memory(name=_PREDICTION, size=self.size, boot_with_const_id=self.bos_id)
+        table = ParameterAttribute(name=self.embedding_name)
+        return embedding_layer(input=last, size=self.embedding_size, param_attr=table)
+
+    def after_real_step(self, *results: Any) -> list[LayerOutput]:
+        """Return the ids with the highest probabilities, and the step's further results."""
+        given = [layer for result in results for layer in to_list(result)]
+        return [maxid_layer(input=given[0], name=_PREDICTION), *given[1:]]
+
+
+_PREDICTION = "__beam_search_predict__"
 
 
 # --- sub-models ---------------------------------------------------------------------------------------------------
@@ -270,6 +304,56 @@ def recurrent_group(
         if not isinstance(item, LayerOutput | StaticInput):
             raise wrong("input", item, "it must be layers and StaticInputs")
     return run_group(to_text("name", name), step, given, reverse=bool(reverse))
+
+
+@helper("layers")
+def beam_search(
+    step: Callable[..., Any],
+    input: Any,
+    bos_id: int,
+    eos_id: int,
+    beam_size: int,
+    max_length: int = 500,
+    name: str | None = None,
+    num_results_per_sample: int | None = None,
+) -> Any:
+    """Generate sequences: the same step function as in training, fed with its own best results.
+
+    Args:
+        step: takes one argument per input and returns the layer of the probabilities of the next id, perhaps with
+            further layers.
+        input: StaticInputs and one GeneratedInput.
+        bos_id, eos_id: the ids that begin and end a sequence.
+        beam_size: number of sequences that are followed.
+        max_length: of a sequence.
+        name: the recurrent group's.
+        num_results_per_sample: number of sequences that are given; beam_size unless said.
+    Returns: the ids; with further results of step a list that begins with them.
+    """
+    given = [input] if isinstance(input, StaticInput | BaseGeneratedInput) else to_list(input)
+    places = [index for index, item in enumerate(given) if isinstance(item, BaseGeneratedInput)]
+    if len(places) != 1 or not all(isinstance(item, StaticInput | BaseGeneratedInput) for item in given):
+        raise wrong("input", input, "it must be StaticInputs and one GeneratedInput")
+    generated: BaseGeneratedInput = given.pop(places[0])
+    generated.bos_id, generated.eos_id = to_int("bos_id", bos_id), to_int("eos_id", eos_id)
+    results = to_size("num_results_per_sample", num_results_per_sample or beam_size)
+    if results > to_size("beam_size", beam_size):
+        logger.warning("%s: num_results_per_sample is greater than beam_size; there are no more than that", name)
+
+    def generating_step(*arguments: LayerOutput) -> list[LayerOutput]:
+        eos_name = f"__{name}_eos_layer__"
+        set_generator(
+            max_num_frames=to_size("max_length", max_length),
+            eos_layer_name=eos_name,
+            num_results_per_sample=results,
+            beam_size=int(beam_size),
+        )
+        inputs = [*arguments[: places[0]], generated.before_real_step(), *arguments[places[0] :]]
+        predicted = generated.after_real_step(step(*inputs))
+        eos_layer(input=predicted[0], eos_id=eos_id, name=eos_name)
+        return predicted
+
+    return run_group(to_text("name", name), generating_step, given, reverse=False)
 
 
 def run_group(name: str, step: Callable[..., Any], given: list[Any], *, reverse: bool) -> Any:

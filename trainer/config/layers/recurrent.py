@@ -8,8 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from trainer.config.activations import BaseActivation, SigmoidActivation, TanhActivation
+from trainer.config.attrs import to_bias
 from trainer.config.declare import helper
 from trainer.config.layer import LayerBuilder, LayerOutput, size_of, to_activation, to_layer, to_parameter_attr
+from trainer.config.layers.mixed import mixed_layer
+from trainer.config.layers.projections import dotmul_operator, full_matrix_projection, identity_projection
 from trainer.config.log import logger
 from trainer.config.misuse import to_size, to_text, wrong
 
@@ -193,6 +196,52 @@ def gru_step_layer(
     layer.add_bias(bias_attr, default=True, size=columns * 3)
     layer.message.active_gate_type = to_activation("gate_act", gate_act, _SIGMOID).name
     return layer.output(inputs, activation=activation)
+
+
+@helper("layers", prefix="gru_step_naive")
+def gru_step_naive_layer(
+    input: Any,
+    output_mem: Any,
+    size: int | None = None,
+    name: str | None = None,
+    act: Any = None,
+    gate_act: Any = None,
+    bias_attr: Any = None,
+    param_attr: Any = None,
+    layer_attr: Any = None,
+) -> LayerOutput:
+    """One step of a gated recurrent unit made of mixed layers, so that it can have dropout and error clipping."""
+    source, memory = to_layer("input", input), to_layer("output_mem", output_mem)
+    columns = _third_of(source, memory, size)
+    bias = to_bias(bias_attr, default=True)
+    if bias is not None and bias.name is not None:
+        raise wrong("bias_attr", bias.name, "three layers would share it; leave out its name")
+
+    def part(what: str, offset: int, remembered: LayerOutput, activation: BaseActivation) -> LayerOutput:
+        return mixed_layer(
+            name=f"{name}_{what}",
+            size=columns,
+            layer_attr=layer_attr,
+            bias_attr=bias or False,
+            act=activation,
+            input=[
+                identity_projection(source, offset=offset),
+                full_matrix_projection(remembered, param_attr=param_attr),
+            ],
+        )
+
+    gate = to_activation("gate_act", gate_act, _SIGMOID)
+    update, reset = part("update", 0, memory, gate), part("reset", columns, memory, gate)
+    kept = mixed_layer(name=f"{name}_reset_output", input=[dotmul_operator(a=memory, b=reset)], bias_attr=False)
+    candidate = part("output_candidate", 2 * columns, kept, to_activation("act", act, _TANH))
+    return mixed_layer(
+        name=name,
+        input=[
+            identity_projection(memory),
+            dotmul_operator(a=memory, b=update, scale=-1.0),
+            dotmul_operator(a=candidate, b=update),
+        ],
+    )
 
 
 @helper("layers")
