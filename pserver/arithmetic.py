@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pserver import blocks, glog, protocol
-from pserver.errors import BugError
+from pserver.errors import BugError, ConfigError
 from pserver.protocol import Buffer, Message
 from pserver.rules import Optimization, ParameterSpec
 from pserver.shard import Shard
@@ -38,10 +38,11 @@ def build_shard(hello: Mapping[str, Any], message: Message) -> Shard:
         fields = message.note["fields"]
         parameters = [ParameterSpec(**dict(zip(fields, row, strict=True))) for row in message.note["parameters"]]
         optimization = Optimization(**message.note["optimization"])
+        _refuse_unsupported(parameters, optimization)
         service, services = int(hello["service"]), int(hello["services"])
         ranges = blocks.layout(parameters, services)[service]
         digest = blocks.digest(parameters)
-        shard = Shard(parameters, ranges, optimization, clip=True)
+        shard = Shard(parameters, ranges, optimization, per_parameter=True)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as exc:
         raise BugError(f"the setup of the parameters does not parse ({type(exc).__name__}: {exc})") from exc
     sizes = [memoryview(part).nbytes for part in message.payload]
@@ -56,6 +57,14 @@ def build_shard(hello: Mapping[str, Any], message: Message) -> Shard:
         slots = blocks.count_slots(ranges, blocks.block_size(blocks.count_elements(parameters), services))
         glog.info(f"pserver: new cpuvector: size={slots}", at="ParameterServer2.cpp:306")
     return shard
+
+
+def _refuse_unsupported(parameters: Sequence[ParameterSpec], optimization: Optimization) -> None:
+    if optimization.average_window > 0:
+        raise ConfigError("settings: model_average with parameter servers is not supported yet")
+    for p in parameters:
+        if p.sparse_update:
+            raise ConfigError(f"parameter {p.name}: sparse_update with parameter servers is not supported yet")
 
 
 def step(shard: Shard, gradients: Sequence[Buffer], samples: int) -> None:

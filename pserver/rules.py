@@ -1,31 +1,30 @@
-"""The update rules and learning-rate schedules, in float32 and in place (pure numpy).
+"""The update rules, in float32 and in place (pure numpy), and the settings that they are made from.
 
 A gradient is the sum over the samples of the batch, never a mean. Rounding follows the legacy: rates and decay
 constants are float32, powers are formed in double and rounded once (spec of the legacy: FirstOrderOptimizer.cpp,
-TrainingAlgorithmOp.cu, LearningRateScheduler.cpp of v0.10).
+TrainingAlgorithmOp.cu of v0.10).
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pserver.errors import ConfigError
-
 Array = NDArray[np.float32]
-
-METHODS = ("adam", "momentum")
-SCHEDULES = ("caffe_poly", "constant", "discexp", "exp", "linear", "manual", "pass_manual", "poly")
+Rows = NDArray[np.integer[Any]]
+Number = np.float32 | Array  # one for all elements, or a column with one for each row
 
 
 @dataclass(frozen=True)
 class Optimization:
-    """The settings that all parameters share; field names are those of the OptimizationConfig message."""
+    """The settings that all parameters share; field names are those of the OptimizationConfig message.
+
+    `max_average_window` is None where the config does not give it.
+    """
 
     learning_method: str = "momentum"
     learning_rate: float = 1.0
@@ -36,11 +35,19 @@ class Optimization:
     adam_beta1: float = 0.9
     adam_beta2: float = 0.999
     adam_epsilon: float = 1e-8
+    ada_epsilon: float = 1e-6
+    ada_rou: float = 0.95
+    average_window: float = 0.0
+    max_average_window: int | None = None
 
 
 @dataclass(frozen=True)
 class ParameterSpec:
-    """What a server must know of one parameter; field names are those of the ParameterConfig message."""
+    """What a server must know of one parameter; field names are those of the ParameterConfig message.
+
+    `sparse_update` is also set for sparse_remote_update. `row_width` is the number of elements in a row of the
+    gradient's matrix.
+    """
 
     name: str
     size: int
@@ -49,103 +56,13 @@ class ParameterSpec:
     decay_rate: float = 0.0
     gradient_clipping_threshold: float = 0.0
     is_static: bool = False
+    decay_rate_l1: float = 0.0
+    num_batches_regularization: int = 1
+    sparse_update: bool = False
+    row_width: int = 0
 
 
-# ----- Checks -----
-
-
-def check_supported(optimization: Optimization) -> None:
-    """Return if the method and the schedule exist here.
-
-    Raises: ConfigError: naming what is not supported and what is.
-    """
-    if optimization.learning_method not in METHODS:
-        raise ConfigError(
-            f"learning_method '{optimization.learning_method}' is not supported yet; supported: {', '.join(METHODS)}"
-        )
-    if optimization.learning_rate_schedule not in SCHEDULES:
-        raise ConfigError(
-            f"learning_rate_schedule '{optimization.learning_rate_schedule}' is not known; "
-            f"known: {', '.join(SCHEDULES)}"
-        )
-    if optimization.learning_rate_schedule in ("manual", "pass_manual"):
-        parse_manual_rates(optimization.learning_rate_args)
-    if optimization.learning_rate_schedule in ("exp", "discexp") and optimization.learning_rate_decay_b == 0:
-        raise ConfigError(
-            f"learning_rate_schedule '{optimization.learning_rate_schedule}' divides by "
-            "learning_rate_decay_b, which is 0; set it to a number of samples"
-        )
-    if optimization.learning_rate_schedule == "caffe_poly" and optimization.learning_rate_decay_a == 0:
-        raise ConfigError(
-            "learning_rate_schedule 'caffe_poly' divides by learning_rate_decay_a, which is 0; "
-            "set it to a number of samples"
-        )
-
-
-def list_ignored(parameters: Sequence[ParameterSpec], optimization: Optimization) -> list[str]:
-    """Return one sentence for each setting that the legacy, and so this program, silently does not use."""
-    if optimization.learning_method != "adam":
-        return []
-    found = []
-    constant = optimization.learning_rate_schedule == "constant" or (
-        optimization.learning_rate_schedule == "poly"
-        and 0 in (optimization.learning_rate_decay_a, optimization.learning_rate_decay_b)
-    )
-    if not constant:
-        found.append(f"adam does not use learning_rate_schedule '{optimization.learning_rate_schedule}'")
-    trained = [p for p in parameters if not p.is_static]
-    if any(p.momentum for p in trained):
-        found.append("adam does not use the momentum of parameters")
-    if any(p.decay_rate for p in trained):
-        found.append("adam does not use L2 regularization (decay_rate)")
-    return found
-
-
-# ----- Learning rates -----
-
-
-def parse_manual_rates(text: str) -> list[tuple[float, float]]:
-    """Return the pairs (last position, factor) of `learning_rate_args='n1:r1,n2:r2'`.
-
-    Raises: ConfigError: if the text is not such a list with rising positions.
-    """
-    try:
-        pairs = [(float(position), float(factor)) for position, factor in (part.split(":") for part in text.split(","))]
-    except ValueError:
-        raise ConfigError(f"learning_rate_args is '{text}'; a manual schedule needs 'n1:r1,n2:r2,...'") from None
-    if any(left[0] > right[0] for left, right in itertools.pairwise(pairs)):
-        raise ConfigError(f"learning_rate_args is '{text}'; its positions must not fall")
-    return pairs
-
-
-def _manual(pairs: Sequence[tuple[float, float]], position: int) -> float:
-    return next((factor for last, factor in pairs if position <= last), pairs[-1][1])
-
-
-def scheduled_rate(optimization: Optimization, samples: int, passes: int) -> float:
-    """Return the rate of the next step before the parameter's own multiplier, a float32 value.
-
-    Args: samples: samples processed so far including this batch (of all trainers).  passes: passes finished.
-    """
-    rate = float(np.float32(optimization.learning_rate))
-    a32, b32 = np.float32(optimization.learning_rate_decay_a), np.float32(optimization.learning_rate_decay_b)
-    a, b = float(a32), float(b32)
-    match optimization.learning_rate_schedule:
-        case "poly":
-            rate *= math.pow(1.0 + float(a32 * np.float32(samples)), -b)
-        case "caffe_poly":
-            rate = rate * math.pow(1.0 - samples / a, b) if samples <= a else 0.0
-        case "exp":
-            rate *= math.pow(a, samples / b)
-        case "discexp":
-            rate *= math.pow(a, math.floor(samples / b))
-        case "linear":
-            rate = max(rate - float(a32 * np.float32(samples)), b)
-        case "manual":
-            rate *= _manual(parse_manual_rates(optimization.learning_rate_args), samples)
-        case "pass_manual":
-            rate *= _manual(parse_manual_rates(optimization.learning_rate_args), passes)
-    return float(np.float32(rate))
+# ----- Rates -----
 
 
 def adam_rate(rate: float, optimization: Optimization, step: int) -> np.float32:
@@ -158,6 +75,36 @@ def adam_rate(rate: float, optimization: Optimization, step: int) -> np.float32:
     power1 = np.float32(math.pow(np.float32(optimization.adam_beta1), step))
     power2 = np.float32(math.pow(np.float32(optimization.adam_beta2), step))
     return np.float32(np.float32(rate) * np.sqrt(one - power2) / (one - power1))
+
+
+def adamax_rate(rate: float, optimization: Optimization, step: int) -> np.float32:
+    """Return adamax's step size; unlike adam's, its bias correction is formed in double as a whole."""
+    return np.float32(float(np.float32(rate)) / (1.0 - math.pow(np.float32(optimization.adam_beta1), step)))
+
+
+def adagrad_rates(total: Array, recent: Array, out: Array, *, epsilon: np.float32) -> None:
+    """Write the rate of every element: 1 / sqrt(S + s + epsilon)."""
+    np.add(total, recent, out=out)
+    _invert_root(out, epsilon)
+
+
+def decayed_adagrad_rates(q: Array, out: Array, *, epsilon: np.float32) -> None:
+    """Write the rate of every element: 1 / sqrt(q + epsilon)."""
+    np.copyto(out, q)
+    _invert_root(out, epsilon)
+
+
+def rmsprop_rates(q: Array, f: Array, out: Array, *, epsilon: np.float32) -> None:
+    """Write the rate of every element: 1 / sqrt(q - f^2 + epsilon)."""
+    np.multiply(f, f, out=out)
+    np.subtract(q, out, out=out)
+    _invert_root(out, epsilon)
+
+
+def _invert_root(x: Array, epsilon: np.float32) -> None:
+    x += epsilon
+    np.sqrt(x, out=x)
+    np.reciprocal(x, out=x)
 
 
 # ----- Rules: every array has the same shape; `scratch` is overwritten -----
@@ -219,3 +166,166 @@ def adam(
     np.multiply(m, rate, out=scratch2)
     scratch2 /= scratch
     w -= scratch2
+
+
+def adamax(
+    w: Array,
+    g: Array,
+    m: Array,
+    u: Array,
+    scratch: Array,
+    *,
+    rate: np.float32,
+    beta1: np.float32,
+    beta2: np.float32,
+) -> None:
+    """Take one step of Adamax in place; `rate` comes from `adamax_rate`. An element with u = 0 stays as it is."""
+    np.multiply(g, np.float32(1) - beta1, out=scratch)
+    m *= beta1
+    m += scratch
+    np.abs(g, out=scratch)
+    u *= beta2
+    np.maximum(u, scratch, out=u)
+    # no gradient was ever seen where u is 0, so m is 0 there too
+    np.maximum(u, np.finfo(np.float32).tiny, out=scratch)
+    np.divide(m, scratch, out=scratch)
+    scratch *= rate
+    w -= scratch
+
+
+# The family of AdaGrad: m = mu*m - rate*r*(g + decay*w); w = w + m. Without momentum there is no m.
+
+
+def adagrad(
+    w: Array,
+    g: Array,
+    total: Array,
+    recent: Array,
+    m: Array | None,
+    scratch: Array,
+    scratch2: Array,
+    *,
+    rate: np.float32,
+    mu: np.float32,
+    decay: np.float32,
+    epsilon: np.float32,
+) -> None:
+    """Take one step of AdaGrad in place; now and then `recent` must be moved into `total`, for precision."""
+    np.multiply(g, g, out=scratch)
+    recent += scratch
+    adagrad_rates(total, recent, scratch, epsilon=epsilon)
+    _descend(w, g, m, scratch, scratch2, rate=rate, mu=mu, decay=decay)
+
+
+def decayed_adagrad(
+    w: Array,
+    g: Array,
+    q: Array,
+    m: Array | None,
+    scratch: Array,
+    scratch2: Array,
+    *,
+    rate: np.float32,
+    mu: np.float32,
+    decay: np.float32,
+    epsilon: np.float32,
+    kappa: Number,
+    weight: Number,
+) -> None:
+    """Take one step of AdaGrad with a decaying mean in place: q = kappa*q + weight*g^2."""
+    _average_squares(q, g, scratch, kappa, weight)
+    decayed_adagrad_rates(q, scratch, epsilon=epsilon)
+    _descend(w, g, m, scratch, scratch2, rate=rate, mu=mu, decay=decay)
+
+
+def rmsprop(
+    w: Array,
+    g: Array,
+    q: Array,
+    f: Array,
+    m: Array | None,
+    scratch: Array,
+    scratch2: Array,
+    *,
+    rate: np.float32,
+    mu: np.float32,
+    decay: np.float32,
+    epsilon: np.float32,
+    rho: np.float32,
+    kappa: Number,
+    weight: Number,
+) -> None:
+    """Take one step of the centred RMSProp in place: q = kappa*q + weight*g^2, f = kappa*f + (1 - rho)*g."""
+    _average_squares(q, g, scratch, kappa, weight)
+    np.multiply(g, np.float32(1) - rho, out=scratch)
+    f *= kappa
+    f += scratch
+    rmsprop_rates(q, f, scratch, epsilon=epsilon)
+    _descend(w, g, m, scratch, scratch2, rate=rate, mu=mu, decay=decay)
+
+
+def adadelta(
+    w: Array,
+    g: Array,
+    a: Array,
+    d: Array,
+    r: Array,
+    m: Array | None,
+    scratch: Array,
+    scratch2: Array,
+    *,
+    rate: np.float32,
+    mu: np.float32,
+    decay: np.float32,
+    epsilon: np.float32,
+    rho: np.float32,
+) -> None:
+    """Take one step of AdaDelta in place: a = rho*a + (1-rho)*g^2; r = sqrt((d + epsilon)/(a + epsilon)) with the old
+    d; d = rho*d + (1-rho)*(g*r)^2, without L2 in it. `r` is written.
+    """
+    _average_squares(a, g, scratch, rho, np.float32(1) - rho)
+    np.add(d, epsilon, out=r)
+    np.add(a, epsilon, out=scratch)
+    r /= scratch
+    np.sqrt(r, out=r)
+    np.multiply(g, r, out=scratch)
+    scratch *= scratch
+    scratch *= np.float32(1) - rho
+    d *= rho
+    d += scratch
+    np.copyto(scratch, r)
+    _descend(w, g, m, scratch, scratch2, rate=rate, mu=mu, decay=decay)
+
+
+def _average_squares(q: Array, g: Array, scratch: Array, kappa: Number, weight: Number) -> None:
+    np.multiply(g, g, out=scratch)
+    scratch *= weight
+    q *= kappa
+    q += scratch
+
+
+def _descend(
+    w: Array,
+    g: Array,
+    m: Array | None,
+    r: Array,
+    scratch: Array,
+    *,
+    rate: np.float32,
+    mu: np.float32,
+    decay: np.float32,
+) -> None:
+    """Step with a rate for every element, which is overwritten."""
+    r *= rate
+    if decay:
+        np.multiply(w, decay, out=scratch)
+        scratch += g
+        r *= scratch
+    else:
+        r *= g
+    if m is not None:
+        m *= mu
+        m -= r
+        w += m
+    else:
+        w -= r

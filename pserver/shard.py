@@ -5,62 +5,119 @@ A trainer without servers holds one shard of everything; each service of a serve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from pserver import glog, rules
+from pserver import glog
+from pserver.averaging import SUMS, Averaging
 from pserver.blocks import Range
-from pserver.errors import BugError
-from pserver.rules import Array, Optimization, ParameterSpec
+from pserver.errors import BugError, ConfigError
+from pserver.methods import METHODS, Method, Steps, Traits, check_supported
+from pserver.regularization import Decay, pull, separate_decay
+from pserver.rules import Array, Optimization, ParameterSpec, Rows
+from pserver.schedules import Schedule
 
-CHUNK = 1 << 17  # elements worked on at a time, so that values, state and scratch of a chunk stay in the cache
+CHUNK = 1 << 16  # elements worked on at a time, so that values, state and scratch of a chunk stay in the cache
 FLUSH_PERIOD = 128  # steps between two flushes of denormal numbers
+SCRATCHES = 4
+ALL_ROWS: Mapping[int, Rows] = {}
 
 
 @dataclass(frozen=True)
+class Settings:
+    """What neighbours must have in common to take their steps as one stretch.
+
+    `row_width` is not 0, and `name` set, where rows take steps of their own: such a stretch is one parameter.
+    """
+
+    traits: Traits
+    clip: float = 0.0
+    decay: Decay | None = None
+    row_width: int = 0
+    name: str = ""
+
+
+@dataclass
 class Segment:
-    """A stretch of the flat vector, [start, stop), whose parameters have the same settings."""
+    """A stretch of the flat vector, [start, stop), with one method for it.
+
+    `parameter` is the number of its (first) parameter, `first_row` the place of its rows in the shard's row clocks,
+    `decayed` the batch of the pass up to which the whole stretch has been pulled to zero.
+    """
 
     start: int
     stop: int
-    learning_rate: float
-    momentum: np.float32
-    decay: np.float32
-    clip: np.float32
+    settings: Settings
+    method: Method
+    parameter: int = 0
+    first_row: int = 0
+    decayed: int = 0
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that take steps of their own."""
+        return (self.stop - self.start) // self.settings.row_width if self.settings.row_width else 0
 
 
 class Shard:
     """Flat float32 values of `ranges`, and one optimiser step on them in place.
 
+    `state` holds the optimiser's flat arrays by name, as long as the values; an array exists when some stretch needs
+    it, and its memory is used where it does. `row_steps` holds, for the rows that are updated only when a batch touches
+    them, the number of the step which brought each up to date, by purpose.
+
     Args: parameters: all parameters, in order.  ranges: what of them lies here.
-        clip: whether gradients are clipped element-wise at the parameters' thresholds: a server does, a local
-        dense run does not.
-    Raises: ConfigError: if the optimization is not supported.
+        per_parameter: whether every parameter has an optimiser of its own, as on a server and in local training with
+        sparse parameters; clipping, L1, num_batches_regularization and sparse rows exist only there.
+        log_clipping: whether to say which gradients are clipped.
+    Raises: ConfigError: if the optimization is not supported, or does not fit a parameter.
     Thread safety: none; one thread steps.
     """
 
     def __init__(
-        self, parameters: Sequence[ParameterSpec], ranges: Sequence[Range], optimization: Optimization, *, clip: bool
+        self,
+        parameters: Sequence[ParameterSpec],
+        ranges: Sequence[Range],
+        optimization: Optimization,
+        *,
+        per_parameter: bool,
+        log_clipping: bool = False,
     ) -> None:
-        rules.check_supported(optimization)
+        check_supported(optimization)
         self.optimization = optimization
-        self.segments = find_segments(parameters, ranges, clip=clip)
+        self.segments = find_segments(parameters, ranges, optimization, per_parameter=per_parameter, named=log_clipping)
         self.size = sum(stop - start for _, start, stop in ranges)
         self.values: Array = np.zeros(self.size, np.float32)
         self.samples = 0
         self.steps = 0
         self.passes = 0
-        self.state = {name: np.zeros(self.size, np.float32) for name in self._state_names()}
-        self._scratch = [np.empty(min(CHUNK, self.size), np.float32) for _ in range(3)]
-        self._warned_of_zero_rate = False
+        self.averaging = Averaging.of(optimization)
+        names = {name for segment in self.segments for name in segment.method.state_names()}
+        # zeros cost no memory before they are written
+        self.state = {
+            name: np.zeros(self.size, np.float32) for name in sorted(names | set(SUMS if self.averaging else ()))
+        }
+        rows = sum(segment.rows for segment in self.segments)
+        clocks = ("step", "decay", "average") if rows else ()
+        self.row_steps: dict[str, Steps] = {name: np.zeros(rows, np.int64) for name in clocks}
+        widest = max((segment.settings.row_width for segment in self.segments), default=0)
+        self._scratch = [np.empty(max(min(CHUNK, self.size), widest), np.float32) for _ in range(SCRATCHES)]
+        self._schedule = Schedule(optimization)
+        self._rate = float(np.float32(optimization.learning_rate))
+        self._log_clipping = log_clipping
+        self._batch = 0  # of this pass
+        self._raw: Array | None = None
 
-    def step(self, gradient: Array | Sequence[Array], samples: int) -> None:
+    # ----- Steps -----
+
+    def step(self, gradient: Array | Sequence[Array], samples: int, touched: Mapping[int, Rows] = ALL_ROWS) -> None:
         """Take one optimiser step in place with the sum of the gradients.
 
         Args: gradient: the gradient, or those of the trainers in the order in which they are to be added.
             samples: samples of the global batch.
+            touched: by number of the parameter, the rows that this batch touched, rising; all where it is not given.
         Shapes: each gradient: (size,) float32; they are not changed.
         Raises: BugError: if a gradient has another shape or type.
         """
@@ -71,71 +128,237 @@ class Shard:
                 f"{[(str(g.dtype), g.shape) for g in gradients]}"
             )
         self.steps += 1
+        self._batch += 1
         self.samples += samples
-        rate = self._scheduled_rate()
+        if METHODS[self.optimization.learning_method].uses_schedule:
+            self._rate = self._schedule.rate(self.samples, self.passes)
+        if self.averaging:
+            self.averaging.start_step()
         for segment in self.segments:
-            update = self._bind_rule(segment, rate)
-            for start in range(segment.start, segment.stop, CHUNK):
-                stop = min(start + CHUNK, segment.stop)
-                update(start, stop, self._sum(gradients, start, stop, segment.clip))
+            segment.method.start_step(self._rate, self.steps)
+            if segment.settings.row_width:
+                self._step_rows(segment, gradients, touched.get(segment.parameter))
+            else:
+                self._step_all(segment, gradients)
+            segment.method.finish_step(self.values[segment.start : segment.stop], self._state_of(segment))
+            self._decay_when_due(segment)
+        if self.averaging:
+            self._move_sums(self.averaging)
         if self.steps % FLUSH_PERIOD == 0:
             self._flush_denormals()
 
     def finish_pass(self) -> None:
-        """Count the pass; schedules by pass depend on it."""
+        """Bring everything up to date and count the pass; schedules by pass depend on it."""
+        self.catch_up()
+        self._batch = 0
+        for segment in self.segments:
+            segment.decayed = 0
         self.passes += 1
+        if self.averaging:
+            self.averaging.finish_pass()
 
-    def _state_names(self) -> tuple[str, ...]:
-        if self.optimization.learning_method == "adam":
-            return ("first_moment", "second_moment")
-        return ("velocity",) if any(segment.momentum for segment in self.segments) else ()
+    def _step_all(self, segment: Segment, gradients: Sequence[Array]) -> None:
+        settings = segment.settings
+        decays = settings.decay is not None and settings.decay.period == 1
+        if settings.clip and self._log_clipping:
+            self._report_clipping(settings, np.sum([g[segment.start : segment.stop] for g in gradients], axis=0))
+        for start, stop in _chunks(segment.start, segment.stop):
+            w, state = self.values[start:stop], self._state_of(segment, start, stop)
+            scratch = [one[: stop - start] for one in self._scratch]
+            g = self._sum(gradients, start, stop, settings.clip, scratch.pop())
+            segment.method.update(w, g, state, scratch)
+            if decays:
+                self._pull(segment, w, state, scratch, 1)
+            if self.averaging:
+                self.state["sum_recent"][start:stop] += w
 
-    def _scheduled_rate(self) -> float:
-        rate = rules.scheduled_rate(self.optimization, self.samples, self.passes)
-        if rate == 0 and self.optimization.learning_rate_schedule == "caffe_poly" and not self._warned_of_zero_rate:
-            self._warned_of_zero_rate = True
-            glog.warning(
-                f"the learning rate is 0 from now on: caffe_poly ends at learning_rate_decay_a = "
-                f"{self.optimization.learning_rate_decay_a:g} samples, {self.samples} are processed"
-            )
-        return rate
+    def _step_rows(self, segment: Segment, gradients: Sequence[Array], touched: Rows | None) -> None:
+        settings, width = segment.settings, segment.settings.row_width
+        rows = np.arange(segment.rows) if touched is None else touched
+        by_row = settings.decay is not None and settings.decay.by_row
+        for begin, end in _chunks(0, rows.size, max(CHUNK // width, 1)):
+            some = rows[begin:end]
+            clock = some + segment.first_row
+            matrices = {name: array.reshape(-1, width) for name, array in self._state_of(segment).items()}
+            values = self.values[segment.start : segment.stop].reshape(-1, width)
+            w, state = values[some], {name: matrix[some] for name, matrix in matrices.items()}
+            scratch = [one[: w.size].reshape(w.shape) for one in self._scratch]
+            g = self._sum_rows(segment, gradients, some)
+            segment.method.update(w, g, state, scratch, self.row_steps["step"][clock, None])
+            self.row_steps["step"][clock] = self.steps
+            if by_row:
+                self._pull(segment, w, state, scratch, self.steps - self.row_steps["decay"][clock, None])
+                self.row_steps["decay"][clock] = self.steps
+            values[some] = w
+            for name, matrix in matrices.items():
+                matrix[some] = state[name]
+            if self.averaging:
+                self._accumulate_rows(segment, some)
 
-    def _sum(self, gradients: Sequence[Array], start: int, stop: int, clip: np.float32) -> Array:
+    def _sum(self, gradients: Sequence[Array], start: int, stop: int, clip: float, out: Array) -> Array:
         """Return the clipped sum of a stretch; with one gradient and no clipping it is that gradient itself."""
         total = gradients[0][start:stop]
         if len(gradients) > 1:
-            total = np.add(total, gradients[1][start:stop], out=self._scratch[0][: stop - start])
+            total = np.add(total, gradients[1][start:stop], out=out)
             for more in gradients[2:]:
                 total += more[start:stop]
-        return np.clip(total, -clip, clip, out=self._scratch[0][: stop - start]) if clip else total
+        return np.clip(total, np.float32(-clip), np.float32(clip), out=out) if clip else total
 
-    def _bind_rule(self, segment: Segment, rate: float) -> Callable[[int, int, Array], None]:
-        values, one, two = self.values, self._scratch[1], self._scratch[2]
-        if self.optimization.learning_method == "adam":
-            plain = np.float32(float(np.float32(self.optimization.learning_rate)) * segment.learning_rate)
-            step = rules.adam_rate(float(plain), self.optimization, self.steps)
-            beta1, beta2 = np.float32(self.optimization.adam_beta1), np.float32(self.optimization.adam_beta2)
-            epsilon = np.float32(self.optimization.adam_epsilon)
-            first, second = self.state["first_moment"], self.state["second_moment"]
-            return lambda a, b, g: rules.adam(
-                values[a:b],
-                g,
-                first[a:b],
-                second[a:b],
-                one[: b - a],
-                two[: b - a],
-                rate=step,
-                beta1=beta1,
-                beta2=beta2,
-                epsilon=epsilon,
+    def _sum_rows(self, segment: Segment, gradients: Sequence[Array], rows: Rows) -> Array:
+        """Return the clipped sum of some rows, a fresh array."""
+        settings = segment.settings
+        parts = [g[segment.start : segment.stop].reshape(-1, settings.row_width)[rows] for g in gradients]
+        total = parts[0]
+        for part in parts[1:]:
+            total += part
+        if settings.clip:
+            if self._log_clipping:
+                for row in total:
+                    self._report_clipping(settings, row)
+            np.clip(total, np.float32(-settings.clip), np.float32(settings.clip), out=total)
+        return total
+
+    def _state_of(self, segment: Segment, start: int | None = None, stop: int | None = None) -> dict[str, Array]:
+        """Return views of the state of a stretch, or of a part of it."""
+        part = slice(segment.start if start is None else start, segment.stop if stop is None else stop)
+        return {name: self.state[name][part] for name in segment.method.state_names()}
+
+    def _report_clipping(self, settings: Settings, gradient: Array) -> None:
+        magnitudes = np.abs(gradient)
+        if magnitudes.size and magnitudes.max() > settings.clip:
+            glog.info(
+                f"parameter={settings.name} need clipping, max grad={magnitudes.max():g} avg grad={magnitudes.mean():g}"
             )
-        eta = np.float32(rate * segment.learning_rate)
-        if segment.momentum:
-            velocity = self.state["velocity"]
-            return lambda a, b, g: rules.momentum(
-                values[a:b], g, velocity[a:b], one[: b - a], rate=eta, mu=segment.momentum, decay=segment.decay
-            )
-        return lambda a, b, g: rules.sgd(values[a:b], g, one[: b - a], rate=eta, decay=segment.decay)
+
+    # ----- Rates of elements -----
+
+    def rates(self, start: int, stop: int) -> Array | None:
+        """Return the rates that the elements [start, stop) had in their last step, without the common one.
+
+        None if the method has no such rates. Rows that took no step have 0.
+        """
+        if not METHODS[self.optimization.learning_method].has_rates:
+            return None
+        result: Array = np.zeros(stop - start, np.float32)
+        for segment in self.segments:
+            first, last = max(start, segment.start), min(stop, segment.stop)
+            if first < last:
+                out = result[first - start : last - start]
+                segment.method.rates(self._state_of(segment, first, last), out)
+                width = segment.settings.row_width
+                if width:
+                    clock = segment.first_row + np.arange(first - segment.start, last - segment.start) // width
+                    out[self.row_steps["step"][clock] == 0] = 0
+        return result
+
+    # ----- Decay -----
+
+    def catch_up(self) -> None:
+        """Apply the decay that is still due, so that the values are those of this moment."""
+        for segment in self.segments:
+            decay = segment.settings.decay
+            if decay is not None and decay.by_row:
+                self._decay_rows(segment)
+            elif decay is not None and decay.period > 1:
+                self._decay_all(segment)
+            if self.averaging and segment.settings.row_width:
+                self._accumulate_rows(segment, np.arange(segment.rows))
+
+    def _decay_when_due(self, segment: Segment) -> None:
+        decay = segment.settings.decay
+        if decay is not None and decay.period > 1 and self._batch % decay.period == 0:
+            self._decay_all(segment)
+
+    def _decay_all(self, segment: Segment) -> None:
+        batches = self._batch - segment.decayed
+        segment.decayed = self._batch
+        if not batches:
+            return
+        for start, stop in _chunks(segment.start, segment.stop):
+            scratch = [one[: stop - start] for one in self._scratch]
+            self._pull(segment, self.values[start:stop], self._state_of(segment, start, stop), scratch, batches)
+
+    def _decay_rows(self, segment: Segment) -> None:
+        clock = self.row_steps["decay"][segment.first_row : segment.first_row + segment.rows]
+        seen = self.row_steps["step"][segment.first_row : segment.first_row + segment.rows] > 0
+        width = segment.settings.row_width
+        late = np.flatnonzero((clock < self.steps) & (seen | (not segment.method.has_rates)))
+        values = self.values[segment.start : segment.stop].reshape(-1, width)
+        matrices = {name: array.reshape(-1, width) for name, array in self._state_of(segment).items()}
+        for begin, end in _chunks(0, late.size, max(CHUNK // width, 1)):
+            some = late[begin:end]
+            w = values[some]
+            state = {name: matrix[some] for name, matrix in matrices.items()} if segment.method.has_rates else {}
+            scratch = [one[: w.size].reshape(w.shape) for one in self._scratch]
+            self._pull(segment, w, state, scratch, self.steps - clock[some, None])
+            values[some] = w
+        clock[:] = self.steps
+
+    def _pull(
+        self,
+        segment: Segment,
+        w: Array,
+        state: Mapping[str, Array],
+        scratch: Sequence[Array],
+        batches: Steps | int,
+    ) -> None:
+        """Pull values to zero for so many batches at the rate of the last step."""
+        decay = segment.settings.decay
+        if decay is None:
+            raise BugError("a stretch without decay is to be pulled to zero")
+        rates = None
+        if segment.method.has_rates:
+            rates = scratch[1]
+            segment.method.rates(state, rates)
+        rate = np.float32(self._rate * segment.settings.traits.learning_rate)
+        pull(w, rates, scratch[0], decay, rate=rate, batches=batches)
+
+    # ----- Averages -----
+
+    def apply_average(self) -> None:
+        """Put the average of the last steps' values in the place of the values, until `restore`."""
+        self.catch_up()
+        if self.averaging is None or self._raw is not None or not self.averaging.count:
+            return
+        self._raw = self.values.copy()
+        scale = np.float32(1.0 / self.averaging.count)
+        for start, stop in _chunks(0, self.size):
+            w, scratch = self.values[start:stop], self._scratch[0][: stop - start]
+            np.multiply(self.state[SUMS[0]][start:stop], scale, out=w)
+            for name in SUMS[1:]:
+                w += np.multiply(self.state[name][start:stop], scale, out=scratch)
+
+    def restore(self) -> None:
+        """Put the values back that training goes on with."""
+        if self._raw is not None:
+            self.values[:] = self._raw
+            self._raw = None
+
+    def _accumulate_rows(self, segment: Segment, rows: Rows) -> None:
+        """Add rows to the recent sum, once for every step that it does not have yet."""
+        clock = self.row_steps["average"]
+        place = rows + segment.first_row
+        width = segment.settings.row_width
+        values = self.values[segment.start : segment.stop].reshape(-1, width)
+        sums = self.state["sum_recent"][segment.start : segment.stop].reshape(-1, width)
+        sums[rows] += values[rows] * (self.steps - clock[place, None]).astype(np.float32)
+        clock[place] = self.steps
+
+    def _move_sums(self, averaging: Averaging) -> None:
+        recent, older, previous = (self.state[name] for name in SUMS)
+        if averaging.is_fold_due:
+            older += recent
+            recent.fill(0)
+        if averaging.is_window_full:
+            for segment in self.segments:
+                if segment.settings.row_width:
+                    self._accumulate_rows(segment, np.arange(segment.rows))
+            np.add(recent, older, out=previous)
+            recent.fill(0)
+            older.fill(0)
+            averaging.start_window()
+
+    # ----- Denormal numbers -----
 
     def _flush_denormals(self) -> None:
         """Set denormal numbers in the state to zero.
@@ -145,37 +368,75 @@ class Shard:
         """
         tiny = np.finfo(np.float32).tiny
         for array in self.state.values():
-            for start in range(0, self.size, CHUNK):
-                part = array[start : start + CHUNK]
+            for start, stop in _chunks(0, self.size):
+                part = array[start:stop]
                 magnitude = np.abs(part, out=self._scratch[0][: part.size])
                 part[magnitude < tiny] = 0
 
 
-def find_segments(parameters: Sequence[ParameterSpec], ranges: Sequence[Range], *, clip: bool) -> list[Segment]:
-    """Return the stretches of the shard that one call of the rule can update."""
+def _chunks(start: int, stop: int, length: int | None = None) -> Iterator[tuple[int, int]]:
+    """Yield the stretches, at most `length` (CHUNK) long, that [start, stop) is worked on in."""
+    length = length or CHUNK
+    for begin in range(start, stop, length):
+        yield begin, min(begin + length, stop)
+
+
+def find_segments(
+    parameters: Sequence[ParameterSpec],
+    ranges: Sequence[Range],
+    optimization: Optimization,
+    *,
+    per_parameter: bool,
+    named: bool = False,
+) -> list[Segment]:
+    """Return the stretches of the shard that take their steps as one.
+
+    Args: per_parameter: see `Shard`.  named: keep parameters with clipping apart, so that the log can name them.
+    Raises: ConfigError: if the settings of a parameter do not go together, or not with the method.
+    """
     segments: list[Segment] = []
-    at = 0
+    at = row = 0
     for index, start, stop in ranges:
-        p = parameters[index]
-        threshold = p.gradient_clipping_threshold if clip else 0.0
-        new = Segment(
-            at,
-            at + stop - start,
-            p.learning_rate,
-            np.float32(p.momentum),
-            np.float32(p.decay_rate),
-            np.float32(threshold),
-        )
+        settings = _settle(parameters[index], optimization, per_parameter=per_parameter, named=named)
         last = segments[-1] if segments else None
-        same = last and (last.learning_rate, last.momentum, last.decay, last.clip) == (
-            new.learning_rate,
-            new.momentum,
-            new.decay,
-            new.clip,
-        )
-        if last and same:
-            segments[-1] = Segment(last.start, new.stop, new.learning_rate, new.momentum, new.decay, new.clip)
+        if last and last.settings == settings and not settings.row_width:
+            last.stop = at + stop - start
         else:
-            segments.append(new)
-        at = new.stop
+            method = METHODS[optimization.learning_method](optimization, settings.traits)
+            segments.append(Segment(at, at + stop - start, settings, method, index, row))
+            row += segments[-1].rows
+        at = segments[-1].stop
     return segments
+
+
+def _settle(p: ParameterSpec, optimization: Optimization, *, per_parameter: bool, named: bool) -> Settings:
+    """Return which of a parameter's settings count."""
+    if not per_parameter:
+        return Settings(Traits(p.learning_rate, p.momentum, p.decay_rate))
+    decay = separate_decay(p)
+    if p.sparse_update:
+        _check_rows(p, optimization)
+    clip = p.gradient_clipping_threshold
+    return Settings(
+        Traits(p.learning_rate, p.momentum, p.decay_rate if decay is None else 0.0, p.sparse_update),
+        clip,
+        decay,
+        p.row_width if p.sparse_update else 0,
+        p.name if p.sparse_update or (named and clip) else "",
+    )
+
+
+def _check_rows(p: ParameterSpec, optimization: Optimization) -> None:
+    name = optimization.learning_method
+    if not METHODS[name].takes_rows:
+        raise ConfigError(
+            f"parameter {p.name} has sparse_update, which {name} cannot do; leave sparse_update out of its ParamAttr, "
+            "or take another learning_method"
+        )
+    if name == "sparse_momentum" and not p.momentum:
+        raise ConfigError(
+            f"parameter {p.name} has sparse_update and momentum 0, by which sparse_momentum divides; "
+            "use MomentumOptimizer(momentum=...) without sparse=True"
+        )
+    if p.row_width < 1 or p.size % p.row_width:
+        raise BugError(f"parameter {p.name}: rows of {p.row_width} elements do not fill {p.size}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from trainer.arguments import Array
 from trainer.evaluators import Accumulator
 from trainer.parameters import Parameter
 
@@ -42,13 +43,20 @@ def test_batch_line(batches: int, result: Accumulator) -> str:
     return f" Batch={batches} samples={result.samples} AvgCost={result.average_cost():g}"
 
 
-def statistics_line(parameter: Parameter) -> str:
-    """Return a parameter's statistics: its values after this batch's step, its summed gradient in it."""
+def statistics_line(parameter: Parameter, rates: Array | None = None) -> str:
+    """Return a parameter's statistics: its values after this batch's step, its summed gradient and the rates in it.
+
+    Args: rates: the rate of every element, where the learning method has such.
+    """
     numbers = [*_mean_and_max(parameter.value)]
     numbers += [0.0, 0.0] if parameter.is_static else _mean_and_max(parameter.gradient)
     names = ("avg_abs_val", "max_val", "avg_abs_grad", "max_grad")
     columns = (f"{name}={f'{number:g}':<11}" for name, number in zip(names, numbers, strict=True))
-    return f"{parameter.name:<20} {' '.join(columns)}"
+    line = f"{parameter.name:<20} {' '.join(columns)}"
+    if rates is None or not rates.size:
+        return line
+    mean = rates.mean(dtype=np.float64)
+    return f"{line} max_lr={f'{rates.max():g}':>11} min_lr={f'{rates.min():g}':>11} avg_lr={f'{mean:g}':>11}"
 
 
 def _mean_and_max(values: np.ndarray[tuple[int, ...], np.dtype[np.floating]]) -> list[float]:

@@ -168,6 +168,10 @@ class Parameter:
             decay_rate=config.decay_rate,
             gradient_clipping_threshold=config.gradient_clipping_threshold,
             is_static=config.is_static,
+            decay_rate_l1=config.decay_rate_l1,
+            num_batches_regularization=config.num_batches_regularization,
+            sparse_update=config.sparse_update,
+            row_width=self.row_width,
         )
 
 
@@ -245,11 +249,7 @@ def _refuse_unsupported(configs: Sequence[ParameterConfig]) -> None:
                 f"nor be one of {', '.join(map(repr, _NO_FILE_NAMES))}; rename the layer or the ParamAttr"
             )
         asked: dict[str, Any] = {
-            "L1 decay (l1_rate)": config.decay_rate_l1,
             "sparse storage (is_sparse)": config.is_sparse,
-            "sparse_update": config.sparse_update or config.sparse_remote_update,
-            "update hooks (pruning)": len(config.update_hooks),
-            "num_batches_regularization over 1": config.num_batches_regularization > 1,
             f"initial_strategy {config.initial_strategy}": config.initial_strategy not in (NORMAL, UNIFORM),
         }
         for what in (name for name, given in asked.items() if given):

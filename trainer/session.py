@@ -125,7 +125,7 @@ class Training:
         period = flags.show_parameter_stats_period
         if period and self._batches % period == 0 and flags.trainer_id == 0:
             for parameter in self._table:
-                glog.info(logs.statistics_line(parameter), at=AT["stats"])
+                glog.info(logs.statistics_line(parameter, self._updater.rates(parameter)), at=AT["stats"])
         if self._batches % flags.log_period == 0:
             if flags.dot_period:
                 glog.write("\n")
@@ -146,7 +146,8 @@ class Training:
 
     def _test(self) -> None:
         if self._parts.test is not None:
-            result = evaluate(self._network, self._parts.test, self._parts.evaluators, self._parts.batch_size)
+            with self._updater.averaged():
+                result = evaluate(self._network, self._parts.test, self._parts.evaluators, self._parts.batch_size)
             glog.info(logs.test_line(result), at=AT["test"])
 
     def _save(self, name: str) -> None:
@@ -155,7 +156,8 @@ class Training:
             return
         parts = self._parts
         glog.info(f"Saving parameters to {parts.shown_directory(name)}", at=AT["save"])
-        save_pass(parts.pass_directory(name), self._table, parts.configs)
+        with self._updater.averaged():
+            save_pass(parts.pass_directory(name), self._table, parts.configs)
         older = self._number - self._flags.saving_period
         if self._flags.save_only_one and older >= 0:
             remove_pass(parts.pass_directory(pass_name(older)))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 from proto.TrainerConfig_pb2 import OptimizationConfig
 from pserver import blocks
 from pserver.errors import ConfigError
-from pserver.rules import Optimization, ParameterSpec, check_supported, list_ignored
+from pserver.methods import check_supported, list_ignored
+from pserver.rules import Array, Optimization, ParameterSpec
 from pserver.shard import Shard
-from trainer.parameters import ParameterTable
+from trainer.parameters import Parameter, ParameterTable
+from trainer.pruning import Pruning
 
 if TYPE_CHECKING:
     from pserver.client import Client
@@ -36,6 +40,12 @@ class Updater(Protocol):
     def finish_pass(self) -> None:
         """End a pass; waits for the other trainers, and takes the values that all of them made."""
 
+    def averaged(self) -> AbstractContextManager[None]:
+        """Within it the table has the values to test and to save: averaged where the config says so."""
+
+    def rates(self, parameter: Parameter) -> Array | None:
+        """Return the rate that each element of a parameter had in the last step, if the method has such rates."""
+
     def finish(self) -> None:
         """Leave after the last pass."""
 
@@ -44,16 +54,37 @@ class Updater(Protocol):
 
 
 class LocalUpdater:
-    """One optimiser for all parameters, in this process; it does not clip gradients, as the legacy did not."""
+    """The optimiser in this process.
 
-    def __init__(self, table: ParameterTable, optimization: Optimization) -> None:
+    As in the legacy, without sparse parameters it is one for all, which neither clips gradients nor knows L1; with
+    any, every parameter has one of its own, which does.
+
+    Raises: ConfigError: if the settings of a parameter do not go together, or not with the method.
+    """
+
+    def __init__(self, table: ParameterTable, optimization: Optimization, *, log_clipping: bool = False) -> None:
         self._table = table
         parameters = [parameter.spec() for parameter in table]
-        self._shard = Shard(parameters, blocks.whole(parameters), optimization, clip=False)
+        self._numbers = {parameter.name: number for number, parameter in enumerate(parameters)}
+        self._offsets: dict[str, int] = {}
+        for parameter in table.trained():
+            self._offsets[parameter.name] = sum(table[name].size for name in self._offsets)
+        per_parameter = has_sparse_rows(parameters)
+        if not per_parameter:
+            _refuse_l1(parameters)
+        self._shard = Shard(
+            parameters,
+            blocks.whole(parameters),
+            optimization,
+            per_parameter=per_parameter,
+            log_clipping=log_clipping,
+        )
+        self._pruning = Pruning(table)
         table.adopt(self._shard.values)
 
     def connect(self) -> None:
-        """Nothing to do."""
+        """Prune the first values."""
+        self._pruning.start()
 
     def check(self) -> None:
         """There are no others."""
@@ -63,11 +94,31 @@ class LocalUpdater:
 
     def step(self, samples: int) -> None:
         """Make one optimiser step."""
-        self._shard.step(self._table.gradients, samples)
+        self._pruning.mask_gradients()
+        touched = {
+            self._numbers[parameter.name]: rows
+            for parameter in self._table.trained()
+            if (rows := parameter.touched_rows) is not None
+        }
+        self._shard.step(self._table.gradients, samples, touched)
 
     def finish_pass(self) -> None:
-        """Count the pass."""
+        """Apply the decay that is still due, and count the pass."""
         self._shard.finish_pass()
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Apply the decay that is still due; average where the config says so."""
+        self._shard.apply_average()
+        try:
+            yield
+        finally:
+            self._shard.restore()
+
+    def rates(self, parameter: Parameter) -> Array | None:
+        """Return the rate that each element had in the last step, if the method has such rates."""
+        start = self._offsets.get(parameter.name)
+        return None if start is None else self._shard.rates(start, start + parameter.size)
 
     def finish(self) -> None:
         """Nothing to leave."""
@@ -83,9 +134,17 @@ class RemoteUpdater:
         self._table = table
         self._optimization = optimization
         self._client = client
+        for parameter in table.trained():
+            if parameter.config.sparse_update or parameter.config.sparse_remote_update:
+                raise ConfigError(
+                    f"parameter {parameter.name}: sparse_update with parameter servers is not supported yet; "
+                    "leave it out of the ParamAttr, the numbers are the same"
+                )
+        self._pruning = Pruning(table)
 
     def connect(self) -> None:
         """Join every server; trainer 0 gives its values, the others take them."""
+        self._pruning.start()
         self._client.join([parameter.spec() for parameter in self._table], self._optimization)
         self._client.initialise(self._table.values)
 
@@ -99,11 +158,20 @@ class RemoteUpdater:
 
     def step(self, samples: int) -> None:
         """Push the gradients and pull the values."""
+        self._pruning.mask_gradients()
         self._client.push_pull(self._table.gradients, self._table.values, samples)
 
     def finish_pass(self) -> None:
         """Wait for the trainers that still have batches, then pull the values."""
         self._client.finish_pass(self._table.values)
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """The values are those to test and to save."""
+        return nullcontext()
+
+    def rates(self, parameter: Parameter) -> Array | None:
+        """They are on the servers."""
+        return None
 
     def finish(self) -> None:
         """Say goodbye."""
@@ -112,6 +180,20 @@ class RemoteUpdater:
     def abort(self, reason: str) -> None:
         """Tell the servers why this trainer leaves."""
         self._client.abort(reason)
+
+
+def has_sparse_rows(parameters: Sequence[ParameterSpec]) -> bool:
+    """Return whether rows of any parameter are updated only when a batch touches them."""
+    return any(p.sparse_update and not p.is_static for p in parameters)
+
+
+def _refuse_l1(parameters: Sequence[ParameterSpec]) -> None:
+    for p in parameters:
+        if p.decay_rate_l1 and not p.is_static:
+            raise ConfigError(
+                f"SgdLocalUpdater cannot support L1 decay in parameter {p.name}: neither does local training of dense "
+                "parameters here; take l1_rate out of its ParamAttr, or train with parameter servers"
+            )
 
 
 def read_optimization(config: OptimizationConfig, *, local: bool) -> Optimization:
@@ -123,10 +205,19 @@ def read_optimization(config: OptimizationConfig, *, local: bool) -> Optimizatio
         raise ConfigError("the config does not call settings(batch_size=..., learning_rate=...)")
     if config.batch_size < 1:
         raise ConfigError(f"settings(batch_size={config.batch_size}): it must be at least 1")
+    if config.algorithm not in ("sgd", "async_sgd"):
+        raise ConfigError(
+            f"settings: Unsupported algorithm: {config.algorithm}; supported is sgd, which settings() takes when "
+            "learning_method is one of the optimizers"
+        )
+    if local and config.num_batches_per_send_parameter > 1:
+        raise ConfigError(
+            f"settings: num_batches_per_send_parameter is {config.num_batches_per_send_parameter}; in local training "
+            "it must be 1"
+        )
     asked = {
-        f"algorithm '{config.algorithm}'": config.algorithm == "owlqn",
         "asynchronous training (is_async)": config.algorithm == "async_sgd" and not local,
-        "model_average": config.average_window > 0,
+        "model_average with parameter servers": config.average_window > 0 and not local,
         "num_batches_per_send_parameter over 1": config.num_batches_per_send_parameter > 1,
     }
     for what in (name for name, given in asked.items() if given):
@@ -141,14 +232,22 @@ def read_optimization(config: OptimizationConfig, *, local: bool) -> Optimizatio
         adam_beta1=config.adam_beta1,
         adam_beta2=config.adam_beta2,
         adam_epsilon=config.adam_epsilon,
+        ada_epsilon=config.ada_epsilon,
+        ada_rou=config.ada_rou,
+        average_window=config.average_window,
+        max_average_window=config.max_average_window if config.HasField("max_average_window") else None,
     )
     check_supported(optimization)
     return optimization
 
 
-def list_oddities(parameters: list[ParameterSpec], optimization: Optimization, *, local: bool) -> list[str]:
+def list_oddities(parameters: Sequence[ParameterSpec], optimization: Optimization, *, local: bool) -> list[str]:
     """Return a sentence for each setting that has no effect, because it had none in the legacy either."""
-    found = list_ignored(parameters, optimization)
-    if local and any(p.gradient_clipping_threshold > 0 for p in parameters if not p.is_static):
+    is_common = local and not has_sparse_rows(parameters)
+    found = list_ignored(parameters, optimization, per_parameter=not is_common)
+    trained = [p for p in parameters if not p.is_static]
+    if is_common and any(p.gradient_clipping_threshold > 0 for p in trained):
         found.append("local training of dense parameters does not clip gradients (gradient_clipping_threshold)")
+    if is_common and any(p.num_batches_regularization > 1 and p.decay_rate for p in trained):
+        found.append("local training of dense parameters decays in every batch (num_batches_regularization)")
     return [f"{sentence}, as in the original; the setting has no effect" for sentence in found]

@@ -256,8 +256,8 @@ def test_another_number_of_passes_ends_the_job_with_a_config_error(pserver, trai
 
 def test_a_method_that_is_not_supported_is_refused_by_the_server_too(pserver, client):
     one = client(pserver().services)
-    one.join(WEIGHT, Optimization("sparse_momentum"))
-    with pytest.raises(ConfigError, match="sparse_momentum"):
+    one.join(WEIGHT, Optimization("owlqn"))
+    with pytest.raises(ConfigError, match="owlqn"):
         one.initialise(np.zeros(4, np.float32))
 
 

@@ -12,7 +12,7 @@ from pserver.shard import Shard
 
 def expect(tools, gradients_of_pass):
     """The values after passes given as [pass][batch] -> gradients in trainer order, by one shard that clips."""
-    shard = Shard(tools.parameters, blocks.whole(tools.parameters), tools.settings, clip=True)
+    shard = Shard(tools.parameters, blocks.whole(tools.parameters), tools.settings, per_parameter=True)
     shard.values[:] = np.arange(tools.size, dtype=np.float32) % 7
     for batches in gradients_of_pass:
         for gradients in batches:
@@ -57,7 +57,7 @@ def test_one_trainer_with_a_server_is_a_local_run_bit_for_bit_when_nothing_is_cl
     parameters = [p for p in tools.parameters if not p.gradient_clipping_threshold]
     server = pserver(ports=2)
     one = client(server.services)
-    local = Shard(parameters, blocks.whole(parameters), tools.settings, clip=False)
+    local = Shard(parameters, blocks.whole(parameters), tools.settings, per_parameter=False)
     values = np.arange(5003, dtype=np.float32)
     local.values[:] = values
     one.join(parameters, tools.settings)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from pserver import rules
-from pserver.errors import ConfigError
-from pserver.rules import Optimization, ParameterSpec
+from pserver.rules import Optimization
 
 f = np.float32
 
@@ -110,56 +109,3 @@ def test_adams_constants_are_float32_differences():
     assert float(f(1) - f(0.999)) == pytest.approx(0.000999987, abs=1e-9)
     exact = 1e-3 * math.sqrt(1 - 0.999**3) / (1 - 0.9**3)
     assert 1e-6 < abs(float(rules.adam_rate(1e-3, Optimization("adam"), 3)) / exact - 1) < 1e-4
-
-
-@pytest.mark.parametrize(
-    "schedule, a, b, args, samples, passes, expected",
-    [
-        ("constant", 5, 5, "", 100, 3, 0.5),
-        ("poly", 0, 0, "", 100, 0, 0.5),
-        ("poly", 0.01, 0.5, "", 300, 0, 0.5 * 4**-0.5),
-        ("caffe_poly", 400, 2, "", 100, 0, 0.5 * 0.75**2),
-        ("caffe_poly", 400, 2, "", 400, 0, 0.0),
-        ("caffe_poly", 400, 2, "", 401, 0, 0.0),
-        ("exp", 0.5, 100, "", 150, 0, 0.5 * 0.5**1.5),
-        ("discexp", 0.5, 100, "", 199, 0, 0.25),
-        ("discexp", 0.5, 100, "", 200, 0, 0.125),
-        ("linear", 0.001, 0.1, "", 100, 0, 0.4),
-        ("linear", 0.001, 0.1, "", 1000, 0, 0.1),
-        ("manual", 0, 0, "100:1,200:0.5,300:0.25", 100, 0, 0.5),
-        ("manual", 0, 0, "100:1,200:0.5,300:0.25", 101, 0, 0.25),
-        ("manual", 0, 0, "100:1,200:0.5,300:0.25", 999, 0, 0.125),
-        ("pass_manual", 0, 0, "0:1,2:0.5", 999, 0, 0.5),
-        ("pass_manual", 0, 0, "0:1,2:0.5", 999, 2, 0.25),
-        ("pass_manual", 0, 0, "0:1,2:0.5", 999, 7, 0.25),
-    ],
-)
-def test_schedules_follow_their_formula(schedule, a, b, args, samples, passes, expected):
-    settings = Optimization("momentum", 0.5, schedule, a, b, args)
-    rules.check_supported(settings)
-    assert rules.scheduled_rate(settings, samples, passes) == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    "settings, part",
-    [
-        (Optimization("adamax2"), "adamax2"),
-        (Optimization(learning_rate_schedule="cosine"), "cosine"),
-        (Optimization(learning_rate_schedule="manual", learning_rate_args="100"), "learning_rate_args"),
-        (Optimization(learning_rate_schedule="manual", learning_rate_args="200:1,100:2"), "must not fall"),
-        (Optimization(learning_rate_schedule="exp"), "decay_b"),
-        (Optimization(learning_rate_schedule="caffe_poly"), "decay_a"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_what_is_not_supported_is_named(settings, part):
-    with pytest.raises(ConfigError, match=part):
-        rules.check_supported(settings)
-
-
-def test_settings_that_adam_ignores_are_listed_and_those_of_momentum_are_not():
-    parameters = [ParameterSpec("w", 3, momentum=0.9, decay_rate=1e-3)]
-    ignored = rules.list_ignored(parameters, Optimization("adam", 1e-3, "exp", 0.5, 100))
-    assert len(ignored) == 3 and "L2" in " ".join(ignored) and "exp" in ignored[0]
-    assert rules.list_ignored(parameters, Optimization("momentum", 1e-3, "exp", 0.5, 100)) == []
-    assert rules.list_ignored([ParameterSpec("w", 3)], Optimization("adam", 1e-3, "poly", 0, 0)) == []

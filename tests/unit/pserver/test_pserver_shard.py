@@ -11,8 +11,8 @@ from pserver.shard import Shard
 MOMENTUM = Optimization("momentum", 0.5)
 
 
-def build(parameters, optimization=MOMENTUM, clip=False, values=None):
-    made = Shard(parameters, blocks.whole(parameters), optimization, clip=clip)
+def build(parameters, optimization=MOMENTUM, per_parameter=False, values=None):
+    made = Shard(parameters, blocks.whole(parameters), optimization, per_parameter=per_parameter)
     if values is not None:
         made.values[:] = values
     return made
@@ -51,7 +51,7 @@ def test_neighbours_with_equal_settings_are_one_stretch():
 def test_only_a_server_clips_element_by_element(clip, expected):
     """A local dense run of the legacy does not clip (trainer.md 4.2)."""
     parameters = [ParameterSpec("a", 2, gradient_clipping_threshold=2.0), ParameterSpec("b", 1)]
-    made = build(parameters, clip=clip, values=1.0)
+    made = build(parameters, per_parameter=clip, values=1.0)
     gradient = np.array([100, -100, 4], np.float32)
     made.step(gradient, 1)
     assert made.values.tolist() == [expected[0], expected[1] if clip is False else 2.0, expected[2]]
@@ -59,7 +59,7 @@ def test_only_a_server_clips_element_by_element(clip, expected):
 
 
 def test_the_sum_is_clipped_not_its_parts():
-    made = build([ParameterSpec("a", 1, gradient_clipping_threshold=2.0)], clip=True)
+    made = build([ParameterSpec("a", 1, gradient_clipping_threshold=2.0)], per_parameter=True)
     made.step([full(3), full(-3)], 1)
     assert made.values[0] == 0
 
@@ -87,13 +87,6 @@ def test_a_schedule_by_pass_moves_when_the_pass_ends():
     assert made.values[0] == 1.5
 
 
-def test_the_end_of_caffe_poly_is_warned_of_once(capsys):
-    made = build([ParameterSpec("w", 1)], Optimization("momentum", 1.0, "caffe_poly", 10, 1))
-    for _ in range(3):
-        made.step(full(1), 10)
-    assert capsys.readouterr().err.count("the learning rate is 0") == 1
-
-
 @pytest.mark.parametrize("method, momentum", [("momentum", 0.0), ("momentum", 0.9), ("adam", 0.0)])
 def test_chunks_do_not_change_a_bit(monkeypatch, method, momentum):
     parameters = [
@@ -105,7 +98,7 @@ def test_chunks_do_not_change_a_bit(monkeypatch, method, momentum):
         monkeypatch.setattr(shard, "CHUNK", chunk)
         monkeypatch.setattr(shard, "FLUSH_PERIOD", 2)
         random = np.random.default_rng(3)
-        made = build(parameters, Optimization(method, 0.01), clip=True, values=random.standard_normal(1001))
+        made = build(parameters, Optimization(method, 0.01), per_parameter=True, values=random.standard_normal(1001))
         for _ in range(4):
             made.step([random.standard_normal(1001).astype(np.float32) for _ in range(3)], 5)
         results.append(made.values.tobytes())
@@ -121,7 +114,7 @@ def test_pieces_of_a_parameter_on_many_services_step_as_the_whole():
     one.step(gradient, 1)
     for ranges in blocks.layout(parameters, 3):
         index = np.concatenate([np.arange(starts[p] + a, starts[p] + b) for p, a, b in ranges] or [np.arange(0)])
-        part = Shard(parameters, ranges, MOMENTUM, clip=True)
+        part = Shard(parameters, ranges, MOMENTUM, per_parameter=True)
         part.values[:] = values[index]
         part.step(gradient[index], 1)
         np.testing.assert_array_equal(part.values, one.values[index])
@@ -137,7 +130,7 @@ def test_state_too_small_to_be_normal_becomes_zero(monkeypatch):
 
 
 def test_a_service_without_elements_steps_too():
-    made = Shard([ParameterSpec("w", 3)], [], MOMENTUM, clip=True)
+    made = Shard([ParameterSpec("w", 3)], [], MOMENTUM, per_parameter=True)
     made.step(np.empty(0, np.float32), 4)
     assert made.samples == 4 and made.values.size == 0
 

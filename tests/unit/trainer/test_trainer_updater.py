@@ -24,17 +24,23 @@ def test_all_settings_of_the_optimiser_are_read():
         ),
         local=True,
     )
-    assert found == Optimization("adam", 0.5, "exp", 0.5, 8.0, "", 0.9, 0.999, 1e-8)
+    assert found == Optimization("adam", 0.5, "exp", 0.5, 8.0, "", 0.9, 0.999, 1e-8, 1e-6, 0.95, 0, None)
+
+
+def test_a_limit_of_the_average_is_known_from_no_limit():
+    found = read_optimization(settings(average_window=0.5, max_average_window=100, ada_rou=0.9), local=True)
+    assert (found.average_window, found.max_average_window, found.ada_rou) == (0.5, 100, 0.9)
 
 
 @pytest.mark.parametrize(
     ("fields", "local", "message"),
     [
-        ({"algorithm": "owlqn"}, True, "algorithm 'owlqn' is not supported yet"),
+        ({"algorithm": "owlqn"}, True, "Unsupported algorithm: owlqn"),
         ({"algorithm": "async_sgd"}, False, r"asynchronous training \(is_async\) is not supported yet"),
-        ({"average_window": 0.5}, True, "model_average is not supported yet"),
+        ({"average_window": 0.5}, False, "model_average with parameter servers is not supported yet"),
+        ({"num_batches_per_send_parameter": 2}, True, "in local training it must be 1"),
         ({"num_batches_per_send_parameter": 2}, False, "num_batches_per_send_parameter over 1 is not supported yet"),
-        ({"learning_method": "adadelta"}, True, "learning_method 'adadelta' is not supported yet"),
+        ({"learning_method": "adagrad2"}, True, "learning_method 'adagrad2' is not known"),
         ({"batch_size": 0}, True, "batch_size=0"),
     ],
 )

@@ -1,0 +1,62 @@
+"""Static pruning: the smallest first values of a parameter become zero and stay zero.
+
+Source: ParameterUpdaterHook.cpp of v0.11, the hook of `HookAttr('pruning', sparsity_ratio)`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from pserver.errors import ConfigError
+from trainer.arguments import Array
+from trainer.parameters import Parameter, ParameterTable
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Pruning:
+    """The masks of the parameters with a pruning hook.
+
+    Raises: ConfigError: if a hook is of another type, or its ratio impossible.
+    """
+
+    def __init__(self, table: ParameterTable) -> None:
+        self._pruned = [parameter for parameter in table if _is_pruned(parameter)]
+        self._masks: dict[str, Mask] = {}
+
+    def start(self) -> None:
+        """Choose what is kept by the values as they are now, and make the others zero."""
+        for parameter in self._pruned:
+            mask = choose_kept(parameter.value, parameter.config.update_hooks[0].sparsity_ratio)
+            self._masks[parameter.name] = mask
+            parameter.value[~mask] = 0
+
+    def mask_gradients(self) -> None:
+        """Make the gradients of pruned values zero."""
+        for parameter in self._pruned:
+            if not parameter.is_static:
+                parameter.gradient[~self._masks[parameter.name]] = 0
+
+
+def choose_kept(values: Array, sparsity_ratio: float) -> Mask:
+    """Return which values are kept: the floor(size * (1 - ratio)) largest magnitudes, of equal ones the first."""
+    kept = int(values.size * (1 - sparsity_ratio))
+    mask: Mask = np.zeros(values.size, np.bool_)
+    mask[np.argsort(-np.abs(values), kind="stable")[:kept]] = True
+    return mask
+
+
+def _is_pruned(parameter: Parameter) -> bool:
+    hooks = parameter.config.update_hooks
+    for hook in hooks:
+        if hook.type != "pruning":
+            raise ConfigError(
+                f"parameter {parameter.name}: Unknown Hook type: {hook.type}; known is HookAttr('pruning', ratio)"
+            )
+        if not 0 <= hook.sparsity_ratio <= 1:
+            raise ConfigError(
+                f"parameter {parameter.name}: the sparsity_ratio of its HookAttr is {hook.sparsity_ratio:g}; "
+                "it must lie in [0, 1]"
+            )
+    return bool(hooks)
