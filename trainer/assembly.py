@@ -25,7 +25,14 @@ from trainer.network import Network
 from trainer.parameters import ParameterTable
 from trainer.rng import Stream, start_state
 from trainer.session import Parts, Testing, Training
-from trainer.updater import LocalUpdater, RemoteUpdater, Updater, list_oddities, read_optimization
+from trainer.updater import (
+    LocalUpdater,
+    RemoteUpdater,
+    Updater,
+    has_sparse_rows,
+    list_oddities,
+    read_optimization,
+)
 
 CONNECT_TIMEOUT_S = 60.0  # the launcher has waited for the servers already; this bounds a start by hand
 
@@ -73,7 +80,10 @@ class Assembly:
 
     def training(self) -> tuple[Training, Updater]:
         """Return the training session and its updater, which is connected already."""
-        glog.info("trainer mode: Normal", at=AT["mode"])
+        if self._flags.local and self._config.opt_config.use_sparse_remote_updater:
+            glog.info("ignore sparse_remote_update=true due to  --local=true")
+        is_sparse = has_sparse_rows([parameter.spec() for parameter in self._table])
+        glog.info(f"trainer mode: {'SgdSparseCpuTraining' if is_sparse else 'Normal'}", at=AT["mode"])
         updater = self._make_updater()
         parts = self._make_parts(updater.check)
         self._warn_of_test_flags()
@@ -97,7 +107,7 @@ class Assembly:
         for sentence in list_oddities(specs, self._optimization, local=self._flags.local):
             glog.warning(sentence)
         if self._flags.local:
-            return LocalUpdater(self._table, self._optimization)
+            return LocalUpdater(self._table, self._optimization, log_clipping=self._flags.log_clipping)
         from pserver.client import Client, read_environment
 
         job = read_environment(os.environ)
