@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from types import FrameType
 
 from pserver import glog
-from pserver.errors import BugError, PaddleError, StoppedError
+from pserver.errors import BugError, PaddleError
 from trainer.flags import help_text, list_warnings, parse_flags
 from trainer.legacy import AT, DONE_TEXT
+from trainer.stopping import STOPPER, ignore_signals
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,8 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def report(program: str, arguments: Sequence[str], job: Callable[[Sequence[str]], None]) -> int:
     """Run a job with these arguments and return its exit status; an error that is not our bug is one line."""
     glog.info(f"commandline: {program} {''.join(f'{argument} ' for argument in arguments)}", at=AT["commandline"])
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _stop)
+    STOPPER.install()
     try:
         job(arguments)
     except PaddleError as error:
@@ -61,20 +59,9 @@ def run(arguments: Sequence[str]) -> None:
     try:
         training.run()
     except BaseException as error:
-        _ignore_signals()
+        ignore_signals()
         updater.abort(str(error) if isinstance(error, PaddleError) else f"{type(error).__name__}: {error}")
         raise
-
-
-def _ignore_signals() -> None:
-    """What leaves is not disturbed: a second signal in the middle of it would leave connections half closed."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    _ignore_signals()
-    raise StoppedError(f"stopped by {signal.Signals(number).name}")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,9 @@ from trainer.model_files import find_config, load_pass, pass_name, prepare_save_
 from trainer.network import Network
 from trainer.parameters import ParameterTable
 from trainer.rng import Stream, start_state
-from trainer.session import Parts, Testing, Training
+from trainer.session import Parts, Training
+from trainer.stopping import STOPPER
+from trainer.testing import Testing
 from trainer.updater import (
     LocalUpdater,
     RemoteUpdater,
@@ -90,7 +92,7 @@ class Assembly:
         self._fill_parameters(parts)
         if self._flags.trainer_id == 0 and self._flags.num_passes:  # a model that cannot be loaded leaves no directory
             prepare_save_directory(parts.save_dir)
-        session = Training(parts, updater)
+        session = Training(parts, updater, STOPPER)
         self._connect(updater)
         return session, updater
 

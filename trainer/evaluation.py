@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from pserver.errors import DataError, VolumeError
+from pserver.errors import ConfigError, DataError, VolumeError
+from trainer import logs
 from trainer.arguments import Argument, Sparse
 from trainer.data.source import DataSource
 from trainer.evaluators import Accumulator, Evaluator
@@ -22,11 +23,13 @@ def evaluate(
     *,
     each_batch: Callable[[int, Accumulator], None] | None = None,
     with_cost: bool = True,
+    shows_layers: bool = False,
 ) -> Accumulator:
     """Run all test data through the network and return what was measured.
 
     Args: each_batch: called with the number of batches so far and the result so far.
         with_cost: False counts every cost as 0 (the network is for prediction).
+        shows_layers: whether the statistics of every layer are logged.
     Raises: DataError: if there is no sample, or the provider raised.
     """
     result = Accumulator(evaluators)
@@ -35,17 +38,22 @@ def evaluate(
     while (batch := source.next_batch(batch_size)) is not None:
         slots, samples = batch
         outputs = network.forward(slots)
+        if shows_layers:
+            logs.log_layers(network)
         result.add(network.cost() if with_cost else 0.0, samples, [one.measure(outputs) for one in evaluators])
         batches += 1
         if each_batch is not None:
             each_batch(batches, result)
     if not result.samples:
         raise DataError("the test data has no sample; check the test list of define_py_data_sources2")
+    result.finish()
     return result
 
 
 class PredictionFile:
     """The rows of the output layers as text: for every output its values and a semicolon.
+
+    Of sequences every frame is a row. An output with both values and ids shows its values.
 
     Raises: VolumeError: if the file cannot be written.
     """
@@ -58,9 +66,15 @@ class PredictionFile:
         except OSError as error:
             raise VolumeError(f"cannot write predictions to {self._path}: {error.strerror}") from error
 
-    def write(self, outputs: list[Argument]) -> None:
-        """Append the rows of a batch."""
-        columns = [_spell_rows(one) for one in outputs]
+    def write(self, outputs: Mapping[str, Argument]) -> None:
+        """Append the rows of a batch.
+
+        Raises: ConfigError: if the outputs have different numbers of rows.
+        """
+        columns = [_spell_rows(one) for one in outputs.values()]
+        if len(set(map(len, columns))) > 1:
+            rows = ", ".join(f"{name} {len(column)}" for name, column in zip(outputs, columns, strict=True))
+            raise ConfigError(f"the rows of the outputs cannot stand side by side, their numbers differ: {rows}")
         try:
             self._file.writelines("".join(row) + "\n" for row in zip(*columns, strict=True))
         except OSError as error:

@@ -16,6 +16,7 @@ AT = {
     "save": "GradientMachine.cpp:64",
     "missing": "Parameter.cpp:377",
     "missing strategy": "Parameter.cpp:387",
+    "layer": "Layer.cpp:322",
     "stats": "TrainerInternal.cpp:206",
     "batch": "TrainerInternal.cpp:165",
     "pass": "TrainerInternal.cpp:181",

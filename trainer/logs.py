@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from pserver import glog
 from trainer.arguments import Array
 from trainer.evaluators import Accumulator
+from trainer.legacy import AT
+from trainer.network import Network
 from trainer.parameters import Parameter
 
 
@@ -57,6 +60,26 @@ def statistics_line(parameter: Parameter, rates: Array | None = None) -> str:
         return line
     mean = rates.mean(dtype=np.float64)
     return f"{line} max_lr={f'{rates.max():g}':>11} min_lr={f'{rates.min():g}':>11} avg_lr={f'{mean:g}':>11}"
+
+
+def log_layers(network: Network) -> None:
+    """Log the statistics of every layer's output, but for data and costs.
+
+    Source: --show_layer_stat.
+    """
+    for layer in network.config.layers:
+        output = network.outputs.get(layer.name)
+        if output is not None and output.value is not None and not network.is_data_or_cost(layer.name):
+            glog.info(layer_line(layer.name, output.value), at=AT["layer"])
+
+
+def layer_line(name: str, values: Array) -> str:
+    """Return the statistics of a layer's output; what is called std is the variance, as it was."""
+    if not values.size:
+        return f"The number of output of {name} is 0, skip to show the statistics"
+    mean = values.mean(dtype=np.float64)
+    variance = max(np.square(values, dtype=np.float64).mean() - mean * mean, 0.0)
+    return f"The output state of {name}: mean={mean:g}, std={variance:g}, min={values.min():g}, max={values.max():g}"
 
 
 def _mean_and_max(values: np.ndarray[tuple[int, ...], np.dtype[np.floating]]) -> list[float]:

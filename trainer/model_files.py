@@ -169,6 +169,11 @@ def write_whole_file(path: Path, parts: Iterable[bytes]) -> None:
 # ----- Loading -----
 
 
+def is_complete(directory: str | Path) -> bool:
+    """Return whether a pass directory is there and was written to its end."""
+    return (Path(directory) / DONE).exists()
+
+
 def load_pass(
     directory: str | Path, table: ParameterTable, strategy: str, stream: Stream, *, needs_done: bool = False
 ) -> None:
@@ -182,7 +187,7 @@ def load_pass(
     path = Path(directory)
     if not path.is_dir():
         raise MissingInputError(f"there is no model directory {directory}")
-    if needs_done and not (path / DONE).exists():
+    if needs_done and not is_complete(directory):
         raise MissingInputError(f"the model directory {directory} has no file '{DONE}': it was not written to its end")
     glog.info(f"Loading parameters from {directory}", at=AT["load"])
     for parameter in table:

@@ -49,6 +49,11 @@ class Network:
         """Return the gradients, before the activation, that the last backward pass kept, by layer."""
         return {name: node.kept_gradient for name, node in self._nodes.items() if node.kept_gradient is not None}
 
+    def is_data_or_cost(self, name: str) -> bool:
+        """Return whether a layer neither computes values of its own nor is read by others."""
+        node = self._nodes[name]
+        return node.config.type == "data" or node.layer.is_cost
+
     def forward(
         self, batch: Batch, stream: Stream | None = None, *, is_training: bool | None = None
     ) -> dict[str, Argument]:

@@ -228,6 +228,10 @@ class ParameterTable:
             parameter.settle_gradient()
         return self._gradients
 
+    def peek_gradients(self) -> Array:
+        """Return the gradients as they are: of what nobody added to in this batch, those of an earlier one."""
+        return self._gradients
+
     def clear_gradients(self) -> None:
         """Make all gradients zero."""
         for parameter in self._trained:

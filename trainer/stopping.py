@@ -1,0 +1,67 @@
+"""When a signal ends the program: at once, or behind work that is not to be cut in two."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType, TracebackType
+
+from pserver.errors import StoppedError
+
+
+class Stopper:
+    """Raises StoppedError for SIGTERM and SIGINT, inside a `with` block only at its end.
+
+    SIGTERM counts once. Another SIGINT (a second Ctrl-C) ends what a first signal is still waiting for; then `is_clean`
+    is False.
+    """
+
+    def __init__(self) -> None:
+        self.is_clean = True
+        self._depth = 0
+        self._waiting: StoppedError | None = None
+        self._deadline_s = 0
+
+    def install(self) -> None:
+        """Take the signals of this process."""
+        signal.signal(signal.SIGALRM, self._handle)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._handle)
+
+    def limit(self, seconds: int) -> None:
+        """Wait for the end of a block no longer than this after a signal."""
+        self._deadline_s = seconds
+
+    def __enter__(self) -> None:
+        self._depth += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._depth -= 1
+        if not self._depth and self._waiting is not None:
+            raise self._take(self._waiting)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if self._depth and self._waiting is None and number != signal.SIGALRM:
+            self._waiting = StoppedError(f"stopped by {signal.Signals(number).name}")
+            signal.alarm(self._deadline_s)
+            return
+        self.is_clean = not self._depth
+        raise self._take(self._waiting or StoppedError(f"stopped by {signal.Signals(number).name}"))
+
+    def _take(self, error: StoppedError) -> StoppedError:
+        """Let nothing disturb the leaving: a signal in the middle of it would leave connections half closed."""
+        ignore_signals()
+        self._waiting = None
+        return error
+
+
+def ignore_signals() -> None:
+    """Let no further signal disturb what leaves."""
+    signal.alarm(0)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+
+
+STOPPER = Stopper()  # signals are the process's, so there is one
