@@ -3,14 +3,14 @@
 import sys
 
 from pserver.errors import PaddleError, UsageError
-from trainer.config import parse_config, to_text
+from trainer.config import as_v0_10, parse_config, to_text
 
 USAGE = "usage: paddle dump_config CONFIG [CONFIG_ARGS] [--whole] [--binary]"
 HELP = f"""{USAGE}
     CONFIG        the config script
     CONFIG_ARGS   what its get_config_arg finds: a=1,b=x
     --whole       the whole TrainerConfig (data sources and settings too), not only the network
-    --binary      the serialised message instead of its text
+    --binary      the serialised message that the trainer builds the network from, instead of the text that v0.10 printed
 """
 
 
@@ -41,6 +41,8 @@ def dump(argv: list[str]) -> None:
     if not 1 <= len(positional) <= 2:
         raise UsageError(f"{len(positional)} arguments instead of one or two; {USAGE}")
     config = parse_config(*positional)
+    if "--binary" not in flags:
+        config = as_v0_10(config)
     message = config if "--whole" in flags else config.model_config
     if "--binary" in flags:
         sys.stdout.buffer.write(message.SerializeToString(deterministic=True))

@@ -8,7 +8,8 @@ can call in `names`, which also knows every name of the legacy that is not built
 has built so far.
 """
 
+from trainer.config.older_form import as_v0_10
 from trainer.config.parse import parse_args, parse_config
 from trainer.config.text import to_text
 
-__all__ = ["parse_args", "parse_config", "to_text"]
+__all__ = ["as_v0_10", "parse_args", "parse_config", "to_text"]

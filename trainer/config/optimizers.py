@@ -200,8 +200,7 @@ def settings(
     """Set how the network is trained.
 
     Momentum, L2 rate and clipping threshold are defaults of the parameters that are made afterwards, so call it before
-    the layers. The threshold is a property of parameters only: v0.10 does not put it into the message's opt_config
-    (later ones do).
+    the layers.
     """
     parse = current()
     method = _instance("learning_method", learning_method or MomentumOptimizer(), Optimizer)
@@ -227,4 +226,5 @@ def settings(
     if gradient_clipping_threshold is not None:
         threshold = to_float("gradient_clipping_threshold", gradient_clipping_threshold)
         parse.defaults.gradient_clipping_threshold = threshold
+        values["gradient_clipping_threshold"] = threshold
     parse.settings.update(values)

@@ -7,12 +7,6 @@ from trainer.config import parse_args, parse_config
 
 # name: text of the config after the import line, config_args, error, its message
 CASES = {
-    "a layer that is not built yet": (
-        "\n\nswitch_order_layer(1)",
-        "",
-        ConfigError,
-        r"^config.py line 4: switch_order_layer\(\) is not supported yet; supported layers are: .*fc_layer",
-    ),
     "an endless recursion": (
         "def deeper(n): deeper(fc_layer(n, 1))\ndeeper(data_layer('x', 1))",
         "",

@@ -49,9 +49,9 @@ def test_without_settings_the_defaults_are_those_of_the_dictionary(parse_text):
     assert (config.save_dir, config.start_pass) == ("./output/model", 0)
 
 
-def test_the_clipping_threshold_is_a_property_of_parameters_only(parse_text):
+def test_the_clipping_threshold_is_a_setting_and_the_default_of_parameters(parse_text):
     config = parse_text("settings(1, gradient_clipping_threshold=25)\nfc_layer(data_layer('x', 1), 1)")
-    assert not config.opt_config.HasField("gradient_clipping_threshold")
+    assert config.opt_config.gradient_clipping_threshold == 25.0
     assert [parameter.gradient_clipping_threshold for parameter in config.model_config.parameters] == [25.0, 25.0]
 
 
