@@ -80,7 +80,7 @@ TABLE: tuple[Flag, ...] = (
     Flag("dot_period", int, 1, _S, "batches between dots; 0 = none", 0),
     Flag("show_parameter_stats_period", int, 0, _S, "batches between parameter statistics; 0 = none", 0),
     Flag("show_layer_stat", bool, False, _S, "statistics of every layer in every batch"),
-    Flag("log_clipping", bool, False, _I, "gradients are clipped by the servers, which log nothing of it"),
+    Flag("log_clipping", bool, False, _S, "log where gradients are clipped; servers clip without a word"),
     Flag("log_error_clipping", bool, False, _S, "log where a layer's errors are clipped"),
     Flag("progress", bool, False, _S, "a line every ten seconds: how far, how fast, how long still; not the legacy's"),
     Flag("layer_stack_error_only_current_thread", bool, True, _I, "form of the crash dump"),
