@@ -10,7 +10,7 @@ HELP = f"""{USAGE}
     CONFIG        the config script
     CONFIG_ARGS   what its get_config_arg finds: a=1,b=x
     --whole       the whole TrainerConfig (data sources and settings too), not only the network
-    --binary      the serialised message that the trainer builds the network from, instead of the text that v0.10 printed
+    --binary      the serialised message, from which the trainer builds the network, instead of v0.10's text of it
 """
 
 

@@ -1,7 +1,7 @@
 """A config as v0.10 printed it. Ours is that of the legacy's last version, which says more.
 
-The two mean the same to the engine: what is taken out here are fields that v0.10 did not have yet, at the values that it
-used. Recurrent groups with a StaticInput or with nested sequences are printed in the later form.
+The two mean the same to the engine: what is taken out here are fields that v0.10 did not have yet, at the values that
+it used. Recurrent groups with a StaticInput or with nested sequences are printed in the later form.
 """
 
 from __future__ import annotations
