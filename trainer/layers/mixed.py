@@ -9,12 +9,16 @@ import numpy as np
 from proto.ModelConfig_pb2 import LayerConfig
 from pserver.errors import ConfigError
 from trainer.arguments import Argument, Array
+from trainer.layers import conv_projections, operators, projections
 from trainer.layers.base import Layer
 from trainer.layers.bias import Bias
 from trainer.layers.checks import require_same_rows
-from trainer.layers.operators import OPERATORS, Operator
-from trainer.layers.projections import PROJECTIONS, Projection
+from trainer.layers.operators import Operator
+from trainer.layers.projections import Projection
 from trainer.parameters import ParameterTable
+
+PROJECTIONS: dict[str, type[Projection]] = {**projections.PROJECTIONS, **conv_projections.PROJECTIONS}
+OPERATORS: dict[str, type[Operator]] = {**operators.OPERATORS, **conv_projections.OPERATORS}
 
 
 class MixedLayer(Layer):

@@ -5,87 +5,39 @@ Besides the parameters' gradients the rows that come in are checked: they are th
 
 import numpy as np
 import pytest
+from image_layers import batch_norm_of, build, conv_conf, image_conf, layer, norm_of, pool_conf, volume_conf
 
-from proto.ModelConfig_pb2 import ModelConfig
 from trainer.arguments import Argument
-from trainer.layers import batch_norm, conv, norm, pool
+from trainer.layers import batch_norm, conv, conv_projections, image_places, image_values, norm, pool
 from trainer.network import Network
 from trainer.parameters import ParameterTable
 
-FAMILIES = (batch_norm, conv, norm, pool)
+FAMILIES = (batch_norm, conv, image_places, image_values, norm, pool)
 
 
-def conv_conf(channels, image, size, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1, filters=0, **extra):
-    """A ConvConfig from (y, x) pairs, sizes of the output rounded down."""
-    grid = [
-        (i + 2 * p - (k - 1) * d - 1) // s + 1
-        for i, k, s, p, d in zip(image, size, stride, padding, dilation, strict=True)
-    ]
+def projection(kind, width, size):
+    """Two groups, 4 channels and 6 filters."""
+    conf = conv_conf(4, (7, 5), (3, 3), (2, 2), groups=2)
     return {
-        "channels": channels,
-        "groups": groups,
-        "filter_channels": (filters or channels) // groups,
-        "caffe_mode": True,
-        **dict(zip(("img_size_y", "img_size"), image, strict=True)),
-        **dict(zip(("output_y", "output_x"), grid, strict=True)),
-        **dict(zip(("filter_size_y", "filter_size"), size, strict=True)),
-        **dict(zip(("stride_y", "stride"), stride, strict=True)),
-        **dict(zip(("padding_y", "padding"), padding, strict=True)),
-        **dict(zip(("dilation_y", "dilation"), dilation, strict=True)),
-        **extra,
+        "type": kind,
+        "name": kind,
+        "input_size": width,
+        "output_size": size,
+        "conv_conf": conf,
+        "num_filters": 6,
     }
 
 
-def volume_conf(channels, image, size, stride, padding, filters=0):
-    """A ConvConfig from (z, y, x) triples."""
-    grid = [(i + 2 * p - k) // s + 1 for i, k, s, p in zip(image, size, stride, padding, strict=True)]
+def operator(kind, width, size):
+    """2 channels, 3 filters of 2 x 2."""
     return {
-        **conv_conf(channels, image[1:], size[1:], stride[1:], padding[1:], filters=filters),
-        "img_size_z": image[0],
-        "output_z": grid[0],
-        "filter_size_z": size[0],
-        "stride_z": stride[0],
-        "padding_z": padding[0],
+        "type": kind,
+        "input_indices": [0, 1],
+        "input_sizes": [width, 2 * 3 * 4],
+        "output_size": size,
+        "conv_conf": conv_conf(2, (5, 4), (2, 2)),
+        "num_filters": 3,
     }
-
-
-def pool_conf(channels, image, size, stride, padding=(0, 0), kind="max-projection", **extra):
-    """A PoolConfig from (y, x) or (z, y, x), sizes of the output rounded up."""
-    result = {"channels": channels, "pool_type": kind, **extra}
-    names = [
-        ("_z", "_z"),
-        ("_y", "_y"),
-        ("", "_x"),
-    ][-len(image) :]
-    for (tail, x_tail), i, k, s, p in zip(names, image, size, stride, padding, strict=True):
-        grid = 1 - (-(i + 2 * p - k) // s)
-        result |= {f"img_size{tail}": i, f"output{x_tail}": grid, f"size{x_tail}": k, f"stride{tail}": s}
-        result[f"padding{tail}"] = p
-    return result
-
-
-def layer(kind, inputs, bias=0, **fields):
-    """A layer's record: its inputs are dicts of LayerInputConfig with `parameter`, the size of a parameter."""
-    return {"type": kind, "inputs": inputs, "bias": bias, **fields}
-
-
-def image_conf(channels, image):
-    return {"channels": channels, **dict(zip(("img_size_y", "img_size"), image, strict=True))}
-
-
-def batch_norm_of(channels, pixels, **fields):
-    inputs = [
-        {"image_conf": {"channels": channels, "img_size": pixels, "img_size_y": 1}, "parameter": channels},
-        {"parameter": channels, "static": True},
-        {"parameter": channels, "static": True},
-    ]
-    return layer("batch_norm", inputs, channels, size=channels * pixels, **fields)
-
-
-def norm_of(kind, channels, pixels, size, **conf):
-    fields = {"norm_type": kind, "channels": channels, "size": size, "scale": 0.3, "pow": 0.75}
-    fields |= {"output_x": pixels, "img_size": pixels, "output_y": 1, "img_size_y": 1, **conf}
-    return {"norm_conf": fields}
 
 
 # name: (width of the rows that come in, the layer)
@@ -226,30 +178,143 @@ CASES = {
         4 * 3,
         layer("norm", [{**norm_of("cross-channel-norm", 4, 3, 4), "parameter": 4}], size=12),
     ),
+    "maxout": (6 * 4, layer("maxout", [{"maxout_conf": {"image_conf": image_conf(6, (2, 2)), "groups": 3}}])),
+    "bilinear_interp": (
+        2 * 3 * 4,
+        layer(
+            "bilinear_interp",
+            [{"bilinear_interp_conf": {"image_conf": image_conf(2, (3, 4)), "out_size_x": 7, "out_size_y": 5}}],
+        ),
+    ),
+    "bilinear_interp to a smaller image": (
+        2 * 3 * 4,
+        layer(
+            "bilinear_interp",
+            [{"bilinear_interp_conf": {"image_conf": image_conf(2, (3, 4)), "out_size_x": 1, "out_size_y": 2}}],
+        ),
+    ),
+    "scale_sub_region": (
+        2 * 3 * 4,
+        layer(
+            "scale_sub_region",
+            [{"scale_sub_region_conf": {"image_conf": image_conf(2, (3, 4)), "value": 2.5}}, {"layer": "boxes"}],
+        ),
+    ),
+    "roi_pool": (
+        2 * 16,
+        layer(
+            "roi_pool",
+            [
+                {"roi_pool_conf": {"pooled_width": 2, "pooled_height": 3, "spatial_scale": 0.5}},
+                {"layer": "regions"},
+            ],
+            image=(4, 4),
+        ),
+    ),
+    "pad": (
+        2 * 3 * 4,
+        layer(
+            "pad",
+            [{"pad_conf": {"image_conf": image_conf(2, (3, 4)), "pad_c": [1, 0], "pad_h": [0, 2], "pad_w": [1, 1]}}],
+        ),
+    ),
+    "crop": (
+        3 * 3 * 4,
+        layer(
+            "crop",
+            [{"image_conf": image_conf(3, (3, 4))}],
+            axis=1,
+            offset=[1, 0, 2],
+            shape=[4, 2, 2, 2],
+            size=2 * 2 * 2,
+        ),
+    ),
+    "crop to a second input": (
+        2 * 3 * 3,
+        layer(
+            "crop",
+            [{"image_conf": image_conf(2, (3, 3))}, {"layer": "small"}],
+            axis=2,
+            offset=[1],
+        ),
+    ),
+    "rotate": (2 * 3 * 4, layer("rotate", [{}], size=24, height=3, width=4)),
+    "switch_order": (2 * 3 * 4, layer("switch_order", [{"image_conf": image_conf(2, (3, 4))}])),
+    "switch_order to other rows": (
+        2 * 3 * 4,
+        layer(
+            "switch_order",
+            [{"image_conf": image_conf(2, (3, 4))}],
+            reshape_conf={"height_axis": [0, 1], "width_axis": [2, 3]},
+        ),
+    ),
+    "blockexpand": (
+        2 * 4 * 4,
+        layer(
+            "blockexpand",
+            [
+                {
+                    "block_expand_conf": {
+                        **dict.fromkeys(("output_x", "output_y", "img_size_x", "img_size_y"), 0),
+                        "channels": 2,
+                        "stride_x": 2,
+                        "stride_y": 1,
+                        "padding_x": 1,
+                        "padding_y": 0,
+                        "block_x": 3,
+                        "block_y": 2,
+                    }
+                }
+            ],
+        ),
+    ),
+    "upsample": (
+        2 * 2 * 2,
+        layer("upsample", [{"upsample_conf": {"image_conf": image_conf(2, (2, 2))}}, {"layer": "pooled"}]),
+    ),
+    **{
+        f"mixed: {kind} projection": (
+            width,
+            layer(
+                "mixed",
+                [{"proj_conf": projection(kind, width, size), "parameter": 4 * 3 * 9}],
+                size=size,
+            ),
+        )
+        for kind, width, size in (("conv", 4 * 7 * 5, 6 * 3 * 2), ("convt", 4 * 3 * 2, 6 * 7 * 5))
+    },
+    **{
+        f"mixed: {kind} operator": (
+            width,
+            layer(
+                "mixed",
+                [{}, {"layer": "filters"}],
+                operator_confs=[operator(kind, width, size)],
+                size=size,
+                filters=2 * 3 * 4,
+            ),
+        )
+        for kind, width, size in (("conv", 2 * 5 * 4, 3 * 4 * 3), ("convt", 2 * 4 * 3, 3 * 5 * 4))
+    },
 }
 
 
-def build(width, fields):
-    """data x -> fc -> the layer under test, whose output is the network's."""
-    config = ModelConfig(type="nn", output_layer_names=["out"])
-    config.layers.add(name="x", type="data", size=width)
-    first = config.layers.add(name="first", type="fc", size=width)
-    first.inputs.add(input_layer_name="x", input_parameter_name="first.w")
-    config.parameters.add(name="first.w", size=width * width, dims=[width, width])
-    rest = {name: value for name, value in fields.items() if name not in ("inputs", "bias")}
-    out = config.layers.add(name="out", **rest)
-    for position, one in enumerate(fields["inputs"]):
-        conf = {name: value for name, value in one.items() if name not in ("parameter", "static", "layer")}
-        link = out.inputs.add(input_layer_name=one.get("layer", "first"), **conf)
-        if "parameter" in one:
-            link.input_parameter_name = f"out.w{position}"
-            config.parameters.add(
-                name=link.input_parameter_name, size=one["parameter"], is_static=one.get("static", False)
-            )
-    if fields["bias"]:
-        out.bias_parameter_name = "out.wbias"
-        config.parameters.add(name="out.wbias", size=fields["bias"])
-    return config
+OTHERS = {
+    "scale_sub_region": ("boxes", [1, 2, 2, 3, 1, 1]),
+    "roi_pool": ("regions", [0, 1, 1, 6, 4]),
+    "crop to a second input": ("small", [0.0] * 8),
+}
+
+
+def slots(name, x):
+    """The batch of a case: x, and what else its layer reads."""
+    other, row = OTHERS.get(name, ("", []))
+    large = np.random.default_rng(5).normal(size=(len(x), 2 * 16)).astype(x.dtype)
+    return {
+        "x": Argument(value=x),
+        "large": Argument(value=large),
+        other: Argument(value=np.array([row] * len(x), x.dtype).reshape(len(x), len(row))),
+    }
 
 
 def add_cost(config):
@@ -291,7 +356,7 @@ def test_gradients_agree_with_finite_differences(name, rows):
     width, fields = CASES[name]
     if "batch_norm of rows" in name:
         rows += 3
-    check(build(width, fields), {"x": Argument(value=rng.normal(size=(rows, width)))}, rng)
+    check(build(width, fields), slots(name, rng.normal(size=(rows, width))), rng)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -300,7 +365,7 @@ def test_a_batch_without_rows_runs_both_ways(name):
     config = build(width, fields)
     table = ParameterTable(config.parameters)
     network = Network(config, table)
-    out = network.forward({"x": Argument(value=np.empty((0, width), np.float32))}, is_training=True)["out"]
+    out = network.forward(slots(name, np.empty((0, width), np.float32)), is_training=True)["out"]
     assert out.value.shape[0] == 0
     network.backward()
     assert not table.gradients.any()
@@ -315,14 +380,18 @@ def test_float32_stays_float32(name):
     table.values[:] = rng.normal(size=table.values.size)
     network = Network(config, table)
     x = rng.normal(size=(3, width)).astype(np.float32)
-    first = network.forward({"x": Argument(value=x)}, is_training=True)["out"].value.copy()
+    first = network.forward(slots(name, x), is_training=True)["out"].value.copy()
     network.backward()
     assert first.dtype == np.float32
-    network.forward({"x": Argument(value=x[:1])})  # buffers of another size in between
-    again = network.forward({"x": Argument(value=x)}, is_training=True)["out"].value
+    network.forward(slots(name, x[:1]))  # buffers of another size in between
+    again = network.forward(slots(name, x), is_training=True)["out"].value
     np.testing.assert_array_equal(again, first)
 
 
 def test_the_table_has_every_type():
     types = {kind for family in FAMILIES for kind in family.LAYERS}
-    assert {fields["type"] for _, fields in CASES.values()} == types
+    assert types <= {fields["type"] for _, fields in CASES.values()}
+    for kind in conv_projections.PROJECTIONS:
+        assert f"mixed: {kind} projection" in CASES
+    for kind in conv_projections.OPERATORS:
+        assert f"mixed: {kind} operator" in CASES
