@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pserver.errors import ConfigError
 from trainer.layers import (
+    arithmetic,
     batch_norm,
     conv,
     costs,
@@ -21,13 +22,16 @@ from trainer.layers import (
     mixed,
     norm,
     pool,
+    products,
     recurrent,
+    reshaping,
     sequence_pooling,
     similarity,
 )
 from trainer.layers.base import Layer
 
 FAMILIES = (
+    arithmetic,
     batch_norm,
     conv,
     costs,
@@ -45,7 +49,9 @@ FAMILIES = (
     mixed,
     norm,
     pool,
+    products,
     recurrent,
+    reshaping,
     sequence_pooling,
     similarity,
 )

@@ -65,7 +65,7 @@ class CosineLayer(Layer):
         result -= self._y * (along * np.square(self._inverse[1]))[:, :, None]
         if len(self._y) == 1:
             result = result.sum(axis=0, keepdims=True)
-        return result.reshape(len(result), -1)
+        return result.reshape(len(result), self._y.shape[1] * self._y.shape[2])
 
 
 LAYERS: dict[str, type[Layer]] = {"cos": CosineLayer, "cos_vm": CosineLayer}
