@@ -123,7 +123,7 @@ static PyObject *add_taken(PyObject *self, PyObject *const *args, Py_ssize_t cou
 /* Windows of `length` rows that begin `first` rows from their own; what lies outside of the sequence does not count. */
 typedef struct {
     const int64_t *index, *starts;
-    Py_ssize_t sequences, width, first, length;
+    Py_ssize_t sequences, distinct, width, first, length;
 } Windows;
 
 FAST static void sum_windows_loop(float *out, const float *tables, Windows w) {
@@ -134,7 +134,7 @@ FAST static void sum_windows_loop(float *out, const float *tables, Windows w) {
             for (Py_ssize_t k = 0; k < w.length; k++) {
                 int64_t place = row + w.first + k;
                 if (place < w.starts[s] || place >= w.starts[s + 1]) continue;
-                const float *from = tables + (w.index[place] * w.length + k) * w.width;
+                const float *from = tables + (k * w.distinct + w.index[place]) * w.width;
                 for (Py_ssize_t j = 0; j < w.width; j++) to[j] += from[j];
             }
         }
@@ -147,7 +147,7 @@ FAST static void add_windows_loop(float *tables, const float *rows, Windows w) {
             for (Py_ssize_t k = 0; k < w.length; k++) {
                 int64_t place = row + w.first + k;
                 if (place < w.starts[s] || place >= w.starts[s + 1]) continue;
-                float *to = tables + (w.index[place] * w.length + k) * w.width;
+                float *to = tables + (k * w.distinct + w.index[place]) * w.width;
                 for (Py_ssize_t j = 0; j < w.width; j++) to[j] += from[j];
             }
         }
@@ -165,9 +165,10 @@ static PyObject *run_windows(PyObject *const *args, Py_ssize_t count, int is_sum
     if (!w.starts || PyErr_Occurred() || w.width < 1 || w.length < 1 || all % (w.width * w.length) || size != n * w.width)
         return fail(&arrays, "the rows do not fit the tables");
     w.sequences = bounds - 1;
+    w.distinct = all / (w.width * w.length);
     int good;
     Py_BEGIN_ALLOW_THREADS
-    good = rising(w.starts, bounds, n) && in_range(w.index, n, all / (w.width * w.length));
+    good = rising(w.starts, bounds, n) && in_range(w.index, n, w.distinct);
     if (good && is_sum) sum_windows_loop(matrix, tables, w);
     if (good && !is_sum) add_windows_loop(tables, matrix, w);
     Py_END_ALLOW_THREADS

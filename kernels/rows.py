@@ -69,12 +69,12 @@ def add_taken(out: Array, table: Array, ids: Ids) -> None:
 
 
 def sum_windows(tables: Array, index: Ids, starts: Ids, first: int) -> Array:
-    """Return for each row r of the sequences the sum over k of tables[index[r + first + k], k].
+    """Return for each row r of the sequences the sum over k of tables[k, index[r + first + k]].
 
     Places outside of the row's own sequence do not count.
-    Shapes: tables: (any, window length, width), index: (rows,), starts: (sequences + 1,); result: (rows, width)
+    Shapes: tables: (window length, any, width), index: (rows,), starts: (sequences + 1,); result: (rows, width)
     """
-    length, width = tables.shape[1:]
+    length, _, width = tables.shape
     if compiled is not None and _fits(tables) and width:
         result = np.empty((len(index), width), np.float32)
         compiled.sum_windows(result, tables, _as_int64(index), _as_int64(starts), width, first, length)
@@ -83,8 +83,8 @@ def sum_windows(tables: Array, index: Ids, starts: Ids, first: int) -> Array:
 
 
 def add_windows(tables: Array, rows: Array, index: Ids, starts: Ids, first: int) -> None:
-    """Add rows[r] to tables[index[r + first + k], k] in place: the gradient of `sum_windows`."""
-    length, width = tables.shape[1:]
+    """Add rows[r] to tables[k, index[r + first + k]] in place: the gradient of `sum_windows`."""
+    length, _, width = tables.shape
     rows = np.ascontiguousarray(rows)
     if compiled is not None and _fits(tables, rows) and width:
         compiled.add_windows(rows, tables, _as_int64(index), _as_int64(starts), width, first, length)

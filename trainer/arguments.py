@@ -129,7 +129,7 @@ class Argument:
         lengths: Ids = np.diff(self.starts)
         return lengths
 
-    def with_value(self, value: Array) -> Argument:
+    def with_value(self, value: Array | None) -> Argument:
         """Return an argument of the same rows and sequences with these values."""
         return Argument(value=value, starts=self.starts, sub_starts=self.sub_starts)
 

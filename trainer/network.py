@@ -11,8 +11,11 @@ from pserver import glog
 from pserver.errors import ConfigError
 from trainer.activations import Activation, find_activation
 from trainer.arguments import Argument, Array, DistinctGradient, Ids, sum_repeated
+from trainer.fusion import fuse
+from trainer.groups import separate_groups
 from trainer.layers import find_layer
 from trainer.layers.base import Layer
+from trainer.layers.group import GroupLayer
 from trainer.parameters import ParameterTable
 from trainer.rng import UPPER, Stream
 
@@ -32,13 +35,24 @@ class Network:
         _refuse_unsupported(config)
         self.config = config
         self.parameters = parameters
+        config, groups = separate_groups(config)
         needed = _find_needed(config)
-        self._nodes = {one.name: _Node(one, parameters) for one in config.layers if one.name in needed}
+        asked = {*config.output_layer_names, *(name for one in config.evaluators for name in one.input_layers)}
+        layers = fuse([one for one in config.layers if one.name in needed], asked)
+        self._nodes = {one.name: _Node(one, parameters) for one in layers}
         for node in self._nodes.values():
             node.link(self._nodes)
+        for node in self._nodes.values():
+            readers = [one.layer for one in self._nodes.values() if node.name in one.inputs]
+            node.layer.may_repeat = node.name not in asked and all(one.takes_repeats for one in readers)
+        for name, group in groups.items():
+            layer = self._nodes[name].layer if name in self._nodes else None
+            if isinstance(layer, GroupLayer):
+                layer.open(group, Network)
         self.data_names = [name for name, node in self._nodes.items() if node.config.type == "data"]
         self.output_names = list(config.output_layer_names)
         self.outputs: dict[str, Argument] = {}
+        self._given: Collection[str] = ()
 
     def watch(self, *, gradients_of: Collection[str] = (), clipping: bool = False) -> None:
         """Keep the gradients of some layers' outputs for `kept_gradients`, and log where errors are clipped."""
@@ -69,6 +83,7 @@ class Network:
             slot = batch.get(name)
             outputs[name] = node.forward(outputs, training, stream) if slot is None else slot
         self.outputs = outputs
+        self._given = batch.keys()
         return outputs
 
     def cost(self) -> float:
@@ -89,14 +104,25 @@ class Network:
 
     def backward(self) -> None:
         """Add the gradients of the last batch's cost to those of the parameters; sums over the samples."""
-        flows = _Flows()
-        for name in self.output_names:
-            value = self.outputs[name].value
-            if value is not None:
-                flows.add(name, np.ones_like(value))
+        values = {name: self.outputs[name].value for name in self.output_names}
+        self.backward_from({name: np.ones_like(value) for name, value in values.items() if value is not None})
+
+    def backward_from(self, gradients: Mapping[str, Array]) -> dict[str, Array]:
+        """Add to the gradients of the parameters what follows from those of some layers.
+
+        Returns: the gradients of the layers that the last batch had the rows of, by name.
+        """
+        flows, given = _Flows(), {}
+        for name, gradient in gradients.items():
+            flows.add(name, gradient)
         for node in reversed(self._nodes.values()):
-            if node.layer.takes_gradient and flows.reach(node.name):
+            if not node.layer.takes_gradient or not flows.reach(node.name):
+                continue
+            if node.name in self._given:
+                given[node.name] = flows.take(node.name)[""]
+            else:
                 node.backward(flows)
+        return given
 
 
 _DISTINCT = "distinct rows"
@@ -136,7 +162,7 @@ class _Node:
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         self.config = config
         self.name: str = config.name
-        self.layer: Layer = find_layer(config.type, config.name)(config, parameters)
+        self.layer: Layer = find_layer(config)(config, parameters)
         self.inputs: list[str] = [one.input_layer_name for one in config.inputs]
         self._arguments: list[str] = [one.input_layer_argument for one in config.inputs]
         active_type = "" if self.layer.applies_activation else config.active_type
@@ -173,10 +199,10 @@ class _Node:
             raise ConfigError(f"layer {self.name} comes before its input {missing} in the message") from missing
         self.layer.is_training, self.layer.stream = is_training, stream
         result = self.layer.forward(inputs)
+        if result.index is not None and any(result is one for one in inputs):
+            result = result.with_value(result.value)  # a layer that hands its input on knows nothing of distinct rows
         self._index = result.index
-        self._keeps_distinct = (
-            self._index is not None and not self._drop_rate and not self.config.error_clipping_threshold
-        )
+        self._keeps_distinct = self._index is not None and not self._needs_all_rows()
         if self._keeps_distinct and result.distinct is not None:
             self._z = result.distinct
             self._y = self._activation.forward(self._z)
@@ -186,11 +212,12 @@ class _Node:
         self._z, self._starts = result.value, result.starts
         self._y = self._activation.forward(self._z, self._starts)
         y = self._drop(self._y, is_training, stream) if self._drop_rate else self._y
-        return (
-            result
-            if y is result.value
-            else Argument(y, result.ids, None, result.starts, result.sub_starts, result.extras)
-        )
+        if y is result.value and self._index is None:
+            return result
+        return Argument(y, result.ids, None, result.starts, result.sub_starts, result.extras)
+
+    def _needs_all_rows(self) -> bool:
+        return bool(self._drop_rate or self.config.error_clipping_threshold or self.keeps_gradient)
 
     def _drop(self, y: Array, is_training: bool, stream: Stream | None) -> Array:
         """Multiply by a fresh 0/1 mask in training, by the share that is kept in testing."""
@@ -218,6 +245,8 @@ class _Node:
         gradient = self._activation.backward(gradient, self._y, self._z, self._starts)
         if self.keeps_gradient:
             self.kept_gradient = gradient.copy()
+        if self._index is not None and not self._keeps_distinct:
+            gradient = sum_repeated(gradient, self._index)
         flowing = self.layer.backward(gradient, self._wanted)
         for position, (name, output, part) in enumerate(zip(self.inputs, self._arguments, flowing, strict=True)):
             if part is None:
@@ -261,10 +290,7 @@ def _find_needed(config: ModelConfig) -> set[str]:
 
 
 def _refuse_unsupported(config: ModelConfig) -> None:
-    if config.type != "nn":
-        raise ConfigError(f"model type '{config.type}' is not supported yet; supported is 'nn'")
+    if config.type not in ("nn", "recurrent_nn"):
+        raise ConfigError(f"model type '{config.type}' is not supported yet; supported are 'nn' and 'recurrent_nn'")
     if not config.output_layer_names:
         raise ConfigError("the config has no output layer; name its cost in outputs(...)")
-    for one in config.sub_models:
-        if one.is_recurrent_layer_group:
-            raise ConfigError(f"recurrent layer group {one.name} is not supported yet; supported are plain layers")

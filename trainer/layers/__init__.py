@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from proto.ModelConfig_pb2 import LayerConfig
 from pserver.errors import ConfigError
 from trainer.layers import (
     arithmetic,
@@ -12,8 +13,10 @@ from trainer.layers import (
     ctc,
     data,
     data_norm,
+    embedding,
     fc,
     get_output,
+    group,
     gru,
     image_places,
     image_values,
@@ -27,6 +30,7 @@ from trainer.layers import (
     reshaping,
     sequence_pooling,
     similarity,
+    window_fc,
 )
 from trainer.layers.base import Layer
 
@@ -41,6 +45,7 @@ FAMILIES = (
     data_norm,
     fc,
     get_output,
+    group,
     gru,
     image_places,
     image_values,
@@ -54,18 +59,23 @@ FAMILIES = (
     reshaping,
     sequence_pooling,
     similarity,
+    window_fc,
 )
 
 LAYERS: dict[str, type[Layer]] = {kind: layer for family in FAMILIES for kind, layer in family.LAYERS.items()}
 
 
-def find_layer(kind: str, name: str) -> type[Layer]:
-    """Return the class of a layer type.
+def find_layer(config: LayerConfig) -> type[Layer]:
+    """Return the class that computes a layer: that of its type, or one that is faster for this case of it.
 
     Raises: ConfigError: naming the type that is not supported yet, and those that are.
     """
-    found = LAYERS.get(kind)
+    if config.type == "mixed":
+        for special in (embedding.EmbeddingLayer, fc.FullyConnectedLayer):
+            if special.fits(config):
+                return special
+    found = LAYERS.get(config.type)
     if found is None:
-        supported = ", ".join(sorted(LAYERS))
-        raise ConfigError(f"layer {name}: type '{kind}' is not supported yet; supported are {supported}")
+        supported = ", ".join(sorted(LAYERS.keys() - {window_fc.KIND}))
+        raise ConfigError(f"layer {config.name}: type '{config.type}' is not supported yet; supported are {supported}")
     return found

@@ -25,6 +25,7 @@ class Layer:
 
     is_cost: ClassVar[bool] = False
     takes_gradient: ClassVar[bool] = True  # False: its output is data or ids, backward is never called
+    takes_repeats: ClassVar[bool] = False  # True: it computes faster on an input whose rows repeat
     applies_activation: ClassVar[bool] = False  # True: its output has gone through `active_type` already
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
@@ -36,6 +37,7 @@ class Layer:
         ]
         self.bias = parameters[config.bias_parameter_name] if config.bias_parameter_name else None
         self.input_configs: list[LayerConfig] = []  # of the inputs' layers; the network sets it once
+        self.may_repeat = False  # whether all that read its output take repeats; the network sets it once
         self.is_training = False  # the network sets these two before `forward`
         self.stream: Stream | None = None
         self.extra_gradients: dict[str, Array] = {}  # and this before `backward`: gradients of the output's extras

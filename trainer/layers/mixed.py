@@ -8,7 +8,7 @@ import numpy as np
 
 from proto.ModelConfig_pb2 import LayerConfig
 from pserver.errors import ConfigError
-from trainer.arguments import Argument, Array
+from trainer.arguments import Argument, Array, Flowing
 from trainer.layers import conv_projections, operators, projections
 from trainer.layers.base import Layer
 from trainer.layers.bias import Bias
@@ -51,7 +51,7 @@ class MixedLayer(Layer):
             total += part
         return inputs[0].with_value(self._bias.add_to(total, is_fresh=True))
 
-    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
         """Return what flows back through the projections and operators."""
         self._bias.backward(gradient)
         results: list[Array | None] = [None] * self._inputs

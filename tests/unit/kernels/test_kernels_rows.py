@@ -66,17 +66,17 @@ def test_taken_rows_are_added(dtype):
 def test_windows_stay_in_their_sequence(first, length, dtype):
     rng = np.random.default_rng(length)
     starts = np.array([0, 3, 3, 4, 9])
-    index, tables = rng.integers(0, 5, 9), rng.normal(size=(5, length, 4)).astype(dtype)
+    index, tables = rng.integers(0, 5, 9), rng.normal(size=(length, 5, 4)).astype(dtype)
     g = rng.normal(size=(9, 4)).astype(dtype)
-    expected, gradient = np.zeros((9, 4)), np.ones((5, length, 4))
+    expected, gradient = np.zeros((9, 4)), np.ones((length, 5, 4))
     for begin, end in itertools.pairwise(starts):
         for row in range(begin, end):
             for k in range(length):
                 if begin <= row + first + k < end:
-                    expected[row] += tables[index[row + first + k], k]
-                    gradient[index[row + first + k], k] += g[row]
+                    expected[row] += tables[k, index[row + first + k]]
+                    gradient[k, index[row + first + k]] += g[row]
     np.testing.assert_allclose(sum_windows(tables, index, starts, first), expected, atol=1e-5)
-    target = np.ones((5, length, 4), dtype)
+    target = np.ones((length, 5, 4), dtype)
     add_windows(target, g, index, starts, first)
     np.testing.assert_allclose(target, gradient, atol=1e-5)
 
