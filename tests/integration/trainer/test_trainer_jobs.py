@@ -312,4 +312,94 @@ def test_a_signal_ends_the_run_with_143(job, paddle, tools, number):
     tools.wait_for(lambda: "Batch=" in (job / "log").read_text())
     process.send_signal(number)
     assert process.wait(20) == 143
-    assert "Traceback" not in (job / "log").read_text()
+    log = (job / "log").read_text()
+    assert "Traceback" not in log
+    assert "Saving parameters to ./out/pass-00000-001\n" in log
+    # what is saved goes on like any other model
+    assert passes(job) == ["pass-00000-001"]
+    status, log = paddle.train(job, *PLAIN, "--init_model_path=out/pass-00000-001")
+    assert status == 0, log
+
+
+def test_a_signal_while_waiting_for_data_saves_only_what_was_learnt(job, paddle, tools):
+    process = paddle.start(job, "train", *PLAIN, "--config_args=obj=stuck")
+    tools.wait_for(lambda: "the provider is stuck" in (job / "log").read_text())
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 143
+    assert passes(job) == []
+
+
+def test_the_next_save_inside_the_pass_is_the_signals(job, paddle, tools):
+    process = paddle.start(job, "train", *PLAIN, "--config_args=obj=endless", "--saving_period_by_batches=1000000")
+    tools.wait_for(lambda: "Batch=" in (job / "log").read_text())
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 143
+    assert passes(job) == ["pass-00000-001"]
+
+
+def test_a_test_that_waits_for_a_pass_is_ended_by_a_signal(job, paddle, tools):
+    arguments = ["--config=config.py", "--config_args=test_list=1", "--job=test", "--save_dir=out", "--num_passes=2"]
+    paddle.train(job, *WITH_TEST)
+    process = paddle.start(job, "train", *arguments, "--test_pass=0", "--test_wait=1")
+    tools.wait_for(lambda: "Waiting for parameters of pass 1" in (job / "log").read_text())
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 143
+    assert " Pass=0 samples=8 " in (job / "log").read_text()
+    status, log = paddle.train(job, *arguments, "--test_pass=0")
+    assert status == 66, log
+    assert "no model directory ./out/pass-00001" in log
+
+
+# ----- what scripts find in the log -----
+
+
+def best_pass(log):
+    """What the demos' get_best_pass does: the pass whose line follows the best test's."""
+    found = []
+    for pair in re.findall(r"Test .*\n.*pass-.*", log):
+        test, saving = pair.split("\n")
+        found.append((float(re.search(r"cost=([0-9]+\.[0-9]+)", test)[1]), re.search(r"pass-([0-9]+)", saving)[1]))
+    return sorted(found)[0][1], len(found)
+
+
+@pytest.mark.parametrize("options", [[], ["--progress", "--show_layer_stat", "--test_period=2"]], ids=["plain", "more"])
+def test_the_demos_find_the_best_pass(job, paddle, options):
+    status, log = paddle.train(job, *WITH_TEST, "--num_passes=4", *options)
+    assert status == 0, log
+    costs = [float(cost) for cost in re.findall(r"Test samples=8 cost=(\S+) .*\n.*Saving", log)]
+    assert best_pass(log) == (f"{costs.index(min(costs)):05d}", 4)
+
+
+def test_progress_is_told_only_on_request_and_on_lines_of_its_own(job, paddle):
+    _, log = paddle.train(job, *WITH_TEST, "--num_passes=2", "--progress")
+    lines = [line for line in log.splitlines() if "progress:" in line]
+    assert [re.sub(r"^I.*\] |[\d.]+ samples/s", "", line) for line in lines] == [
+        "progress: pass 1 of 2, 100% of the pass, , 0:00:00 left",
+        "progress: pass 2 of 2, 100% of the pass, , 0:00:00 left",
+    ]
+    assert kinds(log).count("\nPass\nTest\nSaving\n") == 2
+    _, log = paddle.train(job, *WITH_TEST)
+    assert "progress" not in log
+
+
+def test_layer_statistics_come_with_every_forward_pass(job, paddle):
+    _, log = paddle.train(job, *WITH_TEST, "--show_layer_stat")
+    lines = re.findall(r"Layer\.cpp:322\] The output state of (\S+): mean=0\.5, std=(\S+), min=(\S+), max=(\S+)\n", log)
+    assert [line[0] for line in lines] == ["__fc_layer_0__"] * 7  # five batches and two of the test
+
+
+def test_what_is_no_number_names_layer_batch_and_ranges(job, paddle):
+    (job / "train.txt").write_text("1 2 3 1\n" * 5 + "1 2 nan 1\n")
+    status, log = paddle.train(job, *PLAIN, "--config_args=batch=3")
+    assert status == 65
+    assert re.search(
+        r"F\d{4} .*the cost of layer __cost_0__ is nan in batch 2 of pass 0: the first such output is that of layer x "
+        r"\(data\); a lower learning_rate",
+        log,
+    ), log
+    (job / "train.txt").write_text("1 2 3 1\n" * 5)
+    status, log = paddle.train(job, *PLAIN, "--config_args=rate=1e38")
+    assert status == 65
+    assert re.search(r"layer __fc_layer_0__ \(fc\), with input x in \[1, 3\], parameter ___fc_layer_0__.w0 \S+", log), (
+        log
+    )

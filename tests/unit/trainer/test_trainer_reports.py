@@ -1,5 +1,6 @@
 """Accumulators and log lines, down to the blanks."""
 
+import numpy as np
 import pytest
 
 from proto.ModelConfig_pb2 import EvaluatorConfig
@@ -85,3 +86,12 @@ def test_statistics_are_padded_as_they_were():
 def test_a_static_parameters_gradient_is_zero():
     parameter = table_of("w", is_static=True)["w"]
     assert logs.statistics_line(parameter).endswith("avg_abs_grad=0           max_grad=0          ")
+
+
+def test_a_layers_statistics_call_the_variance_std():
+    assert logs.layer_line("fc", np.array([[1, -2], [3, 0]], np.float32)) == (
+        "The output state of fc: mean=0.5, std=3.25, min=-2, max=3"
+    )
+    assert logs.layer_line("fc", np.zeros((0, 2), np.float32)) == (
+        "The number of output of fc is 0, skip to show the statistics"
+    )
