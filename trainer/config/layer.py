@@ -211,6 +211,11 @@ class LayerBuilder:
             if key != "drop_rate" or value != 0:
                 setattr(self.message, key, value)
 
+    def set_size(self, size: int) -> None:
+        """Write the number of columns where it was not known at first."""
+        self.size = size
+        self.message.size = size
+
     def add_input(self, layer: LayerOutput) -> ModelConfig_pb2.LayerInputConfig:
         """Append an input and return its message; inside of a recurrent group the name means the group's own layer."""
         return self.message.inputs.add(input_layer_name=input_name(layer))

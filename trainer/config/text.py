@@ -4,13 +4,13 @@ Two-space indent, fields in ascending number, floats with 12 significant digits 
 outside of ASCII escaped.
 """
 
+import struct
 from collections.abc import Iterator
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-_FLOATS = (FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT)
 _ESCAPES = {
     ord(character): escape
     for character, escape in {"\n": r"\n", "\r": r"\r", "\t": r"\t", '"': r"\"", "'": r"\'", "\\": r"\\"}.items()
@@ -36,13 +36,21 @@ def _lines(message: Message, indent: str) -> Iterator[str]:
 
 
 def _scalar(kind: int, value: Any) -> str:
-    if kind in _FLOATS:
+    if kind == FieldDescriptor.TYPE_DOUBLE:
         return format_float(value)
+    if kind == FieldDescriptor.TYPE_FLOAT:
+        return format_float(_as_given(value))
     if kind == FieldDescriptor.TYPE_BOOL:
         return "true" if value else "false"
     if kind == FieldDescriptor.TYPE_STRING:
         return f'"{escape(value)}"'
     return str(value)
+
+
+def _as_given(value: float) -> float:
+    """Return the shortest number that single precision holds as this value: 0.45 for 0.449999988079."""
+    candidates = (float(f"{value:.{digits}g}") for digits in range(6, 9))
+    return next((near for near in candidates if struct.pack("f", near) == struct.pack("f", value)), value)
 
 
 def format_float(value: float) -> str:

@@ -54,3 +54,9 @@ def test_messages_are_indented_and_defaults_that_were_set_are_shown():
     ]
     assert "  is_recurrent_layer_group: false\n" in to_text(model)
     assert to_text(DataConfig_pb2.DataConfig()) == ""
+
+
+def test_single_precision_is_written_as_it_was_given():
+    message = ModelConfig_pb2.PriorBoxConfig(variance=[0.1, 0.45, 1 / 3, 2.0, 1e-8, 16777217.0])
+    values = [line.split()[1] for line in to_text(message).splitlines()]
+    assert values == ["0.1", "0.45", "0.33333334", "2.0", "1e-08", "16777216.0"]

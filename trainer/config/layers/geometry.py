@@ -5,11 +5,14 @@ Source: legacy config_parser.py, get_img_size() and cnn_output_size(); the speci
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Any
 
+from proto import ModelConfig_pb2
 from trainer.config.attrs import ParameterAttribute
-from trainer.config.layer import LayerOutput, columns_of, message_of
+from trainer.config.layer import LayerBuilder, LayerOutput, columns_of, message_of
+from trainer.config.log import log
 from trainer.config.misuse import Misuse, is_list, to_int, to_size, wrong
 
 
@@ -88,6 +91,27 @@ def volume_of(layer: LayerOutput, channels: int) -> tuple[int, int, int]:
     return width, height, depth
 
 
+def whole_map(source: LayerOutput) -> tuple[int, int, int]:
+    """Return (channels, width, height) of a layer that says its height and width.
+
+    Raises: Misuse: it does not.
+    """
+    width, height = source.width, source.height
+    if not width or not height:
+        raise Misuse(f"the layer {source.name!r} has no height and width; give them to its data_layer")
+    size = columns_of(source)
+    if size % (width * height):
+        raise Misuse(f"the layer {source.name!r} of size {size} has no whole number of maps of {width} x {height}")
+    return size // (width * height), width, height
+
+
+def write_image(message: ModelConfig_pb2.ImageConfig, source: LayerOutput, channels: int) -> tuple[int, int]:
+    """Fill the message of an input's maps and return (width, height)."""
+    message.channels = channels
+    message.img_size, message.img_size_y = map_of(source, channels)
+    return message.img_size, message.img_size_y
+
+
 def shrink(size: int, window: int, padding: int, stride: int, *, dilation: int = 1, ceil: bool = False) -> int:
     """Return how often a window fits into a line of `size` pixels.
 
@@ -121,3 +145,22 @@ def initialise_filters(attr: ParameterAttribute, filter_size: int, channels: int
             initial_smart=False,
         )
     return attr
+
+
+def set_map(layer: LayerBuilder, channels: int, width: int, height: int, *, is_told: bool = True) -> None:
+    """Write a layer's size and map, and tell the log."""
+    layer.set_size(channels * height * width)
+    layer.message.height, layer.message.width = height, width
+    if is_told:
+        _tell(layer, f"c = {channels}, h = {height}, w = {width}")
+
+
+def set_volume(layer: LayerBuilder, channels: int, width: int, height: int, depth: int) -> None:
+    """Write a layer's size and volume, and tell the log."""
+    layer.set_size(channels * depth * height * width)
+    layer.message.height, layer.message.width, layer.message.depth = height, width, depth
+    _tell(layer, f"c = {channels}, d = {depth}, h = {height}, w = {width}")
+
+
+def _tell(layer: LayerBuilder, shape: str) -> None:
+    log(logging.INFO, f"output for {layer.name}: {shape}, size = {layer.size}", "layers.py:2539")
