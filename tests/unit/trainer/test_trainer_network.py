@@ -237,11 +237,7 @@ def change(config, what):
             "layer out: activation 'steep' is not supported yet",
         ),
         ("config.layers[1].drop_rate = .5", "layer out: drop_rate does not go with the softmax"),
-        ("config.type = 'recurrent_nn'", "model type 'recurrent_nn' is not supported yet"),
-        (
-            "config.sub_models.add(name='g', is_recurrent_layer_group=True)",
-            "recurrent layer group g is not supported yet",
-        ),
+        ("config.type = 'multi_nn'", "model type 'multi_nn' is not supported yet"),
         ("config.output_layer_names.append('nowhere')", "nowhere as an output"),
         ("del config.output_layer_names[:]", "no output layer"),
         ("config.parameters[0].sparse_update = True", "parameter w: sparse_update is not supported yet"),

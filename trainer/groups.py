@@ -1,0 +1,101 @@
+"""Recurrent layer groups in the message: their layers are taken out of the enclosing network. Pure.
+
+Source: spec/config.md 12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from proto.ModelConfig_pb2 import LayerConfig, ModelConfig, SubModelConfig
+from pserver.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group's record, and the layers of one step as a model of their own."""
+
+    record: SubModelConfig
+    step: ModelConfig
+
+
+def separate_groups(config: ModelConfig) -> tuple[ModelConfig, dict[str, Group]]:
+    """Return the model without the layers of its groups, and the groups by the name of the layer that stands for them.
+
+    In that model the group's layer has the layers that it takes something from as inputs, and the gather agents have
+    the group as theirs, so that both are layers like any other. What an evaluator reads inside of a group is handed
+    out too, under its own name.
+
+    Raises: ConfigError: if a group generates, or an evaluator reads a layer of a group within a group.
+    """
+    records = {one.name: one for one in config.sub_models if one.is_recurrent_layer_group}
+    if not records:
+        return config, {}
+    owners = {name: record.name for record in records.values() for name in record.layer_names}
+    layers = {one.name: one for one in config.layers}
+    outer = ModelConfig()
+    outer.CopyFrom(config)
+    del outer.layers[:], outer.sub_models[:]
+    groups: dict[str, Group] = {}
+    for name, record in records.items():
+        if name not in owners:
+            groups[name] = _take_group(config, record, records, owners, layers)
+    givers = {link.link_name: group.record.name for group in groups.values() for link in group.record.out_links}
+    for layer in config.layers:
+        if layer.name in owners and layer.name not in givers:
+            continue
+        added = outer.layers.add()
+        if layer.name in owners:  # an evaluator reads it
+            added.MergeFrom(LayerConfig(name=layer.name, type="gather_agent", size=layer.size))
+        else:
+            added.CopyFrom(layer)
+        if layer.name in groups:
+            for source in _find_sources(groups[layer.name].record):
+                added.inputs.add(input_layer_name=source)
+        elif layer.name in givers:
+            del added.inputs[:]
+            added.inputs.add(input_layer_name=givers[layer.name], input_layer_argument=layer.name)
+    return outer, groups
+
+
+def _take_group(
+    config: ModelConfig,
+    record: SubModelConfig,
+    records: Mapping[str, SubModelConfig],
+    owners: Mapping[str, str],
+    layers: Mapping[str, LayerConfig],
+) -> Group:
+    """Return a group with what its evaluators read among its results, and with the groups inside of it."""
+    if record.HasField("generator"):
+        raise ConfigError(f"group {record.name} generates sequences (beam_search), which is not supported yet")
+    kept = SubModelConfig()
+    kept.CopyFrom(record)
+    inside = [record]
+    for one in inside:
+        inside += [records[name] for name in one.layer_names if name in records]
+    handed_out = {link.layer_name for link in record.out_links}
+    for evaluator in config.evaluators:
+        for name in evaluator.input_layers:
+            owner = owners.get(name)
+            if owner in {one.name for one in inside[1:]}:
+                raise ConfigError(f"evaluator {evaluator.name} reads {name}, of a group within a group; read a result")
+            if owner == record.name and not any(link.link_name == name for link in kept.out_links):
+                kept.out_links.add(layer_name=name, link_name=name)
+                handed_out.add(name)
+    step = ModelConfig(type=config.type)
+    members = {name for one in inside for name in one.layer_names}
+    missing = sorted(name for name in members if name not in layers)
+    if missing:
+        raise ConfigError(f"group {record.name} has a layer {missing[0]}, which is not in the config")
+    step.layers.extend(one for one in config.layers if one.name in members)
+    step.sub_models.extend(inside[1:])
+    remembered = [one.layer_name for one in record.memories if one.layer_name != one.link_name]
+    step.output_layer_names.extend(dict.fromkeys([*(link.layer_name for link in kept.out_links), *remembered]))
+    return Group(kept, step)
+
+
+def _find_sources(record: SubModelConfig) -> list[str]:
+    """Return the layers of the enclosing network that a group takes something from."""
+    boots = [one.boot_layer_name for one in record.memories if one.boot_layer_name]
+    return list(dict.fromkeys([*(link.layer_name for link in record.in_links), *boots]))

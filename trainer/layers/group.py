@@ -1,0 +1,374 @@
+"""Recurrent layer groups: a network of their own for every step, over all sequences of a batch that still run.
+
+A group takes sequences from the enclosing network through scatter agents, remembers what its layers gave in the step
+before through memory agents, and hands its results out through gather agents. Step t is evaluated on item t (a row,
+or a sub-sequence of nested data) of every sequence that has one; the sequences are taken from the longest down, so
+that those which go on are always the first rows of the step before. A layer keeps what its backward pass needs, so
+every step has layers of its own, which share the parameters.
+
+Source: spec/config.md 12; gserver/gradientmachines/RecurrentGradientMachine.cpp of v0.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from proto.ModelConfig_pb2 import LayerConfig, LinkConfig, MemoryConfig, ModelConfig
+from pserver.errors import BugError, ConfigError, DataError
+from trainer.activations import find_activation
+from trainer.arguments import Argument, Array, Ids
+from trainer.groups import Group
+from trainer.layers.base import Layer
+from trainer.layers.items import cut_items, take_items
+from trainer.layers.packing import Packing
+from trainer.layers.segments import join_ranges, offsets_of
+from trainer.parameters import Parameter, ParameterTable
+from trainer.rng import Stream
+
+
+class StepNetwork(Protocol):
+    """What the group needs of the network of one step."""
+
+    def forward(
+        self, batch: Mapping[str, Argument], stream: Stream | None = None, *, is_training: bool | None = None
+    ) -> dict[str, Argument]:
+        """Return the output of every layer."""
+
+    def backward_from(self, gradients: Mapping[str, Array]) -> dict[str, Array]:
+        """Take the gradients of some layers; return those of the layers whose rows `forward` was given."""
+
+
+MakeNetwork = Callable[[ModelConfig, ParameterTable], StepNetwork]
+
+
+def _find_items(argument: Argument) -> tuple[Ids, Ids | None]:
+    """Return where each sequence's items begin, in items, and, if these are sub-sequences, where each begins."""
+    if argument.starts is None:
+        raise BugError("a group's input has no sequences")
+    if argument.sub_starts is None:
+        return argument.starts, None
+    items = np.searchsorted(argument.sub_starts, argument.starts)
+    items[-1] = len(argument.sub_starts) - 1
+    return items, argument.sub_starts
+
+
+class GroupOutput(Argument):
+    """The results of a group by the names of their gather agents; the group's layer has no rows of its own."""
+
+    def __init__(self, links: Mapping[str, Argument], value: Array) -> None:
+        super().__init__(value=value)
+        self.links = links
+
+
+class AgentLayer(Layer):
+    """Stands for rows that the group puts in its place: of a step's input, or of the step before."""
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Never called: the group always has the rows."""
+        raise BugError(f"agent {self.name} was asked for a value of its own")
+
+
+class GatherAgentLayer(Layer):
+    """A result of a group, in the order of the group's input."""
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        if len(config.inputs) != 1 or not config.inputs[0].input_layer_argument:
+            raise ConfigError(f"{self} is the result of no recurrent group; the message lacks the sub-model")
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the result."""
+        assert isinstance(inputs[0], GroupOutput)
+        return inputs[0].links[self.config.inputs[0].input_layer_argument]
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+        """Return the gradient."""
+        return [gradient]
+
+
+@dataclass
+class _InLink:
+    """A sequence input of a batch in packed order."""
+
+    agent: str
+    source: int
+    packed: Argument
+    sub_starts: Ids | None  # of the source
+    gradient: Array | None = None
+
+
+@dataclass
+class _Memory:
+    """A memory while a batch runs. Its boot rows are in packed order."""
+
+    record: MemoryConfig
+    size: int
+    boot: Argument
+    gradient: Array | None = None  # of the agent of the following step; of a static one, the sum over the steps
+    bias: Parameter | None = None
+    source: int | None = None
+    rows: Ids | None = None  # of the boot layer, in packed order
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it gives its boot rows at every step."""
+        return bool(self.record.layer_name == self.record.link_name)
+
+
+@dataclass
+class _Run:
+    """What a batch leaves for the backward pass."""
+
+    packing: Packing
+    in_links: list[_InLink]
+    memories: list[_Memory]
+    outputs: list[dict[str, Argument]] = field(default_factory=list)
+    result_rows: dict[str, Ids] = field(default_factory=dict)  # of each result: the packed row of each of its rows
+
+
+class GroupLayer(Layer):
+    """A recurrent group in its place in the enclosing network, which opens it before the first batch."""
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self._parameters = parameters
+        self._sources = {one.input_layer_name: number for number, one in enumerate(config.inputs)}
+        self._group: Group
+        self._make_network: MakeNetwork
+        self._steps: list[StepNetwork] = []
+        self._sizes: dict[str, int] = {}
+        self._run: _Run
+        self._heights: list[int] = []
+
+    def open(self, group: Group, make_network: MakeNetwork) -> None:
+        """Tell the layer what it runs.
+
+        Args: group: its record and the model of a step.  make_network: builds the network of a step.
+        Raises: ConfigError: if a step cannot be run.
+        """
+        self._group = group
+        self._make_network = make_network
+        self._sizes = {one.name: int(one.size) for one in group.step.layers}
+        if not group.record.in_links:
+            raise ConfigError(f"{self} has no sequence among its inputs")
+        for memory in group.record.memories:
+            find_activation(memory.boot_bias_active_type, memory.link_name)
+        self._steps = [make_network(group.step, self._parameters)]
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Run all steps and return the results."""
+        self._heights = [one.rows for one in inputs]
+        packing, in_links = self._pack(inputs)
+        live = packing.live[0] if packing.steps else 0
+        order = packing.order[:live]
+        memories = [self._boot(one, inputs, order) for one in self._group.record.memories]
+        self._run = run = _Run(packing, in_links, memories)
+        while len(self._steps) < packing.steps:
+            self._steps.append(self._make_network(self._group.step, self._parameters))
+        for step, network in enumerate(self._steps[: packing.steps]):
+            begin, end = packing.begins[step], packing.begins[step + 1]
+            rows = {one.agent: cut_items(one.packed, begin, end) for one in in_links}
+            for memory in memories:
+                before = memory.boot if memory.is_static or not step else run.outputs[-1][memory.record.layer_name]
+                rows[memory.record.link_name] = cut_items(before, 0, end - begin)
+            run.outputs.append(network.forward(rows, self.stream, is_training=self.is_training))
+        item_starts, _ = _find_items(inputs[in_links[0].source])
+        links = {link.link_name: self._gather(link.link_name, link.layer_name, item_starts) for link in self._links()}
+        return GroupOutput(links, np.zeros((0, 0), self._dtype))
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+        """Run from the last step to the first; `extra_gradients` has the gradients of the results."""
+        run, packing = self._run, self._run.packing
+        parts = self._scatter()
+        for step in reversed(range(packing.steps)):
+            begin, end = packing.begins[step], packing.begins[step + 1]
+            gradients = {name: rows[step] for name, rows in parts.items()}
+            for memory in run.memories:
+                name = memory.record.layer_name
+                if memory.gradient is not None and not memory.is_static:
+                    target = run.outputs[step][name].value
+                    if target is None:
+                        continue
+                    total = gradients[name].copy() if name in gradients else np.zeros_like(target)
+                    total[: len(memory.gradient)] += memory.gradient
+                    gradients[name] = total
+            fed = self._steps[step].backward_from(gradients)
+            for link in run.in_links:
+                if link.agent in fed:
+                    _store(link, begin, end, fed[link.agent])
+            for memory in run.memories:
+                flowing = fed.get(memory.record.link_name)
+                if not memory.is_static:
+                    memory.gradient = flowing
+                elif flowing is not None:
+                    if memory.gradient is None and memory.boot.value is not None:
+                        memory.gradient = np.zeros_like(memory.boot.value)
+                    if memory.gradient is not None:
+                        memory.gradient[: len(flowing)] += flowing
+        return self._collect(wanted)
+
+    # ----- Forward -----
+
+    @property
+    def _dtype(self) -> np.dtype[np.floating[Any]]:
+        return self._parameters.values.dtype
+
+    def _links(self) -> Sequence[LinkConfig]:
+        links: Sequence[LinkConfig] = self._group.record.out_links
+        return links
+
+    def _pack(self, inputs: Sequence[Argument]) -> tuple[Packing, list[_InLink]]:
+        """Return the order of the steps and the inputs in it.
+
+        Raises: ConfigError: if an input has no sequences.  DataError: if the inputs' sequences differ in length.
+        """
+        first: Ids | None = None
+        packing: Packing | None = None
+        in_links = []
+        for link in self._group.record.in_links:
+            source = self._sources[link.layer_name]
+            if inputs[source].starts is None:
+                raise ConfigError(
+                    f"{self}: its input {link.layer_name} has no sequences; declare its data as a sequence type, "
+                    "or hand it in as StaticInput"
+                )
+            items, sub_starts = _find_items(inputs[source])
+            if packing is None or first is None:
+                first, packing = items, Packing(items, self._group.record.reversed)
+            elif not np.array_equal(first, items):
+                raise DataError(self._describe_lengths(link.layer_name, first, items))
+            packed = take_items(inputs[source], sub_starts, packing.rows)
+            in_links.append(_InLink(link.link_name, source, packed, sub_starts))
+        assert packing is not None  # __init__ refuses a group without inputs
+        return packing, in_links
+
+    def _describe_lengths(self, name: str, first: Ids, items: Ids) -> str:
+        ours, theirs = np.diff(first), np.diff(items)
+        wanted = self._group.record.in_links[0].layer_name
+        if len(ours) != len(theirs):
+            return f"{self}: its input {wanted} has {len(ours)} sequences, its input {name} has {len(theirs)}"
+        where = int((ours != theirs).argmax())
+        return (
+            f"{self}: its inputs must have sequences of equal lengths; sequence {where} of the batch has "
+            f"{ours[where]} items in {wanted} and {theirs[where]} in {name}"
+        )
+
+    def _boot(self, record: MemoryConfig, inputs: Sequence[Argument], order: Ids) -> _Memory:
+        """Return a memory with its rows for the first step."""
+        size = self._sizes[record.link_name]
+        if record.boot_layer_name:
+            source = self._sources[record.boot_layer_name]
+            starts = inputs[source].starts
+            if inputs[source].sequences <= order.max(initial=-1):
+                raise DataError(f"{self}: layer {record.boot_layer_name} boots fewer sequences than the group has")
+            rows = order if starts is None else join_ranges(starts.take(order), np.diff(starts).take(order))
+            return _Memory(record, size, take_items(inputs[source], starts, order), source=source, rows=rows)
+        if record.HasField("boot_with_const_id"):
+            return _Memory(record, size, Argument(ids=np.full(len(order), record.boot_with_const_id, np.int64)))
+        value = np.zeros((len(order), size), self._dtype)
+        bias = None
+        if record.boot_bias_parameter_name:
+            bias = self._parameters[record.boot_bias_parameter_name]
+            activation = find_activation(record.boot_bias_active_type, record.link_name)
+            value += activation.forward(bias.matrix(1, size))
+        return _Memory(record, size, Argument(value=value), bias=bias)
+
+    def _gather(self, link: str, layer: str, item_starts: Ids) -> Argument:
+        """Return a result, put together of all steps and in the order of the input."""
+        run = self._run
+        parts = [outputs[layer] for outputs in run.outputs]
+        if not parts:
+            run.result_rows[link] = np.zeros(0, np.int64)
+            return Argument(value=np.zeros((0, self._sizes[layer]), self._dtype), starts=item_starts)
+        nested = parts[0].starts is not None
+        packed = Argument(
+            value=None
+            if parts[0].value is None
+            else np.concatenate([one.value for one in parts if one.value is not None]),
+            ids=None if parts[0].ids is None else np.concatenate([one.ids for one in parts if one.ids is not None]),
+        )
+        if not nested:
+            run.result_rows[link] = run.packing.places
+            result = take_items(packed, None, run.packing.places)
+            return Argument(value=result.value, ids=result.ids, starts=item_starts)
+        packed_starts = offsets_of(np.concatenate([one.lengths for one in parts]))
+        run.result_rows[link] = join_ranges(
+            packed_starts.take(run.packing.places), np.diff(packed_starts).take(run.packing.places)
+        )
+        result = take_items(packed, packed_starts, run.packing.places)
+        assert result.starts is not None
+        return Argument(value=result.value, ids=result.ids, starts=result.starts[item_starts], sub_starts=result.starts)
+
+    # ----- Backward -----
+
+    def _scatter(self) -> dict[str, list[Array]]:
+        """Return the results' gradients by layer and step."""
+        run = self._run
+        parts: dict[str, list[Array]] = {}
+        for link in self._links():
+            gradient = self.extra_gradients.get(link.link_name)
+            if gradient is None or not run.outputs:
+                continue
+            packed = np.empty_like(gradient)
+            packed[run.result_rows[link.link_name]] = gradient
+            ends = np.cumsum([outputs[link.layer_name].rows for outputs in run.outputs])[:-1]
+            split = np.split(packed, ends)
+            if link.layer_name in parts:
+                split = [one + other for one, other in zip(split, parts[link.layer_name], strict=True)]
+            parts[link.layer_name] = split
+        return parts
+
+    def _collect(self, wanted: Sequence[bool]) -> list[Array | None]:
+        """Return the gradients of the inputs, in their order, and add to those of the memories' biases."""
+        run, packing = self._run, self._run.packing
+        results: list[Array | None] = [None] * len(wanted)
+
+        def add(source: int, rows: Ids, part: Array) -> None:
+            if not wanted[source]:
+                return
+            result = results[source]
+            if result is None:
+                results[source] = result = np.zeros((self._heights[source], part.shape[1]), part.dtype)
+            result[rows] += part
+
+        for link in run.in_links:
+            if link.gradient is not None:
+                rows = packing.rows
+                if link.sub_starts is not None:
+                    rows = join_ranges(link.sub_starts.take(rows), np.diff(link.sub_starts).take(rows))
+                add(link.source, rows, link.gradient)
+        for memory in run.memories:
+            if memory.gradient is None:
+                continue
+            if memory.source is not None and memory.rows is not None:
+                add(memory.source, memory.rows, memory.gradient)
+            elif memory.bias is not None and not memory.bias.is_static:
+                activation = find_activation(memory.record.boot_bias_active_type, memory.record.link_name)
+                z = memory.bias.matrix(1, memory.size)
+                summed = memory.gradient.sum(axis=0, keepdims=True)
+                memory.bias.add_gradient(activation.backward(summed, activation.forward(z), z))
+        return results
+
+
+def _store(link: _InLink, begin: int, end: int, part: Array) -> None:
+    """Put the gradient of a step's items where they are in packed order."""
+    if link.packed.starts is not None:
+        begin, end = int(link.packed.starts[begin]), int(link.packed.starts[end])
+    if link.gradient is None:
+        link.gradient = np.zeros((link.packed.rows, part.shape[1]), part.dtype)
+    link.gradient[begin:end] = part
+
+
+LAYERS: dict[str, type[Layer]] = {
+    "agent": AgentLayer,
+    "gather_agent": GatherAgentLayer,
+    "recurrent_layer_group": GroupLayer,
+    "scatter_agent": AgentLayer,
+    "sequence_agent": AgentLayer,
+    "sequence_gather_agent": GatherAgentLayer,
+    "sequence_scatter_agent": AgentLayer,
+}
