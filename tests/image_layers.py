@@ -1,6 +1,11 @@
 """Image layers for tests: their parts of the message from shapes, and small networks around them."""
 
+import numpy as np
+
 from proto.ModelConfig_pb2 import ModelConfig
+from trainer.arguments import Argument
+from trainer.network import Network
+from trainer.parameters import ParameterTable
 
 
 def conv_conf(channels, image, size, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1, filters=0, **extra):
@@ -121,3 +126,24 @@ def _add_pooled(config):
     pooled.inputs.add(
         input_layer_name="large", pool_conf=pool_conf(2, (4, 4), (2, 2), (2, 2), kind="max-pool-with-mask")
     )
+
+
+def run(width, fields, rows, parameters=None, is_training=False, **slots):
+    """The output of a layer for these rows, which reach it as they are.
+
+    parameters: values by name (out.w0, out.wbias). slots: what other data layers give.
+    """
+    network, _ = start(width, fields, parameters)
+    batch = {"x": Argument(value=np.asarray(rows, np.float64))}
+    batch |= {name: Argument(value=np.asarray(values, np.float64)) for name, values in slots.items()}
+    return network.forward(batch, is_training=is_training)["out"]
+
+
+def start(width, fields, parameters=None):
+    """The network of `run` and its parameter table."""
+    config = build(width, fields)
+    table = ParameterTable(config.parameters, np.float64)
+    table["first.w"].value[:] = np.eye(width).reshape(-1)
+    for name, values in (parameters or {}).items():
+        table[name].value[:] = np.reshape(values, -1)
+    return Network(config, table), table
