@@ -31,7 +31,7 @@ def messages(path, pattern):
     return [line for line in found if re.match(pattern, line)]
 
 
-@pytest.mark.parametrize("optimizer", ["Sgd", "Adam"])
+@pytest.mark.parametrize("optimizer", ["Sgd", "Adam", "AdaGrad", "RMSProp"])
 def test_initial_values_equal_the_legacys_bit_for_bit(tmp_path, paddle, optimizer):
     job = lay_out(tmp_path / "job")
     status, log = paddle.train(
@@ -50,7 +50,7 @@ def test_initial_values_equal_the_legacys_bit_for_bit(tmp_path, paddle, optimize
         assert (job / "init" / "pass-00000" / name).read_bytes() == golden.read_bytes()
 
 
-@pytest.mark.parametrize("optimizer", ["Sgd", "Adam"])
+@pytest.mark.parametrize("optimizer", ["Sgd", "Adam", "AdaGrad", "RMSProp"])
 def test_sixteen_batches_give_the_legacys_parameters_and_log(tmp_path, paddle, optimizer):
     job, golden = lay_out(tmp_path / "job"), KEPT / f"trace_lr_{optimizer}"
     status, log = paddle.train(
@@ -94,7 +94,16 @@ def test_sixteen_batches_give_the_legacys_parameters_and_log(tmp_path, paddle, o
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the golden runs (../shared/golden) are not beside this repository")
 @pytest.mark.parametrize(
-    "case", ["trace_lr_Sgd", "trace_lr_Momentum", "trace_lr_Adam", "qs_lr_local", "qs_lr_dist_2ps"]
+    "case",
+    [
+        "trace_lr_Sgd",
+        "trace_lr_Momentum",
+        "trace_lr_Adam",
+        "trace_lr_AdaGrad",
+        "trace_lr_RMSProp",
+        "qs_lr_local",
+        "qs_lr_dist_2ps",
+    ],
 )
 def test_the_golden_case_passes(case, tmp_path):
     command = tmp_path / "paddle"
