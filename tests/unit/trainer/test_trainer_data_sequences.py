@@ -7,6 +7,7 @@ import pytest
 
 from pserver.errors import DataError
 from trainer.data.provider2 import (
+    CacheType,
     dense_vector_sequence,
     dense_vector_sub_sequence,
     integer_sequence,
@@ -133,3 +134,76 @@ def test_sequences_pass_through_in_order_and_are_forgotten():
 def test_a_wrong_sequence_is_named_with_its_item(kind, value, message):
     with pytest.raises(DataError, match=message):
         read_batches(kind, [[], value])
+
+
+def take_plainly(samples, size, state, passes):
+    """The legacy's rule for a cached provider, on whole samples: what is taken of a pass is the pool of the next."""
+    stream, taken = Stream(state), list(samples)
+    for _ in range(passes):
+        pool, taken = taken, []
+        while pool:
+            place = stream.draw() % len(pool)
+            pool[0], pool[place] = pool[place], pool[0]
+            taken.append(pool.pop(0))
+        yield [taken[start : start + size] for start in range(0, len(taken), size)]
+
+
+def test_sequences_are_shuffled_as_wholes_in_every_cached_pass():
+    samples = [[[number] * (number % 3 + 1), [number, number]] for number in range(40)]
+
+    def process(settings, file):
+        yield from samples
+
+    options = {"input_types": [integer_value_sub_sequence(40)], "cache": CacheType.CACHE_PASS_IN_MEM}
+    settings = provider(**options)(process)(["f"], is_train=True, input_order=["x"])
+    source = DataSource(settings, ["f"], shuffled=True, stream=Stream(5), mixing=Stream(1))
+    for expected in take_plainly(samples, 7, state=5, passes=3):
+        source.start_pass()
+        for batch in expected:
+            found = source.next_batch(7)[0]["x"]
+            assert unravel(found, found.sub_starts) == [inner for sample in batch for inner in sample]
+            assert unravel(found, found.starts) == [list(itertools.chain(*sample)) for sample in batch]
+        assert source.next_batch(7) is None
+
+
+def test_the_stream_stands_where_the_next_draw_belongs():
+    """Whoever draws between two batches (dropout) continues the one stream, and the next batch goes on behind."""
+    samples = [[number] for number in range(10)]
+
+    def process(settings, file):
+        yield from samples
+
+    settings = provider(input_types=[integer_value_sequence(10)])(process)(["f"], is_train=True, input_order=["x"])
+    stream, plain = Stream(1), Stream(1)
+    source = DataSource(settings, ["f"], shuffled=True, stream=stream, mixing=Stream(1))
+    source.start_pass()
+    pool = list(range(10))
+    for size in (4, 4, 2):
+        expected = []
+        for _ in range(size):
+            place = plain.draw() % len(pool)
+            pool[0], pool[place] = pool[place], pool[0]
+            expected.append(pool.pop(0))
+        assert source.next_batch(4)[0]["x"].ids.tolist() == expected
+        assert stream.draws(3).tolist() == plain.draws(3).tolist()
+
+
+@pytest.mark.parametrize("by_units", [False, True])
+@pytest.mark.parametrize("limits", [{"pool_size": 30}, {"min_pool_size": 30}, {"pool_size": 200, "min_pool_size": 30}])
+def test_a_limited_pool_of_sequences_delivers_every_one_once(limits, by_units):
+    samples = [[number] * (number % 4) for number in range(5000)]
+
+    def process(settings, file):
+        yield from samples
+
+    if by_units:
+        limits = {**limits, "calc_batch_size": lambda sample: 1 + len(sample[0])}
+    options = {"input_types": [integer_value_sequence(5000)], **limits}
+    settings = provider(**options)(process)(["f"], is_train=True, input_order=["x"])
+    source = DataSource(settings, ["f"], shuffled=True, stream=Stream(1), mixing=Stream(1))
+    source.start_pass()
+    found = []
+    while (batch := source.next_batch(16)) is not None:
+        found += unravel(batch[0]["x"], batch[0]["x"].starts)
+    assert found != samples
+    assert sorted(found) == sorted(samples)
