@@ -4,8 +4,9 @@ Picking is done while a batch is cut, in the main thread and with its random str
 With the pool P of n samples, each sample costs one draw r: exchange P[r mod n] and P[0], take P[0] off the front.
 So the taken samples, in the order taken, are what P looks like before its head: the next pass of a cached provider.
 
-With a limited pool the legacy's order depended on how far its loading thread was. Here the pool is filled up to its
-size before every batch, whatever the timing.
+With a limited pool the legacy's order depended on how far its loading thread was. Here the pool is filled before every
+batch, whatever the timing: to its size, or, where min_pool_size lets training begin earlier, to that and as many units
+more as were taken. So it grows with the pass, as it did when loading was faster than training.
 
 Source: spec/config.md 15; gserver/dataproviders/PyDataProvider2.cpp of v0.10.
 """
@@ -65,6 +66,7 @@ class DataSource:
         self._cached = provider.cache == CacheType.CACHE_PASS_IN_MEM
         self._complete = False  # a cached pass has been read to its end
         self._reader: Reader | None = None
+        self._taken_units = 0  # in this pass
         self._forget()
 
     def _forget(self) -> None:
@@ -73,12 +75,13 @@ class DataSource:
         self._pool = array("q")  # rows: those before the head are taken
         self._head = 0
         self._read = 0  # rows of the columns that are in the pool
-        self._pooled_units = 0
+        self._pooled_units = 0  # of what is left in the pool
 
     def start_pass(self) -> None:
         """Begin a pass: from memory where the provider is cached and has been read to its end, else by reading anew."""
         self.close()
         self._head = 0
+        self._taken_units = 0
         if self._complete:
             self._pooled_units = sum(self._units) if self._units else len(self._pool)
             return
@@ -111,6 +114,7 @@ class DataSource:
             return None
         batch = self._gather(np.array(self._pool[start : self._head], np.int64))
         self._pooled_units -= units
+        self._taken_units += units
         if not self._cached:
             self._compact()
         return batch, units
@@ -126,8 +130,10 @@ class DataSource:
     def _wanted_units(self, size: int) -> int:
         if not self._shuffled:
             return size
-        limits = (self._provider.min_pool_size, self._provider.pool_size)
-        return max(size, min(UNLIMITED if limit < 0 else limit for limit in limits))
+        least, most = (
+            UNLIMITED if limit < 0 else limit for limit in (self._provider.min_pool_size, self._provider.pool_size)
+        )
+        return max(size, min(least + self._taken_units, most))
 
     def _fill(self, wanted: int) -> None:
         """Move samples from the reader to the pool until it has so many units, or the provider has no more."""

@@ -142,6 +142,14 @@ def test_min_pool_size_lets_training_start_before_all_is_read():
     assert max(first) < 10
 
 
+def test_a_pool_that_begins_small_grows_with_what_is_taken():
+    orders = [read_ids(make(count_to(1000), shuffled=True, min_pool_size=0, pool_size=50), 4) for _ in range(2)]
+    assert orders[0] == orders[1]
+    ahead = [sample - position for position, sample in enumerate(orders[0])]
+    assert max(ahead[:4]) < 4 < max(ahead[4:40]) <= 40
+    assert 25 < max(ahead) < 54  # the pool's limit
+
+
 def test_several_entries_are_mixed_by_the_seed_and_all_delivered():
     def process(settings, file):
         yield from ({"x": int(file) + i} for i in range(100))
