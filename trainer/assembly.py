@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,7 @@ from trainer.rng import Stream, start_state
 from trainer.session import Parts, Training
 from trainer.stopping import STOPPER
 from trainer.testing import Testing
+from trainer.timing import Timing
 from trainer.updater import (
     LocalUpdater,
     RemoteUpdater,
@@ -44,6 +46,7 @@ def read_config(flags: Values) -> tuple[TrainerConfig, str]:
 
     Raises: MissingInputError: if there is no config.  ConfigError, DataError: if it is wrong.
     """
+    sys.path += filter(None, flags.python_path.split(":"))
     path = find_config(flags.config, flags.init_model_path)
     own = {
         "trainer_id": flags.trainer_id,
@@ -71,7 +74,8 @@ class Assembly:
             glog.info(f"random number seed={seed}", at=AT["seed"])
         self._seed = seed
         self._config, self._path = read_config(flags)
-        self._is_training = flags.job == "train"
+        self._is_training = flags.job in ("train", "time")
+        self._is_saving = flags.job == "train" and flags.trainer_id == 0 and flags.num_passes > 0
         self._optimization = read_optimization(self._config.opt_config, local=flags.local)
         self._table = ParameterTable(self._config.model_config.parameters)
         self._evaluators = make_evaluators(self._config.model_config.evaluators)
@@ -81,7 +85,7 @@ class Assembly:
                 check_data(data)
 
     def training(self) -> tuple[Training, Updater]:
-        """Return the training session and its updater, which is connected already."""
+        """Return the session that trains, or times training, and its updater, which is connected already."""
         if self._flags.local and self._config.opt_config.use_sparse_remote_updater:
             glog.info("ignore sparse_remote_update=true due to  --local=true")
         is_sparse = has_sparse_rows([parameter.spec() for parameter in self._table])
@@ -90,9 +94,9 @@ class Assembly:
         parts = self._make_parts(updater.check)
         self._warn_of_test_flags()
         self._fill_parameters(parts)
-        if self._flags.trainer_id == 0 and self._flags.num_passes:  # a model that cannot be loaded leaves no directory
+        if self._is_saving:  # a model that cannot be loaded leaves no directory
             prepare_save_directory(parts.save_dir)
-        session = Training(parts, updater, STOPPER)
+        session = (Timing if self._flags.job == "time" else Training)(parts, updater, STOPPER)
         self._connect(updater)
         return session, updater
 
@@ -148,6 +152,7 @@ class Assembly:
             test=test,
             configs=self._read_copies(),
             save_dir=flags.save_dir or config.save_dir,
+            averages=config.opt_config.average_window > 0,
         )
 
     def _open(
@@ -183,6 +188,10 @@ class Assembly:
                 "--test_period: every test takes all test data; a positive number tests also after every "
                 "so many batches, 0 after every pass only",
                 at=AT["test_period"],
+            )
+        if self._flags.average_test_period and not self._config.opt_config.average_window:
+            glog.warning(
+                "--average_test_period has no effect without settings(model_average=ModelAverage(average_window=...))"
             )
         if self._flags.test_all_data_in_one_period:
             glog.warning(

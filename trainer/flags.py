@@ -48,7 +48,7 @@ TABLE: tuple[Flag, ...] = (
         str,
         "train",
         _S,
-        "train or test; checkgrad and time are not supported yet",
+        "train, test or time; checkgrad is not supported yet",
         None,
         ("train", "test", "checkgrad", "time"),
     ),
@@ -71,7 +71,7 @@ TABLE: tuple[Flag, ...] = (
     Flag("saving_period_by_batches", int, 0, _S, "save also inside a pass, every so many batches; 0 = never", 0),
     Flag("save_only_one", bool, False, _S, "after a save remove the pass directory saving_period earlier"),
     Flag("comment", str, "", _Q, "free text, by which scripts find processes"),
-    Flag("python_path", str, "", _N, "additional module path"),
+    Flag("python_path", str, "", _S, "further directories of modules, separated by colons"),
     Flag("python_bin", str, "python2.7", _I, "name of the interpreter"),
     Flag("version", bool, False, _S, "print the version and exit"),
     Flag("with_cost", bool, True, _S, "with_cost for the config script"),
@@ -89,16 +89,23 @@ TABLE: tuple[Flag, ...] = (
     # testing
     Flag("test_period", int, 0, _S, "test also after every so many batches; 0 = only after a pass", 0),
     Flag("test_all_data_in_one_period", bool, False, _S, "deprecated; tests always take all data"),
-    Flag("average_test_period", int, 0, _N, "evaluate averaged parameters while training"),
+    Flag(
+        "average_test_period",
+        int,
+        0,
+        _S,
+        "measure the averaged parameters on the last log_period batches of so many; 0 = never",
+        0,
+    ),
     Flag("test_pass", int, -1, _S, "job=test: first pass number"),
     Flag("test_wait", int, 0, _S, "job=test: not 0 waits for the directories of the passes to appear"),
     Flag("model_list", str, "", _S, "job=test: file of model directories"),
     Flag("predict_output_dir", str, "", _S, "job=test: directory for the values of the output layers"),
     Flag("predict_file", str, "", _N, "dump of the auc-validation and pnpair-validation layers"),
     Flag("feat_file", str, "", _I, "dead code in the original"),
-    Flag("distribute_test", bool, False, _N, "merge evaluators over trainers"),
-    Flag("beam_size", int, 1, _N, "beam width of generation"),
-    Flag("diy_beam_search_prob_so", str, "", _N, "user library for beam scores"),
+    Flag("distribute_test", bool, False, _I, "every trainer tests by itself: nothing is merged"),
+    Flag("beam_size", int, 1, _I, "beam width of generation, which is the config's alone"),
+    Flag("diy_beam_search_prob_so", str, "", _I, "user library for beam scores"),
     # computing
     Flag("use_gpu", bool, False, _I, "there is no GPU here"),
     Flag("trainer_count", int, 1, _I, "worker threads; here a batch is computed as a whole, with equal results", 1),
@@ -118,7 +125,7 @@ TABLE: tuple[Flag, ...] = (
     Flag("enable_grad_share", int, 104857600, _I, "gradient sharing between threads"),
     Flag("grad_share_block_num", int, 64, _I, "gradient sharing between threads"),
     Flag("memory_threshold_on_load_data", float, 1.0, _I, "memory limit of old data providers"),
-    Flag("feed_data", bool, False, _N, "job=time: fetch data"),
+    Flag("feed_data", bool, False, _S, "job=time: new data for every batch"),
     Flag("allow_inefficient_sparse_update", bool, False, _I, "check of sparse updates"),
     Flag("use_mkldnn", bool, False, _I, "kernels"),
     Flag("use_mkl_packed", bool, False, _I, "kernels"),
@@ -154,7 +161,7 @@ TABLE: tuple[Flag, ...] = (
     Flag("log_barrier_abstract", bool, True, _Q, "a pserver's flag"),
     Flag("log_barrier_lowest_nodes", int, 5, _Q, "a pserver's flag"),
     Flag("log_barrier_show_log", bool, False, _Q, "a pserver's flag"),
-    Flag("check_sparse_distribution_in_pserver", bool, False, _N, "balance check of sparse parameters"),
+    Flag("check_sparse_distribution_in_pserver", bool, False, _I, "balance check"),
     Flag("check_sparse_distribution_batches", int, 100, _I, "balance check"),
     Flag("check_sparse_distribution_ratio", float, 0.6, _I, "balance check"),
     Flag("check_sparse_distribution_unbalance_degree", float, 2.0, _I, "balance check"),
@@ -269,8 +276,17 @@ def _check_together(values: Values) -> None:
     for flag in values.changed():
         if flag.status is Status.NOT_YET:
             raise UsageError(f"--{flag.name} is not supported yet ({flag.meaning}); leave it at {flag.default!r}")
-    if values.job in ("checkgrad", "time"):
-        raise UsageError(f"--job={values.job} is not supported yet; supported are train and test")
+    if values.job == "checkgrad":
+        raise UsageError(f"--job={values.job} is not supported yet; supported are train, test and time")
+    if values.average_test_period % values.log_period:
+        raise UsageError(
+            f"--average_test_period is {values.average_test_period}; it must be a multiple of --log_period, "
+            f"which is {values.log_period}"
+        )
+    if values.job == "test" and values.test_wait and (values.model_list or values.init_model_path):
+        raise UsageError(
+            "--test_wait waits for pass directories: it goes with neither --model_list nor --init_model_path"
+        )
     if not values.local and values.trainer_id >= values.num_gradient_servers:
         raise UsageError(
             f"--trainer_id is {values.trainer_id} with --num_gradient_servers={values.num_gradient_servers}; "

@@ -36,6 +36,11 @@ def test_line(result: Accumulator) -> str:
     return f" Test samples={result.samples} cost={result.average_cost():g} Eval: {result.text()}"
 
 
+def average_line(result: Accumulator) -> str:
+    """Return the line of the averaged parameters on training batches."""
+    return f" Averaged parameter: cost={result.average_cost():g} Eval: {result.text()}"
+
+
 def test_pass_line(number: int, result: Accumulator) -> str:
     """Return the line of --job=test for one model."""
     return f" Pass={number} samples={result.samples} AvgCost={result.average_cost():g} Eval: {result.text()}"

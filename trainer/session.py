@@ -37,7 +37,7 @@ class Parts:
     """What a session is made of.
 
     `configs` are the files copied into every pass directory; `save_dir` is where these go; `train` and `test` are the
-    data sources, where there are such data.
+    data sources, where there are such data. `averages` says whether the optimiser averages the values of its steps.
     """
 
     flags: Values
@@ -50,6 +50,7 @@ class Parts:
     test: DataSource | None
     configs: Mapping[str, bytes]
     save_dir: str
+    averages: bool = False
 
     def pass_directory(self, name: str) -> Path:
         """Return the path of a pass directory, or of a save inside a pass."""
@@ -79,6 +80,8 @@ class Training:
         self._parts, self._updater, self._source = parts, updater, parts.train
         self._flags, self._network, self._table = parts.flags, parts.network, parts.table
         self._since_start, self._window = Accumulator(parts.evaluators), Accumulator(parts.evaluators)
+        self._averaged = Accumulator(parts.evaluators)
+        self._average_period = parts.flags.average_test_period if parts.averages and parts.flags.trainer_id == 0 else 0
         self._number = parts.flags.start_pass
         self._batches = self._saves = self._unsaved = 0
         self._is_pass_complete = self._is_stepping = self._has_open_dots = False
@@ -136,6 +139,8 @@ class Training:
     def _run_batch(self, slots: Mapping[str, Argument], samples: int) -> None:
         if self._batches % self._flags.log_period == 0:
             self._window.reset()
+        if self._average_period:
+            self._measure_average(slots, samples)
         self._table.clear_gradients()
         outputs = self._network.forward(slots, self._parts.stream)
         if self._flags.show_layer_stat:
@@ -165,6 +170,19 @@ class Training:
         self._since_start.add(cost, samples, measures)
         self._window.add(cost, samples, measures)
 
+    def _measure_average(self, slots: Mapping[str, Argument], samples: int) -> None:
+        """Run the averaged values on the last `log_period` batches of the period, each before its training step."""
+        first = self._average_period - self._flags.log_period
+        position = self._batches % self._average_period
+        if position < first:
+            return
+        if position == first:
+            self._averaged.reset()
+        with self._updater.averaged():
+            outputs = self._network.forward(slots)
+            measures = [one.measure(outputs) for one in self._parts.evaluators]
+            self._averaged.add(self._network.cost(), samples, measures)
+
     def _where(self) -> str:
         return f"batch {self._batches + 1} of pass {self._number}"
 
@@ -184,6 +202,9 @@ class Training:
         elif flags.dot_period and self._batches % flags.dot_period == 0:
             glog.write(".")
             self._has_open_dots = True
+        if self._average_period and self._batches % self._average_period == 0:
+            self._averaged.finish()
+            glog.info(logs.average_line(self._averaged))
         if self._progress is not None:
             self._log_progress(self._progress.add(samples))
 

@@ -12,9 +12,11 @@ import pytest
 
 CONFIG = """
 from paddle.trainer_config_helpers import *
+average = get_config_arg('average', float, 0)
 test_list = 'test.list' if get_config_arg('test_list', bool, False) else None
 define_py_data_sources2('train.list', test_list, module='small_provider', obj=get_config_arg('obj', str, 'process'))
 settings(batch_size=get_config_arg('batch', int, 4), learning_rate=get_config_arg('rate', float, 0.05),
+         model_average=ModelAverage(average) if average else None,
          learning_method=AdamOptimizer() if get_config_arg('adam', bool, False) else MomentumOptimizer(0.5))
 x = data_layer('x', 3)
 y = data_layer('y', 2)

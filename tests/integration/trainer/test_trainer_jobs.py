@@ -388,6 +388,49 @@ def test_layer_statistics_come_with_every_forward_pass(job, paddle):
     assert [line[0] for line in lines] == ["__fc_layer_0__"] * 7  # five batches and two of the test
 
 
+def test_averaged_parameters_are_measured_on_the_last_batches_of_a_period(job, paddle):
+    status, log = paddle.train(job, *PLAIN, "--config_args=average=1", "--average_test_period=4")
+    assert status == 0, log
+    assert kinds(log) == ".\nBatch\n.\nBatch\nAveraged\n.Pass\nSaving\n"
+    cost = re.search(r"  Averaged parameter: cost=(\S+) Eval: classification_error_evaluator=\S+ \n", log)[1]
+    # the parameters of these batches, averaged, are not those that the batches were trained with
+    costs = re.findall(r"CurrentCost=(\S+)", log)
+    assert float(cost) == pytest.approx(float(costs[1]), rel=0.2)
+    assert cost not in costs
+    status, log = paddle.train(job, *PLAIN, "--average_test_period=2")
+    assert "W" in log and "--average_test_period has no effect without settings(model_average=" in log
+    assert "Averaged" not in log
+
+
+@pytest.mark.parametrize("options", [[], ["--feed_data"]])
+def test_the_time_job_times_batches_and_saves_nothing(job, paddle, options):
+    status, log = paddle.train(job, *PLAIN, "--job=time", "--test_period=3", "--dot_period=0", *options)
+    assert status == 0, log
+    body = [line.partition("] ")[2] for line in log.splitlines() if re.match("I", line)]
+    start = body.index("Burning time...")
+    assert body[start + 6] == "Burning time end."
+    assert sum(" Batch=" in line for line in body) == 6  # of 13 batches
+    assert body[-1] == "-" * 50
+    table = body[body.index("======= StatSet: [GlobalStatInfo] status ======") + 1 : -1]
+    assert [line[:13] for line in table] == (["Stat=GetData "] if options else []) + ["Stat=FwdBwd  "]
+    for line in table:
+        assert re.fullmatch(r"Stat=\w+ {23,} total=\S+ +avg=\S+ +max=\S+ +min=\S+ +count=3 {9}", line), line
+    assert not (job / "out").exists()
+
+
+def test_the_time_job_needs_a_full_batch(job, paddle):
+    status, log = paddle.train(job, *PLAIN, "--job=time", "--config_args=batch=21")
+    assert status == 65
+    assert "--job=time needs a full batch of 21 samples; the data has fewer" in log
+
+
+def test_modules_are_found_on_the_python_path(job, paddle):
+    (job / "far").mkdir()
+    (job / "small_provider.py").rename(job / "far" / "small_provider.py")
+    status, log = paddle.train(job, *PLAIN, "--python_path=nowhere:far")
+    assert status == 0, log
+
+
 def test_what_is_no_number_names_layer_batch_and_ranges(job, paddle):
     (job / "train.txt").write_text("1 2 3 1\n" * 5 + "1 2 nan 1\n")
     status, log = paddle.train(job, *PLAIN, "--config_args=batch=3")

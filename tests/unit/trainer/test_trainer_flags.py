@@ -79,10 +79,14 @@ def test_every_spelling_of_gflags_works(arguments, name, value):
         (["--config"], "--config needs a value"),
         (["--job=dance"], "--job is 'dance'; it must be one of train, test"),
         (["--job=checkgrad"], "--job=checkgrad is not supported yet"),
-        (["--job=time"], "--job=time is not supported yet"),
         (["--rdma_tcp=rdma"], "--rdma_tcp is 'rdma'"),
         (["--load_missing_parameter_strategy=guess"], "must be one of fail, rand, zero"),
-        (["--average_test_period=100"], "--average_test_period is not supported yet"),
+        (
+            ["--average_test_period=50"],
+            "--average_test_period is 50; it must be a multiple of --log_period, which is 100",
+        ),
+        (["--job=test", "--test_wait=1", "--model_list=m"], "--test_wait waits for pass directories"),
+        (["--job=test", "--test_wait=1", "--init_model_path=m"], "--test_wait waits for pass directories"),
         (["--start_pserver"], "--start_pserver is not supported yet"),
         (["--loadsave_parameters_in_pserver=true"], "--loadsave_parameters_in_pserver is not supported yet"),
         (
