@@ -3,11 +3,12 @@
 Everything is given to the user's scripts only. A script, and every module that it imports from the working directory or
 from the config's directory, is executed with builtins of its own: the usual ones and `xrange, unicode, basestring,
 long, raw_input, reduce, cmp`, with `map`, `filter` and `zip` that give what both languages expect (`LazyList`).
-`cPickle`, `cStringIO` and `__builtin__` can be imported and `sys.maxint` exists. Methods that Python 3 dropped
-(`iteritems`, `has_key`, a file's `next`), print statements and the `/` of integers stay with the user: a traceback
-names the line.
+`cPickle` (which reads what Python 2 wrote), `cStringIO` and `__builtin__` can be imported and `sys.maxint` exists. The
+methods that Python 3 dropped (`iteritems`, `itervalues`, `iterkeys`, `has_key`, `next`) can be called. Print statements
+and the `/` of integers stay with the user: a traceback names the line.
 """
 
+import ast
 import builtins
 import functools
 import importlib
@@ -103,6 +104,50 @@ def _cmp(a: Any, b: Any) -> int:
     return int(a > b) - int(a < b)
 
 
+# what `thing.name(...)` means where the thing has no such method
+_DROPPED_METHODS: Mapping[str, Callable[..., Any]] = {
+    "has_key": lambda mapping, key: key in mapping,
+    "iteritems": lambda mapping: iter(mapping.items()),
+    "iterkeys": lambda mapping: iter(mapping.keys()),
+    "itervalues": lambda mapping: iter(mapping.values()),
+    "next": next,
+}
+_CALL_METHOD = "__call_python_2_method__"
+
+
+def _call_method(thing: Any, name: str, *arguments: Any, **options: Any) -> Any:
+    """Call a method by a name of `_DROPPED_METHODS`: the thing's own, or else what it meant in Python 2."""
+    method = getattr(thing, name, None)
+    has_it = name == "next" or isinstance(thing, Mapping)
+    if method is None and has_it and not options:
+        return _DROPPED_METHODS[name](thing, *arguments)
+    return getattr(thing, name)(*arguments, **options)
+
+
+class _MethodCalls(ast.NodeTransformer):
+    """Turns `thing.iteritems()` into a call of `_call_method`; everything keeps its line."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        called = node.func
+        if not isinstance(called, ast.Attribute) or called.attr not in _DROPPED_METHODS:
+            return node
+        function = ast.Name(_CALL_METHOD, ast.Load())
+        call = ast.Call(function, [called.value, ast.Constant(called.attr), *node.args], node.keywords)
+        return ast.fix_missing_locations(ast.copy_location(call, node))
+
+
+def compile_script(text: Any, path: str) -> CodeType:
+    """Compile a config or a module of the user, for execution with `SCRIPT_BUILTINS`.
+
+    Raises: SyntaxError: also for what was right in Python 2 only, such as a print statement.
+    """
+    tree = _MethodCalls().visit(ast.parse(text, path))
+    # dont_inherit: the future imports of this module are not the script's
+    code: CodeType = compile(tree, path, "exec", dont_inherit=True)
+    return code
+
+
 PYTHON_2_NAMES: Mapping[str, Any] = {
     "basestring": (str, bytes),  # for isinstance(), its only use
     "cmp": _cmp,
@@ -114,6 +159,7 @@ PYTHON_2_NAMES: Mapping[str, Any] = {
     "unicode": str,
     "xrange": range,
     "zip": _listed(zip),
+    _CALL_METHOD: _call_method,
 }
 SCRIPT_BUILTINS: dict[str, Any] = {**vars(builtins), **PYTHON_2_NAMES}
 
@@ -124,10 +170,21 @@ def _string_module() -> ModuleType:
     return module
 
 
+def _pickle_module() -> ModuleType:
+    # the texts of a pickle of Python 2 are bytes: as Latin-1 every one of them can be read
+    module = ModuleType("cPickle", "What Python 2 called cPickle.")
+    vars(module).update({name: getattr(pickle, name) for name in pickle.__all__})
+    vars(module).update(
+        load=functools.partial(pickle.load, encoding="latin1"), loads=functools.partial(pickle.loads, encoding="latin1")
+    )
+    return module
+
+
 def install_modules() -> None:
     """Make `cPickle`, `cStringIO`, `__builtin__` and `sys.maxint` exist in this process."""
-    sys.modules.setdefault("cPickle", pickle)
     sys.modules.setdefault("__builtin__", builtins)
+    if "cPickle" not in sys.modules:
+        sys.modules["cPickle"] = _pickle_module()
     if "cStringIO" not in sys.modules:
         sys.modules["cStringIO"] = _string_module()
     vars(sys).setdefault("maxint", sys.maxsize)
@@ -144,7 +201,7 @@ class ScriptLoader(importlib.machinery.SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType | None:
         """Return the module's code, always compiled afresh."""
         path = self.get_filename(fullname)
-        return self.source_to_code(self.get_data(path), path)
+        return compile_script(self.get_data(path), path)
 
 
 class ScriptFinder:

@@ -9,13 +9,14 @@ from pathlib import Path
 from types import TracebackType
 
 from pserver.errors import ConfigError, DataError, PaddleError
-from trainer.compat import OUR_PACKAGES, SCRIPT_NAME, is_script_file
+from trainer.compat import OUR_PACKAGES, SCRIPT_NAME, compile_script, is_script_file
 from trainer.config.declare import helper
 from trainer.config.misuse import Misuse
 from trainer.config.names import HELPERS, RAW_NAMES, UnknownName, suggestion
 
 _CALL = re.compile(r"(?:\w+\.)*?(\w+)(?:\.__init__)?\(\) ")
 _MAIN_ONLY = "; it exists in the main config only, not in modules that it imports"
+_GO_BETWEENS = (helper.__module__, compile_script.__module__)  # on the way from a script to what it calls
 _VALUE_ERRORS = (TypeError, ValueError, OverflowError)
 
 
@@ -60,7 +61,7 @@ def _find_place(trace: TracebackType | None, title: str) -> Place:
         if module == SCRIPT_NAME or is_script_file(frame.f_code.co_filename):
             lines.append(f"{shown(frame.f_code.co_filename)} line {trace.tb_lineno}")
             inside = None
-        elif inside is None and lines and module.partition(".")[0] in OUR_PACKAGES and module != helper.__module__:
+        elif inside is None and lines and module.partition(".")[0] in OUR_PACKAGES and module not in _GO_BETWEENS:
             inside = frame.f_code.co_qualname.partition(".")[0]
         trace = trace.tb_next
     if not lines:

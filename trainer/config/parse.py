@@ -12,7 +12,7 @@ from typing import Any
 
 from proto import ModelConfig_pb2, TrainerConfig_pb2
 from pserver.errors import ConfigError, MissingInputError, PaddleError
-from trainer.compat import SCRIPT_BUILTINS, SCRIPT_NAME, use_directories
+from trainer.compat import SCRIPT_BUILTINS, SCRIPT_NAME, compile_script, use_directories
 from trainer.config import language
 from trainer.config.blame import explain
 from trainer.config.misuse import Misuse
@@ -106,8 +106,7 @@ def _guard(run: Callable[[], object], title: str) -> None:
 
 
 def _execute(text: bytes, path: Path, environment: dict[str, Any]) -> None:
-    # dont_inherit: the future imports of this module are not the script's
-    exec(compile(text, str(path), "exec", dont_inherit=True), environment)
+    exec(compile_script(text, str(path)), environment)
 
 
 def _environment(path: Path) -> dict[str, Any]:

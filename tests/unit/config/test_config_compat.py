@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 
+from pserver.errors import DataError
 from trainer.compat import SCRIPT_BUILTINS, LazyList
 
 SCRIPT = """
@@ -16,6 +17,13 @@ assert reduce(lambda a, b: a + b, [1, 2, 3]) == 6 and cmp(1, 2) == -1
 assert map(int, '123')[1:] == [2, 3] and len(filter(None, [0, 1])) == 1 and zip('ab', 'cd')[0] == ('a', 'c')
 assert sys.maxint > 2 ** 31 and cPickle.loads(cPickle.dumps(1)) == 1 and __builtin__.len('a') == 1
 assert cStringIO.StringIO('a').read() == 'a'
+table = {'k': 1}
+assert list(table.iteritems()) == [('k', 1)] and list(table.iterkeys()) == ['k'] and list(table.itervalues()) == [1]
+assert table.has_key('k') and not table.has_key('l') and iter('ab').next() == 'a'
+class Own(object):
+    def next(self, step=1):
+        return step
+assert Own().next(step=5) == 5
 def later():
     return map(str, xrange(2)) + ['x']
 """
@@ -24,6 +32,17 @@ def later():
 def test_a_config_and_the_modules_it_imports_find_what_python_2_had(parse_text, config_dir):
     (config_dir / "old_style.py").write_text(SCRIPT)
     parse_text(SCRIPT + "import old_style\nassert old_style.later() == later() == ['0', '1', 'x']")
+
+
+def test_a_method_that_a_thing_never_had_is_missing_on_the_script_s_own_line(parse_text):
+    with pytest.raises(DataError, match=r"config.py line 3: AttributeError: 'int' object has no attribute 'iteritems'"):
+        parse_text("x = 1\nx.iteritems()")
+    with pytest.raises(DataError, match=r"config.py line 2: TypeError: 'int' object is not an iterator"):
+        parse_text("(1).next()")
+
+
+def test_what_python_2_pickled_is_read(parse_text):
+    parse_text(r"import cPickle; assert cPickle.loads(b'\x80\x02U\x04caf\xe9q\x00.') == u'caf\xe9'")
 
 
 def test_nothing_of_it_reaches_the_rest_of_the_process(parse_text):
