@@ -79,6 +79,8 @@ def _find_fault(element: Any, kind: InputType, levels: int) -> str:
     if kind.type == DataType.Dense:
         if len(items) != kind.dim:
             return f"{len(items)} numbers, not {kind.dim}"
+        if isinstance(items, np.ndarray) and items.dtype.kind in "fiub":
+            return ""
         return next((f"{shorten(x)} is no number" for x in items if not isinstance(x, numbers.Real)), "")
     if kind.type == DataType.SparseValue:
         if any(not hasattr(x, "__len__") or len(x) != 2 for x in items):
