@@ -6,7 +6,7 @@ A trainer without servers holds one shard of everything; each service of a serve
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from pserver.schedules import Schedule
 CHUNK = 1 << 16  # elements worked on at a time, so that values, state and scratch of a chunk stay in the cache
 FLUSH_PERIOD = 128  # steps between two flushes of denormal numbers
 SCRATCHES = 4
+ROW_COST = 32  # elements that could be updated in the time that it takes to find a row
 ALL_ROWS: Mapping[int, Rows] = {}
 
 
@@ -29,7 +30,9 @@ ALL_ROWS: Mapping[int, Rows] = {}
 class Settings:
     """What neighbours must have in common to take their steps as one stretch.
 
-    `row_width` is not 0, and `name` set, where rows take steps of their own: such a stretch is one parameter.
+    `row_width` is not 0, and `name` set, where rows can take steps of their own: such a stretch is one parameter. The
+    rows that a batch does not touch wait (`traits.is_sparse`), or they rest: without gradient, momentum and decay a
+    step would change only their state, and that is made up for later.
     """
 
     traits: Traits
@@ -44,7 +47,8 @@ class Segment:
     """A stretch of the flat vector, [start, stop), with one method for it.
 
     `parameter` is the number of its (first) parameter, `first_row` the place of its rows in the shard's row clocks,
-    `decayed` the batch of the pass up to which the whole stretch has been pulled to zero.
+    `decayed` the batch of the pass up to which the whole stretch has been pulled to zero, `settled` the step up to
+    which no row rests.
     """
 
     start: int
@@ -54,10 +58,16 @@ class Segment:
     parameter: int = 0
     first_row: int = 0
     decayed: int = 0
+    settled: int = 0
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the rows that a batch does not touch wait."""
+        return self.settings.traits.is_sparse
 
     @property
     def rows(self) -> int:
-        """The number of rows that take steps of their own."""
+        """The number of rows that can take steps of their own."""
         return (self.stop - self.start) // self.settings.row_width if self.settings.row_width else 0
 
 
@@ -65,8 +75,8 @@ class Shard:
     """Flat float32 values of `ranges`, and one optimiser step on them in place.
 
     `state` holds the optimiser's flat arrays by name, as long as the values; an array exists when some stretch needs
-    it, and its memory is used where it does. `row_steps` holds, for the rows that are updated only when a batch touches
-    them, the number of the step which brought each up to date, by purpose.
+    it, and its memory is used where it does; after `catch_up` it is that of the last step. `row_steps` holds, for rows
+    that can take steps of their own, the number of the step which brought each up to date, by purpose.
 
     Args: parameters: all parameters, in order.  ranges: what of them lies here.
         per_parameter: whether every parameter has an optimiser of its own, as on a server and in local training with
@@ -136,10 +146,7 @@ class Shard:
             self.averaging.start_step()
         for segment in self.segments:
             segment.method.start_step(self._rate, self.steps)
-            if segment.settings.row_width:
-                self._step_rows(segment, gradients, touched.get(segment.parameter))
-            else:
-                self._step_all(segment, gradients)
+            self._step_segment(segment, gradients, touched.get(segment.parameter) if segment.rows else None)
             segment.method.finish_step(self.values[segment.start : segment.stop], self._state_of(segment))
             self._decay_when_due(segment)
         if self.averaging:
@@ -157,6 +164,18 @@ class Shard:
         if self.averaging:
             self.averaging.finish_pass()
 
+    def _step_segment(self, segment: Segment, gradients: Sequence[Array], rows: Rows | None) -> None:
+        if segment.is_sparse:
+            self._step_rows(segment, gradients, np.arange(segment.rows) if rows is None else rows)
+        elif (
+            rows is not None and 2 * rows.size * (segment.settings.row_width + ROW_COST) < segment.stop - segment.start
+        ):
+            self._step_rows(segment, gradients, rows)
+        else:
+            self._settle(segment, self.steps - 1)
+            self._step_all(segment, gradients)
+            segment.settled = self.steps
+
     def _step_all(self, segment: Segment, gradients: Sequence[Array]) -> None:
         settings = segment.settings
         decays = settings.decay is not None and settings.decay.period == 1
@@ -172,19 +191,18 @@ class Shard:
             if self.averaging:
                 self.state["sum_recent"][start:stop] += w
 
-    def _step_rows(self, segment: Segment, gradients: Sequence[Array], touched: Rows | None) -> None:
+    def _step_rows(self, segment: Segment, gradients: Sequence[Array], rows: Rows) -> None:
         settings, width = segment.settings, segment.settings.row_width
-        rows = np.arange(segment.rows) if touched is None else touched
         by_row = settings.decay is not None and settings.decay.by_row
+        values, matrices = self._matrices(segment)
         for begin, end in _chunks(0, rows.size, max(CHUNK // width, 1)):
             some = rows[begin:end]
             clock = some + segment.first_row
-            matrices = {name: array.reshape(-1, width) for name, array in self._state_of(segment).items()}
-            values = self.values[segment.start : segment.stop].reshape(-1, width)
-            w, state = values[some], {name: matrix[some] for name, matrix in matrices.items()}
+            w, state = values.take(some, axis=0), {name: one.take(some, axis=0) for name, one in matrices.items()}
             scratch = [one[: w.size].reshape(w.shape) for one in self._scratch]
             g = self._sum_rows(segment, gradients, some)
-            segment.method.update(w, g, state, scratch, self.row_steps["step"][clock, None])
+            last = np.maximum(self.row_steps["step"][clock, None], segment.settled)
+            segment.method.update(w, g, state, scratch, last)
             self.row_steps["step"][clock] = self.steps
             if by_row:
                 self._pull(segment, w, state, scratch, self.steps - self.row_steps["decay"][clock, None])
@@ -194,6 +212,28 @@ class Shard:
                 matrix[some] = state[name]
             if self.averaging:
                 self._accumulate_rows(segment, some)
+
+    def _settle(self, segment: Segment, now: int) -> None:
+        """Make up for the steps until `now` in which rows rested."""
+        if not segment.rows or segment.settled == now:
+            return
+        clock = self.row_steps["step"][segment.first_row : segment.first_row + segment.rows]
+        np.maximum(clock, segment.settled, out=clock)
+        late = np.flatnonzero(clock < now)
+        _, matrices = self._matrices(segment)
+        for begin, end in _chunks(0, late.size, max(CHUNK // segment.settings.row_width, 1)):
+            some = late[begin:end]
+            state = {name: matrix.take(some, axis=0) for name, matrix in matrices.items()}
+            segment.method.pass_over(state, now - clock[some, None])
+            for name, matrix in matrices.items():
+                matrix[some] = state[name]
+        segment.settled = now
+
+    def _matrices(self, segment: Segment) -> tuple[Array, dict[str, Array]]:
+        """Return the values and the state of a stretch as matrices with its rows."""
+        shape = (-1, segment.settings.row_width)
+        state = {name: array.reshape(shape) for name, array in self._state_of(segment).items()}
+        return self.values[segment.start : segment.stop].reshape(shape), state
 
     def _sum(self, gradients: Sequence[Array], start: int, stop: int, clip: float, out: Array) -> Array:
         """Return the clipped sum of a stretch; with one gradient and no clipping it is that gradient itself."""
@@ -207,7 +247,7 @@ class Shard:
     def _sum_rows(self, segment: Segment, gradients: Sequence[Array], rows: Rows) -> Array:
         """Return the clipped sum of some rows, a fresh array."""
         settings = segment.settings
-        parts = [g[segment.start : segment.stop].reshape(-1, settings.row_width)[rows] for g in gradients]
+        parts = [g[segment.start : segment.stop].reshape(-1, settings.row_width).take(rows, axis=0) for g in gradients]
         total = parts[0]
         for part in parts[1:]:
             total += part
@@ -243,25 +283,29 @@ class Shard:
         for segment in self.segments:
             first, last = max(start, segment.start), min(stop, segment.stop)
             if first < last:
+                if not segment.is_sparse:
+                    self._settle(segment, self.steps)
                 out = result[first - start : last - start]
                 segment.method.rates(self._state_of(segment, first, last), out)
-                width = segment.settings.row_width
-                if width:
-                    clock = segment.first_row + np.arange(first - segment.start, last - segment.start) // width
+                if segment.is_sparse:
+                    place = np.arange(first - segment.start, last - segment.start) // segment.settings.row_width
+                    clock = segment.first_row + place
                     out[self.row_steps["step"][clock] == 0] = 0
         return result
 
     # ----- Decay -----
 
     def catch_up(self) -> None:
-        """Apply the decay that is still due, so that the values are those of this moment."""
+        """Apply the decay that is still due and wake resting rows, so that all is as after the last step."""
         for segment in self.segments:
             decay = segment.settings.decay
             if decay is not None and decay.by_row:
                 self._decay_rows(segment)
             elif decay is not None and decay.period > 1:
                 self._decay_all(segment)
-            if self.averaging and segment.settings.row_width:
+            if not segment.is_sparse:
+                self._settle(segment, self.steps)
+            elif self.averaging:
                 self._accumulate_rows(segment, np.arange(segment.rows))
 
     def _decay_when_due(self, segment: Segment) -> None:
@@ -283,8 +327,7 @@ class Shard:
         seen = self.row_steps["step"][segment.first_row : segment.first_row + segment.rows] > 0
         width = segment.settings.row_width
         late = np.flatnonzero((clock < self.steps) & (seen | (not segment.method.has_rates)))
-        values = self.values[segment.start : segment.stop].reshape(-1, width)
-        matrices = {name: array.reshape(-1, width) for name, array in self._state_of(segment).items()}
+        values, matrices = self._matrices(segment)
         for begin, end in _chunks(0, late.size, max(CHUNK // width, 1)):
             some = late[begin:end]
             w = values[some]
@@ -351,7 +394,7 @@ class Shard:
             recent.fill(0)
         if averaging.is_window_full:
             for segment in self.segments:
-                if segment.settings.row_width:
+                if segment.is_sparse:
                     self._accumulate_rows(segment, np.arange(segment.rows))
             np.add(recent, older, out=previous)
             recent.fill(0)
@@ -397,7 +440,10 @@ def find_segments(
     segments: list[Segment] = []
     at = row = 0
     for index, start, stop in ranges:
-        settings = _settle(parameters[index], optimization, per_parameter=per_parameter, named=named)
+        p = parameters[index]
+        settings = _choose_settings(p, optimization, per_parameter=per_parameter, named=named)
+        if not settings.row_width and stop - start == p.size and _can_rest(p, optimization, settings):
+            settings = replace(settings, row_width=p.row_width, name=p.name)
         last = segments[-1] if segments else None
         if last and last.settings == settings and not settings.row_width:
             last.stop = at + stop - start
@@ -409,7 +455,18 @@ def find_segments(
     return segments
 
 
-def _settle(p: ParameterSpec, optimization: Optimization, *, per_parameter: bool, named: bool) -> Settings:
+def _can_rest(p: ParameterSpec, optimization: Optimization, settings: Settings) -> bool:
+    """Return whether rows without gradient may be left out of a step."""
+    return (
+        METHODS[optimization.learning_method].rests
+        and 0 < p.row_width < p.size
+        and p.size % p.row_width == 0
+        and not (settings.traits.momentum or settings.traits.decay or settings.decay)
+        and not optimization.average_window
+    )
+
+
+def _choose_settings(p: ParameterSpec, optimization: Optimization, *, per_parameter: bool, named: bool) -> Settings:
     """Return which of a parameter's settings count."""
     if not per_parameter:
         return Settings(Traits(p.learning_rate, p.momentum, p.decay_rate))

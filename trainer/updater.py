@@ -95,12 +95,13 @@ class LocalUpdater:
     def step(self, samples: int) -> None:
         """Make one optimiser step."""
         self._pruning.mask_gradients()
+        gradients = self._table.gradients  # before the rows: what nobody added to has none
         touched = {
             self._numbers[parameter.name]: rows
             for parameter in self._table.trained()
             if (rows := parameter.touched_rows) is not None
         }
-        self._shard.step(self._table.gradients, samples, touched)
+        self._shard.step(gradients, samples, touched)
 
     def finish_pass(self) -> None:
         """Apply the decay that is still due, and count the pass."""
