@@ -180,11 +180,13 @@ def _pickle_module() -> ModuleType:
     return module
 
 
+cPickle = _pickle_module()
+
+
 def install_modules() -> None:
     """Make `cPickle`, `cStringIO`, `__builtin__` and `sys.maxint` exist in this process."""
     sys.modules.setdefault("__builtin__", builtins)
-    if "cPickle" not in sys.modules:
-        sys.modules["cPickle"] = _pickle_module()
+    sys.modules.setdefault("cPickle", cPickle)
     if "cStringIO" not in sys.modules:
         sys.modules["cStringIO"] = _string_module()
     vars(sys).setdefault("maxint", sys.maxsize)

@@ -7,8 +7,8 @@ import collections
 import functools
 import itertools
 import logging
-import pickle as cPickle
 
+from trainer.compat import cPickle
 from trainer.data import provider2
 from trainer.data.provider2 import *  # noqa: F403 - the names are listed there
 
