@@ -252,7 +252,8 @@ class _Node:
             if part is None:
                 continue
             flows.add(name, part, output)
-            if position == 0 and self.layer.is_cost and self.config.coeff != 1.0:
+            is_scaled = self.layer.is_cost and not self.layer.applies_coeff
+            if position == 0 and is_scaled and self.config.coeff != 1.0:
                 # the legacy scales all that the prediction layer has gathered so far, of other costs too
                 flows.scale(name, self.config.coeff)
 

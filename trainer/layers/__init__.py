@@ -7,6 +7,7 @@ from pserver.errors import ConfigError
 from trainer.layers import (
     arithmetic,
     batch_norm,
+    class_costs,
     conv,
     costs,
     crf,
@@ -26,6 +27,7 @@ from trainer.layers import (
     norm,
     pool,
     products,
+    ranking_costs,
     recurrent,
     reshaping,
     sequence_pooling,
@@ -37,6 +39,7 @@ from trainer.layers.base import Layer
 FAMILIES = (
     arithmetic,
     batch_norm,
+    class_costs,
     conv,
     costs,
     crf,
@@ -55,6 +58,7 @@ FAMILIES = (
     norm,
     pool,
     products,
+    ranking_costs,
     recurrent,
     reshaping,
     sequence_pooling,

@@ -26,6 +26,7 @@ class Layer:
     is_cost: ClassVar[bool] = False
     takes_gradient: ClassVar[bool] = True  # False: its output is data or ids, backward is never called
     takes_repeats: ClassVar[bool] = False  # True: it computes faster on an input whose rows repeat
+    applies_coeff: ClassVar[bool] = False  # True: a cost whose gradients are scaled by `coeff` already
     applies_activation: ClassVar[bool] = False  # True: its output has gone through `active_type` already
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
