@@ -15,13 +15,16 @@ from pathlib import Path
 from proto.DataConfig_pb2 import DataConfig
 from proto.TrainerConfig_pb2 import TrainerConfig
 from pserver import glog
+from trainer.checkgrad import GradientChecking
+from trainer.compat import use_directories
 from trainer.config import parse_config
 from trainer.data.loading import check_data, open_source
 from trainer.data.source import DataSource
 from trainer.evaluators import make_evaluators
 from trainer.flags import Values, services
 from trainer.legacy import AT
-from trainer.model_files import find_config, load_pass, pass_name, prepare_save_directory
+from trainer.model_files import pass_name, prepare_save_directory
+from trainer.models import find_config, find_merged_config, load_model
 from trainer.network import Network
 from trainer.parameters import ParameterTable
 from trainer.rng import Stream, start_state
@@ -42,12 +45,18 @@ CONNECT_TIMEOUT_S = 60.0  # the launcher has waited for the servers already; thi
 
 
 def read_config(flags: Values) -> tuple[TrainerConfig, str]:
-    """Return the message of the config, and the path of its script.
+    """Return the message of the config, and the path of its script; "" if the message came with a merged model.
 
     Raises: MissingInputError: if there is no config.  ConfigError, DataError: if it is wrong.
     """
     sys.path += filter(None, flags.python_path.split(":"))
-    path = find_config(flags.config, flags.init_model_path)
+    merged = find_merged_config(flags.config, flags.init_model_path)
+    if merged is not None:
+        use_directories(Path.cwd())
+        if flags.config_args:
+            glog.warning("--config_args has no effect: the config comes with the merged model; or give --config")
+        return merged, ""
+    path = find_config(flags.config, flags.init_model_path, flags.save_dir, flags.start_pass)
     own = {
         "trainer_id": flags.trainer_id,
         "local": int(flags.local),
@@ -74,7 +83,7 @@ class Assembly:
             glog.info(f"random number seed={seed}", at=AT["seed"])
         self._seed = seed
         self._config, self._path = read_config(flags)
-        self._is_training = flags.job in ("train", "time")
+        self._is_training = flags.job in ("train", "checkgrad", "time")
         self._is_saving = flags.job == "train" and flags.trainer_id == 0 and flags.num_passes > 0
         self._optimization = read_optimization(self._config.opt_config, local=flags.local)
         self._table = ParameterTable(self._config.model_config.parameters)
@@ -99,6 +108,13 @@ class Assembly:
         session = (Timing if self._flags.job == "time" else Training)(parts, updater, STOPPER)
         self._connect(updater)
         return session, updater
+
+    def gradient_checking(self) -> GradientChecking:
+        """Return the job that checks gradients; parameter servers have no part in it."""
+        glog.info("trainer mode: Normal", at=AT["mode"])
+        parts = self._make_parts(lambda: None)
+        self._fill_parameters(parts)
+        return GradientChecking(parts)
 
     def testing(self) -> Testing:
         """Return the test session."""
@@ -175,7 +191,12 @@ class Assembly:
         )
 
     def _read_copies(self) -> dict[str, bytes]:
-        """Return the config script and those it imported, as they are now: they are copied into every save."""
+        """Return the config script and those it imported, as they are now: they are copied into every save.
+
+        A config of a merged model has no script.
+        """
+        if not self._path:
+            return {}
         copies = {Path(self._path).name: Path(self._path).read_bytes()}
         for path in map(Path, self._config.config_files):
             if path.is_file():
@@ -203,9 +224,9 @@ class Assembly:
         flags = self._flags
         model = flags.init_model_path or self._config.init_model_path
         if model:
-            load_pass(model, self._table, flags.load_missing_parameter_strategy, parts.stream)
+            load_model(model, self._table, flags.load_missing_parameter_strategy, parts.stream)
         elif flags.start_pass > 0:
-            load_pass(
+            load_model(
                 parts.shown_directory(pass_name(flags.start_pass - 1)),
                 self._table,
                 flags.load_missing_parameter_strategy,

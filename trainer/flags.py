@@ -48,15 +48,15 @@ TABLE: tuple[Flag, ...] = (
         str,
         "train",
         _S,
-        "train, test or time; checkgrad is not supported yet",
+        "train, test, checkgrad or time",
         None,
         ("train", "test", "checkgrad", "time"),
     ),
-    Flag("config", str, "", _S, "the config script; empty: path.txt of --init_model_path"),
+    Flag("config", str, "", _S, "the config script; empty: that of --init_model_path"),
     Flag("config_args", str, "", _S, "k1=v1,k2=v2 for the config script"),
     Flag("num_passes", int, 100, _S, "passes to run from start_pass on; job=test: exclusive upper pass number", 0),
     Flag("start_pass", int, 0, _S, "first pass number; loads pass start_pass-1 from save_dir", 0),
-    Flag("init_model_path", str, "", _S, "directory to load parameters from; wins over start_pass"),
+    Flag("init_model_path", str, "", _S, "directory, merged model or tar to load from; wins over start_pass"),
     Flag(
         "load_missing_parameter_strategy",
         str,
@@ -135,7 +135,7 @@ TABLE: tuple[Flag, ...] = (
     # random numbers and checks
     Flag("seed", int, 1, _S, "seed of all random numbers; 0 = from the clock"),
     Flag("thread_local_rand_use_global_seed", bool, False, _S, "start from the seed itself, not from one less"),
-    Flag("checkgrad_eps", float, 1e-5, _N, "job=checkgrad: step"),
+    Flag("checkgrad_eps", float, 1e-5, _S, "job=checkgrad: relative change of the cost to aim at"),
     # distributed
     Flag("local", bool, True, _S, "train without parameter servers"),
     Flag("trainer_id", int, 0, _S, "0 .. num_gradient_servers-1; trainer 0 gives the first values and saves", 0),
@@ -276,8 +276,6 @@ def _check_together(values: Values) -> None:
     for flag in values.changed():
         if flag.status is Status.NOT_YET:
             raise UsageError(f"--{flag.name} is not supported yet ({flag.meaning}); leave it at {flag.default!r}")
-    if values.job == "checkgrad":
-        raise UsageError(f"--job={values.job} is not supported yet; supported are train, test and time")
     if values.average_test_period % values.log_period:
         raise UsageError(
             f"--average_test_period is {values.average_test_period}; it must be a multiple of --log_period, "

@@ -47,7 +47,8 @@ def merge(arguments: Sequence[str]) -> None:
     """
     # imported here, so that wrong arguments are answered at once
     from trainer.config import parse_config
-    from trainer.model_files import encode_parameter, find_config, load_pass, write_whole_file
+    from trainer.model_files import encode_parameter, write_whole_file
+    from trainer.models import find_config, load_model
     from trainer.parameters import ParameterTable
     from trainer.rng import Stream
 
@@ -56,7 +57,7 @@ def merge(arguments: Sequence[str]) -> None:
         raise UsageError(USAGE)
     config = parse_config(find_config(given.get("config_file", ""), given["model_dir"]), "")
     table = ParameterTable(config.model_config.parameters)
-    load_pass(given["model_dir"], table, "fail", Stream(0))
+    load_model(given["model_dir"], table, "fail", Stream(0))
     parameters = (encode_parameter(parameter) for parameter in table)
     write_whole_file(Path(given["model_file"]), [frame_config(config), *parameters])
 

@@ -1,4 +1,4 @@
-"""Parameter files and pass directories on the volume, in the legacy's format.
+"""Parameter files and pass directories as they are written to the volume, in the legacy's format.
 
 A pass directory is written beside its place, synced, and renamed into it, with `done` as the last file: whatever
 happens, a directory pass-* has all its files. Only renames and syncs are used, so that it holds on NFS.
@@ -19,10 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from pserver import glog
-from pserver.errors import DataError, MissingInputError, VolumeError
+from pserver.errors import VolumeError
 from trainer.legacy import AT, DONE_TEXT
 from trainer.parameters import Parameter, ParameterTable
-from trainer.rng import Stream
 
 HEADER = struct.Struct("<iIQ")  # format version 0, bytes of a value, number of values
 VALUE_BYTES = 4
@@ -33,9 +32,6 @@ STALE_ATTEMPTS = 3  # a directory handle of NFS may go stale when the server res
 def pass_name(number: int, part: int = 0) -> str:
     """Return the name of a pass's directory, or of the part-th save inside it."""
     return f"pass-{number:05d}-{part:03d}" if part else f"pass-{number:05d}"
-
-
-# ----- Saving -----
 
 
 def encode_parameter(parameter: Parameter) -> bytes:
@@ -164,88 +160,3 @@ def write_whole_file(path: Path, parts: Iterable[bytes]) -> None:
         with contextlib.suppress(OSError):
             staging.unlink(missing_ok=True)
         raise VolumeError(f"cannot write {path}: {error.strerror}") from error
-
-
-# ----- Loading -----
-
-
-def is_complete(directory: str | Path) -> bool:
-    """Return whether a pass directory is there and was written to its end."""
-    return (Path(directory) / DONE).exists()
-
-
-def load_pass(
-    directory: str | Path, table: ParameterTable, strategy: str, stream: Stream, *, needs_done: bool = False
-) -> None:
-    """Fill the table from a directory.
-
-    Args: strategy: for a parameter without file: fail, rand (drawn from `stream`) or zero.
-        needs_done: whether the directory must have the mark of a complete one.
-    Raises: MissingInputError: if the directory, the mark, or (with fail) a file is missing.
-        DataError: if a file has another format or size.
-    """
-    path = Path(directory)
-    if not path.is_dir():
-        raise MissingInputError(f"there is no model directory {directory}")
-    if needs_done and not is_complete(directory):
-        raise MissingInputError(f"the model directory {directory} has no file '{DONE}': it was not written to its end")
-    glog.info(f"Loading parameters from {directory}", at=AT["load"])
-    for parameter in table:
-        file = path / parameter.name
-        if file.exists():
-            parameter.value[:] = read_parameter(file, parameter.name, parameter.size)
-        else:
-            _make_up(parameter, f"{directory}/{parameter.name}", strategy, stream)
-
-
-def read_parameter(file: Path, name: str, size: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    """Return the values of a parameter file.
-
-    Raises: DataError: if it is no such file, or has not `size` values.  MissingInputError: if it cannot be read.
-    """
-    try:
-        with file.open("rb") as stream:
-            data = stream.read(HEADER.size + size * VALUE_BYTES)
-    except OSError as error:
-        raise MissingInputError(f"{file} cannot be read: {error.strerror}") from error
-    if len(data) < HEADER.size:
-        raise DataError(f"{file} is no parameter file: it has {len(data)} bytes, the header alone {HEADER.size}")
-    version, value_bytes, count = HEADER.unpack_from(data)
-    if (version, value_bytes) != (0, VALUE_BYTES):
-        raise DataError(
-            f"{file} is no parameter file of float32: its header says version {version}, {value_bytes} bytes a value"
-        )
-    if count != size:
-        raise DataError(f"The size ({count}) in the file does not match the size ({size}) of the parameter: {name}")
-    if len(data) < HEADER.size + count * VALUE_BYTES:
-        raise DataError(f"{file} is cut off: {len(data)} bytes for {count} values")
-    return np.frombuffer(data, "<f4", count, HEADER.size)
-
-
-def _make_up(parameter: Parameter, path: str, strategy: str, stream: Stream) -> None:
-    glog.info(f"missing parameters [{path}] while loading model.", at=AT["missing"])
-    if strategy == "rand":
-        glog.info(f"{parameter.name} missing, set to random.", at=AT["missing strategy"])
-        parameter.randomize(stream)
-    elif strategy == "zero":
-        glog.info(f"{parameter.name} missing, set to zero.", at=AT["missing strategy"])
-        parameter.value.fill(0)
-        glog.info(f"{parameter.name} set to 0", at=AT["missing strategy"])
-    else:
-        raise MissingInputError(f"{parameter.name} missing, not allowed.")
-
-
-# ----- Which config belongs to a model -----
-
-
-def find_config(config: str, model_directory: str) -> str:
-    """Return the config script to use: the one named, else the one that the model directory names.
-
-    Raises: MissingInputError: if there is none.
-    """
-    if config:
-        return config
-    mark = Path(model_directory) / PATH_FILE
-    if not model_directory or not mark.exists():
-        raise MissingInputError("no valid config: give --config=..., or --init_model_path of a directory with path.txt")
-    return str(Path(model_directory) / mark.read_text().strip())

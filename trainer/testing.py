@@ -18,7 +18,8 @@ from trainer import logs
 from trainer.evaluation import PredictionFile, evaluate
 from trainer.evaluators import Accumulator
 from trainer.legacy import AT
-from trainer.model_files import is_complete, load_pass, pass_name
+from trainer.model_files import pass_name
+from trainer.models import is_complete, load_model
 from trainer.session import Parts
 
 WAIT_S = 60.0  # between two looks for a pass that is awaited
@@ -58,7 +59,7 @@ class Testing:
 
         with np.errstate(all="ignore"):
             for model in self._arriving():
-                load_pass(
+                load_model(
                     model.path,
                     parts.table,
                     flags.load_missing_parameter_strategy,

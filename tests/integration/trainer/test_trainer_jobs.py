@@ -167,6 +167,27 @@ def test_a_job_without_config_uses_the_models(job, paddle):
     assert status == 0, log
 
 
+def test_a_merged_model_trains_and_tests_without_its_config(job, paddle):
+    (job / "config.py").write_text(
+        (job / "config.py").read_text().replace("get_config_arg('test_list', bool, False)", "True")
+    )
+    _, log = paddle.train(job, *PLAIN)
+    cost = re.search(r"Test samples=8 cost=(\S+)", log)[1]
+    assert paddle.start(job, "merge_model", "--model_dir=out/pass-00000", "--model_file=merged").wait(60) == 0
+    (job / "config.py").unlink()
+    status, log = paddle.train(job, "--job=test", "--init_model_path=merged")
+    assert status == 0, log
+    assert "Loading parameters from merged\n" in log
+    assert f" Pass=0 samples=8 AvgCost={cost} " in log
+    status, log = paddle.train(job, "--init_model_path=merged", "--save_dir=more", "--num_passes=1")
+    assert status == 0, log
+    assert sorted(path.name for path in (job / "more" / "pass-00000").iterdir()) == [
+        "___fc_layer_0__.w0",
+        "___fc_layer_0__.wbias",
+        "done",
+    ]
+
+
 # ----- what goes wrong -----
 
 
@@ -446,3 +467,23 @@ def test_what_is_no_number_names_layer_batch_and_ranges(job, paddle):
     assert re.search(r"layer __fc_layer_0__ \(fc\), with input x in \[1, 3\], parameter ___fc_layer_0__.w0 \S+", log), (
         log
     )
+
+
+def test_the_checkgrad_job_compares_every_parameter_and_saves_nothing(job, paddle):
+    status, log = paddle.train(job, *PLAIN, "--job=checkgrad", "--checkgrad_eps=0.01")
+    assert status == 0, log
+    body = messages(log)
+    cost, weight, bias = body[body.index("Init parameters done.") + 1 :]
+    assert re.fullmatch(r"original cost=[\d.]+", cost)
+    line = r"step=\S+ *cost1=\S+ *cost2=\S+ *true_delta=\S+ *analytic_delta=\S+ *diff=(\S+)"
+    for name, text in (("___fc_layer_0__.w0", weight), ("___fc_layer_0__.wbias", bias.replace(".", " . "))):
+        assert text.startswith(name.split(".")[0])
+    assert abs(float(re.fullmatch(rf"___fc_layer_0__\.w0 +{line}", weight)[1])) < 0.01
+    assert abs(float(bias.split("diff=")[1])) < 0.01
+    assert not (job / "out").exists()
+
+
+def test_the_checkgrad_job_needs_a_sample(job, paddle):
+    (job / "data.txt").write_text("")
+    status, log = paddle.train(job, *PLAIN, "--job=checkgrad")
+    assert (status, "the data provider delivers no sample; check train_list and its files" in log) == (65, True)

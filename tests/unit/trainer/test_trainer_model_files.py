@@ -1,24 +1,28 @@
 """Parameter files and pass directories: exact bytes, all or nothing, and what is refused when loading."""
 
 import errno
+import io
 import os
 import struct
+import tarfile
 
 import numpy as np
 import pytest
 
 from proto.ParameterConfig_pb2 import ParameterConfig
+from proto.TrainerConfig_pb2 import OptimizationConfig, TrainerConfig
 from pserver.errors import DataError, MissingInputError, VolumeError
 from trainer import model_files
+from trainer.merge import frame_config
 from trainer.model_files import (
-    find_config,
-    load_pass,
+    encode_parameter,
     pass_name,
     prepare_save_directory,
     remove_pass,
     save_pass,
     write_whole_file,
 )
+from trainer.models import find_config, find_merged_config, load_model
 from trainer.parameters import ParameterTable
 from trainer.rng import Stream
 
@@ -32,7 +36,7 @@ def make_table():
 
 def load(directory, strategy="fail", **options):
     table = ParameterTable([ParameterConfig(name="w", size=3), ParameterConfig(name="s", size=1, is_static=True)])
-    load_pass(directory, table, strategy, Stream(1), **options)
+    load_model(directory, table, strategy, Stream(1), **options)
     return table
 
 
@@ -222,3 +226,86 @@ def test_a_failed_replacement_keeps_the_old_directory(tmp_path, monkeypatch):
         save_pass(tmp_path / "pass-00000", make_table(), {"new.py": b""})
     assert visible(tmp_path) == ["pass-00000"]
     assert visible(tmp_path / "pass-00000") == ["done", "s", "w"]
+
+
+def test_without_a_model_the_config_is_that_of_the_pass_before(tmp_path):
+    save_pass(tmp_path / "out" / "pass-00002", make_table(), {"b.py": b""})
+    assert find_config("", "", str(tmp_path / "out"), 3) == str(tmp_path / "out" / "pass-00002" / "b.py")
+    with pytest.raises(MissingInputError, match="no valid config"):
+        find_config("", "", str(tmp_path / "out"), 2)
+
+
+# ----- models in one file -----
+
+
+def make_merged(path, table, *, names=("w", "s")):
+    config = TrainerConfig()
+    config.model_config.type = "nn"
+    config.opt_config.MergeFrom(OptimizationConfig(batch_size=7, algorithm="sgd", learning_rate=1))
+    for name in names:
+        config.model_config.parameters.add(name=name, size=table[name].size)
+    write_whole_file(path, [frame_config(config), *(encode_parameter(table[name]) for name in names)])
+
+
+def make_archive(path, table, mode):
+    with tarfile.open(path, mode) as archive:
+        for parameter in table:
+            for name, content in ((parameter.name, encode_parameter(parameter)), (f"{parameter.name}.protobuf", b"?")):
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        make_merged,
+        lambda path, table: make_archive(path, table, "w"),
+        lambda path, table: make_archive(path, table, "w:gz"),
+    ],
+    ids=["merged", "tar", "tar.gz"],
+)
+def test_a_model_in_one_file_is_loaded_by_names(tmp_path, make):
+    make(tmp_path / "model", make_table())
+    table = load(tmp_path / "model")
+    assert (table["w"].value.tolist(), table["s"].value.tolist()) == ([1, -2, 0.5], [7])
+
+
+def test_a_parameter_that_the_file_has_not_is_made_up(tmp_path):
+    make_merged(tmp_path / "merged", make_table(), names=["s"])
+    with pytest.raises(MissingInputError, match="w missing, not allowed"):
+        load(tmp_path / "merged")
+    assert load(tmp_path / "merged", "zero")["s"].value.tolist() == [7]
+
+
+def test_the_config_comes_with_a_merged_model_unless_a_script_is_named(tmp_path):
+    merged, archive = tmp_path / "merged", tmp_path / "archive"
+    make_merged(merged, make_table())
+    make_archive(archive, make_table(), "w")
+    assert find_merged_config("", str(merged)).opt_config.batch_size == 7
+    assert find_merged_config("config.py", str(merged)) is None
+    assert find_merged_config("", str(tmp_path)) is None
+    assert find_merged_config("", "") is None
+    with pytest.raises(MissingInputError, match=r"the archive .* has parameters only; give --config"):
+        find_merged_config("", str(archive))
+
+
+def cut(data):
+    return data[:-1]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (cut, "it is cut off at the parameter s"),
+        (lambda data: data[:30], "cut off at the parameter w|not the length of a config|cannot be decoded"),
+        (lambda data: b"", "its first eight bytes are not the length of a config"),
+        (lambda data: b"text that is no model at all", "its first eight bytes are not the length of a config"),
+        (lambda data: struct.pack("<q", 8) + b"\xff" * 90, "its config cannot be decoded"),
+    ],
+)
+def test_files_that_are_no_models_are_a_data_error(tmp_path, change, message):
+    make_merged(tmp_path / "merged", make_table())
+    (tmp_path / "merged").write_bytes(change((tmp_path / "merged").read_bytes()))
+    with pytest.raises(DataError, match=f"merged is neither a merged model nor a tar archive of parameters: {message}"):
+        load(tmp_path / "merged")

@@ -1,0 +1,219 @@
+"""Where a model's parameters come from: a directory with a file each, a merged file, or a tar archive.
+
+Source: spec/trainer.md 3.5 to 3.8.
+"""
+
+from __future__ import annotations
+
+import struct
+import tarfile
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from google.protobuf.message import DecodeError
+
+from proto.TrainerConfig_pb2 import TrainerConfig
+from pserver import glog
+from pserver.errors import DataError, MissingInputError
+from trainer.legacy import AT
+from trainer.model_files import DONE, HEADER, PATH_FILE, VALUE_BYTES, pass_name
+from trainer.parameters import Parameter, ParameterTable
+from trainer.rng import Stream
+
+LENGTH = struct.Struct("<q")  # of the message at the start of a merged file
+
+
+def load_model(
+    path: str | Path, table: ParameterTable, strategy: str, stream: Stream, *, needs_done: bool = False
+) -> None:
+    """Fill the table from a pass directory, a merged file, or an archive of the version-2 API.
+
+    Args: strategy: for a parameter without file: fail, rand (drawn from `stream`) or zero.
+        needs_done: whether it must be a directory with the mark of a complete one.
+    Raises: MissingInputError: if the model, the mark, or (with fail) a parameter is missing.
+        DataError: if a file has another format or size.
+    """
+    model = open_model(path, needs_done=needs_done)
+    glog.info(f"Loading parameters from {path}", at=AT["load"])
+    for parameter in table:
+        data = model.read(parameter.name, HEADER.size + parameter.size * VALUE_BYTES)
+        if data is None:
+            _make_up(parameter, f"{path}/{parameter.name}", strategy, stream)
+        else:
+            parameter.value[:] = decode_parameter(data, f"{path}/{parameter.name}", parameter.name, parameter.size)
+
+
+def decode_parameter(data: bytes, source: str, name: str, size: int) -> npt.NDArray[np.float32]:
+    """Return the values of a parameter file.
+
+    Args: source: what is read, for messages.
+    Raises: DataError: if it is no such file, or has not `size` values.
+    """
+    if len(data) < HEADER.size:
+        raise DataError(f"{source} is no parameter file: it has {len(data)} bytes, the header alone {HEADER.size}")
+    version, value_bytes, count = HEADER.unpack_from(data)
+    if (version, value_bytes) != (0, VALUE_BYTES):
+        raise DataError(
+            f"{source} is no parameter file of float32: its header says version {version}, {value_bytes} bytes a value"
+        )
+    if count != size:
+        raise DataError(f"The size ({count}) in the file does not match the size ({size}) of the parameter: {name}")
+    if len(data) < HEADER.size + count * VALUE_BYTES:
+        raise DataError(f"{source} is cut off: {len(data)} bytes for {count} values")
+    return np.frombuffer(data, "<f4", count, HEADER.size)
+
+
+def _make_up(parameter: Parameter, path: str, strategy: str, stream: Stream) -> None:
+    glog.info(f"missing parameters [{path}] while loading model.", at=AT["missing"])
+    if strategy == "rand":
+        glog.info(f"{parameter.name} missing, set to random.", at=AT["missing strategy"])
+        parameter.randomize(stream)
+    elif strategy == "zero":
+        glog.info(f"{parameter.name} missing, set to zero.", at=AT["missing strategy"])
+        parameter.value.fill(0)
+        glog.info(f"{parameter.name} set to 0", at=AT["missing strategy"])
+    else:
+        raise MissingInputError(f"{parameter.name} missing, not allowed.")
+
+
+# ----- The kinds of models -----
+
+
+class Model(Protocol):
+    """Parameters by name."""
+
+    def read(self, name: str, most: int) -> bytes | None:
+        """Return the first `most` bytes of a parameter's file, or None if there is none."""
+
+
+class Directory:
+    """A file for each parameter; what else lies there does not matter."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self, name: str, most: int) -> bytes | None:
+        """Return the first `most` bytes of the file."""
+        file = self._path / name
+        if not file.exists():
+            return None
+        try:
+            with file.open("rb") as stream:
+                return stream.read(most)
+        except OSError as error:
+            raise MissingInputError(f"{file} cannot be read: {error.strerror}") from error
+
+
+class MergedFile:
+    """What `paddle merge_model` writes: the length of a TrainerConfig, the message, then the parameters in its order.
+
+    Raises: DataError: if it is no such file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.config = TrainerConfig()
+        self._places: dict[str, tuple[int, int]] = {}  # name -> first byte, end
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            start = file.read(LENGTH.size)
+            length = LENGTH.unpack(start)[0] if len(start) == LENGTH.size else -1
+            if not 0 <= length <= size - LENGTH.size:
+                raise self._wrong("its first eight bytes are not the length of a config")
+            try:
+                self.config.ParseFromString(file.read(length))
+            except DecodeError as error:
+                raise self._wrong("its config cannot be decoded") from error
+            place = LENGTH.size + length
+            for parameter in self.config.model_config.parameters:
+                file.seek(place)
+                header = file.read(HEADER.size)
+                count = HEADER.unpack(header)[2] if len(header) == HEADER.size else 0
+                end = place + HEADER.size + count * VALUE_BYTES
+                if not count or end > size:
+                    raise self._wrong(f"it is cut off at the parameter {parameter.name}")
+                self._places[parameter.name] = (place, end)
+                place = end
+
+    def read(self, name: str, most: int) -> bytes | None:
+        """Return the first `most` bytes of a parameter."""
+        if name not in self._places:
+            return None
+        start, end = self._places[name]
+        with self._path.open("rb") as file:
+            file.seek(start)
+            return file.read(min(end - start, most))
+
+    def _wrong(self, why: str) -> DataError:
+        return DataError(f"{self._path} is neither a merged model nor a tar archive of parameters: {why}")
+
+
+class Archive:
+    """A tar archive, compressed or not, as the version-2 API wrote it: each parameter's file, and its record beside."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self, name: str, most: int) -> bytes | None:
+        """Return the first `most` bytes of a member."""
+        try:
+            with tarfile.open(self._path) as archive:
+                file = archive.extractfile(name)
+                return None if file is None else file.read(most)
+        except KeyError:
+            return None
+        except (OSError, EOFError, tarfile.TarError) as error:
+            raise DataError(f"{self._path}: member {name} cannot be read: {error}") from error
+
+
+def open_model(path: str | Path, *, needs_done: bool = False) -> Model:
+    """Return the model at a path.
+
+    Raises: MissingInputError: if there is none, or it has not the mark of a complete one.  DataError: if it is a file
+        of another kind.
+    """
+    place = Path(path)
+    if place.is_file() and not needs_done:
+        return Archive(place) if tarfile.is_tarfile(place) else MergedFile(place)
+    if not place.is_dir():
+        raise MissingInputError(f"there is no model directory {path}")
+    if needs_done and not is_complete(path):
+        raise MissingInputError(f"the model directory {path} has no file '{DONE}': it was not written to its end")
+    return Directory(place)
+
+
+def is_complete(directory: str | Path) -> bool:
+    """Return whether a pass directory is there and was written to its end."""
+    return (Path(directory) / DONE).exists()
+
+
+# ----- Which config belongs to a model -----
+
+
+def find_config(config: str, model: str, save_directory: str = "", start_pass: int = 0) -> str:
+    """Return the config script to use: the one named, else the one that the model to start from names.
+
+    Args: model: a model directory.  save_directory, start_pass: without a model, the pass before that one is looked at.
+    Raises: MissingInputError: if there is none.
+    """
+    if config:
+        return config
+    directory = model or (f"{save_directory}/{pass_name(start_pass - 1)}" if save_directory and start_pass else "")
+    mark = Path(directory) / PATH_FILE
+    if not directory or not mark.exists():
+        raise MissingInputError("no valid config: give --config=..., or --init_model_path of a directory with path.txt")
+    return str(Path(directory) / mark.read_text().strip())
+
+
+def find_merged_config(config: str, model: str) -> TrainerConfig | None:
+    """Return the config inside a merged file, where no script is named.
+
+    Raises: DataError: if the file is of another kind.
+    """
+    if config or not model or not Path(model).is_file():
+        return None
+    if tarfile.is_tarfile(model):
+        raise MissingInputError(f"no valid config: the archive {model} has parameters only; give --config=...")
+    return MergedFile(Path(model)).config
