@@ -55,6 +55,9 @@ def run(arguments: Sequence[str]) -> None:
     if flags.job == "test":
         assembly.testing().run()
         return
+    if flags.job == "checkgrad":
+        assembly.gradient_checking().run()
+        return
     training, updater = assembly.training()
     try:
         training.run()

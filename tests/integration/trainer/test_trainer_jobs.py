@@ -476,14 +476,12 @@ def test_the_checkgrad_job_compares_every_parameter_and_saves_nothing(job, paddl
     cost, weight, bias = body[body.index("Init parameters done.") + 1 :]
     assert re.fullmatch(r"original cost=[\d.]+", cost)
     line = r"step=\S+ *cost1=\S+ *cost2=\S+ *true_delta=\S+ *analytic_delta=\S+ *diff=(\S+)"
-    for name, text in (("___fc_layer_0__.w0", weight), ("___fc_layer_0__.wbias", bias.replace(".", " . "))):
-        assert text.startswith(name.split(".")[0])
     assert abs(float(re.fullmatch(rf"___fc_layer_0__\.w0 +{line}", weight)[1])) < 0.01
-    assert abs(float(bias.split("diff=")[1])) < 0.01
+    assert bias.startswith("___fc_layer_0__.wbias") and abs(float(bias.split("diff=")[1])) < 0.01
     assert not (job / "out").exists()
 
 
 def test_the_checkgrad_job_needs_a_sample(job, paddle):
-    (job / "data.txt").write_text("")
+    (job / "train.txt").write_text("")
     status, log = paddle.train(job, *PLAIN, "--job=checkgrad")
     assert (status, "the data provider delivers no sample; check train_list and its files" in log) == (65, True)
