@@ -5,9 +5,11 @@ Source: legacy trainer_config_helpers/attrs.py; the rules are in the config spec
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
+from trainer.config.log import log
 from trainer.config.misuse import Misuse, is_number, to_float, to_int, wrong
 from trainer.config.names import public
 
@@ -37,6 +39,12 @@ def _initialisation(mean: Any, std: Any, maximum: Any, minimum: Any) -> dict[str
         middle = (maximum + minimum) // 2 if whole else (maximum + minimum) / 2
         return {"initial_mean": middle, "initial_std": middle - minimum, "initial_strategy": 1}
     raise Misuse("give numbers: initial_mean and/or initial_std (normal), or initial_max and initial_min (uniform)")
+
+
+_NO_INITIALIZER = (
+    "the initializer of ParamAttr has no effect: paddle train draws first values by initial_mean, initial_std, "
+    "initial_max and initial_min"
+)
 
 
 @public("attrs", also="ParamAttr")
@@ -77,7 +85,7 @@ class ParameterAttribute:
         if update_hooks is not None:
             self.attr["update_hooks"] = update_hooks
         if initializer is not None:
-            raise Misuse("initializer is not supported yet; initial_mean, initial_std, initial_max and initial_min are")
+            log(logging.WARNING, _NO_INITIALIZER, "attrs.py:163")
 
     @property
     def name(self) -> str | None:

@@ -127,6 +127,12 @@ def test_hooks_are_written(parse_text):
     assert 'update_hooks {\n      type: "pruning"\n      sparsity_ratio: 0.4' in to_text(config)
 
 
+def test_an_initializer_is_not_in_the_message_and_said_to_be_without_effect(parse_text, capfd):
+    config = parse_text(f"{INPUT}fc_layer(x, 4, param_attr=ParamAttr(initializer=len))")
+    assert config == parse_text(f"{INPUT}fc_layer(x, 4)")
+    assert "WARNING" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     "attr, message",
     [
@@ -135,7 +141,6 @@ def test_hooks_are_written(parse_text):
         ("ParamAttr(initial_max=1.0, initial_min=1.0)", "must be less than"),
         ("ParamAttr(momentum=0.5, l1_rate=0.1)", "cannot both be non-zero"),
         ("ParamAttr(is_static=True, sparse_update=True)", "cannot be both"),
-        ("ParamAttr(initializer=len)", "initializer is not supported yet"),
         ("ParamAttr(update_hooks='pruning')", "must be a HookAttr"),
         ("[ParamAttr(), ParamAttr()]", "2 items for 1 inputs"),
         ("'w'", "must be a ParamAttr"),

@@ -13,7 +13,7 @@ from trainer.config.declare import helper
 from trainer.config.layer import (
     LayerBuilder,
     LayerOutput,
-    size_of,
+    columns_of,
     to_activation,
     to_layer,
     to_layers,
@@ -58,21 +58,21 @@ def interpolation_layer(input: Any, weight: Any, name: str | None = None, layer_
     if len(pair) != 2:
         raise wrong("input", input, "it must be two layers")
     inputs = [_weight_and_input(weight, pair[0])[0], *_equal_pair("input[0]", pair[0], "input[1]", pair[1])]
-    return _build(name, "interpolation", inputs, pair[0].size, layer_attr).output(inputs)
+    return _build(name, "interpolation", inputs, columns_of(pair[0]), layer_attr).output(inputs)
 
 
 @helper("layers")
 def power_layer(input: Any, weight: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
     """Raise a row to the power of its weight. The walk of outputs() sees the input before the weight."""
     inputs = _weight_and_input(weight, input)
-    return _build(name, "power", inputs, inputs[1].size, layer_attr).output(inputs[::-1])
+    return _build(name, "power", inputs, columns_of(inputs[1]), layer_attr).output(inputs[::-1])
 
 
 @helper("layers")
 def scaling_layer(input: Any, weight: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
     """Multiply a row by its weight."""
     inputs = _weight_and_input(weight, input)
-    return _build(name, "scaling", inputs, inputs[1].size, layer_attr).output(inputs)
+    return _build(name, "scaling", inputs, columns_of(inputs[1]), layer_attr).output(inputs)
 
 
 @helper("layers")
@@ -81,7 +81,7 @@ def slope_intercept_layer(
 ) -> LayerOutput:
     """Return slope x + intercept."""
     inputs = [to_layer("input", input)]
-    layer = _build(name, "slope_intercept", inputs, inputs[0].size, layer_attr)
+    layer = _build(name, "slope_intercept", inputs, columns_of(inputs[0]), layer_attr)
     layer.message.slope = to_float("slope", slope)
     layer.message.intercept = to_float("intercept", intercept)
     return layer.output(inputs)
@@ -91,14 +91,14 @@ def slope_intercept_layer(
 def sum_to_one_norm_layer(input: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
     """Divide a row by its sum."""
     inputs = [to_layer("input", input)]
-    return _build(name, "sum_to_one_norm", inputs, inputs[0].size, layer_attr).output(inputs)
+    return _build(name, "sum_to_one_norm", inputs, columns_of(inputs[0]), layer_attr).output(inputs)
 
 
 @helper("layers")
 def row_l2_norm_layer(input: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
     """Divide a row by its length."""
     inputs = [to_layer("input", input)]
-    return _build(name, "row_l2_norm", inputs, inputs[0].size, layer_attr).output(inputs)
+    return _build(name, "row_l2_norm", inputs, columns_of(inputs[0]), layer_attr).output(inputs)
 
 
 @helper("layers")
@@ -108,8 +108,8 @@ def cos_sim(
     """Scaled cosine of two rows; with size n, of a row and the n parts of another."""
     inputs = [to_layer("a", a), to_layer("b", b)]
     parts = to_size("size", size)
-    if parts > 1 and size_of(inputs[1]) != parts * size_of(inputs[0]):
-        raise wrong("b", b, f"its size must be {parts * size_of(inputs[0])}, {parts} times that of a")
+    if parts > 1 and columns_of(inputs[1]) != parts * columns_of(inputs[0]):
+        raise wrong("b", b, f"its size must be {parts * columns_of(inputs[0])}, {parts} times that of a")
     layer = _build(name, "cos" if parts == 1 else "cos_vm", inputs, parts, layer_attr)
     layer.message.cos_scale = to_float("scale", scale)
     return layer.output(inputs)
@@ -133,7 +133,7 @@ def dot_prod_layer(input1: Any, input2: Any, name: str | None = None, layer_attr
 def out_prod_layer(input1: Any, input2: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
     """Outer product of two rows."""
     inputs = [to_layer("input1", input1), to_layer("input2", input2)]
-    size = size_of(inputs[0]) * size_of(inputs[1])
+    size = columns_of(inputs[0]) * columns_of(inputs[1])
     return _build(name, "out_prod", inputs, size, layer_attr, supports="DE").output(inputs)
 
 
@@ -153,7 +153,7 @@ def tensor_layer(
     columns = to_size("size", size)
     activation = to_activation("act", act)
     layer = _build(name, "tensor", inputs, columns, layer_attr, activation, "DE")
-    dims = [size_of(inputs[0]), size_of(inputs[1]), columns]
+    dims = [columns_of(inputs[0]), columns_of(inputs[1]), columns]
     layer.add_weight(0, dims[0] * dims[1] * columns, dims, to_parameter_attr("param_attr", param_attr))
     layer.add_bias(bias_attr, default=True)
     return layer.output(inputs, activation=activation)
@@ -163,9 +163,9 @@ def tensor_layer(
 def conv_shift_layer(a: Any, b: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
     """Circular convolution of a row with a kernel of odd size."""
     inputs = [to_layer("a", a), to_layer("b", b)]
-    if size_of(inputs[1]) % 2 == 0:
+    if columns_of(inputs[1]) % 2 == 0:
         raise wrong("b", b, "its size must be odd")
-    return _build(name, "conv_shift", inputs, inputs[0].size, layer_attr).output(inputs)
+    return _build(name, "conv_shift", inputs, columns_of(inputs[0]), layer_attr).output(inputs)
 
 
 @helper("layers", also="convex_comb_layer")
@@ -174,7 +174,7 @@ def linear_comb_layer(
 ) -> LayerOutput:
     """Sum of the vectors in a row, each times its weight; convex_comb_layer is the same function."""
     inputs = [to_layer("weights", weights), to_layer("vectors", vectors)]
-    columns, rest = divmod(size_of(inputs[1]), size_of(inputs[0]))
+    columns, rest = divmod(columns_of(inputs[1]), columns_of(inputs[0]))
     if rest or (size is not None and to_size("size", size) != columns):
         need = f"its size must be {size or 'a multiple'} times {inputs[0].size}, that of weights"
         raise wrong("vectors", vectors, need)
@@ -188,7 +188,7 @@ def clip_layer(input: Any, min: float, max: float, name: str | None = None) -> L
     low, high = to_float("min", min), to_float("max", max)
     if low >= high:
         raise wrong("min", min, f"it must be less than max, {high:g}")
-    layer = _build(name, "clip", [source], source.size)
+    layer = _build(name, "clip", [source], columns_of(source))
     layer.message.inputs[0].clip_conf.min = low
     layer.message.inputs[0].clip_conf.max = high
     return layer.output([source])
@@ -200,7 +200,7 @@ def scale_shift_layer(
 ) -> LayerOutput:
     """Return w x + b with two learnt numbers."""
     source = to_layer("input", input)
-    layer = _build(name, "scale_shift", [source], source.size)
+    layer = _build(name, "scale_shift", [source], columns_of(source))
     layer.add_weight(0, 1, [1, 1], to_parameter_attr("param_attr", param_attr))
     layer.add_bias(bias_attr, default=True, size=1)
     return layer.output([source])
@@ -220,7 +220,7 @@ def factorization_machine(
     factors = to_size("factor_size", factor_size)
     activation = to_activation("act", act)
     layer = _build(name, "factorization_machine", [source], 1, layer_attr, activation)
-    rows = size_of(source)
+    rows = columns_of(source)
     layer.add_weight(0, rows * factors, [rows, factors], to_parameter_attr("param_attr", param_attr))
     layer.message.factor_size = factors
     return layer.output([source], activation=activation)

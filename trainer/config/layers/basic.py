@@ -15,7 +15,6 @@ from trainer.config.layer import (
     LayerBuilder,
     LayerOutput,
     columns_of,
-    size_of,
     to_activation,
     to_layer,
     to_layers,
@@ -35,6 +34,8 @@ def data_layer(
 ) -> LayerOutput:
     """Declare an input: a slot that the data provider delivers under this name, `size` columns wide."""
     to_text("name", name)
+    if depth and height and not width:  # v0.10's order, data_layer('image', 784, 28, 28): there was no depth
+        depth, height, width = None, depth, height
     layer = LayerBuilder(name, "data", size=to_size("size", size), extra=layer_attr)
     num_filters = None
     if height and width:
@@ -102,9 +103,11 @@ def selective_fc_layer(
 ) -> LayerOutput:
     """Compute only the selected columns of a fully connected layer; its weights are stored transposed."""
     inputs = to_layers("input", input)
+    if isinstance(size, LayerOutput):  # v0.9's order
+        size, select = select, size
     columns = to_size("size", size)
     selection = to_layer("select", select)
-    if size_of(selection) != columns:
+    if columns_of(selection) != columns:
         raise wrong("select", select, f"its size must be {columns}, this layer's")
     activation = to_activation("act", act, TanhActivation())
     layer = LayerBuilder(
@@ -128,13 +131,13 @@ def addto_layer(
 ) -> LayerOutput:
     """Add layers of equal size."""
     inputs = to_layers("input", input)
-    size = size_of(inputs[0])
+    size = columns_of(inputs[0])
     activation = to_activation("act", act)
     layer = LayerBuilder(to_text("name", name), "addto", size=size, act=activation, extra=layer_attr, supports="DE")
     shape = (0, 0, 1)
     num_filters = None
     for source in inputs:
-        if source.size != size:
+        if columns_of(source) != size:
             raise wrong("input", source, f"its size must be {size}, that of the first input")
         layer.add_input(source)
         if source.height:
@@ -161,7 +164,7 @@ def dropout_layer(input: Any, dropout_rate: float, name: str | None = None) -> L
 def maxid_layer(input: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
     """Return the id of the first maximum of each row."""
     source = to_layer("input", input)
-    layer = LayerBuilder(to_text("name", name), "maxid", size=source.size, extra=layer_attr, supports="DE")
+    layer = LayerBuilder(to_text("name", name), "maxid", size=columns_of(source), extra=layer_attr, supports="DE")
     layer.add_input(source)
     if layer.parse.sub_model.HasField("generator"):
         layer.message.beam_size = layer.parse.sub_model.generator.beam_size
@@ -172,7 +175,7 @@ def maxid_layer(input: Any, name: str | None = None, layer_attr: Any = None) -> 
 def trans_layer(input: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
     """Transpose the matrix of a batch."""
     source = to_layer("input", input)
-    layer = LayerBuilder(to_text("name", name), "trans", size=source.size, extra=layer_attr)
+    layer = LayerBuilder(to_text("name", name), "trans", size=columns_of(source), extra=layer_attr)
     layer.add_input(source)
     return layer.output([source])
 
@@ -200,7 +203,7 @@ def repeat_layer(
     times = to_size("num_repeats", num_repeats)
     activation = to_activation("act", act)
     layer = LayerBuilder(
-        to_text("name", name), "featmap_expand", size=size_of(source) * times, act=activation, extra=layer_attr
+        to_text("name", name), "featmap_expand", size=columns_of(source) * times, act=activation, extra=layer_attr
     )
     layer.add_input(source)
     layer.message.num_filters = times
@@ -213,7 +216,7 @@ def repeat_layer(
 def sampling_id_layer(input: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
     """Draw an id by the probabilities of each row."""
     source = to_layer("input", input)
-    layer = LayerBuilder(to_text("name", name), "sampling_id", size=source.size, extra=layer_attr)
+    layer = LayerBuilder(to_text("name", name), "sampling_id", size=columns_of(source), extra=layer_attr)
     layer.add_input(source)
     return layer.output([source])
 
@@ -224,10 +227,11 @@ def multiplex_layer(input: Any, name: str | None = None, layer_attr: Any = None)
     inputs = to_layers("input", input)
     if len(inputs) < 3:
         raise wrong("input", input, "it must be an index layer and at least two layers to choose from")
+    size = columns_of(inputs[1])
     for source in inputs[2:]:
-        if source.size != inputs[1].size:
-            raise wrong("input", source, f"its size must be {inputs[1].size}, that of the second input")
-    layer = LayerBuilder(to_text("name", name), "multiplex", size=inputs[1].size, extra=layer_attr, supports="DE")
+        if columns_of(source) != size:
+            raise wrong("input", source, f"its size must be {size}, that of the second input")
+    layer = LayerBuilder(to_text("name", name), "multiplex", size=size, extra=layer_attr, supports="DE")
     for source in inputs:
         layer.add_input(source)
     return layer.output(inputs)

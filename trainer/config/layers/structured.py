@@ -9,7 +9,7 @@ from typing import Any
 
 from trainer.config.activations import SigmoidActivation
 from trainer.config.declare import helper
-from trainer.config.layer import LayerBuilder, LayerOutput, size_of, to_layer, to_layers, to_parameter_attr
+from trainer.config.layer import LayerBuilder, LayerOutput, columns_of, size_of, to_layer, to_layers, to_parameter_attr
 from trainer.config.layers.basic import weight_attrs
 from trainer.config.misuse import to_float, to_int, to_list, to_size, to_text, wrong
 
@@ -140,7 +140,7 @@ def nce_layer(
     for source in inputs:
         layer.add_input(source)
     for index, (source, attr) in enumerate(zip(sources, weight_attrs(param_attr, len(sources)), strict=True)):
-        layer.add_weight(index, classes * size_of(source), [classes, size_of(source)], attr)
+        layer.add_weight(index, classes * columns_of(source), [classes, columns_of(source)], attr)
     layer.add_bias(bias_attr, default=True, size=classes)
     return layer.output(inputs, activation=layer.act)
 
@@ -169,6 +169,6 @@ def hsigmoid(
     for source in inputs:
         layer.add_input(source)
     for index, (source, attr) in enumerate(zip(sources, weight_attrs(param_attr, len(sources)), strict=True)):
-        layer.add_weight(index, (classes - 1) * size_of(source), [classes - 1, size_of(source)], attr)
+        layer.add_weight(index, (classes - 1) * columns_of(source), [classes - 1, columns_of(source)], attr)
     layer.add_bias(bias_attr, default=True, size=classes - 1)
     return layer.output(inputs)
