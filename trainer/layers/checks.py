@@ -45,6 +45,16 @@ def require_matrix(layer: Layer, argument: Argument, width: int) -> Array:
     return argument.value
 
 
+def require_repeated_matrix(layer: Layer, argument: Argument, width: int) -> tuple[Array, Ids | None]:
+    """Return the dense rows of an input; where they repeat, the distinct ones, and which of them each row is.
+
+    Raises: ConfigError: if it has ids, sparse rows or another width.
+    """
+    if argument.distinct is None:
+        return require_matrix(layer, argument, width), None
+    return require_matrix(layer, Argument(value=argument.distinct), width), argument.index
+
+
 def require_starts(layer: Layer, argument: Argument) -> Ids:
     """Return where the sequences of an input begin.
 

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from proto.ModelConfig_pb2 import LayerConfig
-from trainer.arguments import Argument, Array
+from trainer.arguments import Argument, Array, Flowing
 from trainer.layers.base import Layer
-from trainer.layers.checks import require_bias, require_matrix, require_starts, require_weight
-from trainer.layers.packing import Packing, sum_rows, take_rows
+from trainer.layers.checks import require_bias, require_matrix, require_repeated_matrix, require_starts, require_weight
+from trainer.layers.packing import PackedInput, Packing, sum_rows, take_rows
 from trainer.layers.step_activations import StepActivation, find_step_activation
 from trainer.layers.workspace import Workspace
 from trainer.parameters import Parameter, ParameterTable
@@ -98,20 +98,24 @@ class _Gru(Layer):
 class GruLayer(_Gru):
     """x: (frames, 3 * size), already projected; weight: 3 * size * size; bias: (3 * size,)."""
 
+    takes_repeats = True
+
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
         self.require_inputs(1, 1)
         self._kept = Workspace()
         self._packing: Packing
+        self._input: PackedInput
         self._gates: Array
         self._reset: Array
         self._h: Array
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return h of every frame."""
-        x = require_matrix(self, inputs[0], 3 * self.size)
+        x, index = require_repeated_matrix(self, inputs[0], 3 * self.size)
         packing = Packing(require_starts(self, inputs[0]), self.config.reversed)
-        size, dtype, begins = self.size, x.dtype, packing.begins
+        self._input = PackedInput(x, index, packing)
+        size, dtype = self.size, x.dtype
         self._packing = packing
         self._gates = gates = self._kept.rows("gates", packing.frames, 3 * size, dtype)
         self._reset = reset = self._kept.rows("reset", packing.frames, size, dtype)
@@ -121,12 +125,12 @@ class GruLayer(_Gru):
         h_before = self._kept.zeros("first h", most, size, dtype)
         of_gates, of_candidate = self._matrices(self._weight.value)
         for step, live in enumerate(packing.live):
-            this = slice(begins[step], begins[step + 1])
-            packing.pack(step, x, gates[this])
+            this = packing.span(step)
+            self._input.copy_step(step, gates[this])
             if self.bias is not None:
                 gates[this] += self.bias.value
             if step:
-                h_before = h[begins[step - 1] : begins[step - 1] + live]
+                h_before = h[packing.span_before(step)]
                 np.matmul(h_before, of_gates, out=product[:live])
                 gates[this, : 2 * size] += product[:live]
             reset_forward(gates[this], h_before, reset[this], self._gate)
@@ -137,10 +141,10 @@ class GruLayer(_Gru):
         take_rows(h, packing.places, result)
         return inputs[0].with_value(result)
 
-    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Flowing]:
         """Run from the last step to the first, and sum the parameters' gradients over all frames at once."""
         packing, gates, h, size, dtype = self._packing, self._gates, self._h, self.size, gradient.dtype
-        begins, live = packing.begins, packing.live
+        live, flowing = packing.live, PackedInput(gradient, None, packing)
         most = live[0] if packing.steps else 0
         d_h = self._kept.rows("d_h", most, size, dtype)
         d_before = self._kept.zeros("d_h of the step before", most, size, dtype)
@@ -148,10 +152,10 @@ class GruLayer(_Gru):
         first_h = self._kept.zeros("first h", most, size, dtype)
         of_gates, of_candidate = (np.ascontiguousarray(w.T) for w in self._matrices(self._weight.value))
         for step in reversed(range(packing.steps)):
-            this, n = slice(begins[step], begins[step + 1]), live[step]
-            packing.pack(step, gradient, d_h[:n])
+            this, n = packing.span(step), live[step]
+            flowing.copy_step(step, d_h[:n])
             d_before[:n] += d_h[:n]
-            h_before = h[begins[step - 1] : begins[step - 1] + n] if step else first_h
+            h_before = h[packing.span_before(step)] if step else first_h
             output_backward(gates[this], h_before, d_before[:n], self._candidate, self._gate)
             np.matmul(gates[this, 2 * size :], of_candidate, out=product[:n])
             reset_backward(gates[this], h_before, product[:n], d_before[:n], self._gate)
@@ -161,11 +165,7 @@ class GruLayer(_Gru):
         before = self._kept.rows("h before", followers, size, dtype)
         take_rows(h, packing.previous, before)
         self._add_gradients(gates, before, self._reset[packing.frames - followers :])
-        if not wanted[0]:
-            return [None]
-        result = self._kept.rows("gradient", packing.frames, 3 * size, dtype)
-        take_rows(gates, packing.places, result)
-        return [result]
+        return [self._input.gradient(gates, self._kept) if wanted[0] else None]
 
 
 class GruStepLayer(_Gru):

@@ -17,10 +17,10 @@ import numpy as np
 
 from proto.ModelConfig_pb2 import LayerConfig
 from pserver.errors import ConfigError
-from trainer.arguments import Argument, Array
+from trainer.arguments import Argument, Array, Flowing
 from trainer.layers.base import Layer
-from trainer.layers.checks import require_bias, require_matrix, require_starts, require_weight
-from trainer.layers.packing import Packing, sum_rows, take_rows
+from trainer.layers.checks import require_bias, require_matrix, require_repeated_matrix, require_starts, require_weight
+from trainer.layers.packing import PackedInput, Packing, sum_rows, take_rows
 from trainer.layers.step_activations import StepActivation, find_step_activation
 from trainer.layers.workspace import Workspace
 from trainer.parameters import ParameterTable
@@ -110,6 +110,7 @@ class LstmLayer(Layer):
     """x: (frames, 4 * size), already projected, W: (size, 4 * size), bias: 4 * size, then 3 * size peepholes."""
 
     applies_activation = True
+    takes_repeats = True
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -122,15 +123,17 @@ class LstmLayer(Layer):
         self._acts = LstmActivations.of(config, self)
         self._kept = Workspace()
         self._packing: Packing
+        self._input: PackedInput
         self._gates: Array
         self._c: Array
         self._h: Array
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return h of every frame."""
-        x = require_matrix(self, inputs[0], 4 * self.size)
+        x, index = require_repeated_matrix(self, inputs[0], 4 * self.size)
         packing = Packing(require_starts(self, inputs[0]), self.config.reversed)
-        size, dtype, begins = self.size, x.dtype, packing.begins
+        self._input = PackedInput(x, index, packing)
+        size, dtype = self.size, x.dtype
         self._packing = packing
         self._gates = gates = self._kept.rows("gates", packing.frames, 4 * size, dtype)
         self._c = c = self._kept.rows("c", packing.frames, size, dtype)
@@ -140,11 +143,11 @@ class LstmLayer(Layer):
         c_before = self._kept.zeros("first c", most, size, dtype)
         w, bias, peepholes = self._weight.matrix(size, 4 * size), self._bias.value[: 4 * size], self._peepholes()
         for step, live in enumerate(packing.live):
-            this = slice(begins[step], begins[step + 1])
-            packing.pack(step, x, gates[this])
+            this = packing.span(step)
+            self._input.copy_step(step, gates[this])
             gates[this] += bias
             if step:
-                before = slice(begins[step - 1], begins[step - 1] + live)
+                before = packing.span_before(step)
                 np.matmul(h[before], w, out=product[:live])
                 gates[this] += product[:live]
                 c_before = c[before]
@@ -153,10 +156,10 @@ class LstmLayer(Layer):
         take_rows(h, packing.places, result)
         return inputs[0].with_value(result)
 
-    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Flowing]:
         """Run from the last step to the first, and sum the parameters' gradients over all frames at once."""
         packing, gates, c, size, dtype = self._packing, self._gates, self._c, self.size, gradient.dtype
-        begins, live = packing.begins, packing.live
+        live, flowing = packing.live, PackedInput(gradient, None, packing)
         most = live[0] if packing.steps else 0
         d_h = self._kept.rows("d_h", most, size, dtype)
         d_c = self._kept.zeros("d_c", most, size, dtype)
@@ -165,20 +168,16 @@ class LstmLayer(Layer):
         w_transposed = np.ascontiguousarray(self._weight.matrix(size, 4 * size).T)
         peepholes, d_peepholes = self._peepholes(), np.zeros((3, size), dtype)
         for step in reversed(range(packing.steps)):
-            this, n = slice(begins[step], begins[step + 1]), live[step]
-            packing.pack(step, gradient, d_h[:n])
+            this, n = packing.span(step), live[step]
+            flowing.copy_step(step, d_h[:n])
             if step + 1 < packing.steps:
                 going_on = live[step + 1]
-                np.matmul(gates[begins[step + 1] : begins[step + 2]], w_transposed, out=product[:going_on])
+                np.matmul(gates[packing.span(step + 1)], w_transposed, out=product[:going_on])
                 d_h[:going_on] += product[:going_on]
-            c_before = c[begins[step - 1] : begins[step - 1] + n] if step else first_c
+            c_before = c[packing.span_before(step)] if step else first_c
             step_backward(gates[this], peepholes, c_before, c[this], d_h[:n], d_c[:n], d_peepholes, self._acts)
         self._add_gradients(d_peepholes)
-        if not wanted[0]:
-            return [None]
-        result = self._kept.rows("gradient", packing.frames, 4 * size, dtype)
-        take_rows(gates, packing.places, result)
-        return [result]
+        return [self._input.gradient(gates, self._kept) if wanted[0] else None]
 
     def _peepholes(self) -> Array:
         return self._bias.value[4 * self.size :].reshape(3, self.size)

@@ -6,7 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from trainer.arguments import Array, Ids
+from trainer.arguments import Array, DistinctGradient, Flowing, Ids, sum_repeated
+from trainer.layers.workspace import Workspace
 
 
 class Packing:
@@ -50,9 +51,38 @@ class Packing:
         previous: Ids = np.take(self.begins, self._step_of[first:] - 1) + self._place_in_step[first:]
         return previous
 
-    def pack(self, step: int, matrix: Array, result: Array) -> None:
-        """Copy the frames of a step from a matrix in the order of the sequences."""
-        take_rows(matrix, self.rows[self.begins[step] : self.begins[step + 1]], result)
+    def span(self, step: int) -> slice:
+        """Return the packed rows of a step."""
+        return slice(self.begins[step], self.begins[step + 1])
+
+    def span_before(self, step: int) -> slice:
+        """Return the packed rows of the step before, of the sequences that go on to this one."""
+        return slice(self.begins[step - 1], self.begins[step - 1] + self.live[step])
+
+
+class PackedInput:
+    """The dense input of a recurrent layer, in packed order; where its rows repeat, its distinct rows are enough.
+
+    Shapes: matrix: (any, width); rows: (frames,), the row of the matrix of each packed row.
+    """
+
+    def __init__(self, matrix: Array, index: Ids | None, packing: Packing) -> None:
+        self.matrix = matrix
+        self.rows = packing.rows if index is None else index.take(packing.rows)
+        self._packing = packing
+        self._repeats = index is not None
+
+    def copy_step(self, step: int, result: Array) -> None:
+        """Copy the rows of a step."""
+        take_rows(self.matrix, self.rows[self._packing.span(step)], result)
+
+    def gradient(self, packed: Array, kept: Workspace) -> Flowing:
+        """Return the input's gradient from the one in packed order; `kept` has the array for it."""
+        if self._repeats:
+            return DistinctGradient(sum_repeated(packed, self.rows))
+        result = kept.rows("gradient", len(packed), packed.shape[1], packed.dtype)
+        take_rows(packed, self._packing.places, result)
+        return result
 
 
 def take_rows(matrix: Array, rows: Ids, result: Array) -> None:

@@ -11,10 +11,10 @@ import numpy as np
 
 from proto.ModelConfig_pb2 import LayerConfig
 from trainer.activations import find_activation
-from trainer.arguments import Argument, Array
+from trainer.arguments import Argument, Array, Flowing
 from trainer.layers.base import Layer
-from trainer.layers.checks import require_bias, require_matrix, require_starts, require_weight
-from trainer.layers.packing import Packing, sum_rows, take_rows
+from trainer.layers.checks import require_bias, require_repeated_matrix, require_starts, require_weight
+from trainer.layers.packing import PackedInput, Packing, sum_rows, take_rows
 from trainer.layers.workspace import Workspace
 from trainer.parameters import ParameterTable
 
@@ -23,6 +23,7 @@ class RecurrentLayer(Layer):
     """x: (frames, size), W: (size, size), bias: (size,)."""
 
     applies_activation = True
+    takes_repeats = True
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -32,43 +33,45 @@ class RecurrentLayer(Layer):
         self._activation = find_activation(config.active_type, config.name)
         self._kept = Workspace()
         self._packing: Packing
+        self._input: PackedInput
         self._z: Array
         self._h: Array
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return h of every frame."""
-        x = require_matrix(self, inputs[0], self.size)
+        x, index = require_repeated_matrix(self, inputs[0], self.size)
         packing = Packing(require_starts(self, inputs[0]), self.config.reversed)
-        size, begins = self.size, packing.begins
+        self._input = PackedInput(x, index, packing)
+        size = self.size
         self._packing = packing
         self._z = z = self._kept.rows("z", packing.frames, size, x.dtype)
         self._h = h = self._kept.rows("h", packing.frames, size, x.dtype)
         product = self._kept.rows("product", packing.live[0] if packing.steps else 0, size, x.dtype)
         w = self._weight.matrix(size, size)
         for step, live in enumerate(packing.live):
-            this = slice(begins[step], begins[step + 1])
-            packing.pack(step, x, z[this])
+            this = packing.span(step)
+            self._input.copy_step(step, z[this])
             if self.bias is not None:
                 z[this] += self.bias.value
             if step:
-                np.matmul(h[begins[step - 1] : begins[step - 1] + live], w, out=product[:live])
+                np.matmul(h[packing.span_before(step)], w, out=product[:live])
                 z[this] += product[:live]
             h[this] = self._activation.forward(z[this], None)
         result = self._kept.rows("result", packing.frames, size, x.dtype)
         take_rows(h, packing.places, result)
         return inputs[0].with_value(result)
 
-    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Flowing]:
         """Run from the last step to the first, and sum the parameters' gradients over all frames at once."""
         packing, z, h, size = self._packing, self._z, self._h, self.size
-        begins, live = packing.begins, packing.live
+        live, flowing = packing.live, PackedInput(gradient, None, packing)
         most = live[0] if packing.steps else 0
         d_h = self._kept.zeros("d_h", most, size, gradient.dtype)
         frame = self._kept.rows("d_h of the frame", most, size, gradient.dtype)
         w_transposed = np.ascontiguousarray(self._weight.matrix(size, size).T)
         for step in reversed(range(packing.steps)):
-            this, n = slice(begins[step], begins[step + 1]), live[step]
-            packing.pack(step, gradient, frame[:n])
+            this, n = packing.span(step), live[step]
+            flowing.copy_step(step, frame[:n])
             d_h[:n] += frame[:n]
             z[this] = self._activation.backward(d_h[:n], h[this], z[this], None)
             np.matmul(z[this], w_transposed, out=d_h[:n])
@@ -78,11 +81,7 @@ class RecurrentLayer(Layer):
             self._weight.add_product(before, z[packing.frames - len(before) :])
         if self.bias is not None and not self.bias.is_static:
             self.bias.add_gradient(sum_rows(z))
-        if not wanted[0]:
-            return [None]
-        result = self._kept.rows("gradient", packing.frames, size, gradient.dtype)
-        take_rows(z, packing.places, result)
-        return [result]
+        return [self._input.gradient(z, self._kept) if wanted[0] else None]
 
 
 LAYERS: dict[str, type[Layer]] = {"recurrent": RecurrentLayer}

@@ -173,3 +173,30 @@ def test_an_input_without_sequences_is_refused():
     network, _ = lstm()
     with pytest.raises(ConfigError, match="sequences"):
         network.forward({"x": Argument(value=np.zeros((2, 4 * SIZE)))})
+
+
+@pytest.mark.parametrize("kind", ["lstmemory", "gated_recurrent", "recurrent"])
+def test_words_that_occur_repeatedly_are_taken_from_their_distinct_rows(kind):
+    gates, bias = {"lstmemory": (4, 7), "gated_recurrent": (3, 3), "recurrent": (1, 1)}[kind]
+    acts = {"active_type": "tanh", "active_gate_type": "sigmoid", "active_state_type": "tanh"}
+    config = build(kind, gates * SIZE, gates * SIZE * SIZE, bias * SIZE, **acts)[0].config
+    config.layers[0].name = "word"
+    embedding = config.layers.add(name="x", type="mixed", size=gates * SIZE)
+    link = embedding.inputs.add(input_layer_name="word", input_parameter_name="table")
+    link.proj_conf.type, link.proj_conf.input_size, link.proj_conf.output_size = "table", 5, gates * SIZE
+    config.layers.extend([config.layers.pop(1)])  # after the embedding
+    config.layers[0].size = 5
+    config.parameters.add(name="table", size=5 * gates * SIZE, dims=[5, gates * SIZE])
+    table = ParameterTable(config.parameters, np.float64)
+    table.values[:] = np.random.default_rng(1).normal(size=table.values.size)
+    network, ids = Network(config, table), np.random.default_rng(3).integers(0, 5, STARTS[-1])
+    word = Argument(ids=ids, starts=STARTS)
+    assert network.forward({"word": word})["x"].index is not None
+    repeated = network.outputs["out"].value.copy()
+    network.backward()
+    gradient = table["table"].gradient.reshape(5, -1).copy()
+    rows = Argument(value=table["table"].value.reshape(5, -1)[ids], starts=STARTS)
+    np.testing.assert_array_equal(network.forward({"word": word, "x": rows})["out"].value, repeated)
+    expected = np.zeros_like(gradient)
+    np.add.at(expected, ids, network.backward_from({"out": np.ones_like(repeated)})["x"])
+    np.testing.assert_allclose(gradient, expected, rtol=1e-12, atol=1e-13)
