@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 import numpy as np
@@ -83,3 +84,18 @@ def _find_inside(starts: Ids, shift: int) -> Ids:
     lengths = np.diff(starts)
     places = rows + shift
     return rows[(places >= starts[:-1].repeat(lengths)) & (places < starts[1:].repeat(lengths))]
+
+
+def pick_samples(pool: array[int], head: int, draws: Ids) -> None:
+    """Exchange pool[head + k] with the sample draws[k] mod n places further on, n being how many are left there."""
+    heads = np.arange(head, head + len(draws))
+    picks = heads + draws % (len(pool) - heads)
+    for place, picked in enumerate(picks.tolist(), head):
+        pool[place], pool[picked] = pool[picked], pool[place]
+
+
+def list_places(starts: Ids, offsets: Ids) -> Ids:
+    """Return starts[i], starts[i] + 1, ... for every i, of which offsets[i + 1] - offsets[i] numbers."""
+    places: Ids = np.repeat(starts - offsets[:-1], np.diff(offsets))
+    places += np.arange(offsets[-1])
+    return places

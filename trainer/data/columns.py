@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from kernels.samples import list_places
 from trainer.arguments import Argument, Array, Ids, Sparse
 from trainer.data.checks import SampleError, find_missing, shorten
 from trainer.data.input_types import NO_IDS, DataType, InputType
@@ -144,9 +145,7 @@ class Spans:
         lengths = self._offsets.view().take(rows + 1) - starts
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
-        places = np.repeat(starts - offsets[:-1], lengths)
-        places += np.arange(offsets[-1])
-        return offsets, places
+        return offsets, list_places(starts, offsets)
 
     def replace(self, offsets: Ids) -> None:
         """Hold these rows instead."""

@@ -20,6 +20,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from kernels.samples import pick_samples
 from pserver.errors import DataError
 from trainer.arguments import Argument, Ids
 from trainer.data.columns import ColumnSet
@@ -169,10 +170,7 @@ class DataSource:
             return self._pick_by_units(size)
         count = min(size, len(self._pool) - self._head)
         if self._shuffled and count:
-            pool, heads = self._pool, np.arange(self._head, self._head + count)
-            picks = heads + self._stream.draws(count) % (len(pool) - heads)
-            for head, picked in enumerate(picks.tolist(), self._head):
-                pool[head], pool[picked] = pool[picked], pool[head]
+            pick_samples(self._pool, self._head, self._stream.draws(count))
         self._head += count
         return count
 

@@ -1,0 +1,35 @@
+/* Samples of a batch: which ones, and where their items lie. Neither lets other threads run: both are done sooner than
+ * a thread that reads data would give the lock back. */
+#include "kernels.h"
+
+/* pick_samples(pool, head, draws) */
+static PyObject *pick_samples(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(3);
+    Py_ssize_t all, taken, head = PyLong_AsSsize_t(args[1]);
+    int64_t *pool = integers(&arrays, args[0], &all);
+    const int64_t *draws = pool ? read_integers(&arrays, args[2], &taken) : NULL;
+    if (!draws || PyErr_Occurred() || head < 0 || taken > all - head) return fail(&arrays, "the pool has fewer samples");
+    if (!in_range(draws, taken, INT64_MAX)) return fail(&arrays, "a draw is negative");
+    for (Py_ssize_t i = head; i < head + taken; i++) {
+        Py_ssize_t picked = i + draws[i - head] % (all - i);
+        int64_t sample = pool[picked];
+        pool[picked] = pool[i];
+        pool[i] = sample;
+    }
+    DONE;
+}
+
+/* list_places(places, starts, offsets) */
+static PyObject *list_places(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(3);
+    Py_ssize_t size, rows, bounds;
+    int64_t *places = integers(&arrays, args[0], &size);
+    const int64_t *starts = places ? read_integers(&arrays, args[1], &rows) : NULL;
+    const int64_t *offsets = starts ? read_integers(&arrays, args[2], &bounds) : NULL;
+    if (!offsets || bounds != rows + 1 || !rising(offsets, bounds, size)) return fail(&arrays, "the offsets do not fit");
+    for (Py_ssize_t row = 0; row < rows; row++)
+        for (int64_t place = starts[row], to = offsets[row]; to < offsets[row + 1]; to++, place++) places[to] = place;
+    DONE;
+}
+
+PyMethodDef samples_functions[] = {FUNCTION(pick_samples), FUNCTION(list_places), {NULL, NULL, 0, NULL}};

@@ -1,0 +1,36 @@
+"""Samples of a batch: which ones, and where their items lie."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels import compiled, plain
+
+Ids = npt.NDArray[np.integer[Any]]
+
+
+def pick_samples(pool: array[int], head: int, draws: Ids) -> None:
+    """Exchange pool[head + k] with the sample draws[k] mod n places further on, n being how many are left there.
+
+    Args: pool: of type code "q".  draws: not negative, at most as many as samples from the head on.
+    """
+    if compiled is not None:
+        compiled.pick_samples(pool, head, draws.astype(np.int64))
+    else:
+        plain.pick_samples(pool, head, draws)
+
+
+def list_places(starts: Ids, offsets: Ids) -> Ids:
+    """Return starts[i], starts[i] + 1, ... for every i, of which offsets[i + 1] - offsets[i] numbers.
+
+    Shapes: starts: (rows,), offsets: (rows + 1,) from 0; result: (offsets[-1],), all int64.
+    """
+    if compiled is None:
+        return plain.list_places(starts, offsets)
+    places = np.empty(offsets[-1], np.int64)
+    compiled.list_places(places, starts, offsets)
+    return places

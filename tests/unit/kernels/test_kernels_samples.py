@@ -1,0 +1,56 @@
+"""Samples of a batch: the compiled loops and those in numpy against loops in Python."""
+
+from array import array
+
+import numpy as np
+import pytest
+
+import kernels
+from kernels import plain, samples
+from trainer.rng import Stream
+
+MODULES = [plain, samples]  # in numpy, and compiled where that is there
+
+
+@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize(("head", "taken", "size"), [(0, 8, 8), (0, 0, 0), (3, 5, 8), (2, 40, 100), (100, 0, 100)])
+def test_samples_are_picked_by_the_legacys_rule(module, head, taken, size):
+    draws = Stream(1).draws(taken)
+    expected = list(range(size))
+    for place, draw in enumerate(draws.tolist(), head):
+        other = place + draw % (size - place)
+        expected[place], expected[other] = expected[other], expected[place]
+    pool = array("q", range(size))
+    module.pick_samples(pool, head, draws)
+    assert pool.tolist() == expected
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_documented_order_of_eight_samples(module):
+    pool = array("q", range(8))
+    module.pick_samples(pool, 0, Stream(1).draws(8))
+    assert pool.tolist() == [1, 3, 6, 4, 5, 7, 2, 0]
+
+
+@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("lengths", [[], [0], [3], [2, 0, 5], [0, 1, 0, 0, 4, 0]])
+def test_places_count_up_from_each_start(module, lengths):
+    starts = np.random.default_rng(1).integers(0, 100, len(lengths))
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
+    expected = [start + k for start, length in zip(starts.tolist(), lengths, strict=True) for k in range(length)]
+    places = module.list_places(starts, offsets)
+    assert places.tolist() == expected
+    assert places.dtype == np.int64
+
+
+@pytest.mark.skipif(kernels.compiled is None, reason="there is no compiled module")
+def test_the_compiled_loops_refuse_what_does_not_fit():
+    with pytest.raises(ValueError, match="the pool has fewer samples"):
+        kernels.compiled.pick_samples(array("q", range(3)), 1, np.zeros(3, np.int64))
+    with pytest.raises(ValueError, match="the pool has fewer samples"):
+        kernels.compiled.pick_samples(array("q", range(3)), -1, np.zeros(1, np.int64))
+    with pytest.raises(ValueError, match="a draw is negative"):
+        kernels.compiled.pick_samples(array("q", range(3)), 0, np.array([-1]))
+    for offsets in ([0, 3], [0, 2, 1], [1, 2, 4], [0, 4, 3]):
+        with pytest.raises(ValueError, match="the offsets do not fit"):
+            kernels.compiled.list_places(np.empty(3, np.int64), np.zeros(2, np.int64), np.array(offsets))
