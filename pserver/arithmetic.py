@@ -38,7 +38,7 @@ def build_shard(hello: Mapping[str, Any], message: Message) -> Shard:
         fields = message.note["fields"]
         parameters = [ParameterSpec(**dict(zip(fields, row, strict=True))) for row in message.note["parameters"]]
         optimization = Optimization(**message.note["optimization"])
-        _refuse_unsupported(parameters, optimization)
+        _refuse_unsupported(parameters)
         service, services = int(hello["service"]), int(hello["services"])
         ranges = blocks.layout(parameters, services)[service]
         digest = blocks.digest(parameters)
@@ -59,9 +59,7 @@ def build_shard(hello: Mapping[str, Any], message: Message) -> Shard:
     return shard
 
 
-def _refuse_unsupported(parameters: Sequence[ParameterSpec], optimization: Optimization) -> None:
-    if optimization.average_window > 0:
-        raise ConfigError("settings: model_average with parameter servers is not supported yet")
+def _refuse_unsupported(parameters: Sequence[ParameterSpec]) -> None:
     for p in parameters:
         if p.sparse_update:
             raise ConfigError(f"parameter {p.name}: sparse_update with parameter servers is not supported yet")
@@ -70,6 +68,11 @@ def _refuse_unsupported(parameters: Sequence[ParameterSpec], optimization: Optim
 def step(shard: Shard, gradients: Sequence[Buffer], samples: int) -> None:
     """Take one step with the sum of the gradients, added in the order given."""
     shard.step([as_array(gradient) for gradient in gradients], samples)
+
+
+def average(shard: Shard) -> Buffer:
+    """Return the averages of the last steps' values for the wire."""
+    return shard.averages().view("B").data
 
 
 def as_array(part: Buffer) -> np.ndarray[Any, np.dtype[np.float32]]:

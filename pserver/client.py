@@ -33,7 +33,7 @@ from pserver.environment import JobEnvironment, read_environment
 from pserver.errors import BugError, ConfigError, LostPeerError, PaddleError, PeerUnreachableError
 from pserver.heartbeat import Heartbeat, error_of
 from pserver.membership import DATA, HEARTBEAT, TOKEN_BYTES
-from pserver.protocol import Flag, Message, Op
+from pserver.protocol import AVERAGES, Flag, Message, Op
 from pserver.rules import Array, Optimization, ParameterSpec
 
 __all__ = ["Client", "JobEnvironment", "read_environment"]
@@ -193,6 +193,11 @@ class Client:
         self._check(values)
         self._request(Ask(Op.FINISH_PASS, f"finish pass {self._passes}", values=values))
         self._passes += 1
+
+    def fetch_averages(self, averages: Array) -> None:
+        """Get the averages of the last steps' values, as the settings ask for them, in place."""
+        self._check(averages)
+        self._request(Ask(Op.FETCH, "fetch the averages", AVERAGES, values=averages))
 
     def goodbye(self) -> None:
         """Tell every server that this trainer is done, and close; a server that does not hear it is only logged."""

@@ -55,6 +55,9 @@ class Op(enum.IntEnum):
     ABORT = 9
 
 
+AVERAGES = 1  # the argument of a FETCH that asks for the averages of the last steps' values
+
+
 class Flag(enum.IntFlag):
     """What else a message says of itself."""
 

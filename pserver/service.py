@@ -216,9 +216,19 @@ class Service:
         ]
 
     def _fetch(self, trainer: Trainer, message: Message) -> list[Outgoing]:
+        if message.argument == protocol.AVERAGES:
+            return self._fetch_averages(trainer, message)
         self._take(trainer, message, "asked for the initial values")
         trainer.is_waiting = True
         return self._send_values(trainer, Op.FETCH) if self.shard else []
+
+    def _fetch_averages(self, trainer: Trainer, message: Message) -> list[Outgoing]:
+        from pserver.arithmetic import average
+
+        # a copy: answers to others, with the values themselves, may still be on their way
+        averages = average(self._require_shard())
+        self._take(trainer, message, "asked for the averages")
+        return [self._answer(trainer, Op.FETCH, averages)]
 
     def _send_values(self, trainer: Trainer, op: Op) -> list[Outgoing]:
         trainer.is_waiting = False
@@ -317,9 +327,10 @@ class Service:
     def _to(self, trainer: Trainer, message: Message) -> Outgoing:
         return trainer.token + DATA, protocol.encode(message)
 
-    def _answer(self, trainer: Trainer, op: Op, with_values: bool = False) -> Outgoing:
-        # The values go out without a copy: the next step comes only after every trainer has these values and pushed.
-        payload = (self._require_shard().values.view("B").data,) if with_values else ()
+    def _answer(self, trainer: Trainer, op: Op, *payload: Buffer, with_values: bool = False) -> Outgoing:
+        if with_values:
+            # without a copy: the next step comes only after every trainer has these values and pushed
+            payload = (self._require_shard().values.view("B").data,)
         trainer.answer = Message(op, self.session, trainer.number, trainer.sequence, flags=Flag.ANSWER, payload=payload)
         return self._to(trainer, trainer.answer)
 

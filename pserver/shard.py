@@ -364,12 +364,20 @@ class Shard:
         if self.averaging is None or self._raw is not None or not self.averaging.count:
             return
         self._raw = self.values.copy()
+        self.values[:] = self.averages()
+
+    def averages(self) -> Array:
+        """Return the average of the last steps' values, or the values where nothing is averaged: a fresh array."""
+        if self.averaging is None or not self.averaging.count:
+            return self.values.copy()
+        result = np.empty_like(self.values)
         scale = np.float32(1.0 / self.averaging.count)
         for start, stop in _chunks(0, self.size):
-            w, scratch = self.values[start:stop], self._scratch[0][: stop - start]
-            np.multiply(self.state[SUMS[0]][start:stop], scale, out=w)
+            part, scratch = result[start:stop], self._scratch[0][: stop - start]
+            np.multiply(self.state[SUMS[0]][start:stop], scale, out=part)
             for name in SUMS[1:]:
-                w += np.multiply(self.state[name][start:stop], scale, out=scratch)
+                part += np.multiply(self.state[name][start:stop], scale, out=scratch)
+        return result
 
     def restore(self) -> None:
         """Put the values back that training goes on with."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from proto.TrainerConfig_pb2 import OptimizationConfig
@@ -11,7 +11,7 @@ from pserver import blocks
 from pserver.errors import ConfigError
 from pserver.methods import check_supported, list_ignored
 from pserver.rules import Array, Optimization, ParameterSpec
-from pserver.shard import Shard
+from pserver.shard import Shard, find_segments
 from trainer.parameters import Parameter, ParameterTable
 from trainer.pruning import Pruning
 
@@ -129,7 +129,10 @@ class LocalUpdater:
 
 
 class RemoteUpdater:
-    """The parameter servers: pushes the gradients, waits for the step of all trainers, pulls the new values."""
+    """The parameter servers: pushes the gradients, waits for the step of all trainers, pulls the new values.
+
+    Raises: ConfigError: if the settings of a parameter do not go together, or the servers cannot do them.
+    """
 
     def __init__(self, table: ParameterTable, optimization: Optimization, client: Client) -> None:
         self._table = table
@@ -141,6 +144,8 @@ class RemoteUpdater:
                     f"parameter {parameter.name}: sparse_update with parameter servers is not supported yet; "
                     "leave it out of the ParamAttr, the numbers are the same"
                 )
+        parameters = [parameter.spec() for parameter in table]
+        find_segments(parameters, blocks.whole(parameters), optimization, per_parameter=True)  # as the servers will
         self._pruning = Pruning(table)
 
     def connect(self) -> None:
@@ -166,9 +171,18 @@ class RemoteUpdater:
         """Wait for the trainers that still have batches, then pull the values."""
         self._client.finish_pass(self._table.values)
 
-    def averaged(self) -> AbstractContextManager[None]:
-        """The values are those to test and to save."""
-        return nullcontext()
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Take the averages from the servers where the config says so."""
+        if not self._optimization.average_window:
+            yield
+            return
+        raw = self._table.values.copy()
+        self._client.fetch_averages(self._table.values)
+        try:
+            yield
+        finally:
+            self._table.values[:] = raw
 
     def rates(self, parameter: Parameter) -> Array | None:
         """They are on the servers."""
@@ -218,7 +232,6 @@ def read_optimization(config: OptimizationConfig, *, local: bool) -> Optimizatio
         )
     asked = {
         "asynchronous training (is_async)": config.algorithm == "async_sgd" and not local,
-        "model_average with parameter servers": config.average_window > 0 and not local,
         "num_batches_per_send_parameter over 1": config.num_batches_per_send_parameter > 1,
     }
     for what in (name for name, given in asked.items() if given):

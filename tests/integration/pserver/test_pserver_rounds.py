@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from pserver import blocks
+from pserver.methods import METHODS
+from pserver.rules import Optimization, ParameterSpec
 from pserver.shard import Shard
 
 
@@ -68,6 +70,36 @@ def test_one_trainer_with_a_server_is_a_local_run_bit_for_bit_when_nothing_is_cl
         local.step(gradient, 10)
     one.finish_pass(values)
     assert values.tobytes() == local.values.tobytes()
+    one.goodbye()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_and_what_goes_with_it_is_the_same_on_servers(pserver, client, method):
+    parameters = [
+        ParameterSpec("w", 3000, momentum=0.5, gradient_clipping_threshold=1.0, row_width=10),
+        ParameterSpec("l1", 700, decay_rate_l1=0.1, decay_rate=0.1),
+        ParameterSpec("late", 600, decay_rate=0.1, num_batches_regularization=2),
+    ]
+    settings = Optimization(method, 0.01, average_window=1.0)
+    server = pserver(ports=2)
+    one = client(server.services)
+    local = Shard(parameters, blocks.whole(parameters), settings, per_parameter=True)
+    random = np.random.default_rng(8)
+    values, averages = random.standard_normal(local.size).astype(np.float32), np.empty(local.size, np.float32)
+    local.values[:] = values
+    one.join(parameters, settings)
+    one.initialise(values)
+    one.start_pass()
+    for _ in range(3):
+        gradient = random.standard_normal(local.size).astype(np.float32)
+        one.push_pull(gradient, values, 10)
+        local.step(gradient, 10)
+        assert values.tobytes() == local.values.tobytes()
+    one.finish_pass(values)
+    local.finish_pass()
+    assert values.tobytes() == local.values.tobytes()
+    one.fetch_averages(averages)
+    assert averages.tobytes() == local.averages().tobytes() != values.tobytes()
     one.goodbye()
 
 

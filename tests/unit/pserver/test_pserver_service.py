@@ -117,6 +117,31 @@ def test_others_wait_for_trainer_zeros_values_and_get_them(wire):
     assert two.values.tolist() == three.values.tolist() == list(range(7))
 
 
+def test_averages_are_asked_for_between_two_steps_and_change_no_value(wire):
+    wire = wire(2)
+    one, two = wire.ready(optimization=Optimization("momentum", 0.5, average_window=1.0))
+    for _ in range(3):
+        one.push(-1)
+        two.push(-1)
+    two.push(-1)
+    one.ask(Op.FETCH, argument=protocol.AVERAGES)
+    assert one.last.op == Op.FETCH and one.values.tolist() == [2] * 7
+    one.push(-1)
+    assert one.last.op == Op.PUSH and one.values.tolist() == two.values.tolist() == [4] * 7
+
+
+def test_without_averaging_the_averages_are_the_values(wire):
+    (one,) = wire(1).ready(values=range(7))
+    one.ask(Op.FETCH, argument=protocol.AVERAGES)
+    assert one.values.tolist() == list(range(7))
+
+
+def test_averages_before_the_first_values_are_refused(wire):
+    one = wire(1).trainer(0).join()
+    one.ask(Op.FETCH, argument=protocol.AVERAGES)
+    assert one.last.op == Op.ERROR and "has no values yet" in one.last.note["message"]
+
+
 # ----- Repeated, late and misplaced requests -----
 
 

@@ -9,7 +9,7 @@ from pserver.rules import Optimization
 from trainer import logs
 from trainer.parameters import ParameterTable
 from trainer.pruning import choose_kept
-from trainer.updater import LocalUpdater, has_sparse_rows, list_oddities
+from trainer.updater import LocalUpdater, RemoteUpdater, has_sparse_rows, list_oddities
 
 
 def parameter(name="w", rows=1, columns=2, hook=None, **fields):
@@ -103,6 +103,19 @@ def test_clipping_is_logged_on_demand(capsys):
         table["w"].add_gradient(np.array([3, 1], np.float32))
         updater.step(1)
         assert ("parameter=w need clipping, max grad=3 avg grad=2" in capsys.readouterr().err) is log_clipping
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"sparse_update": True}, "sparse_update with parameter servers is not supported yet"),
+        ({"sparse_remote_update": True}, "sparse_update with parameter servers is not supported yet"),
+        ({"momentum": 0.5, "decay_rate_l1": 0.1}, "momentum 0.5 and L1, which do not go together"),
+    ],
+)
+def test_what_servers_cannot_do_is_refused_before_any_of_them_is_asked(fields, message):
+    with pytest.raises(ConfigError, match=f"parameter w.* {message}"):
+        RemoteUpdater(ParameterTable([parameter(**fields)]), Optimization(), client=None)
 
 
 # ----- Averages -----

@@ -37,7 +37,6 @@ def test_a_limit_of_the_average_is_known_from_no_limit():
     [
         ({"algorithm": "owlqn"}, True, "Unsupported algorithm: owlqn"),
         ({"algorithm": "async_sgd"}, False, r"asynchronous training \(is_async\) is not supported yet"),
-        ({"average_window": 0.5}, False, "model_average with parameter servers is not supported yet"),
         ({"num_batches_per_send_parameter": 2}, True, "in local training it must be 1"),
         ({"num_batches_per_send_parameter": 2}, False, "num_batches_per_send_parameter over 1 is not supported yet"),
         ({"learning_method": "adagrad2"}, True, "learning_method 'adagrad2' is not known"),
