@@ -8,7 +8,7 @@ LOCALCLUSTER = ["pyyaml>=6", "trustme>=1.1"]  # YAML of the Job; a CA and certif
 KERNELS = Extension(
     "kernels._compiled",
     [f"kernels/{name}.c" for name in ("arguments", "module", "rows", "rules", "samples")],
-    depends=["kernels/kernels.h"],
+    depends=["kernels/activations.h", "kernels/kernels.h"],
     extra_compile_args=[
         "-O3",
         "-ffp-contract=off",
@@ -36,6 +36,7 @@ setup(
     install_requires=["numpy>=1.26", "protobuf>=4.21", "pyzmq>=25", "requests>=2.28"],
     extras_require={
         "localcluster": LOCALCLUSTER,
+        "plot": ["matplotlib>=3.6"],
         "test": [
             *LOCALCLUSTER,
             "hypothesis>=6.100",

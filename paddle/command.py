@@ -25,6 +25,7 @@ These are common paddle commands used in various situations:
     make_diagram      Make a model diagram by graphviz
 
 'paddle train --help', 'paddle pserver --help', 'paddle dump_config --help' will list subcommands options.
+'paddle plotcurve --help' tells how to draw the curves of a log; it needs matplotlib.
 """
 EX_USAGE = 64
 
@@ -42,8 +43,6 @@ def main(argv: list[str] | None = None) -> int:
 def _run(name: str, arguments: list[str]) -> int:
     if name in ("--help", "-h", "help"):
         return _print(HELP)
-    if name == "usage":
-        return _refuse("usage is not there: nothing is reported to anyone")
     if name not in COMMANDS:
         return _refuse(f"there is no command {name!r}\n{HELP.rstrip()}")
     return COMMANDS[name](arguments)
@@ -137,7 +136,9 @@ COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
     "dump_config": _printing(_program("paddle.utils.dump_config", *_OURS)),
     "make_diagram": _program("paddle.utils.make_model_diagram", *_OURS),
     "merge_model": _program("trainer.merge", *_OURS),
+    "plotcurve": _program("paddle.utils.plotcurve", *_OURS),
     "pserver": _program("pserver.__main__", "pserver"),
     "train": _program("trainer.__main__", *_OURS),
+    "usage": _printing(_program("paddle.utils.usage", *_OURS)),
     "version": _version,
 }

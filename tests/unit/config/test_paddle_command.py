@@ -53,7 +53,10 @@ def test_version_is_the_block_of_v0_10(capsys):
     "argv, message",
     [
         (["trian"], "paddle: there is no command 'trian'"),
-        (["usage"], "paddle: usage is not there"),
+        (["usage", "--send"], "paddle usage: unknown option --send; usage: paddle usage [-e EXIT_CODE]"),
+        (["usage", "-l"], "paddle usage: -l needs a value"),
+        (["plotcurve", "--nosuch"], "paddle plotcurve: unrecognized arguments: --nosuch; usage: paddle plotcurve"),
+        (["plotcurve", "-i", "config.py", "cost("], "paddle plotcurve: the keys cost( are no regular expressions"),
         (["make_diagram", "config.py"], "paddle make_diagram: give two or three arguments; usage: paddle make_diagram"),
         (["dump_config"], "paddle dump_config: 0 arguments instead of one or two; usage: paddle dump_config CONFIG"),
         (["dump_config", "a", "b", "c"], "paddle dump_config: 3 arguments"),

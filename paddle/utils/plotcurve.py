@@ -1,0 +1,143 @@
+"""`paddle plotcurve [-i LOG] [-o PICTURE] [key ...]`: draw costs or evaluators of a training log over its passes.
+
+The lines of passes give a training curve for each key, those of tests a test curve. A key is what stands before the
+`=` in the log (a regular expression, as it was); AvgCost stands in no test line, so it has no test curve.
+
+Source: python/paddle/utils/plotcurve.py of v0.10; spec/trainer.md section 8.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import io
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from pserver.errors import ConfigError, MissingInputError, PaddleError, UsageError, VolumeError
+
+Row = list[float]  # a pass number and the value of each key
+
+
+class Curves(NamedTuple):
+    """The rows of the passes, and of the test that follows each of them."""
+
+    train: list[Row]
+    test: list[Row]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; {self.format_usage().strip()}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Draw the curves and return the exit status."""
+    parser = _Parser(prog="paddle plotcurve", description="Draw the curves of a training log.")
+    parser.add_argument("-i", "--input", help="the log; stdin without it")
+    parser.add_argument("-o", "--output", help="the picture; stdout without it")
+    parser.add_argument(
+        "--format", help="png, pdf, ps, eps or svg; by default what the output's name ends with, or png"
+    )
+    parser.add_argument("key", nargs="*", help="what to draw, in the order of a log line; AvgCost without any")
+    try:
+        arguments = parser.parse_args(argv)
+        plot(arguments.input, arguments.output, arguments.format, arguments.key or ["AvgCost"])
+    except PaddleError as error:
+        sys.stderr.write(f"paddle plotcurve: {error}\n")
+        return error.exit_code
+    return 0
+
+
+def plot(source: str | None, target: str | None, kind: str | None, keys: Sequence[str]) -> None:
+    """Draw a log's curves.
+
+    Args: source, target: paths; None: stdin, stdout.  kind: the format of the picture.
+    Raises: MissingInputError: there is no such log.  VolumeError: the picture cannot be written.
+        ConfigError: matplotlib is not installed.  UsageError: a key or the format is impossible.
+    """
+    try:
+        lines = Path(source).read_text(errors="replace").splitlines() if source else sys.stdin.readlines()
+    except OSError as error:
+        raise MissingInputError(f"the log {source} cannot be read: {error.strerror}") from error
+    curves = read_curves(lines, keys)
+    if curves.train or curves.test:
+        picture = draw(curves, keys, kind or Path(target or "").suffix[1:] or "png")
+    else:
+        sys.stderr.write("No data to plot. Exiting!\n")
+        picture = b""
+    try:
+        if target:
+            Path(target).write_bytes(picture)
+        else:
+            sys.stdout.buffer.write(picture)
+    except OSError as error:
+        raise VolumeError(f"the picture cannot be written to {target or 'stdout'}: {error.strerror}") from error
+
+
+def read_curves(lines: Iterable[str], keys: Sequence[str]) -> Curves:
+    """Return the values of the keys in the lines of passes and of tests.
+
+    A test belongs to the pass whose line comes before it; of several the first counts, the one at the end of the pass.
+
+    Raises: UsageError: a key is no regular expression.
+    """
+    tail = "".join(rf".*?{key}=([0-9e\-\.]*)" for key in keys)
+    try:
+        of_pass, of_test = re.compile(f"Pass=([0-9]*){tail}"), re.compile(f"Test samples=([0-9]*){tail}")
+    except re.error as error:
+        raise UsageError(f"the keys {' '.join(keys)} are no regular expressions: {error}") from error
+    curves = Curves([], [])
+    for line in lines:
+        passed, tested = of_pass.search(line), of_test.search(line)
+        if passed:
+            curves.train.append([_number(text) for text in passed.groups()])
+        elif tested and len(curves.test) < len(curves.train):
+            curves.test.append([curves.train[-1][0], *(_number(text) for text in tested.groups()[1:])])
+    return curves
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:  # the value was nan or inf
+        return float("nan")
+
+
+def draw(curves: Curves, keys: Sequence[str], kind: str) -> bytes:
+    """Return the picture.
+
+    Raises: ConfigError: matplotlib is not installed.  UsageError: it does not know the format.
+    """
+    try:
+        matplotlib: Any = importlib.import_module("matplotlib")
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "drawing needs matplotlib; install it with: pip install 'paddle-on-kubernetes[plot]'"
+        ) from error
+    matplotlib.use("Agg")
+    pyplot: Any = importlib.import_module("matplotlib.pyplot")
+    jet = matplotlib.colormaps["jet"]
+    figure, axes = pyplot.subplots()
+    for i, key in enumerate(keys):
+        shade = i / (2 * (len(keys) + 1))
+        for rows, colour, label in ((curves.train, jet(shade), key), (curves.test, jet(1 - shade), f"Test {key}")):
+            if rows:
+                axes.plot([row[0] for row in rows], [row[i + 1] for row in rows], color=colour, label=label)
+    axes.set_xlabel("number of epoch")
+    axes.legend(loc="best")
+    picture = io.BytesIO()
+    try:
+        figure.savefig(picture, format=kind, bbox_inches="tight")
+    except ValueError as error:
+        raise UsageError(f"--format {kind}: {error}") from error
+    finally:
+        pyplot.close(figure)
+    return picture.getvalue()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""`paddle usage`: what the original reported to its vendor about a finished job, shown here and sent to nobody."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from pserver.errors import MissingInputError, PaddleError, UsageError
+
+HELP = """usage: paddle usage [-e EXIT_CODE] [-l LOG_FILE] [-n TASK_NAME] [-u GIT_USER] [-v] [--dry-run]
+Shows task, exit code and duration of a training job. Nothing is sent to anyone.
+    -e, --exit-code   the exit code of the job
+    -l, --log-file    its log, from which the duration is taken
+    -n, --task-name   its name
+    -u, --git-user    accepted, without meaning here
+    -v, --dry-run     accepted, without meaning here
+"""
+_VALUES = {"-e": "exit code", "-l": "log", "-n": "task", "-u": "user"}
+_LONG = {"--exit-code": "-e", "--log-file": "-l", "--task-name": "-n", "--git-user": "-u"}
+_TIME = re.compile(r"^\S*[IWEF]\d{4} (\d\d):(\d\d):(\d\d)\.")
+_DAY_S = 86400
+
+
+def main(argv: list[str]) -> int:
+    """Show what is known of the job and return the exit status."""
+    if "--help" in argv or "-h" in argv:
+        sys.stdout.write(HELP)
+        return 0
+    try:
+        sys.stdout.write(describe(argv))
+    except PaddleError as error:
+        sys.stderr.write(f"paddle usage: {error}\n")
+        return error.exit_code
+    return 0
+
+
+def describe(argv: list[str]) -> str:
+    """Return what the arguments tell of a job.
+
+    Raises: UsageError: the arguments are not those of HELP.  MissingInputError: there is no such log.
+    """
+    given: dict[str, str] = {}
+    rest = list(argv)
+    while rest:
+        name, equals, value = rest.pop(0).partition("=")
+        flag = _LONG.get(name, name)
+        if flag in ("-v", "--dry-run"):
+            continue
+        if flag not in _VALUES:
+            raise UsageError(f"unknown option {name}; {HELP.splitlines()[0]}")
+        if not equals and not rest:
+            raise UsageError(f"{name} needs a value; {HELP.splitlines()[0]}")
+        given[flag] = value if equals else rest.pop(0)
+    lines = [f"{_VALUES[flag]}: {given[flag]}\n" for flag in ("-n", "-e") if flag in given]
+    if "-l" in given:
+        lines.append(f"duration: {measure_log(given['-l'])} s\n")
+    return "".join([*lines, "Nothing is sent to anyone.\n"])
+
+
+def measure_log(path: str) -> int:
+    """Return the seconds from the first to the last line of a log, at most a day.
+
+    Raises: MissingInputError: the log cannot be read.
+    """
+    try:
+        lines = Path(path).read_text(errors="replace").splitlines()
+    except OSError as error:
+        raise MissingInputError(f"the log {path} cannot be read: {error.strerror}") from error
+    times = [_TIME.match(line) for line in lines]
+    seconds = [int(one[1]) * 3600 + int(one[2]) * 60 + int(one[3]) for one in times if one]
+    return (seconds[-1] - seconds[0]) % _DAY_S if seconds else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
