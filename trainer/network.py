@@ -275,12 +275,13 @@ def _log_clipping(name: str, gradient: Array, threshold: float) -> None:
 
 
 def _find_needed(config: ModelConfig) -> set[str]:
-    """Return the names of the layers that the outputs and evaluators depend on."""
+    """Return the names of the layers that the outputs and evaluators depend on, or that print something."""
     inputs = {one.name: [each.input_layer_name for each in one.inputs] for one in config.layers}
     waiting = [*config.output_layer_names, *(name for one in config.evaluators for name in one.input_layers)]
     for name in waiting:
         if name not in inputs:
             raise ConfigError(f"the config names {name} as an output or evaluator input, but has no such layer")
+    waiting += [one.name for one in config.layers if one.type == "print"]
     needed: set[str] = set()
     while waiting:
         name = waiting.pop()
