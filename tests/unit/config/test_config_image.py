@@ -354,7 +354,7 @@ def test_images_in_the_order_of_arguments_of_v0_10(parse_text):
     [
         ("img_conv_layer(plain, 3, 4)", r"img_conv_layer\(name='__conv_0__'\): give num_channels"),
         ("img_conv_layer(plain, 3, 4, num_channels=2)", "size 147 has 73 pixels in each of 2 channels"),
-        ("img_conv_layer(image, 9, 4)", "window of 9 does not fit into 8 pixels"),
+        ("img_conv_layer(image, 9, 4)", "filter_size is 9; such a window does not fit into 8 pixels"),
         ("img_conv_layer(image, [3, 3, 3], 4)", "filter_size is .* a list of 2 numbers"),
         ("img_conv_layer(image, 3, 4, padding=-1)", "padding is -1; it must not be negative"),
         ("img_conv_layer(image, 3, 4, stride=0)", "stride is 0; it must be a positive integer"),
@@ -362,7 +362,7 @@ def test_images_in_the_order_of_arguments_of_v0_10(parse_text):
         ("img_conv_layer(image, 3, 4, groups=2)", "num_channels is 3; it must be a multiple of groups, which is 2"),
         ("img_conv_layer(image, 3, 4, trans=True, layer_type='exconv')", "one of exconvt, cudnn_convt"),
         ("img_conv_layer(image, 3, 4, layer_attr=ExtraAttr(error_clipping_threshold=1))", "does not support"),
-        ("img_conv_layer(image, 2, 4, padding=5, trans=True)", "leaves nothing"),
+        ("img_conv_layer(image, 2, 4, padding=5, trans=True)", "filter_size is 2; transposed on 8 pixels"),
         ("img_pool_layer(image, 2, pool_type=SumPooling())", "it must be one of MaxPooling"),
         ("img_pool_layer(image, 2, pool_type=CudnnAvgInclPadPooling())", "it must be one of MaxPooling"),
         ("img_pool3d_layer(image, 2, num_channels=2)", "which do not fit 2 channels"),

@@ -125,7 +125,7 @@ outputs(vgg_16_network(image, num_channels=3))""")
     [
         ("img_conv_group(image, 4, 2)", "conv_num_filter is 4; it must be a list"),
         ("img_conv_group(image, [4, 4], 2, conv_padding=[1])", "a list of 2 for as many convolutions"),
-        ("simple_img_conv_pool(image, 40, 4, 2)", r"img_conv_layer\(name='__conv_pool_0___conv'\): a window of 40"),
+        ("simple_img_conv_pool(image, 40, 4, 2)", r"img_conv_layer\(name='__conv_pool_0___conv'\): filter_size is 40"),
     ],
 )
 def test_impossible_networks_are_refused(parse_text, call, message):

@@ -221,3 +221,14 @@ seqtext_printer_evaluator(p, 'result.txt', id_input=y)""")
 def test_impossible_layers_are_refused(parse_text, call, message):
     with pytest.raises(ConfigError, match=message):
         parse_text(f"x = data_layer('x', 4)\np = fc_layer(x, 4, act=SoftmaxActivation(), name='p')\n{call}")
+
+
+def test_a_function_of_the_script_can_say_what_it_supports(parse_text):
+    text = """
+@layer_support('drop_rate')
+def mine(x, layer_attr=None):
+    return fc_layer(x, 2, name='h', layer_attr=layer_attr)
+mine(data_layer('x', 4), layer_attr=ExtraAttr({}))"""
+    assert layer(parse_text(text.format("drop_rate=0.5, device=0")), "h").drop_rate == 0.5
+    with pytest.raises(ConfigError, match=r"line 6: mine\(\): layer_attr has error_clipping_threshold"):
+        parse_text(text.format("error_clipping_threshold=1"))

@@ -411,7 +411,7 @@ outputs(fc_layer(input=fc_layer(input=x, size=32, act=ReluActivation()), size=10
         ("mixed_layer(size=5, input=identity_projection(x, offset=2))", "begins at 2 and needs 5 columns; there are 6"),
         ("slice_projection(x, [(0, 1)])", "must be an img_conv_layer"),
         ("conv_projection(x, 3, 4)", "give num_channels"),
-        ("conv_projection(x, 3, 4, num_channels=1)", "a window of 3 does not fit into 2 pixels"),
+        ("conv_projection(x, 3, 4, num_channels=1)", "filter_size is 3; such a window does not fit into 2 pixels"),
         ("conv_operator(x, y, 2, 4, num_channels=6)", "filter has size 6; 4 filters have 96 values"),
         ("concat_layer([identity_projection(x), x])", "must be a projection or an operator"),
         ("concat_layer([full_matrix_projection(x)])", "has no size; give it one"),

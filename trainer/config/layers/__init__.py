@@ -14,6 +14,7 @@ from trainer.config.layers import (
     recurrent,
     sequence,
     structured,
+    support,
 )
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "recurrent",
     "sequence",
     "structured",
+    "support",
 ]

@@ -71,7 +71,7 @@ def write_conv(message: ModelConfig_pb2.ConvConfig, source: LayerOutput, filters
         if filters.dilation is not None:
             setattr(message, "dilation" + suffix, dilation[axis])
         resize = grow if filters.transposed else shrink
-        made = resize(given[axis], window, padding, stride, dilation=dilation[axis])
+        made = resize("filter_size" + suffix, window, given[axis], padding, stride, dilation=dilation[axis])
         before, after = (made, given[axis]) if filters.transposed else (given[axis], made)
         setattr(message, "img_size" + suffix, before)
         setattr(message, output_keys[axis], after)

@@ -112,23 +112,27 @@ def write_image(message: ModelConfig_pb2.ImageConfig, source: LayerOutput, chann
     return message.img_size, message.img_size_y
 
 
-def shrink(size: int, window: int, padding: int, stride: int, *, dilation: int = 1, ceil: bool = False) -> int:
+def shrink(
+    argument: str, window: int, size: int, padding: int, stride: int, *, dilation: int = 1, ceil: bool = False
+) -> int:
     """Return how often a window fits into a line of `size` pixels.
 
-    Args: ceil: whether a last window may reach over the end, as pooling does unless told otherwise.
+    Args:
+        argument: the window's, for the error.
+        ceil: whether a last window may reach over the end, as pooling does unless told otherwise.
     """
     room = 2 * padding + size - ((window - 1) * dilation + 1)
     result = 1 + (-(-room // stride) if ceil else room // stride)
     if result <= 0:
-        raise Misuse(f"a window of {window} does not fit into {size} pixels with padding {padding}")
+        raise wrong(argument, window, f"such a window does not fit into {size} pixels with padding {padding}")
     return result
 
 
-def grow(size: int, window: int, padding: int, stride: int, *, dilation: int = 1) -> int:
+def grow(argument: str, window: int, size: int, padding: int, stride: int, *, dilation: int = 1) -> int:
     """Return the length of the line that a transposed convolution makes of `size` pixels."""
     result = (size - 1) * stride + (window - 1) * dilation + 1 - 2 * padding
     if result <= 0:
-        raise Misuse(f"a transposed window of {window} on {size} pixels with padding {padding} leaves nothing")
+        raise wrong(argument, window, f"transposed on {size} pixels with padding {padding} nothing is left")
     return result
 
 

@@ -186,19 +186,14 @@ def _write_pool(
     paddings: tuple[int, ...],
     ceil: bool,
 ) -> tuple[int, ...]:
-    keys = zip(
-        ("img_size", "img_size_y", "img_size_z"),
-        ("size_x", "size_y", "size_z"),
-        ("stride", "stride_y", "stride_z"),
-        ("padding", "padding_y", "padding_z"),
-        ("output_x", "output_y", "output_z"),
-        strict=True,
-    )
-    made = []
-    for names, size, window, stride, padding in zip(keys, given, windows, strides, paddings, strict=False):
-        made.append(shrink(size, window, padding, stride, ceil=ceil))
-        for name, value in zip(names, (size, window, stride, padding, made[-1]), strict=True):
-            setattr(message, name, value)
+    made: list[int] = []
+    for axis, size, window, stride, padding in zip("xyz", given, windows, strides, paddings, strict=False):
+        suffix = "" if axis == "x" else f"_{axis}"
+        made.append(shrink(f"pool_size{suffix}", window, size, padding, stride, ceil=ceil))
+        for field, value in ((f"size_{axis}", window), (f"output_{axis}", made[-1])):
+            setattr(message, field, value)
+        for field, value in (("img_size", size), ("stride", stride), ("padding", padding)):
+            setattr(message, field + suffix, value)
     return tuple(made)
 
 
