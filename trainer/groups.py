@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from proto.ModelConfig_pb2 import LayerConfig, ModelConfig, SubModelConfig
 from pserver.errors import ConfigError
 
+GROUP, GENERATOR = "recurrent_layer_group", "generating_layer_group"  # the latter in the separated model only
+
 
 @dataclass(frozen=True)
 class Group:
@@ -27,7 +29,7 @@ def separate_groups(config: ModelConfig) -> tuple[ModelConfig, dict[str, Group]]
     the group as theirs, so that both are layers like any other. What an evaluator reads inside of a group is handed
     out too, under its own name.
 
-    Raises: ConfigError: if a group generates, or an evaluator reads a layer of a group within a group.
+    Raises: ConfigError: if an evaluator reads a layer of a group within a group, or a group lacks a layer.
     """
     records = {one.name: one for one in config.sub_models if one.is_recurrent_layer_group}
     if not records:
@@ -51,10 +53,12 @@ def separate_groups(config: ModelConfig) -> tuple[ModelConfig, dict[str, Group]]
         else:
             added.CopyFrom(layer)
         if layer.name in groups:
+            added.type = GENERATOR if groups[layer.name].record.HasField("generator") else GROUP
             for source in _find_sources(groups[layer.name].record):
                 added.inputs.add(input_layer_name=source)
         elif layer.name in givers:
             del added.inputs[:]
+            added.type = "gather_agent"  # what is generated is a data layer in the message
             added.inputs.add(input_layer_name=givers[layer.name], input_layer_argument=layer.name)
     return outer, groups
 
@@ -67,14 +71,11 @@ def _take_group(
     layers: Mapping[str, LayerConfig],
 ) -> Group:
     """Return a group with what its evaluators read among its results, and with the groups inside of it."""
-    if record.HasField("generator"):
-        raise ConfigError(f"group {record.name} generates sequences (beam_search), which is not supported yet")
     kept = SubModelConfig()
     kept.CopyFrom(record)
     inside = [record]
     for one in inside:
         inside += [records[name] for name in one.layer_names if name in records]
-    handed_out = {link.layer_name for link in record.out_links}
     for evaluator in config.evaluators:
         for name in evaluator.input_layers:
             owner = owners.get(name)
@@ -82,7 +83,6 @@ def _take_group(
                 raise ConfigError(f"evaluator {evaluator.name} reads {name}, of a group within a group; read a result")
             if owner == record.name and not any(link.link_name == name for link in kept.out_links):
                 kept.out_links.add(layer_name=name, link_name=name)
-                handed_out.add(name)
     step = ModelConfig(type=config.type)
     members = {name for one in inside for name in one.layer_names}
     missing = sorted(name for name in members if name not in layers)

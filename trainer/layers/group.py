@@ -21,7 +21,7 @@ from proto.ModelConfig_pb2 import LayerConfig, LinkConfig, MemoryConfig, ModelCo
 from pserver.errors import BugError, ConfigError, DataError
 from trainer.activations import find_activation
 from trainer.arguments import Argument, Array, Ids
-from trainer.groups import Group
+from trainer.groups import GROUP, Group
 from trainer.layers.base import Layer
 from trainer.layers.items import cut_items, take_items
 from trainer.layers.packing import Packing
@@ -102,7 +102,7 @@ class _InLink:
 
 
 @dataclass
-class _Memory:
+class Memory:
     """A memory while a batch runs. Its boot rows are in packed order."""
 
     record: MemoryConfig
@@ -125,7 +125,7 @@ class _Run:
 
     packing: Packing
     in_links: list[_InLink]
-    memories: list[_Memory]
+    memories: list[Memory]
     outputs: list[dict[str, Argument]] = field(default_factory=list)
     result_rows: dict[str, Ids] = field(default_factory=dict)  # of each result: the packed row of each of its rows
 
@@ -150,13 +150,13 @@ class GroupLayer(Layer):
         Args: group: its record and the model of a step.  make_network: builds the network of a step.
         Raises: ConfigError: if a step cannot be run.
         """
-        self._group = group
-        self._make_network = make_network
-        self._sizes = {one.name: int(one.size) for one in group.step.layers}
-        if not group.record.in_links:
+        if not group.record.in_links and not group.record.HasField("generator"):
             raise ConfigError(f"{self} has no sequence among its inputs")
         for memory in group.record.memories:
             find_activation(memory.boot_bias_active_type, memory.link_name)
+        self._group = group
+        self._make_network = make_network
+        self._sizes = {one.name: int(one.size) for one in group.step.layers}
         self._steps = [make_network(group.step, self._parameters)]
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
@@ -165,7 +165,7 @@ class GroupLayer(Layer):
         packing, in_links = self._pack(inputs)
         live = packing.live[0] if packing.steps else 0
         order = packing.order[:live]
-        memories = [self._boot(one, inputs, order) for one in self._group.record.memories]
+        memories = [self.boot(one, inputs, order) for one in self._group.record.memories]
         self._run = run = _Run(packing, in_links, memories)
         while len(self._steps) < packing.steps:
             self._steps.append(self._make_network(self._group.step, self._parameters))
@@ -257,7 +257,7 @@ class GroupLayer(Layer):
             f"{ours[where]} items in {wanted} and {theirs[where]} in {name}"
         )
 
-    def _boot(self, record: MemoryConfig, inputs: Sequence[Argument], order: Ids) -> _Memory:
+    def boot(self, record: MemoryConfig, inputs: Sequence[Argument], order: Ids) -> Memory:
         """Return a memory with its rows for the first step."""
         size = self._sizes[record.link_name]
         if record.boot_layer_name:
@@ -266,16 +266,16 @@ class GroupLayer(Layer):
             if inputs[source].sequences <= order.max(initial=-1):
                 raise DataError(f"{self}: layer {record.boot_layer_name} boots fewer sequences than the group has")
             rows = order if starts is None else join_ranges(starts.take(order), np.diff(starts).take(order))
-            return _Memory(record, size, take_items(inputs[source], starts, order), source=source, rows=rows)
+            return Memory(record, size, take_items(inputs[source], starts, order), source=source, rows=rows)
         if record.HasField("boot_with_const_id"):
-            return _Memory(record, size, Argument(ids=np.full(len(order), record.boot_with_const_id, np.int64)))
+            return Memory(record, size, Argument(ids=np.full(len(order), record.boot_with_const_id, np.int64)))
         value = np.zeros((len(order), size), self._dtype)
         bias = None
         if record.boot_bias_parameter_name:
             bias = self._parameters[record.boot_bias_parameter_name]
             activation = find_activation(record.boot_bias_active_type, record.link_name)
             value += activation.forward(bias.matrix(1, size))
-        return _Memory(record, size, Argument(value=value), bias=bias)
+        return Memory(record, size, Argument(value=value), bias=bias)
 
     def _gather(self, link: str, layer: str, item_starts: Ids) -> Argument:
         """Return a result, put together of all steps and in the order of the input."""
@@ -366,7 +366,7 @@ def _store(link: _InLink, begin: int, end: int, part: Array) -> None:
 LAYERS: dict[str, type[Layer]] = {
     "agent": AgentLayer,
     "gather_agent": GatherAgentLayer,
-    "recurrent_layer_group": GroupLayer,
+    GROUP: GroupLayer,
     "scatter_agent": AgentLayer,
     "sequence_agent": AgentLayer,
     "sequence_gather_agent": GatherAgentLayer,
