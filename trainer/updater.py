@@ -142,7 +142,7 @@ class RemoteUpdater:
             if parameter.config.sparse_update or parameter.config.sparse_remote_update:
                 raise ConfigError(
                     f"parameter {parameter.name}: sparse_update with parameter servers is not supported yet; "
-                    "leave it out of the ParamAttr, the numbers are the same"
+                    "leave it out of its ParamAttr"
                 )
         parameters = [parameter.spec() for parameter in table]
         find_segments(parameters, blocks.whole(parameters), optimization, per_parameter=True)  # as the servers will
@@ -206,8 +206,8 @@ def _refuse_l1(parameters: Sequence[ParameterSpec]) -> None:
     for p in parameters:
         if p.decay_rate_l1 and not p.is_static:
             raise ConfigError(
-                f"SgdLocalUpdater cannot support L1 decay in parameter {p.name}: neither does local training of dense "
-                "parameters here; take l1_rate out of its ParamAttr, or train with parameter servers"
+                f"parameter {p.name} has L1 decay (l1_rate), which local training of dense parameters cannot do, as in "
+                "the original (SgdLocalUpdater); take l1_rate out of its ParamAttr, or train with parameter servers"
             )
 
 

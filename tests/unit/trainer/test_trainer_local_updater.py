@@ -71,7 +71,7 @@ def test_a_row_that_is_not_touched_decays_for_tests_and_saves_and_at_the_end_of_
 
 
 def test_l1_of_dense_parameters_is_refused_with_what_to_do():
-    with pytest.raises(ConfigError, match=r"cannot support L1 decay in parameter w: .* take l1_rate out"):
+    with pytest.raises(ConfigError, match=r"parameter w has L1 decay .* take l1_rate out"):
         start(parameter(decay_rate_l1=0.1))
     start(parameter(decay_rate_l1=0.1, is_static=True))
 
