@@ -101,7 +101,7 @@ TABLE: tuple[Flag, ...] = (
     Flag("test_wait", int, 0, _S, "job=test: not 0 waits for the directories of the passes to appear"),
     Flag("model_list", str, "", _S, "job=test: file of model directories"),
     Flag("predict_output_dir", str, "", _S, "job=test: directory for the values of the output layers"),
-    Flag("predict_file", str, "", _N, "dump of the auc-validation and pnpair-validation layers"),
+    Flag("predict_file", str, "", _I, "for auc-validation and pnpair-validation layers, which are not run"),
     Flag("feat_file", str, "", _I, "dead code in the original"),
     Flag("distribute_test", bool, False, _I, "every trainer tests by itself: nothing is merged"),
     Flag("beam_size", int, 1, _I, "beam width of generation, which is the config's alone"),
