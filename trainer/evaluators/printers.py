@@ -16,6 +16,7 @@ from pserver import glog
 from pserver.errors import ConfigError, DataError, MissingInputError, VolumeError
 from trainer.arguments import Argument, Array, Ids
 from trainer.evaluators.base import Evaluator, Sums, spell_rows, spell_starts
+from trainer.layers.generator import SCORES
 
 ANY_NUMBER = 1 << 30  # of inputs
 
@@ -106,7 +107,8 @@ def _spell_pairs(ids: list[int], values: list[float]) -> str:
 class SequenceTextPrinter(Evaluator):
     """Writes sequences of ids to `result_file`, as words of `dict_file` if there is one.
 
-    Inputs: [sample ids,] ids as sequences. The file is emptied at the start.
+    Inputs: [sample ids,] ids as sequences. The file is emptied at the start. Of several generated sequences a sample
+    each has its rank and score before it.
 
     Raises: MissingInputError: if the dictionary cannot be read.  VolumeError: if the file cannot be written.
     """
@@ -136,13 +138,27 @@ class SequenceTextPrinter(Evaluator):
             raise ConfigError(f"{self}: its sample ids must be one id for each of the {sequences.sequences} sequences")
         starts = sequences.starts if sequences.starts is not None else np.arange(len(ids) + 1)
         parts = starts if sequences.sub_starts is None else sequences.sub_starts
-        lines = []
+        scores = sequences.extras.get(SCORES)
+        lines: list[str] = []
         for name, (start, stop) in zip(names.tolist(), itertools.pairwise(starts.tolist()), strict=True):
+            if scores is not None:
+                lines.append(f"{name}\n{self._spell_results(ids[start:stop], scores[len(lines)].tolist())}\n")
+                continue
             bounds = _inside(parts, start, stop)
             tails = [f"\t{self._spell(ids[first:end])}\n" for first, end in itertools.pairwise(bounds)]
             lines.append(f"{name}{''.join(tails)}")
         self._write("a", "".join(lines))
         return Sums()
+
+    def _spell_results(self, ids: Ids, scores: list[float]) -> str:
+        """Return a line for each generated sequence of a sample: of each, its length, the ids and -1."""
+        lines: list[str] = []
+        begin = 0
+        while begin < len(ids):
+            end = begin + 1 + int(ids[begin])
+            lines.append(f"{len(lines)}\t{scores[len(lines)]:g}\t{self._spell(ids[begin + 1 : end])}\n")
+            begin = end + 1
+        return "".join(lines)
 
     def _spell(self, ids: Ids) -> str:
         words = [self._word(one) for one in ids.tolist()]

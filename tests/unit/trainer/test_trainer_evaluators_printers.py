@@ -98,6 +98,11 @@ def test_frames_wider_than_one_are_refused():
 # ----- text -----
 
 SEQUENCES = Argument(ids=np.array([2, 0, 1]), starts=np.array([0, 2, 2, 3]))
+GENERATED = Argument(
+    ids=np.array([2, 2, 0, -1, 1, 1, -1, 1, 0, -1, 0, -1]),
+    starts=np.array([0, 7, 12]),
+    extras={"scores": np.array([[-0.5, -2], [-1.25, -3]])},
+)
 NESTED = Argument(ids=np.array([2, 0, 1, 1]), starts=np.array([0, 3, 4]), sub_starts=np.array([0, 1, 3, 4]))
 
 
@@ -110,6 +115,7 @@ NESTED = Argument(ids=np.array([2, 0, 1, 1]), starts=np.array([0, 3, 4]), sub_st
         ({}, {"id": Argument(ids=np.array([9, 8, 7])), "a": SEQUENCES}, "9\t c a\n8\t\n7\t b\n"),
         ({}, {"a": NESTED}, "0\t c\n\t a b\n1\t b\n"),
         ({}, {"a": Argument(ids=np.array([1, 2]))}, "0\t b\n1\t c\n"),
+        ({}, {"a": GENERATED}, "0\n0\t-0.5\t c a\n1\t-2\t b\n\n1\n0\t-1.25\t a\n1\t-3\t\n\n"),
     ],
 )
 def test_sequences_are_written_as_words(tmp_path, fields, outputs, expected):
