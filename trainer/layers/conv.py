@@ -48,12 +48,17 @@ class ConvolutionLayer(Layer):
             for one, product in zip(inputs, self._products, strict=True)
         ]
         total: Array | None = None
+        # a bias for each filter is added on the way, while its map is in the cache
+        bias = self.bias if self.config.shared_biases and not self.is_transposed else None
         for x, product, weight in zip(self._images, self._products, self._filter_weights, strict=True):
             out = (self._out if total is None else self._more).take((len(x), self.size), weight.value.dtype)
-            self._apply(product, x, weight.value, out)
+            if self.is_transposed:
+                product.to_images(x, weight.value, out)
+            else:
+                product.to_maps(x, weight.value, out, bias.value if bias is not None and total is None else None)
             total = out if total is None else np.add(total, out, out=total)
         assert total is not None  # __init__ refuses a layer without inputs
-        if self.bias is not None:
+        if self.bias is not None and bias is None:
             biased = total.reshape(len(total), self.bias.size, self.size // self.bias.size)
             biased += self.bias.value[:, None]
         return inputs[0].with_value(total)
@@ -90,9 +95,6 @@ class ConvolutionLayer(Layer):
 
     def _input_size(self, product: Convolution) -> int:
         return product.map_size if self.is_transposed else product.image_size
-
-    def _apply(self, product: Convolution, x: Array, w: Array, out: Array) -> Array:
-        return product.to_images(x, w, out) if self.is_transposed else product.to_maps(x, w, out)
 
     def _apply_back(self, product: Convolution, gradient: Array, w: Array, buffer: Buffer) -> Array:
         out = buffer.take((len(gradient), self._input_size(product)), w.dtype)

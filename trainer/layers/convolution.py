@@ -34,14 +34,21 @@ class Convolution:
         self.map_size = filters * windows.places
         self._columns, self._maps, self._sum, self._part = Buffer(), Buffer(), Buffer(), Buffer()
 
-    def to_maps(self, images: Array, w: Array, out: Array) -> Array:
-        """Write to `out`, (n, map_size), what each filter gives at each place, and return it."""
+    def to_maps(self, images: Array, w: Array, out: Array, bias: Array | None = None) -> Array:
+        """Write to `out`, (n, map_size), what each filter gives at each place, and return it.
+
+        Args: bias: a number for each filter, which is added.
+        """
+        shift = None if bias is None else bias.reshape(self.groups, self.filters // self.groups, 1, 1)
         filters = self._split_filters(w)
         for chunk in self._chunks(len(images), images.itemsize):
             part = self._split_maps(out[chunk])
             products = self._maps.take((self.groups, part.shape[1], part.shape[2] * part.shape[3]), out.dtype)
             np.matmul(filters, self._unfold(images[chunk]), out=products)
-            part[:] = products.reshape(part.shape)
+            if shift is None:
+                part[:] = products.reshape(part.shape)
+            else:
+                np.add(products.reshape(part.shape), shift, out=part)
         return out
 
     def to_images(self, maps: Array, w: Array, out: Array) -> Array:
