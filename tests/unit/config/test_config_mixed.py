@@ -414,7 +414,7 @@ outputs(fc_layer(input=fc_layer(input=x, size=32, act=ReluActivation()), size=10
         ("conv_projection(x, 3, 4, num_channels=1)", "filter_size is 3; such a window does not fit into 2 pixels"),
         ("conv_operator(x, y, 2, 4, num_channels=6)", "filter has size 6; 4 filters have 96 values"),
         ("concat_layer([identity_projection(x), x])", "must be a projection or an operator"),
-        ("concat_layer([full_matrix_projection(x)])", "has no size; give it one"),
+        ("concat_layer([full_matrix_projection(x)])", "has no size of its own: give it size="),
         ("concat_layer([dotmul_operator(x, y)])", "no operators"),
         ("concat_layer([x, y], bias_attr=True)", "has no bias"),
         ("x * y", "one of the sizes 6 and 6 must be 1"),

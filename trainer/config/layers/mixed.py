@@ -245,7 +245,7 @@ def _concat_projections(
         if isinstance(term, Operator):
             raise wrong("input", str(term), "concat_layer takes layers, or projections, and no operators")
         if not term.size:
-            raise Misuse(f"{term} has no size; give it one with size=...")
+            raise Misuse(f"{term} has no size of its own: give it size=..., or put it into a mixed_layer that has one")
         if convolves and term.message.type != "conv":
             raise Misuse(f"{term} is beside {projections[0]}; either all or none must be conv_projections")
     sizes = [term.size for term in projections]
