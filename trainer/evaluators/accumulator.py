@@ -27,8 +27,8 @@ class Accumulator:
         """Add a batch."""
         self.samples += samples
         self._cost += np.float32(cost)
-        for total, measure in zip(self._measures, measures, strict=True):
-            total += measure  # in place
+        for number, measure in enumerate(measures):
+            self._measures[number] += measure
 
     def finish(self) -> None:
         """Let the evaluators log what they have to say before their text is printed."""

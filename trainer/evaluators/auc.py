@@ -13,7 +13,7 @@ import numpy as np
 
 from pserver.errors import DataError
 from trainer.arguments import Argument, Ids
-from trainer.evaluators.base import Evaluator, Numbers, Sums, ratio
+from trainer.evaluators.base import Evaluator, Numbers, Share, ratio
 
 BINS = (1 << 24) - 1  # a score of 1 falls into the bin of this number
 
@@ -85,7 +85,7 @@ class RankAuc(Evaluator):
 
     least_inputs, most_inputs = 2, 3
 
-    def measure(self, outputs: Mapping[str, Argument]) -> Sums:
+    def measure(self, outputs: Mapping[str, Argument]) -> Share:
         """Return (sum of areas, sequences)."""
         inputs = self.inputs(outputs)
         starts = self.starts(inputs[0], "score").tolist()
@@ -95,7 +95,7 @@ class RankAuc(Evaluator):
             _rank_area(*(x[start:stop].astype(np.float64) for x in (score, click, views)))
             for start, stop in itertools.pairwise(starts)
         ]
-        return Sums((sum(areas), len(areas)))
+        return Share(sum(areas), len(areas))
 
 
 def _rank_area(score: Numbers, click: Numbers, views: Numbers) -> float:

@@ -54,6 +54,10 @@ class ChunkF1(Evaluator):
             raise ConfigError(f"{self}: chunk_scheme '{config.chunk_scheme}' is not one of {', '.join(SCHEMES)}")
         self._scheme = SCHEMES[config.chunk_scheme]
 
+    def nothing(self) -> Sums:
+        """Return no numbers yet."""
+        return Sums()
+
     def measure(self, outputs: Mapping[str, Argument]) -> Sums:
         """Return the numbers of chunks in the label, decoded, and correctly decoded.
 

@@ -8,11 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 
+from proto.ModelConfig_pb2 import EvaluatorConfig
 from pserver.errors import DataError
 from trainer.arguments import Argument, Array, Ids, find_bad_id
-from trainer.evaluators.base import Evaluator, Sums, spell_rows, spell_starts
+from trainer.evaluators.base import Evaluator, Share, spell_rows, spell_starts
 from trainer.evaluators.printers import log_record
+
+Errors = Array | npt.NDArray[np.bool_]
 
 
 class ClassificationError(Evaluator):
@@ -24,51 +28,57 @@ class ClassificationError(Evaluator):
 
     least_inputs, most_inputs = 2, 3
 
-    def measure(self, outputs: Mapping[str, Argument]) -> Sums:
+    def __init__(self, config: EvaluatorConfig) -> None:
+        super().__init__(config)
+        self._top_k: int = config.top_k
+        self._threshold: float = config.classification_threshold
+
+    def measure(self, outputs: Mapping[str, Argument]) -> Share:
         """Return (wrong rows, rows)."""
         inputs = self.inputs(outputs)
         errors = self.row_errors(inputs)
-        return Sums((errors.sum(), len(errors) if len(inputs) < 3 else self.weights(inputs[2]).sum()))
+        if len(inputs) < 3:
+            return Share(np.count_nonzero(errors) if errors.dtype == np.bool_ else float(errors.sum()), len(errors))
+        return Share(errors.sum(), self.weights(inputs[2]).sum())
 
-    def text(self, total: Sums) -> str:
+    def text(self, total: Share) -> str:
         """Return `name=x`, or ` top_<k>_error=x`."""
-        if self.config.top_k != 1:
-            return f" top_{self.config.top_k}_error={self.value(total):g}"
+        if self._top_k != 1:
+            return f" top_{self._top_k}_error={total.value():g}"
         return super().text(total)
 
-    def row_errors(self, inputs: list[Argument]) -> Array:
-        """Return the weighted error of each row, (rows,)."""
+    def row_errors(self, inputs: list[Argument]) -> Errors:
+        """Return the weighted error of each row, (rows,); of ids without weights whether there is one."""
         prediction, label = self.numbers(inputs[0], "prediction"), inputs[1]
         self.require_equal_rows(inputs[0], label, "label")
-        threshold = self.config.classification_threshold
-        errors: Array
+        errors: Errors
         if label.ids is not None:
             errors = self._id_errors(prediction, label.ids)
         elif label.sparse is not None:
-            wrong = (prediction >= threshold) != (label.sparse.to_dense() > 0)
+            wrong = (prediction >= self._threshold) != (label.sparse.to_dense() > 0)
             errors = np.asarray(wrong.sum(axis=1) / prediction.shape[1], np.float64)
         else:
-            wrong = (prediction > threshold) != (np.asarray(label.value) > threshold)
+            wrong = (prediction > self._threshold) != (np.asarray(label.value) > self._threshold)
             errors = np.asarray(wrong.sum(axis=1), np.float64)
         return errors if len(inputs) < 3 else errors * self.weights(inputs[2])
 
-    def _id_errors(self, prediction: Array, ids: Ids) -> Array:
+    def _id_errors(self, prediction: Array, ids: Ids) -> Errors:
         check_labels(self, ids, prediction.shape[1])
-        if self.config.top_k <= 1:
-            return np.asarray(prediction.argmax(axis=1) != ids, np.float64)
-        ranked = np.argsort(-prediction, axis=1, kind="stable")[:, : self.config.top_k]
-        return np.asarray((ranked != ids[:, None]).all(axis=1), np.float64)
+        if self._top_k <= 1:
+            return np.asarray(prediction.argmax(axis=1) != ids)
+        ranked = np.argsort(-prediction, axis=1, kind="stable")[:, : self._top_k]
+        return np.asarray((ranked != ids[:, None]).all(axis=1))
 
 
 class SequenceClassificationError(ClassificationError):
     """The share of sequences with an error in any frame."""
 
-    def measure(self, outputs: Mapping[str, Argument]) -> Sums:
+    def measure(self, outputs: Mapping[str, Argument]) -> Share:
         """Return (wrong sequences, sequences)."""
         inputs = self.inputs(outputs)
         starts = self.starts(inputs[0], "prediction")
         before = np.concatenate([[0.0], np.cumsum(self.row_errors(inputs) > 0)])
-        return Sums(((before[starts[1:]] > before[starts[:-1]]).sum(), len(starts) - 1))
+        return Share((before[starts[1:]] > before[starts[:-1]]).sum(), len(starts) - 1)
 
 
 class ClassificationErrorPrinter(ClassificationError):
@@ -76,16 +86,16 @@ class ClassificationErrorPrinter(ClassificationError):
 
     most_inputs = 2
 
-    def measure(self, outputs: Mapping[str, Argument]) -> Sums:
+    def measure(self, outputs: Mapping[str, Argument]) -> Share:
         """Log the errors and measure nothing."""
         inputs = self.inputs(outputs)
         errors = self.row_errors(inputs)
-        record = f"Printer={self.name} Classification Error:\n{spell_rows(errors.reshape(-1, 1))}"
+        record = f"Printer={self.name} Classification Error:\n{spell_rows(errors.reshape(-1, 1).astype(np.float64))}"
         starts = inputs[0].starts
         if starts is not None:
             record += f"Printer={self.name} sequence pos vector:\n{spell_starts(starts)}"
         log_record(record)
-        return Sums()
+        return Share()
 
 
 def check_labels(evaluator: Evaluator, ids: Ids, width: int) -> None:

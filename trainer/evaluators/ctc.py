@@ -24,6 +24,10 @@ class CtcEditDistance(Evaluator):
 
     least_inputs, most_inputs = 2, 2
 
+    def nothing(self) -> Sums:
+        """Return no numbers yet."""
+        return Sums()
+
     def measure(self, outputs: Mapping[str, Argument]) -> Sums:
         """Return the sums of distance, deletions, insertions, substitutions, wrong sequences, and the sequences."""
         activations, label = self.inputs(outputs)

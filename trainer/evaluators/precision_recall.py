@@ -28,6 +28,10 @@ class PrecisionRecall(Evaluator):
         super().__init__(config)
         self._has_several_labels = False
 
+    def nothing(self) -> Sums:
+        """Return no numbers yet."""
+        return Sums()
+
     def measure(self, outputs: Mapping[str, Argument]) -> Sums:
         """Return true positives, false positives and false negatives: (3, classes)."""
         inputs = self.inputs(outputs)

@@ -15,7 +15,7 @@ from proto.ModelConfig_pb2 import EvaluatorConfig
 from pserver import glog
 from pserver.errors import ConfigError, DataError, MissingInputError, VolumeError
 from trainer.arguments import Argument, Array, Ids
-from trainer.evaluators.base import Evaluator, Sums, spell_rows, spell_starts
+from trainer.evaluators.base import Evaluator, Share, spell_rows, spell_starts
 from trainer.layers.generator import SCORES
 
 ANY_NUMBER = 1 << 30  # of inputs
@@ -31,13 +31,13 @@ class Printer(Evaluator):
 
     most_inputs = ANY_NUMBER
 
-    def measure(self, outputs: Mapping[str, Argument]) -> Sums:
+    def measure(self, outputs: Mapping[str, Argument]) -> Share:
         """Log one record a layer, and measure nothing."""
         for name in self.config.input_layers:
             record = self.spell(name, outputs[name])
             if record:
                 log_record(record)
-        return Sums()
+        return Share()
 
     def spell(self, name: str, output: Argument) -> str:
         """Return what is logged of a layer, or ""."""
@@ -128,7 +128,7 @@ class SequenceTextPrinter(Evaluator):
                 raise MissingInputError(f"{self}: dict_file {config.dict_file}: {error.strerror}") from error
         self._write("w", "")
 
-    def measure(self, outputs: Mapping[str, Argument]) -> Sums:
+    def measure(self, outputs: Mapping[str, Argument]) -> Share:
         """Append the batch's sequences, and measure nothing."""
         inputs = self.inputs(outputs)
         sequences = inputs[-1]
@@ -148,7 +148,7 @@ class SequenceTextPrinter(Evaluator):
             tails = [f"\t{self._spell(ids[first:end])}\n" for first, end in itertools.pairwise(bounds)]
             lines.append(f"{name}{''.join(tails)}")
         self._write("a", "".join(lines))
-        return Sums()
+        return Share()
 
     def _spell_results(self, ids: Ids, scores: list[float]) -> str:
         """Return a line for each generated sequence of a sample: of each, its length, the ids and -1."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from trainer.arguments import Argument
-from trainer.evaluators.base import Evaluator, Numbers, Sums
+from trainer.evaluators.base import Evaluator, Numbers, Share
 
 
 class _WeightedMean(Evaluator):
@@ -22,15 +22,15 @@ class _WeightedMean(Evaluator):
         """Return the number of each row, (rows,)."""
         raise NotImplementedError
 
-    def measure(self, outputs: Mapping[str, Argument]) -> Sums:
+    def measure(self, outputs: Mapping[str, Argument]) -> Share:
         """Return (sum over the rows, rows), weighted."""
         inputs = self.inputs(outputs)
         values = self.row_values(inputs[0])
         if len(inputs) == 1:
-            return Sums((values.sum(), len(values)))
+            return Share(values.sum(), len(values))
         self.require_equal_rows(inputs[0], inputs[1], "weight")
         weights = self.weights(inputs[1])
-        return Sums((values @ weights, weights.sum()))
+        return Share(float(values @ weights), weights.sum())
 
 
 class RowSum(_WeightedMean):

@@ -8,7 +8,7 @@ from proto.ParameterConfig_pb2 import ParameterConfig
 from pserver.errors import ConfigError
 from trainer import logs
 from trainer.evaluators import Accumulator, make_evaluators
-from trainer.evaluators.base import Sums
+from trainer.evaluators.base import Share
 from trainer.parameters import ParameterTable
 
 
@@ -32,9 +32,9 @@ def test_nothing_measured_prints_zero():
 
 def two_accumulators():
     since_start, window = Accumulator([evaluator()]), Accumulator([evaluator()])
-    since_start.add(90.950272, 128, [Sums((69.0, 128.0))])
+    since_start.add(90.950272, 128, [Share(69.0, 128.0)])
     for accumulator in (since_start, window):
-        accumulator.add(88.003840, 128, [Sums((63.0, 128.0))])
+        accumulator.add(88.003840, 128, [Share(63.0, 128.0)])
     return since_start, window
 
 
