@@ -23,6 +23,8 @@ CHUNK = 1 << 16  # elements worked on at a time, so that values, state and scrat
 FLUSH_PERIOD = 128  # steps between two flushes of denormal numbers
 SCRATCHES = 4
 ROW_COST = 32  # elements that could be updated in the time that it takes to find a row
+COPY_COST = 4  # how much longer an element of a row takes, which is copied out and back
+LEAST_RESTING = 1 << 14  # elements of a parameter whose rows may rest; smaller ones are updated together
 ALL_ROWS: Mapping[int, Rows] = {}
 
 
@@ -167,9 +169,7 @@ class Shard:
     def _step_segment(self, segment: Segment, gradients: Sequence[Array], rows: Rows | None) -> None:
         if segment.is_sparse:
             self._step_rows(segment, gradients, np.arange(segment.rows) if rows is None else rows)
-        elif (
-            rows is not None and 2 * rows.size * (segment.settings.row_width + ROW_COST) < segment.stop - segment.start
-        ):
+        elif rows is not None and _saves_time(segment, rows):
             self._step_rows(segment, gradients, rows)
         else:
             self._settle(segment, self.steps - 1)
@@ -425,6 +425,11 @@ class Shard:
                 part[magnitude < tiny] = 0
 
 
+def _saves_time(segment: Segment, rows: Rows) -> bool:
+    """Return whether a step of these rows alone takes less time than one of the whole stretch."""
+    return COPY_COST * rows.size * (segment.settings.row_width + ROW_COST) < segment.stop - segment.start
+
+
 def _chunks(start: int, stop: int, length: int | None = None) -> Iterator[tuple[int, int]]:
     """Yield the stretches, at most `length` (CHUNK) long, that [start, stop) is worked on in."""
     length = length or CHUNK
@@ -467,6 +472,7 @@ def _can_rest(p: ParameterSpec, optimization: Optimization, settings: Settings) 
     """Return whether rows without gradient may be left out of a step."""
     return (
         METHODS[optimization.learning_method].rests
+        and p.size >= LEAST_RESTING
         and 0 < p.row_width < p.size
         and p.size % p.row_width == 0
         and not (settings.traits.momentum or settings.traits.decay or settings.decay)

@@ -1,5 +1,7 @@
 """Rows without gradient may rest where a step would not change their values: the same numbers for less work."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from pserver import blocks, methods, shard
 from pserver.rules import Optimization, ParameterSpec
 from pserver.shard import Shard
 
-ROWS, WIDTH = 500, 4
+ROWS, WIDTH = 500, 40
 RESTING = [name for name, method in methods.METHODS.items() if method.rests]
 TABLE = ParameterSpec("table", ROWS * WIDTH, row_width=WIDTH)
 
@@ -34,7 +36,7 @@ def pick(random, number):
     return np.sort(random.choice(ROWS, count, replace=False))
 
 
-@pytest.mark.parametrize("chunk", [1 << 16, 16])
+@pytest.mark.parametrize("chunk", [1 << 16, 160])
 @pytest.mark.parametrize("method", RESTING)
 def test_resting_changes_no_number_beyond_rounding(monkeypatch, method, chunk):
     monkeypatch.setattr(shard, "CHUNK", chunk)
@@ -77,11 +79,12 @@ def test_where_most_rows_are_touched_all_take_the_step():
     [
         ("adam", TABLE, {}),
         ("adadelta", TABLE, {}),
-        ("momentum", ParameterSpec("w", 8, row_width=2, momentum=0.5), {}),
-        ("momentum", ParameterSpec("w", 8, row_width=2, decay_rate=0.5), {}),
-        ("momentum", ParameterSpec("w", 8, row_width=2), {"average_window": 0.5}),
-        ("momentum", ParameterSpec("w", 8, row_width=8), {}),
-        ("momentum", ParameterSpec("w", 8), {}),
+        ("momentum", replace(TABLE, momentum=0.5), {}),
+        ("momentum", replace(TABLE, decay_rate=0.5), {}),
+        ("momentum", TABLE, {"average_window": 0.5}),
+        ("momentum", replace(TABLE, row_width=ROWS * WIDTH), {}),
+        ("momentum", replace(TABLE, row_width=0), {}),
+        ("momentum", ParameterSpec("small", 1000, row_width=2), {}),
     ],
 )
 def test_no_row_rests_where_a_step_would_move_it(method, parameter, settings):
