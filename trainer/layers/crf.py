@@ -59,7 +59,7 @@ class Chain:
         for step in range(packing.steps):
             begin, end = packing.begins[step], packing.begins[step + 1]
             if step:
-                alpha = self._alpha[packing.begins[step - 1] :][: end - begin] @ self._move
+                alpha = self._alpha[packing.span_before(step)] @ self._move
                 alpha *= self._emit[begin:end]
                 log_scale[begin:end] += self._move_shift
             else:
@@ -149,14 +149,16 @@ def find_best_path(x: Array, packing: Packing, scores: Scores) -> Ids:
     """Return the labels with the highest score, (frames,); of equal ones the first."""
     ordered = x[packing.rows].astype(np.float64)
     came_from = np.empty(ordered.shape, np.int64)
+    to_from = np.ascontiguousarray(scores.move.T)  # so that the maximum is over neighbours
     for step in range(packing.steps):
         begin, end = packing.begins[step], packing.begins[step + 1]
         if step == 0:
             ordered[:end] += scores.start
             continue
-        ways = ordered[packing.begins[step - 1] :][: end - begin, :, None] + scores.move
-        came_from[begin:end] = ways.argmax(axis=1)
-        ordered[begin:end] += ways.max(axis=1)
+        ways = ordered[packing.span_before(step), None, :] + to_from
+        best = ways.argmax(axis=2)
+        came_from[begin:end] = best
+        ordered[begin:end] += np.take_along_axis(ways, best[:, :, None], axis=2)[:, :, 0]
     labels = np.empty(packing.frames, np.int64)
     for step in reversed(range(packing.steps)):
         begin, end = packing.begins[step], packing.begins[step + 1]

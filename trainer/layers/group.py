@@ -17,10 +17,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from kernels.rows import add_rows
 from proto.ModelConfig_pb2 import LayerConfig, LinkConfig, MemoryConfig, ModelConfig
 from pserver.errors import BugError, ConfigError, DataError
 from trainer.activations import find_activation
-from trainer.arguments import Argument, Array, Ids
+from trainer.arguments import Argument, Array, DistinctGradient, Flowing, Ids
 from trainer.groups import GROUP, Group
 from trainer.layers.base import Layer
 from trainer.layers.items import cut_items, take_items
@@ -133,6 +134,8 @@ class _Run:
 class GroupLayer(Layer):
     """A recurrent group in its place in the enclosing network, which opens it before the first batch."""
 
+    takes_repeats = True
+
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
         self._parameters = parameters
@@ -142,7 +145,7 @@ class GroupLayer(Layer):
         self._steps: list[StepNetwork] = []
         self._sizes: dict[str, int] = {}
         self._run: _Run
-        self._heights: list[int] = []
+        self._inputs: Sequence[Argument] = ()
 
     def open(self, group: Group, make_network: MakeNetwork) -> None:
         """Tell the layer what it runs.
@@ -161,7 +164,7 @@ class GroupLayer(Layer):
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Run all steps and return the results."""
-        self._heights = [one.rows for one in inputs]
+        self._inputs = inputs
         packing, in_links = self._pack(inputs)
         live = packing.live[0] if packing.steps else 0
         order = packing.order[:live]
@@ -180,7 +183,7 @@ class GroupLayer(Layer):
         links = {link.link_name: self._gather(link.link_name, link.layer_name, item_starts) for link in self._links()}
         return GroupOutput(links, np.zeros((0, 0), self._dtype))
 
-    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Flowing]:
         """Run from the last step to the first; `extra_gradients` has the gradients of the results."""
         run, packing = self._run, self._run.packing
         parts = self._scatter()
@@ -322,18 +325,19 @@ class GroupLayer(Layer):
             parts[link.layer_name] = split
         return parts
 
-    def _collect(self, wanted: Sequence[bool]) -> list[Array | None]:
+    def _collect(self, wanted: Sequence[bool]) -> list[Flowing]:
         """Return the gradients of the inputs, in their order, and add to those of the memories' biases."""
         run, packing = self._run, self._run.packing
-        results: list[Array | None] = [None] * len(wanted)
+        totals: list[Array | None] = [None] * len(wanted)
 
         def add(source: int, rows: Ids, part: Array) -> None:
             if not wanted[source]:
                 return
-            result = results[source]
-            if result is None:
-                results[source] = result = np.zeros((self._heights[source], part.shape[1]), part.dtype)
-            result[rows] += part
+            total, given = totals[source], self._inputs[source]
+            if total is None:
+                height = given.rows if given.distinct is None else len(given.distinct)
+                totals[source] = total = np.zeros((height, part.shape[1]), part.dtype)
+            add_rows(total, rows if given.index is None else given.index.take(rows), part)
 
         for link in run.in_links:
             if link.gradient is not None:
@@ -351,7 +355,10 @@ class GroupLayer(Layer):
                 z = memory.bias.matrix(1, memory.size)
                 summed = memory.gradient.sum(axis=0, keepdims=True)
                 memory.bias.add_gradient(activation.backward(summed, activation.forward(z), z))
-        return results
+        return [
+            total if total is None or given.index is None else DistinctGradient(total)
+            for total, given in zip(totals, self._inputs, strict=True)
+        ]
 
 
 def _store(link: _InLink, begin: int, end: int, part: Array) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainer.arguments import Argument, Ids, Sparse
+from trainer.arguments import Argument, Array, Ids, Sparse
 from trainer.layers.segments import join_ranges, offsets_of
 
 
@@ -16,11 +16,17 @@ def take_items(argument: Argument, starts: Ids | None, items: Ids) -> Argument:
         lengths = np.diff(starts).take(items)
         rows, result_starts = join_ranges(starts.take(items), lengths), offsets_of(lengths)
     return Argument(
-        value=None if argument.value is None else argument.value.take(rows, axis=0),
+        value=_take_values(argument, rows),
         ids=None if argument.ids is None else argument.ids.take(rows),
         sparse=None if argument.sparse is None else _take_sparse(argument.sparse, rows),
         starts=result_starts,
     )
+
+
+def _take_values(argument: Argument, rows: Ids) -> Array | None:
+    if argument.distinct is not None and argument.index is not None:
+        return argument.distinct.take(argument.index.take(rows), axis=0)
+    return None if argument.value is None else argument.value.take(rows, axis=0)
 
 
 def _take_sparse(sparse: Sparse, rows: Ids) -> Sparse:

@@ -281,6 +281,25 @@ def test_a_static_sequence_is_seen_whole_at_every_step():
     check_gradients(*network(make), x=frames(), source=source)
 
 
+def test_attention_sees_a_whole_sequence_at_every_step():
+    def make(x, source):
+        encoded = fc_layer(source, size=SIZE, name="encoded")
+        projected = fc_layer(encoded, size=SIZE, name="projected")
+
+        def step(encoded_sequence, encoded_projected, row):
+            before = memory(name="h", size=SIZE)
+            context = simple_attention(
+                encoded_sequence=encoded_sequence, encoded_proj=encoded_projected, decoder_state=before
+            )
+            return fc_layer([row, context], size=SIZE, act=TanhActivation(), name="h")
+
+        inputs = [StaticInput(encoded, is_seq=True), StaticInput(projected, is_seq=True), fc_layer(x, size=SIZE)]
+        return sum_of(recurrent_group(step=step, input=inputs))
+
+    source = frames(starts=np.array([0, 2, 3, 7, 8, 10]), seed=8)
+    check_gradients(*network(make), x=frames(), source=source)
+
+
 # ----- Sub-sequences -----
 
 
@@ -375,6 +394,18 @@ def test_sparse_and_id_inputs_reach_their_step():
     w = table["w"].value.reshape(SIZE, SIZE)
     expected = bag.to_dense(np.float64) @ w + w[word]
     np.testing.assert_allclose(result[net.output_names[0]].value, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_words_that_occur_repeatedly_are_as_those_that_do_not():
+    def make(word):
+        table = embedding_layer(word, size=SIZE, param_attr=W)
+        return sum_of(recurrent_group(step=rnn_step(), input=table))
+
+    starts = np.array([0, 3, 4, 9])
+    word = Argument(ids=np.array([1, 0, 1, 2, 2, 2, 1, 0, 1]), starts=starts)
+    net, table = network(make)
+    assert net.forward({"word": word})["__embedding_0__"].index is not None
+    check_gradients(net, table, word=word)
 
 
 def test_a_cost_within_the_group_is_one_of_every_frame():
