@@ -38,7 +38,7 @@ class ClassificationError(Evaluator):
         inputs = self.inputs(outputs)
         errors = self.row_errors(inputs)
         if len(inputs) < 3:
-            return Share(np.count_nonzero(errors) if errors.dtype == np.bool_ else float(errors.sum()), len(errors))
+            return Share(float(np.count_nonzero(errors) if errors.dtype == np.bool_ else errors.sum()), len(errors))
         return Share(errors.sum(), self.weights(inputs[2]).sum())
 
     def text(self, total: Share) -> str:

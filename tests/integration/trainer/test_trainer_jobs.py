@@ -409,6 +409,41 @@ def test_layer_statistics_come_with_every_forward_pass(job, paddle):
     assert [line[0] for line in lines] == ["__fc_layer_0__"] * 7  # five batches and two of the test
 
 
+def test_all_evaluators_print_in_the_order_of_the_config(job, paddle):
+    text = (job / "config.py").read_text()
+    network = "fc_layer(x, 2, act=SoftmaxActivation())"
+    assert network in text
+    evaluators = """
+p = NETWORK
+auc_evaluator(p, y, name='area')
+sum_evaluator(y, name='labels')
+precision_recall_evaluator(p, y, positive_label=1, name='one')
+gradient_printer_evaluator(p, name='gradient')
+maxid_printer_evaluator(p, name='best')
+value_printer_evaluator(x, name='value')
+""".replace("NETWORK", network)
+    head, cost = text.replace(network, "p").split("outputs(")
+    (job / "config.py").write_text(f"{head}{evaluators}outputs({cost}")
+    status, log = paddle.train(job, *WITH_TEST, "--dot_period=0")
+    assert status == 0, log
+    number = r"[\d.e+-]+"
+    evals = (
+        rf"area={number} labels={number} positive_label=1 precision={number} recall={number} F1-score={number} "
+        rf"gradient=0 best=0 value=0 classification_error_evaluator={number} "
+    )
+    assert re.search(
+        rf"  Batch=2 samples=8 AvgCost={number} CurrentCost={number} Eval: {evals} CurrentEval: {evals}\n", log
+    )
+    assert re.search(rf"  Test samples=8 cost={number} Eval: {evals}\n", log)
+    # five training batches with gradients, two of the test without
+    gradients = re.findall(r"layer=__fc_layer_0__ grad matrix:\n((?:\S+ \S+ \n){4})", log + "\n")
+    rows = [[float(x) for x in row.split()] for row in "".join(gradients).splitlines()]
+    assert len(rows) == 4 * 5
+    assert all(abs(sum(row)) < 1e-5 for row in rows)  # of a softmax
+    assert log.count("layer=__fc_layer_0__ row max id vector:\n") == 7
+    assert log.count("layer=x value:\n") == 7
+
+
 def test_averaged_parameters_are_measured_on_the_last_batches_of_a_period(job, paddle):
     status, log = paddle.train(job, *PLAIN, "--config_args=average=1", "--average_test_period=4")
     assert status == 0, log
