@@ -57,7 +57,7 @@ CASES = {
     "soft_binary_class_cross_entropy": (probabilities, shares, {}),
     "multi_binary_label_cross_entropy, ids": (probabilities, labels, {}),
     "multi_binary_label_cross_entropy, sparse": (probabilities, lambda rng: sparse(), {}),
-    "multi_binary_label_cross_entropy, dense": (probabilities, shares, {}),
+    "multi_binary_label_cross_entropy": (probabilities, shares, {}),
     "square_error": (normal, matrix, {}),
     "square_error, sparse label": (normal, lambda rng: sparse(np.arange(8.0)), {}),
     "huber_regression": (normal, matrix, {"delta": 0.7}),
@@ -214,7 +214,7 @@ def test_lambda_cost_is_the_ndcg_of_each_list():
 
 
 @pytest.mark.parametrize("most", [-1, 2, 3])
-def test_lambda_cost_s_gradient_is_the_sum_over_pairs(most):
+def test_lambda_cost_gradients_are_sums_over_pairs(most):
     layer, _ = make_layer("lambda_cost", 1, [{}] * 2, NDCG_num=2, max_sort_size=most)
     run(layer, dense(SCORES, LISTS), dense(TRUTH, LISTS))
     expected = np.zeros(len(TRUTH))
