@@ -126,7 +126,8 @@ class Assembly:
 
     def _make_updater(self) -> Updater:
         specs = [parameter.spec() for parameter in self._table]
-        for sentence in list_oddities(specs, self._optimization, local=self._flags.local):
+        algorithm = self._config.opt_config.algorithm
+        for sentence in list_oddities(specs, self._optimization, local=self._flags.local, algorithm=algorithm):
             glog.warning(sentence)
         if self._flags.local:
             return LocalUpdater(self._table, self._optimization, log_clipping=self._flags.log_clipping)

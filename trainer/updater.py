@@ -255,11 +255,15 @@ def read_optimization(config: OptimizationConfig, *, local: bool) -> Optimizatio
     return optimization
 
 
-def list_oddities(parameters: Sequence[ParameterSpec], optimization: Optimization, *, local: bool) -> list[str]:
+def list_oddities(
+    parameters: Sequence[ParameterSpec], optimization: Optimization, *, local: bool, algorithm: str = "sgd"
+) -> list[str]:
     """Return a sentence for each setting that has no effect, because it had none in the legacy either."""
     is_common = local and not has_sparse_rows(parameters)
     found = list_ignored(parameters, optimization, per_parameter=not is_common)
     trained = [p for p in parameters if not p.is_static]
+    if local and algorithm == "async_sgd":
+        found.append("local training is synchronous (algorithm async_sgd, which is_async sets)")
     if is_common and any(p.gradient_clipping_threshold > 0 for p in trained):
         found.append("local training of dense parameters does not clip gradients (gradient_clipping_threshold)")
     if is_common and any(p.num_batches_regularization > 1 and p.decay_rate for p in trained):

@@ -92,6 +92,11 @@ def test_settings_without_effect_depend_on_the_mode():
     assert list_oddities(specs(odd), Optimization(), local=False) == []
 
 
+def test_asynchronous_training_is_synchronous_without_servers():
+    (sentence,) = list_oddities(specs(parameter()), Optimization(), local=True, algorithm="async_sgd")
+    assert sentence.startswith("local training is synchronous") and sentence.endswith("the setting has no effect")
+
+
 def test_clipping_is_logged_on_demand(capsys):
     for log_clipping in (False, True):
         table, updater = start(
