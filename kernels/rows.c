@@ -180,5 +180,118 @@ static PyObject *sum_windows(PyObject *self, PyObject *const *args, Py_ssize_t c
 
 static PyObject *add_windows(PyObject *self, PyObject *const *args, Py_ssize_t count) { return run_windows(args, count, 0); }
 
-PyMethodDef rows_functions[] = {FUNCTION(add_rows),  FUNCTION(sum_rows),    FUNCTION(add_outer),   FUNCTION(add_taken),
-                                FUNCTION(sum_windows), FUNCTION(add_windows), {NULL, NULL, 0, NULL}};
+FAST static void sum_stretches_loop(float *out, const float *rows, const int64_t *starts, Py_ssize_t count, Py_ssize_t width) {
+    for (Py_ssize_t s = 0; s < count; s++, out += width) {
+        for (Py_ssize_t j = 0; j < width; j++) out[j] = 0;
+        for (int64_t row = starts[s]; row < starts[s + 1]; row++)
+            for (Py_ssize_t j = 0; j < width; j++) out[j] += rows[row * width + j];
+    }
+}
+
+/* sum_stretches(out, rows, starts, width) */
+static PyObject *sum_stretches(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(4);
+    Py_ssize_t size, all, bounds, width = PyLong_AsSsize_t(args[3]);
+    float *out = floats(&arrays, args[0], &size);
+    const float *rows = out ? read_floats(&arrays, args[1], &all) : NULL;
+    const int64_t *starts = rows ? read_integers(&arrays, args[2], &bounds) : NULL;
+    if (!starts || width < 1 || all % width || size != (bounds - 1) * width || !rising(starts, bounds, all / width))
+        return fail(&arrays, "the rows do not fit the stretches");
+    Py_BEGIN_ALLOW_THREADS
+    sum_stretches_loop(out, rows, starts, bounds - 1, width);
+    Py_END_ALLOW_THREADS
+    DONE;
+}
+
+FAST static void max_stretches_loop(float *out, int64_t *places, const float *rows, const int64_t *starts, Py_ssize_t count,
+                                    Py_ssize_t width) {
+    for (Py_ssize_t s = 0; s < count; s++, out += width, places += width) {
+        int64_t row = starts[s];
+        for (Py_ssize_t j = 0; j < width; j++) {
+            out[j] = row < starts[s + 1] ? rows[row * width + j] : 0;
+            places[j] = row < starts[s + 1] ? row : -1;
+        }
+        for (row++; row < starts[s + 1]; row++) {
+            const float *from = rows + row * width;
+            for (Py_ssize_t j = 0; j < width; j++) {
+                int larger = from[j] > out[j];
+                out[j] = larger ? from[j] : out[j];
+                places[j] = larger ? row : places[j];
+            }
+        }
+    }
+}
+
+/* max_stretches(out, places, rows, starts, width) */
+static PyObject *max_stretches(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(5);
+    Py_ssize_t size, more, all, bounds, width = PyLong_AsSsize_t(args[4]);
+    float *out = floats(&arrays, args[0], &size);
+    int64_t *places = out ? integers(&arrays, args[1], &more) : NULL;
+    const float *rows = places ? read_floats(&arrays, args[2], &all) : NULL;
+    const int64_t *starts = rows ? read_integers(&arrays, args[3], &bounds) : NULL;
+    if (!starts || width < 1 || all % width || size != (bounds - 1) * width || more != size || !rising(starts, bounds, all / width))
+        return fail(&arrays, "the rows do not fit the stretches");
+    Py_BEGIN_ALLOW_THREADS
+    max_stretches_loop(out, places, rows, starts, bounds - 1, width);
+    Py_END_ALLOW_THREADS
+    DONE;
+}
+
+/* spread_maxima(out, gradient, places, width): out is set to zero and then to gradient[i, j] at row places[i, j], column j */
+static PyObject *spread_maxima(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(4);
+    Py_ssize_t size, n, more, width = PyLong_AsSsize_t(args[3]);
+    float *out = floats(&arrays, args[0], &size);
+    const float *gradient = out ? read_floats(&arrays, args[1], &n) : NULL;
+    const int64_t *places = gradient ? read_integers(&arrays, args[2], &more) : NULL;
+    if (!places || width < 1 || size % width || n % width || more != n) return fail(&arrays, "the gradient does not fit");
+    int good = 1;
+    Py_BEGIN_ALLOW_THREADS
+    memset(out, 0, size * sizeof *out);
+    for (Py_ssize_t i = 0; i < n && good; i++) {
+        good = places[i] < size / width;
+        if (good && places[i] >= 0) out[places[i] * width + i % width] = gradient[i];
+    }
+    Py_END_ALLOW_THREADS
+    if (!good) return fail(&arrays, "a row number is not in the matrix");
+    DONE;
+}
+
+FAST static void take_sum_loop(float *out, const float *table, const int64_t *ids, Py_ssize_t count, Py_ssize_t width,
+                               const float *bias, const float *more, Py_ssize_t some) {
+    for (Py_ssize_t i = 0; i < count; i++, out += width) {
+        const float *from = table + ids[i] * width;
+        if (bias)
+            for (Py_ssize_t j = 0; j < width; j++) out[j] = from[j] + bias[j];
+        else
+            for (Py_ssize_t j = 0; j < width; j++) out[j] = from[j];
+        if (i < some)
+            for (Py_ssize_t j = 0; j < width; j++) out[j] += more[i * width + j];
+    }
+}
+
+/* take_sum(out, table, ids, width, bias or None, more or None) */
+static PyObject *take_sum(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(6);
+    Py_ssize_t size, all, n, rest, some = 0, width = PyLong_AsSsize_t(args[3]);
+    const float *bias = NULL, *more = NULL;
+    float *out = floats(&arrays, args[0], &size);
+    const float *table = out ? read_floats(&arrays, args[1], &all) : NULL;
+    const int64_t *ids = table ? read_integers(&arrays, args[2], &n) : NULL;
+    if (!ids || width < 1 || all % width || size != n * width) return fail(&arrays, "the rows do not fit the matrix");
+    if (args[4] != Py_None && (!(bias = read_floats(&arrays, args[4], &rest)) || rest != width))
+        return fail(&arrays, "the bias does not fit");
+    if (args[5] != Py_None && (!(more = read_floats(&arrays, args[5], &some)) || some % width || some > size))
+        return fail(&arrays, "the rows to be added do not fit");
+    if (!in_range(ids, n, all / width)) return fail(&arrays, "a row number is not in the matrix");
+    Py_BEGIN_ALLOW_THREADS
+    take_sum_loop(out, table, ids, n, width, bias, more, some / width);
+    Py_END_ALLOW_THREADS
+    DONE;
+}
+
+PyMethodDef rows_functions[] = {FUNCTION(add_rows),      FUNCTION(sum_rows),      FUNCTION(add_outer),
+                                FUNCTION(add_taken),     FUNCTION(sum_windows),   FUNCTION(add_windows),
+                                FUNCTION(sum_stretches), FUNCTION(max_stretches), FUNCTION(spread_maxima),
+                                FUNCTION(take_sum),      {NULL, NULL, 0, NULL}};

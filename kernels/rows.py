@@ -90,3 +90,51 @@ def add_windows(tables: Array, rows: Array, index: Ids, starts: Ids, first: int)
         compiled.add_windows(rows, tables, _as_int64(index), _as_int64(starts), width, first, length)
     else:
         plain.add_windows(tables, rows, index, starts, first)
+
+
+def sum_stretches(rows: Array, starts: Ids) -> Array:
+    """Return the sum of the rows of each stretch [starts[i], starts[i + 1]), zero of an empty one.
+
+    Shapes: rows: (n, width), starts: (stretches + 1,), from 0 to n; result: (stretches, width)
+    """
+    rows = np.ascontiguousarray(rows)
+    if compiled is not None and _fits(rows) and rows.shape[1]:
+        result = np.empty((len(starts) - 1, rows.shape[1]), np.float32)
+        compiled.sum_stretches(result, rows, _as_int64(starts), rows.shape[1])
+        return result
+    return plain.sum_stretches(rows, starts)
+
+
+def max_stretches(rows: Array, starts: Ids) -> tuple[Array, Ids]:
+    """Return each column's maximum in each stretch, and the row of the first one; 0 and -1 in an empty stretch.
+
+    Shapes: rows: (n, width), starts: (stretches + 1,), from 0 to n; results: (stretches, width)
+    """
+    rows = np.ascontiguousarray(rows)
+    if compiled is not None and _fits(rows) and rows.shape[1]:
+        result = np.empty((len(starts) - 1, rows.shape[1]), np.float32)
+        places = np.empty(result.shape, np.int64)
+        compiled.max_stretches(result, places, rows, _as_int64(starts), rows.shape[1])
+        return result, places
+    return plain.max_stretches(rows, starts)
+
+
+def spread_maxima(gradient: Array, places: Ids, rows: int) -> Array:
+    """Return a (rows, width) matrix: gradient[i, j] is in row places[i, j] of column j, or nowhere if that is -1."""
+    gradient = np.ascontiguousarray(gradient)
+    if compiled is not None and _fits(gradient) and gradient.shape[1]:
+        result = np.empty((rows, gradient.shape[1]), np.float32)
+        compiled.spread_maxima(result, gradient, _as_int64(places), gradient.shape[1])
+        return result
+    return plain.spread_maxima(gradient, places, rows)
+
+
+def take_sum(out: Array, table: Array, ids: Ids, bias: Array | None = None, more: Array | None = None) -> None:
+    """Write table[ids[i]], plus a bias, plus more[i] where there are so many rows, to out[i].
+
+    Shapes: out: (n, width), table: (any, width), ids: (n,), bias: (width,), more: (up to n, width).
+    """
+    if compiled is not None and _fits(out, table, bias, more) and out.shape[1]:
+        compiled.take_sum(out, table, _as_int64(ids), out.shape[1], bias, more)
+    else:
+        plain.take_sum(out, table, ids, bias, more)

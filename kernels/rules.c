@@ -1,55 +1,110 @@
-/* Update rules: w, the state, the gradient g, then numbers. The same operations in the same order as in plain.py. */
+/* Update rules: w, the state, the gradient g, then numbers. The same operations in the same order as in numpy. */
+#include <float.h>
+
 #include "kernels.h"
 
-FAST static void sgd_loop(float *w, const float *g, Py_ssize_t n, float rate, float decay) {
-    if (decay != 0)
-        for (Py_ssize_t i = 0; i < n; i++) w[i] -= (w[i] * decay + g[i]) * rate;
-    else
-        for (Py_ssize_t i = 0; i < n; i++) w[i] -= g[i] * rate;
-}
+/* One step down; m is the velocity or NULL. */
+#define DESCEND(step) \
+    if (m) { \
+        m[i] = m[i] * mu - (step); \
+        w[i] += m[i]; \
+    } else { \
+        w[i] -= (step); \
+    }
 
 FAST static void momentum_loop(float *w, float *m, const float *g, Py_ssize_t n, float rate, float mu, float decay) {
-    for (Py_ssize_t i = 0; i < n; i++) {
-        float full = decay != 0 ? w[i] * decay + g[i] : g[i];
-        m[i] = m[i] * mu - full * rate;
-        w[i] += m[i];
-    }
+    if (decay != 0)
+        for (Py_ssize_t i = 0; i < n; i++) {
+            DESCEND((w[i] * decay + g[i]) * rate)
+        }
+    else
+        for (Py_ssize_t i = 0; i < n; i++) {
+            DESCEND(g[i] * rate)
+        }
 }
 
 FAST static void adam_loop(float *w, float *m, float *v, const float *g, Py_ssize_t n, float rate, float beta1, float beta2,
                            float epsilon) {
     float rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
     for (Py_ssize_t i = 0; i < n; i++) {
-        float first = m[i] * beta1 + g[i] * rest1;
-        float second = v[i] * beta2 + (g[i] * g[i]) * rest2;
-        m[i] = first;
-        v[i] = second;
-        w[i] -= first * rate / (sqrtf(second) + epsilon);
+        m[i] = m[i] * beta1 + g[i] * rest1;
+        v[i] = v[i] * beta2 + (g[i] * g[i]) * rest2;
+        w[i] -= m[i] * rate / (sqrtf(v[i]) + epsilon);
     }
 }
 
-static PyObject *sgd(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    NEED(4);
-    float *data[2], value[2];
-    Py_ssize_t n;
-    if (same_length(&arrays, args, 2, 1, data, &n) < 0 || numbers(args + 2, 2, value) < 0) return fail(&arrays, "");
-    Py_BEGIN_ALLOW_THREADS
-    sgd_loop(data[0], data[1], n, value[0], value[1]);
-    Py_END_ALLOW_THREADS
-    DONE;
+FAST static void adamax_loop(float *w, float *m, float *u, const float *g, Py_ssize_t n, float rate, float beta1, float beta2) {
+    float rest1 = 1.0f - beta1;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        float magnitude = fabsf(g[i]), kept = u[i] * beta2;
+        m[i] = m[i] * beta1 + g[i] * rest1;
+        u[i] = kept > magnitude ? kept : magnitude;
+        w[i] -= m[i] / (u[i] > FLT_MIN ? u[i] : FLT_MIN) * rate;
+    }
 }
 
+typedef struct {
+    float rate, mu, decay, epsilon, rest; /* rest: 1 - rho */
+} Settings;
+
+/* The family of AdaGrad steps with a rate r for each element. */
+#define DESCEND_BY(r) \
+    float full = s.decay != 0 ? w[i] * s.decay + g[i] : g[i], mu = s.mu; \
+    DESCEND((r) * s.rate * full)
+
+FAST static void adagrad_loop(float *w, float *m, float *total, float *recent, const float *g, Py_ssize_t n, Settings s) {
+    for (Py_ssize_t i = 0; i < n; i++) {
+        recent[i] += g[i] * g[i];
+        DESCEND_BY(1.0f / sqrtf(total[i] + recent[i] + s.epsilon))
+    }
+}
+
+FAST static void decayed_adagrad_loop(float *w, float *m, float *q, const float *g, Py_ssize_t n, Settings s, float kappa,
+                                      float weight) {
+    for (Py_ssize_t i = 0; i < n; i++) {
+        q[i] = q[i] * kappa + (g[i] * g[i]) * weight;
+        DESCEND_BY(1.0f / sqrtf(q[i] + s.epsilon))
+    }
+}
+
+FAST static void rmsprop_loop(float *w, float *m, float *q, float *f, const float *g, Py_ssize_t n, Settings s, float kappa,
+                              float weight) {
+    for (Py_ssize_t i = 0; i < n; i++) {
+        q[i] = q[i] * kappa + (g[i] * g[i]) * weight;
+        f[i] = f[i] * kappa + g[i] * s.rest;
+        DESCEND_BY(1.0f / sqrtf(q[i] - f[i] * f[i] + s.epsilon))
+    }
+}
+
+/* ----- What Python calls ----- */
+
+/* Get `count` float arrays of equal length, the last of them read only, and after them the velocity or None. */
+static int arrays_of(Arrays *arrays, PyObject *const *args, int count, float **data, float **velocity, Py_ssize_t *n) {
+    *velocity = NULL;
+    if (same_length(arrays, args, count, count - 1, data, n) < 0) return -1;
+    if (args[count] == Py_None) return 0;
+    Py_ssize_t length;
+    *velocity = floats(arrays, args[count], &length);
+    if (*velocity && length != *n) PyErr_SetString(PyExc_ValueError, "the velocity has another length");
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* momentum(w, g, m or None, rate, mu, decay) */
 static PyObject *momentum(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(6);
-    float *data[3], value[3];
+    float *data[2], *m, value[3];
     Py_ssize_t n;
-    if (same_length(&arrays, args, 3, 2, data, &n) < 0 || numbers(args + 3, 3, value) < 0) return fail(&arrays, "");
+    if (arrays_of(&arrays, args, 2, data, &m, &n) < 0 || numbers(args + 3, 3, value) < 0) return fail(&arrays, "");
     Py_BEGIN_ALLOW_THREADS
-    momentum_loop(data[0], data[1], data[2], n, value[0], value[1], value[2]);
+    if (m)
+        momentum_loop(data[0], m, data[1], n, value[0], value[1], value[2]);
+    else
+        momentum_loop(data[0], NULL, data[1], n, value[0], 0, value[2]);
     Py_END_ALLOW_THREADS
     DONE;
 }
 
+/* adam(w, m, v, g, rate, beta1, beta2, epsilon) */
 static PyObject *adam(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(8);
     float *data[4], value[4];
@@ -61,4 +116,84 @@ static PyObject *adam(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     DONE;
 }
 
-PyMethodDef rules_functions[] = {FUNCTION(sgd), FUNCTION(momentum), FUNCTION(adam), {NULL, NULL, 0, NULL}};
+/* adamax(w, m, u, g, rate, beta1, beta2) */
+static PyObject *adamax(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(7);
+    float *data[4], value[3];
+    Py_ssize_t n;
+    if (same_length(&arrays, args, 4, 3, data, &n) < 0 || numbers(args + 4, 3, value) < 0) return fail(&arrays, "");
+    Py_BEGIN_ALLOW_THREADS
+    adamax_loop(data[0], data[1], data[2], data[3], n, value[0], value[1], value[2]);
+    Py_END_ALLOW_THREADS
+    DONE;
+}
+
+static int settings_of(PyObject *const *args, Settings *s) {
+    float value[5];
+    if (numbers(args, 5, value) < 0) return -1;
+    *s = (Settings){.rate = value[0], .mu = value[1], .decay = value[2], .epsilon = value[3], .rest = value[4]};
+    return 0;
+}
+
+/* adagrad(w, total, recent, g, m or None, rate, mu, decay, epsilon, unused) */
+static PyObject *adagrad(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(10);
+    float *data[4], *m;
+    Settings s;
+    Py_ssize_t n;
+    if (arrays_of(&arrays, args, 4, data, &m, &n) < 0 || settings_of(args + 5, &s) < 0) return fail(&arrays, "");
+    Py_BEGIN_ALLOW_THREADS
+    adagrad_loop(data[0], m, data[1], data[2], data[3], n, s);
+    Py_END_ALLOW_THREADS
+    DONE;
+}
+
+/* Factors of rows: kappa and weight hold one number for each of equally long rows, or one for all. */
+static const float *factors_of(Arrays *arrays, PyObject *const *args, Py_ssize_t n, const float **weight, Py_ssize_t *rows) {
+    Py_ssize_t more;
+    const float *kappa = read_floats(arrays, args[0], rows);
+    *weight = kappa ? read_floats(arrays, args[1], &more) : NULL;
+    if (!*weight) return NULL;
+    if (more == *rows && *rows > 0 && n % *rows == 0) return kappa;
+    PyErr_SetString(PyExc_ValueError, "the factors do not go with the rows");
+    return NULL;
+}
+
+/* decayed_adagrad(w, q, g, m or None, rate, mu, decay, epsilon, rest, kappa, weight) */
+static PyObject *decayed_adagrad(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(11);
+    float *data[3], *m;
+    const float *kappa, *weight;
+    Settings s;
+    Py_ssize_t n, rows;
+    if (arrays_of(&arrays, args, 3, data, &m, &n) < 0 || settings_of(args + 4, &s) < 0 ||
+        !(kappa = factors_of(&arrays, args + 9, n, &weight, &rows)))
+        return fail(&arrays, "");
+    Py_BEGIN_ALLOW_THREADS
+    Py_ssize_t width = n / rows;
+    for (Py_ssize_t r = 0, at = 0; r < rows; r++, at += width)
+        decayed_adagrad_loop(data[0] + at, m ? m + at : NULL, data[1] + at, data[2] + at, width, s, kappa[r], weight[r]);
+    Py_END_ALLOW_THREADS
+    DONE;
+}
+
+/* rmsprop(w, q, f, g, m or None, rate, mu, decay, epsilon, rest, kappa, weight) */
+static PyObject *rmsprop(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(12);
+    float *data[4], *m;
+    const float *kappa, *weight;
+    Settings s;
+    Py_ssize_t n, rows;
+    if (arrays_of(&arrays, args, 4, data, &m, &n) < 0 || settings_of(args + 5, &s) < 0 ||
+        !(kappa = factors_of(&arrays, args + 10, n, &weight, &rows)))
+        return fail(&arrays, "");
+    Py_BEGIN_ALLOW_THREADS
+    Py_ssize_t width = n / rows;
+    for (Py_ssize_t r = 0, at = 0; r < rows; r++, at += width)
+        rmsprop_loop(data[0] + at, m ? m + at : NULL, data[1] + at, data[2] + at, data[3] + at, width, s, kappa[r], weight[r]);
+    Py_END_ALLOW_THREADS
+    DONE;
+}
+
+PyMethodDef rules_functions[] = {FUNCTION(momentum), FUNCTION(adam),    FUNCTION(adamax),      FUNCTION(adagrad),
+                                 FUNCTION(decayed_adagrad), FUNCTION(rmsprop), {NULL, NULL, 0, NULL}};

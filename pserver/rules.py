@@ -1,4 +1,6 @@
-"""The update rules, in float32 and in place (pure numpy), and the settings that they are made from.
+"""The update rules, in float32 and in place, and the settings that they are made from.
+
+Each rule is one pass of `kernels.rules` where that is compiled, and numpy's operations, the same ones, where not.
 
 A gradient is the sum over the samples of the batch, never a mean. Rounding follows the legacy: rates and decay
 constants are float32, powers are formed in double and rounded once (spec of the legacy: FirstOrderOptimizer.cpp,
@@ -13,6 +15,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from kernels import rules as hot
 
 Array = NDArray[np.float32]
 Rows = NDArray[np.integer[Any]]
@@ -117,6 +121,8 @@ def momentum(
 
     The rate is inside the velocity m, so a new rate does not scale old velocity. L2 uses w before the step.
     """
+    if hot.momentum(w, g, m, rate=rate, mu=mu, decay=decay):
+        return
     if decay:
         np.multiply(w, decay, out=scratch)
         scratch += g
@@ -130,6 +136,8 @@ def momentum(
 
 def sgd(w: Array, g: Array, scratch: Array, *, rate: np.float32, decay: np.float32) -> None:
     """Take one step of plain SGD in place: momentum with mu = 0, whose velocity need not be kept."""
+    if hot.momentum(w, g, None, rate=rate, mu=0.0, decay=decay):
+        return
     if decay:
         np.multiply(w, decay, out=scratch)
         scratch += g
@@ -153,6 +161,8 @@ def adam(
     epsilon: np.float32,
 ) -> None:
     """Take one step of Adam in place; `rate` comes from `adam_rate`, epsilon is added after the root."""
+    if hot.adam(w, g, m, v, rate=rate, beta1=beta1, beta2=beta2, epsilon=epsilon):
+        return
     one = np.float32(1)
     np.multiply(g, one - beta1, out=scratch)
     m *= beta1
@@ -180,6 +190,8 @@ def adamax(
     beta2: np.float32,
 ) -> None:
     """Take one step of Adamax in place; `rate` comes from `adamax_rate`. An element with u = 0 stays as it is."""
+    if hot.adamax(w, g, m, u, rate=rate, beta1=beta1, beta2=beta2):
+        return
     np.multiply(g, np.float32(1) - beta1, out=scratch)
     m *= beta1
     m += scratch
@@ -211,6 +223,8 @@ def adagrad(
     epsilon: np.float32,
 ) -> None:
     """Take one step of AdaGrad in place; now and then `recent` must be moved into `total`, for precision."""
+    if hot.adagrad(w, g, total, recent, m, rate=rate, mu=mu, decay=decay, epsilon=epsilon):
+        return
     np.multiply(g, g, out=scratch)
     recent += scratch
     adagrad_rates(total, recent, scratch, epsilon=epsilon)
@@ -233,6 +247,8 @@ def decayed_adagrad(
     weight: Number,
 ) -> None:
     """Take one step of AdaGrad with a decaying mean in place: q = kappa*q + weight*g^2."""
+    if hot.decayed_adagrad(w, g, q, m, rate=rate, mu=mu, decay=decay, epsilon=epsilon, kappa=kappa, weight=weight):
+        return
     _average_squares(q, g, scratch, kappa, weight)
     decayed_adagrad_rates(q, scratch, epsilon=epsilon)
     _descend(w, g, m, scratch, scratch2, rate=rate, mu=mu, decay=decay)
@@ -256,8 +272,13 @@ def rmsprop(
     weight: Number,
 ) -> None:
     """Take one step of the centred RMSProp in place: q = kappa*q + weight*g^2, f = kappa*f + (1 - rho)*g."""
+    rest = np.float32(1) - rho
+    if hot.rmsprop(
+        w, g, q, f, m, rate=rate, mu=mu, decay=decay, epsilon=epsilon, rest=rest, kappa=kappa, weight=weight
+    ):
+        return
     _average_squares(q, g, scratch, kappa, weight)
-    np.multiply(g, np.float32(1) - rho, out=scratch)
+    np.multiply(g, rest, out=scratch)
     f *= kappa
     f += scratch
     rmsprop_rates(q, f, scratch, epsilon=epsilon)

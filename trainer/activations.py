@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from kernels.steps import activate, differentiate
 from pserver.errors import ConfigError
 from trainer.arguments import Array, Ids
 
@@ -89,9 +90,32 @@ def _softmax_backward(g: Array, y: Array, z: Array) -> Array:
 
 
 def _sigmoid(z: Array) -> Array:
+    y: Array = z.copy()
+    if activate("sigmoid", y):
+        return y
     e = np.exp(-np.abs(z))  # never overflows
-    y: Array = np.where(z >= 0, 1, e) / (1 + e)
+    y = np.where(z >= 0, 1, e) / (1 + e)
     return y
+
+
+def _sigmoid_backward(g: Array, y: Array, z: Array) -> Array:
+    out = np.empty_like(y)
+    return out if differentiate("sigmoid", out, g, y) else g * y * (1 - y)
+
+
+def _tanh(z: Array) -> Array:
+    y: Array = z.copy()
+    return y if activate("tanh", y) else np.tanh(z)
+
+
+def _tanh_backward(g: Array, y: Array, z: Array) -> Array:
+    out = np.empty_like(y)
+    return out if differentiate("tanh", out, g, y) else g * (1 - y * y)
+
+
+def _relu_backward(g: Array, y: Array, z: Array) -> Array:
+    out = np.empty_like(y)
+    return out if differentiate("relu", out, g, y) else g * (y > 0)
 
 
 def _clip(z: Array) -> Array:
@@ -116,8 +140,8 @@ ACTIVATIONS: dict[str, Activation] = {
     "exponential": RowActivation(np.exp, lambda g, y, z: g * y),
     "log": RowActivation(np.log, lambda g, y, z: g / z),
     "reciprocal": RowActivation(np.reciprocal, lambda g, y, z: -g * y * y),
-    "relu": RowActivation(lambda z: np.maximum(z, 0), lambda g, y, z: g * (z > 0)),
-    "sigmoid": RowActivation(_sigmoid, lambda g, y, z: g * y * (1 - y)),
+    "relu": RowActivation(lambda z: np.maximum(z, 0), _relu_backward),
+    "sigmoid": RowActivation(_sigmoid, _sigmoid_backward),
     "sequence_softmax": SequenceSoftmax(),
     "softmax": RowActivation(_softmax, _softmax_backward),
     "softrelu": RowActivation(_softrelu, lambda g, y, z: g * -np.expm1(-y)),
@@ -125,7 +149,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "sqrt": RowActivation(np.sqrt, lambda g, y, z: g * 0.5 / y),
     "square": RowActivation(np.square, lambda g, y, z: g * 2 * z),
     "stanh": RowActivation(_stanh, lambda g, y, z: g * STANH_SLOPE * (STANH_SCALE - y * y / STANH_SCALE)),
-    "tanh": RowActivation(np.tanh, lambda g, y, z: g * (1 - y * y)),
+    "tanh": RowActivation(_tanh, _tanh_backward),
 }
 
 

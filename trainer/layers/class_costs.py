@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from kernels.rows import sum_stretches
 from proto.ModelConfig_pb2 import LayerConfig
 from pserver.errors import ConfigError, DataError
 from trainer.activations import find_activation
@@ -20,7 +21,7 @@ from trainer.arguments import Argument, Array, Ids, find_bad_id
 from trainer.layers.base import Layer
 from trainer.layers.checks import require_bias, require_matrix, require_weight
 from trainer.layers.sampling import SampleStream
-from trainer.layers.segments import offsets_of, sum_stretches
+from trainer.layers.segments import offsets_of
 from trainer.parameters import Parameter, ParameterTable
 
 LIMIT = 40.0  # of scores in the tree

@@ -10,11 +10,12 @@ Source: spec/config.md 6, numerics; gserver/layers/LstmLayer.cpp, LstmStepLayer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from kernels import steps as hot
 from proto.ModelConfig_pb2 import LayerConfig
 from pserver.errors import ConfigError
 from trainer.arguments import Argument, Array, Flowing
@@ -33,6 +34,7 @@ class LstmActivations:
     candidate: StepActivation
     gate: StepActivation
     state: StepActivation
+    names: Mapping[str, str]
 
     @classmethod
     def of(cls, config: LayerConfig, layer: Layer) -> LstmActivations:
@@ -40,7 +42,9 @@ class LstmActivations:
 
         Raises: ConfigError: if one does not go inside a step.
         """
+        names = {"candidate": config.active_type, "gate": config.active_gate_type, "state": config.active_state_type}
         return cls(
+            names=names,
             candidate=find_step_activation(config.active_type, layer, "activation"),
             gate=find_step_activation(config.active_gate_type, layer, "gate activation"),
             state=find_step_activation(config.active_state_type, layer, "state activation"),
@@ -52,6 +56,8 @@ def step_forward(gates: Array, peepholes: Array, c_before: Array, c: Array, h: A
 
     Shapes: gates: (n, 4 * size); peepholes: (3, size), for i, f, o; c_before, c, h: (n, size).
     """
+    if hot.lstm_forward(gates, peepholes, c_before, c, h, **acts.names):
+        return
     size = c.shape[1]
     a, i, f, o = (gates[:, k * size : (k + 1) * size] for k in range(4))
     acts.candidate.apply(a)
@@ -82,6 +88,8 @@ def step_backward(
     Shapes: as `step_forward`; d_h, d_c: (n, size), what follows the step has for h and c; d_h is used up;
         d_peepholes: (3, size), added to.
     """
+    if hot.lstm_backward(gates, peepholes, c_before, c, d_h, d_c, d_peepholes, **acts.names):
+        return
     size = c.shape[1]
     a, i, f, o = (gates[:, k * size : (k + 1) * size] for k in range(4))
     y = c.copy()
@@ -143,15 +151,13 @@ class LstmLayer(Layer):
         c_before = self._kept.zeros("first c", most, size, dtype)
         w, bias, peepholes = self._weight.matrix(size, 4 * size), self._bias.value[: 4 * size], self._peepholes()
         for step, live in enumerate(packing.live):
-            this = packing.span(step)
-            self._input.copy_step(step, gates[this])
-            gates[this] += bias
+            this, flowing = packing.span(step), None
             if step:
                 before = packing.span_before(step)
-                np.matmul(h[before], w, out=product[:live])
-                gates[this] += product[:live]
+                flowing = np.matmul(h[before], w, out=product[:live])
                 c_before = c[before]
-            step_forward(gates[this], peepholes, c_before, c[this], h[this], self._acts)
+            self._input.copy_step(step, gates[this], bias, flowing)
+            step_forward(gates[this], peepholes, c_before[:live], c[this], h[this], self._acts)
         result = self._kept.rows("result", packing.frames, size, dtype)
         take_rows(h, packing.places, result)
         return inputs[0].with_value(result)
@@ -168,14 +174,12 @@ class LstmLayer(Layer):
         w_transposed = np.ascontiguousarray(self._weight.matrix(size, 4 * size).T)
         peepholes, d_peepholes = self._peepholes(), np.zeros((3, size), dtype)
         for step in reversed(range(packing.steps)):
-            this, n = packing.span(step), live[step]
-            flowing.copy_step(step, d_h[:n])
+            this, n, from_next = packing.span(step), live[step], None
             if step + 1 < packing.steps:
-                going_on = live[step + 1]
-                np.matmul(gates[packing.span(step + 1)], w_transposed, out=product[:going_on])
-                d_h[:going_on] += product[:going_on]
+                from_next = np.matmul(gates[packing.span(step + 1)], w_transposed, out=product[: live[step + 1]])
+            flowing.copy_step(step, d_h[:n], more=from_next)
             c_before = c[packing.span_before(step)] if step else first_c
-            step_backward(gates[this], peepholes, c_before, c[this], d_h[:n], d_c[:n], d_peepholes, self._acts)
+            step_backward(gates[this], peepholes, c_before[:n], c[this], d_h[:n], d_c[:n], d_peepholes, self._acts)
         self._add_gradients(d_peepholes)
         return [self._input.gradient(gates, self._kept) if wanted[0] else None]
 

@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
+from kernels.rows import take_sum
 from trainer.arguments import Array, DistinctGradient, Flowing, Ids, sum_repeated
 from trainer.layers.workspace import Workspace
 
@@ -72,9 +73,9 @@ class PackedInput:
         self._packing = packing
         self._repeats = index is not None
 
-    def copy_step(self, step: int, result: Array) -> None:
-        """Copy the rows of a step."""
-        take_rows(self.matrix, self.rows[self._packing.span(step)], result)
+    def copy_step(self, step: int, result: Array, bias: Array | None = None, more: Array | None = None) -> None:
+        """Copy the rows of a step, plus a bias, plus more rows for the first of them."""
+        take_sum(result, self.matrix, self.rows[self._packing.span(step)], bias, more)
 
     def gradient(self, packed: Array, kept: Workspace) -> Flowing:
         """Return the input's gradient from the one in packed order; `kept` has the array for it."""

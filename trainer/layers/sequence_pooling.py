@@ -12,13 +12,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kernels.rows import max_stretches, spread_maxima, sum_stretches
 from proto.ModelConfig_pb2 import LayerConfig
 from pserver.errors import ConfigError
 from trainer.arguments import Argument, Array, Ids
 from trainer.layers.base import Layer
 from trainer.layers.bias import Bias
 from trainer.layers.checks import require_matrix, require_starts, require_sub_starts
-from trainer.layers.segments import find_first_maxima, max_stretches, offsets_of, scatter_rows, sum_stretches
+from trainer.layers.segments import offsets_of, scatter_rows
 from trainer.parameters import ParameterTable
 
 
@@ -81,14 +82,12 @@ class MaxLayer(SequencePoolingLayer):
     With output_max_index, the number of its frame in the batch instead (-1 in an empty sequence).
     """
 
-    _largest: Array
+    _places: Ids
 
     def pool(self, x: Array, starts: Ids) -> Array:
         """Return the maxima, or where they are."""
-        self._largest = max_stretches(x, starts)
-        if self.config.output_max_index:
-            return find_first_maxima(x, self._largest, starts).astype(x.dtype)
-        return self._largest if self.bias is None else self._largest.copy()
+        largest, self._places = max_stretches(x, starts)
+        return self._places.astype(x.dtype) if self.config.output_max_index else largest
 
     def spread(self, gradient: Array, x: Array, starts: Ids) -> Array:
         """Return the gradient at the maxima, zero elsewhere.
@@ -97,8 +96,7 @@ class MaxLayer(SequencePoolingLayer):
         """
         if self.config.output_max_index:
             raise ConfigError(f"{self}: output_max_index has no gradient; nothing that is trained may depend on it")
-        places = find_first_maxima(x, self._largest, starts)
-        return spread_to_maxima(gradient, places, len(x))
+        return spread_maxima(gradient, self._places, len(x))
 
 
 class AverageLayer(SequencePoolingLayer):
@@ -153,19 +151,6 @@ class SequenceEndLayer(SequencePoolingLayer):
         is_filled = starts[1:] > starts[:-1]
         frames = starts[:-1] if self.config.select_first else starts[1:] - 1
         return (frames, None) if is_filled.all() else (frames[is_filled], np.flatnonzero(is_filled))
-
-
-def spread_to_maxima(gradient: Array, places: Ids, rows: int) -> Array:
-    """Return a (rows, width) matrix: gradient[i, j] is in row places[i, j] of column j, or nowhere if that is -1."""
-    width = gradient.shape[1]
-    result: Array = np.zeros((rows, width), gradient.dtype)
-    flat = places * width + np.arange(width)
-    is_there = places >= 0
-    if is_there.all():
-        result.reshape(-1)[flat] = gradient
-    else:
-        result.reshape(-1)[flat[is_there]] = gradient[is_there]
-    return result
 
 
 def count_sub_sequences(starts: Ids, sub_starts: Ids) -> Ids:

@@ -1,0 +1,60 @@
+/* Activations of single numbers, written so that the compiler can work on many at once. */
+#ifndef ACTIVATIONS_H
+#define ACTIVATIONS_H
+
+#include "kernels.h"
+
+enum { LINEAR, SIGMOID, TANH, RELU, KINDS };
+
+/* e^x for float32 within 2 units in the last place; 2^n times a polynomial (Cephes' coefficients). */
+static inline __attribute__((always_inline)) float exp_of(float x) {
+    const float ROUNDER = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    x = x < -87.3f ? -87.3f : x > 88.0f ? 88.0f : x;
+    float n = (x * 1.44269504f + ROUNDER) - ROUNDER;
+    float r = x - n * 0.693359375f - n * -2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    union {
+        int32_t bits;
+        float number;
+    } power = {.bits = ((int32_t)n + 127) << 23};
+    return (p * r * r + r + 1.0f) * power.number;
+}
+
+static inline __attribute__((always_inline)) float sigmoid_of(float x) { return 1.0f / (1.0f + exp_of(-x)); }
+
+static inline __attribute__((always_inline)) float tanh_of(float x) { return 2.0f / (1.0f + exp_of(-2.0f * x)) - 1.0f; }
+
+/* y in the place of z */
+static inline __attribute__((always_inline)) void apply(int kind, float *z, Py_ssize_t n) {
+    switch (kind) {
+    case SIGMOID:
+        for (Py_ssize_t i = 0; i < n; i++) z[i] = sigmoid_of(z[i]);
+        break;
+    case TANH:
+        for (Py_ssize_t i = 0; i < n; i++) z[i] = tanh_of(z[i]);
+        break;
+    case RELU:
+        for (Py_ssize_t i = 0; i < n; i++) z[i] = z[i] > 0 ? z[i] : 0;
+    }
+}
+
+/* the gradient of z in the place of that of y */
+static inline __attribute__((always_inline)) void descend(int kind, float *g, const float *y, Py_ssize_t n) {
+    switch (kind) {
+    case SIGMOID:
+        for (Py_ssize_t i = 0; i < n; i++) g[i] *= y[i] * (1.0f - y[i]);
+        break;
+    case TANH:
+        for (Py_ssize_t i = 0; i < n; i++) g[i] *= 1.0f - y[i] * y[i];
+        break;
+    case RELU:
+        for (Py_ssize_t i = 0; i < n; i++) g[i] = y[i] > 0 ? g[i] : 0;
+    }
+}
+
+#endif
