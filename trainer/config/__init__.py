@@ -4,8 +4,7 @@
     config = parse_config("trainer_config.py", "dict_file=./data/dict.txt")
 
 One module per kind of name (`layers/`, `activations`, `attrs`, `optimizers`, `evaluators`, ...) registers what users
-can call in `names`, which also knows every name of the legacy that is not built yet. `state.Parse` is what one parse
-has built so far.
+can call in `names`. `state.Parse` is what one parse has built so far.
 """
 
 from trainer.config.older_form import as_v0_10

@@ -31,7 +31,10 @@ def is_for_classification(evaluator: object) -> bool:
     return callable(evaluator) and getattr(evaluator, "__name__", "") in _CLASSIFICATION
 
 
-def _add(name: str | None, kind: str, inputs: list[LayerOutput], fields: Mapping[str, Any] | None = None) -> None:
+def add_evaluator(
+    name: str | None, kind: str, inputs: list[LayerOutput], fields: Mapping[str, Any] | None = None
+) -> None:
+    """Write an evaluator of these layers; fields that are None are left out."""
     parse = current()
     evaluator = parse.model.evaluators.add(name=parse.full_name(to_text("name", name)), type=kind)
     evaluator.input_layers.extend(input_name(layer) for layer in inputs)
@@ -79,7 +82,7 @@ def evaluator_base(
     ap_type: str | None = None,
 ) -> None:
     """Add an evaluator of any type; fields that are None are left out."""
-    _add(
+    add_evaluator(
         name,
         type,
         _labelled(input, label, weight),
@@ -112,7 +115,7 @@ def classification_error_evaluator(
     threshold: float | None = None,
 ) -> None:
     """Share of samples whose label is not among the top_k ids."""
-    _add(
+    add_evaluator(
         name,
         "classification_error",
         _labelled(input, label, weight),
@@ -123,14 +126,14 @@ def classification_error_evaluator(
 @helper("evaluators")
 def auc_evaluator(input: Any, label: Any, name: str | None = None, weight: Any = None) -> None:
     """Area under the ROC curve of the last column."""
-    _add(name, "last-column-auc", _labelled(input, label, weight))
+    add_evaluator(name, "last-column-auc", _labelled(input, label, weight))
 
 
 @helper("evaluators")
 def pnpair_evaluator(input: Any, label: Any, query_id: Any, weight: Any = None, name: str | None = None) -> None:
     """Ratio of pairs in the right order to pairs in the wrong order, within a query."""
     inputs = [*_labelled(input, label), to_layer("query_id", query_id)]
-    _add(name, "pnpair", inputs if weight is None else [*inputs, to_layer("weight", weight)])
+    add_evaluator(name, "pnpair", inputs if weight is None else [*inputs, to_layer("weight", weight)])
 
 
 @helper("evaluators")
@@ -138,7 +141,7 @@ def precision_recall_evaluator(
     input: Any, label: Any, positive_label: int | None = None, weight: Any = None, name: str | None = None
 ) -> None:
     """Precision, recall and F1, of one class or averaged over all."""
-    _add(
+    add_evaluator(
         name,
         "precision_recall",
         _labelled(input, label, weight),
@@ -149,7 +152,7 @@ def precision_recall_evaluator(
 @helper("evaluators")
 def ctc_error_evaluator(input: Any, label: Any, name: str | None = None) -> None:
     """Edit distance of decoded sequences to their labels."""
-    _add(name, "ctc_edit_distance", _labelled(input, label))
+    add_evaluator(name, "ctc_edit_distance", _labelled(input, label))
 
 
 @helper("evaluators")
@@ -164,7 +167,7 @@ def chunk_evaluator(
     """F1 of chunks in a tagged sequence; the scheme is IOB, IOE, IOBES or plain."""
     if chunk_scheme not in _CHUNK_SCHEMES:
         raise wrong("chunk_scheme", chunk_scheme, f"it must be one of {', '.join(_CHUNK_SCHEMES)}")
-    _add(
+    add_evaluator(
         name,
         "chunk",
         _labelled(input, label),
@@ -179,13 +182,13 @@ def chunk_evaluator(
 @helper("evaluators")
 def sum_evaluator(input: Any, name: str | None = None, weight: Any = None) -> None:
     """Mean over the rows of the sum of their values."""
-    _add(name, "sum", _labelled(input, None, weight))
+    add_evaluator(name, "sum", _labelled(input, None, weight))
 
 
 @helper("evaluators")
 def column_sum_evaluator(input: Any, name: str | None = None, weight: Any = None) -> None:
     """Mean of the last column."""
-    _add(name, "last-column-sum", _labelled(input, None, weight))
+    add_evaluator(name, "last-column-sum", _labelled(input, None, weight))
 
 
 @helper("evaluators")
@@ -200,7 +203,7 @@ def detection_map_evaluator(
 ) -> None:
     """Mean average precision of detections. The label is listed twice, as the legacy did."""
     inputs = [*_labelled(input, label), to_layer("label", label)]
-    _add(
+    add_evaluator(
         name,
         "detection_map",
         inputs,
@@ -216,25 +219,27 @@ def detection_map_evaluator(
 @helper("evaluators")
 def value_printer_evaluator(input: Any, name: str | None = None) -> None:
     """Log the values of layers, batch by batch."""
-    _add(name, "value_printer", to_layers("input", input))
+    add_evaluator(name, "value_printer", to_layers("input", input))
 
 
 @helper("evaluators")
 def gradient_printer_evaluator(input: Any, name: str | None = None) -> None:
     """Log the gradients of layers, batch by batch."""
-    _add(name, "gradient_printer", to_layers("input", input))
+    add_evaluator(name, "gradient_printer", to_layers("input", input))
 
 
 @helper("evaluators")
 def maxid_printer_evaluator(input: Any, num_results: int | None = None, name: str | None = None) -> None:
     """Log the ids of the greatest values of each row."""
-    _add(name, "max_id_printer", to_layers("input", input), {"num_results": _maybe(to_int, "num_results", num_results)})
+    add_evaluator(
+        name, "max_id_printer", to_layers("input", input), {"num_results": _maybe(to_int, "num_results", num_results)}
+    )
 
 
 @helper("evaluators")
 def maxframe_printer_evaluator(input: Any, num_results: int | None = None, name: str | None = None) -> None:
     """Log the frames of the greatest values of each sequence."""
-    _add(
+    add_evaluator(
         name,
         "max_frame_printer",
         to_layers("input", input),
@@ -257,7 +262,7 @@ def seqtext_printer_evaluator(
         identity = to_layer("id_input", id_input)
         inputs[0].parents.append(identity)
         inputs = [identity, *inputs]
-    _add(
+    add_evaluator(
         name,
         "seq_text_printer",
         inputs,
@@ -274,7 +279,7 @@ def classification_error_printer_evaluator(
     input: Any, label: Any, threshold: float = 0.5, name: str | None = None
 ) -> None:
     """Log which samples are classified wrongly."""
-    _add(
+    add_evaluator(
         name,
         "classification_error_printer",
         _labelled(input, label),

@@ -1,4 +1,4 @@
-"""The whole language: importing this module registers every name that is built."""
+"""The whole language: importing this module registers every name."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from trainer.config import (
     raw,
     raw_data,
     raw_groups,
+    raw_inputs,
+    raw_layers,
     sequence_networks,
 )
 from trainer.config.names import (
     HELPERS,
-    RAW_NAMES,
     UnknownName,
-    Unsupported,
     built,
     lookup,
     suggestion,
@@ -50,6 +50,8 @@ __all__ = [
     "raw",
     "raw_data",
     "raw_groups",
+    "raw_inputs",
+    "raw_layers",
     "raw_names",
     "sequence_networks",
 ]
@@ -57,8 +59,7 @@ __all__ = [
 
 def raw_names() -> dict[str, Any]:
     """Return what a config finds without an import, but for `Import`, which knows the importing file."""
-    names: dict[str, Any] = {name: Unsupported(name, "raw") for name in RAW_NAMES if name != "Import"}
-    return raw.obsolete_settings() | names | dict(built("raw"))
+    return raw.obsolete_settings() | dict(built("raw"))
 
 
 def exports(module: str) -> tuple[list[str], Callable[[str], Any]]:

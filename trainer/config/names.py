@@ -1,16 +1,10 @@
-"""All public names of the legacy's config helpers, and which of them are built.
-
-A module of the language registers what it defines with `public`. Every other name of the table exists too: it can be
-imported and raises ConfigError when it is used, naming what can be used instead.
-"""
+"""All public names of the legacy's config helpers; a module of the language registers what it defines with `public`."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, TypeVar
-
-from trainer.config.misuse import Misuse
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -71,7 +65,21 @@ _RAW = """
     model_type TrainData TestData Data SimpleData PyData MultiData cluster_config get_config_arg Import
     default_initial_std default_initial_mean default_initial_strategy default_initial_smart default_momentum
     default_decay_rate default_num_batches_regularization default_gradient_clipping_threshold default_device
-    default_update_hooks default_compact_func"""
+    default_update_hooks default_compact_func Conv Pool Norm Image FullMatrixProjection TransposedFullMatrixProjection
+    TableProjection IdentityProjection IdentityOffsetProjection DotMulProjection ScalingProjection ContextProjection
+    ConvProjection DotMulOperator ConvOperator
+    AddToLayer AgentLayer AucValidation AverageLayer BatchNormLayer CRFDecodingLayer CRFLayer CTCLayer
+    ConcatenateLayer ConcatenateLayer2 ConvLayer ConvShiftLayer ConvTransLayer ConvexCombinationLayer CosSimLayer
+    CosSimVecMatLayer DataLayer DataNormLayer DotProdLayer EosIdLayer ExpandLayer FCLayer FeatMapExpandLayer
+    GatedRecurrentLayer GatherAgentLayer GetOutputLayer GruStepLayer HierarchicalSigmoidLayer HuberRegressionLoss
+    HuberTwoClassification InterpolationLayer KmaxSeqScoreLayer L2DistanceLayer LambdaCost LstmLayer LstmStepLayer
+    MDLstmLayer MaxIdLayer MaxLayer MultiBinaryLabelCrossEntropy MultiClassCrossEntropy
+    MultiClassCrossEntropySelfNormCostLayer MultiplexLayer NCELayer NormLayer OuterProdLayer PnpairValidation
+    PoolLayer PowerLayer PrintLayer RankingCost RecurrentLayer RecurrentLayerGroup ResizeLayer RotateLayer
+    RowL2NormLayer SamplingIdLayer ScaleShiftLayer ScalingLayer ScatterAgentLayer SelectiveFCLayer SeqSliceLayer
+    SequenceConcatLayer SequenceLastInstanceLayer SequenceReshapeLayer SlopeInterceptLayer SmoothL1Cost
+    SoftBinaryClassCrossEntropy SubNestedSequenceLayer SubSequenceLayer SumCost SumOfSquaresCostLayer
+    SumToOneNormLayer TensorLayer TransLayer WarpCTCLayer"""
 RAW_NAMES = tuple(_RAW.split())
 
 _built: dict[str, dict[str, Any]] = {}
@@ -95,52 +103,18 @@ def built(module: str) -> Mapping[str, Any]:
     return _built.get(module, {})
 
 
-class Unsupported:
-    """A name of the legacy that is not built yet: it raises wherever it is called or asked for an attribute."""
-
-    def __init__(self, name: str, module: str):
-        self._name = name
-        self._module = module
-
-    def __call__(self, *_arguments: Any, **_options: Any) -> NoReturn:
-        """Raise ConfigError."""
-        raise self._error("()")
-
-    def __getattr__(self, attribute: str) -> NoReturn:
-        if attribute.startswith("_"):
-            raise AttributeError(attribute)
-        raise self._error("")
-
-    def __repr__(self) -> str:
-        return f"<{self._name}, which is not supported yet>"
-
-    def _error(self, call: str) -> Misuse:
-        kind = "functions without an import" if self._module == "raw" else self._module
-        alike = sorted(name for name in built(self._module) if name != "LayerOutput" and self._resembles(name))
-        supported = f"; supported {kind} are: {', '.join(alike)}" if alike else ""
-        error = Misuse(f"{self._name}{call} is not supported yet{supported}")
-        error.function = self._name  # the message names it already
-        return error
-
-    def _resembles(self, name: str) -> bool:
-        # classes are offered for classes and functions for functions; raw functions are spelled either way
-        return self._module == "raw" or name[0].isupper() == self._name[0].isupper()
-
-
 class UnknownName(AttributeError):
     """A name that the legacy did not have either."""
 
 
 def lookup(name: str) -> Any:
-    """Return the thing of this name, an `Unsupported` one if need be.
+    """Return the thing of this name.
 
     Raises: UnknownName: the legacy had no such name.
     """
-    for module, names in HELPERS.items():
+    for module in HELPERS:
         if name in built(module):
             return built(module)[name]
-        if name in names:
-            return Unsupported(name, module)
     raise UnknownName(f"paddle.trainer_config_helpers has no {name!r}{suggestion(name)}")
 
 

@@ -159,6 +159,11 @@ def default_update_hooks(val: Any) -> None:
     current().defaults.update_hooks = val
 
 
+@helper("raw")
+def default_compact_func(val: Any) -> None:
+    """Do nothing: how parameters are compacted was for a store of long ago."""
+
+
 def obsolete_settings() -> dict[str, Callable[..., None]]:
     """Return one function per setting, which says that `learning_rate(0.1)` is now `Settings(learning_rate=0.1)`."""
 

@@ -13,12 +13,6 @@ CASES = {
         DataError,
         "^config.py line 2.*RecursionError",
     ),
-    "a raw function that is not built yet": (
-        "Layer('x')",
-        "",
-        ConfigError,
-        r"Layer\(\) is not supported yet; .*Settings",
-    ),
     "a misspelt layer": (
         "fc_layr(1)",
         "",

@@ -334,7 +334,7 @@ def beam_search(
     places = [index for index, item in enumerate(given) if isinstance(item, BaseGeneratedInput)]
     if len(places) != 1 or not all(isinstance(item, StaticInput | BaseGeneratedInput) for item in given):
         raise wrong("input", input, "it must be StaticInputs and one GeneratedInput")
-    generated: BaseGeneratedInput = given.pop(places[0])
+    generated: Any = given.pop(places[0])
     generated.bos_id, generated.eos_id = to_int("bos_id", bos_id), to_int("eos_id", eos_id)
     results = to_size("num_results_per_sample", num_results_per_sample or beam_size)
     if results > to_size("beam_size", beam_size):
@@ -349,7 +349,7 @@ def beam_search(
             beam_size=int(beam_size),
         )
         inputs = [*arguments[: places[0]], generated.before_real_step(), *arguments[places[0] :]]
-        predicted = generated.after_real_step(step(*inputs))
+        predicted: list[LayerOutput] = generated.after_real_step(step(*inputs))
         eos_layer(input=predicted[0], eos_id=eos_id, name=eos_name)
         return predicted
 

@@ -1,0 +1,238 @@
+"""What the oldest configs write inside of Layer(...): inputs, biases, projections, and the shapes of image layers.
+
+Layers are named by texts. A parameter that says nothing is initialised by the default_* functions, not by its number of
+rows.
+
+Source: legacy config_parser.py; the specification's section 16.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from trainer.config.attrs import HookAttribute, ParameterAttribute
+from trainer.config.declare import helper
+from trainer.config.layer import LayerOutput
+from trainer.config.layers import projections
+from trainer.config.layers.projections import Operator, Projection
+from trainer.config.misuse import Misuse, to_float, to_int, to_list, to_text, wrong
+from trainer.config.names import public
+from trainer.config.parameters import add_parameter
+from trainer.config.state import current
+
+_ATTRIBUTE_NAMES = """
+    parameter_name initial_std initial_mean initial_strategy initial_smart num_batches_regularization
+    sparse_remote_update sparse_update gradient_clipping_threshold is_static is_shared update_hooks learning_rate
+    momentum decay_rate decay_rate_l1"""
+_ATTRIBUTES = frozenset(_ATTRIBUTE_NAMES.split())
+
+
+class RawAttribute(ParameterAttribute):
+    """Attributes of a parameter under their names in the message; what is not given is left to the defaults."""
+
+    def __init__(self, **given: Any):
+        super().__init__(initial_std=0)
+        unknown = sorted(set(given) - _ATTRIBUTES)
+        if unknown:
+            raise Misuse(f"there is no attribute {unknown[0]!r}; there are {', '.join(sorted(_ATTRIBUTES))}")
+        self.attr = {key: value for key, value in given.items() if value is not None}
+
+
+def layer_called(name: Any) -> LayerOutput:
+    """Return an existing layer by its name: in a recurrent group that of the group."""
+    parse = current()
+    full_name = parse.full_name(to_text("input_layer_name", name))
+    if full_name not in parse.layers:
+        raise wrong("input_layer_name", name, "there is no such layer yet")
+    message = parse.layers[full_name]
+    found = LayerOutput(name, message.type, size=message.size, num_filters=message.num_filters or None)
+    found.outputs = ["default", "state"]
+    return found
+
+
+@dataclass
+class RawInput:
+    """An input of a raw layer: the layer, the attributes of its parameter, and the shapes of image layers."""
+
+    layer: LayerOutput
+    attr: RawAttribute
+    argument: str | None
+    shapes: dict[str, Any]
+
+
+@helper("raw")
+def Input(input_layer_name: str, input_layer_argument: str | None = None, **given: Any) -> RawInput:
+    """Name a layer that is read, with attributes of its parameter; image layers take conv=, pool=, norm= or image=."""
+    kinds = ("conv", "pool", "norm", "image")
+    ignored = ("format", "nnz", "make_layer_name_in_submodel")
+    shapes = {key: given.pop(key) for key in kinds if given.get(key) is not None}
+    attributes = {key: value for key, value in given.items() if key not in (*kinds, *ignored)}
+    return RawInput(layer_called(input_layer_name), RawAttribute(**attributes), input_layer_argument, shapes)
+
+
+@helper("raw")
+def Bias(**given: Any) -> RawAttribute:
+    """Return the attributes of a bias."""
+    return RawAttribute(**given)
+
+
+@helper("raw")
+def ParameterHook(type: str, sparsity_ratio: float | None = None) -> HookAttribute:
+    """Return a hook on a parameter's update."""
+    return HookAttribute(type, sparsity_ratio)
+
+
+@helper("raw")
+def Parameter(name: str, size: int, device: int | None = None, dims: Any = (), **given: Any) -> None:
+    """Make a parameter; layers share it by its name."""
+    shape = [to_int("dims", item) for item in to_list(dims)]
+    add_parameter(current(), to_text("name", name), to_int("size", size), shape, RawAttribute(**given).attr, device)
+
+
+# --- shapes of image layers ------------------------------------------------------------------------------------------
+
+
+def _shape(name: str, required: tuple[str, ...], optional: dict[str, Any]) -> None:
+    """Register a function that takes these arguments, by position too, and returns them as attributes."""
+    keys = (*required, *optional)
+
+    def shape(*values: Any, **given: Any) -> SimpleNamespace:
+        arguments = {**optional, **dict(zip(keys, values, strict=False)), **given}
+        missing = [key for key in required if key not in arguments]
+        unknown = sorted(set(arguments) - set(keys))
+        if missing or unknown or len(values) > len(keys):
+            raise Misuse(f"{name}() takes {', '.join(keys)}; {', '.join(required)} must be given")
+        return SimpleNamespace(**arguments)
+
+    shape.__name__ = shape.__qualname__ = name
+    shape.__doc__ = f"Return the arguments {', '.join(keys)} of an image layer."
+    public("raw")(shape)
+
+
+_shape(
+    "Conv",
+    ("filter_size", "channels"),
+    {
+        "padding": 0,
+        "stride": 1,
+        "groups": 1,
+        "filter_channels": None,
+        "output_x": None,
+        "img_size": None,
+        "caffe_mode": True,
+        "filter_size_y": None,
+        "padding_y": None,
+        "stride_y": None,
+        "dilation": None,
+        "dilation_y": None,
+    },
+)
+_shape(
+    "Pool",
+    ("pool_type", "channels", "size_x"),
+    {"size_y": None, "start": None, "stride": 1, "stride_y": None, "padding": 0, "padding_y": None},
+)
+_shape("Norm", ("norm_type", "channels", "size", "scale", "pow"), {"output_x": None, "img_size": None, "blocked": None})
+_shape("Image", ("channels",), {"img_size": None})
+
+
+# --- projections and operators ---------------------------------------------------------------------------------------
+
+
+@helper("raw")
+def FullMatrixProjection(input_layer_name: str, size: int = 0, **given: Any) -> Projection:
+    """Return x W."""
+    return projections.full_matrix_projection(layer_called(input_layer_name), size, RawAttribute(**given))
+
+
+@helper("raw")
+def TransposedFullMatrixProjection(input_layer_name: str, size: int = 0, **given: Any) -> Projection:
+    """Return x W^T."""
+    return projections.trans_full_matrix_projection(layer_called(input_layer_name), size, RawAttribute(**given))
+
+
+@helper("raw")
+def TableProjection(input_layer_name: str, size: int = 0, **given: Any) -> Projection:
+    """Return the row of W that the input's id names."""
+    return projections.table_projection(layer_called(input_layer_name), size, RawAttribute(**given))
+
+
+@helper("raw")
+def IdentityProjection(input_layer_name: str, **given: Any) -> Projection:
+    """Return x."""
+    RawAttribute(**given)
+    return projections.identity_projection(layer_called(input_layer_name))
+
+
+@helper("raw")
+def IdentityOffsetProjection(input_layer_name: str, offset: int, **given: Any) -> Projection:
+    """Return columns of x from an offset on."""
+    RawAttribute(**given)
+    return projections.identity_projection(layer_called(input_layer_name), offset)
+
+
+@helper("raw")
+def DotMulProjection(input_layer_name: str, **given: Any) -> Projection:
+    """Return x times w, column by column."""
+    return projections.dotmul_projection(layer_called(input_layer_name), RawAttribute(**given))
+
+
+@helper("raw")
+def ScalingProjection(input_layer_name: str, **given: Any) -> Projection:
+    """Return x times one learnt number."""
+    return projections.scaling_projection(layer_called(input_layer_name), RawAttribute(**given))
+
+
+@helper("raw")
+def ContextProjection(
+    input_layer_name: str, context_start: int, context_length: int, trainable_padding: bool = False, **given: Any
+) -> Projection:
+    """Return the frames around each frame, side by side."""
+    padding = RawAttribute(**given) if trainable_padding else False
+    return projections.context_projection(layer_called(input_layer_name), context_length, context_start, padding)
+
+
+def _filters(conv: Any) -> dict[str, Any]:
+    return {
+        "filter_size": conv.filter_size,
+        "num_channels": conv.channels,
+        "stride": conv.stride,
+        "padding": conv.padding,
+        "filter_size_y": conv.filter_size_y,
+        "stride_y": conv.stride_y,
+        "padding_y": conv.padding_y,
+    }
+
+
+@helper("raw")
+def ConvProjection(input_layer_name: str, num_filters: int, conv_conf: Any, **given: Any) -> Projection:
+    """Convolve a map with learnt filters."""
+    return projections.conv_projection(
+        layer_called(input_layer_name),
+        num_filters=num_filters,
+        groups=conv_conf.groups,
+        param_attr=RawAttribute(**given),
+        **_filters(conv_conf),
+    )
+
+
+@helper("raw")
+def DotMulOperator(input_layer_names: Any, scale: float | None = None) -> Operator:
+    """Return scale a b, column by column."""
+    names = to_list(input_layer_names)
+    if len(names) != 2:
+        raise wrong("input_layer_names", input_layer_names, "it must be two names")
+    a, b = map(layer_called, names)
+    return projections.dotmul_operator(a, b, scale=1 if scale is None else to_float("scale", scale))
+
+
+@helper("raw")
+def ConvOperator(input_layer_names: Any, num_filters: int, conv_conf: Any) -> Operator:
+    """Convolve each sample's map with filters from another layer."""
+    names = to_list(input_layer_names)
+    if len(names) != 2:
+        raise wrong("input_layer_names", input_layer_names, "it must be two names")
+    image, filters = map(layer_called, names)
+    return projections.conv_operator(image, filters, num_filters=num_filters, **_filters(conv_conf))
