@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kernels.rows import max_stretches, spread_maxima, sum_stretches
+from kernels.rows import add_outer, max_stretches, spread_maxima, sum_rows, sum_stretches
 from proto.ModelConfig_pb2 import LayerConfig
 from pserver.errors import ConfigError
-from trainer.arguments import Argument, Array, Ids
+from trainer.arguments import Argument, Array, DistinctGradient, Flowing, Ids
 from trainer.layers.base import Layer
 from trainer.layers.bias import Bias
 from trainer.layers.checks import require_matrix, require_starts, require_sub_starts
@@ -56,21 +56,27 @@ class SequencePoolingLayer(Layer):
 
         Raises: ConfigError: the input has no (sub-)sequences.
         """
-        one = inputs[0]
-        self._x = require_matrix(self, one, self.size)
-        starts, outer = require_starts(self, one), None
+        self._x = require_matrix(self, inputs[0], self.size)
+        self._starts, outer = self.find_stretches(inputs[0])
+        return self.add_bias(self.pool(self._x, self._starts), outer)
+
+    def find_stretches(self, one: Argument) -> tuple[Ids, Ids | None]:
+        """Return where the stretches begin, and where the result's sequences do, if it has any."""
+        starts = require_starts(self, one)
         if self.config.trans_type == "seq":
             sub_starts = require_sub_starts(self, one)
-            outer = count_sub_sequences(starts, sub_starts)
-            starts = sub_starts
-        elif self.config.seq_pool_stride > 0:
-            if one.sub_starts is not None:
-                raise ConfigError(f"{self}: seq_pool_stride does not go with sub-sequences")
-            starts, outer = cut_strides(starts, self.config.seq_pool_stride, from_the_end=self.strides_from_the_end)
-        self._starts = starts
-        return Argument(value=self._bias.add_to(self.pool(self._x, starts), is_fresh=True), starts=outer)
+            return sub_starts, count_sub_sequences(starts, sub_starts)
+        if self.config.seq_pool_stride <= 0:
+            return starts, None
+        if one.sub_starts is not None:
+            raise ConfigError(f"{self}: seq_pool_stride does not go with sub-sequences")
+        return cut_strides(starts, self.config.seq_pool_stride, from_the_end=self.strides_from_the_end)
 
-    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+    def add_bias(self, rows: Array, starts: Ids | None) -> Argument:
+        """Return the layer's output from its pooled rows, a fresh array."""
+        return Argument(value=self._bias.add_to(rows, is_fresh=True), starts=starts)
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
         """Return the gradient of the frames."""
         self._bias.backward(gradient)
         return [self.spread(gradient, self._x, self._starts) if wanted[0] else None]
@@ -100,7 +106,12 @@ class MaxLayer(SequencePoolingLayer):
 
 
 class AverageLayer(SequencePoolingLayer):
-    """The sum of the frames ("sum"), over their number ("average") or the square root of it ("squarerootn")."""
+    """The sum of the frames ("sum"), over their number ("average") or the square root of it ("squarerootn").
+
+    Frames that repeat, such as embeddings of words, are added up from their distinct rows.
+    """
+
+    takes_repeats = True
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -109,23 +120,42 @@ class AverageLayer(SequencePoolingLayer):
         if strategy not in powers:
             raise ConfigError(f"{self}: average_strategy '{strategy}' is none of {', '.join(powers)}")
         self._power = powers[strategy]
+        self._repeats: Argument | None = None
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the pooled rows."""
+        one = inputs[0]
+        self._repeats = None
+        if one.distinct is None or one.index is None or one.distinct.shape[1] != self.size:
+            return super().forward(inputs)
+        self._repeats = one
+        self._starts, outer = self.find_stretches(one)
+        return self.add_bias(self._scale(sum_rows(one.distinct, one.index, self._starts), self._starts), outer)
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
+        """Return the gradient of the frames, or of the distinct ones."""
+        one = self._repeats
+        if one is None or one.distinct is None or one.index is None or not wanted[0]:
+            return super().backward(gradient, wanted)
+        self._bias.backward(gradient)
+        result: Array = np.zeros_like(one.distinct)
+        add_outer(result, self._scale(gradient.copy(), self._starts), one.index, self._starts)
+        return [DistinctGradient(result)]
 
     def pool(self, x: Array, starts: Ids) -> Array:
         """Return the scaled sums."""
-        sums = sum_stretches(x, starts)
-        if self._power:
-            sums *= self._factors(x, starts)
-        return sums
+        return self._scale(sum_stretches(x, starts), starts)
 
     def spread(self, gradient: Array, x: Array, starts: Ids) -> Array:
         """Return the scaled gradient for every frame of the stretch."""
-        if self._power:
-            gradient = gradient * self._factors(x, starts)
-        return np.repeat(gradient, np.diff(starts), axis=0)
+        return np.repeat(self._scale(gradient.copy(), starts), np.diff(starts), axis=0)
 
-    def _factors(self, x: Array, starts: Ids) -> Array:
-        factors: Array = np.maximum(np.diff(starts), 1).astype(x.dtype)[:, None] ** x.dtype.type(self._power)
-        return factors
+    def _scale(self, rows: Array, starts: Ids) -> Array:
+        """Scale a row of each stretch in place."""
+        if self._power:
+            lengths = np.maximum(np.diff(starts), 1).astype(rows.dtype)
+            rows *= lengths[:, None] ** rows.dtype.type(self._power)
+        return rows
 
 
 class SequenceEndLayer(SequencePoolingLayer):

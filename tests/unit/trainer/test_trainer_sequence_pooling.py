@@ -7,6 +7,7 @@ import pytest
 from layer_checks import check_gradients, dense, make_layer, run
 
 from pserver.errors import ConfigError
+from trainer.arguments import Argument
 
 W = 3
 STARTS = {
@@ -127,6 +128,30 @@ def test_gradients_of_sub_sequences_agree_with_finite_differences(name, shape):
 @pytest.mark.parametrize("name", KINDS)
 def test_gradients_of_strides_agree_with_finite_differences(name):
     check_gradients(*pooling(name, seq_pool_stride=2), [dense(frames(9), [0, 4, 4, 5, 9])])
+
+
+@pytest.mark.parametrize("fields", [{}, {"trans_type": "seq"}])
+@pytest.mark.parametrize("name", ["average", "sum", "squarerootn"])
+def test_frames_that_repeat_are_pooled_like_others(name, fields):
+    """From their distinct rows, whose gradients are the sums over the frames."""
+    starts, sub_starts = SUB_STARTS["several"]
+    distinct, index = frames(5), np.array([4, 0, 1, 1, 2, 0, 3, 4, 4, 1, 0, 2])
+    repeating = Argument(distinct=distinct, index=index, starts=np.array(starts), sub_starts=np.array(sub_starts))
+    layer, table = pooling(name, bias=W, **fields)
+    gradient = np.random.default_rng(6).normal(size=(4 if not fields else 6, W))
+
+    plain = run(layer, dense(distinct[index], starts, sub_starts))
+    of_frames, of_bias = layer.backward(gradient.copy(), [True])[0], table.gradients.copy()
+    table.clear_gradients()
+    result = run(layer, repeating)
+    of_distinct = layer.backward(gradient.copy(), [True])[0].rows
+
+    np.testing.assert_allclose(result.value, plain.value)
+    assert (result.starts is None) == (plain.starts is None)
+    expected = np.zeros_like(distinct)
+    np.add.at(expected, index, of_frames)
+    np.testing.assert_allclose(of_distinct, expected)
+    np.testing.assert_array_equal(table.gradients, of_bias)
 
 
 @pytest.mark.parametrize(
