@@ -5,12 +5,17 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from pserver import glog
 from pserver.errors import BugError, PaddleError
 from trainer.flags import help_text, list_warnings, parse_flags
 from trainer.legacy import AT, DONE_TEXT
 from trainer.stopping import STOPPER, ignore_signals
+
+if TYPE_CHECKING:
+    from trainer.session import Training
+    from trainer.updater import Updater
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,7 +63,13 @@ def run(arguments: Sequence[str]) -> None:
     if flags.job == "checkgrad":
         assembly.gradient_checking().run()
         return
-    training, updater = assembly.training()
+    try:
+        _train(*assembly.training())
+    finally:
+        assembly.end()
+
+
+def _train(training: Training, updater: Updater) -> None:
     try:
         training.run()
     except BaseException as error:

@@ -26,6 +26,7 @@ from trainer.legacy import AT
 from trainer.model_files import pass_name, prepare_save_directory
 from trainer.models import find_config, find_merged_config, load_model
 from trainer.network import Network
+from trainer.own_servers import OwnServer
 from trainer.parameters import ParameterTable
 from trainer.rng import Stream, start_state
 from trainer.session import Parts, Training
@@ -74,6 +75,7 @@ class Assembly:
 
     def __init__(self, flags: Values) -> None:
         self._flags = flags
+        self._server: OwnServer | None = None
         if not flags.local:
             # before the config's directories come on the module path; only here, because the network library makes
             # the start of a local run a quarter longer
@@ -116,6 +118,11 @@ class Assembly:
         self._fill_parameters(parts)
         return GradientChecking(parts)
 
+    def end(self) -> None:
+        """Wait for what was started beside the session."""
+        if self._server is not None:
+            self._server.end()
+
     def testing(self) -> Testing:
         """Return the test session."""
         glog.info("trainer: in testing mode", at=AT["testing"])
@@ -133,6 +140,8 @@ class Assembly:
             return LocalUpdater(self._table, self._optimization, log_clipping=self._flags.log_clipping)
         from pserver.client import Client, read_environment
 
+        if self._flags.start_pserver:
+            self._server = OwnServer(self._flags)
         job = read_environment(os.environ)
         client = Client(
             services(self._flags),

@@ -146,7 +146,7 @@ TABLE: tuple[Flag, ...] = (
     Flag("ports_num_for_sparse", int, 0, _Q, "sparse ports of every host", 0),
     Flag("nics", str, "xgbe0,xgbe1", _Q, "a pserver's network interfaces"),
     Flag("rdma_tcp", str, "tcp", _S, "tcp; rdma is not supported", None, ("tcp",)),
-    Flag("start_pserver", bool, False, _N, "parameter servers inside the trainer"),
+    Flag("start_pserver", bool, False, _S, "with --local=0: start a parameter server beside the trainer"),
     Flag("use_old_updater", bool, False, _I, "sending after the backward pass: that is done anyhow"),
     Flag("loadsave_parameters_in_pserver", bool, False, _N, "sparse parameters loaded and saved by the servers"),
     Flag("parallel_thread_num", int, 1, _I, "obsolete"),
@@ -285,6 +285,8 @@ def _check_together(values: Values) -> None:
         raise UsageError(
             "--test_wait waits for pass directories: it goes with neither --model_list nor --init_model_path"
         )
+    if values.start_pserver and (values.local or values.job != "train"):
+        raise UsageError("--start_pserver starts a parameter server for training: add --local=0, and --job=train")
     if not values.local and values.trainer_id >= values.num_gradient_servers:
         raise UsageError(
             f"--trainer_id is {values.trainer_id} with --num_gradient_servers={values.num_gradient_servers}; "

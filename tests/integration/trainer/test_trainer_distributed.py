@@ -151,6 +151,17 @@ def test_a_lost_server_is_noticed_while_the_provider_is_waited_for(tmp_path, pad
     assert re.search(r"F\d{4} .* pserver 127\.0\.0\.1:\d+ is lost: its connection closed", job.log(0))
 
 
+def test_a_trainer_with_a_server_of_its_own_trains_like_a_local_one(tmp_path, paddle, tools):
+    results = []
+    for name, options in (("local", []), ("own", ["--local=0", "--start_pserver", f"--port={tools.free_port()}"])):
+        folder = tools.lay_out(tmp_path / name, tools.make_lines(20))
+        status, log = paddle.train(folder, *CONFIG, *options)
+        assert status == 0, log
+        results.append(read(folder / "out" / "pass-00001" / PARAMETERS[0]))
+        assert ("parameterServer instances: 1" in log) == (name == "own")
+    assert np.array_equal(*results)
+
+
 def test_a_signal_ends_a_waiting_trainer_with_143_and_the_other_hears_why(tmp_path, paddle, tools):
     job = Job(tmp_path, paddle, tools, [tools.make_lines(20), tools.make_lines(20)])
     trainers = [job.start(k, "--config_args=obj=endless") for k in range(2)]

@@ -86,7 +86,8 @@ def test_every_spelling_of_gflags_works(arguments, name, value):
         ),
         (["--job=test", "--test_wait=1", "--model_list=m"], "--test_wait waits for pass directories"),
         (["--job=test", "--test_wait=1", "--init_model_path=m"], "--test_wait waits for pass directories"),
-        (["--start_pserver"], "--start_pserver is not supported yet"),
+        (["--start_pserver"], "--start_pserver starts a parameter server for training: add --local=0"),
+        (["--start_pserver", "--local=0", "--job=test"], "--start_pserver starts a parameter server for training"),
         (["--loadsave_parameters_in_pserver=true"], "--loadsave_parameters_in_pserver is not supported yet"),
         (
             ["--local=0", "--trainer_id=3", "--num_gradient_servers=3"],
