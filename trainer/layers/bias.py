@@ -18,16 +18,15 @@ class Bias:
         size = 0 if layer.bias is None else layer.bias.size
         if size and (layer.size % size or (size != layer.size and not layer.config.shared_biases)):
             raise ConfigError(f"{layer}: its bias has {size} values, the layer {layer.size}")
+        self._block: int = layer.size // size if size else 1
 
     def add_to(self, rows: Array, *, is_fresh: bool) -> Array:
         """Return the rows plus the bias: in place if they are `is_fresh`, the layer's own."""
         if self._parameter is None:
             return rows
-        if not is_fresh:
-            rows = rows.copy()
-        blocks = rows.reshape(len(rows), self._parameter.size, -1) if rows.size else rows
-        if rows.size:
-            blocks += self._parameter.value[:, None]
+        if not is_fresh or not rows.flags.c_contiguous:
+            rows = rows.copy()  # row by row, so that blocks of columns are a view
+        rows.reshape(len(rows), self._parameter.size, self._block)[...] += self._parameter.value[:, None]
         return rows
 
     def backward(self, gradient: Array) -> None:
@@ -35,4 +34,4 @@ class Bias:
         if self._parameter is None or self._parameter.is_static:
             return
         sums = gradient.sum(axis=0)
-        self._parameter.add_gradient(sums.reshape(self._parameter.size, -1).sum(axis=1))
+        self._parameter.add_gradient(sums.reshape(self._parameter.size, self._block).sum(axis=1))

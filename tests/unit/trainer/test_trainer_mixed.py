@@ -84,6 +84,13 @@ def test_a_shared_bias_is_added_to_a_block_of_columns():
     assert x.value.tolist() == [[1, 2, 3, 4]]
 
 
+def test_a_bias_reaches_rows_that_lie_column_by_column():
+    layer, table = make_layer("mixed", 3, [projection("identity", 3, 3)], bias=3)
+    table.values[:] = [10, 20, 30]
+    x = dense(np.asfortranarray([[1.0, 2, 3], [4, 5, 6]]))
+    assert run(layer, x).value.tolist() == [[11, 22, 33], [14, 25, 36]]
+
+
 def test_gradients_of_inputs_are_arrays_of_their_own():
     layer, _ = make_layer("mixed", 2, [projection("identity", 2, 2)] * 3)
     run(layer, *[dense([[1.0, 2]])] * 3)
