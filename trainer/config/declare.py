@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from trainer.config.misuse import Misuse
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 def helper(
-    module: str, *, prefix: str | None = None, also: str | None = None
+    module: str, *, prefix: str | None = None, also: str | None = None, renamed: Mapping[str, str] | None = None
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Register a function of the language; give it its automatic name and its errors the name of the call.
 
@@ -25,6 +25,7 @@ def helper(
         prefix: of the automatic name `__<prefix>_<n>__`; by default the function's name. Only functions with a `name`
             argument that may be left out get one.
         also: a second name for the same function.
+        renamed: what earlier versions called an argument -> its name.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -35,7 +36,8 @@ def helper(
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            bound = _bind(function, signature, args, kwargs)
+            given = {(renamed or {}).get(key, key): value for key, value in kwargs.items()}
+            bound = _bind(function, signature, args, given)
             try:
                 parse = current()  # before the name: outside of a config nothing is to be counted
                 if optional_name and bound.arguments.get("name") is None:

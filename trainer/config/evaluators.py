@@ -129,7 +129,7 @@ def auc_evaluator(input: Any, label: Any, name: str | None = None, weight: Any =
     add_evaluator(name, "last-column-auc", _labelled(input, label, weight))
 
 
-@helper("evaluators")
+@helper("evaluators", renamed={"info": "query_id"})
 def pnpair_evaluator(input: Any, label: Any, query_id: Any, weight: Any = None, name: str | None = None) -> None:
     """Ratio of pairs in the right order to pairs in the wrong order, within a query."""
     inputs = [*_labelled(input, label), to_layer("query_id", query_id)]
@@ -158,13 +158,18 @@ def ctc_error_evaluator(input: Any, label: Any, name: str | None = None) -> None
 @helper("evaluators")
 def chunk_evaluator(
     input: Any,
-    label: Any,
-    chunk_scheme: str,
-    num_chunk_types: int,
+    label: Any = None,
+    chunk_scheme: str | None = None,
+    num_chunk_types: int | None = None,
     name: str | None = None,
     excluded_chunk_types: Any = None,
 ) -> None:
-    """F1 of chunks in a tagged sequence; the scheme is IOB, IOE, IOBES or plain."""
+    """F1 of chunks in a tagged sequence; the scheme is IOB, IOE, IOBES or plain.
+
+    In v0.9 the label was the second item of the input.
+    """
+    if label is None and len(to_list(input)) != 2:
+        raise wrong("label", label, "it must be a layer")
     if chunk_scheme not in _CHUNK_SCHEMES:
         raise wrong("chunk_scheme", chunk_scheme, f"it must be one of {', '.join(_CHUNK_SCHEMES)}")
     add_evaluator(

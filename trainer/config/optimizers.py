@@ -196,8 +196,13 @@ def settings(
     is_async: bool = False,
     model_average: Any = None,
     gradient_clipping_threshold: float | None = None,
+    average_window: float | None = None,
+    max_average_window: int | None = None,
+    do_average_in_cpu: bool | None = None,
 ) -> None:
     """Set how the network is trained.
+
+    average_window, max_average_window and do_average_in_cpu are v0.9's way to say model_average.
 
     Momentum, L2 rate and clipping threshold are defaults of the parameters that are made afterwards, so call it before
     the layers.
@@ -227,4 +232,10 @@ def settings(
         threshold = to_float("gradient_clipping_threshold", gradient_clipping_threshold)
         parse.defaults.gradient_clipping_threshold = threshold
         values["gradient_clipping_threshold"] = threshold
+    averaging = {
+        "average_window": average_window,
+        "max_average_window": max_average_window,
+        "do_average_in_cpu": do_average_in_cpu,
+    }
+    _merge(values, {key: value for key, value in averaging.items() if value is not None})
     parse.settings.update(values)

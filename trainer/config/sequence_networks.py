@@ -10,7 +10,7 @@ from typing import Any
 
 from trainer.config.activations import IdentityActivation, SequenceSoftmaxActivation, TanhActivation
 from trainer.config.declare import helper
-from trainer.config.layer import LayerOutput, size_of, to_layer
+from trainer.config.layer import LayerOutput, columns_of, to_layer
 from trainer.config.layers.arithmetic import dot_prod_layer, scaling_layer, slope_intercept_layer
 from trainer.config.layers.basic import fc_layer
 from trainer.config.layers.groups import memory, recurrent_group
@@ -52,7 +52,7 @@ def sequence_conv_pool(
     source = to_layer("input", input)
     windows = mixed_layer(
         name=context_proj_layer_name or f"{name}_conv_proj",
-        size=size_of(source) * to_size("context_len", context_len),
+        size=columns_of(source) * to_size("context_len", context_len),
         act=IdentityActivation(),
         layer_attr=context_attr,
         input=[
@@ -115,13 +115,17 @@ def simple_lstm(
 def _part(source: LayerOutput, parts: int, size: Any) -> int:
     if size is not None:
         return to_size("size", size)
-    columns, rest = divmod(size_of(source), parts)
+    columns, rest = divmod(columns_of(source), parts)
     if rest:
         raise wrong("input", source, f"its size must be a multiple of {parts}")
     return columns
 
 
-@helper("networks", prefix="lstm_unit")
+# v0.10's names of two arguments
+_RENAMED = {"mixed_bias_attr": "input_proj_bias_attr", "mixed_layer_attr": "input_proj_layer_attr"}
+
+
+@helper("networks", prefix="lstm_unit", renamed=_RENAMED)
 def lstmemory_unit(
     input: Any,
     out_memory: Any = None,
@@ -135,13 +139,11 @@ def lstmemory_unit(
     input_proj_layer_attr: Any = None,
     lstm_bias_attr: Any = None,
     lstm_layer_attr: Any = None,
-    mixed_bias_attr: Any = None,
-    mixed_layer_attr: Any = None,
     get_output_layer_attr: Any = None,
 ) -> LayerOutput:
     """One step of a long short-term memory inside of a recurrent group; the input holds the four projections.
 
-    mixed_bias_attr, mixed_layer_attr and get_output_layer_attr are what v0.10 called these.
+    get_output_layer_attr is of v0.10.
     """
     source = to_layer("input", input)
     columns = _part(source, 4, size)
@@ -150,8 +152,8 @@ def lstmemory_unit(
     gates = mixed_layer(
         name=f"{name}_input_recurrent",
         size=columns * 4,
-        bias_attr=_either(input_proj_bias_attr, mixed_bias_attr),
-        layer_attr=_either(input_proj_layer_attr, mixed_layer_attr),
+        bias_attr=input_proj_bias_attr,
+        layer_attr=input_proj_layer_attr,
         act=IdentityActivation(),
         input=[identity_projection(source), full_matrix_projection(last_output, param_attr=param_attr)],
     )
@@ -170,11 +172,7 @@ def lstmemory_unit(
     return output
 
 
-def _either(value: Any, old: Any) -> Any:
-    return old if value is None else value
-
-
-@helper("networks", prefix="lstm_group")
+@helper("networks", prefix="lstm_group", renamed=_RENAMED)
 def lstmemory_group(
     input: Any,
     size: int | None = None,
@@ -189,8 +187,6 @@ def lstmemory_group(
     input_proj_layer_attr: Any = None,
     lstm_bias_attr: Any = None,
     lstm_layer_attr: Any = None,
-    mixed_bias_attr: Any = None,
-    mixed_layer_attr: Any = None,
     get_output_layer_attr: Any = None,
 ) -> LayerOutput:
     """Run a long short-term memory as a recurrent group, whose parts other layers of the group could use."""
@@ -205,8 +201,8 @@ def lstmemory_group(
             act=act,
             gate_act=gate_act,
             state_act=state_act,
-            input_proj_bias_attr=_either(input_proj_bias_attr, mixed_bias_attr),
-            input_proj_layer_attr=_either(input_proj_layer_attr, mixed_layer_attr),
+            input_proj_bias_attr=input_proj_bias_attr,
+            input_proj_layer_attr=input_proj_layer_attr,
             lstm_bias_attr=lstm_bias_attr,
             lstm_layer_attr=lstm_layer_attr,
             get_output_layer_attr=get_output_layer_attr,
@@ -522,13 +518,13 @@ def simple_attention(
     if projected.size != state.size:
         raise wrong("decoder_state", state, f"its size must be {projected.size}, that of encoded_proj")
     transformed = mixed_layer(
-        size=size_of(projected),
+        size=columns_of(projected),
         name=f"{name}_transform",
         input=[full_matrix_projection(state, param_attr=transform_param_attr)],
     )
     expanded = expand_layer(input=transformed, expand_as=sequence, name=f"{name}_expand")
     scores = mixed_layer(
-        size=size_of(projected),
+        size=columns_of(projected),
         act=TanhActivation() if weight_act is None else weight_act,
         name=f"{name}_combine",
         input=[identity_projection(expanded), identity_projection(projected)],

@@ -83,3 +83,10 @@ def test_raw_settings_set_any_entry(parse_text):
 def test_impossible_settings_are_refused(parse_text, call, message):
     with pytest.raises(ConfigError, match=f"config.py line 2: .*{message}"):
         parse_text(call)
+
+
+def test_averaging_can_be_said_as_in_v0_9(parse_text):
+    config = parse_text("settings(1, average_window=0.5, max_average_window=100, do_average_in_cpu=True)").opt_config
+    assert (config.average_window, config.max_average_window, config.do_average_in_cpu) == (0.5, 100, True)
+    with pytest.raises(ConfigError, match="average_window is set twice"):
+        parse_text("settings(1, average_window=0.5, model_average=ModelAverage(0.5))")

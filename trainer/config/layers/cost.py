@@ -49,8 +49,12 @@ def classification_cost(
     evaluator: Callable[..., None] | list[Callable[..., None]] = classification_error_evaluator,
     layer_attr: Any = None,
     coeff: float = 1.0,
+    top_k: int | None = None,
 ) -> LayerOutput:
-    """Cross entropy of a softmax layer against the ids of a data layer, with evaluators for the log."""
+    """Cross entropy of a softmax layer against the ids of a data layer, with evaluators for the log.
+
+    top_k was v0.10's: it is handed to the evaluators.
+    """
     inputs = _inputs(input, label, weight)
     if not isinstance(inputs[0].activation, SoftmaxActivation):
         raise wrong("input", inputs[0], "its activation must be SoftmaxActivation()")
@@ -60,7 +64,8 @@ def classification_cost(
     for evaluate in to_list(evaluator):
         if not is_for_classification(evaluate):
             raise wrong("evaluator", evaluate, "it must be an evaluator of classification")
-        evaluate(input=inputs[0], label=inputs[1], weight=weight, name=evaluate.__name__)
+        further = {} if top_k is None else {"top_k": top_k}
+        evaluate(input=inputs[0], label=inputs[1], weight=weight, name=evaluate.__name__, **further)
     return layer.output(inputs)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from trainer.config.activations import BaseActivation, SigmoidActivation, TanhActivation
 from trainer.config.attrs import to_bias
 from trainer.config.declare import helper
-from trainer.config.layer import LayerBuilder, LayerOutput, size_of, to_activation, to_layer, to_parameter_attr
+from trainer.config.layer import LayerBuilder, LayerOutput, columns_of, to_activation, to_layer, to_parameter_attr
 from trainer.config.layers.mixed import mixed_layer
 from trainer.config.layers.projections import dotmul_operator, full_matrix_projection, identity_projection
 from trainer.config.log import logger
@@ -29,7 +29,7 @@ def _inner_activation(argument: str, value: Any, default: BaseActivation) -> Bas
 
 def _part_of(argument: str, source: LayerOutput, parts: int, size: Any, name: str | None) -> int:
     """Return the width of a recurrent layer whose input has `parts` columns for each of its own."""
-    columns, rest = divmod(size_of(source), parts)
+    columns, rest = divmod(columns_of(source), parts)
     if rest:
         raise wrong(argument, source, f"its size must be a multiple of {parts}")
     if size is not None:
@@ -51,7 +51,7 @@ def recurrent_layer(
 ) -> LayerOutput:
     """Return h of h_t = act(x_t + h_{t-1} W + b)."""
     source = to_layer("input", input)
-    size = size_of(source)
+    size = columns_of(source)
     activation = to_activation("act", act, _TANH)
     layer = LayerBuilder(to_text("name", name), "recurrent", size=size, act=activation, extra=layer_attr, supports="D")
     layer.add_input(source)
@@ -143,7 +143,7 @@ def lstm_step_layer(
 ) -> LayerOutput:
     """One step of a long short-term memory; get_output_layer(..., "state") is its cell. Its bias is the peepholes."""
     inputs = [to_layer("input", input), to_layer("state", state)]
-    columns = size_of(inputs[1]) if size is None else to_size("size", size)
+    columns = columns_of(inputs[1]) if size is None else to_size("size", size)
     if inputs[1].size != columns:
         raise wrong("state", state, f"its size must be {columns}")
     if inputs[0].size != 4 * columns:
@@ -163,7 +163,7 @@ def lstm_step_layer(
 
 
 def _third_of(source: LayerOutput, memory: LayerOutput, size: Any) -> int:
-    columns, rest = divmod(size_of(source), 3)
+    columns, rest = divmod(columns_of(source), 3)
     if rest or (size is not None and to_size("size", size) != columns):
         raise wrong("input", source, f"its size must be three times {size or 'that of output_mem'}")
     if memory.size != columns:

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainer.config.attrs import ParameterAttribute
 from trainer.config.declare import helper
-from trainer.config.layer import LayerBuilder, LayerOutput, size_of, to_activation, to_layer, to_parameter_attr
+from trainer.config.layer import LayerBuilder, LayerOutput, columns_of, to_activation, to_layer, to_parameter_attr
 from trainer.config.layers.levels import AggregateLevel, ExpandLevel, to_level
 from trainer.config.log import logger
 from trainer.config.misuse import to_int, to_list, to_size, to_text, wrong
@@ -60,7 +60,9 @@ def pooling_layer(
         raise wrong(
             "pooling_type", pooling, "it must be MaxPooling(), AvgPooling(), SumPooling() or SquareRootNPooling()"
         )
-    layer = _build(name, "max" if isinstance(pooling, MaxPooling) else "average", [source], size_of(source), layer_attr)
+    layer = _build(
+        name, "max" if isinstance(pooling, MaxPooling) else "average", [source], columns_of(source), layer_attr
+    )
     _set_window(layer, agg_level, stride)
     if isinstance(pooling, AvgPooling):
         layer.message.average_strategy = pooling.strategy
@@ -71,7 +73,7 @@ def pooling_layer(
 
 
 def _pick(name: str | None, source: LayerOutput, agg_level: Any, stride: Any, layer_attr: Any) -> LayerBuilder:
-    layer = _build(name, "seqlastins", [source], size_of(source), layer_attr)
+    layer = _build(name, "seqlastins", [source], columns_of(source), layer_attr)
     _set_window(layer, agg_level, stride)
     return layer
 
@@ -127,7 +129,7 @@ def expand_layer(
 ) -> LayerOutput:
     """Repeat each row as often as the sequence of `expand_as` has rows (or each sequence per sub-sequence)."""
     inputs = [to_layer("input", input), to_layer("expand_as", expand_as)]
-    layer = _build(name, "expand", inputs, size_of(inputs[0]), layer_attr)
+    layer = _build(name, "expand", inputs, columns_of(inputs[0]), layer_attr)
     layer.message.trans_type = to_level("expand_level", expand_level)
     layer.add_bias(_only_attr(bias_attr), default=False)
     return layer.output(inputs)
@@ -142,7 +144,7 @@ def seq_concat_layer(
     if inputs[0].size != inputs[1].size:
         raise wrong("b", b, f"its size must be {inputs[0].size}, that of a")
     activation = to_activation("act", act)
-    layer = _build(name, "seqconcat", inputs, size_of(inputs[0]), layer_attr, act=activation, supports="DE")
+    layer = _build(name, "seqconcat", inputs, columns_of(inputs[0]), layer_attr, act=activation, supports="DE")
     layer.add_bias(bias_attr, default=False)
     return layer.output(inputs, activation=activation)
 
@@ -171,7 +173,7 @@ def sub_seq_layer(
     """Cut one piece out of each sequence: from its offset, of its size."""
     inputs = [to_layer("input", input), to_layer("offsets", offsets), to_layer("sizes", sizes)]
     activation = to_activation("act", act)
-    layer = _build(name, "subseq", inputs, size_of(inputs[0]), act=activation)
+    layer = _build(name, "subseq", inputs, columns_of(inputs[0]), act=activation)
     layer.add_bias(_only_attr(bias_attr), default=False)
     return layer.output(inputs)
 
@@ -190,7 +192,7 @@ def seq_slice_layer(input: Any, starts: Any, ends: Any, name: str | None = None)
         raise wrong("starts", starts, "starts or ends must be given")
     if len({layer.size for layer in bounds}) != 1:
         raise wrong("ends", ends, f"its size must be {bounds[0].size}, that of starts")
-    layer = _build(name, "seq_slice", [source, *bounds], size_of(source))
+    layer = _build(name, "seq_slice", [source, *bounds], columns_of(source))
     if len(bounds) == 1:
         layer.message.select_first = starts is not None
     return layer.output([source])
@@ -203,7 +205,7 @@ def sub_nested_seq_layer(
     """Keep the sub-sequences with these numbers; the walk of outputs() sees the input only."""
     source = to_layer("input", input)
     inputs = [source, to_layer("selected_indices", selected_indices)]
-    return _build(name, "sub_nested_seq", inputs, size_of(source), layer_attr).output([source])
+    return _build(name, "sub_nested_seq", inputs, columns_of(source), layer_attr).output([source])
 
 
 @helper("layers")
@@ -228,7 +230,7 @@ def row_conv_layer(
 ) -> LayerOutput:
     """Convolve each column with a learnt kernel over this row and the context_len - 1 next ones."""
     source = to_layer("input", input)
-    length, size = to_size("context_len", context_len), size_of(source)
+    length, size = to_size("context_len", context_len), columns_of(source)
     activation = to_activation("act", act)
     layer = _build(name, "row_conv", [source], size, layer_attr, act=activation, supports="D")
     layer.message.inputs[0].row_conv_conf.context_length = length

@@ -9,7 +9,16 @@ from typing import Any
 
 from trainer.config.activations import SigmoidActivation
 from trainer.config.declare import helper
-from trainer.config.layer import LayerBuilder, LayerOutput, columns_of, size_of, to_layer, to_layers, to_parameter_attr
+from trainer.config.layer import (
+    LayerBuilder,
+    LayerOutput,
+    columns_of,
+    size_of,
+    to_activation,
+    to_layer,
+    to_layers,
+    to_parameter_attr,
+)
 from trainer.config.layers.basic import weight_attrs
 from trainer.config.misuse import to_float, to_int, to_list, to_size, to_text, wrong
 
@@ -123,13 +132,15 @@ def nce_layer(
     name: str | None = None,
     bias_attr: Any = None,
     layer_attr: Any = None,
+    act: Any = None,
 ) -> LayerOutput:
-    """Noise-contrastive estimation: the label against num_neg_samples classes that are drawn."""
+    """Noise-contrastive estimation: the label against num_neg_samples classes that are drawn; act is sigmoid."""
     sources = to_layers("input", input)
     target = to_layer("label", label)
     classes = size_of(target) if num_classes is None else to_size("num_classes", num_classes)
     inputs = [*sources, target, *_optional_weight(weight)]
-    layer = LayerBuilder(to_text("name", name), "nce", size=1, act=SigmoidActivation(), extra=layer_attr)
+    activation = to_activation("act", act, SigmoidActivation())
+    layer = LayerBuilder(to_text("name", name), "nce", size=1, act=activation, extra=layer_attr)
     layer.message.num_classes = classes
     layer.message.num_neg_samples = to_size("num_neg_samples", num_neg_samples)
     if neg_distribution is not None:
