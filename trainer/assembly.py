@@ -57,7 +57,8 @@ def read_config(flags: Values) -> tuple[TrainerConfig, str]:
         if flags.config_args:
             glog.warning("--config_args has no effect: the config comes with the merged model; or give --config")
         return merged, ""
-    path = find_config(flags.config, flags.init_model_path, flags.save_dir, flags.start_pass)
+    first = flags.test_pass if flags.job == "test" else flags.start_pass - 1
+    path = find_config(flags.config, flags.init_model_path, flags.save_dir, first)
     own = {
         "trainer_id": flags.trainer_id,
         "local": int(flags.local),
@@ -126,7 +127,9 @@ class Assembly:
     def testing(self) -> Testing:
         """Return the test session."""
         glog.info("trainer: in testing mode", at=AT["testing"])
-        glog.info("trainer mode: Testing", at=AT["testing mode"])
+        is_sparse = not self._flags.local and self._config.opt_config.use_sparse_remote_updater
+        mode = "SgdSparseCpuTraining" if is_sparse or self._flags.trainer_count > 1 else "Testing"
+        glog.info(f"trainer mode: {mode}", at=AT["testing mode"])
         parts = self._make_parts(lambda: None)
         self._warn_of_test_flags()
         return Testing(parts)

@@ -192,15 +192,15 @@ def is_complete(directory: str | Path) -> bool:
 # ----- Which config belongs to a model -----
 
 
-def find_config(config: str, model: str, save_directory: str = "", start_pass: int = 0) -> str:
+def find_config(config: str, model: str, save_directory: str = "", first_pass: int = -1) -> str:
     """Return the config script to use: the one named, else the one that the model to start from names.
 
-    Args: model: a model directory.  save_directory, start_pass: without a model, the pass before that one is looked at.
+    Args: model: a model directory.  save_directory, first_pass: without a model, this pass is looked at.
     Raises: MissingInputError: if there is none.
     """
     if config:
         return config
-    directory = model or (f"{save_directory}/{pass_name(start_pass - 1)}" if save_directory and start_pass else "")
+    directory = model or (f"{save_directory}/{pass_name(first_pass)}" if save_directory and first_pass >= 0 else "")
     mark = Path(directory) / PATH_FILE
     if not directory or not mark.exists():
         raise MissingInputError("no valid config: give --config=..., or --init_model_path of a directory with path.txt")

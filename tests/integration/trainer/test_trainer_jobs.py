@@ -165,6 +165,12 @@ def test_a_job_without_config_uses_the_models(job, paddle):
     paddle.train(job, *PLAIN)
     status, log = paddle.train(job, "--init_model_path=out/pass-00000", "--save_dir=more", "--num_passes=1")
     assert status == 0, log
+    status, log = paddle.train(job, "--save_dir=more", "--start_pass=1", "--num_passes=1")
+    assert status == 0, log
+    arguments = ["--job=test", "--save_dir=more", "--test_pass=0", "--num_passes=2", "--config_args=test_list=1"]
+    status, log = paddle.train(job, *arguments)
+    assert status == 0, log
+    assert log.count(" samples=8 ") == 2
 
 
 def test_a_merged_model_trains_and_tests_without_its_config(job, paddle):

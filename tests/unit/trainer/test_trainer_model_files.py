@@ -228,11 +228,11 @@ def test_a_failed_replacement_keeps_the_old_directory(tmp_path, monkeypatch):
     assert visible(tmp_path / "pass-00000") == ["done", "s", "w"]
 
 
-def test_without_a_model_the_config_is_that_of_the_pass_before(tmp_path):
+def test_without_a_model_the_config_is_that_of_the_first_pass_to_load(tmp_path):
     save_pass(tmp_path / "out" / "pass-00002", make_table(), {"b.py": b""})
-    assert find_config("", "", str(tmp_path / "out"), 3) == str(tmp_path / "out" / "pass-00002" / "b.py")
+    assert find_config("", "", str(tmp_path / "out"), 2) == str(tmp_path / "out" / "pass-00002" / "b.py")
     with pytest.raises(MissingInputError, match="no valid config"):
-        find_config("", "", str(tmp_path / "out"), 2)
+        find_config("", "", str(tmp_path / "out"), 3)
 
 
 # ----- models in one file -----
