@@ -89,17 +89,44 @@ static int arrays_of(Arrays *arrays, PyObject *const *args, int count, float **d
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* momentum(w, g, m or None, rate, mu, decay) */
+/* Which rows of the arrays a rule works on: `count` rows, `width` wide, those named in `rows` or else all in order. */
+typedef struct {
+    Py_ssize_t count, width;
+    const int64_t *rows;
+} Stretch;
+
+#define START(stretch, r) (((stretch).rows ? (stretch).rows[r] : (r)) * (stretch).width)
+
+/* Get the stretch from the arguments `rows or None, width`; without rows it is `parts` equal parts of n elements. */
+static int stretch_of(Arrays *arrays, PyObject *const *args, Py_ssize_t n, Py_ssize_t parts, Stretch *stretch) {
+    *stretch = (Stretch){.count = parts, .width = n / parts, .rows = NULL};
+    if (args[0] == Py_None) return 0;
+    stretch->width = PyLong_AsSsize_t(args[1]);
+    stretch->rows = read_integers(arrays, args[0], &stretch->count);
+    if (!stretch->rows || PyErr_Occurred()) return -1;
+    if (stretch->width > 0 && n % stretch->width == 0 && in_range(stretch->rows, stretch->count, n / stretch->width))
+        return 0;
+    PyErr_SetString(PyExc_ValueError, "the rows do not go with the arrays");
+    return -1;
+}
+
+/* momentum(w, g, m or None, rate, mu, decay, rows or None, width) */
 static PyObject *momentum(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    NEED(6);
+    NEED(8);
     float *data[2], *m, value[3];
     Py_ssize_t n;
-    if (arrays_of(&arrays, args, 2, data, &m, &n) < 0 || numbers(args + 3, 3, value) < 0) return fail(&arrays, "");
+    Stretch all;
+    if (arrays_of(&arrays, args, 2, data, &m, &n) < 0 || numbers(args + 3, 3, value) < 0 ||
+        stretch_of(&arrays, args + 6, n, 1, &all) < 0)
+        return fail(&arrays, "");
     Py_BEGIN_ALLOW_THREADS
-    if (m)
-        momentum_loop(data[0], m, data[1], n, value[0], value[1], value[2]);
-    else
-        momentum_loop(data[0], NULL, data[1], n, value[0], 0, value[2]);
+    for (Py_ssize_t r = 0; r < all.count; r++) {
+        Py_ssize_t at = START(all, r);
+        if (m)
+            momentum_loop(data[0] + at, m + at, data[1] + at, all.width, value[0], value[1], value[2]);
+        else
+            momentum_loop(data[0] + at, NULL, data[1] + at, all.width, value[0], 0, value[2]);
+    }
     Py_END_ALLOW_THREADS
     DONE;
 }
@@ -135,62 +162,77 @@ static int settings_of(PyObject *const *args, Settings *s) {
     return 0;
 }
 
-/* adagrad(w, total, recent, g, m or None, rate, mu, decay, epsilon, unused) */
+/* adagrad(w, total, recent, g, m or None, rate, mu, decay, epsilon, unused, rows or None, width) */
 static PyObject *adagrad(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    NEED(10);
+    NEED(12);
     float *data[4], *m;
     Settings s;
     Py_ssize_t n;
-    if (arrays_of(&arrays, args, 4, data, &m, &n) < 0 || settings_of(args + 5, &s) < 0) return fail(&arrays, "");
+    Stretch all;
+    if (arrays_of(&arrays, args, 4, data, &m, &n) < 0 || settings_of(args + 5, &s) < 0 ||
+        stretch_of(&arrays, args + 10, n, 1, &all) < 0)
+        return fail(&arrays, "");
     Py_BEGIN_ALLOW_THREADS
-    adagrad_loop(data[0], m, data[1], data[2], data[3], n, s);
+    for (Py_ssize_t r = 0; r < all.count; r++) {
+        Py_ssize_t at = START(all, r);
+        adagrad_loop(data[0] + at, m ? m + at : NULL, data[1] + at, data[2] + at, data[3] + at, all.width, s);
+    }
     Py_END_ALLOW_THREADS
     DONE;
 }
 
-/* Factors of rows: kappa and weight hold one number for each of equally long rows, or one for all. */
-static const float *factors_of(Arrays *arrays, PyObject *const *args, Py_ssize_t n, const float **weight, Py_ssize_t *rows) {
-    Py_ssize_t more;
-    const float *kappa = read_floats(arrays, args[0], rows);
+/* Factors of rows, in the arguments `kappa, weight, rows or None, width`: one number for each of the rows named; if none
+ * are named, for each of as many rows of equal length. */
+static const float *factors_of(Arrays *arrays, PyObject *const *args, Py_ssize_t n, const float **weight, Stretch *all) {
+    Py_ssize_t parts, more;
+    const float *kappa = read_floats(arrays, args[0], &parts);
     *weight = kappa ? read_floats(arrays, args[1], &more) : NULL;
     if (!*weight) return NULL;
-    if (more == *rows && *rows > 0 && n % *rows == 0) return kappa;
+    if (more == parts && parts > 0 && (args[2] != Py_None || n % parts == 0)) {
+        if (stretch_of(arrays, args + 2, n, parts, all) < 0) return NULL;
+        if (all->count == parts) return kappa;
+    }
     PyErr_SetString(PyExc_ValueError, "the factors do not go with the rows");
     return NULL;
 }
 
-/* decayed_adagrad(w, q, g, m or None, rate, mu, decay, epsilon, rest, kappa, weight) */
+/* decayed_adagrad(w, q, g, m or None, rate, mu, decay, epsilon, rest, kappa, weight, rows or None, width) */
 static PyObject *decayed_adagrad(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    NEED(11);
+    NEED(13);
     float *data[3], *m;
     const float *kappa, *weight;
     Settings s;
-    Py_ssize_t n, rows;
+    Py_ssize_t n;
+    Stretch all;
     if (arrays_of(&arrays, args, 3, data, &m, &n) < 0 || settings_of(args + 4, &s) < 0 ||
-        !(kappa = factors_of(&arrays, args + 9, n, &weight, &rows)))
+        !(kappa = factors_of(&arrays, args + 9, n, &weight, &all)))
         return fail(&arrays, "");
     Py_BEGIN_ALLOW_THREADS
-    Py_ssize_t width = n / rows;
-    for (Py_ssize_t r = 0, at = 0; r < rows; r++, at += width)
-        decayed_adagrad_loop(data[0] + at, m ? m + at : NULL, data[1] + at, data[2] + at, width, s, kappa[r], weight[r]);
+    for (Py_ssize_t r = 0; r < all.count; r++) {
+        Py_ssize_t at = START(all, r);
+        decayed_adagrad_loop(data[0] + at, m ? m + at : NULL, data[1] + at, data[2] + at, all.width, s, kappa[r], weight[r]);
+    }
     Py_END_ALLOW_THREADS
     DONE;
 }
 
-/* rmsprop(w, q, f, g, m or None, rate, mu, decay, epsilon, rest, kappa, weight) */
+/* rmsprop(w, q, f, g, m or None, rate, mu, decay, epsilon, rest, kappa, weight, rows or None, width) */
 static PyObject *rmsprop(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    NEED(12);
+    NEED(14);
     float *data[4], *m;
     const float *kappa, *weight;
     Settings s;
-    Py_ssize_t n, rows;
+    Py_ssize_t n;
+    Stretch all;
     if (arrays_of(&arrays, args, 4, data, &m, &n) < 0 || settings_of(args + 5, &s) < 0 ||
-        !(kappa = factors_of(&arrays, args + 10, n, &weight, &rows)))
+        !(kappa = factors_of(&arrays, args + 10, n, &weight, &all)))
         return fail(&arrays, "");
     Py_BEGIN_ALLOW_THREADS
-    Py_ssize_t width = n / rows;
-    for (Py_ssize_t r = 0, at = 0; r < rows; r++, at += width)
-        rmsprop_loop(data[0] + at, m ? m + at : NULL, data[1] + at, data[2] + at, data[3] + at, width, s, kappa[r], weight[r]);
+    for (Py_ssize_t r = 0; r < all.count; r++) {
+        Py_ssize_t at = START(all, r);
+        rmsprop_loop(data[0] + at, m ? m + at : NULL, data[1] + at, data[2] + at, data[3] + at, all.width, s, kappa[r],
+                     weight[r]);
+    }
     Py_END_ALLOW_THREADS
     DONE;
 }

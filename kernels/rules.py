@@ -13,6 +13,7 @@ import numpy.typing as npt
 from kernels import compiled
 
 Array = npt.NDArray[np.float32]
+Rows = npt.NDArray[np.integer[Any]]
 Scalar = float | np.floating[Any]
 Number = Scalar | npt.NDArray[Any]
 
@@ -26,11 +27,13 @@ def _column(number: Number) -> Array:
     return np.ascontiguousarray(number, np.float32).reshape(-1)
 
 
-def momentum(w: Array, g: Array, m: Array | None, *, rate: Scalar, mu: Scalar, decay: Scalar) -> bool:
+def momentum(
+    w: Array, g: Array, m: Array | None, *, rate: Scalar, mu: Scalar, decay: Scalar, rows: Rows | None = None
+) -> bool:
     """Momentum, or without `m` plain SGD."""
     if compiled is None or not _fits(w, g, m):
         return False
-    compiled.momentum(w, g, m, rate, mu, decay)
+    compiled.momentum(w, g, m, rate, mu, decay, rows, w.shape[-1])
     return True
 
 
@@ -63,11 +66,12 @@ def adagrad(
     mu: Scalar,
     decay: Scalar,
     epsilon: Scalar,
+    rows: Rows | None = None,
 ) -> bool:
     """AdaGrad."""
     if compiled is None or not _fits(w, g, total, recent, m):
         return False
-    compiled.adagrad(w, total, recent, g, m, rate, mu, decay, epsilon, 0.0)
+    compiled.adagrad(w, total, recent, g, m, rate, mu, decay, epsilon, 0.0, rows, w.shape[-1])
     return True
 
 
@@ -83,11 +87,12 @@ def decayed_adagrad(
     epsilon: Scalar,
     kappa: Number,
     weight: Number,
+    rows: Rows | None = None,
 ) -> bool:
     """AdaGrad with a decaying mean; kappa and weight are numbers, or columns with one for each row."""
     if compiled is None or not _fits(w, g, q, m):
         return False
-    compiled.decayed_adagrad(w, q, g, m, rate, mu, decay, epsilon, 0.0, *_columns(kappa, weight))
+    compiled.decayed_adagrad(w, q, g, m, rate, mu, decay, epsilon, 0.0, *_columns(kappa, weight), rows, w.shape[-1])
     return True
 
 
@@ -105,11 +110,12 @@ def rmsprop(
     rest: Scalar,
     kappa: Number,
     weight: Number,
+    rows: Rows | None = None,
 ) -> bool:
     """RMSProp; kappa and weight are numbers, or columns with one for each row; rest is 1 - rho."""
     if compiled is None or not _fits(w, g, q, f, m):
         return False
-    compiled.rmsprop(w, q, f, g, m, rate, mu, decay, epsilon, rest, *_columns(kappa, weight))
+    compiled.rmsprop(w, q, f, g, m, rate, mu, decay, epsilon, rest, *_columns(kappa, weight), rows, w.shape[-1])
     return True
 
 

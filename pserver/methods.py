@@ -14,10 +14,11 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from kernels import rules as hot
 from pserver import rules
 from pserver.errors import ConfigError
 from pserver.regularization import separate_decay
-from pserver.rules import Array, Number, Optimization, ParameterSpec
+from pserver.rules import Array, Number, Optimization, ParameterSpec, Rows
 from pserver.schedules import check_schedule, is_constant
 
 FOLD_PERIOD = 16384  # batches after which adagrad moves its recent sums into the old ones
@@ -91,6 +92,14 @@ class Method:
         """
         raise NotImplementedError
 
+    def update_rows(self, w: Array, g: Array, state: Mapping[str, Array], rows: Rows, last: Steps) -> bool:
+        """Take one step of some rows where they are, if there is a compiled loop for it; return whether there is.
+
+        Args: last: for each of `rows`, the step that it took last; 0: none yet.
+        Shapes: w, g and every array of state: the whole (all rows, width); rows, last: (rows,).
+        """
+        return False
+
     def finish_step(self, w: Array, state: Mapping[str, Array]) -> None:
         """Do what is due for all elements after a step, seldom if ever."""
 
@@ -123,6 +132,10 @@ class Momentum(Method):
             rules.momentum(w, g, state["velocity"], scratch[0], rate=self.rate, mu=self.mu, decay=self.decay)
         else:
             rules.sgd(w, g, scratch[0], rate=self.rate, decay=self.decay)
+
+    def update_rows(self, w: Array, g: Array, state: Mapping[str, Array], rows: Rows, last: Steps) -> bool:
+        """Take one step of some rows where they are."""
+        return hot.momentum(w, g, state.get("velocity"), rate=self.rate, mu=self.mu, decay=self.decay, rows=rows)
 
 
 class TorchMomentum(Momentum):
@@ -187,6 +200,10 @@ class SparseMomentum(Momentum):
         np.multiply(v, np.float32(1.0 / float(self.beta)), out=part)
         w += part
 
+    def update_rows(self, w: Array, g: Array, state: Mapping[str, Array], rows: Rows, last: Steps) -> bool:
+        """Take one step of some rows where they are: not compiled."""
+        return False
+
     def finish_step(self, w: Array, state: Mapping[str, Array]) -> None:
         """Start afresh before the sums become too large."""
         if self.traits.is_sparse and self.alpha > ALPHA_LIMIT:
@@ -227,6 +244,21 @@ class AdaGrad(Method):
             mu=self.mu,
             decay=self.decay,
             epsilon=np.float32(self.optimization.ada_epsilon),
+        )
+
+    def update_rows(self, w: Array, g: Array, state: Mapping[str, Array], rows: Rows, last: Steps) -> bool:
+        """Take one step of some rows where they are."""
+        return hot.adagrad(
+            w,
+            g,
+            state["squares_before"],
+            state["squares"],
+            state.get("velocity"),
+            rate=self.rate,
+            mu=self.mu,
+            decay=self.decay,
+            epsilon=np.float32(self.optimization.ada_epsilon),
+            rows=rows,
         )
 
     def finish_step(self, w: Array, state: Mapping[str, Array]) -> None:
@@ -301,6 +333,23 @@ class DecayedAdaGrad(_Decaying):
             weight=weight,
         )
 
+    def update_rows(self, w: Array, g: Array, state: Mapping[str, Array], rows: Rows, last: Steps) -> bool:
+        """Take one step of some rows where they are."""
+        kappa, weight = self.factors(last)
+        return hot.decayed_adagrad(
+            w,
+            g,
+            state["mean_square"],
+            state.get("velocity"),
+            rate=self.rate,
+            mu=self.mu,
+            decay=self.decay,
+            epsilon=self.epsilon,
+            kappa=kappa,
+            weight=weight,
+            rows=rows,
+        )
+
     def rates(self, state: Mapping[str, Array], out: Array) -> None:
         """Write the rates of the elements in their last step."""
         rules.decayed_adagrad_rates(state["mean_square"], out, epsilon=self.epsilon)
@@ -336,6 +385,25 @@ class RMSProp(_Decaying):
             rho=self.rho,
             kappa=kappa,
             weight=weight,
+        )
+
+    def update_rows(self, w: Array, g: Array, state: Mapping[str, Array], rows: Rows, last: Steps) -> bool:
+        """Take one step of some rows where they are."""
+        kappa, weight = self.factors(last)
+        return hot.rmsprop(
+            w,
+            g,
+            state["mean_square"],
+            state["mean_gradient"],
+            state.get("velocity"),
+            rate=self.rate,
+            mu=self.mu,
+            decay=self.decay,
+            epsilon=self.epsilon,
+            rest=np.float32(1) - self.rho,
+            kappa=kappa,
+            weight=weight,
+            rows=rows,
         )
 
     def rates(self, state: Mapping[str, Array], out: Array) -> None:

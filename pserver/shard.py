@@ -23,7 +23,7 @@ CHUNK = 1 << 16  # elements worked on at a time, so that values, state and scrat
 FLUSH_PERIOD = 128  # steps between two flushes of denormal numbers
 SCRATCHES = 4
 ROW_COST = 32  # elements that could be updated in the time that it takes to find a row
-COPY_COST = 4  # how much longer an element of a row takes, which is copied out and back
+SCATTER_COST = 2  # how much longer an element takes in rows here and there than in a stretch
 LEAST_RESTING = 1 << 14  # elements of a parameter whose rows may rest; smaller ones are updated together
 ALL_ROWS: Mapping[int, Rows] = {}
 
@@ -194,6 +194,10 @@ class Shard:
     def _step_rows(self, segment: Segment, gradients: Sequence[Array], rows: Rows) -> None:
         settings, width = segment.settings, segment.settings.row_width
         by_row = settings.decay is not None and settings.decay.by_row
+        if not rows.size:
+            return
+        if len(gradients) == 1 and not (settings.clip or by_row) and self._step_in_place(segment, gradients[0], rows):
+            return
         values, matrices = self._matrices(segment)
         for begin, end in _chunks(0, rows.size, max(CHUNK // width, 1)):
             some = rows[begin:end]
@@ -212,6 +216,19 @@ class Shard:
                 matrix[some] = state[name]
             if self.averaging:
                 self._accumulate_rows(segment, some)
+
+    def _step_in_place(self, segment: Segment, gradient: Array, rows: Rows) -> bool:
+        """Step these rows without copies of them, if the method can; return whether it can."""
+        values, matrices = self._matrices(segment)
+        clock = rows + segment.first_row
+        last = np.maximum(self.row_steps["step"][clock], segment.settled)
+        g = gradient[segment.start : segment.stop].reshape(values.shape)
+        if not segment.method.update_rows(values, g, matrices, np.ascontiguousarray(rows, np.int64), last):
+            return False
+        self.row_steps["step"][clock] = self.steps
+        if self.averaging:
+            self._accumulate_rows(segment, rows)
+        return True
 
     def _settle(self, segment: Segment, now: int) -> None:
         """Make up for the steps until `now` in which rows rested."""
@@ -427,7 +444,7 @@ class Shard:
 
 def _saves_time(segment: Segment, rows: Rows) -> bool:
     """Return whether a step of these rows alone takes less time than one of the whole stretch."""
-    return COPY_COST * rows.size * (segment.settings.row_width + ROW_COST) < segment.stop - segment.start
+    return SCATTER_COST * rows.size * (segment.settings.row_width + ROW_COST) < segment.stop - segment.start
 
 
 def _chunks(start: int, stop: int, length: int | None = None) -> Iterator[tuple[int, int]]:
