@@ -62,6 +62,6 @@ PyObject *fail(Arrays *arrays, const char *message);
 
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 
-extern PyMethodDef rows_functions[], rules_functions[], steps_functions[], samples_functions[];
+extern PyMethodDef images_functions[], rows_functions[], rules_functions[], steps_functions[], samples_functions[];
 
 #endif

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from kernels.images import normalise, normalise_gradient
 from proto.ModelConfig_pb2 import LayerConfig
 from trainer.arguments import Argument, Array
 from trainer.layers.base import Layer
@@ -61,29 +62,37 @@ class BatchNormLayer(Layer):
         assert self._input.value is not None  # forward has refused it
         x, g = self._split(self._input.value), self._split(gradient)
         out = self._gradient.take(x.shape, x.dtype)
-        count = x.dtype.type(max(1, x.shape[0] * x.shape[2]))
         totals, products = np.zeros((2, self._channels), x.dtype)
-        factor = self._scale.value * self._inverse_deviation
-        for part in self._chunks(x):
-            total, inverse = sum_by_channel(g[:, part]), self._inverse_deviation[part]
-            centred = self._centre(x, part)
-            product = multiply_by_channel(g[:, part], centred) * inverse
-            totals[part], products[part] = total, product
-            if wanted[0]:
-                flow = np.multiply(g[:, part], factor[part, None], out=out[:, part])
-                centred *= (-factor[part] * inverse * product / count)[:, None]
-                flow += centred
-                flow -= (factor[part] * total / count)[:, None]
+        statistics = self._mean, self._inverse_deviation, self._scale.value
+        if not normalise_gradient(out, (totals, products), g, x, *statistics):
+            self._find_gradients(g, x, out, totals, products)
         if self.bias is not None and not self.bias.is_static:
             self.bias.add_gradient(totals)
         if not self._scale.is_static:
             self._scale.add_gradient(products)
         return [out.reshape(gradient.shape) if wanted[0] else None, None, None]
 
+    def _find_gradients(self, g: Array, x: Array, out: Array, totals: Array, products: Array) -> None:
+        """Write the gradients of x, bias and scale, from g, that of the result."""
+        count = x.dtype.type(max(1, x.shape[0] * x.shape[2]))
+        factor = self._scale.value * self._inverse_deviation
+        for part in self._chunks(x):
+            total, inverse = sum_by_channel(g[:, part]), self._inverse_deviation[part]
+            centred = self._centre(x, part)
+            product = multiply_by_channel(g[:, part], centred) * inverse
+            totals[part], products[part] = total, product
+            flow = np.multiply(g[:, part], factor[part, None], out=out[:, part])
+            centred *= (-factor[part] * inverse * product / count)[:, None]
+            flow += centred
+            flow -= (factor[part] * total / count)[:, None]
+
     def _normalise_by_batch(self, x: Array, out: Array) -> tuple[Array, Array]:
         """Write the normalised values to `out`, and return mean and variance."""
         mean, variance, inverse = np.empty((3, self._channels), x.dtype)
         self._mean, self._inverse_deviation = mean, inverse
+        shift = None if self.bias is None else self.bias.value
+        if normalise(out, (mean, variance, inverse), x, self._scale.value, shift, self.config.epsilon):
+            return mean, variance
         count = x.dtype.type(x.shape[0] * x.shape[2])
         for part in self._chunks(x):
             mean[part] = sum_by_channel(x[:, part]) / count

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from kernels import images
 from trainer.arguments import Array
 
 Slices = tuple[slice, ...]
@@ -27,6 +28,11 @@ class Axis:
     stride: int = 1
     padding: int = 0
     dilation: int = 1
+
+    @property
+    def numbers(self) -> tuple[int, int, int, int, int, int]:
+        """The axis as the compiled loops take it."""
+        return self.length, self.windows, self.size, self.stride, self.padding, self.dilation
 
     def span(self, element: int) -> tuple[slice, slice]:
         """Return the windows that have this element inside the image, and the places where they have it."""
@@ -98,14 +104,14 @@ class Windows:
         return any(windows != whole for _, windows, _ in self.spans)
 
 
-def unfold(images: Array, windows: Windows, out: Array) -> None:
+def unfold(pixels: Array, windows: Windows, out: Array) -> None:
     """Copy every element of every window to `out`; elements outside the image are 0.
 
-    Shapes: images: (n, channels, *image); out: (channels, *sizes, n, *grid).
+    Shapes: pixels: (n, channels, *image); out: (channels, *sizes, n, *grid).
     """
     if windows.reach_out:
         out.fill(0)
-    turned = images.swapaxes(0, 1)
+    turned = pixels.swapaxes(0, 1)
     for index, there, places in windows.spans:
         out[_in_columns(index, there)] = turned[_in_images(places)]
 
@@ -115,6 +121,8 @@ def fold(columns: Array, windows: Windows, out: Array) -> None:
 
     Shapes: columns: (channels, *sizes, n, *grid); out: (n, channels, *image).
     """
+    if len(windows.axes) == 2 and images.fold(out, columns, *(axis.numbers for axis in windows.axes)):
+        return
     out.fill(0)
     turned = out.swapaxes(0, 1)
     for index, there, places in windows.spans:

@@ -1,0 +1,91 @@
+"""Images: windows over planes, and channels to mean 0 and variance 1, in one pass each.
+
+Where a function returns False, numpy has to do it. An axis of a plane is (length, windows, size of a window, stride,
+padding, dilation).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels import compiled
+
+Array = npt.NDArray[np.floating[Any]]
+Axis = tuple[int, int, int, int, int, int]
+
+
+NARROW, SMALL = 16, 1 << 18  # channels of fewer pixels are read piece by piece: good only where all are in the cache
+
+
+def _fits(*arrays: Array | None) -> bool:
+    return compiled is not None and all(
+        one is None or (one.dtype == np.float32 and one.flags.c_contiguous) for one in arrays
+    )
+
+
+def _suits_channels(x: Array) -> bool:
+    return bool(x.size) and (x.shape[2] >= NARROW or x.size <= SMALL)
+
+
+def fold(out: Array, columns: Array, y: Axis, x: Axis) -> bool:
+    """Write to `out` for every pixel the sum of what its elements in the windows hold.
+
+    Shapes: out: (n, channels, y length, x length); columns: (channels, y size, x size, n, y windows, x windows).
+    """
+    if compiled is None or not _fits(out, columns):
+        return False
+    compiled.fold(out, columns, len(columns), *y, *x)
+    return True
+
+
+def find_largest(out: Array, planes: Array, y: Axis, x: Axis) -> bool:
+    """Write to `out` the largest value of every window, each of which has a place in the plane.
+
+    Shapes: out: (n, y windows, x windows); planes: (n, y length, x length).
+    """
+    if compiled is None or not _fits(out, planes):
+        return False
+    compiled.largest(out, planes, np.empty(planes.shape[2], np.float32), *y, *x)
+    return True
+
+
+def spread_largest(out: Array, planes: Array, values: Array, gradient: Array, y: Axis, x: Axis) -> bool:
+    """Write to `out` the gradient of the planes: that of a window goes to all places that hold its largest value.
+
+    Shapes: out, planes: (n, y length, x length); values, gradient: (n, y windows, x windows).
+    """
+    if compiled is None or not _fits(out, planes, values, gradient):
+        return False
+    compiled.largest_gradient(out, planes, values, gradient, *y, *x)
+    return True
+
+
+def normalise(
+    out: Array, statistics: tuple[Array, Array, Array], x: Array, scale: Array, shift: Array | None, epsilon: float
+) -> bool:
+    """Write to `out` the channels of x with mean 0 and variance 1, times the scale, plus the shift.
+
+    Args: statistics: to be filled: mean, biased variance and 1 / sqrt(variance + epsilon) of each channel.
+    Shapes: out, x: (n, channels, pixels); the others: (channels,).
+    """
+    if compiled is None or not _suits_channels(x) or not _fits(out, *statistics, x, scale, shift):
+        return False
+    compiled.normalise(out, *statistics, x, scale, shift, x.shape[2], epsilon)
+    return True
+
+
+def normalise_gradient(
+    out: Array, sums: tuple[Array, Array], g: Array, x: Array, mean: Array, inverse: Array, scale: Array
+) -> bool:
+    """Write to `out` the gradient of x, where g is that of the result of `normalise`.
+
+    Args: sums: to be filled: the sums by channel of g, the gradient of the shift, and of g times the normalised x, that
+        of the scale.
+    """
+    if compiled is None or not _suits_channels(x) or not _fits(out, *sums, g, x, mean, inverse, scale):
+        return False
+    compiled.normalise_gradient(out, *sums, g, x, mean, inverse, scale, x.shape[2])
+    return True
