@@ -5,7 +5,7 @@ Source: spec/config.md 12.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from proto.ModelConfig_pb2 import LayerConfig, ModelConfig, SubModelConfig
@@ -14,12 +14,47 @@ from pserver.errors import ConfigError
 GROUP, GENERATOR = "recurrent_layer_group", "generating_layer_group"  # the latter in the separated model only
 
 
+# layers that treat every row (or sequence) by itself, so that it does not matter how many they get at once
+_ROW_BY_ROW = frozenset(
+    {
+        "addto",
+        "average",
+        "concat",
+        "concat2",
+        "cos",
+        "fc",
+        "interpolation",
+        "max",
+        "maxid",
+        "mixed",
+        "multi-class-cross-entropy",
+        "scaling",
+        "seqlastins",
+        "slope_intercept",
+        "square_error",
+    }
+)
+
+
 @dataclass(frozen=True)
 class Group:
     """A group's record, and the layers of one step as a model of their own."""
 
     record: SubModelConfig
     step: ModelConfig
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A step in up to three models, of which only the middle one has to run step by step.
+
+    Each names in its outputs what the others, the memories or the group's results need of it. What it takes from
+    another part or from the group's inputs is an agent in it.
+    """
+
+    before: ModelConfig
+    steps: ModelConfig
+    after: ModelConfig
 
 
 def separate_groups(config: ModelConfig) -> tuple[ModelConfig, dict[str, Group]]:
@@ -99,3 +134,74 @@ def _find_sources(record: SubModelConfig) -> list[str]:
     """Return the layers of the enclosing network that a group takes something from."""
     boots = [one.boot_layer_name for one in record.memories if one.boot_layer_name]
     return list(dict.fromkeys([*(link.layer_name for link in record.in_links), *boots]))
+
+
+# ----- A step: what does not depend on the steps before, and what no later step depends on, is taken out -----
+
+
+def split_step(group: Group) -> Parts:
+    """Return the parts of a step; `before` and `after` run on the rows of all steps at once.
+
+    A part without layers of its own has no outputs either. A step with a group inside is not taken apart.
+    """
+    if group.step.sub_models:
+        return Parts(before=ModelConfig(), steps=group.step, after=ModelConfig())
+    record, layers = group.record, {one.name: one for one in group.step.layers}
+    inputs = {name: [each.input_layer_name for each in one.inputs] for name, one in layers.items()}
+    agents = {one.link_name for one in record.in_links}
+    memories = {one.link_name for one in record.memories}
+    results = {one.layer_name for one in record.out_links}
+    remembered = {one.layer_name for one in record.memories} - memories
+    needed = _find_ancestors(results | remembered, inputs)
+    before: set[str] = set()
+    held = set(remembered)  # what has to run step by step whatever reads it
+    for name, layer in layers.items():
+        if name not in needed or name in agents or name in memories:
+            continue
+        if not _is_row_by_row(layer) or not memories.isdisjoint(inputs[name]):
+            held.add(name)
+        elif all(one in agents or one in before for one in inputs[name]):
+            before.add(name)
+    steps = _find_ancestors(held, inputs) - before - agents - memories
+    after = needed - steps - before - agents - memories
+    outside = results | {one for name in after for one in inputs[name]}
+    return Parts(
+        before=_make_part(group.step, before, {one for name in steps for one in inputs[name]} | outside | remembered),
+        steps=_make_part(group.step, steps, outside | remembered, also=remembered if steps else set()),
+        after=_make_part(group.step, after, results),
+    )
+
+
+def _is_row_by_row(layer: LayerConfig) -> bool:
+    plain = not any(one.input_layer_argument for one in layer.inputs) and layer.coeff == 1.0 and not layer.drop_rate
+    return layer.type in _ROW_BY_ROW and len(layer.inputs) > 0 and plain
+
+
+def _find_ancestors(names: Set[str], inputs: Mapping[str, Sequence[str]]) -> set[str]:
+    """Return the layers and all that they depend on."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += inputs.get(name, ())
+    return found
+
+
+def _make_part(step: ModelConfig, own: Set[str], read: Set[str], also: Set[str] = frozenset()) -> ModelConfig:
+    """Return a model of some layers of a step, with agents for what they take from elsewhere.
+
+    Args: read: what others read of the step's layers; those of this part are its outputs.  also: outputs that may be
+        agents.
+    """
+    part = ModelConfig(type=step.type)
+    taken = {one.input_layer_name for layer in step.layers if layer.name in own for one in layer.inputs} | also
+    for layer in step.layers:
+        if layer.name in own:
+            part.layers.add().CopyFrom(layer)
+        elif layer.name in taken:
+            part.layers.add(name=layer.name, type="scatter_agent", size=layer.size)
+        if (layer.name in own and layer.name in read) or layer.name in also:
+            part.output_layer_names.append(layer.name)
+    return part

@@ -20,7 +20,7 @@ from pserver.errors import ConfigError
 from trainer.arguments import Argument, Array, Ids
 from trainer.groups import GENERATOR, Group
 from trainer.layers.base import Layer
-from trainer.layers.group import GroupLayer, GroupOutput, MakeNetwork
+from trainer.layers.group import GroupLayer, GroupOutput, MakeNetwork, StepNetwork
 from trainer.layers.items import take_items
 from trainer.layers.segments import offsets_of
 from trainer.parameters import ParameterTable
@@ -101,6 +101,7 @@ class GeneratorLayer(GroupLayer):
         self._results = 1
         self._is_logarithmic = True
         self._predicted = self._probabilities = ""
+        self._network: StepNetwork
 
     def open(self, group: Group, make_network: MakeNetwork) -> None:
         """Tell the layer what it runs; as of the group, but that the ids are chosen here.
@@ -126,7 +127,8 @@ class GeneratorLayer(GroupLayer):
         remembered = [name for name in group.step.output_layer_names if name != self._predicted]
         del step.output_layer_names[:]
         step.output_layer_names.extend(dict.fromkeys([self._probabilities, *remembered]))
-        super().open(Group(record, step), make_network)
+        self.prepare(Group(record, step))
+        self._network = make_network(step, self._parameters)
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Search, and return the best sequences of each sample."""
@@ -161,7 +163,7 @@ class GeneratorLayer(GroupLayer):
                     rows[memory.record.link_name] = Argument(ids=np.array([path.ids[-1] for path in live]))
                 else:
                     rows[memory.record.link_name] = take_items(before[name], before[name].starts, row_of)
-            before = self._steps[0].forward(rows, None, is_training=False)
+            before = self._network.forward(rows, None, is_training=False)
             p = before[self._probabilities].value
             if p is None:
                 raise ConfigError(f"{self}: {self._probabilities} gives no probabilities to choose ids by")

@@ -22,11 +22,11 @@ from proto.ModelConfig_pb2 import LayerConfig, LinkConfig, MemoryConfig, ModelCo
 from pserver.errors import BugError, ConfigError, DataError
 from trainer.activations import find_activation
 from trainer.arguments import Argument, Array, DistinctGradient, Flowing, Ids
-from trainer.groups import GROUP, Group
+from trainer.groups import GROUP, Group, Parts, split_step
 from trainer.layers.base import Layer
-from trainer.layers.items import cut_items, take_items
+from trainer.layers.items import cut_items, find_rows, join_items, take_items
 from trainer.layers.packing import Packing
-from trainer.layers.segments import join_ranges, offsets_of
+from trainer.layers.segments import join_ranges
 from trainer.parameters import Parameter, ParameterTable
 from trainer.rng import Stream
 
@@ -91,15 +91,13 @@ class GatherAgentLayer(Layer):
         return [gradient]
 
 
-@dataclass
+@dataclass(frozen=True)
 class _InLink:
-    """A sequence input of a batch in packed order."""
+    """A sequence input of a batch."""
 
     agent: str
     source: int
-    packed: Argument
     sub_starts: Ids | None  # of the source
-    gradient: Array | None = None
 
 
 @dataclass
@@ -119,16 +117,41 @@ class Memory:
         """Whether it gives its boot rows at every step."""
         return bool(self.record.layer_name == self.record.link_name)
 
+    def add_gradient(self, gradients: dict[str, Array], outputs: Mapping[str, Argument]) -> None:
+        """Add the gradient of the following step to that of the layer which is remembered."""
+        name = self.record.layer_name
+        target = None if self.is_static or self.gradient is None else outputs[name].value
+        if target is not None and self.gradient is not None:
+            total = gradients[name].copy() if name in gradients else np.zeros_like(target)
+            total[: len(self.gradient)] += self.gradient
+            gradients[name] = total
+
+    def take_gradient(self, part: Array | None) -> None:
+        """Keep the agent's gradient of a step; of a static one add it to those of later steps."""
+        if not self.is_static:
+            self.gradient = part
+        elif part is not None and self.boot.value is not None:
+            if self.gradient is None:
+                self.gradient = np.zeros_like(self.boot.value)
+            self.gradient[: len(part)] += part
+
 
 @dataclass
 class _Run:
-    """What a batch leaves for the backward pass."""
+    """What a batch leaves for the backward pass.
+
+    packed: rows of all steps by layer: of the inputs, and of what the parts of a step give.
+    fed: the layers whose rows the steps take from `packed`.  outputs: of each step.
+    result_rows: of each result: the packed row of each of its rows.
+    """
 
     packing: Packing
     in_links: list[_InLink]
     memories: list[Memory]
+    packed: dict[str, Argument] = field(default_factory=dict)
+    fed: list[str] = field(default_factory=list)
     outputs: list[dict[str, Argument]] = field(default_factory=list)
-    result_rows: dict[str, Ids] = field(default_factory=dict)  # of each result: the packed row of each of its rows
+    result_rows: dict[str, Ids] = field(default_factory=dict)
 
 
 class GroupLayer(Layer):
@@ -142,7 +165,10 @@ class GroupLayer(Layer):
         self._sources = {one.input_layer_name: number for number, one in enumerate(config.inputs)}
         self._group: Group
         self._make_network: MakeNetwork
+        self._parts: Parts
+        self._before: StepNetwork | None = None
         self._steps: list[StepNetwork] = []
+        self._after: StepNetwork | None = None
         self._sizes: dict[str, int] = {}
         self._run: _Run
         self._inputs: Sequence[Argument] = ()
@@ -153,66 +179,52 @@ class GroupLayer(Layer):
         Args: group: its record and the model of a step.  make_network: builds the network of a step.
         Raises: ConfigError: if a step cannot be run.
         """
-        if not group.record.in_links and not group.record.HasField("generator"):
+        if not group.record.in_links:
             raise ConfigError(f"{self} has no sequence among its inputs")
+        self.prepare(group)
+        self._make_network = make_network
+        self._parts = parts = split_step(group)
+        self._before, first_step, self._after = (
+            make_network(one, self._parameters) if one.output_layer_names else None
+            for one in (parts.before, parts.steps, parts.after)
+        )
+        self._steps = [] if first_step is None else [first_step]
+
+    def prepare(self, group: Group) -> None:
+        """Keep the group, of which the activations of the memories' boot biases are known.
+
+        Raises: ConfigError: if one is not.
+        """
         for memory in group.record.memories:
             find_activation(memory.boot_bias_active_type, memory.link_name)
         self._group = group
-        self._make_network = make_network
         self._sizes = {one.name: int(one.size) for one in group.step.layers}
-        self._steps = [make_network(group.step, self._parameters)]
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Run all steps and return the results."""
         self._inputs = inputs
-        packing, in_links = self._pack(inputs)
-        live = packing.live[0] if packing.steps else 0
-        order = packing.order[:live]
+        packing, in_links, packed = self._pack(inputs)
+        order = packing.order[: packing.live[0] if packing.steps else 0]
         memories = [self.boot(one, inputs, order) for one in self._group.record.memories]
-        self._run = run = _Run(packing, in_links, memories)
-        while len(self._steps) < packing.steps:
-            self._steps.append(self._make_network(self._group.step, self._parameters))
-        for step, network in enumerate(self._steps[: packing.steps]):
-            begin, end = packing.begins[step], packing.begins[step + 1]
-            rows = {one.agent: cut_items(one.packed, begin, end) for one in in_links}
-            for memory in memories:
-                before = memory.boot if memory.is_static or not step else run.outputs[-1][memory.record.layer_name]
-                rows[memory.record.link_name] = cut_items(before, 0, end - begin)
-            run.outputs.append(network.forward(rows, self.stream, is_training=self.is_training))
+        self._run = _Run(packing, in_links, memories, packed)
+        if packing.steps:
+            self._run_whole(self._before, self._parts.before)
+            if self._steps:
+                self._run_steps()
+            self._run_whole(self._after, self._parts.after)
         item_starts, _ = _find_items(inputs[in_links[0].source])
-        links = {link.link_name: self._gather(link.link_name, link.layer_name, item_starts) for link in self._links()}
+        links = {link.link_name: self._gather(link, item_starts) for link in self._links()}
         return GroupOutput(links, np.zeros((0, 0), self._dtype))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Flowing]:
         """Run from the last step to the first; `extra_gradients` has the gradients of the results."""
-        run, packing = self._run, self._run.packing
-        parts = self._scatter()
-        for step in reversed(range(packing.steps)):
-            begin, end = packing.begins[step], packing.begins[step + 1]
-            gradients = {name: rows[step] for name, rows in parts.items()}
-            for memory in run.memories:
-                name = memory.record.layer_name
-                if memory.gradient is not None and not memory.is_static:
-                    target = run.outputs[step][name].value
-                    if target is None:
-                        continue
-                    total = gradients[name].copy() if name in gradients else np.zeros_like(target)
-                    total[: len(memory.gradient)] += memory.gradient
-                    gradients[name] = total
-            fed = self._steps[step].backward_from(gradients)
-            for link in run.in_links:
-                if link.agent in fed:
-                    _store(link, begin, end, fed[link.agent])
-            for memory in run.memories:
-                flowing = fed.get(memory.record.link_name)
-                if not memory.is_static:
-                    memory.gradient = flowing
-                elif flowing is not None:
-                    if memory.gradient is None and memory.boot.value is not None:
-                        memory.gradient = np.zeros_like(memory.boot.value)
-                    if memory.gradient is not None:
-                        memory.gradient[: len(flowing)] += flowing
-        return self._collect(wanted)
+        gradients = self._scatter()
+        if self._run.packing.steps:
+            _flow_back(self._after, self._parts.after, gradients)
+            if self._steps:
+                self._run_steps_back(gradients)
+            _flow_back(self._before, self._parts.before, gradients)
+        return self._collect(gradients, wanted)
 
     # ----- Forward -----
 
@@ -224,14 +236,15 @@ class GroupLayer(Layer):
         links: Sequence[LinkConfig] = self._group.record.out_links
         return links
 
-    def _pack(self, inputs: Sequence[Argument]) -> tuple[Packing, list[_InLink]]:
-        """Return the order of the steps and the inputs in it.
+    def _pack(self, inputs: Sequence[Argument]) -> tuple[Packing, list[_InLink], dict[str, Argument]]:
+        """Return the order of the steps, the inputs, and their rows in that order by agent.
 
         Raises: ConfigError: if an input has no sequences.  DataError: if the inputs' sequences differ in length.
         """
         first: Ids | None = None
         packing: Packing | None = None
         in_links = []
+        packed = {}
         for link in self._group.record.in_links:
             source = self._sources[link.layer_name]
             if inputs[source].starts is None:
@@ -244,10 +257,10 @@ class GroupLayer(Layer):
                 first, packing = items, Packing(items, self._group.record.reversed)
             elif not np.array_equal(first, items):
                 raise DataError(self._describe_lengths(link.layer_name, first, items))
-            packed = take_items(inputs[source], sub_starts, packing.rows)
-            in_links.append(_InLink(link.link_name, source, packed, sub_starts))
+            packed[link.link_name] = take_items(inputs[source], sub_starts, packing.rows)
+            in_links.append(_InLink(link.link_name, source, sub_starts))
         assert packing is not None  # __init__ refuses a group without inputs
-        return packing, in_links
+        return packing, in_links, packed
 
     def _describe_lengths(self, name: str, first: Ids, items: Ids) -> str:
         ours, theirs = np.diff(first), np.diff(items)
@@ -280,52 +293,83 @@ class GroupLayer(Layer):
             value += activation.forward(bias.matrix(1, size))
         return Memory(record, size, Argument(value=value), bias=bias)
 
-    def _gather(self, link: str, layer: str, item_starts: Ids) -> Argument:
-        """Return a result, put together of all steps and in the order of the input."""
-        run = self._run
-        parts = [outputs[layer] for outputs in run.outputs]
-        if not parts:
-            run.result_rows[link] = np.zeros(0, np.int64)
-            return Argument(value=np.zeros((0, self._sizes[layer]), self._dtype), starts=item_starts)
-        nested = parts[0].starts is not None
-        packed = Argument(
-            value=None
-            if parts[0].value is None
-            else np.concatenate([one.value for one in parts if one.value is not None]),
-            ids=None if parts[0].ids is None else np.concatenate([one.ids for one in parts if one.ids is not None]),
-        )
-        if not nested:
-            run.result_rows[link] = run.packing.places
-            result = take_items(packed, None, run.packing.places)
+    def _run_whole(self, network: StepNetwork | None, model: ModelConfig) -> None:
+        """Run a part of the step on the rows of all steps."""
+        if network is not None:
+            packed = self._run.packed
+            outputs = network.forward(dict(packed), self.stream, is_training=self.is_training)
+            packed.update((name, outputs[name]) for name in model.output_layer_names)
+
+    def _run_steps(self) -> None:
+        """Run step by step what depends on the steps before."""
+        run, packing, model = self._run, self._run.packing, self._parts.steps
+        run.fed = [one.name for one in model.layers if one.name in run.packed]
+        while len(self._steps) < packing.steps:
+            self._steps.append(self._make_network(model, self._parameters))
+        for step, network in enumerate(self._steps[: packing.steps]):
+            begin, end = packing.begins[step], packing.begins[step + 1]
+            rows = {name: cut_items(run.packed[name], begin, end) for name in run.fed}
+            for memory in run.memories:
+                before = memory.boot if memory.is_static or not step else run.outputs[-1][memory.record.layer_name]
+                rows[memory.record.link_name] = cut_items(before, 0, end - begin)
+            run.outputs.append(network.forward(rows, self.stream, is_training=self.is_training))
+        results = {link.layer_name for link in self._links()} | {one.name for one in self._parts.after.layers}
+        for name in model.output_layer_names:
+            if name in results and name not in run.packed:
+                run.packed[name] = join_items([outputs[name] for outputs in run.outputs])
+
+    def _gather(self, link: LinkConfig, item_starts: Ids) -> Argument:
+        """Return a result in the order of the input."""
+        run, packed = self._run, self._run.packed.get(link.layer_name)
+        places = run.packing.places
+        if packed is None or not run.packing.steps:
+            run.result_rows[link.link_name] = places
+            return Argument(value=np.zeros((0, self._sizes[link.layer_name]), self._dtype), starts=item_starts)
+        result = take_items(packed, packed.starts, places)
+        if packed.starts is None or result.starts is None:
+            run.result_rows[link.link_name] = places
             return Argument(value=result.value, ids=result.ids, starts=item_starts)
-        packed_starts = offsets_of(np.concatenate([one.lengths for one in parts]))
-        run.result_rows[link] = join_ranges(
-            packed_starts.take(run.packing.places), np.diff(packed_starts).take(run.packing.places)
-        )
-        result = take_items(packed, packed_starts, run.packing.places)
-        assert result.starts is not None
+        run.result_rows[link.link_name] = join_ranges(packed.starts.take(places), packed.lengths.take(places))
         return Argument(value=result.value, ids=result.ids, starts=result.starts[item_starts], sub_starts=result.starts)
 
     # ----- Backward -----
 
-    def _scatter(self) -> dict[str, list[Array]]:
-        """Return the results' gradients by layer and step."""
-        run = self._run
-        parts: dict[str, list[Array]] = {}
+    def _scatter(self) -> dict[str, Array]:
+        """Return the results' gradients by layer, in packed order."""
+        gradients: dict[str, Array] = {}
         for link in self._links():
             gradient = self.extra_gradients.get(link.link_name)
-            if gradient is None or not run.outputs:
-                continue
-            packed = np.empty_like(gradient)
-            packed[run.result_rows[link.link_name]] = gradient
-            ends = np.cumsum([outputs[link.layer_name].rows for outputs in run.outputs])[:-1]
-            split = np.split(packed, ends)
-            if link.layer_name in parts:
-                split = [one + other for one, other in zip(split, parts[link.layer_name], strict=True)]
-            parts[link.layer_name] = split
-        return parts
+            if gradient is not None:
+                packed = np.empty_like(gradient)
+                packed[self._run.result_rows[link.link_name]] = gradient
+                _add(gradients, link.layer_name, packed)
+        return gradients
 
-    def _collect(self, wanted: Sequence[bool]) -> list[Flowing]:
+    def _run_steps_back(self, gradients: dict[str, Array]) -> None:
+        """Run the steps from the last to the first; `gradients` gets those of what the steps take."""
+        run, model = self._run, self._parts.steps
+        taken: dict[str, Array] = {}
+        given = [name for name in model.output_layer_names if name in gradients and name not in run.fed]
+        ends = {name: np.cumsum([0, *(outputs[name].rows for outputs in run.outputs)]).tolist() for name in given}
+        for step in reversed(range(run.packing.steps)):
+            begin, end = run.packing.begins[step], run.packing.begins[step + 1]
+            parts = {name: gradients[name][ends[name][step] : ends[name][step + 1]] for name in given}
+            for memory in run.memories:
+                memory.add_gradient(parts, run.outputs[step])
+            flowing = self._steps[step].backward_from(parts)
+            for memory in run.memories:
+                memory.take_gradient(flowing.pop(memory.record.link_name, None))
+            for name, part in flowing.items():
+                first, last = find_rows(run.packed[name], begin, end)
+                if name not in taken:
+                    taken[name] = np.zeros((run.packed[name].rows, part.shape[1]), part.dtype)
+                taken[name][first:last] = part
+        for name in given:
+            del gradients[name]
+        for name, total in taken.items():
+            _add(gradients, name, total)
+
+    def _collect(self, gradients: Mapping[str, Array], wanted: Sequence[bool]) -> list[Flowing]:
         """Return the gradients of the inputs, in their order, and add to those of the memories' biases."""
         run, packing = self._run, self._run.packing
         totals: list[Array | None] = [None] * len(wanted)
@@ -340,11 +384,11 @@ class GroupLayer(Layer):
             add_rows(total, rows if given.index is None else given.index.take(rows), part)
 
         for link in run.in_links:
-            if link.gradient is not None:
+            if link.agent in gradients:
                 rows = packing.rows
                 if link.sub_starts is not None:
                     rows = join_ranges(link.sub_starts.take(rows), np.diff(link.sub_starts).take(rows))
-                add(link.source, rows, link.gradient)
+                add(link.source, rows, gradients[link.agent])
         for memory in run.memories:
             if memory.gradient is None:
                 continue
@@ -361,13 +405,16 @@ class GroupLayer(Layer):
         ]
 
 
-def _store(link: _InLink, begin: int, end: int, part: Array) -> None:
-    """Put the gradient of a step's items where they are in packed order."""
-    if link.packed.starts is not None:
-        begin, end = int(link.packed.starts[begin]), int(link.packed.starts[end])
-    if link.gradient is None:
-        link.gradient = np.zeros((link.packed.rows, part.shape[1]), part.dtype)
-    link.gradient[begin:end] = part
+def _flow_back(network: StepNetwork | None, model: ModelConfig, gradients: dict[str, Array]) -> None:
+    """Put the gradients of what a part of the step takes in the place of those of what it gives."""
+    if network is not None:
+        given = {name: gradients.pop(name) for name in model.output_layer_names if name in gradients}
+        for name, part in network.backward_from(given).items():
+            _add(gradients, name, part)
+
+
+def _add(gradients: dict[str, Array], name: str, part: Array) -> None:
+    gradients[name] = gradients[name] + part if name in gradients else part
 
 
 LAYERS: dict[str, type[Layer]] = {

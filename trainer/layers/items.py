@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from trainer.arguments import Argument, Array, Ids, Sparse
@@ -36,16 +38,31 @@ def _take_sparse(sparse: Sparse, rows: Ids) -> Sparse:
     return Sparse(sparse.width, offsets_of(lengths), sparse.ids.take(places), values)
 
 
+def find_rows(argument: Argument, begin: int, end: int) -> tuple[int, int]:
+    """Return the first and the last row of consecutive items, the argument's sequences or else its rows."""
+    if argument.starts is None:
+        return begin, end
+    return int(argument.starts[begin]), int(argument.starts[end])
+
+
 def cut_items(argument: Argument, begin: int, end: int) -> Argument:
     """Return consecutive items of an argument, its sequences or else its rows, without copying values."""
-    starts, first, last = argument.starts, begin, end
-    if starts is not None:
-        first, last = int(starts[begin]), int(starts[end])
-        starts = starts[begin : end + 1] - first
+    first, last = find_rows(argument, begin, end)
     sparse = argument.sparse
     return Argument(
         value=None if argument.value is None else argument.value[first:last],
         ids=None if argument.ids is None else argument.ids[first:last],
         sparse=None if sparse is None else _take_sparse(sparse, np.arange(first, last)),
-        starts=starts,
+        starts=None if argument.starts is None else argument.starts[begin : end + 1] - first,
+    )
+
+
+def join_items(parts: Sequence[Argument]) -> Argument:
+    """Return the items of several arguments, at least one, which are all of the same kind, one after the other."""
+    values = [one.value for one in parts if one.value is not None]
+    ids = [one.ids for one in parts if one.ids is not None]
+    return Argument(
+        value=np.concatenate(values) if values else None,
+        ids=np.concatenate(ids) if ids else None,
+        starts=None if parts[0].starts is None else offsets_of(np.concatenate([one.lengths for one in parts])),
     )

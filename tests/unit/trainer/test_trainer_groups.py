@@ -9,6 +9,7 @@ from paddle.trainer_config_helpers import *
 from pserver.errors import ConfigError, DataError
 from trainer.arguments import Argument, Sparse
 from trainer.config.parse import parse_network_config
+from trainer.groups import separate_groups, split_step
 from trainer.network import Network
 from trainer.parameters import ParameterTable
 from trainer.rng import Stream
@@ -53,7 +54,7 @@ def sum_of(layer):
 def check_gradients(net, table, **batch):
     def cost_at(values):
         table.values[:] = values
-        net.forward(batch)
+        net.forward(batch, Stream(7))  # always the same draws, where something is drawn
         return net.cost()
 
     rng = np.random.default_rng(4)
@@ -464,6 +465,47 @@ def test_a_batch_of_empty_sequences_gives_no_rows():
     out = run(net, x=Argument(value=np.zeros((0, SIZE)), starts=starts))
     assert out.rows == 0
     assert not table.gradients.any()
+
+
+# ----- What runs at once -----
+
+
+def taken_apart(x):
+    """Of these layers one depends on no step before it, two on none but the next depends on them."""
+
+    def step(row):
+        lifted = fc_layer(row, size=SIZE, name="lifted", act=TanhActivation())
+        old = memory(name="lifted", size=SIZE)
+        before = memory(name="h", size=SIZE)
+        h = fc_layer([lifted, before, old], size=SIZE, name="h", act=TanhActivation())
+        noisy = fc_layer(h, size=SIZE, name="noisy", layer_attr=ExtraAttr(drop_rate=0.5))
+        scored = fc_layer([h, lifted, row, noisy], size=SIZE, name="scored")
+        return fc_layer(scored, size=SIZE, name="result"), h, lifted
+
+    return recurrent_group(step=step, input=fc_layer(x, size=SIZE), name="g")
+
+
+def test_only_what_depends_on_steps_or_chance_runs_step_by_step():
+    net, _ = network(taken_apart)
+    parts = split_step(separate_groups(net.config)[1]["g"])
+    ran = {"before": parts.before, "steps": parts.steps, "after": parts.after}
+    assert {
+        part: [one.name.partition("@")[0] for one in model.layers if one.type != "scatter_agent"]
+        for part, model in ran.items()
+    } == {"before": ["lifted"], "steps": ["h", "noisy"], "after": ["scored", "result"]}
+
+
+def test_gradients_of_a_step_taken_apart_agree_with_finite_differences():
+    check_gradients(*network(lambda x: [sum_of(one) for one in taken_apart(x)]), x=frames())
+
+
+def test_a_group_without_memories_runs_at_once():
+    net, table = network(lambda x: recurrent_group(step=lambda row: fc_layer(row, size=SIZE, name="h"), input=x))
+    same, whole = network(lambda x: fc_layer(x, size=SIZE))
+    whole.values[:] = table.values
+    x = frames()
+    np.testing.assert_allclose(run(net, x=x).value, run(same, x=x).value, rtol=1e-13)
+    np.testing.assert_allclose(table.gradients, whole.gradients, rtol=1e-12)
 
 
 # ----- What is refused -----
