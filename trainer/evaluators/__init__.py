@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from proto.ModelConfig_pb2 import EvaluatorConfig
 from pserver.errors import ConfigError
-from trainer.evaluators import auc, chunk, classification, ctc, pnpair, precision_recall, printers, sums
+from trainer.evaluators import auc, chunk, classification, ctc, detection, pnpair, precision_recall, printers, sums
 from trainer.evaluators.accumulator import Accumulator
 from trainer.evaluators.base import Evaluator
 
@@ -20,6 +20,7 @@ EVALUATORS: dict[str, type[Evaluator]] = {
     **chunk.EVALUATORS,
     **classification.EVALUATORS,
     **ctc.EVALUATORS,
+    **detection.EVALUATORS,
     **pnpair.EVALUATORS,
     **precision_recall.EVALUATORS,
     **printers.EVALUATORS,

@@ -321,6 +321,57 @@ def test_a_tag_beyond_the_scheme_is_a_data_error():
         text("chunk", [label, label], chunk_scheme="IOB", num_chunk_types=2)
 
 
+# ----- detections -----
+
+NEAR, FAR = (0, 0, 2, 2), (10, 10, 12, 12)
+SHIFTED = (0, 0, 2, 1.2)  # overlaps NEAR by 0.6
+
+
+def detected(*rows):
+    """Rows (image, class, score, box)."""
+    return numbers(*[(image, kind, score, *box) for image, kind, score, box in rows])
+
+
+def boxes(*rows, starts):
+    """Rows (class, box, difficult)."""
+    return numbers(*[(kind, *box, difficult) for kind, box, difficult in rows], starts=starts)
+
+
+def test_detections_are_found_by_overlap_and_each_box_once():
+    label = boxes((1, NEAR, 0), (1, FAR, 0), (1, NEAR, 0), starts=[0, 2, 3])
+    # by score: hit, second one on the same box, hit in the other image; FAR is never found
+    found = detected((0, 1, 0.9, SHIFTED), (0, 1, 0.8, NEAR), (1, 1, 0.7, NEAR))
+    # precision 1, 1/2, 2/3 at recall 1/3, 1/3, 2/3: 1 for 0 to 0.3, 2/3 for 0.4 to 0.6
+    expected = 100 * (4 * 1 + 3 * 2 / 3) / 11
+    assert text("detection_map", [found, label, label]) == f"Detection mAP={expected:g}"
+    assert text("detection_map", [found, label], ap_type="Integral") == f"Detection mAP={100 * (1 / 3 + 2 / 9):g}"
+    # SHIFTED is too far off now: precision 0, 1/2, 2/3
+    expected = 100 * 7 * (2 / 3) / 11
+    assert text("detection_map", [found, label], overlap_threshold=0.7) == f"Detection mAP={expected:g}"
+
+
+def test_the_mean_is_over_classes_and_the_background_is_none():
+    label = boxes((0, FAR, 0), (1, NEAR, 0), (2, NEAR, 0), (3, FAR, 0), starts=[0, 4])
+    found = detected((0, 0, 0.9, FAR), (0, 1, 0.9, NEAR), (0, 2, 0.9, FAR), (0, 4, 0.5, FAR))
+    # class 3 is never detected and class 4 never there: neither counts
+    assert text("detection_map", [found, label]) == "Detection mAP=50"
+    assert text("detection_map", [found, label], background_id=2) == "Detection mAP=100"
+
+
+def test_difficult_boxes_count_only_on_request():
+    label = boxes((1, NEAR, 1), (1, FAR, 0), starts=[0, 2])
+    found = detected((0, 1, 0.9, NEAR), (0, 1, 0.8, FAR))
+    assert text("detection_map", [found, label]) == "Detection mAP=100"
+    hard = [detected((0, 1, 0.9, NEAR)), label]
+    assert text("detection_map", hard, evaluate_difficult=True, ap_type="Integral") == "Detection mAP=50"
+
+
+def test_detections_add_up_over_batches():
+    label = boxes((1, NEAR, 0), starts=[0, 1])
+    hit, miss = [detected((0, 1, 0.5, NEAR)), label], [detected((0, 1, 0.9, FAR)), label]
+    assert text("detection_map", hit, miss, ap_type="Integral") == "Detection mAP=25"
+
+
 # ----- misuse, and nothing at all -----
 
 
@@ -339,6 +390,8 @@ def test_a_tag_beyond_the_scheme_is_a_data_error():
             {"positive_label": 3},
             r"positive_label 3 is not in \[0, 3",
         ),
+        ("detection_map", [PREDICTION, PREDICTION], {}, "its detections have 3 columns; they must be 7"),
+        ("detection_map", [PREDICTION, PREDICTION], {"ap_type": "9point"}, "ap_type '9point' is not one of 11point"),
         ("chunk", [ids(1), ids(1)], {"chunk_scheme": "BIO"}, "chunk_scheme 'BIO' is not one of IOB, IOBES, IOE, plain"),
     ],
 )
@@ -358,4 +411,6 @@ FIELDS = {"chunk": {"chunk_scheme": "IOB", "num_chunk_types": 1}}
 @pytest.mark.parametrize("kind", sorted(set(EVALUATORS) - {"seq_text_printer"}))
 def test_nothing_measured_prints_without_an_error(kind):
     evaluator, _ = make(kind, [PREDICTION] * EVALUATORS[kind].least_inputs, **FIELDS.get(kind, {}))
-    assert evaluator.text(evaluator.nothing()).startswith(("NAME=0", " pos/neg=0", "macro-average-precision=1"))
+    assert evaluator.text(evaluator.nothing()).startswith(
+        ("NAME=0", " pos/neg=0", "Detection mAP=0", "macro-average-precision=1")
+    )
