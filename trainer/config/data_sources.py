@@ -1,4 +1,4 @@
-"""define_py_data_sources2: which provider delivers the training data and which the test data.
+"""define_py_data_sources2 and its elder: which provider delivers the training data and which the test data.
 
 Source: legacy trainer_config_helpers/data_sources.py; the specification's section 14.
 """
@@ -9,36 +9,41 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from proto import DataConfig_pb2
 from pserver.errors import VolumeError
 from trainer.config.declare import helper
 from trainer.config.misuse import Misuse, is_list, to_list, to_text, wrong
-from trainer.config.state import current
+from trainer.config.raw_data import data_config, define
 
 
 @helper("data_sources")
 def define_py_data_sources2(train_list: Any, test_list: Any, module: Any, obj: Any, args: Any = None) -> None:
-    """Name the providers: function `obj` of the module `module`, with a list file (or None) for training and for
-    testing.
+    """Name the providers: function `obj` of the module `module`, with a list file (or None) for training and testing.
 
     Args:
         train_list, test_list: the path of a file with one entry per line, for example the names of data files; a Python
-        list
-            of entries is written to train.list or test.list in the working directory.
+            list of entries is written to train.list or test.list in the working directory.
         module, obj, args: one for both, or a pair of list or tuple for training and testing.
         args: keyword arguments of the provider's init_hook; anything that pickles. A text is taken for a finished
-        pickle.
+            pickle.
     """
+    _define_both("py2", train_list, test_list, module, obj, args)
+
+
+def _define_both(
+    kind: str, train_list: Any, test_list: Any, module: Any, obj: Any, args: Any, is_async: bool = False
+) -> None:
     modules, objects, arguments = (_pair(value) for value in (module, obj, args))
     lists = (("train_list", train_list), ("test_list", test_list))
     for for_test, (argument, entries) in enumerate(lists):
         if entries is not None:
             _define(
+                kind,
                 bool(for_test),
                 _list_file(argument, entries),
                 to_text("module", modules[for_test]),
                 to_text("obj", objects[for_test]),
                 pack_args(arguments[for_test]),
+                is_async and not for_test,
             )
 
 
@@ -75,19 +80,17 @@ def pack_args(args: Any) -> str:
         raise wrong("args", args, f"it must be something that pickles ({error})") from error
 
 
-def _define(for_test: bool, files: str, module: str, obj: str, args: str) -> None:
-    config = current().config
-    field = "test_data_config" if for_test else "data_config"
-    if config.HasField(field):
-        raise Misuse(f"the {'test' if for_test else 'training'} data is defined twice")
-    data: DataConfig_pb2.DataConfig = getattr(config, field)
-    data.type = "py2"
-    data.files = files
-    data.async_load_data = False
-    data.for_test = for_test
-    data.load_data_module = module
-    data.load_data_object = obj
-    data.load_data_args = args
-    data.data_ratio = 1
-    data.is_main_data = True
-    data.usage_ratio = current().usage_ratio
+def _define(kind: str, for_test: bool, files: str, module: str, obj: str, args: str, is_async: bool = False) -> None:
+    message = data_config(kind, files, async_load_data=is_async)
+    message.load_data_module = module
+    message.load_data_object = obj
+    message.load_data_args = args
+    define(message, for_test=for_test)
+
+
+@helper("unlisted")  # reachable as data_sources.define_py_data_sources only
+def define_py_data_sources(
+    train_list: Any, test_list: Any, module: Any, obj: Any, args: Any = None, train_async: bool = False
+) -> None:
+    """Name providers of the oldest kind, type py; else as define_py_data_sources2."""
+    _define_both("py", train_list, test_list, module, obj, args, bool(train_async))

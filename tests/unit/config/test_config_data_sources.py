@@ -78,3 +78,11 @@ def test_a_list_that_cannot_be_written_is_a_matter_of_the_volume(parse_text, con
 def test_impossible_sources_are_refused(parse_text, call, message):
     with pytest.raises(ConfigError, match=message):
         parse_text(call)
+
+
+def test_the_elder_function_makes_sources_of_type_py(parse_text):
+    config = parse_text("data_sources.define_py_data_sources('a', 'b', ['m', 'n'], 'o', {'x': 1}, train_async=True)")
+    train, test = config.data_config, config.test_data_config
+    assert (train.type, test.type, train.async_load_data, test.async_load_data) == ("py", "py", True, False)
+    assert (train.load_data_module, test.load_data_module, train.load_data_object) == ("m", "n", "o")
+    assert pickle.loads(train.load_data_args.encode("latin-1")) == {"x": 1}
