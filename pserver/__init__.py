@@ -1,6 +1,6 @@
 """The parameter server and its client: dense synchronous SGD over ROUTER/DEALER sockets.
 
 Importing the package touches nothing and costs nothing; import the module that you need
-(`pserver.client`, `pserver.rules`, `pserver.methods`, `pserver.shard`, `pserver.blocks`, `pserver.errors`,
-`pserver.glog`).
+(`pserver.client`, `pserver.rules`, `pserver.methods`, `pserver.segments`, `pserver.shard`, `pserver.blocks`,
+`pserver.errors`, `pserver.glog`).
 """

@@ -11,7 +11,8 @@ from pserver import blocks
 from pserver.errors import ConfigError
 from pserver.methods import check_supported, list_ignored
 from pserver.rules import Array, Optimization, ParameterSpec
-from pserver.shard import Shard, find_segments
+from pserver.segments import find_segments
+from pserver.shard import Shard
 from trainer.parameters import Parameter, ParameterTable
 from trainer.pruning import Pruning
 

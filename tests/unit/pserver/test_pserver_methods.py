@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from pserver import blocks, methods
+from pserver import blocks
 from pserver.errors import ConfigError
 from pserver.methods import METHODS, check_supported, list_ignored
+from pserver.methods import adagrad as folding
 from pserver.rules import Optimization, ParameterSpec
 from pserver.shard import Shard
 
@@ -194,7 +195,7 @@ def test_state_exists_only_where_it_is_needed(method):
 
 
 def test_adagrad_moves_its_recent_squares_away_now_and_then(monkeypatch):
-    monkeypatch.setattr(methods, "FOLD_PERIOD", 2)
+    monkeypatch.setattr(folding, "FOLD_PERIOD", 2)
     shard = build("adagrad")
     sums = []
     for _ in range(3):

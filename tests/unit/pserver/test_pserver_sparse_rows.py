@@ -147,7 +147,7 @@ def test_a_period_of_decay_goes_before_the_rows():
 
 
 def test_sparse_momentum_is_momentum_for_rows_that_every_batch_touches(monkeypatch):
-    monkeypatch.setattr(methods, "ALPHA_LIMIT", np.float32(100))  # so that it starts afresh meanwhile
+    monkeypatch.setattr(methods.momentum, "ALPHA_LIMIT", np.float32(100))  # so that it starts afresh meanwhile
     random = np.random.default_rng(1)
     dense = build("momentum", ParameterSpec("w", 6, momentum=0.5))
     sparse = build("sparse_momentum", table(momentum=0.5))
