@@ -27,9 +27,10 @@ class MaxIdLayer(Layer):
 
         Raises: ConfigError: if the input has no values.
         """
-        if inputs[0].value is None:
+        one = inputs[0]
+        if one.value is None:
             raise ConfigError(f"{self} needs an input of numbers, not of ids")
-        return Argument(ids=inputs[0].value.argmax(axis=1))
+        return Argument(ids=one.value.argmax(axis=1), starts=one.starts, sub_starts=one.sub_starts)
 
 
 LAYERS: dict[str, type[Layer]] = {"maxid": MaxIdLayer}

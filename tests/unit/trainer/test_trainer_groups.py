@@ -467,6 +467,14 @@ def test_a_batch_of_empty_sequences_gives_no_rows():
     assert not table.gradients.any()
 
 
+def test_the_best_ids_of_a_sequence_are_a_sequence():
+    net, _ = network(lambda x: maxid_layer(x), nonzero=False)
+    x = frames(sub_starts=SUB_STARTS)
+    found = net.forward({"x": x})[net.output_names[0]]
+    assert found.ids.tolist() == x.value.argmax(axis=1).tolist()
+    assert found.starts is STARTS and found.sub_starts is SUB_STARTS
+
+
 # ----- What runs at once -----
 
 
