@@ -18,16 +18,16 @@ from pserver.errors import ConfigError, DataError, StoppedError
 from trainer import finite, logs
 from trainer.arguments import Argument
 from trainer.data.source import DataSource
-from trainer.evaluation import evaluate
+from trainer.evaluation import evaluate, measure
 from trainer.evaluators import Accumulator, Evaluator
 from trainer.evaluators.printers import GradientPrinter
 from trainer.flags import Values
 from trainer.legacy import AT
 from trainer.model_files import pass_name, remove_pass, save_pass
-from trainer.network import Network
 from trainer.parameters import ParameterTable
 from trainer.progress import Progress
 from trainer.rng import Stream
+from trainer.shares import AnyNetwork
 from trainer.stopping import Stopper
 from trainer.updater import Updater
 
@@ -42,7 +42,7 @@ class Parts:
 
     flags: Values
     batch_size: int
-    network: Network
+    network: AnyNetwork
     table: ParameterTable
     evaluators: list[Evaluator]
     stream: Stream
@@ -87,9 +87,9 @@ class Training:
         self._is_pass_complete = self._is_stepping = self._has_open_dots = False
         self._gradients = finite.GradientCheck(self._table)
         self._progress = Progress(parts.flags.num_passes) if parts.flags.progress else None
-        self._printers = [one for one in parts.evaluators if isinstance(one, GradientPrinter)]
+        printers = [one for one in parts.evaluators if isinstance(one, GradientPrinter)]
         self._network.watch(
-            gradients_of={name for one in self._printers for name in one.config.input_layers},
+            gradients_of={name for one in printers for name in one.config.input_layers},
             clipping=parts.flags.log_error_clipping,
         )
         self._stopper = stopper
@@ -109,8 +109,9 @@ class Training:
         self._updater.finish()
 
     def _run_pass(self, number: int) -> None:
-        self._number, self._batches, self._saves = number, 0, 0
-        self._is_pass_complete = False
+        with self._stopper:
+            self._number, self._batches, self._saves = number, 0, 0
+            self._is_pass_complete = False
         self._since_start.reset()
         if self._progress is not None:
             self._progress.start_pass()
@@ -121,8 +122,10 @@ class Training:
                 self._run_batch(*batch)
             self._report_batch(batch[1])
             self._test_and_save_inside()
-        self._updater.finish_pass()
-        self._is_pass_complete = True
+        with self._whole_batch:
+            self._is_stepping = True
+            self._updater.finish_pass()
+            self._is_stepping, self._is_pass_complete = False, True
         if self._progress is not None:
             self._log_progress(self._progress.finish_pass())
         if self._batches:
@@ -142,7 +145,7 @@ class Training:
         if self._average_period:
             self._measure_average(slots, samples)
         self._table.clear_gradients()
-        outputs = self._network.forward(slots, self._parts.stream)
+        self._network.forward(slots, self._parts.stream)
         if self._flags.show_layer_stat:
             logs.log_layers(self._network)
         cost = self._network.cost()
@@ -158,9 +161,7 @@ class Training:
                 f"the gradient of parameter {wrong} is not finite in {self._where()}: "
                 f"{finite.describe_users(self._network, wrong)}; a lower learning_rate may help"
             )
-        for printer in self._printers:
-            printer.gradients = self._network.kept_gradients()
-        measures = [one.measure(outputs) for one in self._parts.evaluators]
+        measures = measure(self._network, self._parts.evaluators)
         with self._stopper:
             self._is_stepping = True
             self._updater.step(samples)
@@ -179,9 +180,8 @@ class Training:
         if position == first:
             self._averaged.reset()
         with self._updater.averaged():
-            outputs = self._network.forward(slots)
-            measures = [one.measure(outputs) for one in self._parts.evaluators]
-            self._averaged.add(self._network.cost(), samples, measures)
+            self._network.forward(slots)
+            self._averaged.add(self._network.cost(), samples, measure(self._network, self._parts.evaluators))
 
     def _where(self) -> str:
         return f"batch {self._batches + 1} of pass {self._number}"
@@ -233,8 +233,6 @@ class Training:
     def _test(self) -> None:
         if self._parts.test is None:
             return
-        for printer in self._printers:
-            printer.gradients = {}
         with self._updater.averaged():
             result = evaluate(
                 self._network,
@@ -275,4 +273,9 @@ class Training:
             glog.warning(f"stopped in {self._where()} before its step was done; nothing is saved")
             return
         self._end_dots()
-        self._save(pass_name(self._number, 0 if self._is_pass_complete else self._saves + 1))
+        if self._is_pass_complete:
+            self._save(pass_name(self._number))
+        elif self._batches:
+            self._save(pass_name(self._number, self._saves + 1))
+        else:  # the pass before was not due to be saved
+            self._save(pass_name(self._number - 1))

@@ -1,0 +1,132 @@
+"""The training loop in one process: where a signal leaves it, with a source and an updater of the test's own."""
+
+import contextlib
+import signal
+
+import numpy as np
+import pytest
+
+from proto.ModelConfig_pb2 import ModelConfig
+from pserver.errors import StoppedError
+from trainer.arguments import Argument
+from trainer.flags import parse_flags
+from trainer.network import Network
+from trainer.parameters import ParameterTable
+from trainer.rng import Stream
+from trainer.session import Parts, Training
+from trainer.stopping import Stopper
+
+BATCH = {"x": Argument(value=np.ones((2, 1), np.float32)), "y": Argument(value=np.zeros((2, 1), np.float32))}
+
+
+class Source:
+    """Passes of three batches; at `stop` (pass, batch) a signal comes while the data is waited for."""
+
+    def __init__(self, stopper, stop):
+        self.stopper, self.stop = stopper, stop
+        self.place = [-1, 0]
+
+    def start_pass(self):
+        self.place = [self.place[0] + 1, 0]
+
+    def next_batch(self, size):
+        if tuple(self.place) == self.stop:
+            self.stopper.arrive()
+        self.place[1] += 1
+        return (BATCH, 2) if self.place[1] <= 3 else None
+
+
+class Updater:
+    """Adds 1 to all values in every step; `stop` is the number of the step in which a signal comes."""
+
+    def __init__(self, table, stopper, stop=0):
+        self.table, self.stopper, self.stop = table, stopper, stop
+        self.steps = 0
+
+    def start_pass(self):
+        pass
+
+    def step(self, samples):
+        self.steps += 1
+        if self.steps == self.stop:
+            self.stopper.arrive()
+        self.table.values += 1
+
+    @contextlib.contextmanager
+    def averaged(self):
+        yield
+
+    def finish_pass(self):
+        pass
+
+    def finish(self):
+        pass
+
+
+class SignalledStopper(Stopper):
+    def arrive(self):
+        self._handle(signal.SIGTERM, None)
+
+
+@pytest.fixture
+def stopper(monkeypatch):
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # a test leaves the process's signals alone
+    return SignalledStopper()
+
+
+def run(folder, stopper, *flags, at=None, in_step=0):
+    config = ModelConfig(type="nn", output_layer_names=["cost"], input_layer_names=["x", "y"])
+    for name in ("x", "y"):
+        config.layers.add(name=name, type="data", size=1)
+    config.layers.add(name="out", type="fc", size=1).inputs.add(input_layer_name="x", input_parameter_name="w")
+    cost = config.layers.add(name="cost", type="square_error", size=1)
+    for name in ("out", "y"):
+        cost.inputs.add(input_layer_name=name)
+    config.parameters.add(name="w", size=1, dims=[1, 1])
+    table = ParameterTable(config.parameters)
+    parts = Parts(
+        flags=parse_flags(["--num_passes=3", *flags]),
+        batch_size=2,
+        network=Network(config, table),
+        table=table,
+        evaluators=[],
+        stream=Stream(1),
+        train=Source(stopper, at),
+        test=None,
+        configs={},
+        save_dir=str(folder),
+    )
+    Training(parts, Updater(table, stopper, in_step), stopper).run()
+
+
+def saved(folder):
+    """What is saved, with the number of steps in it."""
+    return {path.name: np.fromfile(path / "w", "<f4", offset=16)[0] for path in sorted(folder.iterdir())}
+
+
+@pytest.mark.parametrize(
+    ("flags", "stop", "expected"),
+    [
+        ([], {"at": (0, 0)}, {}),
+        ([], {"at": (0, 2)}, {"pass-00000-001": 2}),
+        ([], {"in_step": 2}, {"pass-00000-001": 2}),
+        ([], {"at": (1, 0)}, {"pass-00000": 3}),
+        ([], {"at": (1, 3)}, {"pass-00000": 3, "pass-00001-001": 6}),
+        (["--saving_period=5"], {"at": (2, 0)}, {"pass-00000": 3, "pass-00001": 6}),
+        (["--saving_period_by_batches=1"], {"at": (0, 2)}, {"pass-00000-001": 2}),
+        (["--saving_period_by_batches=1"], {"in_step": 3}, {"pass-00000-001": 2, "pass-00000-002": 3}),
+        (["--start_pass=7"], {"at": (0, 1)}, {"pass-00007-001": 1}),
+        (["--local=0", "--trainer_id=1", "--num_gradient_servers=2"], {"at": (0, 1)}, {}),
+        (["--local=0"], {"at": (0, 1)}, {"pass-00000-001": 1}),
+        (["--local=0"], {"in_step": 2}, {"pass-00000-001": 2}),
+    ],
+)
+def test_a_signal_saves_what_was_learnt_since_the_last_save(tmp_path, stopper, flags, stop, expected):
+    with pytest.raises(StoppedError, match="stopped by SIGTERM"):
+        run(tmp_path, stopper, *flags, **stop)
+    assert saved(tmp_path) == expected
+
+
+def test_without_a_signal_every_pass_is_saved(tmp_path, stopper):
+    run(tmp_path, stopper)
+    assert saved(tmp_path) == {"pass-00000": 3, "pass-00001": 6, "pass-00002": 9}
