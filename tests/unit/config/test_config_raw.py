@@ -231,3 +231,12 @@ Layer('fc', 'fc', inputs=Input('x', parameter_name='w'), size=2, bias=False)""")
 def test_impossible_raw_calls_are_refused(parse_text, call, message):
     with pytest.raises(ConfigError, match=message):
         parse_text("Layer('x', 'data', size=6)\n" + call)
+
+
+def test_a_module_of_the_user_imports_raw_functions_from_the_parser(parse_text, config_dir):
+    (config_dir / "old_net.py").write_text(
+        "from paddle.trainer.config_parser import *\nfrom paddle.trainer import config_parser\n"
+        "def net():\n    Layer('x', 'data', size=2)\n    config_parser.Layer('y', 'trans', inputs='x')\n"
+    )
+    config = parse_text("import old_net\nold_net.net()")
+    assert [layer.name for layer in config.model_config.layers] == ["x", "y"]
