@@ -19,7 +19,9 @@ Number = Scalar | npt.NDArray[Any]
 
 
 def _fits(*arrays: Array | None) -> bool:
-    return all(one is None or (one.dtype == np.float32 and one.flags.c_contiguous) for one in arrays)
+    return all(
+        one is None or (one.dtype == np.float32 and one.flags.c_contiguous and one.flags.aligned) for one in arrays
+    )
 
 
 def _column(number: Number) -> Array:

@@ -206,13 +206,18 @@ class Shard:
         return self.values[segment.start : segment.stop].reshape(shape), state
 
     def _sum(self, gradients: Sequence[Array], start: int, stop: int, clip: float, out: Array) -> Array:
-        """Return the clipped sum of a stretch; with one gradient and no clipping it is that gradient itself."""
+        """Return the clipped sum of a stretch; one gradient, aligned and not clipped, is given back as it is."""
         total = gradients[0][start:stop]
         if len(gradients) > 1:
             total = np.add(total, gradients[1][start:stop], out=out)
             for more in gradients[2:]:
                 total += more[start:stop]
-        return np.clip(total, np.float32(-clip), np.float32(clip), out=out) if clip else total
+        if clip:
+            return np.clip(total, np.float32(-clip), np.float32(clip), out=out)
+        if not total.flags.aligned:  # as a message may bring it; compiled loops want it aligned
+            np.copyto(out, total)
+            return out
+        return total
 
     def _sum_rows(self, segment: Segment, gradients: Sequence[Array], rows: Rows) -> Array:
         """Return the clipped sum of some rows, a fresh array."""

@@ -5,6 +5,7 @@ import pytest
 
 from pserver import blocks, shard
 from pserver.errors import BugError, ConfigError
+from pserver.methods import METHODS
 from pserver.rules import Optimization, ParameterSpec
 from pserver.shard import Shard
 
@@ -141,6 +142,21 @@ def test_a_service_without_elements_steps_too():
 def test_a_gradient_that_does_not_fit_is_a_bug(gradient):
     with pytest.raises(BugError, match="3 elements"):
         build([ParameterSpec("w", 3)]).step(gradient, 1)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("touched", [{}, {0: np.arange(3)}])
+def test_a_gradient_may_lie_anywhere_in_a_message(method, touched):
+    """The bytes of a frame begin where the frame does, not where a float32 would."""
+    gradient = np.arange(20_000, dtype=np.float32) % 7
+    loose = np.frombuffer(b"x" + gradient.tobytes(), np.float32, offset=1)
+    assert not loose.flags.aligned
+    results = []
+    for one in (gradient, loose):
+        made = build([ParameterSpec("w", 20_000, row_width=10)], Optimization(method, 0.1))
+        made.step(one, 1, touched)
+        results.append(made.values.tobytes())
+    assert results[0] == results[1]
 
 
 def test_an_unknown_method_is_refused_when_the_shard_is_built():
