@@ -1,4 +1,4 @@
-"""The training loop in one process: where a signal leaves it, with a source and an updater of the test's own."""
+"""Training and testing in one process, with sources and an updater of the test's own."""
 
 import contextlib
 import signal
@@ -8,6 +8,7 @@ import pytest
 
 from proto.ModelConfig_pb2 import ModelConfig
 from pserver.errors import StoppedError
+from trainer import testing
 from trainer.arguments import Argument
 from trainer.flags import parse_flags
 from trainer.network import Network
@@ -74,7 +75,7 @@ def stopper(monkeypatch):
     return SignalledStopper()
 
 
-def run(folder, stopper, *flags, at=None, in_step=0):
+def make_parts(folder, *flags, **sources):
     config = ModelConfig(type="nn", output_layer_names=["cost"], input_layer_names=["x", "y"])
     for name in ("x", "y"):
         config.layers.add(name=name, type="data", size=1)
@@ -84,19 +85,23 @@ def run(folder, stopper, *flags, at=None, in_step=0):
         cost.inputs.add(input_layer_name=name)
     config.parameters.add(name="w", size=1, dims=[1, 1])
     table = ParameterTable(config.parameters)
-    parts = Parts(
+    return Parts(
         flags=parse_flags(["--num_passes=3", *flags]),
         batch_size=2,
         network=Network(config, table),
         table=table,
         evaluators=[],
         stream=Stream(1),
-        train=Source(stopper, at),
-        test=None,
+        train=sources.get("train"),
+        test=sources.get("test"),
         configs={},
         save_dir=str(folder),
     )
-    Training(parts, Updater(table, stopper, in_step), stopper).run()
+
+
+def run(folder, stopper, *flags, at=None, in_step=0):
+    parts = make_parts(folder, *flags, train=Source(stopper, at))
+    Training(parts, Updater(parts.table, stopper, in_step), stopper).run()
 
 
 def saved(folder):
@@ -130,3 +135,20 @@ def test_a_signal_saves_what_was_learnt_since_the_last_save(tmp_path, stopper, f
 def test_without_a_signal_every_pass_is_saved(tmp_path, stopper):
     run(tmp_path, stopper)
     assert saved(tmp_path) == {"pass-00000": 3, "pass-00001": 6, "pass-00002": 9}
+
+
+def test_the_test_job_looks_every_minute_until_a_pass_is_there(tmp_path, stopper, capsys):
+    run(tmp_path, stopper, "--num_passes=1")
+    waits = []
+
+    def wait(seconds):
+        waits.append(seconds)
+        if len(waits) == 3:
+            run(tmp_path, stopper, "--num_passes=1", "--start_pass=1")
+
+    flags = ["--job=test", "--test_pass=0", "--num_passes=2", "--test_wait=1"]
+    testing.Testing(make_parts(tmp_path, *flags, test=Source(stopper, None)), wait).run()
+    assert waits == [60, 60, 60]
+    lines = [line.partition("] ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert lines.count("Waiting for parameters of pass 1") == 3
+    assert lines[-1].startswith(" Pass=1 samples=6 AvgCost=")
