@@ -150,10 +150,13 @@ def to_parameter_attr(argument: str, value: Any) -> ParameterAttribute:
 def input_name(layer: LayerOutput) -> str:
     """Return the name in the message of a layer that is read here.
 
-    Raises: Misuse: a layer from outside is read in a recurrent group without being an input of the group.
+    Raises: Misuse: a layer from outside is read in a recurrent group without being an input of the group, or one of
+        the group's outside.
     """
     parse = current()
     name = parse.full_name(layer.name)
+    if name not in parse.layers and not parse.opened:
+        raise Misuse(f"the layer {layer.full_name!r} is inside of a recurrent group; let its step function return it")
     if name not in parse.layers:
         raise Misuse(
             f"the layer {layer.name!r} is not in the recurrent group {parse.sub_model.name!r}; make it an input of the "

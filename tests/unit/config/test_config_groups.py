@@ -285,6 +285,16 @@ def test_beam_search_puts_the_embedding_of_its_last_id_where_the_generated_input
         ),
         ("fc_layer(data_layer('x', 1), 1, name='a@b')", "has an @"),
         (
+            "kept = []\nrecurrent_group(lambda f: kept.append(fc_layer(f, 1)) or f, data_layer('x', 3), name='g')",
+            "there is a layer 'x' already",
+        ),
+        (
+            "kept = []\nrecurrent_group(lambda f: kept.append(fc_layer(f, 1)) or fc_layer(f, 1), data_layer('x', 3))\n"
+            "last_seq(kept[0])",
+            "the layer '__fc_layer_0__@__recurrent_group_0__' is inside of a recurrent group; let its step function",
+        ),
+        ("beam_search(lambda x: [], GeneratedInput(3, 'e', 2), 0, 1, 3)", "must return the layer of probabilities"),
+        (
             "x = data_layer('x', 3)\nrecurrent_group(lambda f: memory('a', 3, boot_layer=x, boot_with_const_id=1), x)",
             "give one of boot_layer, boot_bias and boot_with_const_id",
         ),

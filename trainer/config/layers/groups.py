@@ -81,6 +81,8 @@ class GeneratedInput(BaseGeneratedInput):
     def after_real_step(self, *results: Any) -> list[LayerOutput]:
         """Return the ids with the highest probabilities, and the step's further results."""
         given = [layer for result in results for layer in to_list(result)]
+        if not given:
+            raise wrong("step", given, "the step function must return the layer of probabilities")
         return [maxid_layer(input=given[0], name=_PREDICTION), *given[1:]]
 
 
