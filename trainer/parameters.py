@@ -1,4 +1,7 @@
-"""The parameter table of a network: one flat array of values and one of gradients, and a view per parameter."""
+"""The parameter table of a network: one flat array of values and one of gradients, and a view per parameter.
+
+Networks that compute shares of a batch at the same time each have a table: the first one, or a replica of it.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,9 @@ from trainer.initializers import NORMAL, UNIFORM, fill_normal, fill_uniform
 from trainer.rng import Stream
 
 _NO_FILE_NAMES = ("", ".", "..", "done", "path.txt")  # a pass directory has files of its own
+
+
+WIDE = 16  # columns from which on knowing the rows of a gradient pays
 
 
 class _Content(enum.Enum):
@@ -46,6 +52,7 @@ class Parameter:
         self._gradient: Array
         self._content = _Content.STALE
         self._rows: list[Ids] = []
+        self._averages: list[tuple[Array, float]] | None = None  # a replica's, until the first table takes them over
 
     def matrix(self, rows: int, columns: int) -> Array:
         """Return the value as a matrix."""
@@ -115,11 +122,20 @@ class Parameter:
         self._mark_rows(ids, width)
 
     def _mark_rows(self, ids: Ids, width: int) -> None:
-        if self._content is not _Content.FULL and width == self.row_width:
+        if self._content is not _Content.FULL and width == self.row_width >= WIDE:
             self._rows.append(ids)
             self._content = _Content.ROWS
         else:
             self._content = _Content.FULL
+
+    def add_gradient_of(self, other: Parameter) -> None:
+        """Add the gradient of the same parameter in another table."""
+        if other._content is _Content.FULL:
+            self.add_gradient(other._gradient)
+        elif other._content is _Content.ROWS:
+            rows = other.touched_rows
+            assert rows is not None  # not FULL
+            self.add_rows(rows, other._gradient.reshape(-1, self.row_width).take(rows, axis=0))
 
     def clear_gradient(self) -> None:
         """Make the gradient zero."""
@@ -146,6 +162,31 @@ class Parameter:
         if gradient is not None:
             self._gradient = gradient
             self._content = _Content.STALE
+
+    # ----- Values that are not trained -----
+
+    def follow(self, average: Array, kept: float) -> None:
+        """Let the value of a static parameter follow a batch's: it becomes kept * value + (1 - kept) * average.
+
+        In a replica this waits for `follow_replica`, because the value is that of other tables too.
+        """
+        if self._averages is not None:
+            self._averages.append((average, kept))
+            return
+        self.value *= self.value.dtype.type(kept)
+        self.value += (1 - average.dtype.type(kept)) * average
+
+    def follow_replica(self, replica: Parameter) -> None:
+        """Do what waits in a replica."""
+        for average, kept in replica._averages or ():
+            self.follow(average, kept)
+        if replica._averages:
+            replica._averages.clear()
+
+    def share(self, other: Parameter) -> None:
+        """Work as a replica of a static parameter."""
+        self.value = other.value
+        self._averages = []
 
     # ----- Records -----
 
@@ -192,6 +233,7 @@ class ParameterTable:
         for parameter in self:
             if parameter.is_static:
                 parameter.bind(np.zeros(parameter.size, dtype), None)
+        self._replicas: list[ParameterTable] = []
         self._make_views()
 
     def __iter__(self) -> Iterator[Parameter]:
@@ -213,8 +255,20 @@ class ParameterTable:
         So that an optimiser which owns its array updates the network's values in place.
         """
         values[:] = self.values
-        self.values = values
-        self._make_views()
+        for table in (self, *self._replicas):
+            table.values = values
+            table._make_views()
+
+    def replicate(self) -> ParameterTable:
+        """Return a table with the same values, in the same memory, and gradients of its own."""
+        replica = ParameterTable([parameter.config for parameter in self], self.values.dtype)
+        replica.values = self.values
+        replica._make_views()
+        for parameter in self:
+            if parameter.is_static:
+                replica[parameter.name].share(parameter)
+        self._replicas.append(replica)
+        return replica
 
     def randomize(self, stream: Stream) -> None:
         """Draw first values for all parameters in order, static ones too, from the one stream."""
@@ -231,6 +285,17 @@ class ParameterTable:
     def peek_gradients(self) -> Array:
         """Return the gradients as they are: of what nobody added to in this batch, those of an earlier one."""
         return self._gradients
+
+    def add_gradients_of(self, replica: ParameterTable) -> None:
+        """Add the gradients of a replica."""
+        for parameter, other in zip(self._trained, replica._trained, strict=True):
+            parameter.add_gradient_of(other)
+
+    def follow_replica(self, replica: ParameterTable) -> None:
+        """Let values that are not trained follow what a replica's network saw."""
+        for parameter, other in zip(self, replica, strict=True):
+            if parameter.is_static:
+                parameter.follow_replica(other)
 
     def clear_gradients(self) -> None:
         """Make all gradients zero."""

@@ -41,7 +41,8 @@ def dump(argv: list[str]) -> None:
     if not 1 <= len(positional) <= 2:
         raise UsageError(f"{len(positional)} arguments instead of one or two; {USAGE}")
     config = parse_config(*positional)
-    if "--binary" not in flags:
+    is_job = config.HasField("data_config") or config.HasField("test_data_config")
+    if is_job and "--binary" not in flags:
         config = as_v0_10(config)
     message = config if "--whole" in flags else config.model_config
     if "--binary" in flags:
