@@ -66,7 +66,6 @@ class LocalUpdater:
     def __init__(self, table: ParameterTable, optimization: Optimization, *, log_clipping: bool = False) -> None:
         self._table = table
         parameters = [parameter.spec() for parameter in table]
-        self._numbers = {parameter.name: number for number, parameter in enumerate(parameters)}
         self._offsets: dict[str, int] = {}
         for parameter in table.trained():
             self._offsets[parameter.name] = sum(table[name].size for name in self._offsets)
@@ -80,6 +79,10 @@ class LocalUpdater:
             per_parameter=per_parameter,
             log_clipping=log_clipping,
         )
+        listed = list(table)
+        self._with_rows = {
+            segment.parameter: listed[segment.parameter] for segment in self._shard.segments if segment.rows
+        }
         self._pruning = Pruning(table)
         table.adopt(self._shard.values)
 
@@ -98,8 +101,8 @@ class LocalUpdater:
         self._pruning.mask_gradients()
         gradients = self._table.gradients  # before the rows: what nobody added to has none
         touched = {
-            self._numbers[parameter.name]: rows
-            for parameter in self._table.trained()
+            number: rows
+            for number, parameter in self._with_rows.items()
             if (rows := parameter.touched_rows) is not None
         }
         self._shard.step(gradients, samples, touched)
@@ -154,6 +157,7 @@ class RemoteUpdater:
         self._pruning.start()
         self._client.join([parameter.spec() for parameter in self._table], self._optimization)
         self._client.initialise(self._table.values)
+        self._pruning.start()  # again: all trainers keep what trainer 0 kept
 
     def check(self) -> None:
         """Ask the heartbeat."""

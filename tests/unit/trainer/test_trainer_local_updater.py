@@ -180,6 +180,34 @@ def test_pruned_values_become_zero_and_stay_so():
     assert table["w"].value.tolist() == [0, -4.25, 0.75, 0]
 
 
+class OtherTrainer:
+    """A client that is not trainer 0: it gets values, and notes what is pushed."""
+
+    def __init__(self, values):
+        self.values, self.pushed = values, None
+
+    def join(self, parameters, optimization):
+        pass
+
+    def initialise(self, values):
+        values[:] = self.values
+
+    def push_pull(self, gradient, values, samples):
+        self.pushed = gradient.tolist()
+
+
+def test_every_trainer_prunes_what_trainer_zero_pruned():
+    table = ParameterTable([parameter(columns=4, hook=0.5)])
+    table["w"].value[:] = [9, 9, 1, 1]
+    client = OtherTrainer([0, -3, 2, 0])
+    updater = RemoteUpdater(table, Optimization(), client)
+    updater.connect()
+    table.clear_gradients()
+    table["w"].add_gradient(np.ones(4, np.float32))
+    updater.step(1)
+    assert table["w"].value.tolist() == [0, -3, 2, 0] and client.pushed == [0, 1, 1, 0]
+
+
 def test_a_pruned_static_parameter_is_pruned_once():
     table, updater = start(parameter(columns=4, hook=0.5, is_static=True), parameter("v"), values=1.0)
     table.clear_gradients()
