@@ -122,7 +122,9 @@ class Parameter:
         self._mark_rows(ids, width)
 
     def _mark_rows(self, ids: Ids, width: int) -> None:
-        if self._content is not _Content.FULL and width == self.row_width >= WIDE:
+        # sparse training tells rows apart whatever it costs: those that are not touched take no step
+        is_worth_it = width >= WIDE or self.config.sparse_update
+        if self._content is not _Content.FULL and width == self.row_width and is_worth_it:
             self._rows.append(ids)
             self._content = _Content.ROWS
         else:
