@@ -18,7 +18,7 @@ from trainer.arguments import Array
 from trainer.layers.buffers import Buffer
 from trainer.layers.windows import Axis, Windows, fold, unfold
 
-CHUNK_BYTES = 1 << 21  # windows unfolded at a time: what the second level of a cache holds
+CHUNK_BYTES = 1 << 21  # unfolded windows and maps at a time: what the second level of a cache holds
 
 
 class Convolution:
@@ -80,7 +80,7 @@ class Convolution:
         return total
 
     def _chunks(self, count: int, itemsize: int) -> Iterator[slice]:
-        bytes_each = self.channels * self.windows.elements * self.windows.places * itemsize
+        bytes_each = (self.channels * self.windows.elements + self.filters) * self.windows.places * itemsize
         step = max(1, CHUNK_BYTES // max(1, bytes_each))
         for start in range(0, count, step):
             yield slice(start, start + step)
