@@ -52,19 +52,20 @@ def run(arguments: Sequence[str]) -> None:
         sys.stdout.write(DONE_TEXT)
         return
     # imported here, so that a wrong flag is answered at once
+    from kernels import flush_denormals
     from trainer.assembly import Assembly
 
     for line in list_warnings(flags):
         glog.warning(line)
+    flush_denormals()
     assembly = Assembly(flags)
-    if flags.job == "test":
-        assembly.testing().run()
-        return
-    if flags.job == "checkgrad":
-        assembly.gradient_checking().run()
-        return
     try:
-        _train(*assembly.training())
+        if flags.job == "test":
+            assembly.testing().run()
+        elif flags.job == "checkgrad":
+            assembly.gradient_checking().run()
+        else:
+            _train(*assembly.training())
     finally:
         assembly.end()
 

@@ -55,6 +55,12 @@ class Sparse:
         """The row of each nonzero."""
         return np.repeat(np.arange(self.rows), self.lengths)
 
+    def cut(self, first: int, stop: int) -> Sparse:
+        """Return the rows [first, stop), in the same memory."""
+        begin, end = self.offsets[first], self.offsets[stop]
+        values = None if self.values is None else self.values[begin:end]
+        return Sparse(self.width, self.offsets[first : stop + 1] - begin, self.ids[begin:end], values)
+
     def to_dense(self, dtype: npt.DTypeLike = np.float32) -> Array:
         """Return the matrix with its zeros; repeated columns are added."""
         dense: Array = np.zeros((self.rows, self.width), dtype)
@@ -132,6 +138,26 @@ class Argument:
     def with_value(self, value: Array | None) -> Argument:
         """Return an argument of the same rows and sequences with these values."""
         return Argument(value=value, starts=self.starts, sub_starts=self.sub_starts)
+
+    def cut(self, first: int, stop: int) -> Argument:
+        """Return the samples [first, stop) of a slot, in the same memory."""
+        begin, end, starts, sub_starts = first, stop, self.starts, self.sub_starts
+        if starts is not None:
+            if sub_starts is not None:
+                inner = np.searchsorted(sub_starts, starts)
+                inner[-1] = len(sub_starts) - 1  # empty sub-sequences at the end are of the last sequence
+                sub_starts = sub_starts[inner[first] : inner[stop] + 1] - starts[first]
+            begin, end = int(starts[first]), int(starts[stop])
+            starts = starts[first : stop + 1] - begin
+        return Argument(
+            None if self._value is None else self._value[begin:end],
+            None if self.ids is None else self.ids[begin:end],
+            None if self.sparse is None else self.sparse.cut(begin, end),
+            starts,
+            sub_starts,
+            distinct=self.distinct,
+            index=None if self.index is None else self.index[begin:end],
+        )
 
     def with_distinct(self, distinct: Array) -> Argument:
         """Return an argument whose rows repeat as this one's do."""

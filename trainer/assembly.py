@@ -28,8 +28,9 @@ from trainer.models import find_config, find_merged_config, load_model
 from trainer.network import Network
 from trainer.own_servers import OwnServer
 from trainer.parameters import ParameterTable
-from trainer.rng import Stream, start_state
+from trainer.rng import Stream, share_state, start_state
 from trainer.session import Parts, Training
+from trainer.shares import AnyNetwork, Shares
 from trainer.stopping import STOPPER
 from trainer.testing import Testing
 from trainer.timing import Timing
@@ -91,7 +92,7 @@ class Assembly:
         self._optimization = read_optimization(self._config.opt_config, local=flags.local)
         self._table = ParameterTable(self._config.model_config.parameters)
         self._evaluators = make_evaluators(self._config.model_config.evaluators)
-        self._network = Network(self._config.model_config, self._table)
+        self._network = self._make_network()
         for data in (self._config.data_config, self._config.test_data_config):
             if data.type:
                 check_data(data)
@@ -121,6 +122,8 @@ class Assembly:
 
     def end(self) -> None:
         """Wait for what was started beside the session."""
+        if isinstance(self._network, Shares):
+            self._network.close()
         if self._server is not None:
             self._server.end()
 
@@ -133,6 +136,16 @@ class Assembly:
         parts = self._make_parts(lambda: None)
         self._warn_of_test_flags()
         return Testing(parts)
+
+    def _make_network(self) -> AnyNetwork:
+        model, flags = self._config.model_config, self._flags
+        if flags.trainer_count == 1:
+            return Network(model, self._table)
+        states = (
+            share_state(self._seed, number, flags.thread_local_rand_use_global_seed)
+            for number in range(flags.trainer_count)
+        )
+        return Shares(model, self._table, [Stream(state) for state in states])
 
     def _make_updater(self) -> Updater:
         specs = [parameter.spec() for parameter in self._table]

@@ -13,10 +13,11 @@ import numpy as np
 from pserver import glog
 from pserver.errors import ConfigError, DataError
 from trainer.arguments import Array
-from trainer.network import Batch, Network
+from trainer.network import Batch
 from trainer.parameters import Parameter, ParameterTable
 from trainer.rng import UPPER, Stream
 from trainer.session import Parts
+from trainer.shares import AnyNetwork
 
 TOLERANCE = 0.01  # a relative difference over this is marked
 NEARLY_ZERO = 1e-20  # so that two zeros agree
@@ -87,14 +88,14 @@ class Comparison:
         return f"{text}diff={self.difference:g}{mark}"
 
 
-def run_forward(network: Network, batch: Batch) -> float:
+def run_forward(network: AnyNetwork, batch: Batch) -> float:
     """Return the cost of a batch as training sees it, but with nothing dropped."""
     network.forward(batch, is_training=True)
     return network.cost()
 
 
 def check_gradients(
-    network: Network, table: ParameterTable, batch: Batch, epsilon: float, stream: Stream
+    network: AnyNetwork, table: ParameterTable, batch: Batch, epsilon: float, stream: Stream
 ) -> Iterator[Comparison]:
     """Yield the comparison for each trained parameter, in order.
 
@@ -123,7 +124,7 @@ def draw_direction(gradient: Array, stream: Stream) -> Array:
     return direction
 
 
-def _cost_at(network: Network, batch: Batch, parameter: Parameter, move: Array) -> float:
+def _cost_at(network: AnyNetwork, batch: Batch, parameter: Parameter, move: Array) -> float:
     """Return the cost with the parameter moved, which is moved back."""
     kept = parameter.value.copy()
     parameter.value += move

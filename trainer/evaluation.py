@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -12,11 +12,13 @@ from trainer import logs
 from trainer.arguments import Argument, Sparse
 from trainer.data.source import DataSource
 from trainer.evaluators import Accumulator, Evaluator
+from trainer.evaluators.printers import GradientPrinter
 from trainer.network import Network
+from trainer.shares import AnyNetwork
 
 
 def evaluate(
-    network: Network,
+    network: AnyNetwork,
     source: DataSource,
     evaluators: list[Evaluator],
     batch_size: int,
@@ -37,10 +39,10 @@ def evaluate(
     batches = 0
     while (batch := source.next_batch(batch_size)) is not None:
         slots, samples = batch
-        outputs = network.forward(slots)
+        network.forward(slots)
         if shows_layers:
             logs.log_layers(network)
-        result.add(network.cost() if with_cost else 0.0, samples, [one.measure(outputs) for one in evaluators])
+        result.add(network.cost() if with_cost else 0.0, samples, measure(network, evaluators))
         batches += 1
         if each_batch is not None:
             each_batch(batches, result)
@@ -48,6 +50,25 @@ def evaluate(
         raise DataError("the test data has no sample; check the test list of define_py_data_sources2")
     result.finish()
     return result
+
+
+def measure(network: AnyNetwork, evaluators: Sequence[Evaluator]) -> list[Any]:
+    """Return what each evaluator makes of the last batch: of its shares, one after the other, added up."""
+    measures = [_measure_share(share, evaluators) for share in network.shares]
+    if len(measures) == 1:
+        return measures[0]
+    totals = [one.nothing() for one in evaluators]
+    for of_share in measures:
+        for number, one in enumerate(of_share):
+            totals[number] += one
+    return totals
+
+
+def _measure_share(share: Network, evaluators: Sequence[Evaluator]) -> list[Any]:
+    for one in evaluators:
+        if isinstance(one, GradientPrinter):
+            one.gradients = share.kept_gradients()
+    return [one.measure(share.outputs) for one in evaluators]
 
 
 class PredictionFile:

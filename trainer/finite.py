@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from trainer.arguments import Argument, Array
-from trainer.network import Network
 from trainer.parameters import Parameter, ParameterTable
+from trainer.shares import AnyNetwork
 
 CHECK_PERIOD = 16  # batches between two looks at gradients
 WINDOW = 65536  # elements of large parameters that are looked at each time
@@ -54,16 +56,16 @@ def is_finite(values: Array) -> bool:
         return bool(np.isfinite(flat @ flat)) or bool(np.isfinite(flat).all())
 
 
-def describe_source(network: Network) -> str:
+def describe_source(network: AnyNetwork) -> str:
     """Return which layer's output is the first of the last batch with a number that is not finite, and its inputs."""
-    for layer in network.config.layers:
-        output = network.outputs.get(layer.name)
+    for share, layer in itertools.product(network.shares, network.config.layers):
+        output = share.outputs.get(layer.name)
         if output is None or output.value is None or is_finite(output.value):
             continue
         inputs = [
-            f"input {one.input_layer_name} {describe_range(network.outputs[one.input_layer_name])}"
+            f"input {one.input_layer_name} {describe_range(share.outputs[one.input_layer_name])}"
             for one in layer.inputs
-            if one.input_layer_name in network.outputs
+            if one.input_layer_name in share.outputs
         ]
         names = [one.input_parameter_name for one in layer.inputs] + [layer.bias_parameter_name]
         inputs += [
@@ -75,7 +77,7 @@ def describe_source(network: Network) -> str:
     return "every single output is finite, only their sum is not"
 
 
-def describe_users(network: Network, parameter: str) -> str:
+def describe_users(network: AnyNetwork, parameter: str) -> str:
     """Return the layers that a parameter belongs to, with the ranges of their inputs."""
     users = [
         layer
@@ -85,9 +87,10 @@ def describe_users(network: Network, parameter: str) -> str:
     parts = [
         f"layer {layer.name} ({layer.type}) with "
         + ", ".join(
-            f"input {one.input_layer_name} {describe_range(network.outputs[one.input_layer_name])}"
+            f"input {one.input_layer_name} "
+            + " and ".join(describe_range(share.outputs[one.input_layer_name]) for share in network.shares)
             for one in layer.inputs
-            if one.input_layer_name in network.outputs
+            if one.input_layer_name in network.shares[0].outputs
         )
         for layer in users
     ]

@@ -108,7 +108,7 @@ TABLE: tuple[Flag, ...] = (
     Flag("diy_beam_search_prob_so", str, "", _I, "user library for beam scores"),
     # computing
     Flag("use_gpu", bool, False, _I, "there is no GPU here"),
-    Flag("trainer_count", int, 1, _I, "worker threads; here a batch is computed as a whole, with equal results", 1),
+    Flag("trainer_count", int, 1, _S, "threads of this process, each of which computes a share of every batch", 1),
     Flag("gpu_id", int, 0, _I, "first GPU"),
     Flag("parallel_nn", bool, False, _I, "devices per layer"),
     Flag("allow_only_one_model_on_one_gpu", bool, True, _I, "check of the number of GPUs"),

@@ -5,14 +5,16 @@ Source: spec/trainer.md section 2.
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from pserver import glog
 from trainer.arguments import Array
 from trainer.evaluators import Accumulator
 from trainer.legacy import AT
-from trainer.network import Network
 from trainer.parameters import Parameter
+from trainer.shares import AnyNetwork
 
 
 def batch_line(batches: int, since_start: Accumulator, window: Accumulator) -> str:
@@ -67,13 +69,13 @@ def statistics_line(parameter: Parameter, rates: Array | None = None) -> str:
     return f"{line} max_lr={f'{rates.max():g}':>11} min_lr={f'{rates.min():g}':>11} avg_lr={f'{mean:g}':>11}"
 
 
-def log_layers(network: Network) -> None:
-    """Log the statistics of every layer's output, but for data and costs.
+def log_layers(network: AnyNetwork) -> None:
+    """Log the statistics of every layer's output, share by share, but for data and costs.
 
     Source: --show_layer_stat.
     """
-    for layer in network.config.layers:
-        output = network.outputs.get(layer.name)
+    for share, layer in itertools.product(network.shares, network.config.layers):
+        output = share.outputs.get(layer.name)
         if output is not None and output.value is not None and not network.is_data_or_cost(layer.name):
             glog.info(layer_line(layer.name, output.value), at=AT["layer"])
 

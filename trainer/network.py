@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -51,6 +51,7 @@ class Network:
                 layer.open(group, Network)
         self.data_names = [name for name, node in self._nodes.items() if node.config.type == "data"]
         self.output_names = list(config.output_layer_names)
+        self.shares: Sequence[Network] = (self,)  # the networks whose outputs are those of a batch, one after the other
         self.outputs: dict[str, Argument] = {}
         self._given: Collection[str] = ()
 
@@ -60,7 +61,7 @@ class Network:
             node.keeps_gradient, node.logs_clipping = name in gradients_of, clipping
 
     def kept_gradients(self) -> dict[str, Array]:
-        """Return the gradients, before the activation, that the last backward pass kept, by layer."""
+        """Return the gradients, before the activation, that the backward pass of the last batch kept, by layer."""
         return {name: node.kept_gradient for name, node in self._nodes.items() if node.kept_gradient is not None}
 
     def is_data_or_cost(self, name: str) -> bool:
@@ -197,6 +198,7 @@ class _Node:
             inputs = [outputs[name] for name in self.inputs]
         except KeyError as missing:
             raise ConfigError(f"layer {self.name} comes before its input {missing} in the message") from missing
+        self.kept_gradient = None
         self.layer.is_training, self.layer.stream = is_training, stream
         result = self.layer.forward(inputs)
         if result.index is not None and any(result is one for one in inputs):

@@ -32,10 +32,13 @@ def _jump(multiplier: int, increment: int, steps: int) -> tuple[int, int]:
 
 
 class Stream:
-    """One thread's `rand_r` state; every draw of a run comes from the main thread's one stream, in a fixed order."""
+    """One thread's `rand_r` state.
 
-    _a = np.ones(1, np.uint32)  # a_k and c_k for k = 0, 1, ...; shared by all streams, grown on demand
-    _c = np.zeros(1, np.uint32)
+    Without --trainer_count every draw of a run comes from the main thread's one stream, in a fixed order.
+    """
+
+    # a_k and c_k for k = 0, 1, ...; shared by the streams of all threads, grown on demand
+    _tables = np.ones(1, np.uint32), np.zeros(1, np.uint32)
 
     def __init__(self, state: int) -> None:
         self.state = state & _MASK
@@ -63,10 +66,10 @@ class Stream:
 
     def _block(self, count: int) -> npt.NDArray[np.uint32]:
         steps = count * _STEPS
-        if len(self._a) <= steps:
-            self._grow(steps)
-        states = self._a[1 : steps + 1] * np.uint32(self.state)
-        states += self._c[1 : steps + 1]
+        tables = self._tables
+        a, c = tables if len(tables[0]) > steps else self._grow(steps)
+        states = a[1 : steps + 1] * np.uint32(self.state)
+        states += c[1 : steps + 1]
         self.state = int(states[-1]) if count else self.state
         bits = (states >> np.uint32(16)).reshape(count, _STEPS)
         draws: npt.NDArray[np.uint32] = (bits[:, 0] & np.uint32(2047)) << np.uint32(20)
@@ -75,14 +78,26 @@ class Stream:
         return draws
 
     @classmethod
-    def _grow(cls, steps: int) -> None:
+    def _grow(cls, steps: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
         """Extend the tables to `steps` by doubling: (a, c) of k + m is (a, c) of k after (a, c) of m."""
-        while len(cls._a) <= steps:
-            a, c = _jump(_MULTIPLIER, _INCREMENT, len(cls._a))
-            further_a, further_c = cls._a * np.uint32(a), cls._c + cls._a * np.uint32(c)
-            cls._a, cls._c = np.concatenate((cls._a, further_a)), np.concatenate((cls._c, further_c))
+        tables = cls._tables
+        while len(tables[0]) <= steps:
+            a, c = _jump(_MULTIPLIER, _INCREMENT, len(tables[0]))
+            further = tables[0] * np.uint32(a), tables[1] + tables[0] * np.uint32(c)
+            tables = np.concatenate((tables[0], further[0])), np.concatenate((tables[1], further[1]))
+        cls._tables = tables
+        return tables
 
 
 def start_state(seed: int, use_global_seed: bool) -> int:
     """Return the main thread's first state: the seed with --thread_local_rand_use_global_seed, else one less."""
     return (seed if use_global_seed else seed - 1) & _MASK
+
+
+def share_state(seed: int, number: int, use_global_seed: bool) -> int:
+    """Return the first state of the thread that computes a share of every batch; shares are numbered from 0.
+
+    As `start_state`, with the share's number in the place of the legacy's number of the thread, which was another one
+    in every run.
+    """
+    return (seed if use_global_seed else seed + number + 1) & _MASK

@@ -53,7 +53,8 @@ class Testing:
 
         def each_batch(batches: int, result: Accumulator) -> None:
             if file is not None:
-                file.write({name: parts.network.outputs[name] for name in parts.network.output_names})
+                for share in parts.network.shares:
+                    file.write({name: share.outputs[name] for name in share.output_names})
             if batches % flags.log_period == 0:
                 glog.info(logs.test_batch_line(batches, result), at=AT["test batch"])
 

@@ -123,10 +123,8 @@ class BatchNormLayer(Layer):
 
     def _move(self, mean: Array, variance: Array) -> None:
         """Let the moving averages follow."""
-        kept = mean.dtype.type(self.config.moving_average_fraction)
-        for moving, of_batch in ((self._moving_mean, mean), (self._moving_variance, variance)):
-            moving.value *= kept
-            moving.value += (1 - kept) * of_batch
+        self._moving_mean.follow(mean, self.config.moving_average_fraction)
+        self._moving_variance.follow(variance, self.config.moving_average_fraction)
 
     def _split(self, rows: Array) -> Array:
         """Return the rows as (n, channels, pixels)."""

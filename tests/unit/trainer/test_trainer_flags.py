@@ -109,9 +109,9 @@ def test_a_flag_that_is_not_supported_may_be_given_with_its_default():
 
 
 def test_flags_without_meaning_are_warned_of_once_each():
-    assert list_warnings(parse_flags(["--use_gpu=true", "--trainer_count=4", "--nics=eth0"])) == [
+    assert list_warnings(parse_flags(["--use_gpu=true", "--gpu_id=4", "--trainer_count=4", "--nics=eth0"])) == [
         "--use_gpu has no meaning here (there is no GPU here)",
-        "--trainer_count has no meaning here (worker threads; here a batch is computed as a whole, with equal results)",
+        "--gpu_id has no meaning here (first GPU)",
     ]
 
 

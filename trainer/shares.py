@@ -1,0 +1,160 @@
+"""A network whose batches are cut into shares, which as many threads compute at the same time.
+
+Source: spec/trainer.md sections 5.4 and 6.1; gserver/gradientmachines/MultiGradientMachine.cpp of v0.10.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from queue import SimpleQueue
+
+import numpy as np
+
+from kernels import flush_denormals
+from proto.ModelConfig_pb2 import ModelConfig
+from trainer.arguments import Argument
+from trainer.network import Batch, Network
+from trainer.parameters import ParameterTable
+from trainer.rng import Stream
+
+LEAVE_TIMEOUT_S = 2.0  # for a share that is under way when the job ends early
+
+
+class Shares:
+    """The networks of all shares; to a session it looks like one.
+
+    All have the same values; the gradients end up in `parameters`, added in the order of the shares, so that a run can
+    be repeated bit for bit. The calling thread computes the first share. A share without samples is left out.
+
+    Args: streams: draw the random numbers of the shares; as many as there are shares.
+    Thread safety: none; one thread calls.
+    """
+
+    def __init__(self, config: ModelConfig, parameters: ParameterTable, streams: Sequence[Stream]) -> None:
+        self.config = config
+        self.parameters = parameters
+        tables = [parameters, *(parameters.replicate() for _ in streams[1:])]
+        self._networks = [Network(config, table) for table in tables]
+        self._streams = list(streams)
+        self._workers = [Worker(f"share {number}") for number in range(1, len(streams))]
+        self.shares: Sequence[Network] = ()  # the networks whose outputs are those of a batch, one after the other
+        self.output_names = self._networks[0].output_names
+
+    def watch(self, *, gradients_of: Sequence[str] | set[str] = (), clipping: bool = False) -> None:
+        """Keep the gradients of some layers' outputs, and log where errors are clipped."""
+        for network in self._networks:
+            network.watch(gradients_of=gradients_of, clipping=clipping)
+
+    def is_data_or_cost(self, name: str) -> bool:
+        """Return whether a layer neither computes values of its own nor is read by others."""
+        return self._networks[0].is_data_or_cost(name)
+
+    def forward(self, batch: Batch, stream: Stream | None = None, *, is_training: bool | None = None) -> None:
+        """Run a batch; the outputs of the shares stay valid until the next call.
+
+        Args: as of a network, but the dropout masks are drawn from the shares' own streams.
+        """
+        count = len(self._networks)
+        parts = cut_batch(batch, count)
+        active = [number for number in range(count) if parts[number] is not None]
+        self.shares = [self._networks[number] for number in active]
+        self._run(
+            [
+                partial(
+                    self._networks[number].forward,
+                    parts[number] or {},
+                    None if stream is None else self._streams[number],
+                    is_training=is_training,
+                )
+                for number in active
+            ]
+        )
+        for network in self.shares:
+            if network.parameters is not self.parameters:
+                self.parameters.follow_replica(network.parameters)
+
+    def cost(self) -> float:
+        """Return the cost of the last batch: the plain sum over all output layers, in double."""
+        return sum(network.cost() for network in self.shares)
+
+    def find_bad_cost(self) -> str:
+        """Return the name of the first output layer with a number that is infinite or no number, or ""."""
+        return next(filter(None, (network.find_bad_cost() for network in self.shares)), "")
+
+    def backward(self) -> None:
+        """Add the gradients of the last batch's cost to those of the parameters; sums over the samples."""
+        self._run([partial(self._go_back, network) for network in self.shares])
+        for network in self.shares:
+            if network.parameters is not self.parameters:
+                self.parameters.add_gradients_of(network.parameters)
+
+    def close(self) -> None:
+        """End the threads; one that computes is not awaited for long."""
+        for worker in self._workers:
+            worker.close()
+
+    def _go_back(self, network: Network) -> None:
+        if network.parameters is not self.parameters:
+            network.parameters.clear_gradients()
+        network.backward()
+
+    def _run(self, tasks: Sequence[Callable[[], object]]) -> None:
+        """Do one task a share at the same time; of errors that of the first share counts."""
+        results = [worker.start(task) for worker, task in zip(self._workers, tasks[1:], strict=False)]
+        for task in tasks[:1]:
+            task()
+        for error in [result.get() for result in results]:
+            if error is not None:
+                raise error
+
+
+AnyNetwork = Network | Shares
+Result = SimpleQueue[BaseException | None]
+
+
+class Worker:
+    """A thread that does one task after the other until it is closed; it does not keep the process from ending."""
+
+    def __init__(self, name: str) -> None:
+        self._tasks: SimpleQueue[tuple[Callable[[], object], Result] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def start(self, task: Callable[[], object]) -> Result:
+        """Begin a task; the queue will have its error, or None when it is done."""
+        result: Result = SimpleQueue()
+        self._tasks.put((task, result))
+        return result
+
+    def close(self) -> None:
+        """End the thread after the task in hand."""
+        self._tasks.put(None)
+        self._thread.join(LEAVE_TIMEOUT_S)
+
+    def _work(self) -> None:
+        flush_denormals()
+        with np.errstate(all="ignore"):  # as the jobs do; it counts for one thread
+            while (given := self._tasks.get()) is not None:
+                task, result = given
+                try:
+                    task()
+                except BaseException as error:
+                    result.put(error)
+                else:
+                    result.put(None)
+
+
+def cut_batch(batch: Batch, count: int) -> list[dict[str, Argument] | None]:
+    """Return the shares of a batch, in the same memory; None for those without samples.
+
+    Share i has the samples [n * i / count, n * (i + 1) / count).
+    """
+    samples = max((slot.sequences for slot in batch.values()), default=0)
+    bounds = [samples * number // count for number in range(count + 1)]
+    return [
+        {name: slot.cut(first, stop) for name, slot in batch.items()} if first < stop else None
+        for first, stop in itertools.pairwise(bounds)
+    ]
