@@ -66,26 +66,42 @@ def scheduled_rate(optimization: Optimization, samples: int, passes: int) -> flo
     """Return the rate of the next step before the parameter's own multiplier, a float32 value.
 
     Args: samples: samples processed so far including this batch (of all trainers).  passes: passes finished.
+    Raises: ConfigError: if the schedule gives no number, or one beyond float32.
     """
     rate = float(np.float32(optimization.learning_rate))
     a32, b32 = np.float32(optimization.learning_rate_decay_a), np.float32(optimization.learning_rate_decay_b)
     a, b = float(a32), float(b32)
     match optimization.learning_rate_schedule:
         case "poly":
-            rate *= math.pow(1.0 + float(a32 * np.float32(samples)), -b)
+            rate *= _power(1.0 + float(a32 * np.float32(samples)), -b)
         case "caffe_poly":
-            rate = rate * math.pow(1.0 - samples / a, b) if samples <= a else 0.0
+            rate = rate * _power(1.0 - samples / a, b) if samples <= a else 0.0
         case "exp":
-            rate *= math.pow(a, samples / b)
+            rate *= _power(a, samples / b)
         case "discexp":
-            rate *= math.pow(a, math.floor(samples / b))
+            rate *= _power(a, math.floor(samples / b))
         case "linear":
             rate = max(rate - float(a32 * np.float32(samples)), b)
         case "manual" | "pass_manual":
             pairs = parse_manual_rates(optimization.learning_rate_args)
             position = samples if optimization.learning_rate_schedule == "manual" else passes
             rate *= float(np.float32(pairs[_find_segment(pairs, position)][1]))
+    if not abs(rate) <= np.finfo(np.float32).max:
+        raise ConfigError(
+            f"learning_rate_schedule '{optimization.learning_rate_schedule}' gives the rate {rate:g} after {samples} "
+            f"samples, with learning_rate_decay_a = {a:g} and learning_rate_decay_b = {b:g}; change one of the two"
+        )
     return float(np.float32(rate))
+
+
+def _power(base: float, exponent: float) -> float:
+    """Return the power as C does, which knows infinity and NaN."""
+    try:
+        return math.pow(base, exponent)
+    except OverflowError:
+        return math.inf
+    except ValueError:
+        return math.nan
 
 
 def _find_segment(pairs: Sequence[tuple[float, float]], position: int) -> int:

@@ -51,6 +51,15 @@ def test_an_impossible_schedule_is_named(settings, part):
         check_schedule(settings)
 
 
+@pytest.mark.parametrize(
+    "schedule, a, b, rate",
+    [("exp", 2, 1e-3, "inf"), ("exp", -0.5, 3, "nan"), ("poly", -1, 0.5, "nan"), ("discexp", 0, -1, "nan")],
+)
+def test_a_rate_that_is_no_number_is_named(schedule, a, b, rate):
+    with pytest.raises(ConfigError, match=f"schedule '{schedule}' gives the rate {rate} after 10 samples"):
+        scheduled_rate(Optimization("momentum", 0.5, schedule, a, b), 10, 0)
+
+
 def changes(schedule, positions, capsys):
     """The rates at these positions, and the lines about changes."""
     rates = [schedule.rate(*position) for position in positions]
