@@ -92,15 +92,32 @@ def PyData(
     message.load_data_module = to_text("load_data_module", load_data_module)
     message.load_data_object = to_text("load_data_object", load_data_object)
     message.load_data_args = to_text("load_data_args", load_data_args)
-    group = {
-        "queue_capacity": file_group_queue_capacity,
-        "load_file_count": load_file_count,
-        "load_thread_num": load_thread_num,
-    }
+    _set_group(message, file_group_queue_capacity, load_file_count, load_thread_num)
+    return message
+
+
+@helper("raw")
+def ProtoData(
+    files: str | None = None,
+    type: str | None = None,
+    file_group_queue_capacity: int | None = None,
+    load_file_count: int | None = None,
+    constant_slots: Any = None,
+    load_thread_num: int | None = None,
+    **more: Any,
+) -> DataConfig_pb2.DataConfig:
+    """Samples from files of messages."""
+    kind = "proto" if type is None else to_text("type", type)
+    message = data_config(kind, files, constant_slots=constant_slots, **more)
+    _set_group(message, file_group_queue_capacity, load_file_count, load_thread_num)
+    return message
+
+
+def _set_group(message: DataConfig_pb2.DataConfig, capacity: Any, file_count: Any, thread_num: Any) -> None:
+    group = {"queue_capacity": capacity, "load_file_count": file_count, "load_thread_num": thread_num}
     for key, value in group.items():
         if value is not None:
             setattr(message.file_group_conf, key, to_int(key, value))
-    return message
 
 
 @helper("raw")

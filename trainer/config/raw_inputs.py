@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+from trainer.config.activations import BaseActivation
 from trainer.config.attrs import HookAttribute, ParameterAttribute
 from trainer.config.declare import helper
-from trainer.config.layer import LayerOutput
+from trainer.config.layer import LayerOutput, columns_of
 from trainer.config.layers import projections
+from trainer.config.layers.mixed import Term
 from trainer.config.layers.projections import Operator, Projection
 from trainer.config.misuse import Misuse, to_float, to_int, to_list, to_text, wrong
 from trainer.config.names import public
@@ -47,7 +49,14 @@ def layer_called(name: Any) -> LayerOutput:
     if full_name not in parse.layers:
         raise wrong("input_layer_name", name, "there is no such layer yet")
     message = parse.layers[full_name]
-    found = LayerOutput(name, message.type, size=message.size, num_filters=message.num_filters or None)
+    pixels = message.height * message.width * message.depth
+    found = LayerOutput(
+        name,
+        message.type,
+        activation=BaseActivation(message.active_type, True),
+        num_filters=message.num_filters or (message.size // pixels if pixels else None),
+        size=message.size,
+    )
     found.outputs = ["default", "state"]
     return found
 
@@ -64,8 +73,8 @@ class RawInput:
 
 @helper("raw")
 def Input(input_layer_name: str, input_layer_argument: str | None = None, **given: Any) -> RawInput:
-    """Name a layer that is read, with attributes of its parameter; image layers take conv=, pool=, norm= or image=."""
-    kinds = ("conv", "pool", "norm", "image")
+    """Name a layer that is read, with attributes of its parameter; image layers take conv=, pool= and the like."""
+    kinds = _SHAPES.values()
     ignored = ("format", "nnz", "make_layer_name_in_submodel")
     shapes = {key: given.pop(key) for key in kinds if given.get(key) is not None}
     attributes = {key: value for key, value in given.items() if key not in (*kinds, *ignored)}
@@ -91,19 +100,72 @@ def Parameter(name: str, size: int, device: int | None = None, dims: Any = (), *
     add_parameter(current(), to_text("name", name), to_int("size", size), shape, RawAttribute(**given).attr, device)
 
 
+@dataclass
+class RawLayer:
+    """One call of Layer()."""
+
+    name: str
+    kind: str
+    inputs: list[RawInput]
+    terms: list[Term]
+    size: int | None
+    activation: BaseActivation
+    bias: Any
+    options: dict[str, Any]
+
+    def columns(self, index: int = 0) -> int:
+        """Size of an input."""
+        if index >= len(self.inputs):
+            raise Misuse(f"type {self.kind!r} needs at least {index + 1} inputs; there are {len(self.inputs)}")
+        return columns_of(self.inputs[index].layer)
+
+    def given(self) -> int:
+        """The size that the user gave."""
+        if self.size is None:
+            raise Misuse(f"type {self.kind!r} needs size=")
+        return self.size
+
+
+def to_raw_bias(bias: Any) -> Any:
+    """Return the attributes of a bias; True is one that says nothing, so that it is not zero at first."""
+    if isinstance(bias, ParameterAttribute) or bias is False:
+        return bias
+    if bias is not True:
+        raise wrong("bias", bias, "it must be True, False or a Bias()")
+    return RawAttribute()
+
+
 # --- shapes of image layers ------------------------------------------------------------------------------------------
 
 
-def _shape(name: str, required: tuple[str, ...], optional: dict[str, Any]) -> None:
+# class of a shape -> the argument of Input() that takes it
+_SHAPES = {
+    "BilinearInterp": "bilinear_interp",
+    "BlockExpand": "block_expand",
+    "Conv": "conv",
+    "Conv3D": "conv",
+    "Image": "image",
+    "MaxOut": "maxout",
+    "Norm": "norm",
+    "Pad": "pad",
+    "Pool": "pool",
+    "Pool3d": "pool",
+    "RowConv": "row_conv",
+    "SpatialPyramidPool": "spp",
+    "Upsample": "upsample",
+}
+
+
+def _shape(name: str, required: str, **optional: Any) -> None:
     """Register a function that takes these arguments, by position too, and returns them as attributes."""
-    keys = (*required, *optional)
+    needed = required.split()
+    keys = (*needed, *optional)
 
     def shape(*values: Any, **given: Any) -> SimpleNamespace:
         arguments = {**optional, **dict(zip(keys, values, strict=False)), **given}
-        missing = [key for key in required if key not in arguments]
-        unknown = sorted(set(arguments) - set(keys))
-        if missing or unknown or len(values) > len(keys):
-            raise Misuse(f"{name}() takes {', '.join(keys)}; {', '.join(required)} must be given")
+        is_known = set(arguments) <= set(keys) and len(values) <= len(keys)
+        if not is_known or not arguments.keys() >= set(needed):
+            raise Misuse(f"{name}() takes {', '.join(keys)}; {', '.join(needed)} must be given")
         return SimpleNamespace(**arguments)
 
     shape.__name__ = shape.__qualname__ = name
@@ -111,31 +173,29 @@ def _shape(name: str, required: tuple[str, ...], optional: dict[str, Any]) -> No
     public("raw")(shape)
 
 
+_CONV = {
+    **dict.fromkeys(("filter_channels", "output_x", "img_size", "dilation", "dilation_y")),
+    **dict.fromkeys(("filter_size_y", "padding_y", "stride_y", "filter_size_z", "padding_z", "stride_z")),
+}
+_POOL = dict.fromkeys(("size_y", "start", "stride_y", "padding_y", "size_z", "stride_z", "padding_z"))
+for _name in ("Conv", "Conv3D"):
+    _shape(_name, "filter_size channels", padding=0, stride=1, groups=1, caffe_mode=True, **_CONV)
+for _name in ("Pool", "Pool3d"):
+    _shape(_name, "pool_type channels size_x", stride=1, padding=0, **_POOL)
+_shape("Norm", "norm_type channels size scale pow", output_x=None, img_size=None, blocked=None)
+_shape("Image", "channels", img_size=None)
+_shape("BilinearInterp", "out_size_x out_size_y channels")
+_shape("SpatialPyramidPool", "pool_type pyramid_height channels")
+_shape("Pad", "channels pad_c pad_h pad_w")
+_shape("MaxOut", "channels groups", img_size_x=None, img_size_y=None)
+_shape("RowConv", "context_length")
+_shape("Upsample", "scale", **dict.fromkeys(("scale_y", "pad_out_x", "pad_out_y", "upsample_size", "upsample_size_y")))
 _shape(
-    "Conv",
-    ("filter_size", "channels"),
-    {
-        "padding": 0,
-        "stride": 1,
-        "groups": 1,
-        "filter_channels": None,
-        "output_x": None,
-        "img_size": None,
-        "caffe_mode": True,
-        "filter_size_y": None,
-        "padding_y": None,
-        "stride_y": None,
-        "dilation": None,
-        "dilation_y": None,
-    },
+    "BlockExpand",
+    "channels",
+    **dict.fromkeys(("padding_x", "padding_y", "stride_x", "stride_y", "block_x", "block_y"), 0),
+    **dict.fromkeys(("img_size_x", "img_size_y", "output_x", "output_y")),
 )
-_shape(
-    "Pool",
-    ("pool_type", "channels", "size_x"),
-    {"size_y": None, "start": None, "stride": 1, "stride_y": None, "padding": 0, "padding_y": None},
-)
-_shape("Norm", ("norm_type", "channels", "size", "scale", "pow"), {"output_x": None, "img_size": None, "blocked": None})
-_shape("Image", ("channels",), {"img_size": None})
 
 
 # --- projections and operators ---------------------------------------------------------------------------------------

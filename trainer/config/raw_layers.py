@@ -13,51 +13,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainer.config import raw_images
 from trainer.config.activations import BaseActivation
-from trainer.config.attrs import ParameterAttribute
 from trainer.config.declare import helper
 from trainer.config.evaluators import add_evaluator
 from trainer.config.layer import LayerBuilder, LayerOutput, columns_of
-from trainer.config.layers import image, maps
 from trainer.config.layers.mixed import Term, concat_layer, mixed_layer
 from trainer.config.layers.projections import Operator, Projection
 from trainer.config.misuse import Misuse, to_float, to_int, to_list, to_size, to_text, wrong
 from trainer.config.names import public
-from trainer.config.poolings import AvgPooling, BasePoolingType, CudnnAvgPooling, CudnnMaxPooling, MaxPooling
-from trainer.config.raw_inputs import Input, RawAttribute, RawInput, layer_called
+from trainer.config.raw_inputs import Input, RawInput, RawLayer, layer_called, to_raw_bias
 from trainer.config.state import current
 
 _REQUIRED = object()  # a field without a default
 
 
-@dataclass
-class _Raw:
-    """One call of Layer()."""
-
-    name: str
-    kind: str
-    inputs: list[RawInput]
-    terms: list[Term]
-    size: int | None
-    activation: BaseActivation
-    bias: Any
-    options: dict[str, Any]
-
-    def columns(self, index: int = 0) -> int:
-        """Size of an input."""
-        if index >= len(self.inputs):
-            raise Misuse(f"type {self.kind!r} needs at least {index + 1} inputs; there are {len(self.inputs)}")
-        return columns_of(self.inputs[index].layer)
-
-    def given(self) -> int:
-        """The size that the user gave."""
-        if self.size is None:
-            raise Misuse(f"type {self.kind!r} needs size=")
-        return self.size
-
-
 # (call, size of the layer, index of an input, its size) -> dims, or None for no parameter
-Dims = Callable[[_Raw, int, int, int], list[int] | None]
+Dims = Callable[[RawLayer, int, int, int], list[int] | None]
 
 
 @dataclass(frozen=True)
@@ -72,31 +44,31 @@ class _Kind:
         fields: fields of the message that the user can give, with their defaults; those with None are left out.
     """
 
-    size: Callable[[_Raw], int] | None = lambda raw: raw.columns()
+    size: Callable[[RawLayer], int] | None = lambda raw: raw.columns()
     dims: Dims = lambda _raw, _size, _index, _columns: None
-    bias: Callable[[_Raw, int], int] | None = None
+    bias: Callable[[RawLayer, int], int] | None = None
     has_bias: bool = True
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _given(raw: _Raw) -> int:
+def _given(raw: RawLayer) -> int:
     return raw.given()
 
 
-def _one(_raw: _Raw) -> int:
+def _one(_raw: RawLayer) -> int:
     return 1
 
 
-def _second(raw: _Raw) -> int:
+def _second(raw: RawLayer) -> int:
     return raw.columns(1)
 
 
-def _sum(raw: _Raw) -> int:
+def _sum(raw: RawLayer) -> int:
     return sum(raw.columns(index) for index in range(len(raw.inputs)))
 
 
-def _part(parts: int) -> Callable[[_Raw], int]:
-    def size(raw: _Raw) -> int:
+def _part(parts: int) -> Callable[[RawLayer], int]:
+    def size(raw: RawLayer) -> int:
         columns, rest = divmod(raw.columns(), parts)
         if rest:
             raise Misuse(f"the size of its input is {raw.columns()}; it must be a multiple of {parts}")
@@ -105,21 +77,21 @@ def _part(parts: int) -> Callable[[_Raw], int]:
     return size
 
 
-def _directions(raw: _Raw) -> int:
+def _directions(raw: RawLayer) -> int:
     directions = raw.options["directions"]
     return 1 if isinstance(directions, bool) else len(to_list(directions))
 
 
-def _times(factor: int) -> Callable[[_Raw, int], int]:
+def _times(factor: int) -> Callable[[RawLayer, int], int]:
     return lambda _raw, size: size * factor
 
 
-def _only_first(dims: Callable[[_Raw, int, int], list[int]]) -> Dims:
+def _only_first(dims: Callable[[RawLayer, int, int], list[int]]) -> Dims:
     return lambda raw, size, index, columns: dims(raw, size, columns) if index == 0 else None
 
 
 def _classes(less: int) -> Dims:
-    def dims(raw: _Raw, _size: int, index: int, columns: int) -> list[int] | None:
+    def dims(raw: RawLayer, _size: int, index: int, columns: int) -> list[int] | None:
         # the label, and perhaps a weight, come last
         counted = len(raw.inputs) - (2 if raw.kind == "nce" and raw.columns(len(raw.inputs) - 1) == 1 else 1)
         return [to_size("num_classes", raw.options["num_classes"]) - less, columns] if index < counted else None
@@ -228,6 +200,12 @@ _KINDS: dict[str, _Kind] = {
         bias=_times(1),
     ),
     "conv_shift": _LIKE_FIRST,
+    "prelu": _Kind(
+        dims=_only_first(
+            lambda raw, _size, columns: [1, columns // to_size("partial_sum", raw.options["partial_sum"])]
+        ),
+        fields={"partial_sum": 1, "height": 0, "width": 0, "depth": 1},
+    ),
     "convex_comb": _Kind(size=_given),
     "scale_shift": _Kind(dims=_only_first(lambda _raw, _size, _columns: [1, 1]), bias=lambda _raw, _size: 1),
     "factorization_machine": _Kind(
@@ -282,15 +260,6 @@ def _to_inputs(inputs: Any) -> tuple[list[RawInput], list[Term]]:
     return [] if terms else [item if isinstance(item, RawInput) else Input(item) for item in given], terms
 
 
-def _to_bias(bias: Any) -> Any:
-    """Return the attributes of a bias; True is one that says nothing, so that it is not zero at first."""
-    if isinstance(bias, ParameterAttribute) or bias is False:
-        return bias
-    if bias is not True:
-        raise wrong("bias", bias, "it must be True, False or a Bias()")
-    return RawAttribute()
-
-
 @helper("raw")
 def Layer(
     name: str,
@@ -323,7 +292,7 @@ def Layer(
     activation = BaseActivation(to_text("active_type", active_type), True)
     if coeff is not None and "coeff" in (_KINDS[kind].fields if kind in _KINDS else ()):
         options["coeff"], coeff = coeff, None
-    raw = _Raw(to_text("name", name), kind, read, terms, columns, activation, bias, options)
+    raw = RawLayer(to_text("name", name), kind, read, terms, columns, activation, bias, options)
     if kind in _BY_FUNCTION:
         layer = _BY_FUNCTION[kind](raw)
     elif kind in _KINDS:
@@ -341,7 +310,7 @@ def Layer(
     return layer
 
 
-def _set_defaults(raw: _Raw, kind: _Kind) -> None:
+def _set_defaults(raw: RawLayer, kind: _Kind) -> None:
     unknown = sorted(set(raw.options) - set(kind.fields))
     if unknown:
         there = ", ".join(sorted(kind.fields)) or "none"
@@ -352,7 +321,7 @@ def _set_defaults(raw: _Raw, kind: _Kind) -> None:
         raw.options.setdefault(key, default)
 
 
-def _by_table(raw: _Raw, kind: _Kind) -> LayerOutput:
+def _by_table(raw: RawLayer, kind: _Kind) -> LayerOutput:
     _set_defaults(raw, kind)
     size = None if kind.size is None else kind.size(raw)
     if size is not None and raw.size not in (None, size):
@@ -372,7 +341,7 @@ def _by_table(raw: _Raw, kind: _Kind) -> LayerOutput:
         elif value is not None:
             setattr(layer.message, key, value)
     if kind.bias is not None and size:
-        bias = _to_bias(kind.has_bias if raw.bias is None else raw.bias)
+        bias = to_raw_bias(kind.has_bias if raw.bias is None else raw.bias)
         layer.add_bias(bias, default=False, size=kind.bias(raw, size))
     return layer.output([entry.layer for entry in raw.inputs], activation=raw.activation)
 
@@ -380,102 +349,20 @@ def _by_table(raw: _Raw, kind: _Kind) -> LayerOutput:
 # --- types that have functions of their own --------------------------------------------------------------------------
 
 
-def _mixed(raw: _Raw) -> LayerOutput:
-    bias = _to_bias(True if raw.bias is None else raw.bias)
+def _mixed(raw: RawLayer) -> LayerOutput:
+    bias = to_raw_bias(True if raw.bias is None else raw.bias)
     return mixed_layer(name=raw.name, size=raw.size or 0, input=raw.terms, act=raw.activation, bias_attr=bias)
 
 
-def _concat2(raw: _Raw) -> LayerOutput:
-    bias = _to_bias(False if raw.bias is None else raw.bias)
+def _concat2(raw: RawLayer) -> LayerOutput:
+    bias = to_raw_bias(False if raw.bias is None else raw.bias)
     return concat_layer(name=raw.name, input=raw.terms, act=raw.activation, bias_attr=bias)
 
 
-def _shape_of(raw: _Raw, key: str) -> tuple[RawInput, Any]:
-    if len(raw.inputs) != 1 or key not in raw.inputs[0].shapes:
-        raise Misuse(f"type {raw.kind!r} needs one Input(..., {key}={key.title()}(...))")
-    return raw.inputs[0], raw.inputs[0].shapes[key]
-
-
-def _convolution(raw: _Raw) -> LayerOutput:
-    entry, conv = _shape_of(raw, "conv")
-    transposed = raw.kind.endswith("t")
-    return image.img_conv_layer(
-        input=entry.layer,
-        name=raw.name,
-        filter_size=conv.filter_size,
-        filter_size_y=conv.filter_size_y,
-        num_filters=raw.options.get("num_filters", 0),
-        num_channels=conv.channels,
-        act=raw.activation,
-        groups=conv.groups,
-        stride=conv.stride,
-        stride_y=conv.stride_y,
-        padding=conv.padding,
-        padding_y=conv.padding_y,
-        dilation=conv.dilation or 1,
-        dilation_y=conv.dilation_y,
-        bias_attr=_to_bias(True if raw.bias is None else raw.bias),
-        param_attr=entry.attr,
-        shared_biases=raw.options.get("shared_biases", False),
-        trans=transposed,
-        layer_type=None if raw.kind in ("conv", "convt") else raw.kind,
-    )
-
-
-_POOLINGS: Mapping[str, Callable[[], BasePoolingType]] = {
-    "max-projection": MaxPooling,
-    "avg-projection": AvgPooling,
-    "cudnn-max-pool": CudnnMaxPooling,
-    "cudnn-avg-pool": CudnnAvgPooling,
-}
-
-
-def _pooling(raw: _Raw) -> LayerOutput:
-    entry, pool = _shape_of(raw, "pool")
-    if pool.pool_type not in _POOLINGS:
-        raise wrong("pool_type", pool.pool_type, f"it must be one of {', '.join(_POOLINGS)}")
-    return image.img_pool_layer(
-        input=entry.layer,
-        name=raw.name,
-        pool_size=pool.size_x,
-        pool_size_y=pool.size_y,
-        num_channels=pool.channels,
-        pool_type=_POOLINGS[pool.pool_type](),
-        stride=pool.stride,
-        stride_y=pool.stride_y,
-        padding=pool.padding,
-        padding_y=pool.padding_y,
-        ceil_mode=raw.options.get("ceil_mode", True),
-    )
-
-
-def _normalisation(raw: _Raw) -> LayerOutput:
-    entry, norm = _shape_of(raw, "norm")
-    return maps.img_cmrnorm_layer(
-        input=entry.layer, name=raw.name, size=norm.size, scale=norm.scale, power=norm.pow, num_channels=norm.channels
-    )
-
-
-def _batch_normalisation(raw: _Raw) -> LayerOutput:
-    entry, shape = _shape_of(raw, "image")
-    return maps.batch_norm_layer(
-        input=entry.layer,
-        name=raw.name,
-        act=raw.activation,
-        num_channels=shape.channels,
-        bias_attr=_to_bias(True if raw.bias is None else raw.bias),
-        param_attr=entry.attr,
-        **raw.options,
-    )
-
-
-_BY_FUNCTION: Mapping[str, Callable[[_Raw], LayerOutput]] = {
+_BY_FUNCTION: Mapping[str, Callable[[RawLayer], LayerOutput]] = {
     "mixed": _mixed,
     "concat2": _concat2,
-    **dict.fromkeys(("conv", "exconv", "cudnn_conv", "convt", "exconvt", "cudnn_convt"), _convolution),
-    "pool": _pooling,
-    "norm": _normalisation,
-    "batch_norm": _batch_normalisation,
+    **raw_images.TYPES,
 }
 
 
@@ -487,19 +374,25 @@ CLASSES: Mapping[str, str] = {
     "AucValidation": "auc-validation",
     "AverageLayer": "average",
     "BatchNormLayer": "batch_norm",
+    "BilinearInterpLayer": "bilinear_interp",
+    "BlockExpandLayer": "blockexpand",
     "CRFDecodingLayer": "crf_decoding",
     "CRFLayer": "crf",
     "CTCLayer": "ctc",
+    "ClipLayer": "clip",
     "ConcatenateLayer": "concat",
     "ConcatenateLayer2": "concat2",
+    "Conv3DLayer": "conv3d",
     "ConvLayer": "exconv",
     "ConvShiftLayer": "conv_shift",
     "ConvTransLayer": "exconvt",
     "ConvexCombinationLayer": "convex_comb",
     "CosSimLayer": "cos",
     "CosSimVecMatLayer": "cos_vm",
+    "CropLayer": "crop",
     "DataLayer": "data",
     "DataNormLayer": "data_norm",
+    "DeConv3DLayer": "deconv3d",
     "DotProdLayer": "dot_prod",
     "EosIdLayer": "eos_id",
     "ExpandLayer": "expand",
@@ -521,6 +414,7 @@ CLASSES: Mapping[str, str] = {
     "MDLstmLayer": "mdlstmemory",
     "MaxIdLayer": "maxid",
     "MaxLayer": "max",
+    "MaxOutLayer": "maxout",
     "MixedLayer": "mixed",
     "MultiBinaryLabelCrossEntropy": "multi_binary_label_cross_entropy",
     "MultiClassCrossEntropy": "multi-class-cross-entropy",
@@ -529,18 +423,25 @@ CLASSES: Mapping[str, str] = {
     "NCELayer": "nce",
     "NormLayer": "norm",
     "OuterProdLayer": "out_prod",
+    "PadLayer": "pad",
+    "ParameterReluLayer": "prelu",
     "PnpairValidation": "pnpair-validation",
+    "Pool3DLayer": "pool3d",
     "PoolLayer": "pool",
     "PowerLayer": "power",
     "PrintLayer": "print",
+    "PriorBoxLayer": "priorbox",
+    "ROIPoolLayer": "roi_pool",
     "RankingCost": "rank-cost",
     "RecurrentLayer": "recurrent",
     "RecurrentLayerGroup": "recurrent_layer_group",
     "ResizeLayer": "resize",
     "RotateLayer": "rotate",
+    "RowConvLayer": "row_conv",
     "RowL2NormLayer": "row_l2_norm",
     "SamplingIdLayer": "sampling_id",
     "ScaleShiftLayer": "scale_shift",
+    "ScaleSubRegionLayer": "scale_sub_region",
     "ScalingLayer": "scaling",
     "ScatterAgentLayer": "scatter_agent",
     "SelectiveFCLayer": "selective_fc",
@@ -551,6 +452,7 @@ CLASSES: Mapping[str, str] = {
     "SlopeInterceptLayer": "slope_intercept",
     "SmoothL1Cost": "smooth_l1",
     "SoftBinaryClassCrossEntropy": "soft_binary_class_cross_entropy",
+    "SpatialPyramidPoolLayer": "spp",
     "SubNestedSequenceLayer": "sub_nested_seq",
     "SubSequenceLayer": "subseq",
     "SumCost": "sum_cost",

@@ -142,6 +142,52 @@ Layer('bn', 'batch_norm', inputs=Input('pool', initial_mean=1., initial_std=0., 
     assert layer_of(config, "bn").active_type == "" and parameter_of(config, "_bn.w0").initial_mean == 1.0
 
 
+# a layer of an image of 4 channels, 6 x 6: the layer's size, dims of its first parameter
+IMAGES = {
+    "'maxout', inputs=Input('image', maxout=MaxOut(channels=4, groups=2))": (72, None),
+    "'spp', inputs=Input('image', spp=SpatialPyramidPool('max-projection', 2, 4))": (20, None),
+    "'blockexpand', inputs=Input('image', block_expand=BlockExpand(4, block_x=2, block_y=3, stride_x=1, stride_y=1))": (
+        24,
+        None,
+    ),
+    "'bilinear_interp', inputs=Input('image', bilinear_interp=BilinearInterp(3, 2, 4))": (24, None),
+    "'pad', inputs=Input('image', pad=Pad(4, [1, 1], [0, 1], [2, 0]))": (6 * 7 * 8, None),
+    "'row_conv', inputs=Input('image', row_conv=RowConv(3))": (144, [3, 144]),
+    "'prelu', inputs='image', partial_sum=36": (144, [1, 4]),
+    "'clip', inputs='image', min=-1, max=1": (144, None),
+    "'convt', num_filters=2, inputs=Input('image', conv=Conv(2, 4, stride=2))": (2 * 12 * 12, []),
+    "'pool', inputs=Input('image', pool=Pool('avg-projection', 4, 2, stride=3, size_y=6))": (12, None),
+    "'norm', inputs=Input('image', norm=Norm('cross-channel-norm', 4, 1, 1, 1), initial_mean=20.)": (144, [4, 1]),
+    "'scale_sub_region', inputs=['image', 'box'], value=2.0": (144, None),
+    "'roi_pool', inputs=['image', 'box'], pooled_width=2, pooled_height=1, spatial_scale=0.5": (8, None),
+}
+
+
+@pytest.mark.parametrize("arguments", IMAGES)
+def test_a_type_of_image_layer_has_its_size_and_parameter(parse_text, arguments):
+    config = parse_text(f"""
+image = data_layer('image', 144, height=6, width=6)
+Layer('box', 'data', size=6)
+Layer('l', {arguments})""")
+    size, dims = IMAGES[arguments]
+    assert layer_of(config, "l").size == size
+    weight = [list(one.dims) for one in config.model_config.parameters if one.name == "_l.w0"]
+    assert weight == ([] if dims is None else [dims])
+
+
+def test_convolution_and_pooling_of_volumes(parse_text):
+    config = parse_text("""
+data_layer('image', 2 * 4 * 4 * 4, height=4, width=4, depth=4)
+Conv3DLayer('c', Input('image', conv=Conv3D(filter_size=3, channels=2, padding=1, filter_size_z=1, padding_z=0)),
+            num_filters=5, active_type='relu')
+Pool3DLayer('p', Input('c', pool=Pool3d('max-projection', 5, 2, stride=2, size_y=2, size_z=2)))""")
+    conv = layer_of(config, "c")
+    assert (conv.type, conv.size, conv.active_type) == ("conv3d", 5 * 64, "relu")
+    assert (conv.inputs[0].conv_conf.filter_size_z, conv.inputs[0].conv_conf.padding_z) == (1, 0)
+    assert parameter_of(config, "_c.w0").size == 5 * 2 * 9
+    assert layer_of(config, "p").size == 5 * 8
+
+
 def test_groups_and_sub_models_by_raw_calls(parse_text):
     config = parse_text("""
 model_type('recurrent_nn')
@@ -212,7 +258,7 @@ Layer('fc', 'fc', inputs=Input('x', parameter_name='w'), size=2, bias=False)""")
         ("Layer('l', 'eos_id', inputs='x')", "type 'eos_id' needs eos_id="),
         ("Layer('l', 'lstmemory', inputs='x')", "the size of its input is 6; it must be a multiple of 4"),
         ("Layer('l', 'trans', inputs='x', size=3)", "size is 3; it must be 6"),
-        ("Layer('l', 'conv', inputs='x', num_filters=1)", r"type 'conv' needs one Input\(..., conv=Conv\(...\)\)"),
+        ("Layer('l', 'conv', inputs='x', num_filters=1)", r"type 'conv' needs an Input\(..., conv=...\)"),
         ("Layer('l', 'interpolation', inputs='x')", "needs at least 2 inputs; there are 1"),
         ("Input('x', initial_st=3)", "there is no attribute 'initial_st'"),
         ("Conv(3)", r"Conv\(\) takes filter_size, channels,"),
