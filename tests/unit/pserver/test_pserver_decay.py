@@ -120,8 +120,9 @@ def test_decay_every_so_many_batches_and_the_rest_at_the_end_of_the_pass():
 def test_what_a_save_inside_the_period_applied_is_not_applied_again():
     made = build(ParameterSpec("w", 1, decay_rate=0.5, num_batches_regularization=3), values=16.0)
     step(made, 0)
-    made.catch_up()
-    assert made.values[0] == pytest.approx(16 / 1.25)
+    for _ in range(2):
+        made.catch_up()
+        assert made.values[0] == pytest.approx(16 / 1.25)
     step(made, 0)
     step(made, 0)
     assert made.values[0] == pytest.approx(16 / 1.25 / 1.5)

@@ -249,6 +249,11 @@ def test_an_unknown_method_is_named():
         check_supported(Optimization("adamax2"))
 
 
+def test_a_learning_rate_must_be_a_number():
+    with pytest.raises(ConfigError, match="learning_rate is nan"):
+        check_supported(Optimization(learning_rate=math.nan))
+
+
 @pytest.mark.parametrize("method", ["adam", "adamax"])
 def test_settings_that_adam_ignores_are_listed_and_those_of_momentum_are_not(method):
     parameters = [ParameterSpec("w", 3, momentum=0.9, decay_rate=1e-3)]

@@ -190,6 +190,16 @@ def test_rows_are_clipped_one_by_one_and_the_log_says_which(capsys):
     ]
 
 
+def test_the_sum_of_several_gradients_is_clipped_and_averaged_by_row():
+    made = build("momentum", table(2, gradient_clipping_threshold=2.0), average_window=1.0)
+    made.step([np.array([0, 0, 3, 1], np.float32), np.array([0, 0, 3, -1], np.float32)], 1, {0: np.array([1])})
+    assert made.values.tolist() == [0, 0, -1, 0]
+    made.step([np.zeros(4, np.float32)] * 2, 1, {0: np.arange(0)})
+    assert made.averages().tolist() == pytest.approx([0, 0, -0.5, 0]), "row 1 has one of its two steps in the sums"
+    made.catch_up()
+    assert made.averages().tolist() == [0, 0, -1, 0]
+
+
 # ----- What does not go together -----
 
 

@@ -195,6 +195,9 @@ class OtherTrainer:
     def push_pull(self, gradient, values, samples):
         self.pushed = gradient.tolist()
 
+    def fetch_averages(self, averages):
+        averages[:] = 7
+
 
 def test_every_trainer_prunes_what_trainer_zero_pruned():
     table = ParameterTable([parameter(columns=4, hook=0.5)])
@@ -220,3 +223,23 @@ def test_another_hook_is_refused():
     config.update_hooks.add(type="dpruning")
     with pytest.raises(ConfigError, match="parameter w: Unknown Hook type: dpruning"):
         start(config)
+
+
+@pytest.mark.parametrize("ratio", [-0.1, 1.5])
+def test_an_impossible_ratio_is_refused(ratio):
+    with pytest.raises(ConfigError, match=f"sparsity_ratio of its HookAttr is {ratio}"):
+        start(parameter(hook=ratio))
+
+
+# ----- With servers -----
+
+
+@pytest.mark.parametrize(("window", "seen"), [(0.5, [7, 7]), (0.0, [3, 4])])
+def test_averages_come_from_the_servers_where_the_config_asks_for_them(window, seen):
+    table = ParameterTable([parameter()])
+    updater = RemoteUpdater(table, Optimization(average_window=window), OtherTrainer([3, 4]))
+    updater.connect()
+    with updater.averaged():
+        assert table["w"].value.tolist() == seen
+    assert table["w"].value.tolist() == [3, 4]
+    assert updater.rates(table["w"]) is None
