@@ -41,7 +41,8 @@ def dump(argv: list[str]) -> None:
     if not 1 <= len(positional) <= 2:
         raise UsageError(f"{len(positional)} arguments instead of one or two; {USAGE}")
     config = parse_config(*positional)
-    is_job = config.HasField("data_config") or config.HasField("test_data_config")
+    # jobs are in v0.10's form; a network alone, without data and arguments, in that of the legacy's last version
+    is_job = config.HasField("data_config") or config.HasField("test_data_config") or len(positional) > 1
     if is_job and "--binary" not in flags:
         config = as_v0_10(config)
     message = config if "--whole" in flags else config.model_config

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from paddle.utils import dump_config
 from trainer.config import as_v0_10, parse_config, to_text
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -49,9 +50,17 @@ def test_a_run_prints_as_v0_10_printed_it(run_dir, run):
     assert CUT.sub("", text) == CUT.sub("", golden)
 
 
-def test_prediction_prints_as_v0_10_printed_it(run_dir):
+def test_prediction_without_data_prints_as_v0_10_printed_it(run_dir, capsys):
     golden = (GOLDEN / "config" / "v0_10" / "rec_local.predict.txt").read_text()
-    assert to_text(as_v0_10(parse_config("recommendation.py", "is_predict=1")).model_config) + "\n" == golden
+    assert dump_config.main(["recommendation.py", "is_predict=1"]) == 0
+    assert capsys.readouterr().out == golden
+
+
+def test_a_network_alone_prints_as_the_last_version_printed_it(config_dir, capsys):
+    text = "from paddle.trainer_config_helpers import *\noutputs(last_seq(data_layer('x', 2), name='l'))\n"
+    (config_dir / "network.py").write_text(text)
+    assert dump_config.main(["network.py"]) == 0
+    assert "seq_pool_stride: -1" in capsys.readouterr().out
 
 
 def test_only_fields_of_later_versions_are_taken_out(parse_text):
