@@ -59,6 +59,8 @@ class Network:
         """Keep the gradients of some layers' outputs for `kept_gradients`, and log where errors are clipped."""
         for name, node in self._nodes.items():
             node.keeps_gradient, node.logs_clipping = name in gradients_of, clipping
+            if isinstance(node.layer, GroupLayer):
+                node.layer.watch(clipping=clipping)
 
     def kept_gradients(self) -> dict[str, Array]:
         """Return the gradients, before the activation, that the backward pass of the last batch kept, by layer."""

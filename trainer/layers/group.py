@@ -42,6 +42,9 @@ class StepNetwork(Protocol):
     def backward_from(self, gradients: Mapping[str, Array]) -> dict[str, Array]:
         """Take the gradients of some layers; return those of the layers whose rows `forward` was given."""
 
+    def watch(self, *, clipping: bool) -> None:
+        """Log where errors are clipped, or do not."""
+
 
 MakeNetwork = Callable[[ModelConfig, ParameterTable], StepNetwork]
 
@@ -169,6 +172,7 @@ class GroupLayer(Layer):
         self._before: StepNetwork | None = None
         self._steps: list[StepNetwork] = []
         self._after: StepNetwork | None = None
+        self._logs_clipping = False
         self._sizes: dict[str, int] = {}
         self._run: _Run
         self._inputs: Sequence[Argument] = ()
@@ -189,6 +193,13 @@ class GroupLayer(Layer):
             for one in (parts.before, parts.steps, parts.after)
         )
         self._steps = [] if first_step is None else [first_step]
+
+    def watch(self, *, clipping: bool) -> None:
+        """Log where errors inside of the group are clipped, or do not."""
+        self._logs_clipping = clipping
+        for network in (self._before, *self._steps, self._after):
+            if network is not None:
+                network.watch(clipping=clipping)
 
     def prepare(self, group: Group) -> None:
         """Keep the group, of which the activations of the memories' boot biases are known.
@@ -306,6 +317,7 @@ class GroupLayer(Layer):
         run.fed = [one.name for one in model.layers if one.name in run.packed]
         while len(self._steps) < packing.steps:
             self._steps.append(self._make_network(model, self._parameters))
+            self._steps[-1].watch(clipping=self._logs_clipping)
         for step, network in enumerate(self._steps[: packing.steps]):
             begin, end = packing.begins[step], packing.begins[step + 1]
             rows = {name: cut_items(run.packed[name], begin, end) for name in run.fed}

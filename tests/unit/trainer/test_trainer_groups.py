@@ -516,6 +516,22 @@ def test_a_group_without_memories_runs_at_once():
     np.testing.assert_allclose(table.gradients, whole.gradients, rtol=1e-12)
 
 
+def test_errors_that_are_clipped_inside_are_logged_where_that_is_asked_for(capsys):
+    def make(x):
+        def step(row):
+            clipped = ExtraAttr(error_clipping_threshold=0.01)
+            return fc_layer([row, memory(name="h", size=SIZE)], size=SIZE, name="h", layer_attr=clipped)
+
+        return recurrent_group(step=step, input=x, name="g")
+
+    net, _ = network(make)
+    run(net, x=frames())
+    assert "clipping" not in capsys.readouterr().err
+    net.watch(clipping=True)
+    run(net, x=frames(starts=np.array([0, 8])))
+    assert capsys.readouterr().err.count(" layer=h@g need clipping, max error=1") == 8
+
+
 # ----- What is refused -----
 
 
