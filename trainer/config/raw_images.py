@@ -36,6 +36,13 @@ def _shape_of(raw: RawLayer, key: str) -> tuple[RawInput, Any]:
     return raw.inputs[0], raw.inputs[0].shapes[key]
 
 
+def _rest(raw: RawLayer) -> dict[str, Any]:
+    """Take all options, to hand them to a function that refuses unknown ones."""
+    rest = dict(raw.options)
+    raw.options.clear()
+    return rest
+
+
 def _pooling_type(name: str) -> BasePoolingType:
     if name not in _POOLINGS:
         raise wrong("pool_type", name, f"it must be one of {', '.join(_POOLINGS)}")
@@ -53,7 +60,7 @@ def _convolution(raw: RawLayer) -> LayerOutput:
     return image.img_conv_layer(
         input=entry.layer,
         name=raw.name,
-        num_filters=raw.options.get("num_filters", 0),
+        num_filters=raw.options.pop("num_filters", 0),
         num_channels=conv.channels,
         act=raw.activation,
         groups=conv.groups,
@@ -61,7 +68,7 @@ def _convolution(raw: RawLayer) -> LayerOutput:
         dilation_y=conv.dilation_y,
         bias_attr=to_raw_bias(True if raw.bias is None else raw.bias),
         param_attr=entry.attr,
-        shared_biases=raw.options.get("shared_biases", False),
+        shared_biases=raw.options.pop("shared_biases", False),
         trans=raw.kind.endswith("t"),
         layer_type=None if raw.kind in ("conv", "convt") else raw.kind,
         **_sides(conv, "filter_size", "stride", "padding"),
@@ -79,7 +86,7 @@ def _convolution_3d(raw: RawLayer) -> LayerOutput:
         input=entry.layer,
         name=raw.name,
         filter_size=triple("filter_size"),
-        num_filters=raw.options.get("num_filters", 0),
+        num_filters=raw.options.pop("num_filters", 0),
         num_channels=conv.channels,
         act=raw.activation,
         groups=conv.groups,
@@ -87,7 +94,7 @@ def _convolution_3d(raw: RawLayer) -> LayerOutput:
         padding=triple("padding"),
         bias_attr=to_raw_bias(True if raw.bias is None else raw.bias),
         param_attr=entry.attr,
-        shared_biases=raw.options.get("shared_biases", True),
+        shared_biases=raw.options.pop("shared_biases", True),
         trans=raw.kind == "deconv3d",
         layer_type="deconv3d" if raw.kind == "deconv3d" else "conv3d",
     )
@@ -101,7 +108,7 @@ def _pooling(raw: RawLayer) -> LayerOutput:
         name=raw.name,
         num_channels=pool.channels,
         pool_type=_pooling_type(pool.pool_type),
-        ceil_mode=raw.options.get("ceil_mode", True),
+        ceil_mode=raw.options.pop("ceil_mode", True),
         pool_size=pool.size_x,
         pool_size_y=pool.size_y,
         **({"pool_size_z": pool.size_z} if raw.kind == "pool3d" else {}),
@@ -128,7 +135,7 @@ def _batch_normalisation(raw: RawLayer) -> LayerOutput:
         num_channels=shape.channels,
         bias_attr=to_raw_bias(True if raw.bias is None else raw.bias),
         param_attr=entry.attr,
-        **raw.options,
+        **_rest(raw),
     )
 
 
@@ -178,7 +185,7 @@ def _row_convolution(raw: RawLayer) -> LayerOutput:
 
 
 def _clip(raw: RawLayer) -> LayerOutput:
-    return arithmetic.clip_layer(input=raw.inputs[0].layer, name=raw.name, **raw.options)
+    return arithmetic.clip_layer(input=raw.inputs[0].layer, name=raw.name, **_rest(raw))
 
 
 def _with_arguments(function: Callable[..., LayerOutput], *arguments: str) -> Callable[[RawLayer], LayerOutput]:
@@ -188,7 +195,7 @@ def _with_arguments(function: Callable[..., LayerOutput], *arguments: str) -> Ca
         if len(raw.inputs) != len(arguments):
             raise Misuse(f"type {raw.kind!r} has {len(arguments)} inputs: {', '.join(arguments)}")
         layers = {argument: entry.layer for argument, entry in zip(arguments, raw.inputs, strict=True)}
-        return function(name=raw.name, **layers, **raw.options)
+        return function(name=raw.name, **layers, **_rest(raw))
 
     return build
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from proto.ModelConfig_pb2 import EvaluatorConfig
 from trainer.config import raw_images
 from trainer.config.activations import BaseActivation
 from trainer.config.declare import helper
@@ -295,6 +296,8 @@ def Layer(
     raw = RawLayer(to_text("name", name), kind, read, terms, columns, activation, bias, options)
     if kind in _BY_FUNCTION:
         layer = _BY_FUNCTION[kind](raw)
+        if options:  # what the function did not take
+            raise Misuse(f"type {kind!r} has no argument {min(options)!r}")
     elif kind in _KINDS:
         layer = _by_table(raw, _KINDS[kind])
     else:
@@ -486,4 +489,7 @@ def ExpressionLayer(name: str, inputs: Any, **options: Any) -> LayerOutput:
 @helper("raw")
 def Evaluator(name: str, type: str, inputs: Any, **fields: Any) -> None:
     """Add an evaluator over layers, by their names."""
+    unknown = sorted(set(fields) - set(EvaluatorConfig.DESCRIPTOR.fields_by_name))
+    if unknown:
+        raise Misuse(f"an evaluator has no argument {unknown[0]!r}")
     add_evaluator(name, type, [layer_called(layer) for layer in to_list(inputs)], fields)
