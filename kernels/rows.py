@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -68,28 +69,90 @@ def add_taken(out: Array, table: Array, ids: Ids) -> None:
         out += table.take(ids, axis=0)
 
 
-def sum_windows(tables: Array, index: Ids, starts: Ids, first: int) -> Array:
-    """Return for each row r of the sequences the sum over k of tables[k, index[r + first + k]].
+@dataclass(frozen=True)
+class Windows:
+    """Windows over the rows of sequences, as places in tables of the distinct rows.
 
-    Places outside of the row's own sequence do not count.
-    Shapes: tables: (window length, any, width), index: (rows,), starts: (sequences + 1,); result: (rows, width)
+    The window of row r has the rows r + first, ..., r + first + length - 1; those outside of r's own sequence do not
+    count.
+
+    Shapes: index: (rows,), the distinct row of each row; starts: (sequences + 1,), from 0 to rows.
     """
-    length, _, width = tables.shape
-    if compiled is not None and _fits(tables) and width:
-        result = np.empty((len(index), width), np.float32)
-        compiled.sum_windows(result, tables, _as_int64(index), _as_int64(starts), width, first, length)
+
+    index: Ids
+    starts: Ids
+    first: int
+
+    def arguments(self, tables: Array) -> tuple[Any, ...]:
+        """Return what the compiled functions take. Shapes: tables: (length, distinct rows, width)."""
+        length, distinct, width = tables.shape
+        return _as_int64(self.index), _as_int64(self.starts), width, self.first, length, distinct
+
+
+def sum_windows(tables: Array, windows: Windows) -> Array:
+    """Return for each row r the sum over k of tables[k, index[r + first + k]].
+
+    Shapes: tables: (window length, distinct rows, width); result: (rows, width)
+    """
+    if compiled is not None and _fits(tables) and tables.shape[2]:
+        result = np.empty((len(windows.index), tables.shape[2]), np.float32)
+        compiled.sum_windows(result, tables, *windows.arguments(tables))
         return result
-    return plain.sum_windows(tables, index, starts, first)
+    return plain.sum_windows(tables, windows.index, windows.starts, windows.first)
 
 
-def add_windows(tables: Array, rows: Array, index: Ids, starts: Ids, first: int) -> None:
+def add_windows(tables: Array, rows: Array, windows: Windows) -> None:
     """Add rows[r] to tables[k, index[r + first + k]] in place: the gradient of `sum_windows`."""
-    length, _, width = tables.shape
     rows = np.ascontiguousarray(rows)
-    if compiled is not None and _fits(tables, rows) and width:
-        compiled.add_windows(rows, tables, _as_int64(index), _as_int64(starts), width, first, length)
+    if compiled is not None and _fits(tables, rows) and tables.shape[2]:
+        compiled.add_windows(tables, rows, *windows.arguments(tables))
     else:
-        plain.add_windows(tables, rows, index, starts, first)
+        plain.add_windows(tables, rows, windows.index, windows.starts, windows.first)
+
+
+def max_windows(tables: Array, windows: Windows) -> tuple[Array, Ids]:
+    """Return the maximum of each column of `sum_windows` in each sequence, and its first row; 0 and -1 in an empty one.
+
+    Shapes: tables: (window length, distinct rows, width); results: (sequences, width)
+    """
+    if compiled is not None and _fits(tables) and tables.shape[2]:
+        result = np.empty((len(windows.starts) - 1, tables.shape[2]), np.float32)
+        places = np.empty(result.shape, np.int64)
+        compiled.max_windows(result, places, tables, *windows.arguments(tables))
+        return result, places
+    return plain.max_stretches(sum_windows(tables, windows), windows.starts)
+
+
+def add_maxima(tables: Array, gradient: Array, places: Ids, windows: Windows) -> None:
+    """Add the gradient of each maximum to the entries of `tables` that it is the sum of: the gradient of `max_windows`.
+
+    Shapes: tables: (window length, distinct rows, width), gradient, places: (sequences, width).
+    """
+    gradient = np.ascontiguousarray(gradient)
+    if compiled is not None and _fits(tables, gradient) and tables.shape[2]:
+        compiled.add_maxima(tables, gradient, places, *windows.arguments(tables))
+    else:
+        add_windows(tables, spread_maxima(gradient, places, len(windows.index)), windows)
+
+
+def descend_maxima(
+    weight: Array, x: Array, gradient: Array, places: Ids, windows: Windows
+) -> tuple[Array, Array] | None:
+    """Return the gradients of weight and x, where the tables of `max_windows` are x times the weight's blocks.
+
+    For few maxima this is faster than by way of tables. None where that is not compiled.
+    Shapes: weight: (window length, depth, width), x: (distinct rows, depth), gradient, places: (sequences, width);
+        results: as weight and x.
+    """
+    gradient = np.ascontiguousarray(gradient)
+    if compiled is None or not _fits(weight, x, gradient) or not weight.size:
+        return None
+    length, _, width = weight.shape
+    transposed = np.ascontiguousarray(weight.transpose(2, 0, 1))
+    d_weight, d_x = np.zeros_like(transposed), np.zeros_like(x)
+    sizes = _as_int64(windows.index), _as_int64(windows.starts), width, windows.first, length, len(x)
+    compiled.descend_maxima(d_weight, d_x, transposed, x, gradient, places, *sizes)
+    return d_weight.transpose(1, 2, 0), d_x
 
 
 def sum_stretches(rows: Array, starts: Ids) -> Array:

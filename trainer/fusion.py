@@ -5,53 +5,94 @@ The names that remain have the same outputs as before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 
 from proto.ModelConfig_pb2 import LayerConfig
 from trainer.layers import window_fc
 
+RISING = frozenset({"", "brelu", "exponential", "linear", "relu", "sigmoid", "softrelu", "softsign", "stanh", "tanh"})
 
-def fuse(layers: Sequence[LayerConfig], kept: Set[str]) -> list[LayerConfig]:
-    """Return the layers with each context projection that only a fully connected layer reads put into that layer.
+Layers = Sequence[LayerConfig]
+
+
+def fuse(layers: Layers, kept: Set[str]) -> Layers:
+    """Return the layers with what computes faster together put into one.
+
+    A context projection goes into the fully connected layer that reads it, and both into a maximum over sequences
+    that reads these, each if nobody else reads it.
 
     Args: kept: names of layers whose output somebody else asks for, which remain.
     """
+    layers = _join_pairs(layers, kept, _is_window, _is_connected, _join_window)
+    return _join_pairs(layers, kept, _is_plain_window_sum, _is_maximum, _join_maximum)
+
+
+def _join_pairs(
+    layers: Layers,
+    kept: Set[str],
+    is_first: Callable[[LayerConfig], bool],
+    is_second: Callable[[LayerConfig], bool],
+    join: Callable[[LayerConfig, LayerConfig], LayerConfig],
+) -> Layers:
     readers: dict[str, list[LayerConfig]] = {}
     for layer in layers:
         for one in layer.inputs:
             readers.setdefault(one.input_layer_name, []).append(layer)
-    windows = {
+    firsts = {
         layer.name: layer
         for layer in layers
-        if layer.name not in kept and _is_window(layer) and _all_connected(readers.get(layer.name, ()))
+        if layer.name not in kept and is_first(layer) and all(map(is_second, readers.get(layer.name, ())))
     }
-    return [_join(layer, windows) for layer in layers if layer.name not in windows]
+    result = []
+    for layer in layers:
+        first = firsts.get(layer.inputs[0].input_layer_name) if layer.inputs else None
+        if layer.name not in firsts:
+            result.append(layer if first is None else join(first, layer))
+    return result
 
 
 def _is_window(layer: LayerConfig) -> bool:
     """Whether all the layer does is one context projection without padding of its own."""
-    kinds = [one.proj_conf.type for one in layer.inputs]
-    extras = layer.operator_confs or layer.bias_parameter_name or layer.active_type or layer.drop_rate
-    return (
-        layer.type == "mixed"
-        and kinds == ["context"]
-        and not layer.inputs[0].input_parameter_name
-        and not extras
-        and not layer.error_clipping_threshold
-    )
+    if layer.type != "mixed" or [one.proj_conf.type for one in layer.inputs] != ["context"]:
+        return False
+    extras = layer.operator_confs or layer.bias_parameter_name or layer.active_type
+    return not extras and not layer.inputs[0].input_parameter_name and _is_left_alone(layer)
 
 
-def _all_connected(readers: Iterable[LayerConfig]) -> bool:
-    return all(reader.type == "fc" and len(reader.inputs) == 1 for reader in readers)
+def _is_connected(layer: LayerConfig) -> bool:
+    return layer.type == "fc" and len(layer.inputs) == 1
 
 
-def _join(layer: LayerConfig, windows: dict[str, LayerConfig]) -> LayerConfig:
-    source = windows.get(layer.inputs[0].input_layer_name) if layer.inputs else None
-    if source is None:
-        return layer
+def _is_plain_window_sum(layer: LayerConfig) -> bool:
+    return layer.type == window_fc.SUMS and layer.active_type in RISING and _is_left_alone(layer)
+
+
+def _is_maximum(layer: LayerConfig) -> bool:
+    """Whether the layer is the maximum over whole sequences and nothing else."""
+    extras = layer.bias_parameter_name or layer.active_type not in ("", "linear") or layer.output_max_index
+    return layer.type == "max" and layer.trans_type == "non-seq" and layer.seq_pool_stride <= 0 and not extras
+
+
+def _is_left_alone(layer: LayerConfig) -> bool:
+    return not layer.drop_rate and not layer.error_clipping_threshold
+
+
+def _join_window(window: LayerConfig, connected: LayerConfig) -> LayerConfig:
     joined = LayerConfig()
-    joined.CopyFrom(layer)
-    joined.type = window_fc.KIND
-    joined.inputs[0].input_layer_name = source.inputs[0].input_layer_name
-    joined.inputs[0].proj_conf.CopyFrom(source.inputs[0].proj_conf)
+    joined.CopyFrom(connected)
+    joined.type = window_fc.SUMS
+    joined.inputs[0].input_layer_name = window.inputs[0].input_layer_name
+    joined.inputs[0].proj_conf.CopyFrom(window.inputs[0].proj_conf)
+    return joined
+
+
+def _join_maximum(sums: LayerConfig, maximum: LayerConfig) -> LayerConfig:
+    joined = LayerConfig()
+    joined.CopyFrom(maximum)
+    joined.type, joined.active_type, joined.bias_parameter_name = (
+        window_fc.MAXIMA,
+        sums.active_type,
+        sums.bias_parameter_name,
+    )
+    joined.inputs[0].CopyFrom(sums.inputs[0])
     return joined

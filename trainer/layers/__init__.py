@@ -92,6 +92,6 @@ def find_layer(config: LayerConfig) -> type[Layer]:
                 return special
     found = LAYERS.get(config.type)
     if found is None:
-        supported = ", ".join(sorted(LAYERS.keys() - {window_fc.KIND}))
+        supported = ", ".join(sorted(LAYERS.keys() - window_fc.LAYERS.keys()))
         raise ConfigError(f"layer {config.name}: type '{config.type}' is not supported yet; supported are {supported}")
     return found

@@ -1,7 +1,8 @@
-"""A fully connected layer over windows of frames: a context projection and the layer after it, computed as one.
+"""A fully connected layer over windows of frames, and the maximum of it over each sequence, computed as one.
 
-Where the frames repeat (words of a sentence), every block of the weight is multiplied with the distinct frames once,
-and a window is the sum of rows of these products: no window is ever written down.
+Every block of the weight is multiplied with the distinct frames once, and the sum of a window is one of rows of these
+products: no window is ever written down. A maximum needs the activation of one frame only, and sends its gradient to
+one window only.
 """
 
 from __future__ import annotations
@@ -10,24 +11,28 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kernels.rows import add_windows, sum_windows
+from kernels.rows import Windows, add_maxima, add_windows, descend_maxima, max_windows, sum_windows
 from proto.ModelConfig_pb2 import LayerConfig
 from pserver.errors import ConfigError
-from trainer.arguments import Argument, Array, DistinctGradient, Flowing
+from trainer.activations import find_activation
+from trainer.arguments import Argument, Array, DistinctGradient, Flowing, Ids
 from trainer.layers.base import Layer
 from trainer.layers.checks import require_weight
 from trainer.layers.fc import FullyConnectedLayer
 from trainer.layers.projections import ContextProjection
 from trainer.parameters import ParameterTable
 
-KIND = "fc over windows"  # stands in no config: trainer.fusion makes it
+# these stand in no config: trainer.fusion makes them
+SUMS = "fc over windows"
+MAXIMA = "maximum of fc over windows"
+
+# the maxima are few, if so many times as many still are fewer than the distinct frames: a product by way of tables
+# takes the processor so many times fewer cycles for each number
+FEW = 6
 
 
-class WindowFullyConnectedLayer(Layer):
-    """x: (frames, width) sequences, W: (length * width, size), bias: (size,) -> (frames, size).
-
-    Frames outside of their sequence are zero.
-    """
+class WindowLayer(Layer):
+    """Inputs: x: (frames, depth) sequences, W: (length * depth, size), bias: (size,). Frames outside are zero."""
 
     takes_repeats = True
 
@@ -37,19 +42,62 @@ class WindowFullyConnectedLayer(Layer):
         self._shape = windows.context_length, windows.input_size, self.size
         self._first: int = windows.context_start
         self._weight = require_weight(self, 0, windows.output_size * self.size)
+        self._input = Argument()
+        self._windows: Windows
+
+    def blocks(self) -> Array:
+        """Return the weight as (length, depth, size)."""
+        return self._weight.value.reshape(self._shape)
+
+    def find_windows(self, x: Argument) -> tuple[Array, Windows]:
+        """Return the distinct frames, or all, and the windows over them.
+
+        Raises: ConfigError: the input has no dense rows, of another width, or no sequences.
+        """
+        rows = x.value if x.distinct is None else x.distinct
+        if x.starts is None or rows is None or rows.shape[1] != self._shape[1]:
+            raise ConfigError(f"{self} needs an input of sequences of {self._shape[1]} numbers")
+        return rows, Windows(np.arange(len(rows)) if x.index is None else x.index, x.starts, self._first)
+
+    def descend_tables(self, tables: Array, is_wanted: bool) -> Flowing:
+        """Add to the gradient of the weight, return that of the frames. Shapes: tables: (length, distinct, size)."""
+        rows, _ = self.find_windows(self._input)
+        if not self._weight.is_static:
+            self._weight.add_gradient(np.matmul(rows.T, tables))
+        if not is_wanted:
+            return None
+        blocks = self.blocks()
+        flowing: Array = tables[0] @ blocks[0].T
+        for table, block in zip(tables[1:], blocks[1:], strict=True):
+            flowing += table @ block.T
+        return self.flow(flowing)
+
+    def flow(self, gradient: Array) -> Flowing:
+        """Return the gradient of the distinct frames as what it is."""
+        return gradient if self._input.index is None else DistinctGradient(gradient)
+
+    def descend_bias(self, gradient: Array) -> None:
+        """Add to the gradient of the bias."""
+        if self.bias is not None and not self.bias.is_static:
+            self.bias.add_gradient(np.ones(len(gradient), gradient.dtype) @ gradient)
+
+
+class WindowSumLayer(WindowLayer):
+    """The weighted sum of each frame's window: (frames, size)."""
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        windows = config.inputs[0].proj_conf
         self._spread = ContextProjection(windows, None, f"{self}, input {config.inputs[0].input_layer_name}")
         self._connected = FullyConnectedLayer(config, parameters)
-        self._input = Argument()
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return the weighted sums of every frame's window."""
+        """Return the sums. Frames that do not repeat are multiplied as windows, which takes less memory."""
         x = self._input = inputs[0]
-        if x.distinct is None or x.index is None:
+        if x.index is None:
             return self._connected.forward([x.with_value(self._spread.forward(x))])
-        if x.starts is None:
-            raise ConfigError(f"{self} needs an input of sequences; declare the slot as a ..._sequence type")
-        tables = np.matmul(x.distinct, self._weight.value.reshape(self._shape))
-        total = sum_windows(tables, x.index, x.starts, self._first)
+        rows, self._windows = self.find_windows(x)
+        total = sum_windows(np.matmul(rows, self.blocks()), self._windows)
         if self.bias is not None:
             total += self.bias.value
         return x.with_value(total)
@@ -57,22 +105,57 @@ class WindowFullyConnectedLayer(Layer):
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
         """Add to the gradient of the weight, return that of the frames."""
         x = self._input
-        if x.distinct is None or x.index is None or x.starts is None:
+        if x.index is None:
             flowing = self._connected.backward(gradient, wanted)[0]
             return [self._spread.backward(flowing, True) if isinstance(flowing, np.ndarray) else None]
-        if self.bias is not None and not self.bias.is_static:
-            self.bias.add_gradient(np.ones(len(gradient), gradient.dtype) @ gradient)
-        tables: Array = np.zeros((self._shape[0], len(x.distinct), self.size), gradient.dtype)
-        add_windows(tables, gradient, x.index, x.starts, self._first)
-        if not self._weight.is_static:
-            self._weight.add_gradient(np.matmul(x.distinct.T, tables))
-        if not wanted[0]:
-            return [None]
-        w = self._weight.value.reshape(self._shape)
-        flowing = tables[0] @ w[0].T
-        for table, block in zip(tables[1:], w[1:], strict=True):
-            flowing += table @ block.T
-        return [DistinctGradient(flowing)]
+        self.descend_bias(gradient)
+        rows, windows = self.find_windows(x)
+        tables: Array = np.zeros((self._shape[0], len(rows), self.size), gradient.dtype)
+        add_windows(tables, gradient, windows)
+        return [self.descend_tables(tables, wanted[0])]
 
 
-LAYERS: dict[str, type[Layer]] = {KIND: WindowFullyConnectedLayer}
+class WindowMaximumLayer(WindowLayer):
+    """The maximum over each sequence of the activation of the sums: (sequences, size); zero for an empty one.
+
+    The activation never falls, so that of the largest sum is the largest.
+    """
+
+    applies_activation = True
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self._activation = find_activation(config.active_type, config.name)
+        self._z: Array
+        self._y: Array
+        self._places: Ids
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the maxima."""
+        x = self._input = inputs[0]
+        rows, windows = self.find_windows(x)
+        self._z, self._places = max_windows(np.matmul(rows, self.blocks()), windows)
+        if self.bias is not None:
+            self._z += self.bias.value
+        self._y = self._activation.forward(self._z)
+        self._y[np.diff(windows.starts) == 0] = 0
+        return Argument(value=self._y)
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
+        """Add to the gradient of the weight, return that of the frames."""
+        rows, windows = self.find_windows(self._input)
+        gradient = self._activation.backward(gradient, self._y, self._z)
+        gradient = np.where(self._places >= 0, gradient, gradient.dtype.type(0))
+        self.descend_bias(gradient)
+        if FEW * len(gradient) < len(rows):
+            found = descend_maxima(self.blocks(), rows, gradient, self._places, windows)
+            if found is not None:
+                if not self._weight.is_static:
+                    self._weight.add_gradient(found[0])
+                return [self.flow(found[1]) if wanted[0] else None]
+        tables: Array = np.zeros((self._shape[0], len(rows), self.size), gradient.dtype)
+        add_maxima(tables, gradient, self._places, windows)
+        return [self.descend_tables(tables, wanted[0])]
+
+
+LAYERS: dict[str, type[Layer]] = {SUMS: WindowSumLayer, MAXIMA: WindowMaximumLayer}

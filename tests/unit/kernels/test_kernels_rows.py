@@ -8,7 +8,19 @@ import pytest
 
 import kernels
 from kernels import rows
-from kernels.rows import add_outer, add_rows, add_taken, add_windows, sum_rows, sum_windows
+from kernels.rows import (
+    Windows,
+    add_maxima,
+    add_outer,
+    add_rows,
+    add_taken,
+    add_windows,
+    descend_maxima,
+    max_windows,
+    spread_maxima,
+    sum_rows,
+    sum_windows,
+)
 
 TYPES = [np.float64, np.float32]  # numpy, and compiled where that is there
 
@@ -67,7 +79,7 @@ def test_windows_stay_in_their_sequence(first, length, dtype):
     rng = np.random.default_rng(length)
     starts = np.array([0, 3, 3, 4, 9])
     index, tables = rng.integers(0, 5, 9), rng.normal(size=(length, 5, 4)).astype(dtype)
-    g = rng.normal(size=(9, 4)).astype(dtype)
+    g, windows = rng.normal(size=(9, 4)).astype(dtype), Windows(index, starts, first)
     expected, gradient = np.zeros((9, 4)), np.ones((length, 5, 4))
     for begin, end in itertools.pairwise(starts):
         for row in range(begin, end):
@@ -75,10 +87,34 @@ def test_windows_stay_in_their_sequence(first, length, dtype):
                 if begin <= row + first + k < end:
                     expected[row] += tables[k, index[row + first + k]]
                     gradient[k, index[row + first + k]] += g[row]
-    np.testing.assert_allclose(sum_windows(tables, index, starts, first), expected, atol=1e-5)
+    np.testing.assert_allclose(sum_windows(tables, windows), expected, atol=1e-5)
     target = np.ones((length, 5, 4), dtype)
-    add_windows(target, g, index, starts, first)
+    add_windows(target, g, windows)
     np.testing.assert_allclose(target, gradient, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(("first", "length"), [(-1, 3), (0, 1), (2, 3), (-2, 5)])
+def test_maxima_of_windows_are_those_of_their_sums(first, length, dtype):
+    rng = np.random.default_rng(length)
+    starts = np.array([0, 3, 3, 4, 9])
+    windows = Windows(rng.integers(0, 5, 9), starts, first)
+    x, weight = rng.normal(size=(5, 6)).astype(dtype), rng.normal(size=(length, 6, 4)).astype(dtype)
+    tables = np.matmul(x, weight)
+    sums = sum_windows(tables, windows)
+    largest, places = max_windows(tables, windows)
+    for i, (begin, end) in enumerate(itertools.pairwise(starts)):
+        assert largest[i].tolist() == (sums[begin:end].max(axis=0).tolist() if begin < end else [0] * 4)
+        assert places[i].tolist() == ((begin + sums[begin:end].argmax(axis=0)).tolist() if begin < end else [-1] * 4)
+    g = rng.normal(size=(4, 4)).astype(dtype)
+    expected, target = np.zeros_like(tables), np.zeros_like(tables)
+    add_windows(expected, spread_maxima(g, places, 9), windows)
+    add_maxima(target, g, places, windows)
+    np.testing.assert_allclose(target, expected, atol=1e-5)
+    found = descend_maxima(weight, x, g, places, windows)
+    if found is not None:
+        np.testing.assert_allclose(found[0], np.matmul(x.T, expected), atol=1e-4)
+        np.testing.assert_allclose(found[1], np.matmul(expected, weight.transpose(0, 2, 1)).sum(axis=0), atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", TYPES)

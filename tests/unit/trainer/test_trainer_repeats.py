@@ -6,8 +6,8 @@ import pytest
 from proto.ModelConfig_pb2 import LayerConfig, ModelConfig
 from trainer.arguments import Argument, find_distinct, sum_repeated
 from trainer.fusion import fuse
-from trainer.layers import embedding
-from trainer.layers.window_fc import KIND
+from trainer.layers import embedding, window_fc
+from trainer.layers.window_fc import MAXIMA, SUMS
 from trainer.network import Network
 from trainer.parameters import ParameterTable
 from trainer.rng import Stream
@@ -15,7 +15,7 @@ from trainer.rng import Stream
 WORDS, WIDTH, SIZE = 6, 4, 3
 
 
-def text_model(*, window=0, active_type="tanh", drop_rate=0.0, clip=0.0, also_plain=False):
+def text_model(*, window=0, active_type="tanh", drop_rate=0.0, clip=0.0, also_plain=False, pools=False):
     """word -> embedding [-> windows] -> fc -> square error per frame; `also_plain`: a second reader of the rows."""
     config = ModelConfig(type="nn", output_layer_names=["cost"])
     config.layers.add(name="word", type="data", size=WORDS)
@@ -53,9 +53,12 @@ def text_model(*, window=0, active_type="tanh", drop_rate=0.0, clip=0.0, also_pl
         more.inputs.add(input_layer_name="out", input_parameter_name="v")
         more.inputs.add(input_layer_name="other", input_parameter_name="u")
         config.layers.insert(0, LayerConfig(name="other", type="data", size=2))
+    if pools:
+        pool = config.layers.add(name="pool", type="max", size=SIZE, trans_type="non-seq")
+        pool.inputs.add(input_layer_name="out")
     config.layers.add(name="label", type="data", size=SIZE)
     cost = config.layers.add(name="cost", type="square_error", size=1)
-    cost.inputs.add(input_layer_name="more" if also_plain else "out")
+    cost.inputs.add(input_layer_name="more" if also_plain else "pool" if pools else "out")
     cost.inputs.add(input_layer_name="label")
     sizes = {"table": WORDS * WIDTH, "w": max(window, 1) * WIDTH * SIZE, "bias": SIZE, "v": SIZE * SIZE, "u": 2 * SIZE}
     for name, size in sizes.items():
@@ -64,7 +67,7 @@ def text_model(*, window=0, active_type="tanh", drop_rate=0.0, clip=0.0, also_pl
     return config
 
 
-def run(config, *, repeats, dtype=np.float64, drops=False):
+def run(config, *, repeats, dtype=np.float64, drops=False, pools=False):
     table = ParameterTable(config.parameters, dtype)
     table.values[:] = np.random.default_rng(5).normal(size=table.values.size)
     network = Network(config, table)
@@ -75,12 +78,14 @@ def run(config, *, repeats, dtype=np.float64, drops=False):
     ids, starts = np.array([1, 1, 3, 1, 3, 3, 1, 0, 0]), np.array([0, 4, 4, 5, 9])
     batch = {
         "word": Argument(ids=ids, starts=starts),
-        "label": Argument(value=rng.normal(size=(9, SIZE)).astype(dtype), starts=starts),
+        "label": Argument(
+            value=rng.normal(size=(4 if pools else 9, SIZE)).astype(dtype), starts=None if pools else starts
+        ),
         "other": Argument(value=rng.normal(size=(9, 2)).astype(dtype), starts=starts),
     }
     outputs = network.forward(batch, Stream(3) if drops else None)
     network.backward()
-    return network, outputs["out"].value, table.gradients.copy()
+    return network, outputs["pool" if pools else "out"].value, table.gradients.copy()
 
 
 @pytest.mark.parametrize(
@@ -108,6 +113,40 @@ def test_distinct_rows_give_what_all_rows_give(case, dtype):
     np.testing.assert_allclose(same_gradients, gradients, atol=tolerance)
 
 
+@pytest.mark.parametrize("active_type", ["", "tanh", "sigmoid", "relu", "exponential"])
+@pytest.mark.parametrize("few", [0, 100])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("repeats", [True, False])
+def test_a_maximum_over_windows_is_that_of_the_layers_one_by_one(active_type, few, dtype, repeats, monkeypatch):
+    monkeypatch.setattr(window_fc, "FEW", few)  # both ways back
+    config = text_model(window=3, active_type=active_type, pools=True)
+    assert [one.type for one in fuse(config.layers, {"cost"})] == ["data", "mixed", MAXIMA, "data", "square_error"]
+    _, y, gradients = run(config, repeats=repeats, dtype=dtype, pools=True)
+    monkeypatch.setattr("trainer.network.fuse", lambda layers, kept: layers)
+    _, same_y, same_gradients = run(config, repeats=False, dtype=dtype, pools=True)
+    tolerance = 1e-4 if dtype == np.float32 else 1e-12
+    np.testing.assert_allclose(y, same_y, atol=tolerance, rtol=tolerance)
+    np.testing.assert_allclose(gradients, same_gradients, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "out.drop_rate = 0.5",
+        "out.error_clipping_threshold = 1",
+        "out.active_type = 'square'",
+        "pool.trans_type = 'seq'",
+        "pool.seq_pool_stride = 2",
+        "pool.output_max_index = True",
+        "pool.active_type = 'tanh'",
+    ],
+)
+def test_a_maximum_that_does_more_stays(change):
+    config = text_model(window=3, pools=True)
+    exec(change, {}, {one.name: one for one in config.layers})
+    assert len(fuse(config.layers, {"cost"})) == len(config.layers) - 1
+
+
 def test_rows_are_kept_once_only_where_all_readers_can_use_that():
     config = text_model()
     config.output_layer_names.append("rows")
@@ -129,7 +168,7 @@ def test_distinct_ids_are_found():
 
 def test_a_window_that_only_one_layer_reads_is_put_into_it():
     config = text_model(window=3)
-    assert [one.type for one in fuse(config.layers, {"cost"})] == ["data", "mixed", KIND, "data", "square_error"]
+    assert [one.type for one in fuse(config.layers, {"cost"})] == ["data", "mixed", SUMS, "data", "square_error"]
     assert [one.type for one in fuse(config.layers, {"cost", "windows"})] == [one.type for one in config.layers]
 
 
