@@ -25,46 +25,43 @@ from trainer.layers.workspace import Workspace
 from trainer.parameters import Parameter, ParameterTable
 
 
-def reset_forward(gates: Array, h_before: Array, reset: Array, gate: StepActivation) -> None:
-    """Turn the sums of u and r in `gates` into u and r in place, and write r h'.
+def reset_forward(u_r: Array, h_before: Array, reset: Array, gate: StepActivation) -> None:
+    """Turn the sums of u and r into u and r in place, and write r h'.
 
-    Shapes: gates: (n, 3 * size); h_before, reset: (n, size).
+    Shapes: u_r: (n, 2 * size); h_before, reset: (n, size).
     """
-    size = h_before.shape[1]
-    gate.apply(gates[:, : 2 * size])
-    np.multiply(gates[:, size : 2 * size], h_before, out=reset)
+    gate.apply(u_r)
+    np.multiply(u_r[:, h_before.shape[1] :], h_before, out=reset)
 
 
-def output_forward(gates: Array, h_before: Array, h: Array, candidate: StepActivation) -> None:
-    """Turn the sums of c in `gates` into c in place, and write h. Shapes: as `reset_forward`."""
-    size = h_before.shape[1]
-    u, c = gates[:, :size], gates[:, 2 * size :]
+def output_forward(u_r: Array, c: Array, h_before: Array, h: Array, candidate: StepActivation) -> None:
+    """Turn the sums of c into c in place, and write h. Shapes: u_r as above, the others: (n, size)."""
     candidate.apply(c)
     np.subtract(c, h_before, out=h)
-    h *= u
+    h *= u_r[:, : h_before.shape[1]]
     h += h_before
 
 
-def output_backward(gates: Array, h_before: Array, d_h: Array, candidate: StepActivation, gate: StepActivation) -> None:
-    """Turn u and c in `gates` into the gradients of their sums, and d_h into what h' has directly of it."""
+def output_backward(
+    u_r: Array, c: Array, h_before: Array, d_h: Array, d_u_r: Array, d_c: Array, candidate: StepActivation
+) -> None:
+    """Write the gradients of u and of c's sums, and turn that of h into what h' has directly of it."""
     size = h_before.shape[1]
-    u, c = gates[:, :size], gates[:, 2 * size :]
-    d_c, d_u = d_h * u, c - h_before
-    candidate.descend(d_c, c)
+    d_u = d_u_r[:, :size]
+    np.subtract(c, h_before, out=d_u)
     d_u *= d_h
-    gate.descend(d_u, u)
-    d_h -= d_h * u
-    u[:], c[:] = d_u, d_c
+    np.multiply(d_h, u_r[:, :size], out=d_c)
+    d_h -= d_c
+    candidate.descend(d_c, c)
 
 
-def reset_backward(gates: Array, h_before: Array, d_reset: Array, d_h: Array, gate: StepActivation) -> None:
-    """Turn r in `gates` into the gradient of its sum, and add to d_h what h' has through r h'; d_reset is used up."""
+def reset_backward(u_r: Array, h_before: Array, d_reset: Array, d_h: Array, d_u_r: Array, gate: StepActivation) -> None:
+    """Write the gradients of the sums of u (that of u is there) and r, and add to d_h what h' has through r h'."""
     size = h_before.shape[1]
-    r = gates[:, size : 2 * size]
-    d_h += d_reset * r
-    d_reset *= h_before
-    gate.descend(d_reset, r)
-    r[:] = d_reset
+    np.multiply(d_reset, h_before, out=d_u_r[:, size:])
+    gate.descend(d_u_r, u_r)
+    d_reset *= u_r[:, size:]
+    d_h += d_reset
 
 
 class _Gru(Layer):
@@ -84,15 +81,15 @@ class _Gru(Layer):
         split = 2 * self.size * self.size
         return flat[:split].reshape(self.size, 2 * self.size), flat[split:].reshape(self.size, self.size)
 
-    def _add_gradients(self, gates: Array, h_before: Array, reset: Array) -> None:
-        """Add to the parameters' gradients; of the last rows of `gates` the h' and r h' are given, of others zero."""
+    def _add_gradients(self, sums_gradient: Array, h_before: Array, reset: Array) -> None:
+        """Add to the parameters' gradients; of the last rows of the sums the h' and r h' are given, of others zero."""
         if not self._weight.is_static:
-            sums = gates[len(gates) - len(h_before) :]
+            sums = sums_gradient[len(sums_gradient) - len(h_before) :]
             of_gates, of_candidate = self._matrices(self._weight.gradient)
             of_gates += h_before.T @ sums[:, : 2 * self.size]
             of_candidate += reset.T @ sums[:, 2 * self.size :]
         if self.bias is not None and not self.bias.is_static:
-            self.bias.add_gradient(sum_rows(gates))
+            self.bias.add_gradient(sum_rows(sums_gradient))
 
 
 class GruLayer(_Gru):
@@ -106,7 +103,9 @@ class GruLayer(_Gru):
         self._kept = Workspace()
         self._packing: Packing
         self._input: PackedInput
-        self._gates: Array
+        self._sums: Array
+        self._u_r: Array
+        self._c: Array
         self._reset: Array
         self._h: Array
 
@@ -117,55 +116,57 @@ class GruLayer(_Gru):
         self._input = PackedInput(x, index, packing)
         size, dtype = self.size, x.dtype
         self._packing = packing
-        self._gates = gates = self._kept.rows("gates", packing.frames, 3 * size, dtype)
-        self._reset = reset = self._kept.rows("reset", packing.frames, size, dtype)
-        self._h = h = self._kept.rows("h", packing.frames, size, dtype)
-        most = packing.live[0] if packing.steps else 0
-        product = self._kept.rows("product", most, 2 * size, dtype)
-        h_before = self._kept.zeros("first h", most, size, dtype)
+        self._sums = self._kept.rows("sums", packing.frames, 3 * size, dtype)
+        self._u_r = self._kept.rows("u, r", packing.frames, 2 * size, dtype)
+        self._c, self._reset, self._h = (
+            self._kept.rows(name, packing.frames, size, dtype) for name in ("c", "reset", "h")
+        )
+        h_before = self._kept.zeros("first h", packing.live[0] if packing.steps else 0, size, dtype)
         of_gates, of_candidate = self._matrices(self._weight.value)
+        bias = None if self.bias is None else self.bias.value
         for step, live in enumerate(packing.live):
             this = packing.span(step)
-            self._input.copy_step(step, gates[this])
-            if self.bias is not None:
-                gates[this] += self.bias.value
-            if step:
-                h_before = h[packing.span_before(step)]
-                np.matmul(h_before, of_gates, out=product[:live])
-                gates[this, : 2 * size] += product[:live]
-            reset_forward(gates[this], h_before, reset[this], self._gate)
-            if step:
-                gates[this, 2 * size :] += reset[this] @ of_candidate
-            output_forward(gates[this], h_before, h[this], self._candidate)
+            sums, u_r, c, reset = self._sums[this], self._u_r[this], self._c[this], self._reset[this]
+            self._input.copy_step(step, sums, bias)
+            h_before = self._h[packing.span_before(step)] if step else h_before[:live]
+            np.matmul(h_before, of_gates, out=u_r)
+            u_r += sums[:, : 2 * size]
+            reset_forward(u_r, h_before, reset, self._gate)
+            np.matmul(reset, of_candidate, out=c)
+            c += sums[:, 2 * size :]
+            output_forward(u_r, c, h_before, self._h[this], self._candidate)
         result = self._kept.rows("result", packing.frames, size, dtype)
-        take_rows(h, packing.places, result)
+        take_rows(self._h, packing.places, result)
         return inputs[0].with_value(result)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Flowing]:
         """Run from the last step to the first, and sum the parameters' gradients over all frames at once."""
-        packing, gates, h, size, dtype = self._packing, self._gates, self._h, self.size, gradient.dtype
+        packing, h, size, dtype = self._packing, self._h, self.size, gradient.dtype
         live, flowing = packing.live, PackedInput(gradient, None, packing)
         most = live[0] if packing.steps else 0
         d_h = self._kept.rows("d_h", most, size, dtype)
-        d_before = self._kept.zeros("d_h of the step before", most, size, dtype)
-        product = self._kept.rows("product of size", most, size, dtype)
+        d_u_r = self._kept.rows("d_u, d_r", most, 2 * size, dtype)
+        d_c = self._kept.rows("d_c", most, size, dtype)
+        product = self._kept.rows("product", most, size, dtype)
         first_h = self._kept.zeros("first h", most, size, dtype)
         of_gates, of_candidate = (np.ascontiguousarray(w.T) for w in self._matrices(self._weight.value))
+        from_next = None
         for step in reversed(range(packing.steps)):
             this, n = packing.span(step), live[step]
-            flowing.copy_step(step, d_h[:n])
-            d_before[:n] += d_h[:n]
-            h_before = h[packing.span_before(step)] if step else first_h
-            output_backward(gates[this], h_before, d_before[:n], self._candidate, self._gate)
-            np.matmul(gates[this, 2 * size :], of_candidate, out=product[:n])
-            reset_backward(gates[this], h_before, product[:n], d_before[:n], self._gate)
-            np.matmul(gates[this, : 2 * size], of_gates, out=product[:n])
-            d_before[:n] += product[:n]
+            flowing.copy_step(step, d_h[:n], more=from_next)
+            h_before = h[packing.span_before(step)] if step else first_h[:n]
+            u_r, sums = self._u_r[this], self._sums[this]
+            output_backward(u_r, self._c[this], h_before, d_h[:n], d_u_r[:n], d_c[:n], self._candidate)
+            np.matmul(d_c[:n], of_candidate, out=product[:n])
+            reset_backward(u_r, h_before, product[:n], d_h[:n], d_u_r[:n], self._gate)
+            from_next = np.matmul(d_u_r[:n], of_gates, out=product[:n])
+            from_next += d_h[:n]
+            sums[:, : 2 * size], sums[:, 2 * size :] = d_u_r[:n], d_c[:n]
         followers = len(packing.previous)
         before = self._kept.rows("h before", followers, size, dtype)
         take_rows(h, packing.previous, before)
-        self._add_gradients(gates, before, self._reset[packing.frames - followers :])
-        return [self._input.gradient(gates, self._kept) if wanted[0] else None]
+        self._add_gradients(self._sums, before, self._reset[packing.frames - followers :])
+        return [self._input.gradient(self._sums, self._kept) if wanted[0] else None]
 
 
 class GruStepLayer(_Gru):
@@ -174,34 +175,37 @@ class GruStepLayer(_Gru):
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
         self.require_inputs(2, 2)
-        self._gates: Array
+        self._u_r: Array
+        self._c: Array
         self._h_before: Array
         self._reset: Array
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return h."""
-        self._gates = gates = require_matrix(self, inputs[0], 3 * self.size).copy()
+        sums = require_matrix(self, inputs[0], 3 * self.size)
         self._h_before = h_before = require_matrix(self, inputs[1], self.size)
         of_gates, of_candidate = self._matrices(self._weight.value)
         if self.bias is not None:
-            gates += self.bias.value
-        gates[:, : 2 * self.size] += h_before @ of_gates
+            sums = sums + self.bias.value
+        self._u_r = h_before @ of_gates
+        self._u_r += sums[:, : 2 * self.size]
         self._reset, h = np.empty_like(h_before), np.empty_like(h_before)
-        reset_forward(gates, h_before, self._reset, self._gate)
-        gates[:, 2 * self.size :] += self._reset @ of_candidate
-        output_forward(gates, h_before, h, self._candidate)
+        reset_forward(self._u_r, h_before, self._reset, self._gate)
+        self._c = self._reset @ of_candidate
+        self._c += sums[:, 2 * self.size :]
+        output_forward(self._u_r, self._c, h_before, h, self._candidate)
         return inputs[0].with_value(h)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
         """Return the gradients of x and of h'."""
-        gates, d_h = self._gates, gradient.copy()
+        h_before, d_h, d_u_r, d_c = self._h_before, gradient.copy(), np.empty_like(self._u_r), np.empty_like(self._c)
         of_gates, of_candidate = self._matrices(self._weight.value)
-        output_backward(gates, self._h_before, d_h, self._candidate, self._gate)
-        d_reset = gates[:, 2 * self.size :] @ of_candidate.T
-        reset_backward(gates, self._h_before, d_reset, d_h, self._gate)
-        d_h += gates[:, : 2 * self.size] @ of_gates.T
-        self._add_gradients(gates, self._h_before, self._reset)
-        return [gates if wanted[0] else None, d_h if wanted[1] else None]
+        output_backward(self._u_r, self._c, h_before, d_h, d_u_r, d_c, self._candidate)
+        reset_backward(self._u_r, h_before, d_c @ of_candidate.T, d_h, d_u_r, self._gate)
+        d_h += d_u_r @ of_gates.T
+        sums = np.concatenate([d_u_r, d_c], axis=1)
+        self._add_gradients(sums, h_before, self._reset)
+        return [sums if wanted[0] else None, d_h if wanted[1] else None]
 
 
 LAYERS: dict[str, type[Layer]] = {"gated_recurrent": GruLayer, "gru_step": GruStepLayer}

@@ -47,15 +47,11 @@ class RecurrentLayer(Layer):
         self._z = z = self._kept.rows("z", packing.frames, size, x.dtype)
         self._h = h = self._kept.rows("h", packing.frames, size, x.dtype)
         product = self._kept.rows("product", packing.live[0] if packing.steps else 0, size, x.dtype)
-        w = self._weight.matrix(size, size)
+        w, bias = self._weight.matrix(size, size), None if self.bias is None else self.bias.value
         for step, live in enumerate(packing.live):
             this = packing.span(step)
-            self._input.copy_step(step, z[this])
-            if self.bias is not None:
-                z[this] += self.bias.value
-            if step:
-                np.matmul(h[packing.span_before(step)], w, out=product[:live])
-                z[this] += product[:live]
+            flowing = np.matmul(h[packing.span_before(step)], w, out=product[:live]) if step else None
+            self._input.copy_step(step, z[this], bias, flowing)
             h[this] = self._activation.forward(z[this], None)
         result = self._kept.rows("result", packing.frames, size, x.dtype)
         take_rows(h, packing.places, result)
@@ -66,15 +62,15 @@ class RecurrentLayer(Layer):
         packing, z, h, size = self._packing, self._z, self._h, self.size
         live, flowing = packing.live, PackedInput(gradient, None, packing)
         most = live[0] if packing.steps else 0
-        d_h = self._kept.zeros("d_h", most, size, gradient.dtype)
-        frame = self._kept.rows("d_h of the frame", most, size, gradient.dtype)
+        d_h = self._kept.rows("d_h", most, size, gradient.dtype)
+        product = self._kept.rows("product", most, size, gradient.dtype)
+        from_next = None
         w_transposed = np.ascontiguousarray(self._weight.matrix(size, size).T)
         for step in reversed(range(packing.steps)):
             this, n = packing.span(step), live[step]
-            flowing.copy_step(step, frame[:n])
-            d_h[:n] += frame[:n]
+            flowing.copy_step(step, d_h[:n], more=from_next)
             z[this] = self._activation.backward(d_h[:n], h[this], z[this], None)
-            np.matmul(z[this], w_transposed, out=d_h[:n])
+            from_next = np.matmul(z[this], w_transposed, out=product[:n])
         if not self._weight.is_static:
             before = self._kept.rows("h before", len(packing.previous), size, gradient.dtype)
             take_rows(h, packing.previous, before)

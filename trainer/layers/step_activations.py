@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernels.steps import activate, differentiate
 from pserver.errors import ConfigError
 from trainer.activations import BRELU_CEILING, STANH_SCALE, STANH_SLOPE
 from trainer.arguments import Array
@@ -29,6 +30,8 @@ def _leave_gradient(g: Array, y: Array) -> None:
 
 
 def _sigmoid(z: Array) -> None:
+    if activate("sigmoid", z):
+        return
     z *= 0.5  # (1 + tanh(z / 2)) / 2 never overflows, and tanh is as fast as exp
     np.tanh(z, out=z)
     z *= 0.5
@@ -36,16 +39,19 @@ def _sigmoid(z: Array) -> None:
 
 
 def _sigmoid_descend(g: Array, y: Array) -> None:
-    g *= y
-    g *= 1 - y
+    if not differentiate("sigmoid", g, g, y):
+        g *= y
+        g *= 1 - y
 
 
 def _tanh(z: Array) -> None:
-    np.tanh(z, out=z)
+    if not activate("tanh", z):
+        np.tanh(z, out=z)
 
 
 def _tanh_descend(g: Array, y: Array) -> None:
-    g *= 1 - y * y
+    if not differentiate("tanh", g, g, y):
+        g *= 1 - y * y
 
 
 def _relu(z: Array) -> None:
