@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from trainer.config import parse_config
+from trainer.network import Network
+from trainer.parameters import ParameterTable
 
 # old scripts leave it to the interpreter to close their files
 pytestmark = [
@@ -188,6 +190,13 @@ def test_a_demo_has_its_layers_parameters_inputs_and_outputs(
     assert root.output_layer_names == model.output_layer_names
     members = [name for sub_model in model.sub_models for name in sub_model.layer_names]
     assert sorted(members) == sorted(layer.name for layer in model.layers)
+
+
+# not resnet: its 25 million parameters take their time
+@pytest.mark.parametrize("config, config_args", [case[:2] for case in CASES if not case[0].startswith("model_zoo")])
+def test_a_demo_s_network_computes(parse_demo, config, config_args):
+    model = parse_demo(config, config_args).model_config
+    Network(model, ParameterTable(model.parameters))  # refuses types of layers and activations that it does not know
 
 
 def layer_of(config, name):
