@@ -43,6 +43,7 @@ check: lint test e2e  ## what CI runs
 bench: setup  ## the timed scripts of bench/, with ratios
 	$(BIN)/python bench/launch.py
 	$(BIN)/python bench/round.py
+	$(BIN)/python bench/train.py
 
 proto: setup  ## generate the message modules again after a change of proto/*.proto (protoc: Debian's protobuf-compiler)
 	protoc -I. --python_out=. --pyi_out=. proto/*.proto
