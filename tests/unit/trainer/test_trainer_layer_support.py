@@ -16,3 +16,11 @@ def test_what_the_table_is_made_from_is_found():
     assert {"fc", "pool", "square_error"} <= layer_support.checked_words() & set(LAYERS)
     assert "no such layer" not in layer_support.checked_words()
     assert layer_support.golden_types("trace_lr_") == {"data", "fc", "multi-class-cross-entropy"}
+
+
+def test_every_layer_that_gradients_flow_through_is_checked():
+    rows = [line.strip("| ").split(" | ") for line in layer_support.make_table().splitlines()]
+    assert len(rows) > 100
+    assert not [
+        row[0] for row in rows if row[2:4] == ["yes", "no"] or row[1:] in (["projection", "no"], ["operator", "no"])
+    ]
