@@ -4,8 +4,8 @@ usage: bench/train.py [--only NAME ...] [--threads N ...] [--passes N] [--rounds
 
 Four trainings: recommendation (batch 1600) and quick_start's lr, cnn and lstm (batch 128, vocabulary 30,000, about 80
 words a text), on synthetic data. Each is the command as users run it, in a process of its own, with the log at its
-defaults; a pass takes from one line of the log to the next, and the first two do not count: the provider reads in one,
-the only save is at the start of the other. Its peer, bench/yardstick.py, runs in turn with it, so that noise hits both.
+defaults; a pass takes from one line of the log to the next, and the first, in which the provider reads, does not count.
+Its peer, bench/yardstick.py, runs in turn with it, so that noise hits both.
 
 Before anything is timed, both train three times on one batch from the same parameters, without dropout: all three
 costs must agree, or the yardstick is not the same work.
@@ -34,8 +34,7 @@ HERE = Path(__file__).parent
 PASS_LINE = re.compile(r"I(\d{4} [\d:.]+) .*\]  Pass=\d+ .*samples=(\d+) AvgCost=(\S+)")
 TOLERANCE = 2e-5  # of a cost; the log has six digits
 CHECKED_STEPS = 3
-UNCOUNTED = 2
-FLAGS = ["--saving_period=1000000"]  # only pass 0 is saved
+FLAGS = ["--start_pass=1", "--saving_period=1000000"]  # nothing is saved, for only pass 0 would be
 
 # Samples a second with 1 and 2 threads, measured on another machine.
 PUBLISHED = {
@@ -128,12 +127,12 @@ def require_same_work(workload: Workload, directory: Path, sizes: Sizes) -> Path
 # ----- Times
 
 
-def time_trainer(workload: Workload, directory: Path, threads: int, passes: int) -> Run:
-    """Returns the rates of so many passes after those that do not count."""
-    flags = [f"--trainer_count={threads}", f"--num_passes={passes + UNCOUNTED}", *FLAGS]
+def time_trainer(workload: Workload, directory: Path, model: Path, threads: int, passes: int) -> Run:
+    """Returns the rates of so many passes after the first."""
+    flags = [f"--init_model_path={model}", f"--trainer_count={threads}", f"--num_passes={passes + 1}", *FLAGS]
     lines, usage = run_trainer(workload, directory, *flags)
     times = [datetime.strptime(f"2000{when}", "%Y%m%d %H:%M:%S.%f") for when, _, _ in lines]
-    pairs = itertools.pairwise(times[UNCOUNTED - 1 :])
+    pairs = itertools.pairwise(times)
     return Run([lines[0][1] / (after - before).total_seconds() for before, after in pairs], usage.ru_maxrss / 1024)
 
 
@@ -141,6 +140,23 @@ def time_yardstick(workload: Workload, directory: Path, model: Path, threads: in
     """Returns the rates of so many passes after the first."""
     lines, usage = run_yardstick(workload, directory, model, passes + 1, threads=threads)
     return Run([samples / seconds for seconds, _ in lines[1:]], usage.ru_maxrss / 1024)
+
+
+PRODUCTS = """
+import time, numpy as np
+x, w, out = np.ones((1600, 256), "f"), np.ones((256, 256), "f"), np.empty((1600, 256), "f")
+times = [time.perf_counter()]
+for _ in range(400):
+    np.matmul(x, w, out=out)
+    times.append(time.perf_counter())
+print(round(2e-9 * x.size * 256 / np.median(np.diff(times))))
+"""
+
+
+def measure_products(threads: int) -> str:
+    """Returns how fast numpy multiplies here, which is most of what the machines of two figures differ by."""
+    environ = bare_environment(OPENBLAS_NUM_THREADS=str(threads))
+    return run_process([sys.executable, "-c", PRODUCTS], HERE, environ)[0].strip()
 
 
 def show_rates(rates: Sequence[float]) -> str:
@@ -154,7 +170,7 @@ def bench(workload: Workload, threads: int, model: Path, directory: Path, passes
     passes *= workload.pass_factor
     samples = len((directory / (directory / TRAIN_LIST).read_text().strip()).read_text(encoding="utf-8").splitlines())
     for _ in range(rounds):
-        one = time_trainer(workload, directory, threads, passes)
+        one = time_trainer(workload, directory, model, threads, passes)
         other = time_yardstick(workload, directory, model, threads, passes, samples)
         ratios.append(statistics.median(one.rates) / statistics.median(other.rates))
         ours.append(one)
@@ -171,14 +187,16 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=[workload.name for workload in WORKLOADS])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument(
-        "--passes", type=int, default=3, help="that count, in each of the rounds; lr has ten times more"
+        "--passes", type=int, default=2, help="that count, in each of the rounds; lr has ten times more"
     )
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--batches", type=int, default=Sizes.batches, help="of a pass")
     options = parser.parse_args()
     sizes = Sizes(batches=options.batches)
     chosen = [workload for workload in WORKLOADS if not options.only or workload.name in options.only]
     print(describe_machine())
+    for threads in options.threads:
+        print(f"products of (1600, 256) by (256, 256), {threads} threads: {measure_products(threads)} GFLOP/s")
     with tempfile.TemporaryDirectory() as scratch:
         models = {one.name: require_same_work(one, Path(scratch, f"{one.name}-check"), sizes) for one in chosen}
         print(HEADER)
