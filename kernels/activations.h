@@ -6,6 +6,9 @@
 
 enum { LINEAR, SIGMOID, TANH, RELU, KINDS };
 
+/* The kind that a Python number stands for; -1 with an exception set if it is none. */
+int kind_of(PyObject *object);
+
 /* e^x for float32 within 2 units in the last place; 2^n times a polynomial (Cephes' coefficients). */
 static inline __attribute__((always_inline)) float exp_of(float x) {
     const float ROUNDER = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */

@@ -12,9 +12,10 @@ static void *array_of(Arrays *arrays, PyObject *object, char kind, int writable,
     if (PyObject_GetBuffer(object, view, flags) < 0) return NULL;
     arrays->count++;
     const char *format = view->format ? view->format : "B";
-    int fits = kind == 'f' ? strcmp(format, "f") == 0 : view->itemsize == 8 && strchr("lqn", format[0]) != NULL;
-    if (!fits) {
-        PyErr_Format(PyExc_TypeError, "an array of %s is wanted, not of format '%s'", kind == 'f' ? "float32" : "int64", format);
+    int is_integer = strchr(kind == 'I' ? "IL" : "lqn", format[0]) != NULL;
+    if (kind == 'f' ? strcmp(format, "f") != 0 : !is_integer || view->itemsize != (kind == 'I' ? 4 : 8)) {
+        const char *name = kind == 'f' ? "float32" : kind == 'I' ? "uint32" : "int64";
+        PyErr_Format(PyExc_TypeError, "an array of %s is wanted, not of format '%s'", name, format);
         return NULL;
     }
     *length = view->len / view->itemsize;
@@ -36,6 +37,10 @@ int64_t *integers(Arrays *arrays, PyObject *object, Py_ssize_t *length) {
 
 const int64_t *read_integers(Arrays *arrays, PyObject *object, Py_ssize_t *length) {
     return array_of(arrays, object, 'l', 0, length);
+}
+
+uint32_t *naturals(Arrays *arrays, PyObject *object, Py_ssize_t *length) {
+    return array_of(arrays, object, 'I', 1, length);
 }
 
 int same_length(Arrays *arrays, PyObject *const *args, int count, int writable, float **data, Py_ssize_t *length) {

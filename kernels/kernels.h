@@ -15,8 +15,10 @@
 /* one machine code for each generation of processors, chosen when the module is loaded */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__gnu_linux__)
 #define FAST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#define FUSING FAST __attribute__((optimize("fp-contract=fast")))
 #else
 #define FAST
+#define FUSING
 #endif
 
 enum { MOST = 16 };
@@ -33,6 +35,7 @@ float *floats(Arrays *arrays, PyObject *object, Py_ssize_t *length);
 const float *read_floats(Arrays *arrays, PyObject *object, Py_ssize_t *length);
 int64_t *integers(Arrays *arrays, PyObject *object, Py_ssize_t *length);
 const int64_t *read_integers(Arrays *arrays, PyObject *object, Py_ssize_t *length);
+uint32_t *naturals(Arrays *arrays, PyObject *object, Py_ssize_t *length);
 
 /* Get `count` float arrays of equal length from the arguments; the first `writable` of them are changed. */
 int same_length(Arrays *arrays, PyObject *const *args, int count, int writable, float **data, Py_ssize_t *length);
@@ -62,6 +65,7 @@ PyObject *fail(Arrays *arrays, const char *message);
 
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 
-extern PyMethodDef images_functions[], rows_functions[], rules_functions[], steps_functions[], samples_functions[];
+extern PyMethodDef draws_functions[], images_functions[], lstm_functions[], rows_functions[], rules_functions[],
+    samples_functions[], steps_functions[];
 
 #endif

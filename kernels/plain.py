@@ -176,3 +176,9 @@ def take_sum(out: Array, table: Array, ids: Ids, bias: Array | None, more: Array
         out += bias
     if more is not None:
         out[: len(more)] += more
+
+
+def keep(draws: npt.NDArray[np.uint32], rate: float) -> npt.NDArray[np.bool_]:
+    """Return where the draw, as a float32 from 0 to 1, is over the rate."""
+    kept: npt.NDArray[np.bool_] = (draws * (1.0 / (1 << 31))).astype(np.float32) > np.float32(rate)
+    return kept

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+from kernels.draws import keep
 from proto.ModelConfig_pb2 import LayerConfig, ModelConfig
 from pserver import glog
 from pserver.errors import ConfigError
@@ -17,7 +18,7 @@ from trainer.layers import find_layer
 from trainer.layers.base import Layer
 from trainer.layers.group import GroupLayer
 from trainer.parameters import ParameterTable
-from trainer.rng import UPPER, Stream
+from trainer.rng import Stream
 
 Batch = Mapping[str, Argument]  # data layer name -> its slot
 
@@ -230,8 +231,7 @@ class _Node:
             return y * y.dtype.type(1.0 - self._drop_rate)
         if stream is None:
             return y
-        uniform = (stream.draws(y.size) * (1.0 / UPPER)).astype(np.float32)
-        self._mask = (uniform > np.float32(self._drop_rate)).reshape(y.shape).astype(y.dtype)
+        self._mask = keep(stream.draws(y.size).reshape(y.shape), self._drop_rate, y.dtype)
         return y * self._mask
 
     def backward(self, flows: _Flows) -> None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from kernels.draws import fill
+
 _MULTIPLIER = 1103515245
 _INCREMENT = 12345
 _MASK = 0xFFFFFFFF
@@ -54,6 +56,10 @@ class Stream:
     def draws(self, count: int) -> npt.NDArray[np.uint32]:
         """Return the next `count` draws, in order."""
         result = np.empty(count, np.uint32)
+        after = fill(result, self.state)
+        if after is not None:
+            self.state = after
+            return result
         for start in range(0, count, _LARGEST_BLOCK):
             block = result[start : start + _LARGEST_BLOCK]
             block[:] = self._block(len(block))

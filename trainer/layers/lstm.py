@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernels import steps as hot
+from kernels import lstm as hot
 from proto.ModelConfig_pb2 import LayerConfig
 from pserver.errors import ConfigError
 from trainer.arguments import Argument, Array, Flowing
@@ -132,6 +132,7 @@ class LstmLayer(Layer):
         self._kept = Workspace()
         self._packing: Packing
         self._input: PackedInput
+        self._run: hot.Run
         self._gates: Array
         self._c: Array
         self._h: Array
@@ -146,9 +147,35 @@ class LstmLayer(Layer):
         self._gates = gates = self._kept.rows("gates", packing.frames, 4 * size, dtype)
         self._c = c = self._kept.rows("c", packing.frames, size, dtype)
         self._h = h = self._kept.rows("h", packing.frames, size, dtype)
+        self._run = hot.Run(gates, self._peepholes(), c, np.asarray(packing.begins, np.int64), self._acts.names)
+        if self._run.fits():
+            w, bias = self._weight.matrix(size, 4 * size), self._bias.value[: 4 * size]
+            self._run.forward(x, self._input.rows, w, bias, h)
+        else:
+            self._step_forward()
+        result = self._kept.rows("result", packing.frames, size, dtype)
+        take_rows(h, packing.places, result)
+        return inputs[0].with_value(result)
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Flowing]:
+        """Run from the last step to the first, and sum the parameters' gradients over all frames at once."""
+        packing, size, dtype = self._packing, self.size, gradient.dtype
+        d_c = self._kept.zeros("d_c", packing.live[0] if packing.steps else 0, size, dtype)
+        d_peepholes = np.zeros((3, size), dtype)
+        transposed = np.ascontiguousarray(self._weight.matrix(size, 4 * size).T)
+        if self._run.fits():
+            self._run.backward(gradient, packing.rows, transposed, d_c, d_peepholes)
+        else:
+            self._step_backward(gradient, transposed, d_c, d_peepholes)
+        self._add_gradients(d_peepholes)
+        return [self._input.gradient(self._gates, self._kept) if wanted[0] else None]
+
+    def _step_forward(self) -> None:
+        """Take the steps one by one, from the first to the last."""
+        packing, gates, c, h, size = self._packing, self._gates, self._c, self._h, self.size
         most = packing.live[0] if packing.steps else 0
-        product = self._kept.rows("product", most, 4 * size, dtype)
-        c_before = self._kept.zeros("first c", most, size, dtype)
+        product = self._kept.rows("product", most, 4 * size, gates.dtype)
+        c_before = self._kept.zeros("first c", most, size, gates.dtype)
         w, bias, peepholes = self._weight.matrix(size, 4 * size), self._bias.value[: 4 * size], self._peepholes()
         for step, live in enumerate(packing.live):
             this, flowing = packing.span(step), None
@@ -158,30 +185,23 @@ class LstmLayer(Layer):
                 c_before = c[before]
             self._input.copy_step(step, gates[this], bias, flowing)
             step_forward(gates[this], peepholes, c_before[:live], c[this], h[this], self._acts)
-        result = self._kept.rows("result", packing.frames, size, dtype)
-        take_rows(h, packing.places, result)
-        return inputs[0].with_value(result)
 
-    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Flowing]:
-        """Run from the last step to the first, and sum the parameters' gradients over all frames at once."""
-        packing, gates, c, size, dtype = self._packing, self._gates, self._c, self.size, gradient.dtype
-        live, flowing = packing.live, PackedInput(gradient, None, packing)
-        most = live[0] if packing.steps else 0
-        d_h = self._kept.rows("d_h", most, size, dtype)
-        d_c = self._kept.zeros("d_c", most, size, dtype)
-        product = self._kept.rows("d_h of the next step", most, size, dtype)
-        first_c = self._kept.zeros("first c", most, size, dtype)
-        w_transposed = np.ascontiguousarray(self._weight.matrix(size, 4 * size).T)
-        peepholes, d_peepholes = self._peepholes(), np.zeros((3, size), dtype)
+    def _step_backward(self, gradient: Array, transposed: Array, d_c: Array, d_peepholes: Array) -> None:
+        """Take the steps one by one, from the last to the first."""
+        packing, gates, c, size = self._packing, self._gates, self._c, self.size
+        flowing = PackedInput(gradient, None, packing)
+        d_h, product = (self._kept.rows(name, len(d_c), size, gates.dtype) for name in ("d_h", "d_h of the next step"))
+        first_c = self._kept.zeros("first c", len(d_c), size, gates.dtype)
         for step in reversed(range(packing.steps)):
-            this, n, from_next = packing.span(step), live[step], None
+            this, n, from_next = packing.span(step), packing.live[step], None
             if step + 1 < packing.steps:
-                from_next = np.matmul(gates[packing.span(step + 1)], w_transposed, out=product[: live[step + 1]])
+                following = gates[packing.span(step + 1)]
+                from_next = np.matmul(following, transposed, out=product[: len(following)])
             flowing.copy_step(step, d_h[:n], more=from_next)
             c_before = c[packing.span_before(step)] if step else first_c
-            step_backward(gates[this], peepholes, c_before[:n], c[this], d_h[:n], d_c[:n], d_peepholes, self._acts)
-        self._add_gradients(d_peepholes)
-        return [self._input.gradient(gates, self._kept) if wanted[0] else None]
+            step_backward(
+                gates[this], self._peepholes(), c_before[:n], c[this], d_h[:n], d_c[:n], d_peepholes, self._acts
+            )
 
     def _peepholes(self) -> Array:
         return self._bias.value[4 * self.size :].reshape(3, self.size)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import kernels
+from kernels import lstm as hot
 from kernels import plain, rows, steps
 from trainer.activations import ACTIVATIONS
 from trainer.layers import lstm
@@ -39,7 +40,7 @@ def test_a_step_of_an_lstm_is_that_of_numpy(kinds, count, monkeypatch):
     d_h, d_c = draw(count, size), draw(count, size)
     results = []
     for compiled in (kernels.compiled, None):
-        monkeypatch.setattr(steps, "compiled", compiled)
+        monkeypatch.setattr(hot, "compiled", compiled)
         mine = gates.copy()
         c, h = np.empty_like(before), np.empty_like(before)
         lstm.step_forward(mine, peepholes, before, c, h, acts)
@@ -76,7 +77,66 @@ def test_rows_are_taken_and_added_in_one_go():
 def test_steps_of_wrong_shapes_are_refused():
     c, gates = np.zeros((2, 3), np.float32), np.zeros((2, 12), np.float32)
     with pytest.raises(ValueError, match="peepholes"):
-        steps.lstm_forward(gates, np.zeros(3, np.float32), c, c, c, candidate="tanh", gate="sigmoid", state="tanh")
+        hot.lstm_forward(gates, np.zeros(3, np.float32), c, c, c, candidate="tanh", gate="sigmoid", state="tanh")
     with pytest.raises(ValueError, match="gates"):
-        steps.lstm_forward(c, np.zeros((3, 3), np.float32), c, c, c, candidate="tanh", gate="sigmoid", state="tanh")
+        hot.lstm_forward(c, np.zeros((3, 3), np.float32), c, c, c, candidate="tanh", gate="sigmoid", state="tanh")
     assert not steps.activate("steep", c)
+
+
+@pytest.mark.parametrize("size", [3, 16, 36])
+@pytest.mark.parametrize("live", [[], [1], [9, 9, 6, 2, 1]])
+def test_a_run_of_an_lstm_is_its_steps_one_by_one(size, live):
+    rng = np.random.default_rng(size)
+    names = {"candidate": "tanh", "gate": "sigmoid", "state": "tanh"}
+    acts = lstm.LstmActivations(**{key: STEP_ACTIVATIONS[kind] for key, kind in names.items()}, names=names)
+    begins = np.cumsum([0, *live])
+    n, most = int(begins[-1]), max(live, default=0)
+
+    def draw(*shape):
+        return rng.normal(size=shape).astype(np.float32)
+
+    x, rows, w, bias = draw(n + 2, 4 * size), rng.permutation(n + 2)[:n], draw(size, 4 * size), draw(4 * size)
+    peepholes, gradient = draw(3, size), draw(n + 2, size)
+    gates, c, h = draw(n, 4 * size), draw(n, size), draw(n, size)
+    run = hot.Run(gates, peepholes, c, begins, names)
+    run.forward(x, rows, w, bias, h)
+    steps_gates, steps_c, steps_h = x[rows] + bias, np.empty_like(c), np.empty_like(h)
+    zeros = np.zeros((most, size), np.float32)
+    for step, count in enumerate(live):
+        this, before = slice(begins[step], begins[step + 1]), slice(begins[step - 1], begins[step - 1] + count)
+        if step:
+            steps_gates[this] += steps_h[before] @ w
+        c_before = steps_c[before] if step else zeros
+        lstm.step_forward(steps_gates[this], peepholes, c_before, steps_c[this], steps_h[this], acts)
+    for one, other in ((gates, steps_gates), (c, steps_c), (h, steps_h)):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    d_c, d_peepholes = np.zeros((most, size), np.float32), np.zeros((3, size), np.float32)
+    transposed = np.ascontiguousarray(w.T)
+    run.backward(gradient, rows, transposed, d_c, d_peepholes)
+    steps_d_c, steps_d_peepholes = np.zeros_like(d_c), np.zeros_like(d_peepholes)
+    for step in reversed(range(len(live))):
+        this, count = slice(begins[step], begins[step + 1]), live[step]
+        d_h = gradient[rows[this]]
+        if step + 1 < len(live):
+            d_h[: live[step + 1]] += steps_gates[begins[step + 1] : begins[step + 2]] @ transposed
+        c_before = steps_c[begins[step - 1] : begins[step - 1] + count] if step else zeros
+        lstm.step_backward(
+            steps_gates[this],
+            peepholes,
+            c_before[:count],
+            steps_c[this],
+            d_h,
+            steps_d_c[:count],
+            steps_d_peepholes,
+            acts,
+        )
+    for one, other in ((gates, steps_gates), (d_c, steps_d_c), (d_peepholes, steps_d_peepholes)):
+        np.testing.assert_allclose(one, other, atol=2e-4, rtol=1e-4)
+
+
+def test_a_run_whose_steps_grow_is_refused():
+    zeros = np.zeros((3, 4), np.float32)
+    names = {"candidate": "tanh", "gate": "sigmoid", "state": "tanh"}
+    run = hot.Run(np.zeros((3, 16), np.float32), zeros, zeros.copy(), np.array([0, 1, 3]), names)
+    with pytest.raises(ValueError, match="steps"):
+        run.forward(np.zeros((3, 16), np.float32), np.arange(3), np.zeros((4, 16), np.float32), zeros[0], zeros.copy())

@@ -1,0 +1,266 @@
+/* LSTM steps: one, or many one after the other. A row of gates is (a, i, f, o), each of `size` numbers. */
+#include "activations.h"
+
+typedef struct {
+    int candidate, gate, state;
+} Kinds;
+
+static int kinds_of(PyObject *const *args, Kinds *kinds) {
+    kinds->candidate = kind_of(args[0]);
+    kinds->gate = kinds->candidate < 0 ? -1 : kind_of(args[1]);
+    kinds->state = kinds->gate < 0 ? -1 : kind_of(args[2]);
+    return kinds->state < 0 ? -1 : 0;
+}
+
+/* ----- A product of few rows, for which the BLAS library is not made ----- */
+
+typedef float Lanes __attribute__((vector_size(64), aligned(4), may_alias));
+enum { WIDE = 64, ROWS = 4, PARTS = 4 }; /* a block of the result: 4 rows of 4 vectors, which stay in registers */
+
+static inline __attribute__((always_inline)) void add_block(float *out, const float *a, const float *b, Py_ssize_t depth,
+                                                            Py_ssize_t width) {
+    Lanes sums[ROWS][PARTS];
+    for (int r = 0; r < ROWS; r++)
+        for (int p = 0; p < PARTS; p++) sums[r][p] = *(const Lanes *)(out + r * width + p * 16);
+    for (Py_ssize_t k = 0; k < depth; k++, b += width) {
+        Lanes rows[PARTS];
+        for (int p = 0; p < PARTS; p++) rows[p] = *(const Lanes *)(b + p * 16);
+        for (int r = 0; r < ROWS; r++)
+            for (int p = 0; p < PARTS; p++) sums[r][p] += a[r * depth + k] * rows[p];
+    }
+    for (int r = 0; r < ROWS; r++)
+        for (int p = 0; p < PARTS; p++) *(Lanes *)(out + r * width + p * 16) = sums[r][p];
+}
+
+/* out += a b, with a: (n, depth), b: (depth, width). Sums may be fused here: their rounding is nobody's promise. */
+FUSING static void add_product(float *out, const float *a, const float *b, Py_ssize_t n, Py_ssize_t depth, Py_ssize_t width) {
+    Py_ssize_t blocks = width - width % WIDE, rows = n - n % ROWS;
+    for (Py_ssize_t j = 0; j < blocks; j += WIDE)
+        for (Py_ssize_t r = 0; r < rows; r += ROWS) add_block(out + r * width + j, a + r * depth, b + j, depth, width);
+    for (Py_ssize_t r = 0; r < n; r++)
+        for (Py_ssize_t k = 0, first = r < rows ? blocks : 0; k < depth; k++) {
+            float factor = a[r * depth + k];
+            for (Py_ssize_t j = first; j < width; j++) out[r * width + j] += factor * b[k * width + j];
+        }
+}
+
+/* ----- One step ----- */
+
+FAST static void step_forward(float *gates, const float *peepholes, const float *before, float *c, float *h, Py_ssize_t n,
+                              Py_ssize_t size, Kinds kinds) {
+    for (Py_ssize_t row = 0; row < n; row++, gates += 4 * size, before += size, c += size, h += size) {
+        float *a = gates, *i = gates + size, *f = gates + 2 * size, *o = gates + 3 * size;
+        for (Py_ssize_t j = 0; j < size; j++) {
+            i[j] += before[j] * peepholes[j];
+            f[j] += before[j] * peepholes[size + j];
+        }
+        apply(kinds.candidate, a, size);
+        apply(kinds.gate, i, 2 * size);
+        for (Py_ssize_t j = 0; j < size; j++) {
+            c[j] = a[j] * i[j] + before[j] * f[j];
+            o[j] += c[j] * peepholes[2 * size + j];
+            h[j] = c[j];
+        }
+        apply(kinds.gate, o, size);
+        apply(kinds.state, h, size);
+        for (Py_ssize_t j = 0; j < size; j++) h[j] *= o[j];
+    }
+}
+
+/* room: three rows of `size` numbers */
+FAST static void step_backward(float *gates, const float *peepholes, const float *before, const float *c, float *d_h, float *d_c,
+                               float *d_peepholes, float *room, Py_ssize_t n, Py_ssize_t size, Kinds kinds) {
+    float *y = room, *d_y = room + size, *d_f = room + 2 * size;
+    for (Py_ssize_t row = 0; row < n; row++, gates += 4 * size, before += size, c += size, d_h += size, d_c += size) {
+        float *a = gates, *i = gates + size, *f = gates + 2 * size, *o = gates + 3 * size, *d_o = d_h;
+        for (Py_ssize_t j = 0; j < size; j++) y[j] = c[j];
+        apply(kinds.state, y, size);
+        for (Py_ssize_t j = 0; j < size; j++) {
+            d_y[j] = d_h[j] * o[j];
+            d_o[j] = d_h[j] * y[j];
+        }
+        descend(kinds.state, d_y, y, size);
+        descend(kinds.gate, d_o, o, size);
+        float *d_a = y, *d_i = d_y; /* these rooms are free from here on */
+        for (Py_ssize_t j = 0; j < size; j++) {
+            float d = d_c[j] + d_y[j] + d_o[j] * peepholes[2 * size + j];
+            d_a[j] = d * i[j];
+            d_i[j] = d * a[j];
+            d_f[j] = d * before[j];
+            d_c[j] = d * f[j];
+        }
+        descend(kinds.candidate, d_a, a, size);
+        descend(kinds.gate, d_i, i, size);
+        descend(kinds.gate, d_f, f, size);
+        for (Py_ssize_t j = 0; j < size; j++) {
+            d_c[j] += d_i[j] * peepholes[j] + d_f[j] * peepholes[size + j];
+            d_peepholes[j] += d_i[j] * before[j];
+            d_peepholes[size + j] += d_f[j] * before[j];
+            d_peepholes[2 * size + j] += d_o[j] * c[j];
+            a[j] = d_a[j];
+            i[j] = d_i[j];
+            f[j] = d_f[j];
+            o[j] = d_o[j];
+        }
+    }
+}
+
+/* lstm_forward(c, gates, peepholes, before, h, size, candidate, gate, state) */
+static PyObject *lstm_forward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(9);
+    Py_ssize_t n, rest, size = PyLong_AsSsize_t(args[5]);
+    Kinds kinds;
+    float *c = floats(&arrays, args[0], &n);
+    if (!c || size < 1 || n % size || kinds_of(args + 6, &kinds) < 0) return fail(&arrays, "the state does not fit");
+    float *gates = floats(&arrays, args[1], &rest);
+    if (!gates || rest != 4 * n) return fail(&arrays, "the gates do not fit");
+    const float *peepholes = read_floats(&arrays, args[2], &rest);
+    if (!peepholes || rest != 3 * size) return fail(&arrays, "the peepholes do not fit");
+    const float *before = read_floats(&arrays, args[3], &rest);
+    if (!before || rest != n) return fail(&arrays, "the state before does not fit");
+    float *h = floats(&arrays, args[4], &rest);
+    if (!h || rest != n) return fail(&arrays, "the output does not fit");
+    Py_BEGIN_ALLOW_THREADS
+    step_forward(gates, peepholes, before, c, h, n / size, size, kinds);
+    Py_END_ALLOW_THREADS
+    DONE;
+}
+
+/* lstm_backward(d_c, gates, peepholes, before, c, d_h, d_peepholes, size, candidate, gate, state) */
+static PyObject *lstm_backward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(11);
+    Py_ssize_t n, rest, size = PyLong_AsSsize_t(args[7]);
+    Kinds kinds;
+    float *d_c = floats(&arrays, args[0], &n);
+    if (!d_c || size < 1 || n % size || kinds_of(args + 8, &kinds) < 0) return fail(&arrays, "the state does not fit");
+    float *gates = floats(&arrays, args[1], &rest);
+    if (!gates || rest != 4 * n) return fail(&arrays, "the gates do not fit");
+    const float *peepholes = read_floats(&arrays, args[2], &rest);
+    if (!peepholes || rest != 3 * size) return fail(&arrays, "the peepholes do not fit");
+    const float *before = read_floats(&arrays, args[3], &rest);
+    if (!before || rest != n) return fail(&arrays, "the state before does not fit");
+    const float *c = read_floats(&arrays, args[4], &rest);
+    if (!c || rest != n) return fail(&arrays, "the state does not fit");
+    float *d_h = floats(&arrays, args[5], &rest);
+    if (!d_h || rest != n) return fail(&arrays, "the output's gradient does not fit");
+    float *d_peepholes = floats(&arrays, args[6], &rest);
+    if (!d_peepholes || rest != 3 * size) return fail(&arrays, "the peepholes' gradient does not fit");
+    float *room = PyMem_Malloc(3 * size * sizeof *room);
+    if (!room) {
+        PyErr_NoMemory();
+        return fail(&arrays, "");
+    }
+    Py_BEGIN_ALLOW_THREADS
+    step_backward(gates, peepholes, before, c, d_h, d_c, d_peepholes, room, n / size, size, kinds);
+    Py_END_ALLOW_THREADS
+    PyMem_Free(room);
+    DONE;
+}
+
+/* ----- Many steps: step t has the rows begins[t] to begins[t + 1] of every packed array, never more than the step before ----- */
+
+typedef struct {
+    float *gates;
+    const float *x, *w, *peepholes;
+    const int64_t *rows, *begins;
+    Py_ssize_t steps, size;
+    Kinds kinds;
+} Run;
+
+/* Get (gates, x, rows, w, peepholes, begins, size, candidate, gate, state); x has `width` columns for each of size. */
+static int run_of(Arrays *arrays, PyObject *const *args, Py_ssize_t width, Run *run) {
+    Py_ssize_t length, all, n, weights, three, bounds;
+    run->gates = floats(arrays, args[0], &length);
+    run->x = run->gates ? read_floats(arrays, args[1], &all) : NULL;
+    run->rows = run->x ? read_integers(arrays, args[2], &n) : NULL;
+    run->w = run->rows ? read_floats(arrays, args[3], &weights) : NULL;
+    run->peepholes = run->w ? read_floats(arrays, args[4], &three) : NULL;
+    run->begins = run->peepholes ? read_integers(arrays, args[5], &bounds) : NULL;
+    if (!run->begins) return -1;
+    run->size = PyLong_AsSsize_t(args[6]);
+    if (PyErr_Occurred() || kinds_of(args + 7, &run->kinds) < 0) return -1;
+    Py_ssize_t size = run->size;
+    run->steps = bounds - 1;
+    int good = size > 0 && length == 4 * size * n && weights == 4 * size * size && three == 3 * size && rising(run->begins, bounds, n) &&
+               all % (width * size) == 0 &&
+               in_range(run->rows, n, all / (width * size));
+    for (Py_ssize_t t = 2; good && t < bounds; t++)
+        good = run->begins[t] - run->begins[t - 1] <= run->begins[t - 1] - run->begins[t - 2];
+    if (!good) PyErr_SetString(PyExc_ValueError, "the steps do not fit their arrays");
+    return good ? 0 : -1;
+}
+
+static const float *before_of(const float *state, const Run *run, Py_ssize_t step, const float *zeros) {
+    return step ? state + run->begins[step - 1] * run->size : zeros;
+}
+
+FAST static void start_gates(float *gates, const float *x, const int64_t *rows, const float *bias, Py_ssize_t n, Py_ssize_t width) {
+    for (Py_ssize_t row = 0; row < n; row++, gates += width)
+        for (Py_ssize_t j = 0; j < width; j++) gates[j] = x[rows[row] * width + j] + bias[j];
+}
+
+FAST static void take_rows(float *out, const float *table, const int64_t *rows, Py_ssize_t n, Py_ssize_t width) {
+    for (Py_ssize_t row = 0; row < n; row++) memcpy(out + row * width, table + rows[row] * width, width * sizeof *out);
+}
+
+/* lstm_run_forward(run..., bias, c, h) */
+static PyObject *lstm_run_forward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(13);
+    Run run;
+    Py_ssize_t rest, c_length, h_length;
+    if (run_of(&arrays, args, 4, &run) < 0) return fail(&arrays, "");
+    Py_ssize_t size = run.size, n = run.begins[run.steps], most = run.steps ? run.begins[1] : 0;
+    const float *bias = read_floats(&arrays, args[10], &rest);
+    float *c = bias ? floats(&arrays, args[11], &c_length) : NULL, *h = c ? floats(&arrays, args[12], &h_length) : NULL;
+    if (!h || rest != 4 * size || c_length != n * size || h_length != n * size) return fail(&arrays, "the state does not fit");
+    float *zeros = PyMem_Calloc(most * size + 1, sizeof *zeros);
+    if (!zeros) {
+        PyErr_NoMemory();
+        return fail(&arrays, "");
+    }
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t t = 0; t < run.steps; t++) {
+        int64_t at = run.begins[t], live = run.begins[t + 1] - at;
+        float *gates = run.gates + at * 4 * size;
+        start_gates(gates, run.x, run.rows + at, bias, live, 4 * size);
+        if (t) add_product(gates, before_of(h, &run, t, zeros), run.w, live, size, 4 * size);
+        step_forward(gates, run.peepholes, before_of(c, &run, t, zeros), c + at * size, h + at * size, live, size, run.kinds);
+    }
+    Py_END_ALLOW_THREADS
+    PyMem_Free(zeros);
+    DONE;
+}
+
+/* lstm_run_backward(run..., c, d_c, d_peepholes): x is the gradient of h, w is transposed; from the last step to the first */
+static PyObject *lstm_run_backward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(13);
+    Run run;
+    Py_ssize_t c_length, d_c_length, three;
+    if (run_of(&arrays, args, 1, &run) < 0) return fail(&arrays, "");
+    Py_ssize_t size = run.size, n = run.begins[run.steps], most = run.steps ? run.begins[1] : 0;
+    const float *c = read_floats(&arrays, args[10], &c_length);
+    float *d_c = c ? floats(&arrays, args[11], &d_c_length) : NULL, *d_peepholes = d_c ? floats(&arrays, args[12], &three) : NULL;
+    if (!d_peepholes || c_length != n * size || d_c_length != most * size || three != 3 * size)
+        return fail(&arrays, "the state does not fit");
+    float *zeros = PyMem_Calloc(2 * most * size + 3 * size, sizeof *zeros);
+    if (!zeros) {
+        PyErr_NoMemory();
+        return fail(&arrays, "");
+    }
+    float *d_h = zeros + most * size, *room = d_h + most * size;
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t t = run.steps - 1; t >= 0; t--) {
+        int64_t at = run.begins[t], next = run.begins[t + 1], live = next - at;
+        take_rows(d_h, run.x, run.rows + at, live, size);
+        if (t + 1 < run.steps)
+            add_product(d_h, run.gates + next * 4 * size, run.w, run.begins[t + 2] - next, 4 * size, size);
+        step_backward(run.gates + at * 4 * size, run.peepholes, before_of(c, &run, t, zeros), c + at * size, d_h, d_c, d_peepholes,
+                      room, live, size, run.kinds);
+    }
+    Py_END_ALLOW_THREADS
+    PyMem_Free(zeros);
+    DONE;
+}
+
+PyMethodDef lstm_functions[] = {FUNCTION(lstm_forward), FUNCTION(lstm_backward), FUNCTION(lstm_run_forward),
+                                FUNCTION(lstm_run_backward), {NULL, NULL, 0, NULL}};

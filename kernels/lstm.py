@@ -1,0 +1,105 @@
+"""Steps of an LSTM in one pass, or many steps one after the other.
+
+A row of gates is (a, i, f, o), each of `size` numbers. Where a function returns False, numpy has to do it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels import compiled
+from kernels.steps import KINDS
+
+Array = npt.NDArray[np.floating[Any]]
+Ids = npt.NDArray[np.integer[Any]]
+
+
+def _fits(kinds: Iterable[str], *arrays: Array) -> bool:
+    return KINDS.keys() >= set(kinds) and all(one.dtype == np.float32 and one.flags.c_contiguous for one in arrays)
+
+
+def lstm_forward(
+    gates: Array, peepholes: Array, before: Array, c: Array, h: Array, *, candidate: str, gate: str, state: str
+) -> bool:
+    """Turn the sums in `gates` into (a, i, f, o), and write the state c and the output h.
+
+    Shapes: gates: (n, 4 * size); peepholes: (3, size); before (the state), c, h: (n, size).
+    """
+    kinds = candidate, gate, state
+    if compiled is None or not _fits(kinds, gates, peepholes, before, c, h):
+        return False
+    compiled.lstm_forward(c, gates, peepholes, before, h, c.shape[1], *map(KINDS.__getitem__, kinds))
+    return True
+
+
+def lstm_backward(
+    gates: Array,
+    peepholes: Array,
+    before: Array,
+    c: Array,
+    d_h: Array,
+    d_c: Array,
+    d_peepholes: Array,
+    *,
+    candidate: str,
+    gate: str,
+    state: str,
+) -> bool:
+    """Put the gradients of the sums in the place of the gates, and that of the state before in the place of d_c.
+
+    Shapes: as of `lstm_forward`; d_h, d_c: (n, size), d_h is used up; d_peepholes: (3, size), added to.
+    """
+    kinds = candidate, gate, state
+    if compiled is None or not _fits(kinds, gates, peepholes, before, c, d_h, d_c, d_peepholes):
+        return False
+    size = c.shape[1]
+    compiled.lstm_backward(d_c, gates, peepholes, before, c, d_h, d_peepholes, size, *map(KINDS.__getitem__, kinds))
+    return True
+
+
+@dataclass(frozen=True)
+class Run:
+    """All steps of a layer over packed sequences, and what both directions need.
+
+    Step t has the rows begins[t]:begins[t + 1] of every packed array, never more than the step before it.
+
+    Shapes: gates: (frames, 4 * size); peepholes: (3, size); c: (frames, size); begins: (steps + 1,) int64.
+    """
+
+    gates: Array
+    peepholes: Array
+    c: Array
+    begins: Ids
+    kinds: Mapping[str, str]  # of candidate, gate and state
+
+    def fits(self) -> bool:
+        """Return whether `forward` and `backward` can be used."""
+        return compiled is not None and _fits(self.kinds.values(), self.gates, self.peepholes, self.c)
+
+    def forward(self, x: Array, rows: Ids, w: Array, bias: Array, h: Array) -> None:
+        """Run the steps, whose sums begin with x[rows] + bias; writes gates, c and h.
+
+        Shapes: x: (any, 4 * size); rows: (frames,); w: (size, 4 * size); bias: (4 * size,); h: (frames, size).
+        """
+        assert compiled is not None  # fits
+        compiled.lstm_run_forward(*self._arguments(x, rows, w), bias, self.c, h)
+
+    def backward(self, gradient: Array, rows: Ids, transposed: Array, d_c: Array, d_peepholes: Array) -> None:
+        """Run the steps from the last one to the first; gates and d_c as in `lstm_backward`.
+
+        Shapes: gradient: (any, size), of h, at `rows`; transposed: (4 * size, size), of w; d_c: (sequences, size).
+        """
+        assert compiled is not None  # fits
+        compiled.lstm_run_backward(*self._arguments(gradient, rows, transposed), self.c, d_c, d_peepholes)
+
+    def _arguments(self, x: Array, rows: Ids, w: Array) -> tuple[Any, ...]:
+        kinds = (KINDS[self.kinds[name]] for name in ("candidate", "gate", "state"))
+        size = self.c.shape[1]
+        ids = np.ascontiguousarray(rows, np.int64)
+        x, w = np.ascontiguousarray(x), np.ascontiguousarray(w)
+        return self.gates, x, ids, w, self.peepholes, self.begins, size, *kinds
