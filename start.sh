@@ -29,7 +29,7 @@ TRAIN_CONFIG                 trainer_config.py     --config; where that is absen
 DOT_PERIOD                   10                    --dot_period: batches per dot of the log
 LOG_PERIOD                   50                    --log_period: batches per line of the log
 NUM_PASSES                   10                    --num_passes: passes over the data
-TRAINER_COUNT                1                     --trainer_count: accepted for old jobs; one thread so far
+TRAINER_COUNT                1                     --trainer_count: threads of a trainer, each of which computes a share of every batch
 SAVING_PERIOD                1                     --saving_period: passes between two saves
 LOCAL                        0                     --local: 1 trains without pservers
 USE_GPU                      0                     --use_gpu

@@ -22,6 +22,7 @@ from pserver.segments import Segment, Settings, find_segments
 
 CHUNK = 1 << 16  # elements worked on at a time, so that values, state and scratch of a chunk stay in the cache
 FLUSH_PERIOD = 128  # steps between two flushes of denormal numbers
+TINY = np.finfo(np.float32).tiny  # found while denormals are computed with: numpy looks for the smallest one, too
 SCRATCHES = 4
 ALL_ROWS: Mapping[int, Rows] = {}
 
@@ -392,12 +393,11 @@ class Shard:
         The legacy flushed them always (SSE FTZ/DAZ). Decaying state of elements without gradient ends there and
         stays, and arithmetic on denormals is many times slower.
         """
-        tiny = np.finfo(np.float32).tiny
         for array in self.state.values():
             for start, stop in _chunks(0, self.size):
                 part = array[start:stop]
                 magnitude = np.abs(part, out=self._scratch[0][: part.size])
-                part[magnitude < tiny] = 0
+                part[magnitude < TINY] = 0
 
 
 def _chunks(start: int, stop: int, length: int | None = None) -> Iterator[tuple[int, int]]:

@@ -25,6 +25,7 @@ from trainer.layers.packing import Packing
 from trainer.parameters import ParameterTable
 
 Bools = npt.NDArray[np.bool_]
+TINY = np.finfo(np.float32).tiny
 
 
 class Widened:
@@ -176,7 +177,7 @@ class CtcLayer(_Ctc):
 
     def log_probabilities(self, x: Array) -> Array:
         """Return ln x."""
-        self._y = np.maximum(x.astype(np.float64), np.finfo(np.float32).tiny)
+        self._y = np.maximum(x.astype(np.float64), TINY)
         logarithms: Array = np.log(self._y)
         return logarithms
 
