@@ -18,11 +18,11 @@ typedef float Lanes __attribute__((vector_size(64), aligned(4), may_alias));
 enum { WIDE = 64, ROWS = 4, PARTS = 4 }; /* a block of the result: 4 rows of 4 vectors, which stay in registers */
 
 static inline __attribute__((always_inline)) void add_block(float *out, const float *a, const float *b, Py_ssize_t depth,
-                                                            Py_ssize_t width) {
+                                                            Py_ssize_t width, Py_ssize_t stride) {
     Lanes sums[ROWS][PARTS];
     for (int r = 0; r < ROWS; r++)
         for (int p = 0; p < PARTS; p++) sums[r][p] = *(const Lanes *)(out + r * width + p * 16);
-    for (Py_ssize_t k = 0; k < depth; k++, b += width) {
+    for (Py_ssize_t k = 0; k < depth; k++, b += stride) {
         Lanes rows[PARTS];
         for (int p = 0; p < PARTS; p++) rows[p] = *(const Lanes *)(b + p * 16);
         for (int r = 0; r < ROWS; r++)
@@ -32,11 +32,25 @@ static inline __attribute__((always_inline)) void add_block(float *out, const fl
         for (int p = 0; p < PARTS; p++) *(Lanes *)(out + r * width + p * 16) = sums[r][p];
 }
 
-/* out += a b, with a: (n, depth), b: (depth, width). Sums may be fused here: their rounding is nobody's promise. */
-FUSING static void add_product(float *out, const float *a, const float *b, Py_ssize_t n, Py_ssize_t depth, Py_ssize_t width) {
+/* The first place in a room that begins a line of the cache; a vector that lies across two lines is read twice. */
+static float *align(float *room) { return (float *)(((uintptr_t)room + 63) & ~(uintptr_t)63); }
+
+enum { SPARE = 16 }; /* numbers that `align` may skip */
+
+/* out += a b, with a: (n, depth), b: (depth, width). Sums may be fused here: their rounding is nobody's promise.
+ * room: depth * WIDE numbers, for columns of b one after the other: in their places they would push each other out of the
+ * nearest cache. */
+FUSING static void add_product(float *out, const float *a, const float *b, Py_ssize_t n, Py_ssize_t depth, Py_ssize_t width,
+                               float *room) {
     Py_ssize_t blocks = width - width % WIDE, rows = n - n % ROWS;
-    for (Py_ssize_t j = 0; j < blocks; j += WIDE)
-        for (Py_ssize_t r = 0; r < rows; r += ROWS) add_block(out + r * width + j, a + r * depth, b + j, depth, width);
+    for (Py_ssize_t j = 0; j < blocks; j += WIDE) {
+        int copies = rows > 2 * ROWS;
+        if (copies)
+            for (Py_ssize_t k = 0; k < depth; k++) memcpy(room + k * WIDE, b + k * width + j, WIDE * sizeof *room);
+        const float *columns = copies ? room : b + j;
+        for (Py_ssize_t r = 0; r < rows; r += ROWS)
+            add_block(out + r * width + j, a + r * depth, columns, depth, width, copies ? WIDE : width);
+    }
     for (Py_ssize_t r = 0; r < n; r++)
         for (Py_ssize_t k = 0, first = r < rows ? blocks : 0; k < depth; k++) {
             float factor = a[r * depth + k];
@@ -213,7 +227,7 @@ static PyObject *lstm_run_forward(PyObject *self, PyObject *const *args, Py_ssiz
     const float *bias = read_floats(&arrays, args[10], &rest);
     float *c = bias ? floats(&arrays, args[11], &c_length) : NULL, *h = c ? floats(&arrays, args[12], &h_length) : NULL;
     if (!h || rest != 4 * size || c_length != n * size || h_length != n * size) return fail(&arrays, "the state does not fit");
-    float *zeros = PyMem_Calloc(most * size + 1, sizeof *zeros);
+    float *zeros = PyMem_Calloc((most + WIDE) * size + SPARE, sizeof *zeros);
     if (!zeros) {
         PyErr_NoMemory();
         return fail(&arrays, "");
@@ -223,7 +237,7 @@ static PyObject *lstm_run_forward(PyObject *self, PyObject *const *args, Py_ssiz
         int64_t at = run.begins[t], live = run.begins[t + 1] - at;
         float *gates = run.gates + at * 4 * size;
         start_gates(gates, run.x, run.rows + at, bias, live, 4 * size);
-        if (t) add_product(gates, before_of(h, &run, t, zeros), run.w, live, size, 4 * size);
+        if (t) add_product(gates, before_of(h, &run, t, zeros), run.w, live, size, 4 * size, align(zeros + most * size));
         step_forward(gates, run.peepholes, before_of(c, &run, t, zeros), c + at * size, h + at * size, live, size, run.kinds);
     }
     Py_END_ALLOW_THREADS
@@ -242,18 +256,18 @@ static PyObject *lstm_run_backward(PyObject *self, PyObject *const *args, Py_ssi
     float *d_c = c ? floats(&arrays, args[11], &d_c_length) : NULL, *d_peepholes = d_c ? floats(&arrays, args[12], &three) : NULL;
     if (!d_peepholes || c_length != n * size || d_c_length != most * size || three != 3 * size)
         return fail(&arrays, "the state does not fit");
-    float *zeros = PyMem_Calloc(2 * most * size + 3 * size, sizeof *zeros);
+    float *zeros = PyMem_Calloc((2 * most + 3 + 4 * WIDE) * size + SPARE, sizeof *zeros);
     if (!zeros) {
         PyErr_NoMemory();
         return fail(&arrays, "");
     }
-    float *d_h = zeros + most * size, *room = d_h + most * size;
+    float *d_h = zeros + most * size, *room = d_h + most * size, *columns = align(room + 3 * size);
     Py_BEGIN_ALLOW_THREADS
     for (Py_ssize_t t = run.steps - 1; t >= 0; t--) {
         int64_t at = run.begins[t], next = run.begins[t + 1], live = next - at;
         take_rows(d_h, run.x, run.rows + at, live, size);
         if (t + 1 < run.steps)
-            add_product(d_h, run.gates + next * 4 * size, run.w, run.begins[t + 2] - next, 4 * size, size);
+            add_product(d_h, run.gates + next * 4 * size, run.w, run.begins[t + 2] - next, 4 * size, size, columns);
         step_backward(run.gates + at * 4 * size, run.peepholes, before_of(c, &run, t, zeros), c + at * size, d_h, d_c, d_peepholes,
                       room, live, size, run.kinds);
     }
