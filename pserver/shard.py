@@ -6,12 +6,14 @@ A trainer without servers holds one shard of everything; each service of a serve
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from pserver import glog
 from pserver.averaging import SUMS, Averaging
 from pserver.blocks import Range
+from pserver.crew import ALONE, Crew
 from pserver.errors import BugError
 from pserver.methods import METHODS, check_supported
 from pserver.methods.base import Steps
@@ -26,6 +28,8 @@ TINY = np.finfo(np.float32).tiny  # found while denormals are computed with: num
 SCRATCHES = 4
 ALL_ROWS: Mapping[int, Rows] = {}
 
+Chunk = tuple[Segment, int, int]  # [start, stop) of a stretch
+
 
 class Shard:
     """Flat float32 values of `ranges`, and one optimiser step on them in place.
@@ -38,8 +42,9 @@ class Shard:
         per_parameter: whether every parameter has an optimiser of its own, as on a server and in local training with
         sparse parameters; clipping, L1, num_batches_regularization and sparse rows exist only there.
         log_clipping: whether to say which gradients are clipped.
+        crew: the threads that take a step together; what they do to an element does not depend on their number.
     Raises: ConfigError: if the optimization is not supported, or does not fit a parameter.
-    Thread safety: none; one thread steps.
+    Thread safety: none; one thread calls.
     """
 
     def __init__(
@@ -50,6 +55,7 @@ class Shard:
         *,
         per_parameter: bool,
         log_clipping: bool = False,
+        crew: Crew = ALONE,
     ) -> None:
         check_supported(optimization)
         self.optimization = optimization
@@ -69,7 +75,10 @@ class Shard:
         clocks = ("step", "decay", "average") if rows else ()
         self.row_steps: dict[str, Steps] = {name: np.zeros(rows, np.int64) for name in clocks}
         widest = max((segment.settings.row_width for segment in self.segments), default=0)
-        self._scratch = [np.empty(max(min(CHUNK, self.size), widest), np.float32) for _ in range(SCRATCHES)]
+        length = max(min(CHUNK, self.size), widest)
+        self._crew = crew
+        self._scratches = [[np.empty(length, np.float32) for _ in range(SCRATCHES)] for _ in range(crew.count)]
+        self._scratch = self._scratches[0]
         self._schedule = Schedule(optimization)
         self._rate = float(np.float32(optimization.learning_rate))
         self._log_clipping = log_clipping
@@ -100,9 +109,12 @@ class Shard:
             self._rate = self._schedule.rate(self.samples, self.passes)
         if self.averaging:
             self.averaging.start_step()
+        chunks: list[Chunk] = []
         for segment in self.segments:
             segment.method.start_step(self._rate, self.steps)
-            self._step_segment(segment, gradients, touched.get(segment.parameter) if segment.rows else None)
+            chunks += self._step_segment(segment, gradients, touched.get(segment.parameter) if segment.rows else None)
+        self._crew.share(chunks, partial(self._step_chunk, gradients))
+        for segment in self.segments:
             segment.method.finish_step(self.values[segment.start : segment.stop], self._state_of(segment))
             self._decay_when_due(segment)
         if self.averaging:
@@ -120,30 +132,32 @@ class Shard:
         if self.averaging:
             self.averaging.finish_pass()
 
-    def _step_segment(self, segment: Segment, gradients: Sequence[Array], rows: Rows | None) -> None:
+    def _step_segment(self, segment: Segment, gradients: Sequence[Array], rows: Rows | None) -> list[Chunk]:
+        """Step some rows of a stretch, or return the chunks of all that is to take the step."""
         if segment.is_sparse:
             self._step_rows(segment, gradients, np.arange(segment.rows) if rows is None else rows)
-        elif rows is not None and segment.saves_time(rows):
+            return []
+        if rows is not None and segment.saves_time(rows):
             self._step_rows(segment, gradients, rows)
-        else:
-            self._settle(segment, self.steps - 1)
-            self._step_all(segment, gradients)
-            segment.settled = self.steps
-
-    def _step_all(self, segment: Segment, gradients: Sequence[Array]) -> None:
+            return []
+        self._settle(segment, self.steps - 1)
+        segment.settled = self.steps
         settings = segment.settings
-        decays = settings.decay is not None and settings.decay.period == 1
         if settings.clip and self._log_clipping:
             self._report_clipping(settings, np.sum([g[segment.start : segment.stop] for g in gradients], axis=0))
-        for start, stop in _chunks(segment.start, segment.stop):
-            w, state = self.values[start:stop], self._state_of(segment, start, stop)
-            scratch = [one[: stop - start] for one in self._scratch]
-            g = self._sum(gradients, start, stop, settings.clip, scratch.pop())
-            segment.method.update(w, g, state, scratch)
-            if decays:
-                self._pull(segment, w, state, scratch, 1)
-            if self.averaging:
-                self.state["sum_recent"][start:stop] += w
+        return [(segment, start, stop) for start, stop in _chunks(segment.start, segment.stop)]
+
+    def _step_chunk(self, gradients: Sequence[Array], thread: int, chunk: Chunk) -> None:
+        segment, start, stop = chunk
+        settings = segment.settings
+        w, state = self.values[start:stop], self._state_of(segment, start, stop)
+        scratch = [one[: stop - start] for one in self._scratches[thread]]
+        g = self._sum(gradients, start, stop, settings.clip, scratch.pop())
+        segment.method.update(w, g, state, scratch)
+        if settings.decay is not None and settings.decay.period == 1:
+            self._pull(segment, w, state, scratch, 1)
+        if self.averaging:
+            self.state["sum_recent"][start:stop] += w
 
     def _step_rows(self, segment: Segment, gradients: Sequence[Array], rows: Rows) -> None:
         settings, width = segment.settings, segment.settings.row_width

@@ -15,6 +15,7 @@ from pathlib import Path
 from proto.DataConfig_pb2 import DataConfig
 from proto.TrainerConfig_pb2 import TrainerConfig
 from pserver import glog
+from pserver.crew import ALONE
 from trainer.checkgrad import GradientChecking
 from trainer.compat import use_directories
 from trainer.config import parse_config
@@ -153,7 +154,8 @@ class Assembly:
         for sentence in list_oddities(specs, self._optimization, local=self._flags.local, algorithm=algorithm):
             glog.warning(sentence)
         if self._flags.local:
-            return LocalUpdater(self._table, self._optimization, log_clipping=self._flags.log_clipping)
+            crew = self._network.crew if isinstance(self._network, Shares) else ALONE
+            return LocalUpdater(self._table, self._optimization, log_clipping=self._flags.log_clipping, crew=crew)
         from pserver.client import Client, read_environment
 
         if self._flags.start_pserver:

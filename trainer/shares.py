@@ -15,6 +15,7 @@ import numpy as np
 
 from kernels import flush_denormals
 from proto.ModelConfig_pb2 import ModelConfig
+from pserver.crew import Crew
 from trainer.arguments import Argument
 from trainer.network import Batch, Network
 from trainer.parameters import ParameterTable
@@ -27,7 +28,8 @@ class Shares:
     """The networks of all shares; to a session it looks like one.
 
     All have the same values; the gradients end up in `parameters`, added in the order of the shares, so that a run can
-    be repeated bit for bit. The calling thread computes the first share. A share without samples is left out.
+    be repeated bit for bit. The calling thread computes the first share. A share without samples is left out. Between
+    batches the threads can do other work: `crew`.
 
     Args: streams: draw the random numbers of the shares; as many as there are shares.
     Thread safety: none; one thread calls.
@@ -42,6 +44,7 @@ class Shares:
         self._workers = [Worker(f"share {number}") for number in range(1, len(streams))]
         self.shares: Sequence[Network] = ()  # the networks whose outputs are those of a batch, one after the other
         self.output_names = self._networks[0].output_names
+        self.crew = Crew(len(streams), self._run)
 
     def watch(self, *, gradients_of: Sequence[str] | set[str] = (), clipping: bool = False) -> None:
         """Keep the gradients of some layers' outputs, and log where errors are clipped."""
@@ -102,7 +105,7 @@ class Shares:
         network.backward()
 
     def _run(self, tasks: Sequence[Callable[[], object]]) -> None:
-        """Do one task a share at the same time; of errors that of the first share counts."""
+        """Do as many tasks as there are shares, or fewer, at the same time; of errors that of the first counts."""
         results = [worker.start(task) for worker, task in zip(self._workers, tasks[1:], strict=False)]
         for task in tasks[:1]:
             task()

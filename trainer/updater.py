@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from proto.TrainerConfig_pb2 import OptimizationConfig
 from pserver import blocks
+from pserver.crew import ALONE, Crew
 from pserver.errors import ConfigError
 from pserver.methods import check_supported, list_ignored
 from pserver.rules import Array, Optimization, ParameterSpec
@@ -63,7 +64,9 @@ class LocalUpdater:
     Raises: ConfigError: if the settings of a parameter do not go together, or not with the method.
     """
 
-    def __init__(self, table: ParameterTable, optimization: Optimization, *, log_clipping: bool = False) -> None:
+    def __init__(
+        self, table: ParameterTable, optimization: Optimization, *, log_clipping: bool = False, crew: Crew = ALONE
+    ) -> None:
         self._table = table
         parameters = [parameter.spec() for parameter in table]
         self._offsets: dict[str, int] = {}
@@ -78,6 +81,7 @@ class LocalUpdater:
             optimization,
             per_parameter=per_parameter,
             log_clipping=log_clipping,
+            crew=crew,
         )
         listed = list(table)
         self._with_rows = {

@@ -1,0 +1,68 @@
+"""Threads that take an optimiser step together."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from pserver import blocks
+from pserver.crew import ALONE, Crew
+from pserver.rules import Optimization, ParameterSpec
+from pserver.shard import CHUNK, Shard
+
+
+@pytest.fixture
+def crew():
+    with ThreadPoolExecutor(3) as pool:
+        yield Crew(3, lambda tasks: list(pool.map(lambda task: task(), tasks)))
+
+
+def make_shard(crew, method, **settings):
+    parameters = [
+        ParameterSpec("a", 4 * CHUNK + 3, momentum=0.5, decay_rate=0.01),
+        ParameterSpec("small", 5),
+        ParameterSpec("b", 2 * CHUNK),
+    ]
+    optimization = Optimization(method, 0.1, **settings)
+    shard = Shard(parameters, blocks.whole(parameters), optimization, per_parameter=False, crew=crew)
+    shard.values[:] = np.random.default_rng(1).normal(size=shard.size)
+    return shard
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"), [("momentum", {}), ("momentum", {"average_window": 0.5}), ("rmsprop", {}), ("adam", {})]
+)
+def test_a_step_of_several_threads_gives_the_bits_of_one(crew, method, settings):
+    shards = [make_shard(one, method, **settings) for one in (ALONE, crew)]
+    first = shards[0].values.copy()
+    for seed in range(3):
+        gradient = np.random.default_rng(seed).normal(size=shards[0].size).astype(np.float32)
+        for shard in shards:
+            shard.step(gradient, 4)
+    assert not np.isclose(shards[0].values, first, rtol=0, atol=1e-7).any()
+    assert shards[1].values.tobytes() == shards[0].values.tobytes()
+    for name, state in shards[0].state.items():
+        assert shards[1].state[name].tobytes() == state.tobytes()
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 50])
+def test_every_piece_is_worked_on_once(crew, count):
+    done = []
+    crew.share(range(count), lambda thread, piece: done.append((thread, piece)))
+    assert sorted(piece for _, piece in done) == list(range(count))
+    assert {thread for thread, _ in done} <= set(range(min(3, count)))
+
+
+def test_threads_work_at_the_same_time(crew):
+    met = threading.Barrier(3, timeout=20)
+    crew.share(range(3), lambda _thread, _piece: met.wait())
+
+
+def test_what_a_piece_raises_comes_out(crew):
+    def fail(_thread, piece):
+        if piece == 4:
+            raise ValueError("the fifth piece")
+
+    with pytest.raises(ValueError, match="the fifth piece"):
+        crew.share(range(6), fail)
