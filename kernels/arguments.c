@@ -12,9 +12,9 @@ static void *array_of(Arrays *arrays, PyObject *object, char kind, int writable,
     if (PyObject_GetBuffer(object, view, flags) < 0) return NULL;
     arrays->count++;
     const char *format = view->format ? view->format : "B";
-    int is_integer = strchr(kind == 'I' ? "IL" : "lqn", format[0]) != NULL;
-    if (kind == 'f' ? strcmp(format, "f") != 0 : !is_integer || view->itemsize != (kind == 'I' ? 4 : 8)) {
-        const char *name = kind == 'f' ? "float32" : kind == 'I' ? "uint32" : "int64";
+    const char *formats = kind == 'f' ? "f" : kind == 'I' ? "IL" : "ilqn";
+    if (!strchr(formats, format[0]) || format[1] || view->itemsize != (kind == 'l' ? 8 : 4)) {
+        const char *name = kind == 'f' ? "float32" : kind == 'I' ? "uint32" : kind == 'i' ? "int32" : "int64";
         PyErr_Format(PyExc_TypeError, "an array of %s is wanted, not of format '%s'", name, format);
         return NULL;
     }
@@ -37,6 +37,10 @@ int64_t *integers(Arrays *arrays, PyObject *object, Py_ssize_t *length) {
 
 const int64_t *read_integers(Arrays *arrays, PyObject *object, Py_ssize_t *length) {
     return array_of(arrays, object, 'l', 0, length);
+}
+
+const int32_t *read_small_integers(Arrays *arrays, PyObject *object, Py_ssize_t *length) {
+    return array_of(arrays, object, 'i', 0, length);
 }
 
 uint32_t *naturals(Arrays *arrays, PyObject *object, Py_ssize_t *length) {

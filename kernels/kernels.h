@@ -35,6 +35,7 @@ float *floats(Arrays *arrays, PyObject *object, Py_ssize_t *length);
 const float *read_floats(Arrays *arrays, PyObject *object, Py_ssize_t *length);
 int64_t *integers(Arrays *arrays, PyObject *object, Py_ssize_t *length);
 const int64_t *read_integers(Arrays *arrays, PyObject *object, Py_ssize_t *length);
+const int32_t *read_small_integers(Arrays *arrays, PyObject *object, Py_ssize_t *length);
 uint32_t *naturals(Arrays *arrays, PyObject *object, Py_ssize_t *length);
 
 /* Get `count` float arrays of equal length from the arguments; the first `writable` of them are changed. */

@@ -26,9 +26,31 @@ static PyObject *add_rows(PyObject *self, PyObject *const *args, Py_ssize_t coun
     DONE;
 }
 
+/* Narrow rows, of a number of columns that the compiler knows. */
+static inline __attribute__((always_inline)) void sum_narrow(float *out, const float *table, const int64_t *ids, const int64_t *starts,
+                                                             Py_ssize_t rows, int width, const float *values) {
+    for (Py_ssize_t r = 0; r < rows; r++) {
+        float sum[4] = {0, 0, 0, 0};
+        for (int64_t k = starts[r]; k < starts[r + 1]; k++)
+            for (int j = 0; j < width; j++) sum[j] += values ? table[ids[k] * width + j] * values[k] : table[ids[k] * width + j];
+        for (int j = 0; j < width; j++) out[r * width + j] = sum[j];
+    }
+}
+
+static inline __attribute__((always_inline)) void add_narrow(float *target, const float *rows, const int64_t *ids,
+                                                             const int64_t *starts, Py_ssize_t count, int width, const float *values) {
+    for (Py_ssize_t r = 0; r < count; r++)
+        for (int64_t k = starts[r]; k < starts[r + 1]; k++)
+            for (int j = 0; j < width; j++) target[ids[k] * width + j] += values ? rows[r * width + j] * values[k] : rows[r * width + j];
+}
+
 FAST static void sum_rows_loop(float *out, const float *table, const int64_t *ids, const int64_t *starts, Py_ssize_t rows,
                                Py_ssize_t width, const float *values) {
-    for (Py_ssize_t r = 0; r < rows; r++) {
+    if (width == 1) sum_narrow(out, table, ids, starts, rows, 1, values);
+    if (width == 2) sum_narrow(out, table, ids, starts, rows, 2, values);
+    if (width == 3) sum_narrow(out, table, ids, starts, rows, 3, values);
+    if (width == 4) sum_narrow(out, table, ids, starts, rows, 4, values);
+    for (Py_ssize_t r = 0; r < rows && width > 4; r++) {
         float *to = out + r * width;
         for (Py_ssize_t j = 0; j < width; j++) to[j] = 0;
         for (int64_t k = starts[r]; k < starts[r + 1]; k++) {
@@ -65,7 +87,11 @@ static PyObject *sum_rows(PyObject *self, PyObject *const *args, Py_ssize_t coun
 
 FAST static void add_outer_loop(float *target, const float *rows, const int64_t *ids, const int64_t *starts, Py_ssize_t count,
                                 Py_ssize_t width, const float *values) {
-    for (Py_ssize_t r = 0; r < count; r++) {
+    if (width == 1) add_narrow(target, rows, ids, starts, count, 1, values);
+    if (width == 2) add_narrow(target, rows, ids, starts, count, 2, values);
+    if (width == 3) add_narrow(target, rows, ids, starts, count, 3, values);
+    if (width == 4) add_narrow(target, rows, ids, starts, count, 4, values);
+    for (Py_ssize_t r = 0; r < count && width > 4; r++) {
         const float *from = rows + r * width;
         for (int64_t k = starts[r]; k < starts[r + 1]; k++) {
             float *to = target + ids[k] * width;

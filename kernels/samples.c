@@ -32,4 +32,21 @@ static PyObject *list_places(PyObject *self, PyObject *const *args, Py_ssize_t c
     DONE;
 }
 
-PyMethodDef samples_functions[] = {FUNCTION(pick_samples), FUNCTION(list_places), {NULL, NULL, 0, NULL}};
+/* join_spans(out, ids, starts, offsets): out[offsets[i]:offsets[i + 1]] = ids[starts[i]:...] */
+static PyObject *join_spans(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(4);
+    Py_ssize_t size, all, rows, bounds;
+    int64_t *out = integers(&arrays, args[0], &size);
+    const int32_t *ids = out ? read_small_integers(&arrays, args[1], &all) : NULL;
+    const int64_t *starts = ids ? read_integers(&arrays, args[2], &rows) : NULL;
+    const int64_t *offsets = starts ? read_integers(&arrays, args[3], &bounds) : NULL;
+    if (!offsets || bounds != rows + 1 || !rising(offsets, bounds, size)) return fail(&arrays, "the offsets do not fit");
+    for (Py_ssize_t row = 0; row < rows; row++) {
+        int64_t first = offsets[row], length = offsets[row + 1] - first;
+        if (starts[row] < 0 || length > all - starts[row]) return fail(&arrays, "a span is not in the store");
+        for (int64_t i = 0; i < length; i++) out[first + i] = ids[starts[row] + i];
+    }
+    DONE;
+}
+
+PyMethodDef samples_functions[] = {FUNCTION(pick_samples), FUNCTION(list_places), FUNCTION(join_spans), {NULL, NULL, 0, NULL}};

@@ -34,3 +34,15 @@ def list_places(starts: Ids, offsets: Ids) -> Ids:
     places = np.empty(offsets[-1], np.int64)
     compiled.list_places(places, starts, offsets)
     return places
+
+
+def join_spans(ids: npt.NDArray[np.int32], starts: Ids, offsets: Ids) -> Ids:
+    """Return ids[starts[i]], ids[starts[i] + 1], ... for every i, of which offsets[i + 1] - offsets[i], as int64.
+
+    Shapes: ids: (any,) int32; starts: (rows,), offsets: (rows + 1,) from 0, int64; result: (offsets[-1],).
+    """
+    if compiled is None:
+        return ids.take(plain.list_places(starts, offsets)).astype(np.int64)
+    joined = np.empty(offsets[-1], np.int64)
+    compiled.join_spans(joined, ids, starts, offsets)
+    return joined

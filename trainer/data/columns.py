@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from kernels.samples import list_places
+from kernels.samples import join_spans, list_places
 from trainer.arguments import Argument, Array, Ids, Sparse
 from trainer.data.checks import SampleError, find_missing, shorten
 from trainer.data.input_types import NO_IDS, DataType, InputType
@@ -123,6 +123,10 @@ class IdColumn:
         """Return the ids."""
         return Argument(ids=self._ids.view().take(rows))
 
+    def join(self, starts: Ids, offsets: Ids) -> Ids:
+        """Return stretches of ids, one after the other: as `kernels.samples.join_spans`."""
+        return join_spans(self._ids.view(), starts, offsets)
+
     def keep(self, rows: Ids) -> None:
         """Forget the other ids."""
         self._ids.replace(self._ids.view().take(rows))
@@ -139,13 +143,13 @@ class Spans:
         """Append rows of so many items."""
         self._offsets.extend(self._offsets.view()[-1] + np.cumsum(lengths))
 
-    def locate(self, rows: Ids) -> tuple[Ids, Ids]:
-        """Return (offsets, places): picked row i has the items store[places[offsets[i] : offsets[i + 1]]]."""
-        starts = self._offsets.view().take(rows)
-        lengths = self._offsets.view().take(rows + 1) - starts
+    def find(self, rows: Ids) -> tuple[Ids, Ids]:
+        """Return (starts, offsets): picked row i has offsets[i + 1] - offsets[i] items, from starts[i] on."""
+        bounds = self._offsets.view()
+        starts = bounds.take(rows)
         offsets = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        return offsets, list_places(starts, offsets)
+        np.cumsum(bounds.take(rows + 1) - starts, out=offsets[1:])
+        return starts, offsets
 
     def replace(self, offsets: Ids) -> None:
         """Hold these rows instead."""
@@ -190,20 +194,20 @@ class SparseColumn:
     def gather(self, rows: Ids) -> Argument:
         """Return the rows as a sparse matrix."""
         offsets, ids, values = self._pick(rows)
-        return Argument(sparse=Sparse(self._dim, offsets, ids.astype(np.intp), values))  # numpy indexes with no other
+        return Argument(sparse=Sparse(self._dim, offsets, ids, values))
 
     def keep(self, rows: Ids) -> None:
         """Forget the other rows."""
         offsets, ids, values = self._pick(rows)
         self._spans.replace(offsets)
-        self._ids.replace(ids)
+        self._ids.replace(ids.astype(np.int32))
         if self._values is not None and values is not None:
             self._values.replace(values)
 
     def _pick(self, rows: Ids) -> tuple[Ids, Ids, Array | None]:
-        offsets, places = self._spans.locate(rows)
-        values = None if self._values is None else self._values.view().take(places)
-        return offsets, self._ids.view().take(places), values
+        starts, offsets = self._spans.find(rows)
+        values = None if self._values is None else self._values.view().take(list_places(starts, offsets))
+        return offsets, join_spans(self._ids.view(), starts, offsets), values
 
 
 class SequenceColumn:
@@ -241,17 +245,19 @@ class SequenceColumn:
 
     def gather(self, rows: Ids) -> Argument:
         """Return the items, and where the sequences (and sub-sequences) begin."""
-        starts, places = self._spans.locate(rows)
-        items = self._items.gather(places)
+        begins, starts = self._spans.find(rows)
+        if isinstance(self._items, IdColumn):
+            return Argument(ids=self._items.join(begins, starts), starts=starts)
+        items = self._items.gather(list_places(begins, starts))
         if items.starts is None:
             return Argument(items.value, items.ids, items.sparse, starts)
         return Argument(items.value, items.ids, items.sparse, items.starts.take(starts), items.starts)
 
     def keep(self, rows: Ids) -> None:
         """Forget the other sequences."""
-        offsets, places = self._spans.locate(rows)
+        begins, offsets = self._spans.find(rows)
         self._spans.replace(offsets)
-        self._items.keep(places)
+        self._items.keep(list_places(begins, offsets))
 
 
 def _join(values: Sequence[Any]) -> tuple[Ids, Sequence[Any]]:

@@ -50,7 +50,7 @@ def test_rows_are_added_where_their_ids_say(columns, count, dtype):
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("columns", [1, 2, 7, 20])
+@pytest.mark.parametrize("columns", [1, 2, 3, 4, 7, 20])
 @pytest.mark.parametrize("with_values", [False, True])
 def test_sums_of_rows_and_their_gradient_equal_dense_products(columns, with_values, dtype):
     rng = np.random.default_rng(columns)

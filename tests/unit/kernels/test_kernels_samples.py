@@ -43,6 +43,26 @@ def test_places_count_up_from_each_start(module, lengths):
     assert places.dtype == np.int64
 
 
+@pytest.mark.parametrize("compiled", [kernels.compiled, None])
+@pytest.mark.parametrize("lengths", [[], [0], [3], [2, 0, 5], [0, 1, 0, 0, 4, 0]])
+def test_spans_are_joined(compiled, lengths, monkeypatch):
+    monkeypatch.setattr(samples, "compiled", compiled)
+    ids = np.arange(1000, 900, -1, dtype=np.int32)
+    starts = np.random.default_rng(2).integers(0, 90, len(lengths))
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
+    joined = samples.join_spans(ids, starts, offsets)
+    assert joined.dtype == np.int64
+    assert joined.tolist() == [
+        1000 - start - k for start, length in zip(starts.tolist(), lengths, strict=True) for k in range(length)
+    ]
+
+
+@pytest.mark.skipif(kernels.compiled is None, reason="there is no compiled module")
+def test_a_span_beyond_the_store_is_refused():
+    with pytest.raises(ValueError, match="not in the store"):
+        samples.join_spans(np.zeros(4, np.int32), np.array([2]), np.array([0, 3]))
+
+
 @pytest.mark.skipif(kernels.compiled is None, reason="there is no compiled module")
 def test_the_compiled_loops_refuse_what_does_not_fit():
     with pytest.raises(ValueError, match="the pool has fewer samples"):
