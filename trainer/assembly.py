@@ -44,6 +44,7 @@ from trainer.updater import (
     read_optimization,
 )
 
+SWITCH_INTERVAL_S = 0.0005  # a thread that is back from a product waits so long for its turn; by default ten times that
 CONNECT_TIMEOUT_S = 60.0  # the launcher has waited for the servers already; this bounds a start by hand
 
 
@@ -142,6 +143,7 @@ class Assembly:
         model, flags = self._config.model_config, self._flags
         if flags.trainer_count == 1:
             return Network(model, self._table)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         states = (
             share_state(self._seed, number, flags.thread_local_rand_use_global_seed)
             for number in range(flags.trainer_count)
