@@ -7,7 +7,10 @@ LOCALCLUSTER = ["pyyaml>=6", "trustme>=1.1"]  # YAML of the Job; a CA and certif
 # without a C compiler the project installs all the same, and computes in numpy
 KERNELS = Extension(
     "kernels._compiled",
-    [f"kernels/{name}.c" for name in ("arguments", "draws", "images", "lstm", "module", "rows", "rules", "samples", "steps")],
+    [
+        f"kernels/{name}.c"
+        for name in ("arguments", "draws", "images", "lstm", "module", "rows", "rules", "samples", "steps")
+    ],
     depends=["kernels/activations.h", "kernels/kernels.h"],
     extra_compile_args=[
         "-O3",

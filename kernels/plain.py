@@ -64,19 +64,21 @@ def add_outer(target: Array, rows: Array, ids: Ids, starts: Ids, values: Array |
 
 
 def sum_windows(tables: Array, index: Ids, starts: Ids, first: int) -> Array:
-    """Return for each row r of the sequences the sum over k of tables[k, index[r + first + k]]."""
+    """Return for each row r of the sequences the sum over k of tables[index[r + first + k], k]."""
     result: Array = np.zeros((len(index), tables.shape[2]), tables.dtype)
-    for k, table in enumerate(tables):
+    for k in range(tables.shape[1]):
         rows = _find_inside(starts, first + k)
-        result[rows] += table.take(index[rows + first + k], axis=0)
+        result[rows] += tables[:, k].take(index[rows + first + k], axis=0)
     return result
 
 
 def add_windows(tables: Array, rows: Array, index: Ids, starts: Ids, first: int) -> None:
-    """Add rows[r] to tables[k, index[r + first + k]] in place."""
-    for k, table in enumerate(tables):
+    """Add rows[r] to tables[index[r + first + k], k] in place."""
+    for k in range(tables.shape[1]):
         inside = _find_inside(starts, first + k)
-        add_rows(table, index[inside + first + k], rows[inside])
+        part = np.zeros((len(tables), tables.shape[2]), tables.dtype)
+        add_rows(part, index[inside + first + k], rows[inside])
+        tables[:, k] += part
 
 
 def _find_inside(starts: Ids, shift: int) -> Ids:

@@ -159,7 +159,7 @@ static inline __attribute__((always_inline)) void sum_window(float *to, const fl
     for (Py_ssize_t k = 0; k < w->length; k++) {
         int64_t place = row + w->first + k;
         if (place < begin || place >= end) continue;
-        const float *from = tables + (k * w->distinct + w->index[place]) * w->width;
+        const float *from = tables + (w->index[place] * w->length + k) * w->width;
         for (Py_ssize_t j = 0; j < w->width; j++) to[j] += from[j];
     }
 }
@@ -194,11 +194,10 @@ FAST static void max_windows_loop(float *out, int64_t *places, const float *tabl
 FAST static void add_maxima_loop(float *tables, const float *gradient, const int64_t *places, Windows w) {
     for (Py_ssize_t s = 0; s < w.sequences; s++, gradient += w.width, places += w.width)
         for (Py_ssize_t k = 0; k < w.length; k++) {
-            float *table = tables + k * w.distinct * w.width;
             for (Py_ssize_t j = 0; j < w.width; j++) {
                 int64_t place = places[j] + w.first + k;
                 if (places[j] < 0 || place < w.starts[s] || place >= w.starts[s + 1]) continue;
-                table[w.index[place] * w.width + j] += gradient[j];
+                tables[(w.index[place] * w.length + k) * w.width + j] += gradient[j];
             }
         }
 }
@@ -236,7 +235,7 @@ FAST static void add_windows_loop(float *tables, const float *rows, Windows w) {
             for (Py_ssize_t k = 0; k < w.length; k++) {
                 int64_t place = row + w.first + k;
                 if (place < w.starts[s] || place >= w.starts[s + 1]) continue;
-                float *to = tables + (k * w.distinct + w.index[place]) * w.width;
+                float *to = tables + (w.index[place] * w.length + k) * w.width;
                 for (Py_ssize_t j = 0; j < w.width; j++) to[j] += from[j];
             }
         }

@@ -84,15 +84,15 @@ class Windows:
     first: int
 
     def arguments(self, tables: Array) -> tuple[Any, ...]:
-        """Return what the compiled functions take. Shapes: tables: (length, distinct rows, width)."""
-        length, distinct, width = tables.shape
+        """Return what the compiled functions take. Shapes: tables: (distinct rows, length, width)."""
+        distinct, length, width = tables.shape
         return _as_int64(self.index), _as_int64(self.starts), width, self.first, length, distinct
 
 
 def sum_windows(tables: Array, windows: Windows) -> Array:
-    """Return for each row r the sum over k of tables[k, index[r + first + k]].
+    """Return for each row r the sum over k of tables[index[r + first + k], k].
 
-    Shapes: tables: (window length, distinct rows, width); result: (rows, width)
+    Shapes: tables: (distinct rows, window length, width); result: (rows, width)
     """
     if compiled is not None and _fits(tables) and tables.shape[2]:
         result = np.empty((len(windows.index), tables.shape[2]), np.float32)
@@ -102,7 +102,7 @@ def sum_windows(tables: Array, windows: Windows) -> Array:
 
 
 def add_windows(tables: Array, rows: Array, windows: Windows) -> None:
-    """Add rows[r] to tables[k, index[r + first + k]] in place: the gradient of `sum_windows`."""
+    """Add rows[r] to tables[index[r + first + k], k] in place: the gradient of `sum_windows`."""
     rows = np.ascontiguousarray(rows)
     if compiled is not None and _fits(tables, rows) and tables.shape[2]:
         compiled.add_windows(tables, rows, *windows.arguments(tables))
@@ -113,7 +113,7 @@ def add_windows(tables: Array, rows: Array, windows: Windows) -> None:
 def max_windows(tables: Array, windows: Windows) -> tuple[Array, Ids]:
     """Return the maximum of each column of `sum_windows` in each sequence, and its first row; 0 and -1 in an empty one.
 
-    Shapes: tables: (window length, distinct rows, width); results: (sequences, width)
+    Shapes: tables: (distinct rows, window length, width); results: (sequences, width)
     """
     if compiled is not None and _fits(tables) and tables.shape[2]:
         result = np.empty((len(windows.starts) - 1, tables.shape[2]), np.float32)
@@ -126,7 +126,7 @@ def max_windows(tables: Array, windows: Windows) -> tuple[Array, Ids]:
 def add_maxima(tables: Array, gradient: Array, places: Ids, windows: Windows) -> None:
     """Add the gradient of each maximum to the entries of `tables` that it is the sum of: the gradient of `max_windows`.
 
-    Shapes: tables: (window length, distinct rows, width), gradient, places: (sequences, width).
+    Shapes: tables: (distinct rows, window length, width), gradient, places: (sequences, width).
     """
     gradient = np.ascontiguousarray(gradient)
     if compiled is not None and _fits(tables, gradient) and tables.shape[2]:

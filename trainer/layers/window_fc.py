@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from kernels.rows import Windows, add_maxima, add_windows, descend_maxima, max_windows, sum_windows
 from proto.ModelConfig_pb2 import LayerConfig
@@ -20,6 +21,7 @@ from trainer.layers.base import Layer
 from trainer.layers.checks import require_weight
 from trainer.layers.fc import FullyConnectedLayer
 from trainer.layers.projections import ContextProjection
+from trainer.layers.workspace import Workspace
 from trainer.parameters import ParameterTable
 
 # these stand in no config: trainer.fusion makes them
@@ -44,6 +46,8 @@ class WindowLayer(Layer):
         self._weight = require_weight(self, 0, windows.output_size * self.size)
         self._input = Argument()
         self._windows: Windows
+        self._joined: Array
+        self._kept = Workspace()
 
     def blocks(self) -> Array:
         """Return the weight as (length, depth, size)."""
@@ -59,18 +63,28 @@ class WindowLayer(Layer):
             raise ConfigError(f"{self} needs an input of sequences of {self._shape[1]} numbers")
         return rows, Windows(np.arange(len(rows)) if x.index is None else x.index, x.starts, self._first)
 
+    def multiply(self, rows: Array) -> Array:
+        """Return the products of the distinct frames with all blocks: (distinct, length, size)."""
+        length, depth, size = self._shape
+        self._joined = self._kept.rows("blocks side by side", depth, length * size, rows.dtype)
+        self._joined.reshape(depth, length, size)[:] = self.blocks().transpose(1, 0, 2)
+        tables = self._kept.rows("products", len(rows), length * size, rows.dtype)
+        return np.matmul(rows, self._joined, out=tables).reshape(-1, length, size)
+
+    def empty_tables(self, rows: Array, dtype: npt.DTypeLike) -> Array:
+        """Return zeros in the shape of the products, for their gradient; they take the place of the products."""
+        length, _, size = self._shape
+        return self._kept.zeros("products", len(rows), length * size, dtype).reshape(-1, length, size)
+
     def descend_tables(self, tables: Array, is_wanted: bool) -> Flowing:
-        """Add to the gradient of the weight, return that of the frames. Shapes: tables: (length, distinct, size)."""
+        """Add to the gradient of the weight, return that of the frames. Shapes: tables: (distinct, length, size)."""
+        length, depth, size = self._shape
         rows, _ = self.find_windows(self._input)
+        flat = tables.reshape(-1, length * size)
         if not self._weight.is_static:
-            self._weight.add_gradient(np.matmul(rows.T, tables))
-        if not is_wanted:
-            return None
-        blocks = self.blocks()
-        flowing: Array = tables[0] @ blocks[0].T
-        for table, block in zip(tables[1:], blocks[1:], strict=True):
-            flowing += table @ block.T
-        return self.flow(flowing)
+            product = np.matmul(rows.T, flat, out=self._kept.rows("gradient", depth, length * size, flat.dtype))
+            self._weight.add_gradient(product.reshape(depth, length, size).transpose(1, 0, 2))
+        return self.flow(flat @ self._joined.T) if is_wanted else None
 
     def flow(self, gradient: Array) -> Flowing:
         """Return the gradient of the distinct frames as what it is."""
@@ -97,7 +111,7 @@ class WindowSumLayer(WindowLayer):
         if x.index is None:
             return self._connected.forward([x.with_value(self._spread.forward(x))])
         rows, self._windows = self.find_windows(x)
-        total = sum_windows(np.matmul(rows, self.blocks()), self._windows)
+        total = sum_windows(self.multiply(rows), self._windows)
         if self.bias is not None:
             total += self.bias.value
         return x.with_value(total)
@@ -110,7 +124,7 @@ class WindowSumLayer(WindowLayer):
             return [self._spread.backward(flowing, True) if isinstance(flowing, np.ndarray) else None]
         self.descend_bias(gradient)
         rows, windows = self.find_windows(x)
-        tables: Array = np.zeros((self._shape[0], len(rows), self.size), gradient.dtype)
+        tables = self.empty_tables(rows, gradient.dtype)
         add_windows(tables, gradient, windows)
         return [self.descend_tables(tables, wanted[0])]
 
@@ -134,7 +148,7 @@ class WindowMaximumLayer(WindowLayer):
         """Return the maxima."""
         x = self._input = inputs[0]
         rows, windows = self.find_windows(x)
-        self._z, self._places = max_windows(np.matmul(rows, self.blocks()), windows)
+        self._z, self._places = max_windows(self.multiply(rows), windows)
         if self.bias is not None:
             self._z += self.bias.value
         self._y = self._activation.forward(self._z)
@@ -153,7 +167,7 @@ class WindowMaximumLayer(WindowLayer):
                 if not self._weight.is_static:
                     self._weight.add_gradient(found[0])
                 return [self.flow(found[1]) if wanted[0] else None]
-        tables: Array = np.zeros((self._shape[0], len(rows), self.size), gradient.dtype)
+        tables = self.empty_tables(rows, gradient.dtype)
         add_maxima(tables, gradient, self._places, windows)
         return [self.descend_tables(tables, wanted[0])]
 
