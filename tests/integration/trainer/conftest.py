@@ -104,7 +104,7 @@ class Paddle:
         status = process.wait(timeout)
         return status, (folder / "log").read_text()
 
-    def end(self):
+    def close(self):
         for process in self.processes:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
@@ -113,11 +113,15 @@ class Paddle:
 
 @pytest.fixture
 def paddle():
-    runner = Paddle()
-    try:
+    with contextlib.closing(Paddle()) as runner:
         yield runner
-    finally:
-        runner.end()
+
+
+@pytest.fixture(scope="module")
+def paddle_of_module():
+    """The same for runs that several tests look at."""
+    with contextlib.closing(Paddle()) as runner:
+        yield runner
 
 
 @pytest.fixture
@@ -151,7 +155,7 @@ def free_port(count=1):
     raise AssertionError("no free ports")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tools():
     """The helpers above, for test modules (which cannot import a conftest)."""
     return type(

@@ -1,116 +1,137 @@
-"""Against outputs of the legacy program: initial values bit for bit, the rest within float32's noise."""
+"""Recorded runs of the legacy program, done again: initial values bit for bit, the rest within float32's noise."""
 
+import gzip
+import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-REPOSITORY = Path(__file__).parents[3]
-KEPT = REPOSITORY / "tests" / "golden" / "runs"
-SHARED = REPOSITORY.parent / "shared" / "golden" / "run_cases.py"
-SEEDS = ["--seed=1", "--thread_local_rand_use_global_seed=true"]
-NUMBER = re.compile(r"(?<![\w.])[-+]?\d+\.?\d*(?:e[-+]?\d+)?(?![\w.])")
-
-
-def read(path):
-    return np.frombuffer(path.read_bytes(), "<f4", offset=16)
-
-
-def lay_out(folder):
-    shutil.copytree(KEPT / "configs", folder)
-    shutil.copytree(KEPT / "data", folder / "data")
-    return folder
-
-
-def messages(path, pattern):
-    found = re.findall(r"^\.*(?:[IWEF]\d{4} |\[\w+ )[^\]]+\] (.*)$", Path(path).read_text(), re.M)
-    return [line for line in found if re.match(pattern, line)]
-
-
-@pytest.mark.parametrize("optimizer", ["Sgd", "Adam", "AdaGrad", "RMSProp"])
-def test_initial_values_equal_the_legacys_bit_for_bit(tmp_path, paddle, optimizer):
-    job = lay_out(tmp_path / "job")
-    status, log = paddle.train(
-        job,
-        "--config=lr.py",
-        f"--config_args=in_order=1,optimizer={optimizer},learning_rate=0",
-        "--save_dir=./init",
-        "--use_gpu=false",
-        "--num_passes=1",
-        "--log_period=1000",
-        *SEEDS,
-    )
-    assert status == 0, log
-    for name in ("___fc_layer_0__.w0", "___fc_layer_0__.wbias"):
-        golden = KEPT / f"trace_lr_{optimizer}" / "init" / "pass-00000" / name
-        assert (job / "init" / "pass-00000" / name).read_bytes() == golden.read_bytes()
-
-
-@pytest.mark.parametrize("optimizer", ["Sgd", "Adam", "AdaGrad", "RMSProp"])
-def test_sixteen_batches_give_the_legacys_parameters_and_log(tmp_path, paddle, optimizer):
-    job, golden = lay_out(tmp_path / "job"), KEPT / f"trace_lr_{optimizer}"
-    status, log = paddle.train(
-        job,
-        "--config=lr.py",
-        f"--config_args=in_order=1,optimizer={optimizer}",
-        "--save_dir=./output",
-        "--use_gpu=false",
-        "--num_passes=1",
-        "--log_period=1",
-        "--saving_period_by_batches=1",
-        "--show_parameter_stats_period=1",
-        *SEEDS,
-    )
-    assert status == 0, log
-    for directory in ("pass-00000-001", "pass-00000"):
-        for name in ("___fc_layer_0__.w0", "___fc_layer_0__.wbias"):
-            np.testing.assert_allclose(
-                read(job / "output" / directory / name),
-                read(golden / "output" / directory / name),
-                rtol=1e-4,
-                atol=1e-5,
-            )
-    for pattern in (
-        " Batch=",
-        " Pass=",
-        r"\S+ +avg_abs_val=",
-        "Saving parameters",
-        "The input order is",
-        "trainer mode",
-    ):
-        ours, theirs = messages(job / "log", pattern), messages(golden / "train.log", pattern)
-        assert [re.sub(" +", " ", NUMBER.sub("#", line)) for line in ours] == [
-            re.sub(" +", " ", NUMBER.sub("#", line)) for line in theirs
-        ]
-        for a, b in zip(ours, theirs, strict=True):
-            np.testing.assert_allclose(
-                [float(x) for x in NUMBER.findall(a)], [float(x) for x in NUMBER.findall(b)], rtol=1e-3, atol=1e-5
-            )
-
-
-@pytest.mark.skipif(not SHARED.exists(), reason="the golden runs (../shared/golden) are not beside this repository")
-@pytest.mark.parametrize(
-    "case",
-    [
-        "trace_lr_Sgd",
-        "trace_lr_Momentum",
-        "trace_lr_Adam",
-        "trace_lr_AdaGrad",
-        "trace_lr_RMSProp",
-        "qs_lr_local",
-        "qs_lr_dist_2ps",
-    ],
+from golden_runs import (
+    KEPT,
+    STRICT,
+    check_log,
+    check_numbers,
+    check_parameter,
+    lay_out,
+    parameter_files,
+    read_values,
+    shape,
+    split_merged,
 )
-def test_the_golden_case_passes(case, tmp_path):
+
+WHOLE = Path(__file__).parents[4] / "shared" / "golden"
+CASES = sorted(path.parent.name for path in KEPT.glob("*/case.json"))
+INTERFACES = {"--nics=lo": "--nics=127.0.0.1", "--nics=lo:1": "--nics=127.0.0.2"}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def run(request, tmp_path_factory, paddle_of_module, tools):
+    """A recorded run done again: (what its case says, the folder in which it ran)."""
+    facts = json.loads((KEPT / request.param / "case.json").read_text())
+    folder = tmp_path_factory.mktemp(request.param)
+    if "steps" in facts:
+        run_steps(facts, folder, paddle_of_module)
+    else:
+        run_distributed(facts, folder, paddle_of_module, str(tools.free_port(2)))
+    return request.param, facts, folder
+
+
+def run_steps(facts, folder, paddle):
+    lay_out(facts, facts["files"], folder)
+    for step in facts["steps"]:
+        for source, target in step.get("copy", {}).items():
+            (folder / target).symlink_to(folder / source)
+        process = paddle.start(folder, *step["args"], log=step["log"])
+        assert process.wait(60) == 0, (folder / step["log"]).read_text()
+
+
+def run_distributed(facts, folder, paddle, port):
+    """Run servers and trainers on this machine's loopback addresses, at a port of their own."""
+    started = []
+    for one in [*facts["pservers"], *facts["trainers"]]:
+        directory = folder / one["dir"]
+        directory.mkdir()
+        if "files" in one:
+            lay_out(facts, one["files"], directory)
+        arguments = [INTERFACES.get(word, word.replace("--port=7164", f"--port={port}")) for word in one["args"]]
+        started.append((paddle.start(directory, *arguments, log=one["log"]), directory / one["log"]))
+    for process, log in started:
+        assert process.wait(60) == 0, log.read_text()
+
+
+def test_saved_parameters_are_the_legacys(run):
+    case, facts, folder = run
+    golden = json.loads((KEPT / case / "parameters.json").read_text())
+    for path, values in golden.items():
+        check_parameter(folder / path, values, facts["tolerance"]["params"])
+    for kept in facts["kept"]:
+        names = [Path(path).name for path in golden if str(Path(path).parent) == kept["dir"]]
+        assert "partial" in kept or parameter_files(folder / kept["dir"]) == sorted(names)
+        assert (folder / kept["dir"] / "done").exists()
+
+
+def test_the_logs_say_what_the_legacys_said(run):
+    case, facts, folder = run
+    for name in facts["logs"]:
+        check_log((folder / name).read_text(), (KEPT / case / name).read_text(), facts["tolerance"]["log"])
+
+
+@pytest.mark.parametrize("run", ["qs_lr_local"], indirect=True)
+def test_predictions_are_the_legacys(run):
+    case, _, folder = run
+    ours, theirs = ((root / "rank-00000").read_text().splitlines() for root in (folder, KEPT / case))
+    for line, golden in zip(ours, theirs, strict=True):
+        assert shape(line) == shape(golden)
+        check_numbers(line, golden, STRICT)
+
+
+@pytest.fixture
+def merged(tmp_path):
+    """The legacy's merged model of the logistic regression after pass 2, beside the data that it names."""
+    facts = json.loads((KEPT / "qs_lr_local" / "case.json").read_text())
+    path = lay_out(facts, facts["files"], tmp_path / "job") / "merged.paddle"
+    path.write_bytes(gzip.decompress((KEPT / "qs_lr_local" / "merged.paddle.gz").read_bytes()))
+    return path
+
+
+@pytest.mark.parametrize("run", ["qs_lr_local"], indirect=True)
+def test_merged_models_hold_the_parameters_as_the_legacys_do(run, merged):
+    ours, theirs = split_merged((run[2] / "merged.paddle").read_bytes()), split_merged(merged.read_bytes())
+    for content, golden in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(read_values(content), read_values(golden), **STRICT)
+
+
+@pytest.mark.parametrize("form", ["a merged model", "a pass directory"])
+def test_what_the_legacy_saved_is_read(merged, paddle, form):
+    path = merged
+    if form == "a pass directory":
+        path = merged.with_name("pass-00002")
+        path.mkdir()
+        names = ("___fc_layer_0__.w0", "___fc_layer_0__.wbias")
+        for name, content in zip(names, split_merged(merged.read_bytes()), strict=True):
+            (path / name).write_bytes(content)
+    status, log = paddle.train(
+        merged.parent, "--job=test", "--config=lr.py", "--test_pass=0", f"--init_model_path={path}"
+    )
+    assert status == 0, log
+    (line,) = re.findall(r" Pass=0 samples=.*", log)
+    golden = re.findall(r" Pass=2 samples=.*", (KEPT / "qs_lr_local" / "job_test.log").read_text())[0]
+    check_numbers(line.replace("Pass=0", "Pass=2"), golden, STRICT)
+
+
+@pytest.mark.skipif(
+    not WHOLE.exists(), reason="the whole recorded runs (../shared/golden) are not beside this repository"
+)
+@pytest.mark.parametrize("case", CASES)
+def test_the_whole_recorded_run_is_repeated(case, tmp_path):
     command = tmp_path / "paddle"
     command.write_text(f"#!{sys.executable}\nimport sys\nfrom paddle.command import main\nsys.exit(main())\n")
     command.chmod(0o755)
     done = subprocess.run(
-        [sys.executable, "-B", str(SHARED), str(command), "--case", case],
+        [sys.executable, "-B", str(WHOLE / "run_cases.py"), str(command), "--case", case],
         capture_output=True,
         text=True,
         timeout=110,

@@ -34,7 +34,7 @@ text_task.finish(fc_layer(word, 2, act=SoftmaxActivation(), param_attr=weight), 
 def train(tmp_path, paddle):
     """Trains a pass with these config_args; gives the log, and the weights after each batch from the second on."""
     shutil.copytree(KEPT / "configs", tmp_path / "job")
-    shutil.copytree(KEPT / "data", tmp_path / "job" / "data")
+    shutil.copytree(KEPT / "data" / "text", tmp_path / "job" / "data")
     (tmp_path / "job" / "config.py").write_text(CONFIG)
 
     def run(config_args, *flags):
