@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainer.layers import LAYERS
+from trainer.layers import INTERNAL, LAYERS
 from trainer.layers.mixed import OPERATORS, PROJECTIONS
 
 ROOT = Path(__file__).parents[1]
@@ -42,10 +42,10 @@ def rewrite_page() -> None:
 
 def make_table() -> str:
     """Return the table: a line for each type that the language writes or that computes."""
-    checked, messages, runs = checked_words(), golden_types(""), golden_types("trace_lr_")
+    checked, messages, runs = checked_words(), golden_types(""), run_types()
     lines = ["| type | language | computes | gradients checked | golden |", "|---|---|---|---|---|"]
     kinds = language_types()
-    for kind in sorted(kinds | {kind for kind in LAYERS if " " not in kind}):
+    for kind in sorted(kinds | LAYERS.keys() - INTERNAL):
         layer = LAYERS.get(kind)
         if layer is None:
             gradient = ""
@@ -132,6 +132,11 @@ def golden_types(prefix: str) -> set[str]:
     pattern = re.compile(r'^\s*layers \{\s+name: "[^"]*"\s+type: "([^"]*)"', re.M)
     files = [path for tail in ("txt", "protostr") for path in (GOLDEN / "config").rglob(f"{prefix}*.{tail}")]
     return {kind for path in files for kind in pattern.findall(path.read_text())}
+
+
+def run_types() -> set[str]:
+    """Return the layer types of the networks whose recorded runs are done again."""
+    return {kind for case in (GOLDEN / "runs").glob("*/case.json") for kind in golden_types(case.parent.name)}
 
 
 if __name__ == "__main__":

@@ -79,6 +79,7 @@ FAMILIES = (
 )
 
 LAYERS: dict[str, type[Layer]] = {kind: layer for family in FAMILIES for kind, layer in family.LAYERS.items()}
+INTERNAL = generator.LAYERS.keys() | window_fc.LAYERS.keys()  # types that no config may name: the network makes them
 
 
 def find_layer(config: LayerConfig) -> type[Layer]:
@@ -92,6 +93,6 @@ def find_layer(config: LayerConfig) -> type[Layer]:
                 return special
     found = LAYERS.get(config.type)
     if found is None:
-        supported = ", ".join(sorted(LAYERS.keys() - window_fc.LAYERS.keys()))
+        supported = ", ".join(sorted(LAYERS.keys() - INTERNAL))
         raise ConfigError(f"layer {config.name}: type '{config.type}' is not supported yet; supported are {supported}")
     return found
