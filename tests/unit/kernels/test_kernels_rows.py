@@ -99,8 +99,8 @@ def test_windows_stay_in_their_sequence(first, length, dtype):
 @pytest.mark.parametrize(("first", "length"), [(-1, 3), (0, 1), (2, 3), (-2, 5)])
 def test_maxima_of_windows_are_those_of_their_sums(first, length, dtype):
     rng = np.random.default_rng(length)
-    starts = np.array([0, 3, 3, 4, 9])
-    windows = Windows(rng.integers(0, 5, 9), starts, first)
+    starts = np.array([0, 3, 3, 4, 30])  # short sequences and a long one
+    windows = Windows(rng.integers(0, 5, 30), starts, first)
     x, weight = rng.normal(size=(5, 6)).astype(dtype), rng.normal(size=(length, 6, 4)).astype(dtype)
     tables = np.ascontiguousarray(np.matmul(x, weight).transpose(1, 0, 2))
     sums = sum_windows(tables, windows)
@@ -110,7 +110,7 @@ def test_maxima_of_windows_are_those_of_their_sums(first, length, dtype):
         assert places[i].tolist() == ((begin + sums[begin:end].argmax(axis=0)).tolist() if begin < end else [-1] * 4)
     g = rng.normal(size=(4, 4)).astype(dtype)
     expected, target = np.zeros_like(tables), np.zeros_like(tables)
-    add_windows(expected, spread_maxima(g, places, 9), windows)
+    add_windows(expected, spread_maxima(g, places, 30), windows)
     add_maxima(target, g, places, windows)
     np.testing.assert_allclose(target, expected, atol=1e-5)
     found = descend_maxima(weight, x, g, places, windows)
