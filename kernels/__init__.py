@@ -1,7 +1,7 @@
 """Hot loops over arrays: compiled where that was possible when the project was installed, else in numpy.
 
-Both give the same results (element-wise ones bit for bit, sums within float32 rounding). The compiled module takes
-contiguous float32 only; everything else, such as the float64 of gradient checks, goes to numpy.
+Both give the same results: update rules and random draws bit for bit, sums and exponentials within float32 rounding.
+The compiled module takes contiguous float32 only; all else, such as the float64 of gradient checks, goes to numpy.
 
 PADDLE_KERNELS=plain in the environment leaves the compiled module out.
 """
