@@ -17,52 +17,57 @@ static int kinds_of(PyObject *const *args, Kinds *kinds) {
 typedef float Lanes __attribute__((vector_size(64), aligned(4), may_alias));
 enum { WIDE = 64, ROWS = 4, PARTS = 4 }; /* a block of the result: 4 rows of 4 vectors, which stay in registers */
 
-static inline __attribute__((always_inline)) void add_block(float *out, const float *a, const float *b, Py_ssize_t depth,
-                                                            Py_ssize_t width, Py_ssize_t stride) {
+static inline __attribute__((always_inline)) void add_block(float *out, const float *a, const float *panel, Py_ssize_t depth,
+                                                            Py_ssize_t width) {
     Lanes sums[ROWS][PARTS];
     for (int r = 0; r < ROWS; r++)
         for (int p = 0; p < PARTS; p++) sums[r][p] = *(const Lanes *)(out + r * width + p * 16);
-    for (Py_ssize_t k = 0; k < depth; k++, b += stride) {
-        Lanes rows[PARTS];
-        for (int p = 0; p < PARTS; p++) rows[p] = *(const Lanes *)(b + p * 16);
+    for (Py_ssize_t k = 0; k < depth; k++, panel += WIDE) {
+        Lanes columns[PARTS];
+        for (int p = 0; p < PARTS; p++) columns[p] = *(const Lanes *)(panel + p * 16);
         for (int r = 0; r < ROWS; r++)
-            for (int p = 0; p < PARTS; p++) sums[r][p] += a[r * depth + k] * rows[p];
+            for (int p = 0; p < PARTS; p++) sums[r][p] += a[r * depth + k] * columns[p];
     }
     for (int r = 0; r < ROWS; r++)
         for (int p = 0; p < PARTS; p++) *(Lanes *)(out + r * width + p * 16) = sums[r][p];
 }
 
-/* The first place in a room that begins a line of the cache; a vector that lies across two lines is read twice. */
-static float *align(float *room) { return (float *)(((uintptr_t)room + 63) & ~(uintptr_t)63); }
+enum { SPARE = 16 }; /* numbers before the first panel, which begins a line of the cache: no vector lies across two lines */
 
-enum { SPARE = 16 }; /* numbers that `align` may skip */
+/* b: (depth, width) in panels of 64 columns, each panel row after row; what is left of the columns stays in b. */
+static const float *pack(float *room, const float *b, Py_ssize_t depth, Py_ssize_t width) {
+    float *panels = (float *)(((uintptr_t)room + 63) & ~(uintptr_t)63), *to = panels;
+    for (Py_ssize_t j = 0; j + WIDE <= width; j += WIDE)
+        for (Py_ssize_t k = 0; k < depth; k++, to += WIDE) memcpy(to, b + k * width + j, WIDE * sizeof *to);
+    return panels;
+}
 
-/* out += a b, with a: (n, depth), b: (depth, width). Sums may be fused here: their rounding is nobody's promise.
- * room: depth * WIDE numbers, for columns of b one after the other: in their places they would push each other out of the
- * nearest cache. */
-FUSING static void add_product(float *out, const float *a, const float *b, Py_ssize_t n, Py_ssize_t depth, Py_ssize_t width,
-                               float *room) {
+/* out += a b, with a: (n, depth), b: (depth, width). Sums may be fused here: their rounding is nobody's promise. */
+FUSING static void add_product(float *out, const float *a, const float *b, const float *panels, Py_ssize_t n, Py_ssize_t depth,
+                               Py_ssize_t width) {
     Py_ssize_t blocks = width - width % WIDE, rows = n - n % ROWS;
     for (Py_ssize_t j = 0; j < blocks; j += WIDE) {
-        int copies = rows > 2 * ROWS;
-        if (copies)
-            for (Py_ssize_t k = 0; k < depth; k++) memcpy(room + k * WIDE, b + k * width + j, WIDE * sizeof *room);
-        const float *columns = copies ? room : b + j;
-        for (Py_ssize_t r = 0; r < rows; r += ROWS)
-            add_block(out + r * width + j, a + r * depth, columns, depth, width, copies ? WIDE : width);
-    }
-    for (Py_ssize_t r = 0; r < n; r++)
-        for (Py_ssize_t k = 0, first = r < rows ? blocks : 0; k < depth; k++) {
-            float factor = a[r * depth + k];
-            for (Py_ssize_t j = first; j < width; j++) out[r * width + j] += factor * b[k * width + j];
+        const float *panel = panels + j * depth;
+        for (Py_ssize_t r = 0; r < rows; r += ROWS) add_block(out + r * width + j, a + r * depth, panel, depth, width);
+        for (Py_ssize_t r = rows; r < n; r++) {
+            Lanes sums[PARTS];
+            for (int p = 0; p < PARTS; p++) sums[p] = *(const Lanes *)(out + r * width + j + p * 16);
+            for (Py_ssize_t k = 0; k < depth; k++)
+                for (int p = 0; p < PARTS; p++) sums[p] += a[r * depth + k] * *(const Lanes *)(panel + k * WIDE + p * 16);
+            for (int p = 0; p < PARTS; p++) *(Lanes *)(out + r * width + j + p * 16) = sums[p];
         }
+    }
+    for (Py_ssize_t r = 0; r < n && blocks < width; r++)
+        for (Py_ssize_t k = 0; k < depth; k++)
+            for (Py_ssize_t j = blocks; j < width; j++) out[r * width + j] += a[r * depth + k] * b[k * width + j];
 }
 
 /* ----- One step ----- */
 
-FAST static void step_forward(float *gates, const float *peepholes, const float *before, float *c, float *h, Py_ssize_t n,
+/* y: state(c), for the way back; it may be h itself, and is then lost */
+FAST static void step_forward(float *gates, const float *peepholes, const float *before, float *c, float *h, float *y, Py_ssize_t n,
                               Py_ssize_t size, Kinds kinds) {
-    for (Py_ssize_t row = 0; row < n; row++, gates += 4 * size, before += size, c += size, h += size) {
+    for (Py_ssize_t row = 0; row < n; row++, gates += 4 * size, before += size, c += size, h += size, y += size) {
         float *a = gates, *i = gates + size, *f = gates + 2 * size, *o = gates + 3 * size;
         for (Py_ssize_t j = 0; j < size; j++) {
             i[j] += before[j] * peepholes[j];
@@ -73,29 +78,32 @@ FAST static void step_forward(float *gates, const float *peepholes, const float 
         for (Py_ssize_t j = 0; j < size; j++) {
             c[j] = a[j] * i[j] + before[j] * f[j];
             o[j] += c[j] * peepholes[2 * size + j];
-            h[j] = c[j];
+            y[j] = c[j];
         }
         apply(kinds.gate, o, size);
-        apply(kinds.state, h, size);
-        for (Py_ssize_t j = 0; j < size; j++) h[j] *= o[j];
+        apply(kinds.state, y, size);
+        for (Py_ssize_t j = 0; j < size; j++) h[j] = y[j] * o[j];
     }
 }
 
-/* room: three rows of `size` numbers */
-FAST static void step_backward(float *gates, const float *peepholes, const float *before, const float *c, float *d_h, float *d_c,
-                               float *d_peepholes, float *room, Py_ssize_t n, Py_ssize_t size, Kinds kinds) {
-    float *y = room, *d_y = room + size, *d_f = room + 2 * size;
+/* kept: state(c), or NULL where it was not kept; room: four rows of `size` numbers */
+FAST static void step_backward(float *gates, const float *peepholes, const float *before, const float *c, const float *kept, float *d_h,
+                               float *d_c, float *d_peepholes, float *room, Py_ssize_t n, Py_ssize_t size, Kinds kinds) {
+    float *d_a = room, *d_y = room + size, *d_f = room + 2 * size, *again = room + 3 * size;
     for (Py_ssize_t row = 0; row < n; row++, gates += 4 * size, before += size, c += size, d_h += size, d_c += size) {
         float *a = gates, *i = gates + size, *f = gates + 2 * size, *o = gates + 3 * size, *d_o = d_h;
-        for (Py_ssize_t j = 0; j < size; j++) y[j] = c[j];
-        apply(kinds.state, y, size);
+        const float *y = kept ? kept + row * size : again;
+        if (!kept) {
+            for (Py_ssize_t j = 0; j < size; j++) again[j] = c[j];
+            apply(kinds.state, again, size);
+        }
         for (Py_ssize_t j = 0; j < size; j++) {
             d_y[j] = d_h[j] * o[j];
             d_o[j] = d_h[j] * y[j];
         }
         descend(kinds.state, d_y, y, size);
         descend(kinds.gate, d_o, o, size);
-        float *d_a = y, *d_i = d_y; /* these rooms are free from here on */
+        float *d_i = d_y; /* this room is free from here on */
         for (Py_ssize_t j = 0; j < size; j++) {
             float d = d_c[j] + d_y[j] + d_o[j] * peepholes[2 * size + j];
             d_a[j] = d * i[j];
@@ -135,7 +143,7 @@ static PyObject *lstm_forward(PyObject *self, PyObject *const *args, Py_ssize_t 
     float *h = floats(&arrays, args[4], &rest);
     if (!h || rest != n) return fail(&arrays, "the output does not fit");
     Py_BEGIN_ALLOW_THREADS
-    step_forward(gates, peepholes, before, c, h, n / size, size, kinds);
+    step_forward(gates, peepholes, before, c, h, h, n / size, size, kinds);
     Py_END_ALLOW_THREADS
     DONE;
 }
@@ -159,13 +167,13 @@ static PyObject *lstm_backward(PyObject *self, PyObject *const *args, Py_ssize_t
     if (!d_h || rest != n) return fail(&arrays, "the output's gradient does not fit");
     float *d_peepholes = floats(&arrays, args[6], &rest);
     if (!d_peepholes || rest != 3 * size) return fail(&arrays, "the peepholes' gradient does not fit");
-    float *room = PyMem_Malloc(3 * size * sizeof *room);
+    float *room = PyMem_Malloc(4 * size * sizeof *room);
     if (!room) {
         PyErr_NoMemory();
         return fail(&arrays, "");
     }
     Py_BEGIN_ALLOW_THREADS
-    step_backward(gates, peepholes, before, c, d_h, d_c, d_peepholes, room, n / size, size, kinds);
+    step_backward(gates, peepholes, before, c, NULL, d_h, d_c, d_peepholes, room, n / size, size, kinds);
     Py_END_ALLOW_THREADS
     PyMem_Free(room);
     DONE;
@@ -217,59 +225,66 @@ FAST static void take_rows(float *out, const float *table, const int64_t *rows, 
     for (Py_ssize_t row = 0; row < n; row++) memcpy(out + row * width, table + rows[row] * width, width * sizeof *out);
 }
 
-/* lstm_run_forward(run..., bias, c, h) */
+/* lstm_run_forward(run..., bias, c, y, h) */
 static PyObject *lstm_run_forward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    NEED(13);
+    NEED(14);
     Run run;
-    Py_ssize_t rest, c_length, h_length;
+    Py_ssize_t rest, lengths[3];
+    float *states[3];
     if (run_of(&arrays, args, 4, &run) < 0) return fail(&arrays, "");
     Py_ssize_t size = run.size, n = run.begins[run.steps], most = run.steps ? run.begins[1] : 0;
     const float *bias = read_floats(&arrays, args[10], &rest);
-    float *c = bias ? floats(&arrays, args[11], &c_length) : NULL, *h = c ? floats(&arrays, args[12], &h_length) : NULL;
-    if (!h || rest != 4 * size || c_length != n * size || h_length != n * size) return fail(&arrays, "the state does not fit");
-    float *zeros = PyMem_Calloc((most + WIDE) * size + SPARE, sizeof *zeros);
+    if (!bias || rest != 4 * size) return fail(&arrays, "the bias does not fit");
+    for (int i = 0; i < 3; i++)
+        if (!(states[i] = floats(&arrays, args[11 + i], &lengths[i])) || lengths[i] != n * size)
+            return fail(&arrays, "the state does not fit");
+    float *c = states[0], *y = states[1], *h = states[2];
+    float *zeros = PyMem_Calloc((most + 4 * size) * size + SPARE, sizeof *zeros);
     if (!zeros) {
         PyErr_NoMemory();
         return fail(&arrays, "");
     }
     Py_BEGIN_ALLOW_THREADS
+    const float *panels = pack(zeros + most * size, run.w, size, 4 * size);
     for (Py_ssize_t t = 0; t < run.steps; t++) {
         int64_t at = run.begins[t], live = run.begins[t + 1] - at;
         float *gates = run.gates + at * 4 * size;
         start_gates(gates, run.x, run.rows + at, bias, live, 4 * size);
-        if (t) add_product(gates, before_of(h, &run, t, zeros), run.w, live, size, 4 * size, align(zeros + most * size));
-        step_forward(gates, run.peepholes, before_of(c, &run, t, zeros), c + at * size, h + at * size, live, size, run.kinds);
+        if (t) add_product(gates, before_of(h, &run, t, zeros), run.w, panels, live, size, 4 * size);
+        step_forward(gates, run.peepholes, before_of(c, &run, t, zeros), c + at * size, h + at * size, y + at * size, live, size,
+                     run.kinds);
     }
     Py_END_ALLOW_THREADS
     PyMem_Free(zeros);
     DONE;
 }
 
-/* lstm_run_backward(run..., c, d_c, d_peepholes): x is the gradient of h, w is transposed; from the last step to the first */
+/* lstm_run_backward(run..., c, y, d_c, d_peepholes): x is the gradient of h, w is transposed; from the last step to the first */
 static PyObject *lstm_run_backward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    NEED(13);
+    NEED(14);
     Run run;
-    Py_ssize_t c_length, d_c_length, three;
+    Py_ssize_t c_length, y_length, d_c_length, three;
     if (run_of(&arrays, args, 1, &run) < 0) return fail(&arrays, "");
     Py_ssize_t size = run.size, n = run.begins[run.steps], most = run.steps ? run.begins[1] : 0;
-    const float *c = read_floats(&arrays, args[10], &c_length);
-    float *d_c = c ? floats(&arrays, args[11], &d_c_length) : NULL, *d_peepholes = d_c ? floats(&arrays, args[12], &three) : NULL;
-    if (!d_peepholes || c_length != n * size || d_c_length != most * size || three != 3 * size)
+    const float *c = read_floats(&arrays, args[10], &c_length), *y = c ? read_floats(&arrays, args[11], &y_length) : NULL;
+    float *d_c = y ? floats(&arrays, args[12], &d_c_length) : NULL, *d_peepholes = d_c ? floats(&arrays, args[13], &three) : NULL;
+    if (!d_peepholes || c_length != n * size || y_length != n * size || d_c_length != most * size || three != 3 * size)
         return fail(&arrays, "the state does not fit");
-    float *zeros = PyMem_Calloc((2 * most + 3 + 4 * WIDE) * size + SPARE, sizeof *zeros);
+    float *zeros = PyMem_Calloc((2 * most + 4 + 4 * size) * size + SPARE, sizeof *zeros);
     if (!zeros) {
         PyErr_NoMemory();
         return fail(&arrays, "");
     }
-    float *d_h = zeros + most * size, *room = d_h + most * size, *columns = align(room + 3 * size);
+    float *d_h = zeros + most * size, *room = d_h + most * size;
     Py_BEGIN_ALLOW_THREADS
+    const float *panels = pack(room + 4 * size, run.w, 4 * size, size);
     for (Py_ssize_t t = run.steps - 1; t >= 0; t--) {
         int64_t at = run.begins[t], next = run.begins[t + 1], live = next - at;
         take_rows(d_h, run.x, run.rows + at, live, size);
         if (t + 1 < run.steps)
-            add_product(d_h, run.gates + next * 4 * size, run.w, run.begins[t + 2] - next, 4 * size, size, columns);
-        step_backward(run.gates + at * 4 * size, run.peepholes, before_of(c, &run, t, zeros), c + at * size, d_h, d_c, d_peepholes,
-                      room, live, size, run.kinds);
+            add_product(d_h, run.gates + next * 4 * size, run.w, panels, run.begins[t + 2] - next, 4 * size, size);
+        step_backward(run.gates + at * 4 * size, run.peepholes, before_of(c, &run, t, zeros), c + at * size, y + at * size, d_h, d_c,
+                      d_peepholes, room, live, size, run.kinds);
     }
     Py_END_ALLOW_THREADS
     PyMem_Free(zeros);

@@ -68,26 +68,28 @@ class Run:
 
     Step t has the rows begins[t]:begins[t + 1] of every packed array, never more than the step before it.
 
-    Shapes: gates: (frames, 4 * size); peepholes: (3, size); c: (frames, size); begins: (steps + 1,) int64.
+    Shapes: gates: (frames, 4 * size); peepholes: (3, size); c, y: (frames, size), the state and its activation;
+        begins: (steps + 1,) int64.
     """
 
     gates: Array
     peepholes: Array
     c: Array
+    y: Array
     begins: Ids
     kinds: Mapping[str, str]  # of candidate, gate and state
 
     def fits(self) -> bool:
         """Return whether `forward` and `backward` can be used."""
-        return compiled is not None and _fits(self.kinds.values(), self.gates, self.peepholes, self.c)
+        return compiled is not None and _fits(self.kinds.values(), self.gates, self.peepholes, self.c, self.y)
 
     def forward(self, x: Array, rows: Ids, w: Array, bias: Array, h: Array) -> None:
-        """Run the steps, whose sums begin with x[rows] + bias; writes gates, c and h.
+        """Run the steps, whose sums begin with x[rows] + bias; writes gates, c, y and h.
 
         Shapes: x: (any, 4 * size); rows: (frames,); w: (size, 4 * size); bias: (4 * size,); h: (frames, size).
         """
         assert compiled is not None  # fits
-        compiled.lstm_run_forward(*self._arguments(x, rows, w), bias, self.c, h)
+        compiled.lstm_run_forward(*self._arguments(x, rows, w), bias, self.c, self.y, h)
 
     def backward(self, gradient: Array, rows: Ids, transposed: Array, d_c: Array, d_peepholes: Array) -> None:
         """Run the steps from the last one to the first; gates and d_c as in `lstm_backward`.
@@ -95,7 +97,7 @@ class Run:
         Shapes: gradient: (any, size), of h, at `rows`; transposed: (4 * size, size), of w; d_c: (sequences, size).
         """
         assert compiled is not None  # fits
-        compiled.lstm_run_backward(*self._arguments(gradient, rows, transposed), self.c, d_c, d_peepholes)
+        compiled.lstm_run_backward(*self._arguments(gradient, rows, transposed), self.c, self.y, d_c, d_peepholes)
 
     def _arguments(self, x: Array, rows: Ids, w: Array) -> tuple[Any, ...]:
         kinds = (KINDS[self.kinds[name]] for name in ("candidate", "gate", "state"))

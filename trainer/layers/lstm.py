@@ -147,7 +147,8 @@ class LstmLayer(Layer):
         self._gates = gates = self._kept.rows("gates", packing.frames, 4 * size, dtype)
         self._c = c = self._kept.rows("c", packing.frames, size, dtype)
         self._h = h = self._kept.rows("h", packing.frames, size, dtype)
-        self._run = hot.Run(gates, self._peepholes(), c, np.asarray(packing.begins, np.int64), self._acts.names)
+        y = self._kept.rows("y", packing.frames, size, dtype)
+        self._run = hot.Run(gates, self._peepholes(), c, y, np.asarray(packing.begins, np.int64), self._acts.names)
         if self._run.fits():
             w, bias = self._weight.matrix(size, 4 * size), self._bias.value[: 4 * size]
             self._run.forward(x, self._input.rows, w, bias, h)

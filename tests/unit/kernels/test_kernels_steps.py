@@ -98,7 +98,7 @@ def test_a_run_of_an_lstm_is_its_steps_one_by_one(size, live):
     x, rows, w, bias = draw(n + 2, 4 * size), rng.permutation(n + 2)[:n], draw(size, 4 * size), draw(4 * size)
     peepholes, gradient = draw(3, size), draw(n + 2, size)
     gates, c, h = draw(n, 4 * size), draw(n, size), draw(n, size)
-    run = hot.Run(gates, peepholes, c, begins, names)
+    run = hot.Run(gates, peepholes, c, np.empty_like(c), begins, names)
     run.forward(x, rows, w, bias, h)
     steps_gates, steps_c, steps_h = x[rows] + bias, np.empty_like(c), np.empty_like(h)
     zeros = np.zeros((most, size), np.float32)
@@ -137,6 +137,6 @@ def test_a_run_of_an_lstm_is_its_steps_one_by_one(size, live):
 def test_a_run_whose_steps_grow_is_refused():
     zeros = np.zeros((3, 4), np.float32)
     names = {"candidate": "tanh", "gate": "sigmoid", "state": "tanh"}
-    run = hot.Run(np.zeros((3, 16), np.float32), zeros, zeros.copy(), np.array([0, 1, 3]), names)
+    run = hot.Run(np.zeros((3, 16), np.float32), zeros, zeros.copy(), zeros.copy(), np.array([0, 1, 3]), names)
     with pytest.raises(ValueError, match="steps"):
         run.forward(np.zeros((3, 16), np.float32), np.arange(3), np.zeros((4, 16), np.float32), zeros[0], zeros.copy())
