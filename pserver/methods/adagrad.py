@@ -14,12 +14,25 @@ from pserver.rules import Array, Number, Optimization, Rows
 FOLD_PERIOD = 16384  # batches after which adagrad moves its recent sums into the old ones
 
 
-class AdaGrad(Method):
+class _Adaptive(Method):
+    """What methods share whose elements have rates of their own."""
+
+    has_rates = True
+
+    def __init__(self, optimization: Optimization, traits: Traits) -> None:
+        super().__init__(optimization, traits)
+        self.epsilon = np.float32(optimization.ada_epsilon)
+
+    def constants(self) -> dict[str, np.float32]:
+        """Return the numbers that every rule takes in this step."""
+        return {"rate": self.rate, "mu": self.mu, "decay": self.decay, "epsilon": self.epsilon}
+
+
+class AdaGrad(_Adaptive):
     """Steps divided by the root of the sum of all squared gradients."""
 
     uses_schedule = False
     rests = True
-    has_rates = True
     averages = ("squares_before", "squares")
 
     def update(
@@ -39,10 +52,7 @@ class AdaGrad(Method):
             state.get("velocity"),
             scratch[0],
             scratch[1],
-            rate=self.rate,
-            mu=self.mu,
-            decay=self.decay,
-            epsilon=np.float32(self.optimization.ada_epsilon),
+            **self.constants(),
         )
 
     def update_rows(self, w: Array, g: Array, state: Mapping[str, Array], rows: Rows, last: Steps) -> bool:
@@ -53,10 +63,7 @@ class AdaGrad(Method):
             state["squares_before"],
             state["squares"],
             state.get("velocity"),
-            rate=self.rate,
-            mu=self.mu,
-            decay=self.decay,
-            epsilon=np.float32(self.optimization.ada_epsilon),
+            **self.constants(),
             rows=rows,
         )
 
@@ -68,20 +75,17 @@ class AdaGrad(Method):
 
     def rates(self, state: Mapping[str, Array], out: Array) -> None:
         """Write the rates of the elements in their last step."""
-        rules.adagrad_rates(
-            state["squares_before"], state["squares"], out, epsilon=np.float32(self.optimization.ada_epsilon)
-        )
+        rules.adagrad_rates(state["squares_before"], state["squares"], out, epsilon=self.epsilon)
 
 
-class _Decaying(Method):
+class _Decaying(_Adaptive):
     """What methods share whose averages decay; rows make up for the batches that did not touch them."""
 
     rests = True
-    has_rates = True
 
     def __init__(self, optimization: Optimization, traits: Traits) -> None:
         super().__init__(optimization, traits)
-        self.rho, self.epsilon = np.float32(optimization.ada_rou), np.float32(optimization.ada_epsilon)
+        self.rho = np.float32(optimization.ada_rou)
 
     def factors(self, last: Steps | None) -> tuple[Number, Number]:
         """Return what the averages keep, and the weight of the new square, which is 1 in the first update."""
@@ -124,10 +128,7 @@ class DecayedAdaGrad(_Decaying):
             state.get("velocity"),
             scratch[0],
             scratch[1],
-            rate=self.rate,
-            mu=self.mu,
-            decay=self.decay,
-            epsilon=self.epsilon,
+            **self.constants(),
             kappa=kappa,
             weight=weight,
         )
@@ -140,10 +141,7 @@ class DecayedAdaGrad(_Decaying):
             g,
             state["mean_square"],
             state.get("velocity"),
-            rate=self.rate,
-            mu=self.mu,
-            decay=self.decay,
-            epsilon=self.epsilon,
+            **self.constants(),
             kappa=kappa,
             weight=weight,
             rows=rows,
@@ -177,10 +175,7 @@ class RMSProp(_Decaying):
             state.get("velocity"),
             scratch[0],
             scratch[1],
-            rate=self.rate,
-            mu=self.mu,
-            decay=self.decay,
-            epsilon=self.epsilon,
+            **self.constants(),
             rho=self.rho,
             kappa=kappa,
             weight=weight,
@@ -195,10 +190,7 @@ class RMSProp(_Decaying):
             state["mean_square"],
             state["mean_gradient"],
             state.get("velocity"),
-            rate=self.rate,
-            mu=self.mu,
-            decay=self.decay,
-            epsilon=self.epsilon,
+            **self.constants(),
             rest=np.float32(1) - self.rho,
             kappa=kappa,
             weight=weight,
@@ -210,11 +202,10 @@ class RMSProp(_Decaying):
         rules.rmsprop_rates(state["mean_square"], state["mean_gradient"], out, epsilon=self.epsilon)
 
 
-class AdaDelta(Method):
+class AdaDelta(_Adaptive):
     """Steps of the size of a decaying mean of earlier steps."""
 
     takes_rows = False
-    has_rates = True
     averages = ("mean_square", "mean_square_step", "rates")  # the rates cannot be computed again from the others
 
     def update(
@@ -235,10 +226,7 @@ class AdaDelta(Method):
             state.get("velocity"),
             scratch[0],
             scratch[1],
-            rate=self.rate,
-            mu=self.mu,
-            decay=self.decay,
-            epsilon=np.float32(self.optimization.ada_epsilon),
+            **self.constants(),
             rho=np.float32(self.optimization.ada_rou),
         )
 
