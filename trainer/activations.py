@@ -19,6 +19,9 @@ from trainer.arguments import Array, Ids
 
 BRELU_CEILING = 24.0
 STANH_SCALE, STANH_SLOPE = 1.7159, 2.0 / 3.0
+SIGMOID_FLOOR, SIGMOID_CEILING = -40.0, 13.0  # of z: neither y nor 1 - y becomes 0, so that costs stay finite
+SOFTMAX_FLOOR = -64.0  # of z less the row's largest: no class's probability becomes 0
+SOFTRELU_LIMIT = 40.0  # of |z|
 
 
 class Activation(Protocol):
@@ -56,7 +59,9 @@ class SequenceSoftmax:
     def forward(self, z: Array, starts: Ids | None = None) -> Array:
         """Return y, which adds up to 1 in every sequence that is not empty."""
         firsts, lengths = _find_filled(z, starts)
-        y: Array = np.exp(z - np.repeat(np.maximum.reduceat(z, firsts, axis=0), lengths, axis=0)) if len(z) else z
+        y: Array = z
+        if len(z):
+            y = _exponential_below(z, np.repeat(np.maximum.reduceat(z, firsts, axis=0), lengths, axis=0))
         return y / self._sums(y, firsts, lengths)
 
     def backward(self, g: Array, y: Array, z: Array, starts: Ids | None = None) -> Array:
@@ -78,8 +83,15 @@ def _find_filled(z: Array, starts: Ids | None) -> tuple[Ids, Ids]:
     return starts[:-1][lengths > 0], lengths[lengths > 0]
 
 
+def _exponential_below(z: Array, largest: Array) -> Array:
+    """Return e^(z - largest), which is not less than e^SOFTMAX_FLOOR."""
+    y: Array = z - largest
+    np.maximum(y, SOFTMAX_FLOOR, out=y)
+    return np.exp(y, out=y)
+
+
 def _softmax(z: Array) -> Array:
-    y: Array = np.exp(z - z.max(axis=1, keepdims=True))
+    y = _exponential_below(z, z.max(axis=1, keepdims=True))
     y /= y.sum(axis=1, keepdims=True)
     return y
 
@@ -90,11 +102,9 @@ def _softmax_backward(g: Array, y: Array, z: Array) -> Array:
 
 
 def _sigmoid(z: Array) -> Array:
-    y: Array = z.copy()
-    if activate("sigmoid", y):
-        return y
-    e = np.exp(-np.abs(z))  # never overflows
-    y = np.where(z >= 0, 1, e) / (1 + e)
+    y: Array = np.clip(z, SIGMOID_FLOOR, SIGMOID_CEILING)
+    if not activate("sigmoid", y):
+        y = 1 / (1 + np.exp(-y))
     return y
 
 
@@ -124,7 +134,7 @@ def _clip(z: Array) -> Array:
 
 
 def _softrelu(z: Array) -> Array:
-    y: Array = np.logaddexp(z, np.zeros((), z.dtype))
+    y: Array = np.logaddexp(np.clip(z, -SOFTRELU_LIMIT, SOFTRELU_LIMIT), np.zeros((), z.dtype))
     return y
 
 

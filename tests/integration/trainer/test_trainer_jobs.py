@@ -214,7 +214,7 @@ def test_a_merged_model_trains_and_tests_without_its_config(job, paddle):
         ),
         (["--config=config.py", "--config_args=batch=0"], 78, "batch_size is 0"),
         (
-            ["--config=config.py", "--config_args=rate=1e30", "--num_passes=3"],
+            ["--config=config.py", "--config_args=rate=1e38", "--num_passes=3"],
             65,
             r"the cost of layer __cost_0__ is \S+ in batch \d+ of pass \d",
         ),

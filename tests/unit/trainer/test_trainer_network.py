@@ -95,10 +95,19 @@ def test_a_label_beyond_the_prediction_is_a_data_error():
 
 
 def test_an_impossible_probability_is_found_by_name():
+    config = softmax_regression()
+    config.layers[1].active_type = ""
     with np.errstate(divide="ignore"):
-        network, _ = run(softmax_regression(), batch([0], labels=[1]), [500, -500, 0, 0, 0, 0, 0, 0])
+        network, _ = run(config, batch([0], labels=[1]), [1, 0, 0, 0, 0, 0, 0, 0])
     assert network.cost() == np.inf
     assert network.find_bad_cost() == "cost"
+
+
+def test_a_sure_error_costs_no_more_than_64_and_has_a_gradient():
+    network, table = run(softmax_regression(), batch([0], labels=[1]), [500, -500, 0, 0, 0, 0, 0, 0])
+    assert network.cost() == pytest.approx(64)
+    network.backward()
+    np.testing.assert_allclose(table["b"].gradient, [1, -1], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +122,9 @@ def test_an_impossible_probability_is_found_by_name():
         (-2.0, "relu", 0.0),
         (0.0, "sigmoid", 0.5),
         (-800.0, "sigmoid", 0.0),
-        (800.0, "softrelu", 800.0),
+        (800.0, "sigmoid", 1 / (1 + np.exp(-13.0))),
+        (20.0, "softrelu", np.log1p(np.exp(20.0))),
+        (800.0, "softrelu", 40.0),
         (0.0, "softrelu", np.log(2)),
         (-3.0, "softsign", -0.75),
         (9.0, "sqrt", 3.0),
@@ -129,6 +140,20 @@ def test_activations_have_their_textbook_values(z, kind, y):
 
 def test_softmax_survives_large_sums():
     assert ACTIVATIONS["softmax"].forward(np.array([[1000.0, 1000.0]])).tolist() == [[0.5, 0.5]]
+
+
+@pytest.mark.parametrize("kind", ["softmax", "sequence_softmax", "sigmoid"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_probability_of_which_a_cost_takes_the_logarithm_is_never_zero(kind, dtype):
+    z = np.array([[1000.0], [0.0], [-1000.0]], dtype)
+    y = ACTIVATIONS[kind].forward(z.T).T if kind == "softmax" else ACTIVATIONS[kind].forward(z, np.array([0, 3]))
+    lowest = {"sigmoid": np.exp(-40.0)}.get(kind, np.exp(-64.0))
+    np.testing.assert_allclose(y[2, 0], lowest, rtol=1e-5)
+    if kind == "sigmoid":
+        np.testing.assert_allclose(1 - y[0, 0], np.exp(-13.0), rtol=0.05)
+    else:
+        assert y[0, 0] == 1
+        assert y[1, 0] == y[2, 0]
 
 
 def test_activations_keep_float32():
