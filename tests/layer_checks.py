@@ -1,4 +1,4 @@
-"""Single layers for tests: built from a few fields, run, and checked against finite differences in float64."""
+"""Layers and networks for tests: built from a few fields, run, and checked against finite differences in float64."""
 
 import numpy as np
 import pytest
@@ -88,3 +88,22 @@ def check_gradients(layer, table, inputs, varied=None):
         assert got == pytest.approx(numeric[number], rel=5e-6, abs=1e-7), f"input {number}"
     for (one, direction), expected in zip(parameter_directions, parameter_numeric, strict=True):
         assert float(one.gradient @ direction) == pytest.approx(expected, rel=5e-6, abs=1e-7), one.name
+
+
+def check_cost_gradients(network, table, forward, rng, rel=2e-6, abs=1e-7):
+    """Compare the gradient of a network's cost with a central difference along a random direction.
+
+    The table's values are where; `forward` runs the network, always on the same batch and the same draws.
+    """
+
+    def cost_at(values):
+        table.values[:] = values
+        forward()
+        return network.cost()
+
+    start, direction = table.values.copy(), rng.normal(size=table.values.size)
+    numeric = (cost_at(start + STEP * direction) - cost_at(start - STEP * direction)) / (2 * STEP)
+    cost_at(start)
+    table.clear_gradients()
+    network.backward()
+    assert float(table.gradients @ direction) == pytest.approx(numeric, rel=rel, abs=abs)

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from layer_checks import check_cost_gradients
 
 from proto.ModelConfig_pb2 import ModelConfig
 from pserver.errors import ConfigError, DataError
@@ -47,17 +48,7 @@ def slots(of_frames=True):
 
 
 def check_gradients(network, table, batch):
-    def cost_at(values):
-        table.values[:] = values
-        network.forward(batch)
-        return network.cost()
-
-    rng = np.random.default_rng(4)
-    start, direction = table.values.copy(), rng.normal(size=table.values.size)
-    numeric = (cost_at(start + 1e-6 * direction) - cost_at(start - 1e-6 * direction)) / 2e-6
-    cost_at(start)
-    network.backward()
-    assert float(table.gradients @ direction) == pytest.approx(numeric, rel=2e-6, abs=1e-8)
+    check_cost_gradients(network, table, lambda: network.forward(batch), np.random.default_rng(4), abs=1e-8)
     for parameter in table:
         assert (parameter.gradient != 0).any(), parameter.name
 

@@ -6,6 +6,7 @@ with central differences of the cost, which also checks what flows back through 
 
 import numpy as np
 import pytest
+from layer_checks import check_cost_gradients
 
 from proto.ModelConfig_pb2 import ModelConfig
 from trainer.activations import ACTIVATIONS
@@ -144,16 +145,10 @@ def check(config, batch, rng, stream_state=None):
     table.values[:] = rng.random(table.values.size) + 0.1  # positive sums, so that log and sqrt are defined
     network = Network(config, table)
 
-    def cost_at(values):
-        table.values[:] = values
+    def forward():
         network.forward(batch, None if stream_state is None else Stream(stream_state))
-        return network.cost()
 
-    start, direction, step = table.values.copy(), rng.normal(size=table.values.size), 1e-6
-    numeric = (cost_at(start + step * direction) - cost_at(start - step * direction)) / (2 * step)
-    cost_at(start)
-    network.backward()
-    assert float(table.gradients @ direction) == pytest.approx(numeric, rel=2e-6, abs=1e-8)
+    check_cost_gradients(network, table, forward, rng, abs=1e-8)
     assert (table.gradients != 0).any()
 
 

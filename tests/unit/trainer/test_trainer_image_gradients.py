@@ -6,6 +6,7 @@ Besides the parameters' gradients the rows that come in are checked: they are th
 import numpy as np
 import pytest
 from image_layers import batch_norm_of, build, conv_conf, image_conf, layer, norm_of, pool_conf, volume_conf
+from layer_checks import check_cost_gradients
 
 from trainer.arguments import Argument
 from trainer.layers import batch_norm, conv, conv_projections, image_places, image_values, norm, pool
@@ -333,19 +334,8 @@ def check(config, batch, rng):
     add_cost(config)
     batch = {**batch, "y": Argument(value=rng.normal(size=shape))}
     network = Network(config, table)
-
-    def cost_at(values):
-        table.values[:] = values
-        network.forward(batch, is_training=True)
-        return network.cost()
-
-    start, direction = rng.normal(size=table.values.size), rng.normal(size=table.values.size)
-    step = 1e-6
-    numeric = (cost_at(start + step * direction) - cost_at(start - step * direction)) / (2 * step)
-    cost_at(start)
-    table.clear_gradients()
-    network.backward()
-    assert float(table.gradients @ direction) == pytest.approx(numeric, rel=5e-6, abs=1e-7)
+    table.values[:] = rng.normal(size=table.values.size)
+    check_cost_gradients(network, table, lambda: network.forward(batch, is_training=True), rng, rel=5e-6)
     assert (table.gradients != 0).any()
 
 

@@ -1,7 +1,7 @@
 """A config of nearly every layer that is not of images: what the language writes, the network builds and trains."""
 
 import numpy as np
-import pytest
+from layer_checks import check_cost_gradients
 
 from trainer.arguments import Argument
 from trainer.config.parse import parse_config
@@ -132,18 +132,8 @@ def test_gradients_of_a_whole_config_agree_with_finite_differences(tmp_path):
     config = parse_config(str(path), "").model_config
     table = ParameterTable(config.parameters, np.float64)
     rng = np.random.default_rng(1)
-    start = rng.normal(size=table.values.size) * 0.3
-    direction, step, batch = rng.normal(size=start.size), 1e-6, make_batch()
-    network = Network(config, table)
-
-    def cost_at(values):
-        table.values[:] = values
-        network.forward(batch, is_training=True)
-        return network.cost()
-
-    numeric = (cost_at(start + step * direction) - cost_at(start - step * direction)) / (2 * step)
-    cost_at(start)
-    network.backward()
-    assert float(table.gradients @ direction) == pytest.approx(numeric, rel=1e-6)
+    table.values[:] = rng.normal(size=table.values.size) * 0.3
+    network, batch = Network(config, table), make_batch()
+    check_cost_gradients(network, table, lambda: network.forward(batch, is_training=True), rng, rel=1e-6)
     for parameter in table:
         assert (parameter.gradient != 0).any() == ("scores" not in parameter.name), parameter.name

@@ -6,6 +6,7 @@ network has an fc layer below what is checked, so that what flows back through i
 
 import numpy as np
 import pytest
+from layer_checks import check_cost_gradients
 
 from proto.ModelConfig_pb2 import ModelConfig
 from trainer.arguments import Argument
@@ -159,17 +160,7 @@ def check(config, batch, rng):
     table = ParameterTable(config.parameters, np.float64)
     table.values[:] = rng.normal(size=table.values.size) * 0.5
     net = Network(config, table)
-
-    def cost_at(values):
-        table.values[:] = values
-        net.forward(batch)
-        return net.cost()
-
-    start, direction, step = table.values.copy(), rng.normal(size=table.values.size), 1e-6
-    numeric = (cost_at(start + step * direction) - cost_at(start - step * direction)) / (2 * step)
-    cost_at(start)
-    net.backward()
-    assert float(table.gradients @ direction) == pytest.approx(numeric, rel=2e-6, abs=1e-7)
+    check_cost_gradients(net, table, lambda: net.forward(batch), rng)
     for parameter in table:
         assert (parameter.gradient != 0).any(), parameter.name
 
