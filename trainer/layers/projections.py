@@ -80,14 +80,18 @@ class Projection:
         return one.value
 
 
-class FullMatrixProjection(Projection):
-    """x W for dense or sparse rows x. W: (input_size, output_size)."""
-
-    _input: Argument
+class MatrixProjection(Projection):
+    """What projections share whose parameter is a matrix W with a row or column for each value of the input."""
 
     def weight_size(self) -> int:
         """Return the number of elements of W."""
         return self.input_size * self.output_size
+
+
+class FullMatrixProjection(MatrixProjection):
+    """x W for dense or sparse rows x. W: (input_size, output_size)."""
+
+    _input: Argument
 
     def forward(self, one: Argument) -> Array:
         """Return x W."""
@@ -112,14 +116,10 @@ class FullMatrixProjection(Projection):
         return self.weight.matrix(self.input_size, self.output_size)
 
 
-class TransposedMatrixProjection(Projection):
+class TransposedMatrixProjection(MatrixProjection):
     """x W^T. W: (output_size, input_size)."""
 
     _x: Array
-
-    def weight_size(self) -> int:
-        """Return the number of elements of W."""
-        return self.input_size * self.output_size
 
     def forward(self, one: Argument) -> Array:
         """Return x W^T."""
@@ -137,14 +137,10 @@ class TransposedMatrixProjection(Projection):
         return self.weight.matrix(self.output_size, self.input_size)
 
 
-class TableProjection(Projection):
+class TableProjection(MatrixProjection):
     """The row of W of each id; id -1 is a row of zeros without a gradient. W: (input_size, output_size)."""
 
     _ids: Ids
-
-    def weight_size(self) -> int:
-        """Return the number of elements of W."""
-        return self.input_size * self.output_size
 
     def forward(self, one: Argument) -> Array:
         """Return the rows of the ids.
