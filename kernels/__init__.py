@@ -11,6 +11,12 @@ from __future__ import annotations
 import importlib
 import os
 from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_FLOAT32 = np.dtype(np.float32)
 
 
 def _load() -> ModuleType | None:
@@ -23,6 +29,17 @@ def _load() -> ModuleType | None:
 
 
 compiled = _load()
+
+
+def fits(*arrays: npt.NDArray[Any] | None) -> bool:
+    """Return whether all arrays (None is none) are what the compiled functions take: contiguous, aligned float32."""
+    for one in arrays:  # a loop: a generator would take longer than some of the functions
+        if one is None:
+            continue
+        flags = one.flags
+        if one.dtype != _FLOAT32 or not flags.c_contiguous or not flags.aligned:
+            return False
+    return True
 
 
 def flush_denormals() -> None:

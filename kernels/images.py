@@ -11,19 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernels import compiled
+from kernels import compiled, fits
 
 Array = npt.NDArray[np.floating[Any]]
 Axis = tuple[int, int, int, int, int, int]
 
 
 NARROW, SMALL = 16, 1 << 18  # channels of fewer pixels are read piece by piece: good only where all are in the cache
-
-
-def _fits(*arrays: Array | None) -> bool:
-    return compiled is not None and all(
-        one is None or (one.dtype == np.float32 and one.flags.c_contiguous) for one in arrays
-    )
 
 
 def _suits_channels(x: Array) -> bool:
@@ -35,7 +29,7 @@ def fold(out: Array, columns: Array, y: Axis, x: Axis) -> bool:
 
     Shapes: out: (n, channels, y length, x length); columns: (channels, y size, x size, n, y windows, x windows).
     """
-    if compiled is None or not _fits(out, columns):
+    if compiled is None or not fits(out, columns):
         return False
     compiled.fold(out, columns, len(columns), *y, *x)
     return True
@@ -46,7 +40,7 @@ def find_largest(out: Array, planes: Array, y: Axis, x: Axis) -> bool:
 
     Shapes: out: (n, y windows, x windows); planes: (n, y length, x length).
     """
-    if compiled is None or not _fits(out, planes):
+    if compiled is None or not fits(out, planes):
         return False
     compiled.largest(out, planes, np.empty(planes.shape[2], np.float32), *y, *x)
     return True
@@ -57,7 +51,7 @@ def spread_largest(out: Array, planes: Array, values: Array, gradient: Array, y:
 
     Shapes: out, planes: (n, y length, x length); values, gradient: (n, y windows, x windows).
     """
-    if compiled is None or not _fits(out, planes, values, gradient):
+    if compiled is None or not fits(out, planes, values, gradient):
         return False
     compiled.largest_gradient(out, planes, values, gradient, *y, *x)
     return True
@@ -71,7 +65,7 @@ def normalise(
     Args: statistics: to be filled: mean, biased variance and 1 / sqrt(variance + epsilon) of each channel.
     Shapes: out, x: (n, channels, pixels); the others: (channels,).
     """
-    if compiled is None or not _suits_channels(x) or not _fits(out, *statistics, x, scale, shift):
+    if compiled is None or not _suits_channels(x) or not fits(out, *statistics, x, scale, shift):
         return False
     compiled.normalise(out, *statistics, x, scale, shift, x.shape[2], epsilon)
     return True
@@ -85,7 +79,7 @@ def normalise_gradient(
     Args: sums: to be filled: the sums by channel of g, the gradient of the shift, and of g times the normalised x, that
         of the scale.
     """
-    if compiled is None or not _suits_channels(x) or not _fits(out, *sums, g, x, mean, inverse, scale):
+    if compiled is None or not _suits_channels(x) or not fits(out, *sums, g, x, mean, inverse, scale):
         return False
     compiled.normalise_gradient(out, *sums, g, x, mean, inverse, scale, x.shape[2])
     return True

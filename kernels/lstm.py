@@ -5,22 +5,18 @@ A row of gates is (a, i, f, o), each of `size` numbers. Where a function returns
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from kernels import compiled
-from kernels.steps import KINDS
+from kernels import compiled, fits
+from kernels.steps import KINDS, are_compiled
 
 Array = npt.NDArray[np.floating[Any]]
 Ids = npt.NDArray[np.integer[Any]]
-
-
-def _fits(kinds: Iterable[str], *arrays: Array) -> bool:
-    return KINDS.keys() >= set(kinds) and all(one.dtype == np.float32 and one.flags.c_contiguous for one in arrays)
 
 
 def lstm_forward(
@@ -31,7 +27,7 @@ def lstm_forward(
     Shapes: gates: (n, 4 * size); peepholes: (3, size); before (the state), c, h: (n, size).
     """
     kinds = candidate, gate, state
-    if compiled is None or not _fits(kinds, gates, peepholes, before, c, h):
+    if compiled is None or not are_compiled(kinds) or not fits(gates, peepholes, before, c, h):
         return False
     compiled.lstm_forward(c, gates, peepholes, before, h, c.shape[1], *map(KINDS.__getitem__, kinds))
     return True
@@ -55,7 +51,7 @@ def lstm_backward(
     Shapes: as of `lstm_forward`; d_h, d_c: (n, size), d_h is used up; d_peepholes: (3, size), added to.
     """
     kinds = candidate, gate, state
-    if compiled is None or not _fits(kinds, gates, peepholes, before, c, d_h, d_c, d_peepholes):
+    if compiled is None or not are_compiled(kinds) or not fits(gates, peepholes, before, c, d_h, d_c, d_peepholes):
         return False
     size = c.shape[1]
     compiled.lstm_backward(d_c, gates, peepholes, before, c, d_h, d_peepholes, size, *map(KINDS.__getitem__, kinds))
@@ -81,7 +77,11 @@ class Run:
 
     def fits(self) -> bool:
         """Return whether `forward` and `backward` can be used."""
-        return compiled is not None and _fits(self.kinds.values(), self.gates, self.peepholes, self.c, self.y)
+        return (
+            compiled is not None
+            and are_compiled(self.kinds.values())
+            and fits(self.gates, self.peepholes, self.c, self.y)
+        )
 
     def forward(self, x: Array, rows: Ids, w: Array, bias: Array, h: Array) -> None:
         """Run the steps, whose sums begin with x[rows] + bias; writes gates, c, y and h.

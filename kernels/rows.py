@@ -8,16 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernels import compiled, plain
+from kernels import compiled, fits, plain
 
 Array = npt.NDArray[np.floating[Any]]
 Ids = npt.NDArray[np.integer[Any]]
-
-
-def _fits(*arrays: Array | None) -> bool:
-    return compiled is not None and all(
-        one is None or (one.dtype == np.float32 and one.flags.c_contiguous) for one in arrays
-    )
 
 
 def _as_int64(ids: Ids) -> Ids:
@@ -30,7 +24,7 @@ def add_rows(target: Array, ids: Ids, rows: Array) -> None:
     Shapes: target: (any, width), ids: (n,) not negative, rows: (n, width).
     """
     rows = np.ascontiguousarray(rows)
-    if compiled is not None and _fits(target, rows) and rows.shape[1]:
+    if compiled is not None and fits(target, rows) and rows.shape[1]:
         compiled.add_rows(target, _as_int64(ids), rows, rows.shape[1])
     else:
         plain.add_rows(target, ids, rows)
@@ -42,7 +36,7 @@ def sum_rows(table: Array, ids: Ids, starts: Ids, values: Array | None = None) -
     Shapes: table: (any, width), starts: (stretches + 1,), ids: (n,), values: (n,) or None for ones.
         result: (stretches, width)
     """
-    if compiled is not None and _fits(table, values) and table.shape[1]:
+    if compiled is not None and fits(table, values) and table.shape[1]:
         result = np.empty((len(starts) - 1, table.shape[1]), np.float32)
         compiled.sum_rows(result, table, _as_int64(ids), _as_int64(starts), table.shape[1], values)
         return result
@@ -55,7 +49,7 @@ def add_outer(target: Array, rows: Array, ids: Ids, starts: Ids, values: Array |
     The gradient of `sum_rows`. Shapes: as there; rows: (stretches, width).
     """
     rows = np.ascontiguousarray(rows)
-    if compiled is not None and _fits(target, rows, values) and rows.shape[1]:
+    if compiled is not None and fits(target, rows, values) and rows.shape[1]:
         compiled.add_outer(target, rows, _as_int64(ids), _as_int64(starts), rows.shape[1], values)
     else:
         plain.add_outer(target, rows, ids, starts, values)
@@ -63,7 +57,7 @@ def add_outer(target: Array, rows: Array, ids: Ids, starts: Ids, values: Array |
 
 def add_taken(out: Array, table: Array, ids: Ids) -> None:
     """Add table[ids[i]] to out[i] in place. Shapes: out: (n, width), table: (any, width), ids: (n,)."""
-    if compiled is not None and _fits(out, table) and out.shape[1]:
+    if compiled is not None and fits(out, table) and out.shape[1]:
         compiled.add_taken(out, table, _as_int64(ids), out.shape[1])
     else:
         out += table.take(ids, axis=0)
@@ -94,7 +88,7 @@ def sum_windows(tables: Array, windows: Windows) -> Array:
 
     Shapes: tables: (distinct rows, window length, width); result: (rows, width)
     """
-    if compiled is not None and _fits(tables) and tables.shape[2]:
+    if compiled is not None and fits(tables) and tables.shape[2]:
         result = np.empty((len(windows.index), tables.shape[2]), np.float32)
         compiled.sum_windows(result, tables, *windows.arguments(tables))
         return result
@@ -104,7 +98,7 @@ def sum_windows(tables: Array, windows: Windows) -> Array:
 def add_windows(tables: Array, rows: Array, windows: Windows) -> None:
     """Add rows[r] to tables[index[r + first + k], k] in place: the gradient of `sum_windows`."""
     rows = np.ascontiguousarray(rows)
-    if compiled is not None and _fits(tables, rows) and tables.shape[2]:
+    if compiled is not None and fits(tables, rows) and tables.shape[2]:
         compiled.add_windows(tables, rows, *windows.arguments(tables))
     else:
         plain.add_windows(tables, rows, windows.index, windows.starts, windows.first)
@@ -115,7 +109,7 @@ def max_windows(tables: Array, windows: Windows) -> tuple[Array, Ids]:
 
     Shapes: tables: (distinct rows, window length, width); results: (sequences, width)
     """
-    if compiled is not None and _fits(tables) and tables.shape[2]:
+    if compiled is not None and fits(tables) and tables.shape[2]:
         result = np.empty((len(windows.starts) - 1, tables.shape[2]), np.float32)
         places = np.empty(result.shape, np.int64)
         compiled.max_windows(result, places, tables, *windows.arguments(tables))
@@ -129,7 +123,7 @@ def add_maxima(tables: Array, gradient: Array, places: Ids, windows: Windows) ->
     Shapes: tables: (distinct rows, window length, width), gradient, places: (sequences, width).
     """
     gradient = np.ascontiguousarray(gradient)
-    if compiled is not None and _fits(tables, gradient) and tables.shape[2]:
+    if compiled is not None and fits(tables, gradient) and tables.shape[2]:
         compiled.add_maxima(tables, gradient, places, *windows.arguments(tables))
     else:
         add_windows(tables, spread_maxima(gradient, places, len(windows.index)), windows)
@@ -145,7 +139,7 @@ def descend_maxima(
         results: as weight and x.
     """
     gradient = np.ascontiguousarray(gradient)
-    if compiled is None or not _fits(weight, x, gradient) or not weight.size:
+    if compiled is None or not fits(weight, x, gradient) or not weight.size:
         return None
     length, _, width = weight.shape
     transposed = np.ascontiguousarray(weight.transpose(2, 0, 1))
@@ -161,7 +155,7 @@ def sum_stretches(rows: Array, starts: Ids) -> Array:
     Shapes: rows: (n, width), starts: (stretches + 1,), from 0 to n; result: (stretches, width)
     """
     rows = np.ascontiguousarray(rows)
-    if compiled is not None and _fits(rows) and rows.shape[1]:
+    if compiled is not None and fits(rows) and rows.shape[1]:
         result = np.empty((len(starts) - 1, rows.shape[1]), np.float32)
         compiled.sum_stretches(result, rows, _as_int64(starts), rows.shape[1])
         return result
@@ -174,7 +168,7 @@ def max_stretches(rows: Array, starts: Ids) -> tuple[Array, Ids]:
     Shapes: rows: (n, width), starts: (stretches + 1,), from 0 to n; results: (stretches, width)
     """
     rows = np.ascontiguousarray(rows)
-    if compiled is not None and _fits(rows) and rows.shape[1]:
+    if compiled is not None and fits(rows) and rows.shape[1]:
         result = np.empty((len(starts) - 1, rows.shape[1]), np.float32)
         places = np.empty(result.shape, np.int64)
         compiled.max_stretches(result, places, rows, _as_int64(starts), rows.shape[1])
@@ -185,7 +179,7 @@ def max_stretches(rows: Array, starts: Ids) -> tuple[Array, Ids]:
 def spread_maxima(gradient: Array, places: Ids, rows: int) -> Array:
     """Return a (rows, width) matrix: gradient[i, j] is in row places[i, j] of column j, or nowhere if that is -1."""
     gradient = np.ascontiguousarray(gradient)
-    if compiled is not None and _fits(gradient) and gradient.shape[1]:
+    if compiled is not None and fits(gradient) and gradient.shape[1]:
         result = np.empty((rows, gradient.shape[1]), np.float32)
         compiled.spread_maxima(result, gradient, _as_int64(places), gradient.shape[1])
         return result
@@ -197,7 +191,7 @@ def take_sum(out: Array, table: Array, ids: Ids, bias: Array | None = None, more
 
     Shapes: out: (n, width), table: (any, width), ids: (n,), bias: (width,), more: (up to n, width).
     """
-    if compiled is not None and _fits(out, table, bias, more) and out.shape[1]:
+    if compiled is not None and fits(out, table, bias, more) and out.shape[1]:
         compiled.take_sum(out, table, _as_int64(ids), out.shape[1], bias, more)
     else:
         plain.take_sum(out, table, ids, bias, more)

@@ -10,18 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernels import compiled
+from kernels import compiled, fits
 
 Array = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.integer[Any]]
 Scalar = float | np.floating[Any]
 Number = Scalar | npt.NDArray[Any]
-
-
-def _fits(*arrays: Array | None) -> bool:
-    return all(
-        one is None or (one.dtype == np.float32 and one.flags.c_contiguous and one.flags.aligned) for one in arrays
-    )
 
 
 def _column(number: Number) -> Array:
@@ -33,7 +27,7 @@ def momentum(
     w: Array, g: Array, m: Array | None, *, rate: Scalar, mu: Scalar, decay: Scalar, rows: Rows | None = None
 ) -> bool:
     """Momentum, or without `m` plain SGD."""
-    if compiled is None or not _fits(w, g, m):
+    if compiled is None or not fits(w, g, m):
         return False
     compiled.momentum(w, g, m, rate, mu, decay, rows, w.shape[-1])
     return True
@@ -43,7 +37,7 @@ def adam(
     w: Array, g: Array, m: Array, v: Array, *, rate: Scalar, beta1: Scalar, beta2: Scalar, epsilon: Scalar
 ) -> bool:
     """Adam."""
-    if compiled is None or not _fits(w, g, m, v):
+    if compiled is None or not fits(w, g, m, v):
         return False
     compiled.adam(w, m, v, g, rate, beta1, beta2, epsilon)
     return True
@@ -51,7 +45,7 @@ def adam(
 
 def adamax(w: Array, g: Array, m: Array, u: Array, *, rate: Scalar, beta1: Scalar, beta2: Scalar) -> bool:
     """Adamax."""
-    if compiled is None or not _fits(w, g, m, u):
+    if compiled is None or not fits(w, g, m, u):
         return False
     compiled.adamax(w, m, u, g, rate, beta1, beta2)
     return True
@@ -71,7 +65,7 @@ def adagrad(
     rows: Rows | None = None,
 ) -> bool:
     """AdaGrad."""
-    if compiled is None or not _fits(w, g, total, recent, m):
+    if compiled is None or not fits(w, g, total, recent, m):
         return False
     compiled.adagrad(w, total, recent, g, m, rate, mu, decay, epsilon, 0.0, rows, w.shape[-1])
     return True
@@ -92,7 +86,7 @@ def decayed_adagrad(
     rows: Rows | None = None,
 ) -> bool:
     """AdaGrad with a decaying mean; kappa and weight are numbers, or columns with one for each row."""
-    if compiled is None or not _fits(w, g, q, m):
+    if compiled is None or not fits(w, g, q, m):
         return False
     compiled.decayed_adagrad(w, q, g, m, rate, mu, decay, epsilon, 0.0, *_columns(kappa, weight), rows, w.shape[-1])
     return True
@@ -115,7 +109,7 @@ def rmsprop(
     rows: Rows | None = None,
 ) -> bool:
     """RMSProp; kappa and weight are numbers, or columns with one for each row; rest is 1 - rho."""
-    if compiled is None or not _fits(w, g, q, f, m):
+    if compiled is None or not fits(w, g, q, f, m):
         return False
     compiled.rmsprop(w, q, f, g, m, rate, mu, decay, epsilon, rest, *_columns(kappa, weight), rows, w.shape[-1])
     return True

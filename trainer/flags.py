@@ -191,12 +191,10 @@ class Values:
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.given = frozenset(given)
         self._values = {flag.name: given.get(flag.name, flag.default) for flag in TABLE}
+        vars(self).update(self._values)  # attributes of their own: some are asked for in every batch
 
     def __getattr__(self, name: str) -> Any:
-        try:
-            return self.__dict__["_values"][name]
-        except KeyError:
-            raise AttributeError(name) from None
+        raise AttributeError(name)
 
     def changed(self) -> list[Flag]:
         """Return the flags whose value is not their default, in the order of the table."""

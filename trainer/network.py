@@ -171,7 +171,10 @@ class _Node:
         self._arguments: list[str] = [one.input_layer_argument for one in config.inputs]
         active_type = "" if self.layer.applies_activation else config.active_type
         self._activation: Activation = find_activation(active_type, config.name)
+        # fields of the message are read here, once: in every batch they would cost more than a small layer
         self._drop_rate: float = config.drop_rate
+        self._threshold: float = config.error_clipping_threshold
+        self._coeff: float = config.coeff
         self._wanted: list[bool] = []
         self._mask: Array | None = None
         self._z: Array
@@ -222,7 +225,7 @@ class _Node:
         return Argument(y, result.ids, None, result.starts, result.sub_starts, result.extras)
 
     def _needs_all_rows(self) -> bool:
-        return bool(self._drop_rate or self.config.error_clipping_threshold or self.keeps_gradient)
+        return bool(self._drop_rate or self._threshold or self.keeps_gradient)
 
     def _drop(self, y: Array, is_training: bool, stream: Stream | None) -> Array:
         """Multiply by a fresh 0/1 mask in training, by the share that is kept in testing."""
@@ -240,7 +243,7 @@ class _Node:
         gradient = self._collect(extras)
         if self._mask is not None:
             gradient = gradient * self._mask
-        threshold = self.config.error_clipping_threshold
+        threshold = self._threshold
         if threshold > 0:
             if self.logs_clipping:
                 _log_clipping(self.name, gradient, threshold)
@@ -257,9 +260,9 @@ class _Node:
                 continue
             flows.add(name, part, output)
             is_scaled = self.layer.is_cost and not self.layer.applies_coeff
-            if position == 0 and is_scaled and self.config.coeff != 1.0:
+            if position == 0 and is_scaled and self._coeff != 1.0:
                 # the legacy scales all that the prediction layer has gathered so far, of other costs too
-                flows.scale(name, self.config.coeff)
+                flows.scale(name, self._coeff)
 
     def _collect(self, extras: dict[str, Array]) -> Array:
         """Take the gradient of the default output, of its distinct rows where these were computed."""
