@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
@@ -21,6 +22,7 @@ from trainer.network import Batch, Network
 from trainer.parameters import ParameterTable
 from trainer.rng import Stream
 
+SMALL_S = 0.0005  # a share that takes less is not worth a thread
 LEAVE_TIMEOUT_S = 2.0  # for a share that is under way when the job ends early
 
 
@@ -42,6 +44,7 @@ class Shares:
         self._networks = [Network(config, table) for table in tables]
         self._streams = list(streams)
         self._workers = [Worker(f"share {number}") for number in range(1, len(streams))]
+        self._are_small = False
         self.shares: Sequence[Network] = ()  # the networks whose outputs are those of a batch, one after the other
         self.output_names = self._networks[0].output_names
         self.crew = Crew(len(streams), self._run)
@@ -105,7 +108,20 @@ class Shares:
         network.backward()
 
     def _run(self, tasks: Sequence[Callable[[], object]]) -> None:
-        """Do as many tasks as there are shares, or fewer, at the same time; of errors that of the first counts."""
+        """Do as many tasks as there are shares, or fewer, at the same time; of errors that of the first counts.
+
+        Tasks that take less time than it costs to hand them over are done one after the other.
+        """
+        start = time.perf_counter()
+        if self._are_small:
+            for task in tasks:
+                task()
+            self._are_small = time.perf_counter() - start < 2 * len(tasks) * SMALL_S
+        else:
+            self._run_together(tasks)
+            self._are_small = time.perf_counter() - start < SMALL_S
+
+    def _run_together(self, tasks: Sequence[Callable[[], object]]) -> None:
         results = [worker.start(task) for worker, task in zip(self._workers, tasks[1:], strict=False)]
         for task in tasks[:1]:
             task()
