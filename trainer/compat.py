@@ -4,12 +4,14 @@ Everything is given to the user's scripts only. A script, and every module that 
 from the config's directory, is executed with builtins of its own: the usual ones and `xrange, unicode, basestring,
 long, raw_input, reduce, cmp`, with `map`, `filter` and `zip` that give what both languages expect (`LazyList`).
 `cPickle` (which reads what Python 2 wrote), `cStringIO` and `__builtin__` can be imported and `sys.maxint` exists. The
-methods that Python 3 dropped (`iteritems`, `itervalues`, `iterkeys`, `has_key`, `next`) can be called. Print statements
-and the `/` of integers stay with the user: a traceback names the line.
+methods that Python 3 dropped (`iteritems`, `itervalues`, `iterkeys`, `has_key`, `next`) can be called; bytes, such as
+the lines of a file of gzip, are text to a method that is given a text; and a text file need not be UTF-8. Print
+statements and the `/` of integers stay with the user: a traceback names the line.
 """
 
 import ast
 import builtins
+import contextlib
 import functools
 import importlib
 import importlib.machinery
@@ -19,11 +21,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any
+from typing import IO, Any
 
 OUR_PACKAGES = frozenset({"localcluster", "paddle", "prepare", "proto", "pserver", "trainer"})
 SCRIPT_NAME = "__config__"  # the __name__ of a config script
 _INSTALLED_PACKAGES = ("site-packages", "dist-packages")
+_BAD_BYTES = "surrogateescape"  # what is not UTF-8 in texts
 _OUR_ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -100,6 +103,14 @@ def _listed(function: Callable[..., Iterable[Any]]) -> Callable[..., LazyList]:
     return listed
 
 
+def _open(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> IO[Any]:
+    """Open a file; bytes of a text that are not UTF-8 (Latin-1 data) stay what they are, and equal to themselves."""
+    if "b" not in mode and len(arguments) < 3:  # of these the second is the encoding and the third what to do
+        options.setdefault("errors", None if len(arguments) == 2 or options.get("encoding") else _BAD_BYTES)
+    opened: IO[Any] = builtins.open(file, mode, *arguments, **options)  # noqa: SIM115, PTH123 - the caller closes it
+    return opened
+
+
 def _cmp(a: Any, b: Any) -> int:
     return int(a > b) - int(a < b)
 
@@ -113,6 +124,11 @@ _DROPPED_METHODS: Mapping[str, Callable[..., Any]] = {
     "next": next,
 }
 _CALL_METHOD = "__call_python_2_method__"
+# with bytes and a text, each of them is a TypeError in Python 3
+_TEXT_METHOD_NAMES = """
+    count endswith find index lstrip partition replace rfind rindex rpartition rsplit rstrip split startswith strip"""
+_TEXT_METHODS = frozenset(_TEXT_METHOD_NAMES.split())
+_CALL_TEXT_METHOD = "__call_python_2_text_method__"
 
 
 def _call_method(thing: Any, name: str, *arguments: Any, **options: Any) -> Any:
@@ -124,15 +140,27 @@ def _call_method(thing: Any, name: str, *arguments: Any, **options: Any) -> Any:
     return getattr(thing, name)(*arguments, **options)
 
 
+def _call_text_method(thing: Any, name: str, *arguments: Any, **options: Any) -> Any:
+    """Call a method by a name of `_TEXT_METHODS`: bytes with a text as argument were one kind in Python 2."""
+    if type(thing) is bytes and any(isinstance(argument, str | tuple) for argument in arguments):
+        with contextlib.suppress(TypeError):
+            return getattr(thing, name)(*arguments, **options)
+        thing = thing.decode("utf-8", _BAD_BYTES)
+    return getattr(thing, name)(*arguments, **options)
+
+
 class _MethodCalls(ast.NodeTransformer):
-    """Turns `thing.iteritems()` into a call of `_call_method`; everything keeps its line."""
+    """Turns `thing.iteritems()` into a call of `_call_method`, and so on; everything keeps its line."""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         called = node.func
-        if not isinstance(called, ast.Attribute) or called.attr not in _DROPPED_METHODS:
+        if isinstance(called, ast.Attribute) and called.attr in _DROPPED_METHODS:
+            function = ast.Name(_CALL_METHOD, ast.Load())
+        elif isinstance(called, ast.Attribute) and called.attr in _TEXT_METHODS and node.args:
+            function = ast.Name(_CALL_TEXT_METHOD, ast.Load())
+        else:
             return node
-        function = ast.Name(_CALL_METHOD, ast.Load())
         call = ast.Call(function, [called.value, ast.Constant(called.attr), *node.args], node.keywords)
         return ast.fix_missing_locations(ast.copy_location(call, node))
 
@@ -154,12 +182,14 @@ PYTHON_2_NAMES: Mapping[str, Any] = {
     "filter": _listed(filter),
     "long": int,
     "map": _listed(map),
+    "open": _open,
     "raw_input": input,
     "reduce": functools.reduce,
     "unicode": str,
     "xrange": range,
     "zip": _listed(zip),
     _CALL_METHOD: _call_method,
+    _CALL_TEXT_METHOD: _call_text_method,
 }
 SCRIPT_BUILTINS: dict[str, Any] = {**vars(builtins), **PYTHON_2_NAMES}
 

@@ -1,6 +1,7 @@
 """What scripts for Python 2 find (specification 20)."""
 
 import builtins
+import gzip
 import itertools
 import pickle
 
@@ -8,6 +9,12 @@ import pytest
 
 from pserver.errors import DataError
 from trainer.compat import SCRIPT_BUILTINS, LazyList
+
+# old scripts leave it to the interpreter to close their files
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 SCRIPT = """
 import cPickle, cStringIO, __builtin__, sys
@@ -43,6 +50,39 @@ def test_a_method_that_a_thing_never_had_is_missing_on_the_script_s_own_line(par
 
 def test_what_python_2_pickled_is_read(parse_text):
     parse_text(r"import cPickle; assert cPickle.loads(b'\x80\x02U\x04caf\xe9q\x00.') == u'caf\xe9'")
+
+
+def test_lines_of_a_compressed_file_are_text_to_methods_that_are_given_a_text(parse_text, config_dir):
+    (config_dir / "train.txt.gz").write_bytes(gzip.compress("in IN caf\xe9\n# x\n".encode()))
+    parse_text(
+        r"""
+import gzip
+lines = gzip.open('train.txt.gz', 'rb').readlines()
+assert lines[0].rstrip('\r\n').split(' ') == ['in', 'IN', u'caf\xe9'] and lines[1].startswith(('#', ';'))
+assert lines[0].strip().split() == [b'in', b'IN', u'caf\xe9'.encode('utf8')]  # without a text as in Python 3
+assert lines[0].split(b' ', 1)[0] == b'in' and [1, 2].index(2) == 1 and 'aXb'.split('X') == ['a', 'b']
+assert b'a b'.decode().split(sep=' ') == ['a', 'b'] and b'ab'.startswith((b'a', b'c'))
+"""
+    )
+    with pytest.raises(DataError, match=r"config.py line 2: AttributeError: 'int' object has no attribute 'split'"):
+        parse_text("(1).split('x')")
+
+
+def test_text_that_is_not_utf_8_is_read_and_found_again(parse_text, config_dir):
+    (config_dir / "words.txt").write_bytes("caf\xe9\n".encode("latin-1"))
+    parse_text(
+        r"""
+words = dict((line.strip(), i) for i, line in enumerate(open('words.txt')))
+assert words[open('words.txt', 'r').read().strip()] == 0
+assert open('words.txt', 'rb').read() == b'caf\xe9\n'
+assert open('words.txt', encoding='latin-1').read() == open('words.txt', 'r', -1, 'latin-1').read() == u'caf\xe9\n'
+try:
+    open('words.txt', errors='strict').read()
+except UnicodeDecodeError:
+    words['strict'] = 1
+assert 'strict' in words
+"""
+    )
 
 
 def test_nothing_of_it_reaches_the_rest_of_the_process(parse_text):
