@@ -9,7 +9,7 @@ KERNELS = Extension(
     "kernels._compiled",
     [
         f"kernels/{name}.c"
-        for name in ("arguments", "draws", "images", "lstm", "module", "rows", "rules", "samples", "steps")
+        for name in ("arguments", "draws", "images", "lstm", "module", "rows", "rules", "samples", "steps", "windows")
     ],
     depends=["kernels/activations.h", "kernels/kernels.h"],
     extra_compile_args=[

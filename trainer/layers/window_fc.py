@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from kernels.rows import Windows, add_maxima, add_windows, descend_maxima, max_windows, sum_windows
+from kernels.windows import Windows, add_maxima, add_windows, descend_maxima, max_windows, sum_windows
 from proto.ModelConfig_pb2 import LayerConfig
 from pserver.errors import ConfigError
 from trainer.activations import find_activation

@@ -1,0 +1,101 @@
+"""Windows over the rows of sequences: sums of rows of tables, and the maxima of these sums over each sequence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels import compiled, fits, plain
+from kernels.rows import as_int64, spread_maxima
+
+Array = npt.NDArray[np.floating[Any]]
+Ids = npt.NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows over the rows of sequences, as places in tables of the distinct rows.
+
+    The window of row r has the rows r + first, ..., r + first + length - 1; those outside of r's own sequence do not
+    count.
+
+    Shapes: index: (rows,), the distinct row of each row; starts: (sequences + 1,), from 0 to rows.
+    """
+
+    index: Ids
+    starts: Ids
+    first: int
+
+    def arguments(self, tables: Array) -> tuple[Any, ...]:
+        """Return what the compiled functions take. Shapes: tables: (distinct rows, length, width)."""
+        distinct, length, width = tables.shape
+        return as_int64(self.index), as_int64(self.starts), width, self.first, length, distinct
+
+
+def sum_windows(tables: Array, windows: Windows) -> Array:
+    """Return for each row r the sum over k of tables[index[r + first + k], k].
+
+    Shapes: tables: (distinct rows, window length, width); result: (rows, width)
+    """
+    if compiled is not None and fits(tables) and tables.shape[2]:
+        result = np.empty((len(windows.index), tables.shape[2]), np.float32)
+        compiled.sum_windows(result, tables, *windows.arguments(tables))
+        return result
+    return plain.sum_windows(tables, windows.index, windows.starts, windows.first)
+
+
+def add_windows(tables: Array, rows: Array, windows: Windows) -> None:
+    """Add rows[r] to tables[index[r + first + k], k] in place: the gradient of `sum_windows`."""
+    rows = np.ascontiguousarray(rows)
+    if compiled is not None and fits(tables, rows) and tables.shape[2]:
+        compiled.add_windows(tables, rows, *windows.arguments(tables))
+    else:
+        plain.add_windows(tables, rows, windows.index, windows.starts, windows.first)
+
+
+def max_windows(tables: Array, windows: Windows) -> tuple[Array, Ids]:
+    """Return the maximum of each column of `sum_windows` in each sequence, and its first row; 0 and -1 in an empty one.
+
+    Shapes: tables: (distinct rows, window length, width); results: (sequences, width)
+    """
+    if compiled is not None and fits(tables) and tables.shape[2]:
+        result = np.empty((len(windows.starts) - 1, tables.shape[2]), np.float32)
+        places = np.empty(result.shape, np.int64)
+        compiled.max_windows(result, places, tables, *windows.arguments(tables))
+        return result, places
+    return plain.max_stretches(sum_windows(tables, windows), windows.starts)
+
+
+def add_maxima(tables: Array, gradient: Array, places: Ids, windows: Windows) -> None:
+    """Add the gradient of each maximum to the entries of `tables` that it is the sum of: the gradient of `max_windows`.
+
+    Shapes: tables: (distinct rows, window length, width), gradient, places: (sequences, width).
+    """
+    gradient = np.ascontiguousarray(gradient)
+    if compiled is not None and fits(tables, gradient) and tables.shape[2]:
+        compiled.add_maxima(tables, gradient, places, *windows.arguments(tables))
+    else:
+        add_windows(tables, spread_maxima(gradient, places, len(windows.index)), windows)
+
+
+def descend_maxima(
+    weight: Array, x: Array, gradient: Array, places: Ids, windows: Windows
+) -> tuple[Array, Array] | None:
+    """Return the gradients of weight and x, where the tables of `max_windows` are x times the weight's blocks.
+
+    For few maxima this is faster than by way of tables. None where that is not compiled.
+    Shapes: weight: (window length, depth, width), x: (distinct rows, depth), gradient, places: (sequences, width);
+        results: as weight and x.
+    """
+    gradient = np.ascontiguousarray(gradient)
+    if compiled is None or not fits(weight, x, gradient) or not weight.size:
+        return None
+    length, _, width = weight.shape
+    transposed = np.ascontiguousarray(weight.transpose(2, 0, 1))
+    d_weight, d_x = np.zeros_like(transposed), np.zeros_like(x)
+    sizes = as_int64(windows.index), as_int64(windows.starts), width, windows.first, length, len(x)
+    compiled.descend_maxima(d_weight, d_x, transposed, x, gradient, places, *sizes)
+    return d_weight.transpose(1, 2, 0), d_x
