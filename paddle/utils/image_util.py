@@ -1,0 +1,100 @@
+"""Images for data providers: reading, cropping and mirroring, and the mean of a data set.
+
+An image is an array of shape (channels, height, width), a grey one (height, width). Reading JPEG needs pillow.
+
+Source: python/paddle/utils/image_util.py of v0.10; the specification's section 17, image_classification.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pserver.errors import ConfigError, DataError
+
+Image = npt.NDArray[Any]
+
+
+def _pillow() -> Any:
+    try:
+        return importlib.import_module("PIL.Image")
+    except ModuleNotFoundError as error:
+        raise ConfigError("reading images needs pillow; install it with: pip install pillow") from error
+
+
+def decode_jpeg(jpeg_string: bytes | str) -> Image:
+    """Return the image in the bytes of a file, as uint8; a text is what a pickle of Python 2 holds, read as Latin-1."""
+    data = jpeg_string.encode("latin-1") if isinstance(jpeg_string, str) else jpeg_string
+    pixels = np.array(_pillow().open(io.BytesIO(data)))
+    return pixels.transpose(2, 0, 1) if pixels.ndim == 3 else pixels
+
+
+def load_image(img_path: str, is_color: bool = True) -> Any:
+    """Return a file's image as pillow's object; is_color has no effect, as it had none."""
+    image = _pillow().open(img_path)
+    image.load()
+    return image
+
+
+def resize_image(img: Any, target_size: int) -> Any:
+    """Return pillow's image resized so that its shorter edge has target_size pixels."""
+    ratio = target_size / min(img.size)
+    size = tuple(round(edge * ratio) for edge in img.size)
+    return img.resize(size, _pillow().LANCZOS)
+
+
+def flip(im: Image) -> Image:
+    """Return the image mirrored from left to right."""
+    return im[..., ::-1]
+
+
+def crop_img(im: Image, inner_size: int, color: bool = True, test: bool = True) -> Image:
+    """Return a square of the image, padded with zeros where it is smaller than that.
+
+    Args:
+        inner_size: pixels of the square's edge.
+        color: whether the image has channels.
+        test: take the middle; otherwise a random place, and mirror it with probability 1/2.
+    """
+    if im.ndim != (3 if color else 2):
+        raise DataError(f"an image of shape {im.shape} is none {'with' if color else 'without'} channels")
+    padded = _pad(im, inner_size)
+    spare = [edge - inner_size for edge in padded.shape[-2:]]
+    top, left = (rest // 2 if test else np.random.randint(0, rest + 1) for rest in spare)
+    square = padded[..., top : top + inner_size, left : left + inner_size]
+    return flip(square) if not test and np.random.randint(2) == 0 else square
+
+
+def _pad(im: Image, smallest: int) -> Image:
+    widths = [(0, 0)] * (im.ndim - 2)
+    for edge in im.shape[-2:]:
+        missing = max(smallest - edge, 0)
+        widths.append((missing // 2, missing - missing // 2))
+    return np.pad(im, widths)
+
+
+def preprocess_img(im: Image, img_mean: Image, crop_size: int, is_train: bool, color: bool = True) -> Image:
+    """Return a crop of the image, less the mean, as a flat float32 row: at random in training, else the middle."""
+    crop = crop_img(im.astype(np.float32), crop_size, color, not is_train)
+    return (crop - img_mean).ravel()
+
+
+def load_meta(meta_path: str, mean_img_size: int, crop_size: int, color: bool = True) -> Image:
+    """Return the middle of a data set's mean image, float32.
+
+    Args:
+        meta_path: a pickled dictionary whose `data_mean` is the mean image, flat.
+        mean_img_size, crop_size: pixels of the edges of the mean image and of what is returned.
+        color: whether it has three channels.
+    Raises: DataError: the mean image has another size.
+    """
+    # the file is the user's own, as their provider is; the texts of Python 2 are bytes
+    mean = np.asarray(np.load(meta_path, allow_pickle=True, encoding="latin1")["data_mean"])
+    shape = (3, mean_img_size, mean_img_size) if color else (mean_img_size, mean_img_size)
+    if mean.size != np.prod(shape):
+        raise DataError(f"{meta_path}: data_mean has {mean.size} values; an image of shape {shape} has another number")
+    return crop_img(mean.reshape(shape).astype(np.float32), crop_size, bool(color))

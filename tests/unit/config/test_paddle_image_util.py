@@ -1,0 +1,52 @@
+"""Images of data providers (specification 17, image_classification)."""
+
+import importlib.util
+import pickle
+
+import numpy as np
+import pytest
+
+from paddle.utils import image_util
+from pserver.errors import ConfigError, DataError
+
+IMAGE = np.arange(3 * 4 * 6).reshape(3, 4, 6)
+
+
+def test_the_middle_is_cropped_in_tests():
+    assert np.array_equal(image_util.crop_img(IMAGE, 2), IMAGE[:, 1:3, 2:4])
+    assert np.array_equal(image_util.crop_img(IMAGE[0], 2, color=False), IMAGE[0, 1:3, 2:4])
+
+
+def test_a_random_place_and_side_are_cropped_in_training():
+    crops = {image_util.crop_img(IMAGE, 3, test=False).tobytes() for _ in range(300)}
+    places = [IMAGE[:, top : top + 3, left : left + 3] for top in range(2) for left in range(4)]
+    assert crops == {np.ascontiguousarray(side).tobytes() for place in places for side in (place, place[..., ::-1])}
+
+
+def test_a_smaller_image_stands_in_the_middle_of_zeros():
+    crop = image_util.crop_img(IMAGE, 8)
+    assert np.array_equal(crop[:, 2:6, 1:7], IMAGE)
+    assert crop.shape == (3, 8, 8)
+    assert crop.sum() == IMAGE.sum()
+
+
+def test_the_mean_is_cropped_and_subtracted(tmp_path):
+    meta = tmp_path / "batches.meta"
+    meta.write_bytes(pickle.dumps({"data_mean": np.arange(3 * 6 * 6, dtype=float)}, 2))
+    mean = image_util.load_meta(str(meta), 6, 4)
+    assert np.array_equal(mean, np.arange(3 * 6 * 6).reshape(3, 6, 6)[:, 1:5, 1:5])
+    row = image_util.preprocess_img(np.full((3, 4, 4), 7, np.uint8), mean, 4, is_train=False)
+    assert (row.dtype, row.tolist()) == (np.float32, (7 - mean).ravel().tolist())
+    with pytest.raises(DataError, match=r"data_mean has 108 values; an image of shape \(3, 5, 5\)"):
+        image_util.load_meta(str(meta), 5, 4)
+
+
+def test_an_image_of_another_form_is_refused():
+    with pytest.raises(DataError, match="with channels"):
+        image_util.crop_img(IMAGE[0], 2)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("PIL") is not None, reason="pillow is installed")
+def test_reading_an_image_says_what_it_needs():
+    with pytest.raises(ConfigError, match="pip install pillow"):
+        image_util.decode_jpeg(b"\xff\xd8")
