@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import traceback
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ def explain(error: BaseException, title: str) -> PaddleError | None:
         if place.inside:
             error.enter(place.inside)
         return ConfigError(f"{place.where}: {error}")
+    if isinstance(error, PaddleError):
+        return type(error)(f"{place.where}: {error}")
     wrong_use = _wrong_use(error, place)
     if wrong_use:
         return ConfigError(f"{place.where}: {wrong_use}")
@@ -72,7 +75,9 @@ def _find_place(trace: TracebackType | None, title: str) -> Place:
 def shown(filename: str) -> str:
     """Return a file's name relative to the working directory where it lies below it."""
     path = Path(filename)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+    with contextlib.suppress(OSError, ValueError):  # the script removed the working directory; the file lies elsewhere
+        return str(path.relative_to(Path.cwd()))
+    return str(path)
 
 
 def _wrong_use(error: BaseException, place: Place) -> str:

@@ -6,6 +6,8 @@ from typing import Any
 
 from pserver.errors import ConfigError
 
+LARGEST = 2**63 - 1  # of the numbers in a message
+
 
 class Misuse(ConfigError):
     """A call of the language that cannot be meant; the innermost function puts its name before the message."""
@@ -30,11 +32,14 @@ def wrong(argument: str, value: object, need: str) -> Misuse:
 def to_int(argument: str, value: Any) -> int:
     """Return an integer: of any integer type, or a float without a fraction (`256 / 4` of a script for Python 2)."""
     if isinstance(value, float) and value.is_integer():
-        return int(value)
+        value = int(value)
     try:
-        return operator.index(value)
+        number = operator.index(value)
     except TypeError:
         raise wrong(argument, value, "it must be an integer") from None
+    if not -LARGEST <= number <= LARGEST:
+        raise wrong(argument, value, "it must be an integer of 64 bits")
+    return number
 
 
 def to_size(argument: str, value: Any) -> int:
@@ -56,6 +61,8 @@ def to_text(argument: str, value: Any) -> str:
     """Return a text."""
     if not isinstance(value, str):
         raise wrong(argument, value, "it must be a text")
+    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        raise wrong(argument, value, "it must be a text without bytes that are not UTF-8")
     return value
 
 

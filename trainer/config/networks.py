@@ -13,7 +13,7 @@ from typing import Any
 from trainer.config.declare import helper
 from trainer.config.layer import LayerOutput, to_layer
 from trainer.config.log import log
-from trainer.config.misuse import to_list
+from trainer.config.misuse import to_list, wrong
 from trainer.config.state import current
 
 _GUESSING = (
@@ -56,6 +56,8 @@ def outputs(layers: Any, *args: Any) -> None:
     it.
     """
     wanted = _gather("layers", layers, args)
+    if not wanted:
+        raise wrong("layers", layers, "it must have at least one layer")
     parse = current()
     if parse.model.input_layer_names:
         set_outputs(layer.full_name for layer in wanted)

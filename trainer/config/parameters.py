@@ -11,7 +11,7 @@ from typing import Any
 
 from proto import ParameterConfig_pb2
 from trainer.config.attrs import HookAttribute
-from trainer.config.misuse import Misuse, to_list, wrong
+from trainer.config.misuse import LARGEST, Misuse, to_list, wrong
 from trainer.config.state import Parse
 
 # copied as they are when the attribute has them
@@ -59,6 +59,8 @@ def add_parameter(
                 f"would have size {size} and dims {list(dims)}"
             )
         return
+    if size > LARGEST:
+        raise Misuse(f"the parameter {name!r} would have {size} values, of shape {list(dims)}; make the layer smaller")
     parameter = parse.model.parameters.add(name=name, size=size, dims=dims)
     parse.parameters[name] = parameter
     if device is not None:

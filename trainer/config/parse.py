@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from proto import ModelConfig_pb2, TrainerConfig_pb2
-from pserver.errors import ConfigError, MissingInputError, PaddleError
+from pserver.errors import ConfigError, MissingInputError, StoppedError
 from trainer.compat import SCRIPT_BUILTINS, SCRIPT_NAME, compile_script, use_directories
 from trainer.config import language
 from trainer.config.blame import explain
-from trainer.config.misuse import Misuse
 from trainer.config.names import public
 from trainer.config.state import DEFAULT_SETTINGS, DEFAULT_TRAINER_SETTINGS, Parse, current, parsing
 
@@ -96,9 +95,9 @@ def _read(path: Path) -> bytes:
 def _guard(run: Callable[[], object], title: str) -> None:
     try:
         run()
-    except (Exception, SystemExit) as error:
-        if isinstance(error, PaddleError) and not isinstance(error, Misuse):
-            raise
+    except (KeyboardInterrupt, StoppedError):  # a signal came while the script ran
+        raise
+    except BaseException as error:  # SystemExit, and whatever a script derives from it
         explained = explain(error, title)
         if explained is None:
             raise

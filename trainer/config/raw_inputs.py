@@ -29,6 +29,16 @@ _ATTRIBUTE_NAMES = """
     sparse_remote_update sparse_update gradient_clipping_threshold is_static is_shared update_hooks learning_rate
     momentum decay_rate decay_rate_l1"""
 _ATTRIBUTES = frozenset(_ATTRIBUTE_NAMES.split())
+_INTEGERS = ("initial_strategy", "num_batches_regularization")
+_NUMBERS = (
+    "decay_rate",
+    "decay_rate_l1",
+    "gradient_clipping_threshold",
+    "initial_mean",
+    "initial_std",
+    "learning_rate",
+    "momentum",
+)
 
 
 class RawAttribute(ParameterAttribute):
@@ -39,15 +49,21 @@ class RawAttribute(ParameterAttribute):
         unknown = sorted(set(given) - _ATTRIBUTES)
         if unknown:
             raise Misuse(f"there is no attribute {unknown[0]!r}; there are {', '.join(sorted(_ATTRIBUTES))}")
-        self.attr = {key: value for key, value in given.items() if value is not None}
+        self.attr = {key: _value(key, value) for key, value in given.items() if value is not None}
 
 
-def layer_called(name: Any) -> LayerOutput:
+def _value(key: str, value: Any) -> Any:
+    if key in _INTEGERS:
+        return to_int(key, value)
+    return to_float(key, value) if key in _NUMBERS else value
+
+
+def layer_called(name: Any, argument: str = "input_layer_name") -> LayerOutput:
     """Return an existing layer by its name: in a recurrent group that of the group."""
     parse = current()
-    full_name = parse.full_name(to_text("input_layer_name", name))
+    full_name = parse.full_name(to_text(argument, name))
     if full_name not in parse.layers:
-        raise wrong("input_layer_name", name, "there is no such layer yet")
+        raise wrong(argument, name, "there is no such layer yet")
     message = parse.layers[full_name]
     pixels = message.height * message.width * message.depth
     found = LayerOutput(

@@ -258,7 +258,12 @@ def _to_inputs(inputs: Any) -> tuple[list[RawInput], list[Term]]:
     terms = [item for item in given if isinstance(item, Projection | Operator)]
     if terms and len(terms) != len(given):
         raise wrong("inputs", inputs, "either all or none of them must be projections and operators")
-    return [] if terms else [item if isinstance(item, RawInput) else Input(item) for item in given], terms
+    return [] if terms else [item if isinstance(item, RawInput) else _input_called(item) for item in given], terms
+
+
+def _input_called(name: Any) -> RawInput:
+    layer_called(name, "inputs")
+    return Input(name)
 
 
 @helper("raw")

@@ -85,6 +85,48 @@ CASES = {
     "a syntax error": ("x = (", "", DataError, r"^config.py line 2: SyntaxError: '\(' was never closed"),
     "a print statement": ("print 'a'", "", DataError, "line 2: SyntaxError: Missing parentheses"),
     "a script that exits": ("import sys\nsys.exit('enough')", "", DataError, "line 3: SystemExit: enough"),
+    "an exception of the outermost kind": (
+        "class Stop(BaseException): pass\nraise Stop('enough')",
+        "",
+        DataError,
+        "line 3: .*Stop: enough",
+    ),
+    "a size beyond the message": (
+        "data_layer('x', 2 ** 64)",
+        "",
+        ConfigError,
+        r"data_layer\(name='x'\): size is 18446744073709551616; it must be an integer of 64 bits",
+    ),
+    "a parameter beyond the message": (
+        "fc_layer(data_layer('x', 2 ** 40), 2 ** 40, name='f')",
+        "",
+        ConfigError,
+        r"fc_layer\(name='f'\): the parameter '_f.w0' would have 1208925819614629174706176 values",
+    ),
+    "a name that is no text": (
+        r"data_layer('a\udc80', 1)",
+        "",
+        ConfigError,
+        r"data_layer\(name='a\\udc80'\): name is 'a\\udc80'; it must be a text without bytes",
+    ),
+    "a raw layer of an unknown layer": (
+        "Layer(name='x', type='fc', size=3, inputs=['nosuch'])",
+        "",
+        ConfigError,
+        r"Layer\(name='x'\): inputs is 'nosuch'; there is no such layer yet",
+    ),
+    "an attribute that is no number": (
+        "Bias(initial_std='q')",
+        "",
+        ConfigError,
+        r"Bias\(\): initial_std is 'q'; it must be a number",
+    ),
+    "a working directory that the script removed": (
+        "import os\nos.mkdir('gone')\nos.chdir('gone')\nos.rmdir('../gone')\ndata_layer('x', 0)",
+        "",
+        ConfigError,
+        "config.py line 6: data_layer",
+    ),
     "bytes that are no text": ("\udcff", "", DataError, "^config.py"),
 }
 
@@ -125,7 +167,7 @@ def test_get_config_arg_in_a_module_is_explained(parse_text, config_dir):
 
 
 def test_a_missing_imported_config_is_a_missing_input(parse_text):
-    with pytest.raises(MissingInputError, match=r"nosuch\.conf cannot be read"):
+    with pytest.raises(MissingInputError, match=r"config.py line 2: the config script nosuch\.conf cannot be read"):
         parse_text("Import('nosuch.conf')")
 
 

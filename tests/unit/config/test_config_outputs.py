@@ -83,6 +83,7 @@ fc_layer(data_layer('word', 1), 1)""")
         ("Inputs('__fc_layer_0__')", "must be a data layer; it is of type fc"),
         ("Outputs('nosuch')", "the output layer 'nosuch' does not exist"),
         ("outputs('cost')", "it must be a layer"),
+        ("outputs([])", r"outputs\(\): layers is \[\]; it must have at least one layer"),
     ],
     ids=str,
 )

@@ -253,7 +253,7 @@ Layer('fc', 'fc', inputs=Input('x', parameter_name='w'), size=2, bias=False)""")
     [
         ("Layer('l', 'wizard', inputs='x')", r"Layer\(name='l'\): type is 'wizard'; Layer\(\) knows addto, agent"),
         ("Layer('l', 'fc', inputs='x')", r"line 3: Layer\(name='l'\): type 'fc' needs size="),
-        ("Layer('l', 'fc', inputs='y', size=2)", "input_layer_name is 'y'; there is no such layer yet"),
+        ("Layer('l', 'fc', inputs='y', size=2)", "inputs is 'y'; there is no such layer yet"),
         ("Layer('l', 'fc', inputs='x', size=2, reversed=True)", "type 'fc' has no argument 'reversed'; there are none"),
         ("Layer('l', 'eos_id', inputs='x')", "type 'eos_id' needs eos_id="),
         ("Layer('l', 'lstmemory', inputs='x')", "the size of its input is 6; it must be a multiple of 4"),
