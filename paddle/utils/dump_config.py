@@ -1,5 +1,6 @@
 """`paddle dump_config CONFIG [CONFIG_ARGS] [--whole] [--binary]`: print the message of a config script."""
 
+import contextlib
 import sys
 
 from pserver.errors import PaddleError, UsageError
@@ -40,7 +41,8 @@ def dump(argv: list[str]) -> None:
         raise UsageError(f"unknown flag {unknown[0]}; {USAGE}")
     if not 1 <= len(positional) <= 2:
         raise UsageError(f"{len(positional)} arguments instead of one or two; {USAGE}")
-    config = parse_config(*positional)
+    with contextlib.redirect_stdout(sys.stderr):  # what the config prints is no part of the message
+        config = parse_config(*positional)
     # jobs are in v0.10's form; a network alone, without data and arguments, in that of the legacy's last version
     is_job = config.HasField("data_config") or config.HasField("test_data_config") or len(positional) > 1
     if is_job and "--binary" not in flags:

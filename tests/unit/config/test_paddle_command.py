@@ -82,6 +82,13 @@ def test_dump_config_takes_its_flags_anywhere(config, arguments, capsys):
     assert ("size: 4" in out) == ("size=4" in arguments)
 
 
+def test_what_a_config_prints_is_no_part_of_the_dump(config, config_dir, capsys):
+    (config_dir / "config.py").write_text("print('mode=generator')\nLayer('x', 'data', size=3)\n")
+    assert main(["dump_config", config]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith('type: "nn"\n') and err == "mode=generator\n"
+
+
 def test_dump_config_writes_serialised_messages(config, capfdbinary):
     assert main(["dump_config", config, "", "--binary"]) == 0
     model = ModelConfig_pb2.ModelConfig.FromString(capfdbinary.readouterr().out)
