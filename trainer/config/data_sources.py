@@ -1,4 +1,4 @@
-"""define_py_data_sources2 and its elder: which provider delivers the training data and which the test data.
+"""define_py_data_sources2 and its elders: which provider delivers the training data and which the test data.
 
 Source: legacy trainer_config_helpers/data_sources.py; the specification's section 14.
 """
@@ -6,13 +6,15 @@ Source: legacy trainer_config_helpers/data_sources.py; the specification's secti
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from proto import DataConfig_pb2
 from pserver.errors import VolumeError
 from trainer.config.declare import helper
 from trainer.config.misuse import Misuse, is_list, to_list, to_text, wrong
-from trainer.config.raw_data import data_config, define
+from trainer.config.raw_data import PyData, TestData, data_config, define
 
 
 @helper("data_sources")
@@ -86,6 +88,29 @@ def _define(kind: str, for_test: bool, files: str, module: str, obj: str, args: 
     message.load_data_object = obj
     message.load_data_args = args
     define(message, for_test=for_test)
+
+
+@helper("unlisted")  # reachable as data_sources.define_py_data_source only
+def define_py_data_source(
+    file_list: Any,
+    cls: Callable[[DataConfig_pb2.DataConfig], None],
+    module: str,
+    obj: str,
+    args: Any = None,
+    is_async: bool = False,
+    data_cls: Callable[..., DataConfig_pb2.DataConfig] | None = PyData,
+) -> None:
+    """Name one provider: `cls` is TrainData or TestData, `data_cls` PyData, or None for a provider of type py2."""
+    fields: dict[str, Any] = {
+        "files": _list_file("test_list" if cls is TestData else "train_list", file_list),
+        "async_load_data": bool(is_async),
+        "load_data_module": to_text("module", module),
+        "load_data_object": to_text("obj", obj),
+        "load_data_args": pack_args(args),
+    }
+    if not callable(cls):
+        raise wrong("cls", cls, "it must be TrainData or TestData")
+    cls(PyData(type="py2", **fields) if data_cls is None else data_cls(**fields))
 
 
 @helper("unlisted")  # reachable as data_sources.define_py_data_sources only

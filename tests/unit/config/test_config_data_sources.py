@@ -86,3 +86,20 @@ def test_the_elder_function_makes_sources_of_type_py(parse_text):
     assert (train.type, test.type, train.async_load_data, test.async_load_data) == ("py", "py", True, False)
     assert (train.load_data_module, test.load_data_module, train.load_data_object) == ("m", "n", "o")
     assert pickle.loads(train.load_data_args.encode("latin-1")) == {"x": 1}
+
+
+@pytest.mark.parametrize("more, kind", [("", "py"), (", data_cls=None", "py2")])
+def test_the_eldest_function_makes_one_source(parse_text, config_dir, more, kind):
+    config = parse_text(
+        "from paddle.trainer_config_helpers.data_sources import define_py_data_source\n"
+        f"define_py_data_source('a', TrainData, 'm', 'o', {{'x': 1}}, True{more})\n"
+        f"define_py_data_source(['b'], TestData, 'm', 'o'{more})"
+    )
+    train, test = config.data_config, config.test_data_config
+    assert (train.type, train.files, train.async_load_data, train.for_test) == (kind, "a", True, False)
+    assert (train.load_data_module, train.load_data_object) == ("m", "o")
+    assert pickle.loads(train.load_data_args.encode("latin-1")) == {"x": 1}
+    assert (test.type, test.files, test.async_load_data, test.for_test) == (kind, "test.list", False, True)
+    assert (config_dir / "test.list").read_text() == "b\n"
+    with pytest.raises(ConfigError, match="cls is 'TrainData'; it must be TrainData or TestData"):
+        parse_text("data_sources.define_py_data_source('a', 'TrainData', 'm', 'o')")
