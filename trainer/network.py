@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+from kernels import compiled
 from kernels.draws import keep
 from proto.ModelConfig_pb2 import LayerConfig, ModelConfig
 from pserver import glog
@@ -39,7 +40,9 @@ class Network:
         config, groups = separate_groups(config)
         needed = _find_needed(config)
         asked = {*config.output_layer_names, *(name for one in config.evaluators for name in one.input_layers)}
-        layers = fuse([one for one in config.layers if one.name in needed], asked)
+        layers: Sequence[LayerConfig] = [one for one in config.layers if one.name in needed]
+        if compiled is not None:  # numpy is faster at one large product than at sums of rows of many small ones
+            layers = fuse(layers, asked)
         self._nodes = {one.name: _Node(one, parameters) for one in layers}
         for node in self._nodes.values():
             node.link(self._nodes)

@@ -15,6 +15,12 @@ from trainer.rng import Stream
 WORDS, WIDTH, SIZE = 6, 4, 3
 
 
+@pytest.fixture(autouse=True)
+def fused(monkeypatch):
+    """Layers are put together where the compiled module is missing, too."""
+    monkeypatch.setattr("trainer.network.compiled", True)
+
+
 def text_model(*, window=0, active_type="tanh", drop_rate=0.0, clip=0.0, also_plain=False, pools=False):
     """word -> embedding [-> windows] -> fc -> square error per frame; `also_plain`: a second reader of the rows."""
     config = ModelConfig(type="nn", output_layer_names=["cost"])
