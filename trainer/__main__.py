@@ -51,9 +51,10 @@ def run(arguments: Sequence[str]) -> None:
     if flags.version:
         sys.stdout.write(DONE_TEXT)
         return
-    # imported here, so that a wrong flag is answered at once
-    from kernels import flush_denormals
-    from trainer.assembly import Assembly
+    with STOPPER:  # an import of a compiled module turns what a signal raises into an error of its own
+        # imported here, so that a wrong flag is answered at once
+        from kernels import flush_denormals
+        from trainer.assembly import Assembly
 
     for line in list_warnings(flags):
         glog.warning(line)

@@ -6,8 +6,8 @@ Source: spec/trainer.md sections 2 and 3.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -179,9 +179,24 @@ class Training:
             return
         if position == first:
             self._averaged.reset()
-        with self._updater.averaged():
+        with self._averaged_values():
             self._network.forward(slots)
             self._averaged.add(self._network.cost(), samples, measure(self._network, self._parts.evaluators))
+
+    @contextmanager
+    def _averaged_values(self) -> Iterator[None]:
+        """Within it the table has the values to test; a signal waits while it gets them and gives them back.
+
+        What is saved after the signal would else have half of a decay, or values of training in place of averages.
+        """
+        with ExitStack() as stack:
+            with self._stopper:
+                stack.enter_context(self._updater.averaged())
+            try:
+                yield
+            finally:
+                with self._stopper:
+                    stack.close()
 
     def _where(self) -> str:
         return f"batch {self._batches + 1} of pass {self._number}"
@@ -233,7 +248,7 @@ class Training:
     def _test(self) -> None:
         if self._parts.test is None:
             return
-        with self._updater.averaged():
+        with self._averaged_values():
             result = evaluate(
                 self._network,
                 self._parts.test,

@@ -42,7 +42,7 @@ class Stopper:
             raise self._take(self._waiting)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, _ignore)
         if self._depth and self._waiting is None and number != signal.SIGALRM:
             self._waiting = StoppedError(f"stopped by {signal.Signals(number).name}")
             signal.alarm(self._deadline_s)
@@ -61,7 +61,11 @@ def ignore_signals() -> None:
     """Let no further signal disturb what leaves."""
     signal.alarm(0)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, _ignore)
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Do nothing; of SIG_IGN the interpreter complains when the signal has arrived already."""
 
 
 STOPPER = Stopper()  # signals are the process's, so there is one

@@ -64,6 +64,32 @@ class Updater:
         pass
 
 
+class AveragingUpdater(Updater):
+    """Its averages are 0.5 less; a signal comes in the middle of the first exchange of values ("get", "give back")."""
+
+    def __init__(self, table, stopper, exchange):
+        super().__init__(table, stopper)
+        self.exchange, self.raw = exchange, None
+
+    @contextlib.contextmanager
+    def averaged(self):
+        if self.raw is None:
+            self.raw = self.table.values.copy()
+            self.arrive("get")
+            self.table.values -= 0.5
+        try:
+            yield
+        finally:
+            self.arrive("give back")
+            self.table.values[:] = self.raw
+            self.raw = None
+
+    def arrive(self, exchange):
+        if exchange == self.exchange:
+            self.exchange = ""
+            self.stopper.arrive()
+
+
 class SignalledStopper(Stopper):
     def arrive(self):
         self._handle(signal.SIGTERM, None)
@@ -130,6 +156,15 @@ def test_a_signal_saves_what_was_learnt_since_the_last_save(tmp_path, stopper, f
     with pytest.raises(StoppedError, match="stopped by SIGTERM"):
         run(tmp_path, stopper, *flags, **stop)
     assert saved(tmp_path) == expected
+
+
+@pytest.mark.parametrize("exchange", ["get", "give back"])
+def test_a_signal_waits_until_averages_are_exchanged_for_a_test(tmp_path, stopper, exchange):
+    parts = make_parts(tmp_path, train=Source(stopper, None), test=Source(stopper, None))
+    with pytest.raises(StoppedError, match="stopped by SIGTERM"):
+        Training(parts, AveragingUpdater(parts.table, stopper, exchange), stopper).run()
+    assert saved(tmp_path) == {"pass-00000": 2.5}
+    assert parts.table.values == 3
 
 
 def test_without_a_signal_every_pass_is_saved(tmp_path, stopper):

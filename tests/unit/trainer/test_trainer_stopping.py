@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -71,3 +73,40 @@ def test_an_error_of_the_block_does_not_hide_the_signal(stopper):
         send(signal.SIGTERM)
         raise LostPeerError("the others got the signal too")
     assert isinstance(caught.value.__context__, LostPeerError)
+
+
+def test_signals_that_arrive_together_count_once(stopper, capfd):
+    numbers = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    for number in numbers:
+        signal.raise_signal(number)  # to this thread, which does not take it yet
+    with pytest.raises(StoppedError):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+    assert stopper.is_clean
+    assert capfd.readouterr().err == ""
+
+
+SIGNALLED_IMPORT = """
+import signal
+import sys
+
+from trainer.__main__ import main
+
+
+class Swallowing:
+    def find_spec(self, name, path=None, target=None):
+        if name == "kernels":
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            except Exception:
+                pass
+
+
+sys.meta_path.insert(0, Swallowing())
+sys.exit(main(["--config=none.py"]))
+"""
+
+
+def test_an_import_that_swallows_errors_does_not_swallow_a_signal():
+    done = subprocess.run([sys.executable, "-c", SIGNALLED_IMPORT], capture_output=True, text=True, check=False)
+    assert done.returncode == 143, done.stderr
