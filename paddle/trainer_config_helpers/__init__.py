@@ -9,10 +9,11 @@ from typing import Any
 
 from trainer.config.language import HELPERS, lookup
 
-__all__ = [*HELPERS, "layer_math", *(name for names in HELPERS.values() for name in names)]
+_SUBMODULES = (*HELPERS, "default_decorators", "layer_math", "utils")
+__all__ = [*_SUBMODULES, *(name for names in HELPERS.values() for name in names)]
 
 
 def __getattr__(name: str) -> Any:
-    if name in HELPERS or name == "layer_math":
+    if name in _SUBMODULES:
         return importlib.import_module(f"{__name__}.{name}")
     return lookup(name)

@@ -1,0 +1,17 @@
+"""Decorators for functions of users that make layers."""
+
+from trainer.config.default_decorators import (
+    wrap_act_default,
+    wrap_bias_attr_default,
+    wrap_name_default,
+    wrap_param_attr_default,
+    wrap_param_default,
+)
+
+__all__ = [
+    "wrap_act_default",
+    "wrap_bias_attr_default",
+    "wrap_name_default",
+    "wrap_param_attr_default",
+    "wrap_param_default",
+]
