@@ -84,6 +84,8 @@ def _wrong_use(error: BaseException, place: Place) -> str:
     """Return the message if a name or an argument of the language was refused, else nothing."""
     if isinstance(error, UnknownName):
         return str(error)
+    if isinstance(error, NameError | ImportError) and place.inside:
+        return ""  # ours
     if isinstance(error, ImportError) and str(error.name).startswith("paddle."):
         return f"{error.msg.partition(' (')[0]}{suggestion(error.msg.partition(chr(39))[2].partition(chr(39))[0])}"
     if isinstance(error, NameError) and error.name in RAW_NAMES:

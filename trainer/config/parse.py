@@ -39,7 +39,9 @@ def parse_config(config: str | Path | Callable[[], object], config_args: str = "
         else:
             text = _read(path)
             _guard(lambda: _execute(text, path, _environment(path)), str(path))
-        _check_layer_names(parse, str(getattr(config, "__name__", config)))
+        title = str(getattr(config, "__name__", config))
+        _check_groups(parse, title)
+        _check_layer_names(parse, title)
         _finish(parse)
     return parse.config
 
@@ -133,6 +135,14 @@ def _importer(importing: Path) -> Callable[..., None]:
             local_args.update({name: value for name, value in environment.items() if own.get(name) is not value})
 
     return Import
+
+
+def _check_groups(parse: Parse, title: str) -> None:
+    for group in parse.opened:
+        if group.is_recurrent_layer_group:
+            raise ConfigError(
+                f"{title}: the recurrent group {group.name!r} has no end; call RecurrentLayerGroupEnd({group.name!r})"
+            )
 
 
 def _check_layer_names(parse: Parse, title: str) -> None:

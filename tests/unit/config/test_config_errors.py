@@ -121,6 +121,12 @@ CASES = {
         ConfigError,
         r"Bias\(\): initial_std is 'q'; it must be a number",
     ),
+    "a recurrent group without end": (
+        "model_type('recurrent_nn')\ndata_layer('x', 1)\nRecurrentLayerGroupBegin('g', ['x'], ['h'])",
+        "",
+        ConfigError,
+        r"config.py: the recurrent group 'g' has no end; call RecurrentLayerGroupEnd\('g'\)",
+    ),
     "a working directory that the script removed": (
         "import os\nos.mkdir('gone')\nos.chdir('gone')\nos.rmdir('../gone')\ndata_layer('x', 0)",
         "",
@@ -171,12 +177,22 @@ def test_a_missing_imported_config_is_a_missing_input(parse_text):
         parse_text("Import('nosuch.conf')")
 
 
-def test_our_own_mistake_stays_an_exception(parse_text, monkeypatch):
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyError("ours"),
+        NameError("name 'Layer' is not defined", name="Layer"),
+        NameError("name 'fc_layr' is not defined", name="fc_layr"),
+        ModuleNotFoundError("No module named 'paddle.ours'", name="paddle.ours"),
+    ],
+    ids=repr,
+)
+def test_our_own_mistake_stays_an_exception(parse_text, monkeypatch, error):
     def broken(*_arguments):
-        raise KeyError("ours")
+        raise error
 
     monkeypatch.setattr("trainer.config.layer.add_parameter", broken)
-    with pytest.raises(KeyError, match="ours"):
+    with pytest.raises(type(error), match=str(error)):
         parse_text("fc_layer(data_layer('x', 1), 1)")
 
 
