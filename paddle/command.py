@@ -11,6 +11,7 @@ import importlib
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -28,6 +29,7 @@ These are common paddle commands used in various situations:
 'paddle plotcurve --help' tells how to draw the curves of a log; it needs matplotlib.
 """
 EX_USAGE = 64
+EX_SOFTWARE = 70
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -38,6 +40,9 @@ def main(argv: list[str] | None = None) -> int:
         return _run(name, rest)
     except KeyboardInterrupt:
         return _die_of_interrupt()
+    except Exception:  # our own mistake
+        traceback.print_exc()
+        return EX_SOFTWARE
 
 
 def _run(name: str, arguments: list[str]) -> int:

@@ -113,6 +113,16 @@ def test_dump_config_ends_with_the_code_of_the_mistake(config, config_dir, text,
     assert capsys.readouterr().err == f"paddle dump_config: {message}\n"
 
 
+@pytest.mark.parametrize("argv", [["dump_config", "config.py"], ["make_diagram", "config.py", "net.dot"]])
+def test_a_mistake_of_ours_is_a_traceback_and_70(argv, config, monkeypatch, capsys):
+    def broken(*_arguments):
+        raise KeyError("ours")
+
+    monkeypatch.setattr("trainer.config.state.Parse.add_layer", broken)
+    assert main(argv) == 70
+    assert "KeyError: 'ours'" in capsys.readouterr().err
+
+
 def test_make_diagram_draws_layers_and_inputs(config, config_dir):
     (config_dir / "config.py").write_text("""
 from paddle.trainer_config_helpers import *
