@@ -131,7 +131,7 @@ _TEXT_METHODS = frozenset(_TEXT_METHOD_NAMES.split())
 _CALL_TEXT_METHOD = "__call_python_2_text_method__"
 
 
-def _call_method(thing: Any, name: str, *arguments: Any, **options: Any) -> Any:
+def _call_method(thing: Any, name: str, /, *arguments: Any, **options: Any) -> Any:
     """Call a method by a name of `_DROPPED_METHODS`: the thing's own, or else what it meant in Python 2."""
     method = getattr(thing, name, None)
     has_it = name == "next" or isinstance(thing, Mapping)
@@ -140,7 +140,7 @@ def _call_method(thing: Any, name: str, *arguments: Any, **options: Any) -> Any:
     return getattr(thing, name)(*arguments, **options)
 
 
-def _call_text_method(thing: Any, name: str, *arguments: Any, **options: Any) -> Any:
+def _call_text_method(thing: Any, name: str, /, *arguments: Any, **options: Any) -> Any:
     """Call a method by a name of `_TEXT_METHODS`: bytes with a text as argument were one kind in Python 2."""
     if type(thing) is bytes and any(isinstance(argument, str | tuple) for argument in arguments):
         with contextlib.suppress(TypeError):

@@ -28,9 +28,11 @@ table = {'k': 1}
 assert list(table.iteritems()) == [('k', 1)] and list(table.iterkeys()) == ['k'] and list(table.itervalues()) == [1]
 assert table.has_key('k') and not table.has_key('l') and iter('ab').next() == 'a'
 class Own(object):
-    def next(self, step=1):
+    def next(self, step=1, name=None):
         return step
-assert Own().next(step=5) == 5
+    def find(self, what, name=None, thing=None):
+        return what, name, thing
+assert Own().next(step=5, name='n') == 5 and Own().find(1, name=2, thing=3) == (1, 2, 3)
 def later():
     return map(str, xrange(2)) + ['x']
 """
