@@ -25,7 +25,7 @@ static inline __attribute__((always_inline)) float exp_of(float x) {
         int32_t bits;
         float number;
     } power = {.bits = ((int32_t)n + 127) << 23};
-    return (p * r * r + r + 1.0f) * power.number;
+    return (p * (r * r) + r + 1.0f) * power.number;
 }
 
 static inline __attribute__((always_inline)) float sigmoid_of(float x) { return 1.0f / (1.0f + exp_of(-x)); }

@@ -19,9 +19,7 @@ enum { WIDE = 64, ROWS = 4, PARTS = 4 }; /* a block of the result: 4 rows of 4 v
 
 static inline __attribute__((always_inline)) void add_block(float *out, const float *a, const float *panel, Py_ssize_t depth,
                                                             Py_ssize_t width) {
-    Lanes sums[ROWS][PARTS];
-    for (int r = 0; r < ROWS; r++)
-        for (int p = 0; p < PARTS; p++) sums[r][p] = *(const Lanes *)(out + r * width + p * 16);
+    Lanes sums[ROWS][PARTS] = {0};
     for (Py_ssize_t k = 0; k < depth; k++, panel += WIDE) {
         Lanes columns[PARTS];
         for (int p = 0; p < PARTS; p++) columns[p] = *(const Lanes *)(panel + p * 16);
@@ -29,7 +27,7 @@ static inline __attribute__((always_inline)) void add_block(float *out, const fl
             for (int p = 0; p < PARTS; p++) sums[r][p] += a[r * depth + k] * columns[p];
     }
     for (int r = 0; r < ROWS; r++)
-        for (int p = 0; p < PARTS; p++) *(Lanes *)(out + r * width + p * 16) = sums[r][p];
+        for (int p = 0; p < PARTS; p++) *(Lanes *)(out + r * width + p * 16) += sums[r][p];
 }
 
 enum { SPARE = 16 }; /* numbers before the first panel, which begins a line of the cache: no vector lies across two lines */
@@ -42,7 +40,8 @@ static const float *pack(float *room, const float *b, Py_ssize_t depth, Py_ssize
     return panels;
 }
 
-/* out += a b, with a: (n, depth), b: (depth, width). Sums may be fused here: their rounding is nobody's promise. */
+/* out += a b, with a: (n, depth), b: (depth, width). Every sum begins with zero and goes through a row of a in order, fused: so
+ * do BLAS libraries, and where a maximum over time is near a tie the last bit decides. */
 FUSING static void add_product(float *out, const float *a, const float *b, const float *panels, Py_ssize_t n, Py_ssize_t depth,
                                Py_ssize_t width) {
     Py_ssize_t blocks = width - width % WIDE, rows = n - n % ROWS;
@@ -50,16 +49,18 @@ FUSING static void add_product(float *out, const float *a, const float *b, const
         const float *panel = panels + j * depth;
         for (Py_ssize_t r = 0; r < rows; r += ROWS) add_block(out + r * width + j, a + r * depth, panel, depth, width);
         for (Py_ssize_t r = rows; r < n; r++) {
-            Lanes sums[PARTS];
-            for (int p = 0; p < PARTS; p++) sums[p] = *(const Lanes *)(out + r * width + j + p * 16);
+            Lanes sums[PARTS] = {0};
             for (Py_ssize_t k = 0; k < depth; k++)
                 for (int p = 0; p < PARTS; p++) sums[p] += a[r * depth + k] * *(const Lanes *)(panel + k * WIDE + p * 16);
-            for (int p = 0; p < PARTS; p++) *(Lanes *)(out + r * width + j + p * 16) = sums[p];
+            for (int p = 0; p < PARTS; p++) *(Lanes *)(out + r * width + j + p * 16) += sums[p];
         }
     }
-    for (Py_ssize_t r = 0; r < n && blocks < width; r++)
+    for (Py_ssize_t r = 0; r < n && blocks < width; r++) {
+        float sums[WIDE] = {0};
         for (Py_ssize_t k = 0; k < depth; k++)
-            for (Py_ssize_t j = blocks; j < width; j++) out[r * width + j] += a[r * depth + k] * b[k * width + j];
+            for (Py_ssize_t j = blocks; j < width; j++) sums[j - blocks] += a[r * depth + k] * b[k * width + j];
+        for (Py_ssize_t j = blocks; j < width; j++) out[r * width + j] += sums[j - blocks];
+    }
 }
 
 /* ----- One step ----- */

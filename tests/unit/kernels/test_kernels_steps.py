@@ -24,6 +24,16 @@ def test_activations_are_those_of_numpy(kind):
     np.testing.assert_allclose(ACTIVATIONS[kind].backward(g, y, z), slope, atol=1e-6)
 
 
+def test_tanh_of_a_matrix_is_rounded_where_the_legacy_rounded_it():
+    z = np.random.default_rng(1).normal(scale=0.05, size=20000).astype(np.float32)
+    power = np.exp(-2 * z.astype(np.float64)).astype(np.float32)
+    expected = (2 / (1 + power.astype(np.float64)) - 1).astype(np.float32)
+    y = z.copy()
+    assert steps.activate("tanh", y)
+    assert np.mean(y == expected) > 0.999
+    np.testing.assert_allclose(y, expected, atol=6e-8)
+
+
 @pytest.mark.parametrize(
     "kinds", [("tanh", "sigmoid", "tanh"), ("relu", "sigmoid", "sigmoid"), ("", "sigmoid", "relu")]
 )
@@ -132,6 +142,20 @@ def test_a_run_of_an_lstm_is_its_steps_one_by_one(size, live):
         )
     for one, other in ((gates, steps_gates), (d_c, steps_d_c), (d_peepholes, steps_d_peepholes)):
         np.testing.assert_allclose(one, other, atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("size", [8, 36, 64])
+def test_the_products_of_a_run_are_summed_up_before_they_are_added(size):
+    rows, huge = 6, 2.0**24  # a half that is added to this is lost
+    names = {"candidate": "", "gate": "", "state": ""}
+    x = np.zeros((2 * rows, 4, size), np.float32)
+    x[:rows, [0, 1, 3]] = 1  # the first step gives h = 1
+    x[rows:] = huge
+    gates, peepholes, c = np.empty((2 * rows, 4 * size), np.float32), np.zeros((3, size), np.float32), x[:, 0].copy()
+    run = hot.Run(gates, peepholes, c, np.empty_like(c), np.array([0, rows, 2 * rows]), names)
+    w, bias = np.full((size, 4 * size), 0.5, np.float32), np.zeros(4 * size, np.float32)
+    run.forward(x.reshape(2 * rows, -1), np.arange(2 * rows), w, bias, np.empty_like(c))
+    assert (gates[rows:] == huge + size / 2).all()
 
 
 def test_a_run_whose_steps_grow_is_refused():
