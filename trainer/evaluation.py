@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from pserver.errors import ConfigError, DataError, VolumeError
-from trainer import logs
+from trainer import finite, logs
 from trainer.arguments import Argument, Sparse
 from trainer.data.source import DataSource
 from trainer.evaluators import Accumulator, Evaluator
@@ -32,7 +33,7 @@ def evaluate(
     Args: each_batch: called with the number of batches so far and the result so far.
         with_cost: False counts every cost as 0 (the network is for prediction).
         shows_layers: whether the statistics of every layer are logged.
-    Raises: DataError: if there is no sample, or the provider raised.
+    Raises: DataError: if there is no sample, the provider raised, or a cost is not finite.
     """
     result = Accumulator(evaluators)
     source.start_pass()
@@ -42,8 +43,14 @@ def evaluate(
         network.forward(slots)
         if shows_layers:
             logs.log_layers(network)
-        result.add(network.cost() if with_cost else 0.0, samples, measure(network, evaluators))
+        cost = network.cost() if with_cost else 0.0
         batches += 1
+        if not math.isfinite(cost):
+            raise DataError(
+                f"the cost of layer {network.find_bad_cost()} is {cost:g} in batch {batches} of the test: "
+                f"{finite.describe_source(network)}; a look at the test data and the model may help"
+            )
+        result.add(cost, samples, measure(network, evaluators))
         if each_batch is not None:
             each_batch(batches, result)
     if not result.samples:

@@ -510,6 +510,19 @@ def test_what_is_no_number_names_layer_batch_and_ranges(job, paddle):
     )
 
 
+def test_what_is_no_number_in_test_data_ends_training_and_tests_by_name(job, paddle):
+    assert paddle.train(job, *PLAIN)[0] == 0
+    (job / "test.txt").write_text("1 2 3 1\n" * 4 + "1 nan 3 1\n")
+    for arguments in (PLAIN, [*PLAIN, "--job=test", "--test_pass=0"]):
+        status, log = paddle.train(job, *arguments, "--config_args=test_list=1")
+        assert status == 65, log
+        assert re.search(
+            r"F\d{4} .*the cost of layer __cost_0__ is nan in batch 2 of the test: the first such output is that of "
+            r"layer x \(data\)",
+            log,
+        ), log
+
+
 def test_the_checkgrad_job_compares_every_parameter_and_saves_nothing(job, paddle):
     status, log = paddle.train(job, *PLAIN, "--job=checkgrad", "--checkgrad_eps=0.01")
     assert status == 0, log
