@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from trainer.config.misuse import Misuse
+from trainer.config.misuse import Misuse, wrong
 from trainer.config.names import public
 from trainer.config.state import current
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_BEYOND_MESSAGE = re.compile(r"Value out of range: (-?\d+)")  # what protobuf says
 
 
 def helper(
@@ -46,6 +48,13 @@ def helper(
             except Misuse as error:
                 error.enter(_title(function, bound))
                 raise
+            except ValueError as error:
+                too_large = _BEYOND_MESSAGE.fullmatch(str(error))
+                if too_large is None:
+                    raise
+                refused = _refuse_number(int(too_large[1]), bound)
+                refused.enter(_title(function, bound))
+                raise refused from None
 
         return public(module, also=also)(call)
 
@@ -60,6 +69,11 @@ def _bind(
     except TypeError as error:
         arguments = ", ".join(signature.parameters)
         raise Misuse(f"{function.__name__}(): {error}; its arguments are {arguments}") from None
+
+
+def _refuse_number(number: int, bound: inspect.BoundArguments) -> Misuse:
+    names = [name for name, value in bound.arguments.items() if isinstance(value, int) and value == number]
+    return wrong(names[0] if names else "a number", number, "it does not fit into its field of the config's message")
 
 
 def _title(function: Callable[..., Any], bound: inspect.BoundArguments) -> str:

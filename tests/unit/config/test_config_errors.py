@@ -44,7 +44,7 @@ CASES = {
         "eos_layer(data_layer('x', 1), -1)",
         "",
         ConfigError,
-        "eos_layer: ValueError",
+        r"eos_layer\(name='__eos_layer_0__'\): eos_id is -1; it does not fit into its field",
     ),
     "a bad value of config_args": ("get_config_arg('n', int, 1)", "n=a", ConfigError, "n='a', which is no int"),
     "a bad bool of config_args": ("get_config_arg('n', bool)", "n=yes", ConfigError, "n=yes; a bool is one of True, 1"),
@@ -102,6 +102,18 @@ CASES = {
         "",
         ConfigError,
         r"fc_layer\(name='f'\): the parameter '_f.w0' would have 1208925819614629174706176 values",
+    ),
+    "a computed number beyond its field": (
+        "img_conv_layer(data_layer('x', 27), (2 ** 33, 3), 3, num_channels=3, name='c', padding=2 ** 33)",
+        "",
+        ConfigError,
+        r"img_conv_layer\(name='c'\): .* is 8589934592; it does not fit into its field",
+    ),
+    "a step that is no function": (
+        "recurrent_group(None, data_layer('x', 3), name='g')",
+        "",
+        ConfigError,
+        r"recurrent_group\(name='g'\): step is None; it must be a function",
     ),
     "a name that is no text": (
         r"data_layer('a\udc80', 1)",

@@ -301,6 +301,7 @@ def recurrent_group(
         targetInlink, is_generating: of earlier versions; taken and ignored.
     Returns: one layer, or a list of layers.
     """
+    _check_step(step)
     given = [input] if isinstance(input, LayerOutput | StaticInput) else to_list(input)
     for item in given:
         if not isinstance(item, LayerOutput | StaticInput):
@@ -332,6 +333,7 @@ def beam_search(
         num_results_per_sample: number of sequences that are given; beam_size unless said.
     Returns: the ids; with further results of step a list that begins with them.
     """
+    _check_step(step)
     given = [input] if isinstance(input, StaticInput | BaseGeneratedInput) else to_list(input)
     places = [index for index, item in enumerate(given) if isinstance(item, BaseGeneratedInput)]
     if len(places) != 1 or not all(isinstance(item, StaticInput | BaseGeneratedInput) for item in given):
@@ -356,6 +358,11 @@ def beam_search(
         return predicted
 
     return run_group(to_text("name", name), generating_step, given, reverse=False)
+
+
+def _check_step(step: object) -> None:
+    if not callable(step):
+        raise wrong("step", step, "it must be a function that makes the layers of one step")
 
 
 def run_group(name: str, step: Callable[..., Any], given: list[Any], *, reverse: bool) -> Any:
