@@ -3,6 +3,7 @@
 from setuptools import Extension, find_packages, setup
 
 LOCALCLUSTER = ["pyyaml>=6", "trustme>=1.1"]  # YAML of the Job; a CA and certificates for its API server
+PLOT = ["matplotlib>=3.6"]  # paddle plotcurve
 
 # without a C compiler the project installs all the same, and computes in numpy
 KERNELS = Extension(
@@ -39,9 +40,10 @@ setup(
     install_requires=["numpy>=1.26", "protobuf>=4.21", "pyzmq>=25", "requests>=2.28"],
     extras_require={
         "localcluster": LOCALCLUSTER,
-        "plot": ["matplotlib>=3.6"],
+        "plot": PLOT,
         "test": [
             *LOCALCLUSTER,
+            *PLOT,
             "hypothesis>=6.100",
             "import-linter>=2",
             "kubernetes-validate>=1.31",
