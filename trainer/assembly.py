@@ -53,10 +53,10 @@ def read_config(flags: Values) -> tuple[TrainerConfig, str]:
 
     Raises: MissingInputError: if there is no config.  ConfigError, DataError: if it is wrong.
     """
+    use_directories(Path.cwd())
     sys.path += filter(None, flags.python_path.split(":"))
     merged = find_merged_config(flags.config, flags.init_model_path)
     if merged is not None:
-        use_directories(Path.cwd())
         if flags.config_args:
             glog.warning("--config_args has no effect: the config comes with the merged model; or give --config")
         return merged, ""

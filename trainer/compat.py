@@ -1,12 +1,13 @@
 """What configs and data providers written for Python 2 still find: names, modules, and their import path.
 
-Everything is given to the user's scripts only. A script, and every module that it imports from the working directory or
-from the config's directory, is executed with builtins of its own: the usual ones and `xrange, unicode, basestring,
-long, raw_input, reduce, cmp`, with `map`, `filter` and `zip` that give what both languages expect (`LazyList`).
-`cPickle` (which reads what Python 2 wrote), `cStringIO` and `__builtin__` can be imported and `sys.maxint` exists. The
-methods that Python 3 dropped (`iteritems`, `itervalues`, `iterkeys`, `has_key`, `next`) can be called; bytes, such as
-the lines of a file of gzip, are text to a method that is given a text; and a text file need not be UTF-8. Print
-statements and the `/` of integers stay with the user: a traceback names the line.
+Everything is given to the user's scripts only. A script, and every module that it imports from the working directory,
+from the config's directory or from one that `--python_path` or a script adds to `sys.path`, is executed with builtins
+of its own: the usual ones and `xrange, unicode, basestring, long, raw_input, reduce, cmp`, with `map`, `filter` and
+`zip` that give what both languages expect (`LazyList`). `cPickle` (which reads what Python 2 wrote), `cStringIO` and
+`__builtin__` can be imported and `sys.maxint` exists. The methods that Python 3 dropped (`iteritems`, `itervalues`,
+`iterkeys`, `has_key`, `next`) can be called; bytes, such as the lines of a file of gzip, are text to a method that is
+given a text; and a text file need not be UTF-8. Print statements and the `/` of integers stay with the user: a
+traceback names the line.
 """
 
 import ast
@@ -243,6 +244,7 @@ class ScriptFinder:
         self.directories: tuple[Path, ...] = ()
         self.loaded: set[str] = set()
         self._added: list[str] = []
+        self._path_before: frozenset[str] | None = None
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -260,11 +262,16 @@ class ScriptFinder:
         return None
 
     def owns(self, filename: str) -> bool:
-        """Return whether a file lies in one of the user's directories, and neither ours nor of an installed package."""
+        """Return whether a file lies in one of the user's directories, and neither ours nor of an installed package.
+
+        What came into `sys.path` since the first call of `enter` is the user's, too: by --python_path, or by a script.
+        """
         if filename.startswith("<"):  # "<string>", "<frozen os>": code without a file
             return False
         path = Path(filename).resolve()
-        if not any(path.is_relative_to(directory) for directory in self.directories):
+        before = sys.path if self._path_before is None else self._path_before
+        later = (Path(entry).resolve() for entry in sys.path if entry not in before)
+        if not any(path.is_relative_to(directory) for directory in (*self.directories, *later)):
             return False
         if path.is_relative_to(_OUR_ROOT) and path.relative_to(_OUR_ROOT).parts[0] in OUR_PACKAGES:
             return False
@@ -272,6 +279,8 @@ class ScriptFinder:
 
     def enter(self, directories: Iterable[Path], *, forget: bool) -> None:
         """Look for the user's modules in these directories, first of all and instead of the earlier ones."""
+        if self._path_before is None:
+            self._path_before = frozenset(sys.path)
         for entry in self._added:
             if entry in sys.path:
                 sys.path.remove(entry)

@@ -26,9 +26,13 @@ FLAGS: Mapping[str, Flag] = {
         Flag(
             "config_file", str, "", Status.SUPPORTED, "the config script; empty: the one that model_dir/path.txt names"
         ),
+        Flag("config_args", str, "", Status.SUPPORTED, "k1=v1,k2=v2 for the config script"),
     )
 }
-USAGE = "usage: paddle merge_model --model_dir=pass-00000 --model_file=out.paddle [--config_file=config.py]"
+USAGE = (
+    "usage: paddle merge_model --model_dir=pass-00000 --model_file=out.paddle "
+    "[--config_file=config.py] [--config_args=k1=v1,k2=v2]"
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,7 +59,8 @@ def merge(arguments: Sequence[str]) -> None:
     given = read_arguments(arguments, FLAGS)
     if not given.get("model_dir") or not given.get("model_file"):
         raise UsageError(USAGE)
-    config = parse_config(find_config(given.get("config_file", ""), given["model_dir"]), "")
+    path = find_config(given.get("config_file", ""), given["model_dir"])
+    config = parse_config(path, given.get("config_args", ""))
     table = ParameterTable(config.model_config.parameters)
     load_model(given["model_dir"], table, "fail", Stream(0))
     parameters = (encode_parameter(parameter) for parameter in table)

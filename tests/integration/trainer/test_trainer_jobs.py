@@ -194,6 +194,14 @@ def test_a_merged_model_trains_and_tests_without_its_config(job, paddle):
     ]
 
 
+def test_a_model_is_merged_with_the_arguments_of_its_config(job, paddle):
+    assert paddle.train(job, *WITH_TEST)[0] == 0
+    arguments = ["--model_dir=out/pass-00000", "--model_file=merged", "--config_args=test_list=1"]
+    assert paddle.start(job, "merge_model", *arguments).wait(60) == 0
+    status, log = paddle.train(job, "--job=test", "--init_model_path=merged")
+    assert (status, " Pass=0 samples=8 " in log) == (0, True), log
+
+
 # ----- what goes wrong -----
 
 

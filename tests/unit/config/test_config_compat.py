@@ -4,6 +4,7 @@ import builtins
 import gzip
 import itertools
 import pickle
+import sys
 
 import pytest
 
@@ -85,6 +86,17 @@ except UnicodeDecodeError:
 assert 'strict' in words
 """
     )
+
+
+def test_modules_of_directories_that_a_script_adds_are_scripts_too(parse_text, config_dir, monkeypatch):
+    monkeypatch.setattr("sys.path", list(sys.path))
+    (config_dir / "common").mkdir()
+    (config_dir / "common" / "shared_network.py").write_text("def size(table):\n    return table.has_key('k')\n")
+    start = "import sys\nsys.path.append('common')\nimport shared_network\n"
+    for _ in range(2):  # the second parse finds the directory there already
+        parse_text(start + "assert shared_network.size({'k': 1})")
+    with pytest.raises(DataError, match=r"common/shared_network.py line 2 .*'int' object has no attribute"):
+        parse_text(start + "shared_network.size(1)")
 
 
 def test_nothing_of_it_reaches_the_rest_of_the_process(parse_text):
