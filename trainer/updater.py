@@ -242,6 +242,7 @@ def read_optimization(config: OptimizationConfig, *, local: bool) -> Optimizatio
     asked = {
         "asynchronous training (is_async)": config.algorithm == "async_sgd" and not local,
         "num_batches_per_send_parameter over 1": config.num_batches_per_send_parameter > 1,
+        "num_batches_per_get_parameter over 1": config.num_batches_per_get_parameter > 1 and not local,
     }
     for what in (name for name, given in asked.items() if given):
         raise ConfigError(f"settings: {what} is not supported yet; supported is synchronous sgd")

@@ -39,6 +39,7 @@ def test_a_limit_of_the_average_is_known_from_no_limit():
         ({"algorithm": "async_sgd"}, False, r"asynchronous training \(is_async\) is not supported yet"),
         ({"num_batches_per_send_parameter": 2}, True, "in local training it must be 1"),
         ({"num_batches_per_send_parameter": 2}, False, "num_batches_per_send_parameter over 1 is not supported yet"),
+        ({"num_batches_per_get_parameter": 2}, False, "num_batches_per_get_parameter over 1 is not supported yet"),
         ({"learning_method": "adagrad2"}, True, "learning_method 'adagrad2' is not known"),
         ({"batch_size": 0}, True, "batch_size=0"),
     ],
