@@ -72,7 +72,7 @@ def test_results_keep_single_precision(name):
         assert gradient.dtype == np.float32
 
 
-@pytest.mark.parametrize("name", CASES.keys() - {"trans", "resize"})
+@pytest.mark.parametrize("name", sorted(CASES.keys() - {"trans", "resize"}))
 def test_sequences_are_those_of_the_first_input(name):
     layer, _ = make(name)
     assert run(layer, *rows_for(name, 6, [0, 2, 2, 5, 6])).starts.tolist() == [0, 2, 2, 5, 6]
