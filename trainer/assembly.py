@@ -16,6 +16,7 @@ from proto.DataConfig_pb2 import DataConfig
 from proto.TrainerConfig_pb2 import TrainerConfig
 from pserver import glog
 from pserver.crew import ALONE
+from pserver.errors import ConfigError
 from trainer.checkgrad import GradientChecking
 from trainer.compat import use_directories
 from trainer.config import parse_config
@@ -224,6 +225,8 @@ class Assembly:
         """Return the config script and those it imported, as they are now: they are copied into every save.
 
         A config of a merged model has no script.
+
+        Raises: ConfigError: a parameter's file would have the same name.
         """
         if not self._path:
             return {}
@@ -231,6 +234,12 @@ class Assembly:
         for path in map(Path, self._config.config_files):
             if path.is_file():
                 copies.setdefault(path.name, path.read_bytes())
+        taken = next((parameter.name for parameter in self._table if parameter.name in copies), None)
+        if taken is not None:
+            raise ConfigError(
+                f"parameter {taken!r} cannot be saved: the config's file of that name is copied into every save; "
+                "rename the layer or the ParamAttr"
+            )
         return copies
 
     def _warn_of_test_flags(self) -> None:

@@ -501,6 +501,16 @@ def test_modules_are_found_on_the_python_path(job, paddle):
     assert status == 0, log
 
 
+def test_a_parameter_with_the_name_of_the_config_is_refused(job, paddle):
+    config = (job / "config.py").read_text()
+    named = config.replace("fc_layer(x, 2,", "fc_layer(x, 2, param_attr=ParamAttr(name='config.py'),")
+    assert named != config
+    (job / "config.py").write_text(named)
+    status, log = paddle.train(job, *PLAIN)
+    assert status == 78, log
+    assert "parameter 'config.py' cannot be saved: the config's file of that name is copied into every save" in log
+
+
 def test_what_is_no_number_names_layer_batch_and_ranges(job, paddle):
     (job / "train.txt").write_text("1 2 3 1\n" * 5 + "1 2 nan 1\n")
     status, log = paddle.train(job, *PLAIN, "--config_args=batch=3")
