@@ -81,7 +81,7 @@ def _list_files(table: ParameterTable, configs: Mapping[str, bytes]) -> Iterator
 def _write_directory(directory: Path, files: Iterable[tuple[str, bytes]]) -> None:
     staging = directory.with_name(f".{directory.name}.writing")
     try:
-        shutil.rmtree(staging, ignore_errors=True)
+        _remove_if_possible(staging)
         staging.mkdir(parents=True)
         for name, content in files:
             _write_file(staging / name, content)
@@ -89,7 +89,7 @@ def _write_directory(directory: Path, files: Iterable[tuple[str, bytes]]) -> Non
         _replace(staging, directory)
         _sync_directory(directory.parent)
     except BaseException:  # a signal ends us here, too
-        shutil.rmtree(staging, ignore_errors=True)
+        _remove_if_possible(staging)
         raise
 
 
@@ -118,7 +118,7 @@ def _sync_directory(path: Path) -> None:
 def _replace(staging: Path, directory: Path) -> None:
     """Rename a directory into its place; an old one there is moved away first, since a rename needs an empty one."""
     old = directory.with_name(f".{directory.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
+    _remove_if_possible(old)
     try:
         with contextlib.suppress(FileNotFoundError):
             directory.rename(old)
@@ -127,7 +127,16 @@ def _replace(staging: Path, directory: Path) -> None:
         if old.is_dir() and not directory.exists():
             old.rename(directory)
         raise
-    shutil.rmtree(old, ignore_errors=True)
+    _remove_if_possible(old)
+
+
+def _remove_if_possible(path: Path) -> None:
+    """Remove a directory with all that is in it, or a file; of a link the link, and not what it leads to."""
+    if path.is_symlink() or path.is_file():
+        with contextlib.suppress(OSError):
+            path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def remove_pass(directory: Path) -> None:
@@ -140,9 +149,12 @@ def remove_pass(directory: Path) -> None:
     glog.info(f"delete dir {directory}", at=AT["delete"])
     old = directory.with_name(f".{directory.name}.old")
     try:
-        shutil.rmtree(old, ignore_errors=True)
+        _remove_if_possible(old)
         directory.rename(old)
-        shutil.rmtree(old)
+        if old.is_symlink():  # somebody moved the pass elsewhere
+            old.unlink()
+        else:
+            shutil.rmtree(old)
     except OSError as error:
         raise VolumeError(f"cannot delete {directory}: {error.strerror}") from error
 

@@ -68,6 +68,32 @@ def test_a_directory_of_that_name_is_replaced_whole(tmp_path):
     assert visible(tmp_path) == ["pass-00000"]
 
 
+@pytest.mark.parametrize("name", ["pass-00000", ".pass-00000.writing", ".pass-00000.old"])
+@pytest.mark.parametrize("is_link", [True, False])
+def test_a_link_or_a_file_in_the_way_is_replaced_every_time(tmp_path, name, is_link):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "kept").write_text("x")
+    (tmp_path / "out").mkdir()
+    for _ in range(2):
+        if is_link:
+            (tmp_path / "out" / name).symlink_to("../elsewhere")
+        else:
+            (tmp_path / "out" / name).write_text("x")
+        save_pass(tmp_path / "out" / "pass-00000", make_table(), {})
+        assert visible(tmp_path / "out") == ["pass-00000"]
+        assert visible(tmp_path / "out" / "pass-00000") == ["done", "s", "w"]
+        remove_pass(tmp_path / "out" / "pass-00000")
+    assert visible(tmp_path / "elsewhere") == ["kept"]
+
+
+def test_of_a_pass_that_was_moved_elsewhere_the_link_is_removed(tmp_path):
+    save_pass(tmp_path / "elsewhere", make_table(), {})
+    (tmp_path / "pass-00000").symlink_to("elsewhere")
+    remove_pass(tmp_path / "pass-00000")
+    assert visible(tmp_path) == ["elsewhere"]
+    assert visible(tmp_path / "elsewhere") == ["done", "s", "w"]
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.EDQUOT])
 @pytest.mark.parametrize("fails_at", ["fsync", "mkdir", "rename"])
 def test_a_failed_save_leaves_nothing_that_looks_complete(tmp_path, monkeypatch, number, fails_at):
