@@ -46,6 +46,7 @@ from trainer.updater import (
 )
 
 SWITCH_INTERVAL_S = 0.0005  # a thread that is back from a product waits so long for its turn; by default ten times that
+SCRIPT_LIMIT_S = 5  # a signal waits so long for the end of a config script
 CONNECT_TIMEOUT_S = 60.0  # the launcher has waited for the servers already; this bounds a start by hand
 
 
@@ -89,7 +90,10 @@ class Assembly:
         if not flags.seed:
             glog.info(f"random number seed={seed}", at=AT["seed"])
         self._seed = seed
-        self._config, self._path = read_config(flags)
+        STOPPER.limit(SCRIPT_LIMIT_S)
+        with STOPPER:  # an `except:` of the script would swallow what a signal raises
+            self._config, self._path = read_config(flags)
+        STOPPER.limit(0)
         self._is_training = flags.job in ("train", "checkgrad", "time")
         self._is_saving = flags.job == "train" and flags.trainer_id == 0 and flags.num_passes > 0
         self._optimization = read_optimization(self._config.opt_config, local=flags.local)

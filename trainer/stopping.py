@@ -28,7 +28,7 @@ class Stopper:
             signal.signal(number, self._handle)
 
     def limit(self, seconds: int) -> None:
-        """Wait for the end of a block no longer than this after a signal."""
+        """Wait for the end of a block no longer than this after a signal; 0: as long as it takes."""
         self._deadline_s = seconds
 
     def __enter__(self) -> None:

@@ -110,3 +110,12 @@ sys.exit(main(["--config=none.py"]))
 def test_an_import_that_swallows_errors_does_not_swallow_a_signal():
     done = subprocess.run([sys.executable, "-c", SIGNALLED_IMPORT], capture_output=True, text=True, check=False)
     assert done.returncode == 143, done.stderr
+
+
+def test_a_config_that_swallows_errors_does_not_swallow_a_signal(tmp_path):
+    (tmp_path / "config.py").write_text(
+        "import signal\ntry:\n    signal.raise_signal(signal.SIGTERM)\nexcept Exception:\n    pass\n"
+    )
+    command = [sys.executable, "-m", "trainer", f"--config={tmp_path / 'config.py'}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 143, done.stderr
