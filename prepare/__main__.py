@@ -13,10 +13,10 @@ from types import FrameType, MappingProxyType
 
 from prepare.dataset import Dataset, Source
 from prepare.digits import read_digits
-from prepare.errors import DataError, PrepareError, reading_input, writing_to
+from prepare.errors import DataError, MissingInputError, PrepareError, reading_input, writing_to
 from prepare.log import say
 from prepare.movielens import read_movielens
-from prepare.settings import Settings, read_settings
+from prepare.settings import CONFIG_OF_SOURCE, SHAPES, Settings, read_settings
 from prepare.split import Sample, deal
 from prepare.synthetic import read_synthetic
 from prepare.text import read_quick_start
@@ -51,6 +51,7 @@ def prepare(settings: Settings) -> None:
 
     Raises: PrepareError: naming what is wrong; the old directory is then still whole, or without a shard 0.
     """
+    _require_example(settings)
     with staging(settings.out_dir, settings.data_owner) as directory:
         scratch = directory / "input"
         with writing_to(scratch):
@@ -114,6 +115,21 @@ def describe(dataset: Dataset, settings: Settings) -> dict[str, object]:
 
 def _text(samples: Sequence[Sample]) -> bytes:
     return "".join(f"{sample.line}\n" for sample in samples).encode()
+
+
+def _require_example(settings: Settings) -> None:
+    """Return unless the source's own example is to be copied and is not there; a user's own config may come later.
+
+    Raises: MissingInputError: naming the directory that is missing.
+    """
+    name = settings.train_config_dir
+    own = CONFIG_OF_SOURCE[settings.data_source] or SHAPES[settings.synthetic_shape]
+    example, present = settings.examples_dir / name, settings.out_dir / name
+    if name == own and not example.is_dir() and not present.is_dir():
+        raise MissingInputError(
+            f"the example {example} does not exist; set EXAMPLES_DIR to the folder that holds {name}/, "
+            f"or put a config into {present} first"
+        )
 
 
 def _stage_config(settings: Settings, directory: Path) -> None:

@@ -204,6 +204,19 @@ def test_a_config_of_the_users_own_needs_no_example(tmp_path, capsys):
     assert not (tmp_path / "mine").exists()
 
 
+@pytest.mark.usefixtures("own_umask_and_signals")
+def test_an_example_that_is_not_there_ends_the_job_unless_the_volume_has_it(tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    flags = [f"--out_dir={tmp_path / 'job'}", "--split_count=2", "--data_source=synthetic"]
+    flags += ["--synthetic_rows=60", f"--examples_dir={tmp_path / 'empty'}"]
+    assert main(flags) == 66
+    message = capsys.readouterr().err
+    assert f"{tmp_path / 'empty' / 'quick_start'} does not exist; set EXAMPLES_DIR" in message
+    assert "ready" not in message
+    (tmp_path / "job" / "quick_start").mkdir(parents=True)
+    assert main(flags) == 0
+
+
 def test_other_things_in_a_shard_directory_are_kept(tmp_path):
     (tmp_path / "4" / "data").mkdir(parents=True)
     (tmp_path / "4" / "notes").write_text("mine")
