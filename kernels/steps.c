@@ -81,4 +81,55 @@ static PyObject *differentiate(PyObject *self, PyObject *const *args, Py_ssize_t
     DONE;
 }
 
-PyMethodDef steps_functions[] = {FUNCTION(activate), FUNCTION(differentiate), {NULL, NULL, 0, NULL}};
+/* z less its row's largest, but no less than the floor; then powers of e, all in one go; then shares of the row's sum */
+FAST static void softmax_loop(float *y, Py_ssize_t rows, Py_ssize_t width, float floor) {
+    for (Py_ssize_t r = 0; r < rows; r++) {
+        float *row = y + r * width, largest = row[0];
+        for (Py_ssize_t j = 1; j < width; j++) largest = row[j] > largest ? row[j] : largest;
+        for (Py_ssize_t j = 0; j < width; j++) {
+            float below = row[j] - largest;
+            row[j] = below < floor ? floor : below;
+        }
+    }
+    for (Py_ssize_t i = 0; i < rows * width; i++) y[i] = exp_of(y[i]);
+    for (Py_ssize_t r = 0; r < rows; r++) {
+        float *row = y + r * width, sum = 0;
+        for (Py_ssize_t j = 0; j < width; j++) sum += row[j];
+        for (Py_ssize_t j = 0; j < width; j++) row[j] /= sum;
+    }
+}
+
+FAST static void softmax_gradient_loop(float *out, const float *g, const float *y, Py_ssize_t rows, Py_ssize_t width) {
+    for (Py_ssize_t r = 0; r < rows; r++, out += width, g += width, y += width) {
+        float sum = 0;
+        for (Py_ssize_t j = 0; j < width; j++) sum += g[j] * y[j];
+        for (Py_ssize_t j = 0; j < width; j++) out[j] = (g[j] - sum) * y[j];
+    }
+}
+
+/* softmax(y, width, floor): in the place of z */
+static PyObject *softmax(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(3);
+    Py_ssize_t n, width = PyLong_AsSsize_t(args[1]);
+    float floor, *y = floats(&arrays, args[0], &n);
+    if (!y || width < 1 || n % width || numbers(args + 2, 1, &floor) < 0) return fail(&arrays, "the rows do not fit");
+    Py_BEGIN_ALLOW_THREADS
+    softmax_loop(y, n / width, width, floor);
+    Py_END_ALLOW_THREADS
+    DONE;
+}
+
+/* softmax_gradient(out, g, y, width) */
+static PyObject *softmax_gradient(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(4);
+    Py_ssize_t n, width = PyLong_AsSsize_t(args[3]);
+    float *data[3];
+    if (same_length(&arrays, args, 3, 1, data, &n) < 0 || width < 1 || n % width) return fail(&arrays, "the rows do not fit");
+    Py_BEGIN_ALLOW_THREADS
+    softmax_gradient_loop(data[0], data[1], data[2], n / width, width);
+    Py_END_ALLOW_THREADS
+    DONE;
+}
+
+PyMethodDef steps_functions[] = {FUNCTION(activate), FUNCTION(differentiate), FUNCTION(softmax), FUNCTION(softmax_gradient),
+                                 {NULL, NULL, 0, NULL}};

@@ -35,3 +35,22 @@ def differentiate(kind: str, out: Array, g: Array, y: Array) -> bool:
         return False
     compiled.differentiate(KINDS[kind], out, g, y)
     return True
+
+
+def softmax(y: Array, floor: float) -> bool:
+    """Put the softmax of each row in its place; numbers more than `-floor` below the row's largest count as that.
+
+    Shapes: y: (rows, width), not empty.
+    """
+    if compiled is None or not fits(y) or not y.size:
+        return False
+    compiled.softmax(y, y.shape[1], floor)
+    return True
+
+
+def differentiate_softmax(out: Array, g: Array, y: Array) -> bool:
+    """Write the gradient of a softmax's z, where g is that of y. Shapes: (rows, width), not empty."""
+    if compiled is None or not fits(out, g, y) or not y.size:
+        return False
+    compiled.softmax_gradient(out, g, y, y.shape[1])
+    return True

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from kernels.steps import activate, differentiate
+from kernels.steps import activate, differentiate, differentiate_softmax, softmax
 from pserver.errors import ConfigError
 from trainer.arguments import Array, Ids
 
@@ -91,13 +91,19 @@ def _exponential_below(z: Array, largest: Array) -> Array:
 
 
 def _softmax(z: Array) -> Array:
+    y: Array = z.copy()
+    if softmax(y, SOFTMAX_FLOOR):
+        return y
     y = _exponential_below(z, z.max(axis=1, keepdims=True))
     y /= y.sum(axis=1, keepdims=True)
     return y
 
 
 def _softmax_backward(g: Array, y: Array, z: Array) -> Array:
-    gradient: Array = (g - (g * y).sum(axis=1, keepdims=True)) * y
+    gradient: Array = np.empty_like(y)
+    if differentiate_softmax(gradient, g, y):
+        return gradient
+    gradient = (g - (g * y).sum(axis=1, keepdims=True)) * y
     return gradient
 
 
