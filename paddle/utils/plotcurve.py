@@ -115,9 +115,7 @@ def draw(curves: Curves, keys: Sequence[str], kind: str) -> bytes:
     try:
         matplotlib: Any = importlib.import_module("matplotlib")
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            "drawing needs matplotlib; install it with: pip install 'paddle-on-kubernetes[plot]'"
-        ) from error
+        raise ConfigError("drawing needs matplotlib; install it with: pip install matplotlib") from error
     matplotlib.use("Agg")
     pyplot: Any = importlib.import_module("matplotlib.pyplot")
     jet = matplotlib.colormaps["jet"]
