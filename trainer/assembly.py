@@ -18,7 +18,7 @@ from pserver import glog
 from pserver.crew import ALONE
 from pserver.errors import ConfigError
 from trainer.checkgrad import GradientChecking
-from trainer.compat import use_directories
+from trainer.compat import use_python_path
 from trainer.config import parse_config
 from trainer.data.loading import check_data, open_source
 from trainer.data.source import DataSource
@@ -26,7 +26,7 @@ from trainer.evaluators import make_evaluators
 from trainer.flags import Values, services
 from trainer.legacy import AT
 from trainer.model_files import pass_name, prepare_save_directory
-from trainer.models import find_config, find_merged_config, load_model
+from trainer.models import find_config, find_merged_config, load_model, naming_modules
 from trainer.network import Network
 from trainer.own_servers import OwnServer
 from trainer.parameters import ParameterTable
@@ -55,8 +55,7 @@ def read_config(flags: Values) -> tuple[TrainerConfig, str]:
 
     Raises: MissingInputError: if there is no config.  ConfigError, DataError: if it is wrong.
     """
-    use_directories(Path.cwd())
-    sys.path += filter(None, flags.python_path.split(":"))
+    use_python_path(flags.python_path)
     merged = find_merged_config(flags.config, flags.init_model_path)
     if merged is not None:
         if flags.config_args:
@@ -73,7 +72,8 @@ def read_config(flags: Values) -> tuple[TrainerConfig, str]:
         "cudnn_version": 0,
     }
     items = [f"{name}={value}" for name, value in own.items()]
-    return parse_config(path, ",".join([*items, *filter(None, [flags.config_args])])), path
+    with naming_modules(flags.config, path):
+        return parse_config(path, ",".join([*items, *filter(None, [flags.config_args])])), path
 
 
 class Assembly:

@@ -316,6 +316,12 @@ def use_directories(*directories: str | Path, forget: bool = False) -> None:
     _finder.enter((Path(directory) for directory in directories), forget=forget)
 
 
+def use_python_path(text: str) -> None:
+    """Make the user's modules in the working directory and in those of `a:b` importable."""
+    use_directories(Path.cwd())
+    sys.path += filter(None, text.split(":"))
+
+
 def is_script_file(filename: str) -> bool:
     """Return whether code of this file is the user's, by the directories of the last `use_directories`."""
     return _finder.owns(filename)

@@ -23,15 +23,15 @@ FLAGS: Mapping[str, Flag] = {
     for flag in (
         Flag("model_dir", str, "", Status.SUPPORTED, "directory of the parameters, for example output/pass-00000"),
         Flag("model_file", str, "", Status.SUPPORTED, "file to write"),
-        Flag(
-            "config_file", str, "", Status.SUPPORTED, "the config script; empty: the one that model_dir/path.txt names"
-        ),
+        Flag("config", str, "", Status.SUPPORTED, "the config script; empty: the one that model_dir/path.txt names"),
+        Flag("config_file", str, "", Status.SUPPORTED, "the same under the legacy's name"),
         Flag("config_args", str, "", Status.SUPPORTED, "k1=v1,k2=v2 for the config script"),
+        Flag("python_path", str, "", Status.SUPPORTED, "further directories of modules, separated by colons"),
     )
 }
 USAGE = (
     "usage: paddle merge_model --model_dir=pass-00000 --model_file=out.paddle "
-    "[--config_file=config.py] [--config_args=k1=v1,k2=v2]"
+    "[--config=config.py] [--config_args=k1=v1,k2=v2] [--python_path=a:b]"
 )
 
 
@@ -50,17 +50,21 @@ def merge(arguments: Sequence[str]) -> None:
     Raises: UsageError: if a directory or file is not named.  MissingInputError: if config or parameters are missing.
     """
     # imported here, so that wrong arguments are answered at once
+    from trainer.compat import use_python_path
     from trainer.config import parse_config
     from trainer.model_files import encode_parameter, write_whole_file
-    from trainer.models import find_config, load_model
+    from trainer.models import find_config, load_model, naming_modules
     from trainer.parameters import ParameterTable
     from trainer.rng import Stream
 
     given = read_arguments(arguments, FLAGS)
     if not given.get("model_dir") or not given.get("model_file"):
         raise UsageError(USAGE)
-    path = find_config(given.get("config_file", ""), given["model_dir"])
-    config = parse_config(path, given.get("config_args", ""))
+    use_python_path(given.get("python_path", ""))
+    script = given.get("config") or given.get("config_file", "")
+    path = find_config(script, given["model_dir"])
+    with naming_modules(script, path):
+        config = parse_config(path, given.get("config_args", ""))
     table = ParameterTable(config.model_config.parameters)
     load_model(given["model_dir"], table, "fail", Stream(0))
     parameters = (encode_parameter(parameter) for parameter in table)

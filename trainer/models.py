@@ -5,8 +5,10 @@ Source: spec/trainer.md 3.5 to 3.8.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -16,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from proto.TrainerConfig_pb2 import TrainerConfig
 from pserver import glog
-from pserver.errors import DataError, MissingInputError
+from pserver.errors import DataError, MissingInputError, PaddleError
 from trainer.legacy import AT
 from trainer.model_files import DONE, HEADER, PATH_FILE, VALUE_BYTES, pass_name
 from trainer.parameters import Parameter, ParameterTable
@@ -203,8 +205,29 @@ def find_config(config: str, model: str, save_directory: str = "", first_pass: i
     directory = model or (f"{save_directory}/{pass_name(first_pass)}" if save_directory and first_pass >= 0 else "")
     mark = Path(directory) / PATH_FILE
     if not directory or not mark.exists():
-        raise MissingInputError("no valid config: give --config=..., or --init_model_path of a directory with path.txt")
+        missing = f"{directory} does not exist; " if directory and not Path(directory).exists() else ""
+        raise MissingInputError(
+            f"{missing}no valid config: give --config=..., or --init_model_path of a directory with path.txt"
+        )
     return str(Path(directory) / mark.read_text().strip())
+
+
+@contextlib.contextmanager
+def naming_modules(config: str, path: str) -> Iterator[None]:
+    """Say what to do where the script of a model directory imports a module, which is not in that directory.
+
+    Args: config: the script that was named, or "".  path: what `find_config` gave.
+    """
+    try:
+        yield
+    except PaddleError as error:
+        missing = error.__cause__
+        if config or not isinstance(missing, ModuleNotFoundError):
+            raise
+        raise type(error)(
+            f"{error}; {Path(path).parent} holds the config only, not what it imports: give --config=<the script in "
+            f"its own directory>, or --python_path=<the directory that holds {missing.name}>"
+        ) from missing
 
 
 def find_merged_config(config: str, model: str) -> TrainerConfig | None:

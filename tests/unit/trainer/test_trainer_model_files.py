@@ -4,6 +4,7 @@ import errno
 import io
 import os
 import struct
+import sys
 import tarfile
 
 import numpy as np
@@ -13,7 +14,10 @@ from proto.ParameterConfig_pb2 import ParameterConfig
 from proto.TrainerConfig_pb2 import OptimizationConfig, TrainerConfig
 from pserver.errors import DataError, MissingInputError, VolumeError
 from trainer import model_files
-from trainer.merge import frame_config
+from trainer.assembly import read_config
+from trainer.compat import use_directories
+from trainer.flags import parse_flags
+from trainer.merge import frame_config, merge
 from trainer.model_files import (
     encode_parameter,
     pass_name,
@@ -228,6 +232,46 @@ def test_the_config_is_the_one_named_or_the_models(tmp_path):
     assert find_config("", str(tmp_path)) == str(tmp_path / "b.py")
     with pytest.raises(MissingInputError, match="no valid config"):
         find_config("", "")
+
+
+def test_a_model_that_is_not_there_is_said_first(tmp_path):
+    with pytest.raises(MissingInputError, match=r"^\S+nofile\.paddle does not exist; no valid config: "):
+        find_config("", str(tmp_path / "nofile.paddle"))
+
+
+@pytest.fixture
+def importing(tmp_path, monkeypatch):
+    """A pass directory with a config that imports a module, which lies in `beside`, and the arguments to merge it."""
+    script = "from my_helper import SIZE\ndata_layer('x', SIZE)\nsettings(batch_size=1)\n"
+    script = f"from paddle.trainer_config_helpers import *\n{script}"
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    (beside / "my_helper.py").write_text("SIZE = 3")
+    (beside / "config.py").write_text(script)
+    (tmp_path / "pass-00000").mkdir()
+    (tmp_path / "pass-00000" / "path.txt").write_text("config.py")
+    (tmp_path / "pass-00000" / "config.py").write_text(script)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield ["--model_dir=pass-00000", "--model_file=merged"]
+    use_directories(forget=True)
+
+
+@pytest.mark.parametrize(
+    "flag", ["--python_path=beside", "--config=beside/config.py", "--config_file=beside/config.py"]
+)
+def test_a_config_that_imports_what_lay_beside_it_is_merged_with_a_flag(importing, flag):
+    merge([*importing, flag])
+    merged = find_merged_config("", "merged")
+    assert merged is not None
+    assert [layer.size for layer in merged.model_config.layers] == [3]
+
+
+def test_a_module_that_is_not_in_the_model_directory_is_asked_for(importing):
+    with pytest.raises(DataError, match=r"config\.py line 2: .*my_helper.*--config=.*--python_path=.*my_helper"):
+        merge(importing)
+    with pytest.raises(DataError, match=r"config\.py line 2: .*my_helper.*--config=.*--python_path=.*my_helper"):
+        read_config(parse_flags(["--job=test", "--init_model_path=pass-00000"]))
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
