@@ -118,16 +118,19 @@ def user_code(doing: str) -> Iterator[None]:
 def describe(error: BaseException) -> str:
     """Return `file.py:12 (text of the line): TypeError: message` for the deepest frame in a script of the user.
 
-    The user's frames above it follow: `; called at file.py:30 (text of the line)`.
+    The user's frames above it follow, each line once: `; called at file.py:30 (text of the line)`.
     """
-    frames = traceback.extract_tb(error.__traceback__)
-    users = [frame for frame in frames if is_script_file(frame.filename)]
     message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration):
+        frames += traceback.extract_tb(error.__cause__.__traceback__)  # the generator itself is in this one only
+        message += " (a generator ends by `return`; `next(f)` needs a default)"
+    users = [frame for frame in frames if is_script_file(frame.filename)]
     if isinstance(error, SyntaxError) and error.filename:
         return f"{Path(error.filename).name}:{error.lineno}: {type(error).__name__}: {error.msg}"
     if not users:
         return message
-    deepest, *callers = [_place(frame) for frame in reversed(users)]
+    deepest, *callers = dict.fromkeys(_place(frame) for frame in reversed(users))
     return "; called at ".join([f"{deepest}: {message}", *callers[:_CALLERS_SHOWN]])
 
 

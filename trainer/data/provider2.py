@@ -79,6 +79,23 @@ class CacheType:
     CACHE_PASS_IN_MEM = 1
 
 
+class GeneratorWrapper:
+    """Refuses a function that returns one sample, or nothing, instead of yielding; a list of samples is as good."""
+
+    def __init__(self, generator: Generator) -> None:
+        self.generator = generator
+
+    def __call__(self, settings: Any, filename: str) -> Iterable[Any]:
+        """Return the samples."""
+        samples = self.generator(settings, filename)
+        if samples is None or isinstance(samples, Mapping):
+            kind = type(samples).__name__
+            raise TypeError(
+                f"the provider's function is no generator, it returns a {kind}: use `yield` for each sample"
+            )
+        return samples
+
+
 class SingleSlotWrapper:
     """Makes what a provider with a single slot yields, the slot's bare value, a sample."""
 
@@ -237,6 +254,7 @@ class DataProvider:
             )
 
     def _wrap_generator(self, check_fail_continue: bool) -> None:
+        self.generator = GeneratorWrapper(self.generator)
         if len(self.slots) == 1:
             self.generator = SingleSlotWrapper(self.generator)
         if self._by_name:

@@ -287,6 +287,35 @@ def test_an_error_names_the_users_lines_from_the_deepest_up(job):
     )
 
 
+def test_a_next_behind_the_end_names_the_users_line_once(job):
+    source = job("""
+        @provider(input_types={"x": integer_value(3)})
+        def process(settings, name):
+            yield {"x": [next(lines) for lines in [iter([])]][0]}
+    """)
+    source.start_pass()
+    with pytest.raises(DataError) as caught:
+        source.next_batch(1)
+    assert str(caught.value) == (
+        "data provider my_provider::process, reading 'f': my_provider.py:5 "
+        '(yield {"x": [next(lines) for lines in [iter([])]][0]}): RuntimeError: generator raised StopIteration '
+        "(a generator ends by `return`; `next(f)` needs a default)"
+    )
+
+
+@pytest.mark.parametrize("statement", ["return {'x': 1}", "print(name)"])
+@pytest.mark.parametrize("types", ["{'x': integer_value(3)}", "[integer_value(3)]"])
+def test_a_function_without_yield_is_told_to_use_it(job, statement, types):
+    source = job(f"""
+        @provider(input_types={types})
+        def process(settings, name):
+            {statement}
+    """)
+    source.start_pass()
+    with pytest.raises(DataError, match=r"my_provider::process, reading 'f': TypeError: .* is no generator.*`yield`"):
+        source.next_batch(1)
+
+
 @pytest.mark.parametrize(
     ("result", "message"),
     [
