@@ -55,14 +55,27 @@ def require_repeated_matrix(layer: Layer, argument: Argument, width: int) -> tup
     return require_matrix(layer, Argument(value=argument.distinct), width), argument.index
 
 
-def require_starts(layer: Layer, argument: Argument) -> Ids:
+def require_starts(layer: Layer, argument: Argument, position: int = 0) -> Ids:
     """Return where the sequences of an input begin.
 
+    Args: position: which of the layer's inputs it is.
     Raises: ConfigError: if the input has no sequences.
     """
     if argument.starts is None:
-        raise ConfigError(f"{layer} needs an input of sequences; declare its data as a sequence type")
+        raise ConfigError(f"{layer} needs an input of sequences; {_describe_rows(layer, position)}")
     return argument.starts
+
+
+def _describe_rows(layer: Layer, position: int) -> str:
+    """Return what an input without sequences is, and what to do about it."""
+    source = layer.input_configs[position] if position < len(layer.input_configs) else None
+    if source is None or source.type == "data":
+        which = f" of data layer {source.name}" if source is not None else ""
+        return f"declare the data{which} as a sequence type"
+    return (
+        f"its input, layer {source.name} ({source.type}), gives one row for each sequence; one that returns its "
+        "last state needs return_seq=True, and where no layer below does so, the data need a sequence type"
+    )
 
 
 def require_sub_starts(layer: Layer, argument: Argument) -> Ids:

@@ -128,7 +128,7 @@ class MultiBoxLossLayer(Layer):
         Raises: DataError: if a label is no class.
         """
         priors = _read_priors(self, inputs[0])
-        starts, labels = require_starts(self, inputs[1]), require_matrix(self, inputs[1], LABEL)
+        starts, labels = require_starts(self, inputs[1], 1), require_matrix(self, inputs[1], LABEL)
         places, scores = self._places.join(inputs, len(priors)), self._classes.join(inputs, len(priors))
         if labels.size and not (labels[:, 0].min() >= 0 and labels[:, 0].max() < self._conf.num_classes):
             raise DataError(f"{self}: a label's class is not in [0, {self._conf.num_classes})")

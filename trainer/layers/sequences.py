@@ -49,7 +49,7 @@ class ExpandLayer(Layer):
         """
         x, like = require_matrix(self, inputs[0], self.size), inputs[1]
         is_nested = self.config.trans_type == "seq"
-        self._starts = require_sub_starts(self, like) if is_nested else require_starts(self, like)
+        self._starts = require_sub_starts(self, like) if is_nested else require_starts(self, like, 1)
         if len(x) != len(self._starts) - 1:
             what = "sub-sequences" if is_nested else "sequences"
             raise DataError(f"{self}: {len(x)} rows do not go with {len(self._starts) - 1} {what}; they must agree")
@@ -77,7 +77,7 @@ class SequenceConcatLayer(Layer):
         Raises: DataError: the inputs have different numbers of sequences.
         """
         values = [require_matrix(self, one, self.size) for one in inputs]
-        first, second = (np.diff(require_starts(self, one)) for one in inputs)
+        first, second = (np.diff(require_starts(self, one, i)) for i, one in enumerate(inputs))
         if len(first) != len(second):
             raise DataError(f"{self}: its inputs have {len(first)} and {len(second)} sequences; they must agree")
         starts = offsets_of(first + second)

@@ -5,9 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
+from paddle import trainer_config_helpers as language
 from proto.ModelConfig_pb2 import ModelConfig
 from pserver.errors import ConfigError
 from trainer.arguments import Argument
+from trainer.config import parse_config
 from trainer.layers.packing import Packing
 from trainer.network import Network
 from trainer.parameters import ParameterTable
@@ -171,8 +173,24 @@ def test_wrong_sizes_and_activations_are_refused_by_name(kind, width, weight, bi
 
 def test_an_input_without_sequences_is_refused():
     network, _ = lstm()
-    with pytest.raises(ConfigError, match="sequences"):
+    with pytest.raises(ConfigError, match="declare the data of data layer x as a sequence type"):
         network.forward({"x": Argument(value=np.zeros((2, 4 * SIZE)))})
+
+
+def test_a_layer_that_gives_its_last_state_is_named_where_sequences_are_needed():
+    def config():
+        frames = language.data_layer("frames", 2)
+        first, last = language.first_seq(frames), language.last_seq(frames, name="last")
+        language.outputs(language.expand_layer(first, expand_as=last))
+
+    message = parse_config(config).model_config
+    network = Network(message, ParameterTable(message.parameters))
+    frames = Argument(value=np.ones((3, 2)), starts=np.array([0, 1, 3]))
+    with pytest.raises(
+        ConfigError, match=r"input, layer last \(seqlastins\), gives one row .* return_seq=True"
+    ) as caught:
+        network.forward({"frames": frames})
+    assert "declare" not in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", ["lstmemory", "gated_recurrent", "recurrent"])
