@@ -91,7 +91,7 @@ class GeneratorWrapper:
         if samples is None or isinstance(samples, Mapping):
             kind = type(samples).__name__
             raise TypeError(
-                f"the provider's function is no generator, it returns a {kind}: use `yield` for each sample"
+                f"the provider's function is no generator but returns a {kind}: use `yield` for each sample"
             )
         return samples
 
