@@ -15,8 +15,23 @@ from pserver.errors import ConfigError, MissingInputError, StoppedError
 from trainer.compat import SCRIPT_BUILTINS, SCRIPT_NAME, compile_script, use_directories
 from trainer.config import language
 from trainer.config.blame import explain
+from trainer.config.log import logger
 from trainer.config.names import public
 from trainer.config.state import DEFAULT_SETTINGS, DEFAULT_TRAINER_SETTINGS, Parse, current, parsing
+
+# what `paddle train` passes to every config, and what the language asks for itself
+_KNOWN_ARGS = frozenset(
+    [
+        "trainer_id",
+        "local",
+        "with_cost",
+        "use_gpu",
+        "parallel_nn",
+        "cudnn_version",
+        "use_mkldnn",
+        "extension_module_name",
+    ]
+)
 
 
 def parse_config(config: str | Path | Callable[[], object], config_args: str = "") -> TrainerConfig_pb2.TrainerConfig:
@@ -43,6 +58,9 @@ def parse_config(config: str | Path | Callable[[], object], config_args: str = "
         _check_groups(parse, title)
         _check_layer_names(parse, title)
         _finish(parse)
+    for name in parse.args:
+        if name not in parse.asked and name not in _KNOWN_ARGS:
+            logger.warning("config argument %s is asked for by nobody", name)
     return parse.config
 
 

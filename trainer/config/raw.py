@@ -25,6 +25,7 @@ def get_config_arg(name: str, type: Callable[[Any], Any], default: Any = None) -
 
     bool takes True, 1, true, False, 0 and false. For any other type the default is converted too, as the legacy did.
     """
+    current().asked.add(name)
     text = current().args.get(name)
     if type is not bool:
         return _convert(name, type, default if text is None else text)

@@ -79,6 +79,7 @@ class Parse:
     """The message in the making, and what the functions of the language have to remember."""
 
     args: Mapping[str, str] = field(default_factory=dict)
+    asked: set[str] = field(default_factory=set)
     config: TrainerConfig_pb2.TrainerConfig = field(default_factory=_empty_message)
     layers: dict[str, ModelConfig_pb2.LayerConfig] = field(default_factory=dict)
     parameters: dict[str, ParameterConfig_pb2.ParameterConfig] = field(default_factory=dict)

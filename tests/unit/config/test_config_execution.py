@@ -36,6 +36,17 @@ def test_get_config_arg_converts(parse_text, config_dir, kind, default, config_a
     assert (config_dir / "seen").read_text() == seen
 
 
+def test_an_argument_that_nobody_asks_for_is_warned_of(parse_text, capfd):
+    text = "size = get_config_arg('size', int, 1)"
+    parse_text(text, "size=2,trainer_id=0,local=1,use_gpu=0,ispredict=1")
+    lines = [line for line in capfd.readouterr().err.splitlines() if "config argument" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("[WARNING ")
+    assert lines[0].endswith("] config argument ispredict is asked for by nobody")
+    parse_text(text, "size=2,trainer_id=0,local=1,use_gpu=0")
+    assert "config argument" not in capfd.readouterr().err
+
+
 def test_parsing_twice_gives_equal_messages(parse_text):
     """The legacy kept the dictionary of settings between two parses."""
     text = "settings(batch_size=5, learning_method=AdamOptimizer())\noutputs(fc_layer(data_layer('x', 3), 2))"
