@@ -151,7 +151,7 @@ def _import_module(name: str) -> ModuleType:
         if isinstance(cause, ModuleNotFoundError) and cause.name == name:
             raise MissingInputError(
                 f"there is no data provider module {name} in {Path.cwd()} or beside the config; "
-                "define_py_data_sources2(module=...) names it without .py"
+                "define_py_data_sources2(module=...) names it without .py, and --python_path=... says where else it is"
             ) from error
         raise
 
