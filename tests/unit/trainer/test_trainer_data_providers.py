@@ -371,7 +371,7 @@ def test_a_missing_list_or_module_is_a_missing_input(job, tmp_path):
     with pytest.raises(MissingInputError, match=r"the list of training data no\.list cannot be read"):
         open_config()
     (tmp_path / "no.list").write_text("")
-    with pytest.raises(MissingInputError, match="there is no data provider module no_module .*--python_path"):
+    with pytest.raises(MissingInputError, match=r"there is no data provider module no_module .*--python_path"):
         open_config()
 
 
