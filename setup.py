@@ -48,6 +48,7 @@ setup(
             "import-linter>=2",
             "kubernetes-validate>=1.31",
             "mypy>=1.10",
+            "pillow>=10",
             "pytest>=8",
             "pytest-timeout>=2.3",
             "pytest-xdist>=3.5",

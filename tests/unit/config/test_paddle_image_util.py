@@ -1,10 +1,12 @@
 """Images of data providers (specification 17, image_classification)."""
 
-import importlib.util
+import io
 import pickle
+import sys
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from paddle.utils import image_util
 from pserver.errors import ConfigError, DataError
@@ -46,7 +48,16 @@ def test_an_image_of_another_form_is_refused():
         image_util.crop_img(IMAGE[0], 2)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("PIL") is not None, reason="pillow is installed")
-def test_reading_an_image_says_what_it_needs():
+def test_reading_an_image_says_what_it_needs(monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)  # what an import finds where pillow is missing
     with pytest.raises(ConfigError, match="pip install pillow"):
         image_util.decode_jpeg(b"\xff\xd8")
+
+
+@pytest.mark.parametrize("shape", [(5, 4, 3), (5, 4)])
+def test_an_image_is_read_from_its_bytes(shape):
+    pixels = np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")  # without loss; pillow sees the form by itself
+    expected = pixels.transpose(2, 0, 1) if pixels.ndim == 3 else pixels
+    assert np.array_equal(image_util.decode_jpeg(file.getvalue()), expected)
