@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from trainer.evaluators.base import Evaluator
+from trainer.evaluators.base import Evaluator, Measure
 
 
 class Accumulator:
@@ -23,7 +22,7 @@ class Accumulator:
         self._cost = np.float32(0)
         self._measures = [evaluator.nothing() for evaluator in self._evaluators]
 
-    def add(self, cost: float, samples: int, measures: Sequence[Any]) -> None:
+    def add(self, cost: float, samples: int, measures: Sequence[Measure]) -> None:
         """Add a batch."""
         self.samples += samples
         self._cost += np.float32(cost)

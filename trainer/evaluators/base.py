@@ -74,11 +74,11 @@ class Evaluator:
     def __str__(self) -> str:
         return f"evaluator {self.name} ({self.config.type})"
 
-    def nothing(self) -> Any:
+    def nothing(self) -> Measure:
         """Return the measure of no batch, to which others can be added."""
         return Share()
 
-    def measure(self, outputs: Mapping[str, Argument]) -> Any:
+    def measure(self, outputs: Mapping[str, Argument]) -> Measure:
         """Return the batch's measure, from the outputs of all layers by name."""
         raise NotImplementedError
 
