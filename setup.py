@@ -10,7 +10,19 @@ KERNELS = Extension(
     "kernels._compiled",
     [
         f"kernels/{name}.c"
-        for name in ("arguments", "draws", "images", "lstm", "module", "rows", "rules", "samples", "steps", "windows")
+        for name in (
+            "arguments",
+            "draws",
+            "images",
+            "lstm",
+            "module",
+            "rows",
+            "rules",
+            "samples",
+            "steps",
+            "tables",
+            "windows",
+        )
     ],
     depends=["kernels/activations.h", "kernels/kernels.h"],
     extra_compile_args=[

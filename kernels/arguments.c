@@ -47,6 +47,10 @@ uint32_t *naturals(Arrays *arrays, PyObject *object, Py_ssize_t *length) {
     return array_of(arrays, object, 'I', 1, length);
 }
 
+const uint32_t *read_naturals(Arrays *arrays, PyObject *object, Py_ssize_t *length) {
+    return array_of(arrays, object, 'I', 0, length);
+}
+
 int same_length(Arrays *arrays, PyObject *const *args, int count, int writable, float **data, Py_ssize_t *length) {
     for (int i = 0; i < count; i++) {
         Py_ssize_t n;

@@ -37,6 +37,7 @@ int64_t *integers(Arrays *arrays, PyObject *object, Py_ssize_t *length);
 const int64_t *read_integers(Arrays *arrays, PyObject *object, Py_ssize_t *length);
 const int32_t *read_small_integers(Arrays *arrays, PyObject *object, Py_ssize_t *length);
 uint32_t *naturals(Arrays *arrays, PyObject *object, Py_ssize_t *length);
+const uint32_t *read_naturals(Arrays *arrays, PyObject *object, Py_ssize_t *length);
 
 /* Get `count` float arrays of equal length from the arguments; the first `writable` of them are changed. */
 int same_length(Arrays *arrays, PyObject *const *args, int count, int writable, float **data, Py_ssize_t *length);
@@ -67,6 +68,6 @@ PyObject *fail(Arrays *arrays, const char *message);
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 
 extern PyMethodDef draws_functions[], images_functions[], lstm_functions[], rows_functions[], rules_functions[],
-    samples_functions[], steps_functions[], windows_functions[];
+    samples_functions[], steps_functions[], tables_functions[], windows_functions[];
 
 #endif

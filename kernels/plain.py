@@ -184,3 +184,31 @@ def keep(draws: npt.NDArray[np.uint32], rate: float) -> npt.NDArray[np.bool_]:
     """Return where the draw, as a float32 from 0 to 1, is over the rate."""
     kept: npt.NDArray[np.bool_] = (draws * (1.0 / (1 << 31))).astype(np.float32) > np.float32(rate)
     return kept
+
+
+# ----- Tables -----
+
+
+def merge_rows(
+    ids: npt.NDArray[np.uint32], rows: Array, more_ids: npt.NDArray[np.uint32], more_rows: Array
+) -> tuple[npt.NDArray[np.uint32], Array]:
+    """Return the numbers of either, rising, and the rows, of those in both the sum of the two."""
+    merged = np.union1d(ids, more_ids)
+    out = np.zeros((len(merged), rows.shape[1]), rows.dtype)
+    out[np.searchsorted(merged, ids)] = rows
+    more = np.searchsorted(merged, more_ids)
+    is_new = ~np.isin(more_ids, ids, assume_unique=True)
+    out[more[is_new]] = more_rows[is_new]
+    out[more[~is_new]] += more_rows[~is_new]
+    return merged, out
+
+
+def deal_rows(
+    ids: npt.NDArray[np.uint32], places: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+    """Share rows out to as many owners as there are places: row r goes to owner places[r % owners]."""
+    owners = np.uint32(len(places))
+    owner = places.take(ids % owners)
+    order = np.argsort(owner, kind="stable").astype(np.uint32)
+    starts = np.searchsorted(owner[order], np.arange(len(places) + 1)).astype(np.int64)
+    return order, ids[order] // owners, starts

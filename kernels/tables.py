@@ -1,0 +1,72 @@
+"""Rows of tables that are too large to be looked at as a whole: taken, put back, added up, shared out.
+
+Row numbers are uint32, as they travel between trainers and servers. Without the compiled module numpy does the same,
+bit for bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels import compiled, fits, plain
+
+Array = npt.NDArray[np.floating[Any]]
+RowIds = npt.NDArray[np.uint32]
+Places = npt.NDArray[np.int64]
+
+
+def take_rows(table: Array, ids: RowIds, out: Array | None = None) -> Array:
+    """Return table[ids], in `out` if it is given. Shapes: table: (any, width), ids: (n,); result: (n, width)."""
+    if out is None:
+        out = np.empty((len(ids), table.shape[1]), table.dtype)
+    if compiled is not None and fits(table, out) and table.shape[1]:
+        compiled.take_rows(out, table, ids, table.shape[1])
+    else:
+        np.take(table, ids, axis=0, out=out)
+    return out
+
+
+def put_rows(table: Array, ids: RowIds, rows: Array) -> None:
+    """Let table[ids] = rows. Shapes: as for `take_rows`."""
+    if compiled is not None and fits(table, rows) and table.shape[1]:
+        compiled.put_rows(table, rows, ids, table.shape[1])
+    else:
+        table[ids] = rows
+
+
+def merge_rows(ids: RowIds, rows: Array, more_ids: RowIds, more_rows: Array) -> tuple[RowIds, Array]:
+    """Return the numbers of either, rising, and the rows, of those in both the sum of the two.
+
+    Shapes: ids: (n,), more_ids: (m,), each rising; rows: (n, width), more_rows: (m, width).
+    """
+    if compiled is None or not fits(rows, more_rows) or not rows.shape[1]:
+        return plain.merge_rows(ids, rows, more_ids, more_rows)
+    room = len(ids) + len(more_ids)
+    merged, out = np.empty(room, np.uint32), np.empty((room, rows.shape[1]), np.float32)
+    count = compiled.merge_rows(merged, out, ids, rows, more_ids, more_rows, rows.shape[1])
+    return merged[:count], out[:count]
+
+
+def is_rising(ids: RowIds, upper: int) -> bool:
+    """Return whether each number is larger than the one before, and all are below `upper`."""
+    if compiled is not None:
+        return bool(compiled.is_rising(ids, upper))
+    return not len(ids) or (int(ids[-1]) < upper and bool((ids[1:] > ids[:-1]).all()))
+
+
+def deal_rows(ids: RowIds, places: Places) -> tuple[RowIds, RowIds, Places]:
+    """Share rows out to as many owners as there are places: row r goes to owner places[r % owners].
+
+    Returns: order: the positions in `ids`, owner after owner, each owner's as they come;
+        local: ids[order] // owners; starts: owner k has [starts[k], starts[k + 1]) of both.
+    Shapes: ids: (n,); order, local: (n,); starts: (owners + 1,).
+    """
+    if compiled is None:
+        return plain.deal_rows(ids, places)
+    order, local = np.empty(len(ids), np.uint32), np.empty(len(ids), np.uint32)
+    starts = np.empty(len(places) + 1, np.int64)
+    compiled.deal_rows(order, local, starts, ids, places)
+    return order, local, starts

@@ -1,0 +1,80 @@
+"""Rows of large tables: the compiled loops and those in numpy against dictionaries in Python."""
+
+import numpy as np
+import pytest
+
+from kernels import tables
+
+DTYPES = [np.float64, np.float32]  # numpy, and compiled where that is there
+
+
+def draw(rng, many, upper, width, dtype):
+    ids = np.sort(rng.choice(upper, many, replace=False)).astype(np.uint32)
+    return ids, rng.normal(size=(many, width)).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", [1, 3, 16, 100])
+@pytest.mark.parametrize("many", [0, 1, 50])
+def test_rows_are_taken_and_put_back(many, width, dtype):
+    rng = np.random.default_rng(width)
+    table = rng.normal(size=(70, width)).astype(dtype)
+    ids, rows = draw(rng, many, 70, width, dtype)
+    expected = table.copy()
+    assert tables.take_rows(table, ids).tobytes() == b"".join(table[one].tobytes() for one in ids)
+    tables.put_rows(table, ids, rows)
+    for one, row in zip(ids, rows, strict=True):
+        expected[one] = row
+    assert table.tobytes() == expected.tobytes()
+
+
+@pytest.mark.skipif(tables.compiled is None, reason="numpy names the row itself")
+@pytest.mark.parametrize("call", ["take", "put"])
+def test_a_row_beyond_the_table_is_refused(call):
+    table, ids = np.zeros((4, 2), np.float32), np.array([1, 4], np.uint32)
+    with pytest.raises(ValueError, match="not in the table"):
+        tables.take_rows(table, ids) if call == "take" else tables.put_rows(table, ids, np.ones((2, 2), np.float32))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("many", "more"), [(0, 0), (0, 5), (5, 0), (30, 40), (60, 60)])
+def test_rows_of_two_are_united_and_added_in_their_order(many, more, dtype):
+    rng = np.random.default_rng(many)
+    a, b = draw(rng, many, 60, 5, dtype), draw(rng, more, 60, 5, dtype)
+    expected = {int(one): row.copy() for one, row in zip(*a, strict=True)}
+    for one, row in zip(*b, strict=True):
+        expected[int(one)] = expected[int(one)] + row if int(one) in expected else row
+    ids, rows = tables.merge_rows(*a, *b)
+    assert ids.tolist() == sorted(expected)
+    assert rows.tobytes() == b"".join(expected[one].tobytes() for one in sorted(expected))
+
+
+@pytest.mark.parametrize(
+    ("ids", "is_so"),
+    [([], True), ([0], True), ([9], True), ([10], False), ([1, 2, 9], True), ([1, 1], False), ([3, 2], False)],
+)
+def test_rising_numbers_below_a_bound_are_told(ids, is_so):
+    assert tables.is_rising(np.array(ids, np.uint32), 10) == is_so
+
+
+@pytest.mark.parametrize("places", [[0], [1, 0], [2, 0, 1], [0, 3, 2, 1]])
+def test_rows_go_to_the_owner_of_their_remainder(places):
+    ids = np.sort(np.random.default_rng(1).choice(1000, 200, replace=False)).astype(np.uint32)
+    order, local, starts = tables.deal_rows(ids, np.array(places, np.int64))
+    assert starts[0] == 0 and starts[-1] == len(ids)
+    for owner in range(len(places)):
+        mine = [int(one) for one in ids if places[one % len(places)] == owner]
+        part = slice(starts[owner], starts[owner + 1])
+        assert ids[order[part]].tolist() == mine
+        assert local[part].tolist() == [one // len(places) for one in mine]
+
+
+@pytest.mark.parametrize("name", ["merge_rows", "deal_rows"])
+def test_numpy_gives_the_same_bits(monkeypatch, name):
+    rng = np.random.default_rng(3)
+    a, b = draw(rng, 40, 90, 4, np.float32), draw(rng, 50, 90, 4, np.float32)
+    given = (*a, *b) if name == "merge_rows" else (a[0], np.array([1, 2, 0], np.int64))
+    first = getattr(tables, name)(*given)
+    monkeypatch.setattr(tables, "compiled", None)
+    second = getattr(tables, name)(*given)
+    assert [one.tobytes() for one in first] == [one.tobytes() for one in second]
