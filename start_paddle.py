@@ -211,7 +211,8 @@ VARIABLES = (
     Variable("STOP_TIMEOUT", "20", "seconds that a program may take to end after SIGTERM", seconds),
     Variable("GOODBYE_TIMEOUT", "600", "seconds to wait for the other trainers to finish after our own did", seconds),
     Variable("RESUME", "1", "0: never go on from an earlier Job's output, start afresh", integer(0, 1)),
-    Variable("PADDLE_SECRET", "", "shared secret of the job's programs (from a Secret); empty: none"),
+    Variable("PADDLE_SECRET", "", "shared secret of the job's programs; wins over PADDLE_SECRET_FILE"),
+    Variable("PADDLE_SECRET_FILE", "", "file with that secret (of a mounted Secret); absent: none, with a WARNING"),
 )
 
 
@@ -247,6 +248,7 @@ class LauncherConfig:
     goodbye_timeout: float
     resume: bool
     secret: str = dataclasses.field(repr=False)
+    secret_file: str
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> LauncherConfig:
@@ -279,6 +281,7 @@ class LauncherConfig:
             service_account_dir=account,
             resume=bool(values["resume"]),
             secret=values.pop("paddle_secret"),
+            secret_file=values.pop("paddle_secret_file"),
         )
         return cls(**values)
 
@@ -324,6 +327,18 @@ def read_text(path: Path) -> str | None:
         return None
     except (OSError, UnicodeDecodeError) as problem:
         raise BadEnvironmentError(f"uid {os.getuid()} cannot read {path} of its service account: {problem}") from None
+
+
+def warn_of_strangers(config: LauncherConfig) -> None:
+    """Says so when the programs of this pod will have no secret; they read its file themselves."""
+    if config.secret or (config.secret_file and Path(config.secret_file).is_file()):
+        return
+    absent = f"no file {config.secret_file}" if config.secret_file else "no PADDLE_SECRET_FILE"
+    last = config.port + config.ports_num + config.ports_num_sparse - 1
+    say(
+        f"WARNING: no secret ({absent}): anyone who reaches ports {config.port} to {last} of this pod can take part in "
+        "the training; docs/security.md has the command that makes one"
+    )
 
 
 # ----- Flags
@@ -1488,6 +1503,7 @@ def launch(cmd_args: Sequence[str], stop: Stop) -> int:
         ids = wait_for_pods(api, config.gradient_num, functools.partial(complete_set, config), waiting)
         print_plan(config, ids, passed)
         return 0
+    warn_of_strangers(config)
     while True:
         meeting = meet(api, config, passes, waiting)
         if meeting.ids:

@@ -35,16 +35,20 @@ class Mount:
 
 @dataclass(frozen=True)
 class Volume:
-    """One entry of `volumes`; an empty directory is made by us, every other kind is the user's to map."""
+    """One entry of `volumes`; an empty directory is made by us, every other kind is the user's to map.
+
+    is_optional: of a Secret or ConfigMap that may be absent, and here is: its mount is an empty directory then.
+    """
 
     name: str
     kind: str
     claim: str = ""
+    is_optional: bool = False
 
     @property
     def is_empty_dir(self) -> bool:
         """Whether each pod gets a fresh directory of its own."""
-        return self.kind == "emptyDir"
+        return self.kind == "emptyDir" or self.is_optional
 
 
 @dataclass(frozen=True)
@@ -249,7 +253,9 @@ def _env_var(item: Object) -> EnvVar:
 def _volume(entry: Object) -> Volume:
     kinds = [key for key in entry if key != "name"]
     claim = (entry.get("persistentVolumeClaim") or {}).get("claimName") or ""
-    return Volume(str(entry["name"]), kinds[0] if kinds else "emptyDir", str(claim))
+    kind = kinds[0] if kinds else "emptyDir"
+    is_optional = kind in ("secret", "configMap") and bool((entry[kind] or {}).get("optional"))
+    return Volume(str(entry["name"]), kind, str(claim), is_optional)
 
 
 def _mapping(parent: Object, key: str, where: str) -> Object:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from pserver.errors import ConfigError
+
+MAX_SECRET_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -22,9 +25,9 @@ class JobEnvironment:
 
 
 def read_environment(environ: Mapping[str, str]) -> JobEnvironment:
-    """Return the job of this program: PADDLE_JOB_NAME, PADDLE_ATTEMPT, PADDLE_SECRET and PADDLE_PEER_TIMEOUT.
+    """Return the job of this program: PADDLE_JOB_NAME, PADDLE_ATTEMPT, PADDLE_SECRET(_FILE) and PADDLE_PEER_TIMEOUT.
 
-    Raises: ConfigError: if the timeout is no number of seconds of at least 0.1.
+    Raises: ConfigError: if the timeout is no number of seconds of at least 0.1, or the secret's file is not right.
     """
     text = environ.get("PADDLE_PEER_TIMEOUT") or "15"
     try:
@@ -36,6 +39,27 @@ def read_environment(environ: Mapping[str, str]) -> JobEnvironment:
     return JobEnvironment(
         environ.get("PADDLE_JOB_NAME", ""),
         environ.get("PADDLE_ATTEMPT", ""),
-        environ.get("PADDLE_SECRET", ""),
+        environ.get("PADDLE_SECRET") or _read_secret(environ.get("PADDLE_SECRET_FILE", "")),
         peer_timeout,
     )
+
+
+def _read_secret(name: str) -> str:
+    """Return what a file holds; none is no secret, because a Secret that is mounted as optional may be absent."""
+    if not name:
+        return ""
+    try:
+        with Path(name).open("rb") as file:
+            content = file.read(MAX_SECRET_BYTES + 1)
+        secret = content.decode().strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "it is no UTF-8 text"
+        raise ConfigError(f"PADDLE_SECRET_FILE names {name}, which cannot be read: {reason}") from exc
+    if not secret or len(content) > MAX_SECRET_BYTES:
+        raise ConfigError(
+            f"PADDLE_SECRET_FILE names {name}, which holds {'no text' if not secret else 'too much'}; "
+            f"put 1 to {MAX_SECRET_BYTES} bytes there, e.g. of openssl rand -hex 32, or remove it"
+        )
+    return secret

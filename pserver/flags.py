@@ -115,7 +115,8 @@ def format_help() -> str:
     lines = [
         "usage: paddle pserver [--flag=value ...]",
         "",
-        "Environment: PADDLE_JOB_NAME, PADDLE_ATTEMPT, PADDLE_SECRET (set by the launcher; empty: stand-alone),",
+        "Environment: PADDLE_JOB_NAME, PADDLE_ATTEMPT (set by the launcher; empty: stand-alone), PADDLE_SECRET or",
+        "PADDLE_SECRET_FILE (proven to all peers; empty: anyone may take part),",
         "PADDLE_PEER_TIMEOUT (seconds without a sign of life after which a trainer is lost; 15).",
         "",
     ]

@@ -61,6 +61,26 @@ def test_the_secret_is_not_in_the_configs_text() -> None:
     assert "hidden" not in repr(LauncherConfig.from_env(pod_environment(PADDLE_SECRET="hidden")))
 
 
+@pytest.mark.parametrize("secret", [{}, {"PADDLE_SECRET_FILE": "absent"}, {"PADDLE_SECRET": ""}], ids=str)
+def test_without_a_secret_there_is_one_warning(
+    secret: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "PADDLE_SECRET_FILE" in secret:
+        secret["PADDLE_SECRET_FILE"] = str(tmp_path / "absent")
+    start_paddle.warn_of_strangers(LauncherConfig.from_env(pod_environment(**secret)))
+    said = capsys.readouterr().out
+    assert said.count("\n") == said.count("WARNING") == 1 and "anyone who reaches ports 7164 to 7167" in said
+    assert secret.get("PADDLE_SECRET_FILE", "") in said
+
+
+def test_with_a_secret_there_is_no_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "secret"
+    file.write_text("hidden\n")
+    for secret in ({"PADDLE_SECRET": "hidden"}, {"PADDLE_SECRET_FILE": str(file)}):
+        start_paddle.warn_of_strangers(LauncherConfig.from_env(pod_environment(**secret)))
+    assert capsys.readouterr().out == ""
+
+
 def test_importing_touches_neither_environment_nor_network() -> None:
     """The original read the environment at import, so that nothing in it could be tested."""
     code = (

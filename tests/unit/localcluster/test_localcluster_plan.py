@@ -230,6 +230,13 @@ def test_a_volume_that_is_not_given_is_asked_for():
         match_volumes(JOB, {})
 
 
+def test_an_optional_secret_is_absent_unless_it_is_given():
+    job = replace(JOB, volumes=(*VOLUMES, Volume("key", "secret", is_optional=True)))
+    job = replace(job, container=replace(job.container, mounts=(*MOUNTS, Mount("key", "/etc/key"))))
+    assert match_volumes(job, {"mfs": "d"}) == {"jobpath": "d"}
+    assert match_volumes(job, {"mfs": "d", "key": "k"})["key"] == "k"
+
+
 def test_a_volume_that_the_pods_do_not_have_is_refused_with_those_they_have():
     with pytest.raises(UsageError, match=r"--volume efs: .* \(they have: jobpath, mfs, work\)"):
         match_volumes(JOB, {"jobpath": "d", "efs": "d"})

@@ -117,9 +117,18 @@ def test_address_name_and_namespace_come_from_the_downward_api() -> None:
     assert expected.items() <= env(JOB).items()
 
 
-def test_the_secret_is_optional() -> None:
-    (secret,) = [variable for variable in container(JOB)["env"] if variable["name"] == "PADDLE_SECRET"]
-    assert secret["valueFrom"]["secretKeyRef"]["optional"] is True
+def test_the_secret_is_an_optional_file_and_no_variable() -> None:
+    """A variable of a process is shown to whoever may look at it, and goes to every program that it starts."""
+    assert "PADDLE_SECRET" not in env(JOB)
+    (volume,) = [volume for volume in pod(JOB)["volumes"] if "secret" in volume]
+    assert volume["secret"]["optional"] is True and volume["secret"]["defaultMode"] == 0o444
+    (mount,) = [mount for mount in container(JOB)["volumeMounts"] if mount["name"] == volume["name"]]
+    assert mount["readOnly"] is True
+    command = re.search(
+        r"kubectl create secret generic (\S+) --from-literal=(\w+)=", (ROOT / "k8s/job.yaml").read_text()
+    )
+    assert command and command[1] == volume["secret"]["secretName"]
+    assert env(JOB)["PADDLE_SECRET_FILE"] == f"{mount['mountPath']}/{command[2]}"
 
 
 @BOTH

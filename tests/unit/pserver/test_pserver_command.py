@@ -139,6 +139,28 @@ def test_the_environment_defaults_to_stand_alone_and_never_shows_its_secret():
     assert "hush" not in repr(job)
 
 
+def test_the_secret_comes_from_a_file_unless_it_is_given(tmp_path):
+    file = tmp_path / "secret"
+    assert read_environment({"PADDLE_SECRET_FILE": str(file)}).secret == ""  # mounted as optional, and absent
+    file.write_text("hush\n")
+    assert read_environment({"PADDLE_SECRET_FILE": str(file)}).secret == "hush"
+    assert read_environment({"PADDLE_SECRET_FILE": str(file), "PADDLE_SECRET": "other"}).secret == "other"
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b" \n", b"\xff\xfe", b"x" * 5000, None], ids=["empty", "blank", "bytes", "long", "directory"]
+)
+def test_a_secret_that_cannot_be_one_is_refused_and_not_shown(tmp_path, content):
+    file = tmp_path / "secret"
+    if content is None:
+        file.mkdir()
+    else:
+        file.write_bytes(content)
+    with pytest.raises(ConfigError, match=f"PADDLE_SECRET_FILE names {file}") as error:
+        read_environment({"PADDLE_SECRET_FILE": str(file)})
+    assert "xxx" not in str(error.value)
+
+
 @pytest.mark.parametrize("text", ["x", "0", "-1", "nan", "inf", "1e9"])
 def test_an_impossible_peer_timeout_is_a_config_error(text):
     with pytest.raises(ConfigError, match="PADDLE_PEER_TIMEOUT"):
