@@ -33,7 +33,8 @@ class Method:
 
     Class attributes: `uses_schedule`, `uses_momentum`, `uses_decay`: whether these settings matter.  `takes_rows`:
     whether rows may be left out of a step.  `rests`: whether a step without gradient, momentum and L2 leaves the values
-    as they are.  `has_rates`: whether every element has a rate of its own.
+    as they are.  `has_rates`: whether every element has a rate of its own.  `averages`: the names of the arrays beside
+    the velocity.  `carried`: the float32 attributes that one step takes over from the one before.
     """
 
     uses_schedule: ClassVar[bool] = True
@@ -43,6 +44,7 @@ class Method:
     rests: ClassVar[bool] = False
     has_rates: ClassVar[bool] = False
     averages: ClassVar[tuple[str, ...]] = ()
+    carried: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, optimization: Optimization, traits: Traits) -> None:
         self.optimization = optimization
