@@ -5,11 +5,15 @@ Source: ParameterUpdaterHook.cpp of v0.11, the hook of `HookAttr('pruning', spar
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from pserver.errors import ConfigError
 from trainer.arguments import Array
+from trainer.encoding import decode_array, encode_array
 from trainer.parameters import Parameter, ParameterTable
 
 Mask = npt.NDArray[np.bool_]
@@ -31,6 +35,16 @@ class Pruning:
             mask = choose_kept(parameter.value, parameter.config.update_hooks[0].sparsity_ratio)
             self._masks[parameter.name] = mask
             parameter.value[~mask] = 0
+
+    def state(self) -> dict[str, Any]:
+        """Return the masks, as JSON can hold them."""
+        return {name: encode_array(np.packbits(mask)) for name, mask in self._masks.items()}
+
+    def go_on(self, state: Mapping[str, Any]) -> None:
+        """Keep what another run chose: by the values of now it would be another choice, where kept ones became zero."""
+        for parameter in self._pruned:
+            bits = np.unpackbits(decode_array(state[parameter.name]), count=parameter.size)
+            self._masks[parameter.name] = bits.astype(np.bool_)
 
     def mask_gradients(self) -> None:
         """Make the gradients of pruned values zero."""

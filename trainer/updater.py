@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from proto.TrainerConfig_pb2 import OptimizationConfig
-from pserver import blocks
+from pserver import blocks, snapshot
 from pserver.crew import ALONE, Crew
 from pserver.errors import ConfigError
 from pserver.methods import check_supported, list_ignored
 from pserver.rules import Array, Optimization, ParameterSpec
 from pserver.segments import find_segments
 from pserver.shard import Shard
+from pserver.snapshot import Captured
 from trainer.parameters import Parameter, ParameterTable
 from trainer.pruning import Pruning
 
 if TYPE_CHECKING:
     from pserver.client import Client
 
+MASKS = "pruned"  # what an updater adds to what a trainer says of itself in a checkpoint
+
 
 class Updater(Protocol):
     """Changes the table's values by its gradients, in place."""
 
-    def connect(self) -> None:
+    def connect(self) -> dict[str, Any] | None:
         """Prepare for the first pass, with the values that the table has now; trainer 0's win."""
 
     def check(self) -> None:
@@ -36,7 +39,7 @@ class Updater(Protocol):
     def start_pass(self) -> None:
         """Begin a pass; waits for the other trainers."""
 
-    def step(self, samples: int) -> None:
+    def step(self, samples: int) -> bool | None:
         """Make one step with the gradients of a batch of so many samples."""
 
     def finish_pass(self) -> None:
@@ -90,9 +93,23 @@ class LocalUpdater:
         self._pruning = Pruning(table)
         table.adopt(self._shard.values)
 
-    def connect(self) -> None:
-        """Prune the first values."""
-        self._pruning.start()
+    def connect(self, restored: Captured | None = None) -> dict[str, Any] | None:
+        """Prune the first values, or go on from a checkpoint.
+
+        Raises: ConfigError: if the checkpoint does not fit this job.
+        """
+        if restored is None:
+            self._pruning.start()
+            return None
+        if len(restored.services) != 1:
+            raise ConfigError(
+                f"the checkpoint is of training with {len(restored.services)} services of parameter servers; go on "
+                "with --local=0 and as many"
+            )
+        snapshot.put_back(self._shard, restored.services[0])
+        own = restored.trainers[0] or {}
+        self._pruning.go_on(own.get(MASKS, {}))
+        return own
 
     def check(self) -> None:
         """There are no others."""
@@ -100,8 +117,8 @@ class LocalUpdater:
     def start_pass(self) -> None:
         """Nothing to wait for."""
 
-    def step(self, samples: int) -> None:
-        """Make one optimiser step."""
+    def step(self, samples: int, checkpoint: bool = False) -> bool:
+        """Make one optimiser step, and return `checkpoint`: nobody else asks for one."""
         self._pruning.mask_gradients()
         gradients = self._table.gradients  # before the rows: what nobody added to has none
         touched = {
@@ -110,8 +127,13 @@ class LocalUpdater:
             if (rows := parameter.touched_rows) is not None
         }
         self._shard.step(gradients, samples, touched)
+        return checkpoint
 
-    def finish_pass(self) -> None:
+    def capture(self, own: dict[str, Any]) -> Captured | None:
+        """Return the state of this trainer and of its optimiser, whose arrays change with the next step."""
+        return Captured([snapshot.take(self._shard)], [{**own, MASKS: self._pruning.state()}])
+
+    def finish_pass(self, own: dict[str, Any] | None = None) -> None:
         """Apply the decay that is still due, and count the pass."""
         self._shard.finish_pass()
 

@@ -1,11 +1,14 @@
 """Training without servers: the two local modes, averages around tests and saves, pruning."""
 
+import json
+
 import numpy as np
 import pytest
 
 from proto.ParameterConfig_pb2 import ParameterConfig
 from pserver.errors import ConfigError
 from pserver.rules import Optimization
+from pserver.snapshot import Captured, Part
 from trainer import logs
 from trainer.parameters import ParameterTable
 from trainer.pruning import choose_kept
@@ -243,3 +246,38 @@ def test_averages_come_from_the_servers_where_the_config_asks_for_them(window, s
         assert table["w"].value.tolist() == seen
     assert table["w"].value.tolist() == [3, 4]
     assert updater.rates(table["w"]) is None
+
+
+# ----- Checkpoints -----
+
+
+def test_another_updater_goes_on_from_what_was_captured():
+    """Pruned values stay pruned, also where a kept one has become zero; velocities and counters go over."""
+    config = parameter("w", 1, 4, hook=0.5, momentum=0.5)
+    table, updater = start(config, values=[4.0, 3.0, 2.0, 1.0])
+    other, following = start(config, values=[1.0, 2.0, 3.0, 4.0])
+    step(table, updater, [0, 6, 5, 5])
+    assert table["w"].value.tolist() == [4, 0, 0, 0]
+    captured = updater.capture({"batches": 1})
+    captured = Captured(
+        [Part(one.counters, {name: array.copy() for name, array in one.arrays.items()}) for one in captured.services],
+        json.loads(json.dumps(captured.trainers)),
+    )
+    assert following.connect(captured)["batches"] == 1
+    for one in ((table, updater), (other, following)):
+        step(*one, [1, 1, 1, 1])
+    assert table["w"].value.tolist() == other["w"].value.tolist() == [3.5, -2, 0, 0]
+    assert updater.capture({}).services[0].counters == following.capture({}).services[0].counters
+
+
+def step(table, updater, gradient):
+    table.clear_gradients()
+    table["w"].add_gradient(np.array(gradient, np.float32))
+    assert updater.step(1) is False
+
+
+def test_a_checkpoint_of_several_services_is_not_for_local_training():
+    _, updater = start(parameter())
+    captured = updater.capture({})
+    with pytest.raises(ConfigError, match="training with 2 services"):
+        updater.connect(Captured(captured.services * 2, captured.trainers))
