@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ def encode_array(array: npt.NDArray[Any]) -> dict[str, Any]:
     return {"type": array.dtype.str, "shape": list(array.shape), "data": text}
 
 
-def decode_array(record: dict[str, Any]) -> npt.NDArray[Any]:
+def decode_array(record: Mapping[str, Any]) -> npt.NDArray[Any]:
     """Return the array of such a record, a fresh one."""
     data = base64.b64decode(record["data"])
     return np.frombuffer(data, record["type"]).reshape(record["shape"]).copy()

@@ -17,15 +17,19 @@ import sys
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from kernels.samples import pick_samples
+from pserver import glog
 from pserver.errors import DataError
 from trainer.arguments import Argument, Ids
+from trainer.data import random_states
 from trainer.data.columns import ColumnSet
 from trainer.data.provider2 import CacheType, DataProvider
 from trainer.data.reader import Reader
+from trainer.encoding import decode_array, encode_array, shorten_ids
 from trainer.rng import Stream
 
 UNLIMITED = sys.maxsize
@@ -68,6 +72,11 @@ class DataSource:
         self._complete = False  # a cached pass has been read to its end
         self._reader: Reader | None = None
         self._taken_units = 0  # in this pass
+        self._tracks = False
+        self._is_from_memory = False  # this pass
+        self._first_order = array("q")  # the pool at the start of this pass, if it is from memory and shuffled
+        self._states = array("I")  # of the stream, before each batch of this pass; only where it is drawn from
+        self._random: random_states.States | None = None  # when the reading of what is in the columns began
         self._forget()
 
     def _forget(self) -> None:
@@ -83,10 +92,19 @@ class DataSource:
         self.close()
         self._head = 0
         self._taken_units = 0
+        self._is_from_memory = self._complete
+        self._states = array("I")
         if self._complete:
             self._pooled_units = sum(self._units) if self._units else len(self._pool)
+            if self._tracks and self._shuffled:
+                self._first_order = self._pool[:]
             return
+        self._start_reading()
+
+    def _start_reading(self) -> None:
         self._forget()
+        if self._tracks:
+            self._random = random_states.take()
         self._reader = Reader(
             self._provider,
             self._files,
@@ -108,17 +126,92 @@ class DataSource:
 
         Raises: DataError, MissingInputError: if the provider raised or a sample is wrong or larger than a batch.
         """
+        start, units = self._take(size)
+        if not units:  # also where samples are left that count nothing, as in the legacy
+            return None
+        return self._gather(np.array(self._pool[start : self._head], np.int64)), units
+
+    def _take(self, size: int) -> tuple[int, int]:
+        """Move the head over the next batch, and return where that begins in the pool, and its units."""
+        if self._tracks and self._shuffled:
+            self._states.append(self._stream.state)
+        if not self._cached:
+            self._compact()
         self._fill(self._wanted_units(size))
         start = self._head
         units = self._pick(size)
-        if not units:  # also where samples are left that count nothing, as in the legacy
-            return None
-        batch = self._gather(np.array(self._pool[start : self._head], np.int64))
         self._pooled_units -= units
         self._taken_units += units
-        if not self._cached:
-            self._compact()
-        return batch, units
+        return start, units
+
+    # ----- Where reading has got to -----
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the provider's generators are being run."""
+        return self._reader is not None
+
+    def track(self) -> None:
+        """Remember from now on what `position` needs."""
+        self._tracks = True
+
+    def position(self, batches: int | None) -> dict[str, Any]:
+        """Return what another process needs to go on from here, as JSON can hold it.
+
+        Args: batches: so many of this pass count as delivered; None: all, the next one is the first of the next pass.
+        """
+        between = batches is None
+        record: dict[str, Any] = {"batches": batches}
+        if self._complete if between else self._is_from_memory:
+            order = self._pool if between else self._first_order
+            record["samples"] = len(self._pool)
+            record["order"] = encode_array(shorten_ids(np.array(order))) if self._shuffled else None
+        if not between and self._shuffled:
+            record["states"] = encode_array(np.array(self._states[:batches], np.uint32))
+        if self._random is not None and ("samples" in record or not between):
+            record["random"] = random_states.write(self._random)
+        return record
+
+    def resume(self, position: Mapping[str, Any], size: int) -> None:
+        """Go on where `position` was taken: inside a pass it is begun here; between passes `start_pass` comes next.
+
+        The provider is read again with the random states of then, and the batches are picked again, but not computed.
+        Args: size: that of the batches.
+        Raises: DataError, MissingInputError: if the provider raised or a sample is wrong.
+        """
+        if "random" in position:
+            random_states.put_back(position["random"])
+        if "samples" in position:
+            self._read_all(position["samples"], position["order"])
+        if position["batches"] is None:
+            return
+        self.start_pass()
+        states = decode_array(position["states"]).tolist() if "states" in position else []
+        for number in range(position["batches"]):
+            if number < len(states):
+                self._stream.state = states[number]
+            if not self._take(size)[1]:
+                self._warn(f"it gives {number} batches; {position['batches']} of the pass were trained on")
+                return
+
+    def _read_all(self, samples: int, order: Mapping[str, Any] | None) -> None:
+        """Read into memory what was there when a position was taken."""
+        self.close()
+        self._start_reading()
+        while self._receive():
+            pass
+        rows = self._read = self._columns.rows
+        self._pool = array("q", range(rows))
+        if rows != samples:
+            self._warn(f"it gives {rows} samples, not {samples}")
+        elif order is not None:
+            self._pool = array("q", decode_array(order).tolist())
+
+    def _warn(self, finding: str) -> None:
+        glog.warning(
+            f"the data provider {self._provider} does not repeat what it gave before the checkpoint: {finding}; the "
+            "parameters go on from the checkpoint, but the order of the samples is another one"
+        )
 
     def _gather(self, rows: Ids) -> dict[str, Argument]:
         batch = self._columns.gather(rows)

@@ -1,0 +1,55 @@
+"""The states of the two global random generators that users' code may draw from: Python's and numpy's."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+
+from trainer.encoding import decode_array, encode_array
+
+States = tuple[Any, Any]
+
+
+def take() -> States:
+    """Return both states as they are now."""
+    return random.getstate(), np.random.get_state(legacy=False)
+
+
+def write(states: States) -> dict[str, Any]:
+    """Return states as JSON can hold them; numpy's is left out where the user chose another generator for it."""
+    (version, words, spare), of_numpy = states
+    record: dict[str, Any] = {
+        "version": version,
+        "words": encode_array(np.array(words, np.uint32)),
+        "spare": _hex(spare),
+    }
+    if of_numpy["bit_generator"] == "MT19937":
+        record["numpy"] = {
+            "words": encode_array(of_numpy["state"]["key"]),
+            "place": int(of_numpy["state"]["pos"]),
+            "spare": _hex(of_numpy["gauss"]) if of_numpy["has_gauss"] else None,
+        }
+    return record
+
+
+def put_back(record: dict[str, Any]) -> None:
+    """Let both generators go on from states that were written."""
+    words = tuple(decode_array(record["words"]).tolist())
+    random.setstate((record["version"], words, _number(record["spare"])))
+    of_numpy = record.get("numpy")
+    if of_numpy is not None:
+        spare = _number(of_numpy["spare"])
+        place = of_numpy["place"]
+        np.random.set_state(
+            ("MT19937", decode_array(of_numpy["words"]), place, int(spare is not None), 0.0 if spare is None else spare)
+        )
+
+
+def _hex(number: float | None) -> str | None:
+    return None if number is None else float(number).hex()
+
+
+def _number(text: str | None) -> float | None:
+    return None if text is None else float.fromhex(text)
