@@ -164,6 +164,7 @@ class Assembly:
             crew = self._network.crew if isinstance(self._network, Shares) else ALONE
             return LocalUpdater(self._table, self._optimization, log_clipping=self._flags.log_clipping, crew=crew)
         from pserver.client import Client, read_environment
+        from pserver.nics import find_own_addresses
 
         if self._flags.start_pserver:
             self._server = OwnServer(self._flags)
@@ -175,6 +176,7 @@ class Assembly:
             job=job.job,
             attempt=job.attempt,
             secret=job.secret,
+            own_addresses=find_own_addresses(self._flags.nics if "nics" in self._flags.given else ""),
             peer_timeout=job.peer_timeout,
             connect_timeout=CONNECT_TIMEOUT_S,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -65,6 +66,17 @@ class Network:
             node.keeps_gradient, node.logs_clipping = name in gradients_of, clipping
             if isinstance(node.layer, GroupLayer):
                 node.layer.watch(clipping=clipping)
+
+    def carried(self) -> dict[str, Any]:
+        """Return what layers take from batch to batch, but for parameters, by name: as JSON can hold it."""
+        states = {name: node.layer.carried() for name, node in self._nodes.items()}
+        return {name: state for name, state in states.items() if state is not None}
+
+    def carry_on(self, state: Mapping[str, Any]) -> None:
+        """Go on from what the network of another process took from batch to batch."""
+        for name, one in state.items():
+            if name in self._nodes:
+                self._nodes[name].layer.carry_on(one)
 
     def kept_gradients(self) -> dict[str, Array]:
         """Return the gradients, before the activation, that the backward pass of the last batch kept, by layer."""

@@ -48,6 +48,7 @@ class Parameter:
         self.size: int = config.size
         self.is_static: bool = config.is_static
         self.row_width: int = config.dims[1] if len(config.dims) == 2 else config.size
+        self.follows = False  # the value has followed batches without being trained
         self.value: Array
         self._gradient: Array
         self._content = _Content.STALE
@@ -175,6 +176,7 @@ class Parameter:
         if self._averages is not None:
             self._averages.append((average, kept))
             return
+        self.follows = True
         self.value *= self.value.dtype.type(kept)
         self.value += (1 - average.dtype.type(kept)) * average
 

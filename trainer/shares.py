@@ -6,24 +6,22 @@ Source: spec/trainer.md sections 5.4 and 6.1; gserver/gradientmachines/MultiGrad
 from __future__ import annotations
 
 import itertools
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from queue import SimpleQueue
-
-import numpy as np
+from typing import Any
 
 from kernels import flush_denormals
 from proto.ModelConfig_pb2 import ModelConfig
-from pserver.crew import Crew
+from pserver import glog
+from pserver.crew import Crew, Worker, run_together
 from trainer.arguments import Argument
 from trainer.network import Batch, Network
 from trainer.parameters import ParameterTable
 from trainer.rng import Stream
 
 SMALL_S = 0.0005  # a share that takes less is not worth a thread
-LEAVE_TIMEOUT_S = 2.0  # for a share that is under way when the job ends early
+SHARES = "shares"  # no layer's name: what `carried` gives
 
 
 class Shares:
@@ -43,7 +41,7 @@ class Shares:
         tables = [parameters, *(parameters.replicate() for _ in streams[1:])]
         self._networks = [Network(config, table) for table in tables]
         self._streams = list(streams)
-        self._workers = [Worker(f"share {number}") for number in range(1, len(streams))]
+        self._workers = [Worker(f"share {number}", flush_denormals) for number in range(1, len(streams))]
         self._are_small = False
         self.shares: Sequence[Network] = ()  # the networks whose outputs are those of a batch, one after the other
         self.output_names = self._networks[0].output_names
@@ -53,6 +51,21 @@ class Shares:
         """Keep the gradients of some layers' outputs, and log where errors are clipped."""
         for network in self._networks:
             network.watch(gradients_of=gradients_of, clipping=clipping)
+
+    def carried(self) -> dict[str, Any]:
+        """Return what the shares take from batch to batch: of each its stream's state and what its network carries."""
+        pairs = zip(self._streams, self._networks, strict=True)
+        return {SHARES: [[stream.state, network.carried()] for stream, network in pairs]}
+
+    def carry_on(self, state: Mapping[str, Any]) -> None:
+        """Go on from that; with another number of shares each begins anew."""
+        states = state.get(SHARES, [])
+        if len(states) != len(self._networks):
+            glog.warning(f"the checkpoint is of --trainer_count={len(states)}: the random numbers of the shares differ")
+            return
+        for stream, network, (drawn, carried) in zip(self._streams, self._networks, states, strict=True):
+            stream.state = drawn
+            network.carry_on(carried)
 
     def is_data_or_cost(self, name: str) -> bool:
         """Return whether a layer neither computes values of its own nor is read by others."""
@@ -118,52 +131,11 @@ class Shares:
                 task()
             self._are_small = time.perf_counter() - start < 2 * len(tasks) * SMALL_S
         else:
-            self._run_together(tasks)
+            run_together(self._workers, tasks)
             self._are_small = time.perf_counter() - start < SMALL_S
-
-    def _run_together(self, tasks: Sequence[Callable[[], object]]) -> None:
-        results = [worker.start(task) for worker, task in zip(self._workers, tasks[1:], strict=False)]
-        for task in tasks[:1]:
-            task()
-        for error in [result.get() for result in results]:
-            if error is not None:
-                raise error
 
 
 AnyNetwork = Network | Shares
-Result = SimpleQueue[BaseException | None]
-
-
-class Worker:
-    """A thread that does one task after the other until it is closed; it does not keep the process from ending."""
-
-    def __init__(self, name: str) -> None:
-        self._tasks: SimpleQueue[tuple[Callable[[], object], Result] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-        self._thread.start()
-
-    def start(self, task: Callable[[], object]) -> Result:
-        """Begin a task; the queue will have its error, or None when it is done."""
-        result: Result = SimpleQueue()
-        self._tasks.put((task, result))
-        return result
-
-    def close(self) -> None:
-        """End the thread after the task in hand."""
-        self._tasks.put(None)
-        self._thread.join(LEAVE_TIMEOUT_S)
-
-    def _work(self) -> None:
-        flush_denormals()
-        with np.errstate(all="ignore"):  # as the jobs do; it counts for one thread
-            while (given := self._tasks.get()) is not None:
-                task, result = given
-                try:
-                    task()
-                except BaseException as error:
-                    result.put(error)
-                else:
-                    result.put(None)
 
 
 def cut_batch(batch: Batch, count: int) -> list[dict[str, Argument] | None]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +34,24 @@ class Accumulator:
         """Let the evaluators log what they have to say before their text is printed."""
         for evaluator, measure in zip(self._evaluators, self._measures, strict=True):
             evaluator.finish(measure)
+
+    def state(self) -> dict[str, Any]:
+        """Return what was added up, as JSON can hold it."""
+        return {
+            "samples": self.samples,
+            "cost": float(self._cost).hex(),
+            "measures": {
+                one.name: measure.state() for one, measure in zip(self._evaluators, self._measures, strict=True)
+            },
+        }
+
+    def put_back(self, state: Mapping[str, Any]) -> None:
+        """Go on from what another one had added up; an evaluator that it did not have begins anew."""
+        self.reset()
+        self.samples, self._cost = state["samples"], np.float32(float.fromhex(state["cost"]))
+        for evaluator, measure in zip(self._evaluators, self._measures, strict=True):
+            if evaluator.name in state["measures"]:
+                measure.put_back(state["measures"][evaluator.name])
 
     def average_cost(self) -> float:
         """Return the cost per sample, a float32."""

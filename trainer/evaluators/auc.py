@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from pserver.errors import DataError
 from trainer.arguments import Argument, Ids
+from trainer.encoding import decode_array, encode_array
 from trainer.evaluators.base import Evaluator, Numbers, Share, ratio
 
 BINS = (1 << 24) - 1  # a score of 1 falls into the bin of this number
@@ -35,6 +36,17 @@ class Histogram:
         if sum(map(len, self._bins)) > 2 * self._merged + 10_000:
             self.merge()
         return self
+
+    def state(self) -> Any:
+        """Return the bins of the parts that are not merged yet, their weights, and how many are merged."""
+        parts = zip(self._bins, self._weights, strict=True)
+        return [[[encode_array(bins), encode_array(weights)] for bins, weights in parts], self._merged]
+
+    def put_back(self, state: Any) -> None:
+        """Take the parts."""
+        parts, self._merged = state
+        self._bins = [decode_array(bins) for bins, _ in parts]
+        self._weights = [decode_array(weights) for _, weights in parts]
 
     def merge(self) -> tuple[Ids, Numbers]:
         """Return the bins in rising order, and their (negatives, positives) as columns."""

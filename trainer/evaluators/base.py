@@ -11,6 +11,7 @@ import numpy.typing as npt
 from proto.ModelConfig_pb2 import EvaluatorConfig
 from pserver.errors import ConfigError, DataError
 from trainer.arguments import Argument, Array, Ids
+from trainer.encoding import decode_array, encode_array
 
 Numbers = npt.NDArray[np.float64]
 
@@ -20,6 +21,12 @@ class Measure(Protocol):
 
     def __iadd__(self, other: Any) -> Self:
         """Add the measure of other batches."""
+
+    def state(self) -> Any:
+        """Return it as JSON can hold it, for a checkpoint."""
+
+    def put_back(self, state: Any) -> None:
+        """Become what another one was."""
 
 
 class Share:
@@ -36,6 +43,14 @@ class Share:
         self.count += other.count
         return self
 
+    def state(self) -> Any:
+        """Return both numbers, as text."""
+        return [self.total.hex(), self.count.hex()]
+
+    def put_back(self, state: Any) -> None:
+        """Take both numbers."""
+        self.total, self.count = map(float.fromhex, state)
+
     def value(self) -> float:
         """Return the quotient, 0 if the count is 0."""
         return ratio(self.total, self.count)
@@ -51,6 +66,14 @@ class Sums:
         if other.values.size:
             self.values = self.values + other.values if self.values.size else other.values.copy()
         return self
+
+    def state(self) -> Any:
+        """Return the numbers."""
+        return encode_array(self.values)
+
+    def put_back(self, state: Any) -> None:
+        """Take the numbers."""
+        self.values = decode_array(state)
 
 
 class Evaluator:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -34,6 +34,19 @@ class Matches:
         for kind, found in other.detections.items():
             self.detections.setdefault(kind, []).extend(found)
         return self
+
+    def state(self) -> Any:
+        """Return both, as lists of pairs."""
+        found = [
+            [kind, [[float(score).hex(), bool(hit)] for score, hit in pairs]] for kind, pairs in self.detections.items()
+        ]
+        return [list(self.boxes.items()), found]
+
+    def put_back(self, state: Any) -> None:
+        """Take both."""
+        boxes, found = state
+        self.boxes = dict(boxes)
+        self.detections = {kind: [(float.fromhex(score), hit) for score, hit in pairs] for kind, pairs in found}
 
 
 class DetectionMap(Evaluator):

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from pserver import glog
 from trainer.arguments import Argument
+from trainer.encoding import decode_array, encode_array
 from trainer.evaluators.base import Evaluator, Numbers
 
 
@@ -27,6 +28,14 @@ class Judgements:
         self._parts += other._parts
         self._pairs = None
         return self
+
+    def state(self) -> Any:
+        """Return the rows."""
+        return encode_array(np.concatenate([np.zeros((0, 4)), *self._parts]))
+
+    def put_back(self, state: Any) -> None:
+        """Take the rows."""
+        self._parts, self._pairs = [decode_array(state)], None
 
     def pairs(self) -> tuple[float, float, float]:
         """Return the weight of the pairs in the right order, in the wrong one, and with equal scores."""

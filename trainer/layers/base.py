@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from proto.ModelConfig_pb2 import LayerConfig
 from pserver.errors import ConfigError
@@ -59,6 +59,13 @@ class Layer:
             whose rows repeat it may be that of the distinct rows.
         """
         raise NotImplementedError
+
+    def carried(self) -> Any:
+        """Return what it takes from batch to batch, but for parameters, as JSON can hold it; None: nothing."""
+        return None
+
+    def carry_on(self, state: Any) -> None:
+        """Go on from what another one took from batch to batch, which is not None."""
 
     def require_inputs(self, least: int, most: int) -> None:
         """Return if the layer has so many inputs.

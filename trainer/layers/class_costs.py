@@ -9,6 +9,7 @@ Source: gserver/layers/NCELayer.cpp, HierarchicalSigmoidLayer.cpp, math/MatrixBi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -160,6 +161,14 @@ class NoiseContrastiveCost(ClassCost):
         classes[is_label] = labels
         classes[~is_label] = self._draw(len(lengths) * many)
         return np.repeat(np.arange(len(lengths)), lengths + many), classes, is_label
+
+    def carried(self) -> Any:
+        """Return the state of the generator."""
+        return self._samples.state
+
+    def carry_on(self, state: Any) -> None:
+        """Draw on from a state."""
+        self._samples = SampleStream(state)
 
     def _draw(self, count: int) -> Ids:
         if self.is_training and self.stream is None:

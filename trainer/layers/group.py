@@ -45,6 +45,12 @@ class StepNetwork(Protocol):
     def watch(self, *, clipping: bool) -> None:
         """Log where errors are clipped, or do not."""
 
+    def carried(self) -> dict[str, Any]:
+        """Return what the layers take from batch to batch."""
+
+    def carry_on(self, state: Mapping[str, Any]) -> None:
+        """Go on from that."""
+
 
 MakeNetwork = Callable[[ModelConfig, ParameterTable], StepNetwork]
 
@@ -194,6 +200,22 @@ class GroupLayer(Layer):
         )
         self._steps = [] if first_step is None else [first_step]
 
+    def carried(self) -> Any:
+        """Return what the layers of the parts and of every step take from batch to batch."""
+        parts = [one.carried() if one is not None else {} for one in (self._before, self._after)]
+        steps = [one.carried() for one in self._steps]
+        return [*parts, steps] if any((*parts, *steps)) else None
+
+    def carry_on(self, state: Any) -> None:
+        """Go on from that, with as many steps."""
+        before, after, steps = state
+        for network, part in ((self._before, before), (self._after, after)):
+            if network is not None:
+                network.carry_on(part)
+        self._make_steps(len(steps))
+        for network, step in zip(self._steps, steps, strict=False):
+            network.carry_on(step)
+
     def watch(self, *, clipping: bool) -> None:
         """Log where errors inside of the group are clipped, or do not."""
         self._logs_clipping = clipping
@@ -311,13 +333,16 @@ class GroupLayer(Layer):
             outputs = network.forward(dict(packed), self.stream, is_training=self.is_training)
             packed.update((name, outputs[name]) for name in model.output_layer_names)
 
+    def _make_steps(self, count: int) -> None:
+        while len(self._steps) < count:
+            self._steps.append(self._make_network(self._parts.steps, self._parameters))
+            self._steps[-1].watch(clipping=self._logs_clipping)
+
     def _run_steps(self) -> None:
         """Run step by step what depends on the steps before."""
         run, packing, model = self._run, self._run.packing, self._parts.steps
         run.fed = [one.name for one in model.layers if one.name in run.packed]
-        while len(self._steps) < packing.steps:
-            self._steps.append(self._make_network(model, self._parameters))
-            self._steps[-1].watch(clipping=self._logs_clipping)
+        self._make_steps(packing.steps)
         for step, network in enumerate(self._steps[: packing.steps]):
             begin, end = packing.begins[step], packing.begins[step + 1]
             rows = {name: cut_items(run.packed[name], begin, end) for name in run.fed}

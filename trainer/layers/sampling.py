@@ -22,6 +22,11 @@ class SampleStream:
     def __init__(self, seed: int = SEED) -> None:
         self._state = seed % _MODULUS or 1
 
+    @property
+    def state(self) -> int:
+        """The number that the next ones are made from."""
+        return self._state
+
     def states(self, count: int) -> npt.NDArray[np.int64]:
         """Return the next `count` states, in order."""
         powers = np.ones(1, np.int64)  # of the multiplier, of which products with a state fit 62 bits

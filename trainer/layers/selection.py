@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -57,6 +58,14 @@ class SamplingIdLayer(Layer):
         super().__init__(config, parameters)
         self.require_inputs(1, 1)
         self._samples = SampleStream()
+
+    def carried(self) -> Any:
+        """Return the state of the generator."""
+        return self._samples.state
+
+    def carry_on(self, state: Any) -> None:
+        """Draw on from a state."""
+        self._samples = SampleStream(state)
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the ids; the last column takes what the probabilities lack of one."""
