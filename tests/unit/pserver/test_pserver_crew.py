@@ -1,21 +1,20 @@
 """Threads that take an optimiser step together."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
 
 from pserver import blocks
-from pserver.crew import ALONE, Crew
+from pserver.crew import ALONE, hire
 from pserver.rules import Optimization, ParameterSpec
 from pserver.shard import CHUNK, Shard
 
 
 @pytest.fixture
 def crew():
-    with ThreadPoolExecutor(3) as pool:
-        yield Crew(3, lambda tasks: list(pool.map(lambda task: task(), tasks)))
+    return hire(3)
 
 
 def make_shard(crew, method, **settings):
@@ -66,3 +65,20 @@ def test_what_a_piece_raises_comes_out(crew):
 
     with pytest.raises(ValueError, match="the fifth piece"):
         crew.share(range(6), fail)
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_what_a_task_raised_is_raised_when_all_are_done(crew, failing):
+    done = []
+    has_raised = threading.Event()
+
+    def work(number):
+        if number == failing:
+            has_raised.set()
+            raise LookupError("this one")
+        assert has_raised.wait(20)
+        done.append(number)
+
+    with pytest.raises(LookupError, match="this one"):
+        crew.run([partial(work, number) for number in range(3)])
+    assert sorted(done) == sorted({0, 1, 2} - {failing})
