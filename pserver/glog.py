@@ -46,10 +46,31 @@ def write(text: str) -> None:
         sys.stderr.flush()
 
 
+def clean(text: object, limit: int = 500) -> str:
+    """Return what a peer said as one printable line of at most about `limit` characters.
+
+    A line break in it could pass for a line of ours, and an escape sequence would be obeyed by the reader's terminal.
+    """
+    said = str(text)
+    left = len(said) - limit
+    if left > 0:
+        said = f"{said[:limit]}... ({left} characters more)"
+    return said if said.isprintable() else "".join(map(_escape, said))
+
+
 def format_line(severity: str, message: str, at: str, now: float, thread: int) -> str:
-    """Return the line with its newline; `now` is seconds since the epoch, shown in local time."""
+    """Return the line with its newline; `now` is seconds since the epoch, shown in local time.
+
+    A message of ours may have several lines; other characters that are not printable are shown as escapes.
+    """
+    if not message.isprintable():
+        message = "".join(each if each in "\n\t" else _escape(each) for each in message)
     stamp = time.strftime("%m%d %H:%M:%S", time.localtime(now))
     return f"{severity}{stamp}.{int(now % 1 * 1e6):06d} {thread:5d} {at}] {message}\n"
+
+
+def _escape(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode()
 
 
 def _write(severity: str, message: str, at: str | None) -> None:

@@ -184,6 +184,21 @@ def test_a_log_line_looks_like_glog():
     assert re.fullmatch(r"I\d{4} \d\d:\d\d:19\.1699\d\d    50 TrainerInternal\.cpp:165\]  Batch=1\n", line)
 
 
+def test_a_log_line_shows_what_is_not_printable_and_obeys_none_of_it():
+    line = glog.format_line("I", "é 中 two\nlines\t\x1b[2J\r\0\x9b\u202e\ud800", "a.cpp:1", 0.0, 50)
+    assert line.endswith("] é 中 two\nlines\t\\x1b[2J\\r\\x00\\x9b\\u202e\\ud800\n")
+    line.encode()
+
+
+def test_what_a_peer_said_is_one_short_line():
+    assert glog.clean("no such file: 'é'") == "no such file: 'é'"
+    assert glog.clean("a\nI1120 10:00:00.000000     1 forged.cpp:1] all is well\x1b[A") == (
+        "a\\nI1120 10:00:00.000000     1 forged.cpp:1] all is well\\x1b[A"
+    )
+    assert glog.clean("x" * 10_000) == "x" * 500 + "... (9500 characters more)"
+    assert glog.clean({"a": ["\n"]}) == "{'a': ['\\n']}"
+
+
 def test_our_own_lines_carry_the_callers_place(capsys):
     for write, letter in ((glog.info, "I"), (glog.warning, "W"), (glog.error, "E"), (glog.fatal, "F")):
         write("hello")
