@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from pserver import blocks, glog, protocol
+from pserver import blocks, glog, protocol, snapshot
 from pserver.errors import BugError, ConfigError
-from pserver.protocol import Buffer, Message
+from pserver.protocol import Buffer
+from pserver.rounds import SynchronousRounds
 from pserver.rules import Optimization, ParameterSpec
 from pserver.shard import Shard
 
@@ -28,35 +29,80 @@ def describe_setup(parameters: Sequence[ParameterSpec], optimization: Optimizati
     }
 
 
-def build_shard(hello: Mapping[str, Any], message: Message) -> Shard:
-    """Return the shard of a service from trainer 0's setup and values.
+class Arrival:
+    """A shard whose first values, and the state of a checkpoint where there is one, come in piece by piece.
 
     Args: hello: trainer 0's hello to this service (which service of how many it is).
+        setup: the note of INITIALISE: `describe_setup`, and with a checkpoint its counters, the names of its arrays, and
+        the trainers' parts of it.
     Raises: BugError: if the setup does not fit the hello or itself.  ConfigError: if it is not supported.
     """
-    try:
-        fields = message.note["fields"]
-        parameters = [ParameterSpec(**dict(zip(fields, row, strict=True))) for row in message.note["parameters"]]
-        optimization = Optimization(**message.note["optimization"])
-        _refuse_unsupported(parameters)
-        service, services = int(hello["service"]), int(hello["services"])
-        ranges = blocks.layout(parameters, services)[service]
-        digest = blocks.digest(parameters)
-        shard = Shard(parameters, ranges, optimization, per_parameter=True)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as exc:
-        raise BugError(f"the setup of the parameters does not parse ({type(exc).__name__}: {exc})") from exc
-    sizes = [memoryview(part).nbytes for part in message.payload]
-    if digest != hello.get("parameters") or sizes != [shard.values.nbytes]:
-        raise BugError(
-            f"the setup (digest {digest}, {shard.values.nbytes} bytes here) is not that of the hello "
-            f"(digest {hello.get('parameters')}) and of the values ({sizes} bytes)"
-        )
-    shard.values[:] = as_array(message.payload[0])
-    glog.info("pserver: setParameter", at="ParameterServer2.cpp:260")
-    if ranges:
-        slots = blocks.count_slots(ranges, blocks.block_size(blocks.count_elements(parameters), services))
-        glog.info(f"pserver: new cpuvector: size={slots}", at="ParameterServer2.cpp:306")
-    return shard
+
+    def __init__(self, hello: Mapping[str, Any], setup: Mapping[str, Any]) -> None:
+        try:
+            fields = setup["fields"]
+            parameters = [ParameterSpec(**dict(zip(fields, row, strict=True))) for row in setup["parameters"]]
+            optimization = Optimization(**setup["optimization"])
+            _refuse_unsupported(parameters)
+            service, services = int(hello["service"]), int(hello["services"])
+            ranges = blocks.layout(parameters, services)[service]
+            if blocks.digest(parameters) != hello.get("parameters"):
+                raise BugError(
+                    f"the setup (digest {blocks.digest(parameters)}) is not that of the hello "
+                    f"(digest {hello.get('parameters')})"
+                )
+            self._shard = Shard(parameters, ranges, optimization, per_parameter=True)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as exc:
+            raise BugError(f"the setup of the parameters does not parse ({type(exc).__name__}: {exc})") from exc
+        self.trainers = list(setup.get("trainers") or ())
+        self._part = snapshot.take(self._shard)
+        self._counters = setup.get("counters")
+        self._names: list[str] = sorted(self._part.arrays) if self._counters is not None else []
+        if setup.get("arrays", self._names) != self._names:
+            raise BugError(f"the state has the arrays {setup.get('arrays')}, this service has {self._names}")
+        if ranges:
+            slots = blocks.count_slots(ranges, blocks.block_size(blocks.count_elements(parameters), services))
+            glog.info(f"pserver: new cpuvector: size={slots}", at="ParameterServer2.cpp:306")
+        self._targets = {"values": self._shard.values.view("B").data} | {
+            f"state {name}": as_bytes(array) for name, array in self._part.arrays.items() if name in self._names
+        }
+        self._awaited = {
+            (name, piece)
+            for name, target in self._targets.items()
+            for piece in range(protocol.count_pieces(len(target)))
+        }
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all is here."""
+        return not self._awaited
+
+    def name_of(self, number: int) -> str:
+        """Return the name under which an array of the state is added.
+
+        Raises: BugError: if there is none of that number.
+        """
+        if not 0 <= number < len(self._names):
+            raise BugError(f"the state has {len(self._names)} arrays, none of number {number}")
+        return f"state {self._names[number]}"
+
+    def add(self, name: str, piece: int, payload: memoryview) -> None:
+        """Put a piece of an array in its place.
+
+        Raises: BugError: if it is none of it.
+        """
+        target = protocol.cut(self._targets[name], piece)
+        if (name, piece) not in self._awaited or len(target) != payload.nbytes:
+            raise BugError(f"piece {piece} of the {name} has {payload.nbytes} bytes, here it would have {len(target)}")
+        target[:] = payload
+        self._awaited.discard((name, piece))
+
+    def finish(self) -> SynchronousRounds:
+        """Return what takes the gradients from now on."""
+        if self._counters is not None:
+            snapshot.put_back(self._shard, snapshot.Part(self._counters, self._part.arrays))
+        glog.info("pserver: setParameter", at="ParameterServer2.cpp:260")
+        return SynchronousRounds(self._shard)
 
 
 def _refuse_unsupported(parameters: Sequence[ParameterSpec]) -> None:
@@ -65,14 +111,20 @@ def _refuse_unsupported(parameters: Sequence[ParameterSpec]) -> None:
             raise ConfigError(f"parameter {p.name}: sparse_update with parameter servers is not supported yet")
 
 
-def step(shard: Shard, gradients: Sequence[Buffer], samples: int) -> None:
-    """Take one step with the sum of the gradients, added in the order given."""
-    shard.step([as_array(gradient) for gradient in gradients], samples)
+def list_state(shard: Shard) -> tuple[dict[str, Any], list[tuple[str, str, memoryview]]]:
+    """Return the state of a shard for the wire: its counters, and name, dtype and bytes of each array."""
+    part = snapshot.take(shard)
+    return part.counters, [(name, array.dtype.str, as_bytes(array)) for name, array in part.arrays.items()]
 
 
-def average(shard: Shard) -> Buffer:
+def average(shard: Shard) -> memoryview:
     """Return the averages of the last steps' values for the wire."""
-    return shard.averages().view("B").data
+    return as_bytes(shard.averages())
+
+
+def as_bytes(array: np.ndarray[Any, Any]) -> memoryview:
+    """Return the bytes of a contiguous array without copying them."""
+    return array.reshape(-1).view(np.uint8).data
 
 
 def as_array(part: Buffer) -> np.ndarray[Any, np.dtype[np.float32]]:

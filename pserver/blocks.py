@@ -133,6 +133,22 @@ def find_runs(parameters: Sequence[Sized], ranges: Sequence[Range]) -> list[Run]
     return runs
 
 
+def cut_runs(runs: Sequence[Run], start: int, stop: int) -> list[Run]:
+    """Return what of the runs lies in [start, stop) of the service; their `local` counts from `start`."""
+    found: list[Run] = []
+    for run in runs:
+        first, last = max(start, run.local) - run.local, min(stop, run.local + run.length * run.count) - run.local
+        while first < last:
+            row, column = divmod(first, run.length)
+            whole = (last - first) // run.length if column == 0 else 0
+            length = run.length if whole else min(run.length - column, last - first)
+            count = max(whole, 1)
+            flat = run.flat + row * run.stride + column
+            found.append(Run(flat, run.local + first - start, length, run.stride, count))
+            first += length * count
+    return found
+
+
 def _append(runs: list[Run], flat: int, local: int, length: int) -> None:
     last = runs[-1] if runs else None
     if last and last.count == 1 and last.flat + last.length == flat:

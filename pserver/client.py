@@ -10,50 +10,38 @@
     client.goodbye()
 
 Each call is one request to every service and returns when all have answered. Gradients and values are flat float32
-arrays of all non-static parameters in order; each service gets its elements as one frame.
+arrays of all non-static parameters in order; each service gets its elements in pieces.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import secrets
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import zmq
 
 from pserver import blocks, glog, protocol
-from pserver.arithmetic import as_array, describe_setup
+from pserver.arithmetic import as_bytes, describe_setup
 from pserver.channel import Channel
 from pserver.environment import JobEnvironment, read_environment
-from pserver.errors import BugError, ConfigError, LostPeerError, PaddleError, PeerUnreachableError
-from pserver.heartbeat import Heartbeat, error_of
+from pserver.errors import BugError, ConfigError, PaddleError, PeerUnreachableError
+from pserver.exchange import Ask, Exchange
+from pserver.heartbeat import Heartbeat
 from pserver.membership import DATA, HEARTBEAT, TOKEN_BYTES
-from pserver.protocol import AVERAGES, Flag, Message, Op
+from pserver.protocol import Fetch, Flag, Message, Op
 from pserver.rules import Array, Optimization, ParameterSpec
+from pserver.shared_memory import SharedMemory
+from pserver.snapshot import Captured, Part
 
 __all__ = ["Client", "JobEnvironment", "read_environment"]
 
-POLL_INTERVAL_MS = 250
-ASK_INTERVAL = 1.0  # seconds between two questions what a server waits for
-REPORT_INTERVAL = 30.0  # seconds between two log lines about one wait
 GOODBYE_TIMEOUT = 10.0
 LINGER_MS = 1000
-
-
-class Ask(NamedTuple):
-    """One request as it goes to each service; an answer with values is written into `values`."""
-
-    op: Op
-    doing: str  # for messages
-    argument: int = 0
-    note: Callable[[Channel], Mapping[str, Any]] | None = None
-    send: Array | None = None
-    values: Array | None = None
+_GREETING, _JOIN = 0, 1  # the two hellos, as the pieces of one request
 
 
 class Client:
@@ -61,6 +49,7 @@ class Client:
 
     Args: services: host and port of each, in the order that all trainers share.  trainer_id: 0 to num_trainers-1.
         job, attempt, secret: what the servers were started with.
+        own_addresses: addresses of this trainer; with services there it shares memory.
         peer_timeout: seconds without a sign of life after which a server is lost.
         connect_timeout: seconds for all servers to answer the first hello.
         wait_timeout: seconds for any other answer; long, because a server answers when the slowest trainer has pushed.
@@ -77,6 +66,7 @@ class Client:
         job: str = "",
         attempt: str = "",
         secret: str = "",
+        own_addresses: Collection[str] = (),
         peer_timeout: float = 15.0,
         connect_timeout: float = 60.0,
         wait_timeout: float = 3600.0,
@@ -87,15 +77,14 @@ class Client:
         self._trainer = trainer_id
         self._num_trainers = num_trainers
         self._job, self._attempt, self._secret = job, attempt, secret
+        self._own_addresses = frozenset(own_addresses)
         self._session = protocol.session_of(job, attempt)
         self._peer_timeout, self._connect_timeout, self._wait_timeout = peer_timeout, connect_timeout, wait_timeout
         self._token = secrets.token_bytes(TOKEN_BYTES)
-        self._sequence = 0
         self._passes = self._batch = 0
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._channels: list[Channel] = []
-        self._channel_of: dict[zmq.Socket[bytes], Channel] = {}
-        self._poller = zmq.Poller()
+        self._exchange: Exchange | None = None
         self._heartbeat: Heartbeat | None = None
         self._parameters: Sequence[ParameterSpec] = ()
         self._optimization = Optimization()
@@ -115,89 +104,139 @@ class Client:
             zip(self._services, blocks.layout(parameters, len(self._services)), strict=True)
         ):
             glog.info(f"pserver {number} {host}:{port}", at="ParameterClient2.cpp:114")
-            channel = self._connect(host, port, blocks.find_runs(parameters, ranges))
-            if channel.size * 4 > protocol.MAX_PAYLOAD_BYTES:
-                raise ConfigError(
-                    f"{channel.name} would hold {channel.size} elements; at most "
-                    f"{protocol.MAX_PAYLOAD_BYTES // 4} fit, so use more ports or hosts"
-                )
-            self._channels.append(channel)
-            self._channel_of[channel.socket] = channel
-        shape = [sum(not parameter.is_static for parameter in parameters), self._elements]
-        digest = blocks.digest(parameters)
-        setup = json.dumps(describe_setup(parameters, optimization), sort_keys=True)
-        settings = hashlib.sha256(setup.encode()).hexdigest()[:16]
-
-        def hello(channel: Channel) -> Mapping[str, Any]:
-            return protocol.describe_hello(
-                self._job,
-                self._attempt,
-                self._secret,
-                channel.nonce,
-                self._trainer,
-                self._token + DATA,
-                role="join",
-                num_trainers=self._num_trainers,
-                dtype=protocol.DTYPE,
-                parameters=digest,
-                shape=shape,
-                settings=settings,
-                service=self._channels.index(channel),
-                services=len(self._channels),
-            )
-
-        self._request(Ask(Op.HELLO, "join", note=hello), self._connect_timeout)
+            self._channels.append(self._connect(host, port, blocks.find_runs(parameters, ranges)))
+        self._exchange = Exchange(
+            self._channels,
+            self._session,
+            self._trainer,
+            self._num_trainers,
+            peer_timeout=self._peer_timeout,
+            wait_timeout=self._wait_timeout,
+            failure=lambda: self._heartbeat.failure if self._heartbeat else None,
+        )
+        self._exchange.begin(
+            Ask(Op.HELLO, "join", pieces=_two, note=self._describe_join(), answers=_two, take=self._take_welcome)
+        )
+        for channel in self._exchange.channels:
+            self._exchange.send(channel, _GREETING)
+        self._exchange.collect(self._connect_timeout)
         self._heartbeat = Heartbeat(
-            self._context, self._services, self._token + HEARTBEAT, self._session, self._trainer, self._peer_timeout
+            self._context,
+            [(host, port, channel.key) for (host, port), channel in zip(self._services, self._channels, strict=True)],
+            self._token + HEARTBEAT,
+            self._session,
+            self._trainer,
+            self._peer_timeout,
         )
         self._heartbeat.start()
 
-    def initialise(self, values: Array) -> None:
+    def initialise(self, values: Array, restored: Captured | None = None) -> Any:
         """Trainer 0 gives its values to the servers; the others wait for them and get them, in place.
 
-        Raises: ConfigError: the optimization is not supported.
+        Args: restored: trainer 0's, to go on from a checkpoint: its values and state take the place of `values`.
+        Returns: this trainer's own part of that checkpoint; None without one.
+        Raises: ConfigError: the optimization is not supported; the checkpoint is of other services.
         """
         self._check(values)
-        if self._trainer == 0:
-            setup = describe_setup(self._parameters, self._optimization)
-            self._request(Ask(Op.INITIALISE, "send the initial values", note=lambda _: setup, send=values))
-        else:
-            self._request(Ask(Op.FETCH, "fetch the initial values", values=values))
+        if self._trainer != 0:
+            return self._fetch(Fetch.INITIAL, "fetch the initial values", values).get("own")
+        if restored is not None and len(restored.services) != len(self._channels):
+            raise ConfigError(
+                f"the checkpoint is of {len(restored.services)} services (hosts x ports), this job has "
+                f"{len(self._channels)}; go on from the saved parameters instead (--start_pass)"
+            )
+        setup = describe_setup(self._parameters, self._optimization)
+
+        def note(channel: Channel, piece: int) -> Mapping[str, Any]:
+            if piece:
+                return {}
+            if restored is None:
+                return setup
+            part = restored.services[self._channels.index(channel)]
+            state = {"counters": part.counters, "arrays": sorted(part.arrays), "trainers": list(restored.trainers)}
+            return setup | state
+
+        self._send_array(Op.INITIALISE, "send the initial values", values, note=note)
+        if restored is None:
+            return None
+        for number in range(max(len(part.arrays) for part in restored.services)):
+            self._restore(number, restored)
+        self._fetch(Fetch.CURRENT, "fetch the restored values", values)
+        return restored.trainers[0]
 
     def check(self) -> None:
         """Return if the job can go on as far as is known; for who computes or waits elsewhere for long."""
-        self._raise_failure()
+        if self._heartbeat and self._heartbeat.failure:
+            raise self._heartbeat.failure
 
-    def start_pass(self) -> None:
+    def start_pass(self, batch: int = 0) -> None:
         """Wait until every trainer wants to start this pass.
 
+        Args: batch: batches of the pass that were trained before, in an earlier attempt.
         Raises: ConfigError: another trainer has already ended its last pass.
         """
-        self._request(Ask(Op.START_PASS, f"start pass {self._passes}"))
-        self._batch = 0
+        self._request(Ask(Op.START_PASS, f"start pass {self._passes}", batch))
+        self._batch = batch
 
-    def push_pull(self, gradient: Array, values: Array, samples: int) -> None:
+    def push_pull(self, gradient: Array, values: Array, samples: int, *, checkpoint: bool = False) -> bool:
         """Push this batch's summed gradient, wait for the step of all, and get the new values in place.
 
-        Args: samples: samples of this trainer's batch.
+        Args: samples: samples of this trainer's batch.  checkpoint: whether this trainer asks for a checkpoint.
+        Returns: whether a checkpoint is due: then all trainers call `capture`.
         """
         self._check(gradient)
         self._check(values)
         self._batch += 1
-        self._request(
-            Ask(Op.PUSH, f"push batch {self._batch} of pass {self._passes}", samples, send=gradient, values=values)
+        flags = self._request(
+            Ask(
+                Op.PUSH,
+                f"push batch {self._batch} of pass {self._passes}",
+                samples=samples,
+                flags=Flag.CHECKPOINT if checkpoint else Flag.NONE,
+                pieces=_pieces,
+                send=lambda channel, piece: channel.gather(gradient, piece),
+                answers=_pieces,
+                take=lambda channel, answer, payload: channel.scatter(payload, values, answer.piece),
+            )
         )
+        return bool(flags & Flag.CHECKPOINT)
 
-    def finish_pass(self, values: Array) -> None:
-        """Wait for the trainers that still have batches, then get the values after the pass in place."""
+    def finish_pass(self, values: Array, own: Any = None) -> None:
+        """Wait for the trainers that still have batches, then get the values after the pass in place.
+
+        Args: own: this trainer's part of the checkpoints that the others may make before they finish.
+        """
         self._check(values)
-        self._request(Ask(Op.FINISH_PASS, f"finish pass {self._passes}", values=values))
+        doing = f"finish pass {self._passes}"
+        self._fetch(0, doing, values, op=Op.FINISH_PASS, note={} if own is None else {"own": own})
         self._passes += 1
 
     def fetch_averages(self, averages: Array) -> None:
         """Get the averages of the last steps' values, as the settings ask for them, in place."""
         self._check(averages)
-        self._request(Ask(Op.FETCH, "fetch the averages", AVERAGES, values=averages))
+        self._fetch(Fetch.AVERAGES, "fetch the averages", averages)
+
+    def capture(self, own: Any) -> Captured | None:
+        """Give this trainer's part of a checkpoint (JSON-able); trainer 0 gets all parts and the servers' state.
+
+        All trainers call it after the same batch, or after the pass. Only trainer 0 waits for the others.
+        """
+        notes: dict[int, Mapping[str, Any]] = {}
+
+        def take(channel: Channel, answer: Message, payload: memoryview) -> None:
+            notes[self._channels.index(channel)] = answer.note
+
+        first = self._channels[0]
+        ask = Ask(
+            Op.CAPTURE, "capture the state", note=lambda channel, _: {"own": own} if channel is first else {}, take=take
+        )
+        self._request(ask)
+        if self._trainer != 0:
+            return None
+        parts = [_make_part(notes[number]) for number in range(len(self._channels))]
+        for number in range(max(len(part.arrays) for part in parts)):
+            self._fetch_state(number, parts)
+        return Captured(parts, list(notes[0]["trainers"]))
 
     def goodbye(self) -> None:
         """Tell every server that this trainer is done, and close; a server that does not hear it is only logged."""
@@ -209,10 +248,8 @@ class Client:
 
     def abort(self, reason: str) -> None:
         """Tell every server why this trainer gives up, so that the others can name it, and close; never raises."""
-        message = Message(Op.ABORT, self._session, self._trainer, self._sequence + 1, note={"reason": reason})
-        for channel in self._channels:
-            with contextlib.suppress(zmq.ZMQError):
-                channel.socket.send_multipart(protocol.encode(message), zmq.NOBLOCK)
+        if self._exchange:
+            self._exchange.abort(reason)
         self.close()
 
     def close(self) -> None:
@@ -221,117 +258,139 @@ class Client:
             self._heartbeat.stop()
             self._heartbeat = None
         self._context.destroy(linger=LINGER_MS)
-        self._channels = []
+        for channel in self._channels:
+            channel.close()
+        self._channels, self._exchange = [], None
 
-    # ----- One request to every service -----
+    # ----- Joining -----
 
     def _connect(self, host: str, port: int, runs: Sequence[blocks.Run]) -> Channel:
         socket = self._context.socket(zmq.DEALER)
         socket.routing_id = self._token + DATA
-        socket.maxmsgsize = protocol.MAX_PAYLOAD_BYTES
+        socket.maxmsgsize = protocol.MAX_NOTE_BYTES
+        socket.sndhwm = socket.rcvhwm = 0  # what is under way is bounded by the arrays themselves
         socket.reconnect_ivl = 100
         socket.linger = LINGER_MS  # also when nobody closes it: a server that is gone must not hold up the exit
         try:
             socket.connect(f"tcp://{host}:{port}")
         except zmq.ZMQError as exc:
             raise ConfigError(f"'{host}:{port}' is no address of a pserver: {exc.strerror}") from exc
-        self._poller.register(socket, zmq.POLLIN)
         return Channel(socket, host, port, runs)
 
-    def _request(self, ask: Ask, timeout: float | None = None) -> None:
-        if not self._channels:
-            raise BugError(f"cannot {ask.doing}: the client has not joined or is closed")
-        self._raise_failure()
-        self._sequence += 1
-        # every trainer begins with another server, so that they do not all call the first one first
-        first = self._trainer * len(self._channels) // max(self._num_trainers, 1)
-        pending = {channel.socket: channel for channel in self._channels[first:] + self._channels[:first]}
-        for channel in pending.values():
-            self._send(channel, ask)
-        started = time.monotonic()
-        deadline = started + (self._wait_timeout if timeout is None else timeout)
-        asked, reported = started, started
-        while pending:
-            for socket, _ in self._poller.poll(POLL_INTERVAL_MS):
-                self._receive(socket, ask, pending)
-            now = time.monotonic()
-            if not pending:
-                return
-            self._raise_failure()
-            if now > deadline:
-                raise self._late(ask, pending.values(), now - started)
-            if now - asked > min(ASK_INTERVAL, self._peer_timeout / 5):
-                asked = now
-                self._ask_progress(pending.values(), ask)
-            if now - reported > REPORT_INTERVAL:
-                reported = now
-                glog.info(f"waiting for {now - started:.0f} s to {ask.doing}: {_describe(pending.values())}")
-
-    def _send(self, channel: Channel, ask: Ask) -> None:
-        note = ask.note(channel) if ask.note else {}
-        payload = () if ask.send is None else (channel.gather(ask.send),)
-        message = Message(
-            ask.op, self._session, self._trainer, self._sequence, ask.argument, note=note, payload=payload
+    def _hello(self, channel: Channel, **more: object) -> Mapping[str, Any]:
+        return protocol.describe_hello(
+            self._job,
+            self._attempt,
+            self._secret,
+            channel.nonce,
+            self._trainer,
+            self._token + DATA,
+            channel.server_nonce,
+            num_trainers=self._num_trainers,
+            **more,
         )
-        channel.socket.send_multipart(protocol.encode(message), copy=False)
 
-    def _receive(self, socket: zmq.Socket[bytes], ask: Ask, pending: dict[zmq.Socket[bytes], Channel]) -> None:
-        """Read what one server sent; its answer takes it out of `pending`."""
-        while True:
-            try:
-                frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
-                return
-            channel = self._channel_of[socket]
-            try:
-                answer = protocol.decode([frame.buffer for frame in frames])
-            except protocol.ProtocolError as exc:
-                raise PeerUnreachableError(f"{channel.name} answers what is no message of ours: {exc}") from exc
-            if answer.op == Op.ERROR and (answer.flags & Flag.FATAL or answer.sequence in (0, self._sequence)):
-                raise error_of(answer, channel.name)
-            if answer.sequence != self._sequence or socket not in pending:
-                continue  # late: the answer to a request that was repeated
-            if answer.op == Op.PING:
-                self._repeat_if_lost(channel, ask, answer)
-            elif answer.op == ask.op:
-                self._accept(channel, ask, answer)
-                del pending[socket]
+    def _describe_join(self) -> Callable[[Channel, int], Mapping[str, Any]]:
+        """Return what makes the two hellos to a service: its answer to the first is in the proof of the second."""
+        shape = [sum(not parameter.is_static for parameter in self._parameters), self._elements]
+        digest = blocks.digest(self._parameters)
+        setup = json.dumps(describe_setup(self._parameters, self._optimization), sort_keys=True)
+        settings = hashlib.sha256(setup.encode()).hexdigest()[:16]
 
-    def _accept(self, channel: Channel, ask: Ask, answer: Message) -> None:
-        if ask.op == Op.HELLO:
-            fault = protocol.find_fault(answer, self._job, self._attempt, self._secret, channel.nonce)
-            if fault:
-                raise PeerUnreachableError(f"{channel.name} is not a server of trainer {self._trainer}'s job: {fault}")
-        if ask.values is not None:
-            sizes = [memoryview(part).nbytes for part in answer.payload]
-            if sizes != [channel.size * 4]:
-                raise BugError(f"{channel.name} answers with arrays of {sizes} bytes instead of {channel.size * 4}")
-            channel.scatter(as_array(answer.payload[0]), ask.values)
-        channel.last = f"answered '{ask.doing}'"
+        def hello(channel: Channel, piece: int) -> Mapping[str, Any]:
+            if piece == _GREETING:
+                return self._hello(channel, role="probe")
+            service = self._channels.index(channel)
+            if self._services[service][0] in self._own_addresses and channel.size:
+                channel.memory = SharedMemory.make(4 * channel.size)
+            return self._hello(
+                channel,
+                role="join",
+                dtype=protocol.DTYPE,
+                parameters=digest,
+                shape=shape,
+                settings=settings,
+                service=service,
+                services=len(self._channels),
+                memory=channel.memory.offer if channel.memory else None,
+            )
 
-    def _ask_progress(self, pending: Collection[Channel], ask: Ask) -> None:
-        """Ask on the data connection, behind the request, how far a server is with it.
+        return hello
 
-        While some servers do not answer the hello, the others are asked: there is no heartbeat yet to assure them.
-        """
-        others = [channel for channel in self._channels if channel not in pending]
-        for channel in others if ask.op == Op.HELLO else pending:
-            ping = Message(Op.PING, self._session, self._trainer, self._sequence)
-            with contextlib.suppress(zmq.Again):
-                channel.socket.send_multipart(protocol.encode(ping), zmq.NOBLOCK)
+    def _take_welcome(self, channel: Channel, answer: Message, payload: memoryview) -> None:
+        """Check that a server is of this job; join it, or note that it has admitted this trainer."""
+        fault = protocol.find_fault(answer, self._job, self._attempt, self._secret, channel.nonce)
+        if fault:
+            raise PeerUnreachableError(f"{channel.name} is not a server of trainer {self._trainer}'s job: {fault}")
+        if answer.piece == _GREETING:
+            channel.server_nonce = str(answer.note.get("nonce"))
+            self._require_exchange().send(channel, _JOIN)
+            return
+        channel.key = protocol.key_of(self._secret, channel.nonce, channel.server_nonce)
+        if channel.memory is not None and not answer.note.get("shares_memory"):
+            channel.memory = None
 
-    def _repeat_if_lost(self, channel: Channel, ask: Ask, pong: Message) -> None:
-        """Send the request again if the server never got it, or if its answer was lost with a connection.
+    # ----- Requests -----
 
-        The question went out after the request and its answer comes after the request's, on one connection: so what
-        has not arrived by now was lost. The server counts a repeated request once.
-        """
-        channel.waits_for = str(pong.note.get("waits_for", ""))
-        if pong.note.get("received") != self._sequence or pong.note.get("answered"):
-            glog.warning(f"{channel.name} lost '{ask.doing}' with a connection; sending it again")
-            self._send(channel, ask)
+    def _request(self, ask: Ask, timeout: float | None = None) -> Flag:
+        return self._require_exchange().request(ask, timeout)
 
-    # ----- What can go wrong -----
+    def _require_exchange(self) -> Exchange:
+        if self._exchange is None:
+            raise BugError("the client has not joined, or is closed")
+        return self._exchange
+
+    def _fetch(
+        self, kind: int, doing: str, values: Array, op: Op = Op.FETCH, note: Mapping[str, Any] | None = None
+    ) -> Mapping[str, Any]:
+        """Get arrays of the values' size in place; returns the note of the first service's answer."""
+        found: dict[str, Any] = {}
+
+        def take(channel: Channel, answer: Message, payload: memoryview) -> None:
+            if channel is self._channels[0]:
+                found.update(answer.note)
+            channel.scatter(payload, values, answer.piece)
+
+        self._request(Ask(op, doing, kind, note=lambda *_: note or {}, answers=_pieces, take=take))
+        return found
+
+    def _send_array(self, op: Op, doing: str, flat: Array, **more: Any) -> None:
+        self._request(
+            Ask(
+                op,
+                doing,
+                pieces=_pieces,
+                send=lambda channel, piece: channel.gather(flat, piece),
+                answers=_pieces,
+                **more,
+            )
+        )
+
+    def _restore(self, number: int, restored: Captured) -> None:
+        """Send the array of this number of every service's state."""
+        arrays = [_bytes_of(part, sorted(part.arrays), number) for part in restored.services]
+
+        def count(channel: Channel) -> int:
+            return protocol.count_pieces(len(arrays[self._channels.index(channel)]))
+
+        def send(channel: Channel, piece: int) -> memoryview:
+            return protocol.cut(arrays[self._channels.index(channel)], piece)
+
+        self._request(
+            Ask(Op.RESTORE, "send the state of the checkpoint", number, pieces=count, send=send, answers=count)
+        )
+
+    def _fetch_state(self, number: int, parts: Sequence[Part]) -> None:
+        """Get the array of this number of every service's state in place."""
+        arrays = [_bytes_of(part, list(part.arrays), number) for part in parts]
+
+        def count(channel: Channel) -> int:
+            return protocol.count_pieces(len(arrays[self._channels.index(channel)]))
+
+        def take(channel: Channel, answer: Message, payload: memoryview) -> None:
+            protocol.cut(arrays[self._channels.index(channel)], answer.piece)[:] = payload
+
+        self._request(Ask(Op.FETCH, "fetch the state", Fetch.STATE + number, answers=count, take=take))
 
     def _check(self, array: Array) -> None:
         if array.shape != (self._elements,) or array.dtype != np.float32 or not array.flags.c_contiguous:
@@ -340,23 +399,21 @@ class Client:
                 f"not {array.dtype} of shape {array.shape}"
             )
 
-    def _raise_failure(self) -> None:
-        failure = self._heartbeat.failure if self._heartbeat else None
-        if failure:
-            last = "; ".join(
-                f"{channel.name} last {channel.last}"
-                for channel in self._channels
-                if f"{channel.name} is lost" in str(failure)
-            )
-            raise type(failure)(f"{failure} ({last})" if last else str(failure))
 
-    def _late(self, ask: Ask, pending: Collection[Channel], waited: float) -> PaddleError:
-        kind = PeerUnreachableError if ask.op == Op.HELLO else LostPeerError
-        return kind(f"trainer {self._trainer} waited {waited:.0f} s to {ask.doing}: {_describe(pending)}")
+def _pieces(channel: Channel) -> int:
+    return channel.pieces
 
 
-def _describe(pending: Collection[Channel]) -> str:
-    return "; ".join(
-        f"{channel.name} " + (f"waits for {channel.waits_for}" if channel.waits_for else "does not answer")
-        for channel in list(pending)[:4]
-    )
+def _two(channel: Channel) -> int:
+    return 2
+
+
+def _bytes_of(part: Part, names: Sequence[str], number: int) -> memoryview:
+    """Return the array of a number as bytes; a state with fewer arrays has an empty one there."""
+    return as_bytes(part.arrays[names[number]]) if number < len(names) else memoryview(b"")
+
+
+def _make_part(note: Mapping[str, Any]) -> Part:
+    """Return the part that a service announced, its arrays still empty."""
+    arrays = {name: np.empty(size // np.dtype(kind).itemsize, kind) for name, kind, size in note["arrays"]}
+    return Part(note["counters"], arrays)

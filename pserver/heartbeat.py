@@ -14,7 +14,7 @@ from pserver import protocol
 from pserver.errors import LostPeerError, PaddleError
 from pserver.membership import RECONNECT_GRACE
 from pserver.monitor import read_event
-from pserver.protocol import Message, Op
+from pserver.protocol import Buffer, Message, Op
 
 _WAKE = "inproc://wake"
 
@@ -26,6 +26,7 @@ class Pulse:
     socket: zmq.Socket[bytes]
     monitor: zmq.Socket[bytes]
     name: str
+    ping: list[Buffer]
     asked: float | None = None  # when the oldest question without an answer was sent
     closed: float | None = None  # when its connection closed
     heard: float = 0.0
@@ -34,6 +35,8 @@ class Pulse:
 class Heartbeat(threading.Thread):
     """Keeps every server assured of this trainer, and this trainer of every server.
 
+    Args: services: host, port and the key that signs its messages, of each.
+
     It lives on connections of its own, so that a heartbeat never waits behind a gradient, and the main thread may
     compute as long as it likes. `failure` is set once, when the job cannot go on; the client raises it.
     """
@@ -41,7 +44,7 @@ class Heartbeat(threading.Thread):
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
-        services: Sequence[tuple[str, int]],
+        services: Sequence[tuple[str, int, bytes]],
         routing_id: bytes,
         session: bytes,
         trainer: int,
@@ -49,14 +52,16 @@ class Heartbeat(threading.Thread):
     ) -> None:
         super().__init__(name="heartbeat", daemon=True)
         self.failure: PaddleError | None = None
-        self._ping = protocol.encode(Message(Op.PING, session, trainer, 0))
+        ping = Message(Op.PING, session, trainer, 0)
         self._peer_timeout = peer_timeout
         self._interval = min(1.0, peer_timeout / 5)
         self._wake = context.socket(zmq.PAIR)
         self._wake.bind(f"{_WAKE}-{routing_id.hex()}")
         self._woken = context.socket(zmq.PAIR)
         self._woken.connect(f"{_WAKE}-{routing_id.hex()}")
-        self._pulses = [self._connect(context, host, port, routing_id) for host, port in services]
+        self._pulses = [
+            self._connect(context, host, port, routing_id, protocol.encode(ping, key)) for host, port, key in services
+        ]
 
     def stop(self) -> None:
         """End the thread and close its sockets."""
@@ -95,7 +100,9 @@ class Heartbeat(threading.Thread):
             self._woken.close(linger=0)
 
     @staticmethod
-    def _connect(context: zmq.Context[zmq.Socket[bytes]], host: str, port: int, routing_id: bytes) -> Pulse:
+    def _connect(
+        context: zmq.Context[zmq.Socket[bytes]], host: str, port: int, routing_id: bytes, ping: list[Buffer]
+    ) -> Pulse:
         socket = context.socket(zmq.DEALER)
         socket.routing_id = routing_id
         socket.maxmsgsize = protocol.MAX_NOTE_BYTES
@@ -104,11 +111,11 @@ class Heartbeat(threading.Thread):
         socket.sndhwm = 10  # questions that nobody answers need not pile up
         monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED)
         socket.connect(f"tcp://{host}:{port}")
-        return Pulse(socket, monitor, f"pserver {host}:{port}")
+        return Pulse(socket, monitor, f"pserver {host}:{port}", ping)
 
     def _ask(self, pulse: Pulse, now: float) -> None:
         with contextlib.suppress(zmq.Again):
-            pulse.socket.send_multipart(self._ping, zmq.NOBLOCK)
+            pulse.socket.send_multipart(pulse.ping, zmq.NOBLOCK)
         if pulse.asked is None:
             pulse.asked = now
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pserver import glog, protocol
 from pserver.errors import BugError, ConfigError, PaddleError, PeerUnreachableError
-from pserver.protocol import Buffer, Message
+from pserver.protocol import Message
+from pserver.shared_memory import SharedMemory
 
 TOKEN_BYTES = 16  # a client's identity: the same token, then one letter per connection
 DATA, HEARTBEAT = b"d", b"h"
@@ -39,12 +40,16 @@ class Trainer:
     hello: dict[str, Any]
     heard: float
     suspected: float | None = None  # when its connection closed
+    key: bytes = b""  # that signs its messages
     sequence: int = 0  # of the last request taken
-    answer: Message | None = None  # to that request, once there is one
+    pieces: set[int] = field(default_factory=set)  # of that request that have come
+    answers: dict[int, Message] = field(default_factory=dict)  # to its pieces, as far as there are
+    pushed: float = 0.0  # when the last piece of a gradient came
     doing: str = "joined"
     passes: int = 0
-    gradient: Buffer | None = None
-    samples: int = 0
+    own: Any = None  # its part of a checkpoint
+    has_captured: bool = False  # it gave that part for the checkpoint that is due
+    memory: SharedMemory | None = None  # where its payloads are, if it lives beside this server
     is_waiting: bool = False  # for the start of a pass, or for initial values
     has_finished_pass: bool = True
     has_left: bool = False
@@ -53,15 +58,20 @@ class Trainer:
         return f"trainer {self.number} at {self.address}"
 
 
-def refuse_stranger(one: Identity, routing_id: bytes, message: Message, who: str) -> PaddleError | None:
-    """Return why a caller, probe or trainer, is none of this job and attempt, or None."""
+def refuse_stranger(
+    one: Identity, server_nonce: str, routing_id: bytes, message: Message, who: str
+) -> PaddleError | None:
+    """Return why a caller, probe or trainer, is none of this job and attempt, or None.
+
+    Args: server_nonce: the one that its proof must hold; empty for a probe.
+    """
     hello = message.note
     for key, ours in (("job", one.job), ("attempt", one.attempt)):
         if hello.get(key) != ours:
             return PeerUnreachableError(
                 f"{one} was called by {who} with {key} {hello.get(key)!r}; this server has {key} {ours!r}"
             )
-    facts = ("hello", hello.get("nonce"), one.job, one.attempt, message.trainer, routing_id.hex())
+    facts = ("hello", hello.get("nonce"), server_nonce, one.job, one.attempt, message.trainer, routing_id.hex())
     if not protocol.is_proven(hello.get("proof"), one.secret, *facts):
         return PeerUnreachableError(
             f"{one} was called by {who} without the proof of this job's secret; PADDLE_SECRET differs between the two"

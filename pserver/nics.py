@@ -25,6 +25,14 @@ def resolve_nics(nics: str) -> list[str]:
     return [resolve_nic(name) for name in names] or [ANY_ADDRESS]
 
 
+def find_own_addresses(nics: str) -> list[str]:
+    """Return the addresses by which others reach this host: those of `nics`, or all where it is empty or wrong."""
+    try:
+        return resolve_nics(nics) if nics else list(list_nics().values())
+    except ConfigError:
+        return list(list_nics().values())
+
+
 def resolve_nic(name: str) -> str:
     """Return the IPv4 address of one interface, label or address.
 

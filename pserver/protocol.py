@@ -2,16 +2,20 @@
 
 A message is a zmq multipart message of
 
-    header    48 bytes, little-endian, below
+    header    64 bytes, little-endian, below
     note      a JSON object, or nothing
     payload   0 to 4 raw little-endian arrays, which are neither copied nor looked at here
 
     offset  0  4s  magic b"PDLP"        offset  4  u16  version      offset  6  u8  op     offset  7  u8  flags
     offset  8  8s  session              offset 16  i32  trainer      offset 20  u32 length of the note
     offset 24  u64 sequence             offset 32  i64  argument     offset 40  u64 length of the payload
+    offset 48  u32 piece                offset 52  u32  samples      offset 56  8s  tag
 
 `session` is a digest of job and attempt, so that every message says where it belongs; `sequence` counts the requests
 of one trainer, so that a repeated or late one is recognised; an answer repeats the op and sequence of its request.
+An array longer than PIECE_BYTES goes in several messages of one sequence, its pieces, which `piece` numbers from 0.
+`tag` proves that the sender knows the secret and speaks in this session: it is made from the header before it and the
+note with the key of the two sides, `key_of`. Without a secret it is zeros.
 The first 8 bytes keep their meaning in every version, so that two versions can tell each other apart.
 """
 
@@ -26,16 +30,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-VERSION = 1
+VERSION = 2
 DTYPE = "float32"
 MAGIC = b"PDLP"
+PIECE_BYTES = 1 << 20  # long enough that the cost of a message is small, short enough that all stages work at once
 MAX_NOTE_BYTES = 16 << 20
-MAX_PAYLOAD_BYTES = 2 << 30
+MAX_PAYLOAD_BYTES = 4 << 20
 MAX_PAYLOADS = 4
 MAX_FRAMES = 2 + MAX_PAYLOADS
 
-_HEADER = struct.Struct("<4sHBB8siIQqQ")
+_HEADER = struct.Struct("<4sHBB8siIQqQII8s")
 HEADER_BYTES = _HEADER.size
+_TAG_BYTES = 8
+_NO_TAG = bytes(_TAG_BYTES)
 
 Buffer = bytes | bytearray | memoryview
 
@@ -53,9 +60,17 @@ class Op(enum.IntEnum):
     FINISH_PASS = 7
     GOODBYE = 8
     ABORT = 9
+    CAPTURE = 10
+    RESTORE = 11
 
 
-AVERAGES = 1  # the argument of a FETCH that asks for the averages of the last steps' values
+class Fetch(enum.IntEnum):
+    """What a FETCH asks for: its argument. STATE + n is the n-th array of the state that CAPTURE listed."""
+
+    INITIAL = 0
+    AVERAGES = 1
+    CURRENT = 2
+    STATE = 16
 
 
 class Flag(enum.IntFlag):
@@ -64,9 +79,15 @@ class Flag(enum.IntFlag):
     NONE = 0
     ANSWER = 1
     FATAL = 2  # an ERROR after which this job cannot go on
+    CHECKPOINT = 4  # of a PUSH: its trainer asks for a checkpoint after this batch; of an answer: one is due
+    LOCAL = 8  # the payload is not in the message but in the memory that the two share
 
 
-_ALL_FLAGS = int(Flag.ANSWER | Flag.FATAL)  # a number: the complement of an IntFlag knows only its own bits
+_ALL_FLAGS = int(
+    Flag.ANSWER | Flag.FATAL | Flag.CHECKPOINT | Flag.LOCAL
+)  # a number: the complement of an IntFlag knows only its own bits
+_OPS = {int(op): op for op in Op}
+_FLAGS = {number: Flag(number) for number in range(_ALL_FLAGS + 1)}
 
 
 class ProtocolError(Exception):
@@ -93,6 +114,18 @@ class Message:
     flags: Flag = Flag.NONE
     note: Mapping[str, Any] = field(default_factory=dict)
     payload: Sequence[Buffer] = ()
+    piece: int = 0
+    samples: int = 0
+
+
+def count_pieces(length: int) -> int:
+    """Return in how many pieces an array of so many bytes goes; an empty one goes, too."""
+    return max(1, -(-length // PIECE_BYTES))
+
+
+def cut(array: memoryview, piece: int) -> memoryview:
+    """Return a piece of the bytes of an array."""
+    return array[piece * PIECE_BYTES : (piece + 1) * PIECE_BYTES]
 
 
 def session_of(job: str, attempt: str) -> bytes:
@@ -100,7 +133,14 @@ def session_of(job: str, attempt: str) -> bytes:
     return hashlib.sha256(f"{len(job)}:{job}{attempt}".encode()).digest()[:8]
 
 
-def encode(message: Message) -> list[Buffer]:
+def key_of(secret: str, client_nonce: str, server_nonce: str) -> bytes:
+    """Return the key that signs the messages between the two who made the nonces; empty without a secret."""
+    if not secret:
+        return b""
+    return hmac.new(secret.encode(), f"{client_nonce} {server_nonce}".encode(), hashlib.sha256).digest()
+
+
+def encode(message: Message, key: bytes = b"") -> list[Buffer]:
     """Return the frames of a message; payload arrays are passed on as they are.
 
     Raises: ProtocolError: if it is over the limits that the other side applies.
@@ -119,8 +159,24 @@ def encode(message: Message) -> list[Buffer]:
         message.sequence,
         message.argument,
         length,
+        message.piece,
+        message.samples,
+        _NO_TAG,
     )
+    if key:
+        header = header[:-_TAG_BYTES] + _tag(header, note, key)
     return [header, note, *message.payload]
+
+
+def is_signed(frames: Sequence[Buffer], key: bytes) -> bool:
+    """Return whether a message that parses was signed with this key; without a key every one is taken for it."""
+    return not key or hmac.compare_digest(bytes(frames[0][-_TAG_BYTES:]), _tag(frames[0], frames[1], key))
+
+
+def _tag(header: Buffer, note: Buffer, key: bytes) -> bytes:
+    tag = hashlib.blake2b(header[:-_TAG_BYTES], digest_size=_TAG_BYTES, key=key)
+    tag.update(note)
+    return tag.digest()
 
 
 def decode(frames: Sequence[Buffer]) -> Message:
@@ -137,9 +193,12 @@ def decode(frames: Sequence[Buffer]) -> Message:
         raise VersionError(version)
     if len(header) != HEADER_BYTES:
         raise ProtocolError(f"a header of {_byte_length(frames[0])} bytes instead of {HEADER_BYTES}")
-    _, _, op, flags, session, trainer, note_length, sequence, argument, length = _HEADER.unpack(header)
-    if op not in Op._value2member_map_:
-        raise ProtocolError(f"an unknown op {op}")
+    (_, _, number, flags, session, trainer, note_length, sequence, argument, length, piece, samples, _) = (
+        _HEADER.unpack(header)
+    )
+    op = _OPS.get(number)
+    if op is None:
+        raise ProtocolError(f"an unknown op {number}")
     if flags & ~_ALL_FLAGS:
         raise ProtocolError(f"unknown flags {flags:#x}")
     payload = frames[2:]
@@ -148,7 +207,8 @@ def decode(frames: Sequence[Buffer]) -> Message:
         raise ProtocolError(f"a note that is not the declared {note_length} bytes")
     if sum(_byte_length(part) for part in payload) != length:
         raise ProtocolError(f"a payload of {sum(map(_byte_length, payload))} bytes instead of the declared {length}")
-    return Message(Op(op), session, trainer, sequence, argument, Flag(flags), _parse_note(frames[1]), payload)
+    note = _parse_note(frames[1]) if note_length else {}
+    return Message(op, session, trainer, sequence, argument, _FLAGS[flags], note, payload, piece, samples)
 
 
 def prove(secret: str, *facts: object) -> str:
@@ -165,11 +225,22 @@ def is_proven(proof: object, secret: str, *facts: object) -> bool:
 
 
 def describe_hello(
-    job: str, attempt: str, secret: str, nonce: str, trainer: int, routing_id: bytes, **more: object
+    job: str,
+    attempt: str,
+    secret: str,
+    nonce: str,
+    trainer: int,
+    routing_id: bytes,
+    server_nonce: str = "",
+    **more: object,
 ) -> dict[str, object]:
-    """Return the note of a hello with the proof of the secret; `more` is what a joining trainer adds."""
-    proof = prove(secret, "hello", nonce, job, attempt, trainer, routing_id.hex())
-    return {"job": job, "attempt": attempt, "nonce": nonce, "proof": proof, **more}
+    """Return the note of a hello with the proof of the secret; `more` is what a joining trainer adds.
+
+    Args: server_nonce: what the server answered to a first hello. To join takes it, so that a recorded hello is of no
+        use with another server, or with this one after a restart.
+    """
+    proof = prove(secret, "hello", nonce, server_nonce, job, attempt, trainer, routing_id.hex())
+    return {"job": job, "attempt": attempt, "nonce": nonce, "server_nonce": server_nonce, "proof": proof, **more}
 
 
 def find_fault(welcome: Message, job: str, attempt: str, secret: str, nonce: str) -> str | None:
@@ -181,7 +252,7 @@ def find_fault(welcome: Message, job: str, attempt: str, secret: str, nonce: str
         return f"it answers a hello with {welcome.op.name}"
     if (note.get("job"), note.get("attempt")) != (job, attempt):
         return f"it is of job {note.get('job')!r} attempt {note.get('attempt')!r}, not of {job!r} {attempt!r}"
-    if not is_proven(note.get("proof"), secret, "welcome", nonce, job, attempt):
+    if not is_proven(note.get("proof"), secret, "welcome", nonce, note.get("nonce"), job, attempt):
         return "it does not prove this job's secret; PADDLE_SECRET differs between the two"
     return None
 
@@ -194,9 +265,7 @@ def _check_limits(note: int, payload: int, parts: int) -> None:
     if note > MAX_NOTE_BYTES:
         raise ProtocolError(f"a note of {note} bytes is over the limit of {MAX_NOTE_BYTES}")
     if payload > MAX_PAYLOAD_BYTES:
-        raise ProtocolError(
-            f"a payload of {payload} bytes is over the limit of {MAX_PAYLOAD_BYTES}; use more services (ports or hosts)"
-        )
+        raise ProtocolError(f"a payload of {payload} bytes is over the limit of {MAX_PAYLOAD_BYTES}")
     if parts > MAX_PAYLOADS:
         raise ProtocolError(f"{parts} payload frames are over the limit of {MAX_PAYLOADS}")
 

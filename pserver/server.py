@@ -26,6 +26,7 @@ from pserver.service import Outgoing, Service
 
 POLL_INTERVAL_MS = 250  # between two looks at the clock
 READS_PER_TURN = 64  # messages read from one port before the next port gets its turn
+RECEIVE_QUEUE = 64  # messages of one connection that may wait to be read
 LINGER_MS = 1000  # for the last messages to leave
 
 
@@ -125,7 +126,9 @@ class Server:
     def _bind_one(self, host: str, port: int) -> None:
         socket = self._context.socket(zmq.ROUTER)
         self._sockets.append(socket)
-        socket.maxmsgsize = protocol.MAX_PAYLOAD_BYTES  # a larger frame is refused before memory is taken for it
+        socket.maxmsgsize = protocol.MAX_NOTE_BYTES  # a larger frame is refused before memory is taken for it
+        socket.sndhwm = 0  # answers are bounded by what was asked for, and copy nothing
+        socket.rcvhwm = RECEIVE_QUEUE
         socket.router_handover = True  # a client that comes back is the same client
         socket.linger = LINGER_MS
         socket.backlog = self.options.backlog
@@ -179,8 +182,12 @@ class Server:
             descriptor = _descriptor(frames[0])
             if descriptor is not None and len(routing_id) == TOKEN_BYTES + 1:
                 self._descriptors[number, descriptor] = routing_id
-            payload = [frame.buffer for frame in frames[1:]]
-            self._send(number, service.handle(routing_id, _peer_address(frames[0]), payload, time.monotonic()))
+            self._send(
+                number,
+                service.handle(
+                    routing_id, _peer_address(frames[0]), [frame.buffer for frame in frames[1:]], time.monotonic()
+                ),
+            )
 
     def _read_monitor(self, number: int, monitor: zmq.Socket[bytes]) -> None:
         with contextlib.suppress(zmq.Again):

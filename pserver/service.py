@@ -1,15 +1,16 @@
 """One independent parameter server: who has joined, what each waits for, and the shard (no sockets, no clock).
 
-The server hands in messages with the time and sends what comes back. A round ends when every trainer that still has
-batches in this pass has pushed; the gradients are kept per trainer and added in trainer-id order, so the bits do not
-depend on who came first. Whatever ends the job is kept in `failure` and told to every trainer.
+The server hands in messages with the time and sends what comes back. What becomes of the gradients is the rounds' part;
+here is who may speak, in which order, and what each is answered. Whatever ends the job is kept in `failure` and told to
+every trainer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pserver import glog, protocol
 from pserver.errors import BugError, ConfigError, LostPeerError, PaddleError, PeerUnreachableError
@@ -24,12 +25,19 @@ from pserver.membership import (
     refuse_stranger,
     refuse_trainer,
 )
-from pserver.protocol import Buffer, Flag, Message, Op
+from pserver.protocol import Buffer, Fetch, Flag, Message, Op
+from pserver.shared_memory import SharedMemory
+from pserver.stragglers import Stragglers
 
 if TYPE_CHECKING:
+    from pserver.arithmetic import Arrival
+    from pserver.rounds import SynchronousRounds
     from pserver.shard import Shard
 
+STALL_PERIOD = 60.0  # seconds that a round may take before those who have not pushed are named, and again
 QUIET_PERIOD = 30.0  # seconds between two log lines about messages that are dropped
+
+NOTHING: Mapping[str, Any] = {}
 
 Outgoing = tuple[bytes, list[Buffer]]  # routing id and frames
 
@@ -45,7 +53,7 @@ class Service:
     failure: PaddleError | None = None
     malformed: int = 0
     trainers: dict[int, Trainer] = field(default_factory=dict)
-    shard: Shard | None = None
+    rounds: SynchronousRounds | None = None  # from when all first values are here
     in_pass: bool = False
     batch: int = 0  # rounds of this pass
     opened: float = 0.0  # when the first trainer joined
@@ -54,14 +62,27 @@ class Service:
 
     def __post_init__(self) -> None:
         self.session = protocol.session_of(self.identity.job, self.identity.attempt)
-        self._handlers: dict[Op, Callable[[Trainer, Message], list[Outgoing]]] = {
+        self.nonce = secrets.token_hex(16)
+        self._arrival: Arrival | None = None
+        self._captured: Sequence[memoryview] = ()
+        self._owns: Sequence[Any] = ()  # the trainers' parts of the checkpoint that this attempt goes on from
+        self._stragglers = Stragglers()
+        self._stall_due = float("inf")
+        self._handlers: dict[Op, Callable[[Trainer, Message, float], list[Outgoing]]] = {
             Op.INITIALISE: self._initialise,
+            Op.RESTORE: self._restore,
             Op.FETCH: self._fetch,
             Op.START_PASS: self._start_pass,
             Op.PUSH: self._push,
             Op.FINISH_PASS: self._finish_pass,
+            Op.CAPTURE: self._capture,
             Op.GOODBYE: self._goodbye,
         }
+
+    @property
+    def shard(self) -> Shard | None:
+        """The values and the optimiser, from when they are here."""
+        return self.rounds.shard if self.rounds else None
 
     @property
     def is_used(self) -> bool:
@@ -92,6 +113,9 @@ class Service:
                 "(or was this server restarted?)"
             )
             return self._drop(routing_id, address, text, now, LostPeerError.exit_code)
+        if not protocol.is_signed(frames, trainer.key):
+            text = f"a {message.op.name} in the name of {trainer} that does not prove this job's secret"
+            return self._drop(routing_id, address, text, now, PeerUnreachableError.exit_code)
         trainer.heard, trainer.suspected = now, None
         if message.op == Op.PING:
             return [(routing_id, self._pong(trainer, message))]
@@ -113,6 +137,9 @@ class Service:
                 return self._lose(trainer, "it closed its connection without a goodbye")
             if silence > self.peer_timeout:
                 return self._lose(trainer, f"not heard of for {silence:.1f} s")
+        if now > self._stall_due:
+            self._stall_due = now + STALL_PERIOD
+            glog.warning(f"{self.identity}: batch {self.batch + 1} of the pass waits for {self._describe_wait()}")
         missing = self._missing()
         if missing and now - self.opened > self.join_timeout:
             return self.fail(
@@ -131,7 +158,10 @@ class Service:
         if self.is_used:
             glog.error(f"{self.identity}: {error}")
         return [
-            (trainer.token + connection, protocol.encode(self._error(trainer.number, trainer.sequence, error)))
+            (
+                trainer.token + connection,
+                protocol.encode(self._error(trainer.number, trainer.sequence, error), trainer.key),
+            )
             for trainer in self._present()
             for connection in (DATA, HEARTBEAT)
         ]
@@ -141,8 +171,9 @@ class Service:
     def _hello(self, routing_id: bytes, address: str, message: Message, now: float) -> list[Outgoing]:
         hello = dict(message.note)
         who = f"trainer {message.trainer} at {address}" if hello.get("role") == "join" else f"the probe at {address}"
-        refusal = refuse_stranger(self.identity, routing_id, message, who)
-        if refusal is None and hello.get("role") == "join":
+        is_joining = hello.get("role") == "join"
+        refusal = refuse_stranger(self.identity, self.nonce if is_joining else "", routing_id, message, who)
+        if refusal is None and is_joining:
             refusal = self.failure or refuse_trainer(self.identity, self.trainers, routing_id, message, who)
             if refusal is None:
                 self._admit(routing_id, address, message, now)
@@ -150,17 +181,28 @@ class Service:
             self._complain(f"refused: {refusal}", now)
             return [(routing_id, protocol.encode(self._error(message.trainer, message.sequence, refusal)))]
         one = self.identity
+        known = self.trainers.get(message.trainer)
         welcome = {
             "job": one.job,
             "attempt": one.attempt,
             "num_trainers": one.num_trainers,
-            "proof": protocol.prove(one.secret, "welcome", hello.get("nonce"), one.job, one.attempt),
+            "nonce": self.nonce,
+            "shares_memory": bool(is_joining and known and known.memory),
+            "proof": protocol.prove(one.secret, "welcome", hello.get("nonce"), self.nonce, one.job, one.attempt),
         }
         return [
             (
                 routing_id,
                 protocol.encode(
-                    Message(Op.HELLO, self.session, message.trainer, message.sequence, flags=Flag.ANSWER, note=welcome)
+                    Message(
+                        Op.HELLO,
+                        self.session,
+                        message.trainer,
+                        message.sequence,
+                        flags=Flag.ANSWER,
+                        note=welcome,
+                        piece=message.piece,
+                    )
                 ),
             )
         ]
@@ -170,9 +212,18 @@ class Service:
             return  # the same hello again
         if not self.trainers:
             self.opened = now
+        hello = dict(message.note)
         trainer = Trainer(
-            message.trainer, routing_id[:TOKEN_BYTES], address, dict(message.note), now, sequence=message.sequence
+            message.trainer,
+            routing_id[:TOKEN_BYTES],
+            address,
+            hello,
+            now,
+            key=protocol.key_of(self.identity.secret, str(hello.get("nonce")), self.nonce),
+            sequence=message.sequence,
         )
+        if hello.get("memory") is not None:
+            trainer.memory = SharedMemory.open(hello["memory"])
         self.trainers[trainer.number] = trainer
         glog.info(f"worker started, peer = {address}", at="LightNetwork.cpp:322")
         glog.info(f"{trainer} joined {self.identity}: {len(self.trainers)} of {self.identity.num_trainers}")
@@ -184,59 +235,104 @@ class Service:
             return [self._to(trainer, self._error(trainer.number, message.sequence, self.failure))]
         if message.op == Op.ABORT:  # whatever request went wrong before
             return self._abort(trainer, message)
-        if message.sequence == trainer.sequence:  # repeated: it counts once, its answer goes out again
-            return [self._to(trainer, trainer.answer)] if trainer.answer else []
-        if message.sequence != trainer.sequence + 1:  # late, or from nowhere
+        if message.sequence == trainer.sequence and message.piece in trainer.pieces:
+            return self._repeat(trainer, message.piece)
+        if message.sequence not in (trainer.sequence, trainer.sequence + 1):  # late, or from nowhere
             return self._drop(
                 trainer.token + DATA,
                 trainer.address,
                 f"request {message.sequence} of {trainer} after its request {trainer.sequence}",
                 now,
             )
+        handler = self._handlers.get(message.op)
         try:
-            return self._handlers[message.op](trainer, message)
+            if handler is None:
+                raise BugError(f"{self.identity} knows no request {message.op.name}")
+            return handler(trainer, message, now)
         except PaddleError as exc:
             glog.warning(f"{self.identity} refused {message.op.name} of {trainer}: {exc}")
             return [self._to(trainer, self._error(trainer.number, message.sequence, exc))]
 
+    def _repeat(self, trainer: Trainer, piece: int) -> list[Outgoing]:
+        """Send the answers to a piece again: it counts once. A request of one piece may have an answer of many."""
+        answers = trainer.answers.values() if len(trainer.pieces) == 1 else filter(None, [trainer.answers.get(piece)])
+        return [self._to(trainer, answer) for answer in answers]
+
     def _take(self, trainer: Trainer, message: Message, doing: str) -> None:
-        trainer.sequence, trainer.answer, trainer.doing = message.sequence, None, doing
+        """Note that a piece of a request came; the first one begins the request."""
+        if message.sequence != trainer.sequence:
+            trainer.sequence, trainer.doing = message.sequence, doing
+            trainer.pieces.clear()
+            trainer.answers.clear()
+        trainer.pieces.add(message.piece)
 
-    def _initialise(self, trainer: Trainer, message: Message) -> list[Outgoing]:
+    def _initialise(self, trainer: Trainer, message: Message, now: float) -> list[Outgoing]:
         # numpy is imported when there is arithmetic to do, so that the server answers its first hello soon
-        from pserver.arithmetic import build_shard
+        from pserver.arithmetic import Arrival
 
-        if trainer.number != 0 or self.shard is not None:
+        if trainer.number != 0 or self.rounds is not None:
             raise BugError(f"initial values come once, from trainer 0, not from {trainer}")
-        shard = build_shard(trainer.hello, message)
+        if message.piece == 0:
+            self._arrival = Arrival(trainer.hello, message.note)
+        if self._arrival is None:
+            raise BugError(f"the initial values begin with piece 0, not {message.piece}")
+        self._arrival.add("values", message.piece, self._payload_of(trainer, message))
         self._take(trainer, message, "sent the initial values")
-        self.shard = shard
-        return [self._answer(trainer, Op.INITIALISE)] + [
-            out for other in self._present() if other.is_waiting for out in self._send_values(other, Op.FETCH)
-        ]
+        return [self._answer(trainer, message), *self._finish_arrival()]
 
-    def _fetch(self, trainer: Trainer, message: Message) -> list[Outgoing]:
-        if message.argument == protocol.AVERAGES:
-            return self._fetch_averages(trainer, message)
-        self._take(trainer, message, "asked for the initial values")
-        trainer.is_waiting = True
-        return self._send_values(trainer, Op.FETCH) if self.shard else []
+    def _restore(self, trainer: Trainer, message: Message, now: float) -> list[Outgoing]:
+        """Take a piece of an array of the state that INITIALISE announced."""
+        payload = self._payload_of(trainer, message)
+        if payload.nbytes:  # the request goes to all services, also to those whose state has fewer arrays
+            if trainer.number != 0 or self._arrival is None:
+                raise BugError(f"{trainer} restores a state that was not announced")
+            self._arrival.add(self._arrival.name_of(message.argument), message.piece, payload)
+        self._take(trainer, message, "sent the state of a checkpoint")
+        return [self._answer(trainer, message), *self._finish_arrival()]
 
-    def _fetch_averages(self, trainer: Trainer, message: Message) -> list[Outgoing]:
-        from pserver.arithmetic import average
+    def _finish_arrival(self) -> list[Outgoing]:
+        arrival = self._arrival
+        if arrival is None or not arrival.is_complete:
+            return []
+        self._arrival = None
+        self.rounds = arrival.finish()
+        self._owns = arrival.trainers
+        return [out for other in self._present() if other.is_waiting for out in self._send_first(other)]
 
-        # a copy: answers to others, with the values themselves, may still be on their way
-        averages = average(self._require_shard())
-        self._take(trainer, message, "asked for the averages")
-        return [self._answer(trainer, Op.FETCH, averages)]
+    def _fetch(self, trainer: Trainer, message: Message, now: float) -> list[Outgoing]:
+        kind = message.argument
+        if kind == Fetch.INITIAL:
+            self._take(trainer, message, "asked for the initial values")
+            trainer.is_waiting = True
+            return self._send_first(trainer) if self.rounds else []
+        rounds = self._require_rounds()
+        if kind >= Fetch.STATE:
+            self._take(trainer, message, "asked for the state")
+            # the request goes to all services, also to those whose state has fewer arrays
+            array = self._captured[kind - Fetch.STATE : kind - Fetch.STATE + 1]
+            return self._answer_array(trainer, Op.FETCH, array[0] if array else memoryview(b""))
+        if kind == Fetch.AVERAGES:
+            from pserver.arithmetic import average
 
-    def _send_values(self, trainer: Trainer, op: Op) -> list[Outgoing]:
+            # a copy: answers to others, with the values themselves, may still be on their way
+            averages = average(rounds.shard)
+            self._take(trainer, message, "asked for the averages")
+            return self._answer_array(trainer, Op.FETCH, averages)
+        self._take(trainer, message, "asked for the values")
+        return self._send_values(trainer, Op.FETCH)
+
+    def _send_first(self, trainer: Trainer) -> list[Outgoing]:
         trainer.is_waiting = False
-        glog.info("pserver: getParameter", at="ParameterServer2.cpp:707")
-        return [self._answer(trainer, op, with_values=True)]
+        owns = self._owns
+        note = {"own": owns[trainer.number]} if trainer.number < len(owns) else {}
+        return self._send_values(trainer, Op.FETCH, note)
 
-    def _start_pass(self, trainer: Trainer, message: Message) -> list[Outgoing]:
-        if self.shard is None or self.in_pass:
+    def _send_values(self, trainer: Trainer, op: Op, note: Mapping[str, Any] = NOTHING) -> list[Outgoing]:
+        glog.info("pserver: getParameter", at="ParameterServer2.cpp:707")
+        return self._answer_array(trainer, op, self._require_rounds().values, note)
+
+    def _start_pass(self, trainer: Trainer, message: Message, now: float) -> list[Outgoing]:
+        if self.rounds is None or self.in_pass:
             raise BugError(f"{trainer} starts a pass {'inside a pass' if self.in_pass else 'without initial values'}")
         self._take(trainer, message, f"asked for the start of pass {trainer.passes}")
         trainer.is_waiting = True
@@ -246,56 +342,92 @@ class Service:
         waiting = [other for other in self._present() if other.is_waiting]
         if len(waiting) < self.identity.num_trainers:
             return []
-        self.in_pass, self.batch = True, 0
+        self.in_pass, self.batch = True, message.argument
         for other in waiting:
             other.is_waiting = other.has_finished_pass = False
-        return [self._answer(other, Op.START_PASS) for other in waiting]
+        return [self._reply(other, Op.START_PASS) for other in waiting]
 
-    def _push(self, trainer: Trainer, message: Message) -> list[Outgoing]:
-        if self.shard is None or not self.in_pass or trainer.has_finished_pass:
+    def _push(self, trainer: Trainer, message: Message, now: float) -> list[Outgoing]:
+        rounds = self.rounds
+        if rounds is None or not self.in_pass or trainer.has_finished_pass:
             raise BugError(f"{trainer} pushes a gradient outside of a pass")
-        sizes = [memoryview(part).nbytes for part in message.payload]
-        if sizes != [self.shard.values.nbytes] or message.argument < 0:
-            raise BugError(
-                f"{trainer} pushes {message.argument} samples and arrays of {sizes} bytes; "
-                f"this service has {self.shard.values.nbytes} bytes of values"
-            )
+        gradient = self._payload_of(trainer, message, rounds.piece_bytes(message.piece))
+        if not rounds.is_open:
+            self._stall_due = now + STALL_PERIOD
+        rounds.add(trainer.number, message.piece, gradient, message.samples, message.flags)
         self._take(trainer, message, f"pushed batch {self.batch + 1} of pass {trainer.passes}")
-        trainer.gradient, trainer.samples = message.payload[0], message.argument
-        return self._step_when_complete()
+        trainer.pushed = now
+        return self._step([message.piece], now)
 
-    def _step_when_complete(self) -> list[Outgoing]:
-        from pserver.arithmetic import step
-
-        rest = [trainer for _, trainer in sorted(self.trainers.items()) if not trainer.has_finished_pass]
-        if not rest or any(trainer.gradient is None for trainer in rest):
+    def _step(self, pieces: Iterable[int], now: float) -> list[Outgoing]:
+        """Step what is complete of these pieces, and answer it to all trainers of the round."""
+        rounds = self._require_rounds()
+        active = [self.trainers[number] for number in sorted(self.trainers)]
+        active = [trainer for trainer in active if not trainer.has_finished_pass]
+        done = rounds.step(list(pieces), [trainer.number for trainer in active])
+        if not done:
             return []
-        step(
-            self._require_shard(),
-            [trainer.gradient for trainer in rest if trainer.gradient is not None],
-            sum(trainer.samples for trainer in rest),
-        )
+        asked = rounds.finish()
+        flags = Flag.NONE
+        if asked is not None:
+            self._finish_batch(active, now)
+            # trainer 0 writes it, so there is none while it waits for the end of the pass
+            flags = asked if active[0].number == 0 else Flag.NONE
+        out = []
+        for piece in done:
+            values = protocol.cut(rounds.values, piece)
+            more = flags if piece == done[-1] else Flag.NONE
+            out += [self._reply(trainer, Op.PUSH, values, piece=piece, flags=more) for trainer in active]
+        return out
+
+    def _finish_batch(self, active: Sequence[Trainer], now: float) -> None:
+        self._stall_due = float("inf")
         self.batch += 1
+        self._stragglers.add({trainer.number: trainer.pushed for trainer in active})
         if self.log_period and self.batch % self.log_period == 0:
             glog.info(f"======== Batch={self.batch}=======", at="ParameterServer2.cpp:1568")
-        for trainer in rest:
-            trainer.gradient = None
-        return [self._answer(trainer, Op.PUSH, with_values=True) for trainer in rest]
+            glog.info(f"{self.identity}: {self._stragglers.describe(self.trainers, now)}")
+            self._stragglers = Stragglers()
 
-    def _finish_pass(self, trainer: Trainer, message: Message) -> list[Outgoing]:
+    def _finish_pass(self, trainer: Trainer, message: Message, now: float) -> list[Outgoing]:
         if not self.in_pass or trainer.has_finished_pass:
             raise BugError(f"{trainer} finishes a pass that it is not in")
         self._take(trainer, message, f"finished pass {trainer.passes}")
         trainer.has_finished_pass = True
+        trainer.own = message.note.get("own")
         trainer.passes += 1
+        rounds = self._require_rounds()
         if not all(other.has_finished_pass for other in self._present()):
-            return self._step_when_complete()
-        self._require_shard().finish_pass()
+            return self._step(range(rounds.pieces), now)
+        rounds.shard.finish_pass()
         self.in_pass = False
         glog.info(f"======== Batch={self.batch} pass END=======", at="ParameterServer2.cpp:1588")
         return [out for other in self._present() for out in self._send_values(other, Op.FINISH_PASS)]
 
-    def _goodbye(self, trainer: Trainer, message: Message) -> list[Outgoing]:
+    def _capture(self, trainer: Trainer, message: Message, now: float) -> list[Outgoing]:
+        """Take a trainer's part of a checkpoint; trainer 0 gets everybody's, and what it can fetch of the state."""
+        rounds = self._require_rounds()
+        self._take(trainer, message, "gave its part of a checkpoint")
+        trainer.own, trainer.has_captured = message.note.get("own"), True
+        answers = [] if trainer.number == 0 else [self._reply(trainer, Op.CAPTURE)]
+        awaited = [other for other in self._present() if not (self.in_pass and other.has_finished_pass)]
+        writer = self.trainers[0]
+        if not writer.has_captured or not all(other.has_captured for other in awaited):
+            return answers
+        from pserver.arithmetic import list_state
+
+        for other in awaited:
+            other.has_captured = False
+        counters, arrays = list_state(rounds.shard)
+        self._captured = [view for _, _, view in arrays]
+        note = {
+            "trainers": [self.trainers[number].own for number in range(self.identity.num_trainers)],
+            "counters": counters,
+            "arrays": [[name, dtype, len(view)] for name, dtype, view in arrays],
+        }
+        return [*answers, self._reply(writer, Op.CAPTURE, note=note)]
+
+    def _goodbye(self, trainer: Trainer, message: Message, now: float) -> list[Outgoing]:
         self._take(trainer, message, f"said goodbye after {trainer.passes} passes")
         trainer.has_left = True
         glog.info(f"worker begin to finish, peer = {trainer.address}", at="LightNetwork.cpp:339")
@@ -303,7 +435,7 @@ class Service:
             f"{trainer} said goodbye to {self.identity}: "
             f"{sum(other.has_left for other in self.trainers.values())} of {self.identity.num_trainers}"
         )
-        answer = [self._answer(trainer, Op.GOODBYE)]
+        answer = [self._answer(trainer, message)]
         if not trainer.has_finished_pass:
             return answer + self.fail(LostPeerError(f"{trainer} said goodbye in the middle of pass {trainer.passes}"))
         stuck = [other for other in self._present() if other.is_waiting]
@@ -325,24 +457,68 @@ class Service:
     # ----- Answers -----
 
     def _to(self, trainer: Trainer, message: Message) -> Outgoing:
-        return trainer.token + DATA, protocol.encode(message)
+        return trainer.token + DATA, protocol.encode(message, trainer.key)
 
-    def _answer(self, trainer: Trainer, op: Op, *payload: Buffer, with_values: bool = False) -> Outgoing:
-        if with_values:
-            # without a copy: the next step comes only after every trainer has these values and pushed
-            payload = (self._require_shard().values.view("B").data,)
-        trainer.answer = Message(op, self.session, trainer.number, trainer.sequence, flags=Flag.ANSWER, payload=payload)
-        return self._to(trainer, trainer.answer)
+    def _answer(self, trainer: Trainer, message: Message) -> Outgoing:
+        """Say that a piece of a request is done."""
+        return self._reply(trainer, message.op, piece=message.piece)
+
+    def _reply(
+        self,
+        trainer: Trainer,
+        op: Op,
+        payload: memoryview | None = None,
+        *,
+        piece: int = 0,
+        flags: Flag = Flag.NONE,
+        note: Mapping[str, Any] = NOTHING,
+    ) -> Outgoing:
+        """Answer the request in hand, and remember the answer.
+
+        The payload is not copied: the next step comes only after every trainer has these values and pushed.
+        """
+        flags |= Flag.ANSWER
+        parts: tuple[memoryview, ...] = () if payload is None else (payload,)
+        shared = protocol.cut(trainer.memory.inbox, piece) if trainer.memory is not None else memoryview(b"")
+        if payload is not None and payload.nbytes == len(shared) > 0:
+            shared[:] = payload
+            flags, parts = flags | Flag.LOCAL, ()
+        answer = Message(
+            op, self.session, trainer.number, trainer.sequence, flags=flags, note=note, payload=parts, piece=piece
+        )
+        trainer.answers[piece] = answer
+        return self._to(trainer, answer)
+
+    def _answer_array(
+        self, trainer: Trainer, op: Op, array: memoryview, note: Mapping[str, Any] = NOTHING
+    ) -> list[Outgoing]:
+        """Answer with an array of bytes, piece by piece; the note goes with the first."""
+        return [
+            self._reply(trainer, op, protocol.cut(array, piece), piece=piece, note=NOTHING if piece else note)
+            for piece in range(protocol.count_pieces(len(array)))
+        ]
+
+    def _payload_of(self, trainer: Trainer, message: Message, length: int | None = None) -> memoryview:
+        """Return the one array that a message brings, or that lies in the memory that the two share.
+
+        Args: length: in bytes, of one in shared memory.
+        Raises: BugError: if there is none, or more.
+        """
+        if message.flags & Flag.LOCAL and trainer.memory is not None and length is not None:
+            return protocol.cut(trainer.memory.outbox, message.piece)[: max(length, 0)]
+        if len(message.payload) != 1:
+            raise BugError(f"{message.op.name} of {trainer} brings {len(message.payload)} arrays instead of one")
+        return memoryview(message.payload[0])
 
     def _pong(self, trainer: Trainer, message: Message) -> list[Buffer]:
         note = {
             "received": trainer.sequence,
-            "answered": trainer.answer is not None,
+            "pieces": len(trainer.pieces),
+            "answers": len(trainer.answers),
             "waits_for": self._describe_wait(),
         }
-        return protocol.encode(
-            Message(Op.PING, self.session, trainer.number, message.sequence, message.argument, Flag.ANSWER, note)
-        )
+        pong = Message(Op.PING, self.session, trainer.number, message.sequence, message.argument, Flag.ANSWER, note)
+        return protocol.encode(pong, trainer.key)
 
     def _error(self, trainer: int, sequence: int, error: PaddleError) -> Message:
         flags = Flag.ANSWER | (Flag.FATAL if error is self.failure else Flag.NONE)
@@ -372,10 +548,10 @@ class Service:
 
     # ----- Words -----
 
-    def _require_shard(self) -> Shard:
-        if self.shard is None:
+    def _require_rounds(self) -> SynchronousRounds:
+        if self.rounds is None:
             raise BugError(f"{self.identity} has no values yet")
-        return self.shard
+        return self.rounds
 
     def _present(self) -> list[Trainer]:
         return [trainer for trainer in self.trainers.values() if not trainer.has_left]
@@ -394,10 +570,11 @@ class Service:
         missing = self._missing()
         if missing:
             return f"{list_trainers(missing)} of {self.identity.num_trainers} to join"
-        if self.shard is None:
+        rounds = self.rounds
+        if rounds is None:
             return "the initial values of trainer 0"
         slow = (
-            [t for t in self._present() if not t.has_finished_pass and t.gradient is None]
+            [t for t in self._present() if not t.has_finished_pass and not rounds.has_all_of(t.number)]
             if self.in_pass
             else [t for t in self._present() if not t.is_waiting]
         )

@@ -102,6 +102,15 @@ class Shard:
                 f"a step needs float32 gradients of {self.size} elements, not "
                 f"{[(str(g.dtype), g.shape) for g in gradients]}"
             )
+        self.begin_step(samples)
+        chunks: list[Chunk] = []
+        for segment in self.segments:
+            chunks += self._step_segment(segment, gradients, touched.get(segment.parameter) if segment.rows else None)
+        self._crew.share(chunks, partial(self._step_chunk, gradients, 0))
+        self.finish_step()
+
+    def begin_step(self, samples: int) -> None:
+        """Begin a step that is taken range by range: every range once by `step_range`, then `finish_step`."""
         self.steps += 1
         self._batch += 1
         self.samples += samples
@@ -109,11 +118,27 @@ class Shard:
             self._rate = self._schedule.rate(self.samples, self.passes)
         if self.averaging:
             self.averaging.start_step()
-        chunks: list[Chunk] = []
         for segment in self.segments:
             segment.method.start_step(self._rate, self.steps)
-            chunks += self._step_segment(segment, gradients, touched.get(segment.parameter) if segment.rows else None)
-        self._crew.share(chunks, partial(self._step_chunk, gradients))
+
+    def step_range(self, start: int, gradients: Sequence[Array]) -> None:
+        """Take the step on the elements from `start` on with the sum of gradients of these alone.
+
+        Shapes: each gradient: (length,) float32, the same for all; they are not changed.
+        """
+        stop = start + len(gradients[0])
+        chunks: list[Chunk] = []
+        for segment in self.segments:
+            first, last = max(start, segment.start), min(stop, segment.stop)
+            if first < last:
+                if segment.settled < self.steps:
+                    self._settle(segment, self.steps - 1)
+                    segment.settled = self.steps
+                chunks += [(segment, *chunk) for chunk in _chunks(first, last)]
+        self._crew.share(chunks, partial(self._step_chunk, gradients, start))
+
+    def finish_step(self) -> None:
+        """End a step: what follows when all elements have taken it."""
         for segment in self.segments:
             segment.method.finish_step(self.values[segment.start : segment.stop], self._state_of(segment))
             self._decay_when_due(segment)
@@ -147,12 +172,13 @@ class Shard:
             self._report_clipping(settings, np.sum([g[segment.start : segment.stop] for g in gradients], axis=0))
         return [(segment, start, stop) for start, stop in _chunks(segment.start, segment.stop)]
 
-    def _step_chunk(self, gradients: Sequence[Array], thread: int, chunk: Chunk) -> None:
+    def _step_chunk(self, gradients: Sequence[Array], origin: int, thread: int, chunk: Chunk) -> None:
+        """Step a chunk; `origin` is the element that the gradients begin with."""
         segment, start, stop = chunk
         settings = segment.settings
         w, state = self.values[start:stop], self._state_of(segment, start, stop)
         scratch = [one[: stop - start] for one in self._scratches[thread]]
-        g = self._sum(gradients, start, stop, settings.clip, scratch.pop())
+        g = self._sum(gradients, start - origin, stop - origin, settings.clip, scratch.pop())
         segment.method.update(w, g, state, scratch)
         if settings.decay is not None and settings.decay.period == 1:
             self._pull(segment, w, state, scratch, 1)

@@ -27,8 +27,12 @@ MASKS = "pruned"  # what an updater adds to what a trainer says of itself in a c
 class Updater(Protocol):
     """Changes the table's values by its gradients, in place."""
 
-    def connect(self) -> dict[str, Any] | None:
-        """Prepare for the first pass, with the values that the table has now; trainer 0's win."""
+    def connect(self, restored: Captured | None = None) -> dict[str, Any] | None:
+        """Prepare for the first pass, with the values that the table has now; trainer 0's win.
+
+        Args: restored: trainer 0's, to go on from a checkpoint.
+        Returns: what this trainer said of itself in that checkpoint; None without one.
+        """
 
     def check(self) -> None:
         """Return if the others are still there, as far as is known; never waits.
@@ -36,14 +40,27 @@ class Updater(Protocol):
         Raises: LostPeerError: naming who is gone.
         """
 
-    def start_pass(self) -> None:
-        """Begin a pass; waits for the other trainers."""
+    def start_pass(self, batch: int = 0) -> None:
+        """Begin a pass, or go on in it after so many batches; waits for the other trainers."""
 
-    def step(self, samples: int) -> bool | None:
-        """Make one step with the gradients of a batch of so many samples."""
+    def step(self, samples: int, checkpoint: bool = False) -> bool:
+        """Make one step with the gradients of a batch of so many samples.
 
-    def finish_pass(self) -> None:
-        """End a pass; waits for the other trainers, and takes the values that all of them made."""
+        Args: checkpoint: whether this trainer asks for a checkpoint after this batch.
+        Returns: whether any trainer did; then all call `capture`.
+        """
+
+    def capture(self, own: dict[str, Any]) -> Captured | None:
+        """Return the state of the job, on trainer 0; the others only say of themselves what is to be kept.
+
+        Args: own: what this trainer needs to go on from here; JSON can hold it.
+        """
+
+    def finish_pass(self, own: dict[str, Any] | None = None) -> None:
+        """End a pass; waits for the other trainers, and takes the values that all of them made.
+
+        Args: own: as for `capture`, for the checkpoints that others ask for before they end the pass.
+        """
 
     def averaged(self) -> AbstractContextManager[None]:
         """Within it the table has the values to test and to save: averaged where the config says so."""
@@ -114,7 +131,7 @@ class LocalUpdater:
     def check(self) -> None:
         """There are no others."""
 
-    def start_pass(self) -> None:
+    def start_pass(self, batch: int = 0) -> None:
         """Nothing to wait for."""
 
     def step(self, samples: int, checkpoint: bool = False) -> bool:
@@ -178,29 +195,40 @@ class RemoteUpdater:
         find_segments(parameters, blocks.whole(parameters), optimization, per_parameter=True)  # as the servers will
         self._pruning = Pruning(table)
 
-    def connect(self) -> None:
-        """Join every server; trainer 0 gives its values, the others take them."""
+    def connect(self, restored: Captured | None = None) -> dict[str, Any] | None:
+        """Join every server; trainer 0 gives its values, or a checkpoint, and the others take them."""
         self._pruning.start()
         self._client.join([parameter.spec() for parameter in self._table], self._optimization)
-        self._client.initialise(self._table.values)
-        self._pruning.start()  # again: all trainers keep what trainer 0 kept
+        own: dict[str, Any] | None = self._client.initialise(self._table.values, restored)
+        if own is None:
+            self._pruning.start()  # again: all trainers keep what trainer 0 kept
+        else:
+            self._pruning.go_on(own.get(MASKS, {}))
+        return own
 
     def check(self) -> None:
         """Ask the heartbeat."""
         self._client.check()
 
-    def start_pass(self) -> None:
+    def start_pass(self, batch: int = 0) -> None:
         """Wait for all trainers."""
-        self._client.start_pass()
+        self._client.start_pass(batch)
 
-    def step(self, samples: int) -> None:
+    def step(self, samples: int, checkpoint: bool = False) -> bool:
         """Push the gradients and pull the values."""
         self._pruning.mask_gradients()
-        self._client.push_pull(self._table.gradients, self._table.values, samples)
+        return self._client.push_pull(self._table.gradients, self._table.values, samples, checkpoint=checkpoint)
 
-    def finish_pass(self) -> None:
+    def capture(self, own: dict[str, Any]) -> Captured | None:
+        """Let trainer 0 collect what every trainer says of itself, and the state of the servers."""
+        return self._client.capture(self._with_masks(own))
+
+    def finish_pass(self, own: dict[str, Any] | None = None) -> None:
         """Wait for the trainers that still have batches, then pull the values."""
-        self._client.finish_pass(self._table.values)
+        self._client.finish_pass(self._table.values, own and self._with_masks(own))
+
+    def _with_masks(self, own: dict[str, Any]) -> dict[str, Any]:
+        return {**own, MASKS: self._pruning.state()}
 
     @contextmanager
     def averaged(self) -> Iterator[None]:

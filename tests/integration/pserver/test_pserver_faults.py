@@ -13,6 +13,7 @@ import pytest
 import zmq
 
 from pserver import protocol
+from pserver.channel import Channel
 from pserver.errors import ConfigError, LostPeerError, PeerUnreachableError
 from pserver.protocol import Message, Op
 from pserver.rules import Optimization, ParameterSpec
@@ -238,10 +239,10 @@ def test_other_parameters_or_another_dtype_are_refused(pserver, client, monkeypa
 
 def test_another_protocol_version_is_named_by_both_sides(pserver, client, monkeypatch):
     server = pserver()
-    monkeypatch.setattr(protocol, "VERSION", 2)
-    with pytest.raises(PeerUnreachableError, match="protocol version 1, this program speaks version 2"):
+    monkeypatch.setattr(protocol, "VERSION", 3)
+    with pytest.raises(PeerUnreachableError, match="protocol version 2, this program speaks version 3"):
         client(server.services).join(WEIGHT, Optimization())
-    assert "the message is of protocol version 2, this program speaks version 1" in server.text()
+    assert "the message is of protocol version 3, this program speaks version 2" in server.text()
 
 
 def test_another_number_of_passes_ends_the_job_with_a_config_error(pserver, train, crowd, tools):
@@ -334,16 +335,16 @@ def test_noise_that_zmq_takes_for_its_first_version_ends_nothing(pserver, client
     assert server.wait() == 0
 
 
-def test_a_push_sent_twice_counts_once(pserver, client):
+def test_a_push_sent_twice_counts_once(pserver, client, monkeypatch):
     server = pserver()
     one, values = begin(client, server)
-    send = one._send
+    send = Channel.send
 
-    def twice(channel, ask):
-        send(channel, ask)
-        send(channel, ask)
+    def twice(channel, frames):
+        send(channel, frames)
+        send(channel, frames)
 
-    one._send = twice
+    monkeypatch.setattr(Channel, "send", twice)
     for _ in range(3):
         one.push_pull(np.ones(4, np.float32), values, 1)
     assert values.tolist() == [-3] * 4

@@ -21,6 +21,7 @@ class FakeTrainer:
         self.wire, self.number = wire, number
         self.token = token or bytes([number + 1]) * 16
         self.sequence = 0
+        self.key = b""
         self.session = protocol.session_of(wire.job, wire.attempt)
         self.inbox = []
         self.hello = {
@@ -37,7 +38,7 @@ class FakeTrainer:
             "settings": "s",
         } | hello
 
-    def ask(self, op, *, repeat=False, sequence=None, argument=0, note=None, payload=()):
+    def ask(self, op, *, repeat=False, sequence=None, argument=0, note=None, payload=(), **more):
         if sequence is None and not repeat:
             self.sequence += 1
         message = Message(
@@ -48,21 +49,19 @@ class FakeTrainer:
             argument,
             note=note or {},
             payload=payload,
+            **more,
         )
-        return self.wire.send(self.token + DATA, protocol.encode(message))
+        return self.wire.send(self.token + DATA, protocol.encode(message, self.key))
 
     def join(self):
         hello = dict(self.hello)
+        job, attempt, secret = (hello.pop(name) for name in ("job", "attempt", "secret"))
+        server_nonce = self.wire.service.nonce if hello["role"] == "join" else ""
         note = protocol.describe_hello(
-            hello.pop("job"),
-            hello.pop("attempt"),
-            hello.pop("secret"),
-            "nonce",
-            self.number,
-            self.token + DATA,
-            **hello,
+            job, attempt, secret, "nonce", self.number, self.token + DATA, server_nonce, **hello
         )
         self.ask(Op.HELLO, note=note)
+        self.key = protocol.key_of(secret, "nonce", server_nonce)
         return self
 
     def initialise(self, values=(0,) * 7, optimization=SGD, parameters=PARAMETERS):
@@ -75,11 +74,13 @@ class FakeTrainer:
 
     def push(self, gradient, samples=4, **more):
         value = np.full(7, gradient, np.float32) if np.isscalar(gradient) else np.asarray(gradient, np.float32)
-        self.ask(Op.PUSH, argument=samples, payload=[value.tobytes()], **more)
+        self.ask(Op.PUSH, samples=samples, payload=[value.tobytes()], **more)
         return self
 
     def ping(self):
-        self.wire.send(self.token + HEARTBEAT, protocol.encode(Message(Op.PING, self.session, self.number, 0)))
+        self.wire.send(
+            self.token + HEARTBEAT, protocol.encode(Message(Op.PING, self.session, self.number, 0), self.key)
+        )
 
     @property
     def last(self):

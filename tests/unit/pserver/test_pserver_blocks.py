@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pserver import blocks
+from pserver import blocks, protocol
 from pserver.channel import Channel
 from pserver.errors import BugError
 from pserver.rules import ParameterSpec
@@ -76,18 +76,24 @@ sizes = st.lists(st.tuples(st.integers(1, 9000), st.booleans()), min_size=1, max
 
 
 @settings(deadline=None, max_examples=60)
-@given(sizes, st.integers(1, 7))
-def test_every_element_lies_on_one_service_and_comes_back_from_it(sizes, services):
+@given(sizes, st.integers(1, 7), st.sampled_from([400, 4096, 1 << 20]))
+def test_every_element_lies_on_one_service_and_comes_back_from_it(sizes, services, piece_bytes):
     parameters = [ParameterSpec(f"p{i}", size, is_static=static) for i, (size, static) in enumerate(sizes)]
     total = blocks.count_elements(parameters)
     flat = np.arange(total, dtype=np.float32)
     back = np.full(total, -1, np.float32)
+    ends = np.cumsum([0 if p.is_static else p.size for p in parameters])
+    whole = [flat[end - p.size : end] for p, end in zip(parameters, ends, strict=True)]
     seen = 0
-    for ranges in blocks.layout(parameters, services):
-        channel = Channel(None, "h", 1, blocks.find_runs(parameters, ranges))
-        part = np.frombuffer(channel.gather(flat), np.float32)
-        assert part.size == channel.size == sum(stop - start for _, start, stop in ranges)
-        channel.scatter(part, back)
-        seen += part.size
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(protocol, "PIECE_BYTES", piece_bytes)
+        for ranges in blocks.layout(parameters, services):
+            channel = Channel(None, "h", 1, blocks.find_runs(parameters, ranges))
+            parts = [bytes(channel.gather(flat, piece)) for piece in range(channel.pieces)]
+            assert sum(map(len, parts)) == 4 * channel.size == 4 * sum(stop - start for _, start, stop in ranges)
+            assert b"".join(parts) == b"".join(whole[index][start:stop].tobytes() for index, start, stop in ranges)
+            for piece, part in enumerate(parts):
+                channel.scatter(memoryview(part), back, piece)
+            seen += channel.size
     assert seen == total
     np.testing.assert_array_equal(back, flat)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pserver import protocol
 from pserver.errors import ConfigError, LostPeerError, PeerUnreachableError
 from pserver.membership import DATA, HEARTBEAT
-from pserver.protocol import Flag, Message, Op
+from pserver.protocol import Fetch, Flag, Message, Op
 from pserver.rules import Optimization, ParameterSpec
 
 
@@ -124,7 +124,7 @@ def test_averages_are_asked_for_between_two_steps_and_change_no_value(wire):
         one.push(-1)
         two.push(-1)
     two.push(-1)
-    one.ask(Op.FETCH, argument=protocol.AVERAGES)
+    one.ask(Op.FETCH, argument=Fetch.AVERAGES)
     assert one.last.op == Op.FETCH and one.values.tolist() == [2] * 7
     one.push(-1)
     assert one.last.op == Op.PUSH and one.values.tolist() == two.values.tolist() == [4] * 7
@@ -132,13 +132,13 @@ def test_averages_are_asked_for_between_two_steps_and_change_no_value(wire):
 
 def test_without_averaging_the_averages_are_the_values(wire):
     (one,) = wire(1).ready(values=range(7))
-    one.ask(Op.FETCH, argument=protocol.AVERAGES)
+    one.ask(Op.FETCH, argument=Fetch.AVERAGES)
     assert one.values.tolist() == list(range(7))
 
 
 def test_averages_before_the_first_values_are_refused(wire):
     one = wire(1).trainer(0).join()
-    one.ask(Op.FETCH, argument=protocol.AVERAGES)
+    one.ask(Op.FETCH, argument=Fetch.AVERAGES)
     assert one.last.op == Op.ERROR and "has no values yet" in one.last.note["message"]
 
 
@@ -183,13 +183,13 @@ def test_a_request_of_another_attempt_is_not_counted(wire):
 @pytest.mark.parametrize(
     "misuse, part",
     [
-        (lambda t: t.ask(Op.PUSH, argument=1, payload=[b"123"]), "3] bytes"),
-        (lambda t: t.ask(Op.PUSH, argument=1), "28 bytes"),
-        (lambda t: t.push(1, samples=-1), "-1 samples"),
+        (lambda t: t.ask(Op.PUSH, samples=1, payload=[b"123"]), "not 3 bytes"),
+        (lambda t: t.ask(Op.PUSH, samples=1), "0 arrays"),
+        (lambda t: t.push(1, piece=1), "piece 1 of 1"),
         (lambda t: t.initialise(), "come once"),
         (lambda t: t.ask(Op.START_PASS), "inside a pass"),
     ],
-    ids=["size", "nothing", "samples", "values", "start"],
+    ids=["size", "nothing", "piece", "values", "start"],
 )
 def test_a_misplaced_request_is_refused_and_can_be_corrected(wire, misuse, part):
     wire = wire(1)

@@ -1,0 +1,242 @@
+"""One request to every service, and all their answers: pieces, repeats and deadlines (the client's sockets).
+
+An array goes in pieces, each a message of its own, and comes back in pieces. What was lost with a connection is found
+by asking: a PING follows the request on the same connection, and its answer follows the request's answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import zmq
+
+from pserver import glog, protocol
+from pserver.channel import Channel
+from pserver.errors import LostPeerError, PaddleError, PeerUnreachableError
+from pserver.heartbeat import error_of
+from pserver.protocol import Buffer, Flag, Message, Op
+
+POLL_INTERVAL_MS = 250
+ASK_INTERVAL = 1.0  # seconds between two questions what a server waits for
+REPORT_INTERVAL = 30.0  # seconds between two log lines about one wait
+
+
+def one_piece(channel: Channel) -> int:
+    """Return the number of pieces of what fits into one message."""
+    return 1
+
+
+class Ask(NamedTuple):
+    """One request as it goes to each service."""
+
+    op: Op
+    doing: str  # for messages
+    argument: int = 0
+    samples: int = 0
+    flags: Flag = Flag.NONE
+    note: Callable[[Channel, int], Mapping[str, Any]] | None = None  # of a piece
+    pieces: Callable[[Channel], int] = one_piece
+    send: Callable[[Channel, int], memoryview] | None = None  # the payload of a piece
+    answers: Callable[[Channel], int] = one_piece
+    take: Callable[[Channel, Message, memoryview], None] | None = None  # a piece of the answer, with its payload
+
+
+class Exchange:
+    """Sends requests of one trainer and collects the answers.
+
+    Args: channels: one to each service, in order.  session, trainer, num_trainers: of the messages.
+        peer_timeout, wait_timeout: seconds, see `Client`.  failure: returns why the job cannot go on, if it cannot.
+    """
+
+    def __init__(
+        self,
+        channels: Sequence[Channel],
+        session: bytes,
+        trainer: int,
+        num_trainers: int,
+        *,
+        peer_timeout: float,
+        wait_timeout: float,
+        failure: Callable[[], PaddleError | None],
+    ) -> None:
+        self._session, self._trainer = session, trainer
+        # every trainer begins with another server, so that they do not all call the first one first
+        first = trainer * len(channels) // max(num_trainers, 1)
+        self._channels = [*channels[first:], *channels[:first]]
+        self._of_socket = {channel.socket: channel for channel in channels}
+        self._peer_timeout, self._wait_timeout = peer_timeout, wait_timeout
+        self._failure = failure
+        self._poller = zmq.Poller()
+        for channel in channels:
+            self._poller.register(channel.socket, zmq.POLLIN)
+        self._sequence = 0
+        self._ask = Ask(Op.PING, "nothing")
+        self._flags = Flag.NONE
+
+    def request(self, ask: Ask, timeout: float | None = None) -> Flag:
+        """Send a request to every service and return when all have answered; returns what flags the answers had.
+
+        Raises: LostPeerError, PeerUnreachableError: a service does not answer.  PaddleError: what one answered.
+        """
+        self.begin(ask)
+        self.send_rest()
+        return self.collect(timeout)
+
+    @property
+    def channels(self) -> Sequence[Channel]:
+        """The channels in the order in which this trainer calls them."""
+        return self._channels
+
+    def begin(self, ask: Ask) -> None:
+        """Begin a request; its pieces are sent by `send` or `send_rest`, and `collect` waits for the answers."""
+        self._raise_failure()
+        self._sequence += 1
+        self._ask, self._flags = ask, Flag.NONE
+        for channel in self._channels:
+            channel.unsent = set(range(ask.pieces(channel)))
+            channel.pending = set(range(ask.answers(channel)))
+
+    def send_rest(self) -> None:
+        """Send what was not sent yet, to all services by turns, and read meanwhile."""
+        waiting = [(channel, sorted(channel.unsent)) for channel in self._channels]
+        for turn in range(max(len(pieces) for _, pieces in waiting)):
+            if turn:
+                self._read(0)
+            for channel, pieces in waiting:
+                if turn < len(pieces):
+                    self.send(channel, pieces[turn])
+
+    def send(self, channel: Channel, piece: int) -> None:
+        """Send one piece of the request in hand."""
+        ask = self._ask
+        channel.unsent.discard(piece)
+        payload: tuple[Buffer, ...] = () if ask.send is None else (ask.send(channel, piece),)
+        flags = ask.flags
+        if payload and channel.memory is not None and ask.op == Op.PUSH:
+            payload, flags = (), flags | Flag.LOCAL
+        message = Message(
+            ask.op,
+            self._session,
+            self._trainer,
+            self._sequence,
+            ask.argument,
+            flags,
+            ask.note(channel, piece) if ask.note else {},
+            payload,
+            piece,
+            ask.samples,
+        )
+        channel.send(protocol.encode(message, channel.key))
+
+    def collect(self, timeout: float | None = None) -> Flag:
+        """Wait for the answers to the request in hand."""
+        started = time.monotonic()
+        deadline = started + (self._wait_timeout if timeout is None else timeout)
+        asked, reported = started, started
+        while pending := [channel for channel in self._channels if channel.pending]:
+            self._read(POLL_INTERVAL_MS)
+            now = time.monotonic()
+            if now - asked < min(ASK_INTERVAL, self._peer_timeout / 5):
+                self._raise_failure()
+                continue
+            pending = [channel for channel in pending if channel.pending]
+            if not pending:
+                break
+            self._raise_failure()
+            if now > deadline:
+                raise self._late(pending, now - started)
+            asked = now
+            self._ask_progress(pending)
+            if now - reported > REPORT_INTERVAL:
+                reported = now
+                glog.info(f"waiting for {now - started:.0f} s to {self._ask.doing}: {_describe(pending)}")
+        return self._flags
+
+    def abort(self, reason: str) -> None:
+        """Tell every service why this trainer gives up; never waits, never raises."""
+        message = Message(Op.ABORT, self._session, self._trainer, self._sequence + 1, note={"reason": reason})
+        for channel in self._channels:
+            with contextlib.suppress(zmq.ZMQError):
+                channel.socket.send_multipart(protocol.encode(message, channel.key), zmq.NOBLOCK)
+
+    # ----- What comes -----
+
+    def _read(self, timeout_ms: int) -> None:
+        for socket, _ in self._poller.poll(timeout_ms):
+            channel = self._of_socket[socket]
+            while (frames := channel.receive()) is not None:
+                self._receive(channel, frames)
+
+    def _receive(self, channel: Channel, frames: Sequence[Buffer]) -> None:
+        try:
+            answer = protocol.decode(frames)
+        except protocol.ProtocolError as exc:
+            raise PeerUnreachableError(f"{channel.name} answers what is no message of ours: {exc}") from exc
+        if answer.op == Op.ERROR and (answer.flags & Flag.FATAL or answer.sequence in (0, self._sequence)):
+            raise error_of(answer, channel.name)
+        if answer.sequence != self._sequence or not protocol.is_signed(frames, channel.key):
+            return  # late: the answer to a request that was repeated
+        if answer.op == Op.PING:
+            self._repeat_if_lost(channel, answer)
+        elif answer.op == self._ask.op and answer.piece in channel.pending:
+            if self._ask.take is not None:
+                self._ask.take(channel, answer, channel.payload_of(answer))
+            self._flags |= answer.flags
+            channel.pending.discard(answer.piece)
+            if not channel.pending:
+                channel.last = f"answered '{self._ask.doing}'"
+
+    def _ask_progress(self, pending: Collection[Channel]) -> None:
+        """Ask on the data connection, behind the request, how far a server is with it.
+
+        While some servers do not answer the hello, the others are asked: there is no heartbeat yet to assure them.
+        """
+        others = [channel for channel in self._channels if channel not in pending]
+        for channel in others if self._ask.op == Op.HELLO else pending:
+            ping = Message(Op.PING, self._session, self._trainer, self._sequence)
+            with contextlib.suppress(zmq.Again):
+                channel.socket.send_multipart(protocol.encode(ping, channel.key), zmq.NOBLOCK)
+
+    def _repeat_if_lost(self, channel: Channel, pong: Message) -> None:
+        """Send pieces again that the server never got, or whose answer was lost with a connection.
+
+        The question went out after the request and its answer comes after the request's, on one connection: so what
+        has not arrived by now was lost. The server counts a repeated piece once.
+        """
+        note, ask = pong.note, self._ask
+        channel.waits_for = str(note.get("waits_for", ""))
+        if not channel.pending:
+            return
+        pieces, answers = ask.pieces(channel), ask.answers(channel)
+        arrived = note.get("received") == self._sequence and note.get("pieces") == pieces - len(channel.unsent)
+        if arrived and note.get("answers", 0) <= answers - len(channel.pending):
+            return
+        glog.warning(f"{channel.name} lost '{ask.doing}' with a connection; sending it again")
+        for piece in range(pieces) if pieces != answers else sorted(channel.pending - channel.unsent):
+            self.send(channel, piece)
+
+    # ----- What can go wrong -----
+
+    def _raise_failure(self) -> None:
+        failure = self._failure()
+        if failure:
+            last = "; ".join(
+                f"{channel.name} last {channel.last}"
+                for channel in self._channels
+                if f"{channel.name} is lost" in str(failure)
+            )
+            raise type(failure)(f"{failure} ({last})" if last else str(failure))
+
+    def _late(self, pending: Collection[Channel], waited: float) -> PaddleError:
+        kind = PeerUnreachableError if self._ask.op == Op.HELLO else LostPeerError
+        return kind(f"trainer {self._trainer} waited {waited:.0f} s to {self._ask.doing}: {_describe(pending)}")
+
+
+def _describe(pending: Collection[Channel]) -> str:
+    return "; ".join(
+        f"{channel.name} " + (f"waits for {channel.waits_for}" if channel.waits_for else "does not answer")
+        for channel in list(pending)[:4]
+    )

@@ -1,0 +1,82 @@
+"""Synchronous rounds of one service: the gradients of all trainers, added in trainer-id order, then one step.
+
+Gradients come in pieces. A piece takes its step as soon as every trainer of the round has sent it, and its values go
+back at once, while later pieces are still on their way. The bits depend neither on who came first nor on the pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pserver import protocol
+from pserver.errors import BugError
+from pserver.protocol import Buffer, Flag
+from pserver.shard import Shard
+
+
+class SynchronousRounds:
+    """The open round: which trainer has sent which pieces."""
+
+    def __init__(self, shard: Shard) -> None:
+        self.shard = shard
+        self.values = shard.values.view("B").data
+        self.pieces = protocol.count_pieces(shard.values.nbytes)
+        self._sent: list[dict[int, Buffer]] = [{} for _ in range(self.pieces)]
+        self._samples: dict[int, int] = {}
+        self._stepped = 0
+        self._asked = Flag.NONE
+
+    @property
+    def is_open(self) -> bool:
+        """Whether any piece of the round has come."""
+        return bool(self._samples)
+
+    def has_all_of(self, trainer: int) -> bool:
+        """Return whether a trainer has sent all its pieces."""
+        return all(self._stepped == self.pieces or trainer in sent for sent in self._sent)
+
+    def add(self, trainer: int, piece: int, gradient: Buffer, samples: int, flags: Flag) -> None:
+        """Take a piece of a trainer's gradient; nothing of it is copied.
+
+        Raises: BugError: if it has not the length of this piece, or comes twice.
+        """
+        expected = self.piece_bytes(piece)
+        length = memoryview(gradient).nbytes
+        if length != expected or trainer in self._sent[piece]:
+            raise BugError(
+                f"piece {piece} of {self.pieces} of a gradient has {expected} bytes and comes once, not {length} bytes"
+            )
+        self._sent[piece][trainer] = gradient
+        self._samples[trainer] = samples
+        self._asked |= flags & Flag.CHECKPOINT
+
+    def piece_bytes(self, piece: int) -> int:
+        """Return the length of a piece; none is that long where there is no such piece."""
+        return len(protocol.cut(self.values, piece)) if piece < self.pieces else -1
+
+    def step(self, pieces: Sequence[int], trainers: Sequence[int]) -> list[int]:
+        """Take the step of those of the pieces which all of the round's trainers (rising) have sent; return which."""
+        done = []
+        for piece in pieces:
+            sent = self._sent[piece]
+            if not sent or len(sent) < len(trainers):
+                continue
+            if not self._stepped:
+                self.shard.begin_step(sum(self._samples.values()))
+            gradients = [np.frombuffer(sent[trainer], np.float32) for trainer in trainers]
+            self.shard.step_range(piece * (protocol.PIECE_BYTES // 4), gradients)
+            sent.clear()
+            self._stepped += 1
+            done.append(piece)
+        return done
+
+    def finish(self) -> Flag | None:
+        """End the round if all its pieces have taken their step; return what its trainers asked for, else None."""
+        if self._stepped < self.pieces:
+            return None
+        self.shard.finish_step()
+        asked, self._asked, self._stepped = self._asked, Flag.NONE, 0
+        self._samples.clear()
+        return asked

@@ -1,0 +1,43 @@
+"""Who holds up the rounds: for one log line per period, and for nothing else (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass
+class _Lateness:
+    rounds: int = 0  # in which it was the last
+    seconds: float = 0.0  # that the others waited for it then
+    longest: float = 0.0
+
+
+@dataclass
+class Stragglers:
+    """The rounds of one log period."""
+
+    rounds: int = 0
+    late: dict[int, _Lateness] = field(default_factory=dict)
+
+    def add(self, pushed: Mapping[int, float]) -> None:
+        """Count a round; `pushed` is when each of its trainers had sent its gradient, in seconds."""
+        self.rounds += 1
+        last = max(pushed, key=pushed.__getitem__)
+        others = [moment for trainer, moment in pushed.items() if trainer != last]
+        if others:
+            wait = pushed[last] - max(others)
+            one = self.late.setdefault(last, _Lateness())
+            one.rounds, one.seconds, one.longest = one.rounds + 1, one.seconds + wait, max(one.longest, wait)
+
+    def describe(self, names: Mapping[int, object], now: float) -> str:
+        """Return the slowest trainer, how old its last push is, and how long the others waited for it."""
+        if not self.late:
+            return f"{self.rounds} rounds, nobody to wait for"
+        number = max(self.late, key=lambda trainer: self.late[trainer].seconds)
+        one = self.late[number]
+        age = now - getattr(names[number], "pushed", now)
+        return (
+            f"slowest is {names[number]}: last in {one.rounds} of {self.rounds} rounds, waited for {one.seconds:.3f} s "
+            f"in all, {one.longest:.3f} s at most; its last push was {age:.3f} s ago"
+        )
