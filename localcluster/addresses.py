@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from localcluster.errors import HostError
 
@@ -16,11 +16,12 @@ class Subnet:
 
     The kernel keeps the claim (an abstract Unix socket), so that it ends with the process however it dies.
 
+    Args: prefixes: the networks to choose from, as their first three numbers.
     Raises: HostError: none is free, or this machine's loopback has only 127.0.0.1.
     """
 
-    def __init__(self) -> None:
-        self._claim, self.prefix = _claim()
+    def __init__(self, prefixes: Sequence[str] = PREFIXES) -> None:
+        self._claim, self.prefix = _claim(prefixes)
         self._next = 0
         try:
             with socket.socket() as probe:
@@ -51,8 +52,8 @@ class Subnet:
         self._claim.close()
 
 
-def _claim() -> tuple[socket.socket, str]:
-    for prefix in PREFIXES:
+def _claim(prefixes: Sequence[str]) -> tuple[socket.socket, str]:
+    for prefix in prefixes:
         claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             claim.bind(f"\0localcluster {prefix}")
@@ -60,4 +61,4 @@ def _claim() -> tuple[socket.socket, str]:
             claim.close()
             continue
         return claim, prefix
-    raise HostError("no network of 127.0.0.0/8 is free")
+    raise HostError(f"no network is free of {prefixes[0]}.0/24 to {prefixes[-1]}.0/24")

@@ -9,12 +9,12 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from localcluster.addresses import Subnet
+from localcluster.addresses import PREFIXES, Subnet
 from localcluster.api import ApiServer
 from localcluster.controller import Controller, Places, Pod
 from localcluster.errors import UsageError, WaitError
@@ -45,6 +45,8 @@ class Cluster:
         backoff_seconds: between a failure and the replacement, doubled with each (a real cluster: 10).
         grace: SIGTERM to SIGKILL when the cluster is closed before the Job's end (at most the Job's own).
         reporter: hears of everything; silent by default.
+        networks: the first three numbers of /24 networks; one that is free gives the pods' addresses, and this machine
+            must let them be bound.
 
     Raises: UsageError, MissingError, ManifestError, HostError: what does not fit, before anything has started.
     """
@@ -63,6 +65,7 @@ class Cluster:
         backoff_seconds: float = 0.5,
         grace: float = 5.0,
         reporter: Reporter | None = None,
+        networks: Sequence[str] = PREFIXES,
     ):
         orders = {"kill": kill, "term": term, "delay": delay}
         faults = [parse_fault(kind, text) for kind, texts in orders.items() for text in texts]
@@ -76,7 +79,7 @@ class Cluster:
         with contextlib.ExitStack() as stack:
             roots = Path(tempfile.mkdtemp(prefix="localcluster-"))
             stack.callback(shutil.rmtree, roots, ignore_errors=True)
-            subnet = Subnet()
+            subnet = Subnet(networks)
             stack.callback(subnet.close)
             self.api = ApiServer(
                 self.store, namespace=job.namespace, host=subnet.api_address, service_account=job.service_account

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from localcluster.addresses import Subnet
+from localcluster.errors import HostError
 from localcluster.node import PodProcess
 from localcluster.plan import PodPlan
 
@@ -181,6 +182,18 @@ def test_two_clusters_hold_two_networks():
         assert first.prefix != second.prefix
         assert first.take(()) == f"{first.prefix}.2"
         assert second.take({f"{second.prefix}.2"}) == f"{second.prefix}.3"
+    finally:
+        first.close()
+        second.close()
+
+
+def test_a_cluster_takes_its_addresses_from_the_networks_it_is_given():
+    chosen = ("127.201.7", "127.201.8")
+    first, second = Subnet(chosen), Subnet(chosen)
+    try:
+        assert (first.prefix, second.prefix) == chosen
+        with pytest.raises(HostError, match=r"127\.201\.7\.0/24"):
+            Subnet(chosen)
     finally:
         first.close()
         second.close()
