@@ -7,7 +7,9 @@ PACKAGES := kernels localcluster paddle prepare pserver trainer
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint check e2e bench proto format clean
+COUNT ?= 300
+SEED ?= 1
+.PHONY: help setup demo test lint check chaos chaos-short e2e bench proto format clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -32,13 +34,19 @@ lint: setup  ## ruff, mypy, import rules, shellcheck, yamllint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/shellcheck start.sh .ci/run $(addprefix tests/kubernetes/,base-image cluster install run)
+	$(BIN)/shellcheck start.sh .ci/run tests/chaos/pod_network.sh $(addprefix tests/kubernetes/,base-image cluster install run)
 	$(BIN)/yamllint --strict k8s tests
 
 e2e: setup  ## what a user does, on a real three-node Kubernetes (root; installs what it needs)
 	tests/kubernetes/run
 
 check: lint test e2e  ## what CI runs
+
+chaos-short: setup  ## twenty seeded faults in real jobs: all must end as if nothing had happened
+	PYTHONPATH=tests $(BIN)/python -m chaos --count 20 --seed 1
+
+chaos: setup  ## the same, COUNT faults of SEED, and a table (docs/testing.md)
+	PYTHONPATH=tests $(BIN)/python -m chaos --count $(COUNT) --seed $(SEED)
 
 bench: setup  ## the timed scripts of bench/, with ratios
 	$(BIN)/python bench/launch.py

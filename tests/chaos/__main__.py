@@ -1,0 +1,181 @@
+"""`python -m chaos`: many trials, some side by side, and a table; status 1 when any failed.
+
+The directories of failed trials are kept, with all logs, the volume and result.json; those of the others are removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from chaos import network
+from chaos.plan import HARMS, MODES, NETWORK_HARMS, PODS, Trial, make_trials
+from chaos.table import format_table
+from chaos.trial import BOUND, MOMENT_BOUND, ROOT, Report, read_report
+from chaos.verdict import compare_passes, pass_directories
+
+TRIAL_BOUND = BOUND + MOMENT_BOUND + 30.0  # seconds for a trial's process, after which it is ended
+TRIES = 3  # of a trial whose harm came too late
+
+
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the flags."""
+    parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
+    parser.add_argument("--count", type=int, default=20, help="trials (default 20)")
+    parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same trials (default 1)")
+    parser.add_argument("--jobs", type=int, default=2, help="trials side by side (default 2)")
+    parser.add_argument("--modes", default=",".join(MODES), help="of these (default all)")
+    parser.add_argument("--harms", default=",".join(HARMS), help="of these (default all)")
+    parser.add_argument("--only", default="", help="only the trial of this name, such as 1-007")
+    parser.add_argument("--directory", type=Path, help="where the trials live (default: a new one)")
+    return parser.parse_args(argv)
+
+
+def prepare(directory: Path) -> Path:
+    """Return the job's directory with three shards of the digits."""
+    command = [sys.executable, "-m", "prepare", f"--out_dir={directory / 'data'}", f"--split_count={PODS}"]
+    subprocess.run(
+        [*command, f"--examples_dir={ROOT / 'examples'}"], cwd=ROOT, check=True, capture_output=True, timeout=60
+    )
+    return directory / "data"
+
+
+class Runner:
+    """Runs trials in processes of their own and keeps what they need in common."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.data = prepare(directory)
+        self.isolated = network.isolate()
+
+    def run(self, trial: Trial) -> Report:
+        """Run a trial, again when its harm came too late."""
+        for number in range(TRIES):
+            tried = replace(
+                trial, name=f"{trial.name}{'abc'[number] if number else ''}", jitter=trial.jitter / 2**number
+            )
+            report = self._run_once(tried)
+            if not report.missed:
+                break
+            shutil.rmtree(report.directory, ignore_errors=True)
+        return report
+
+    def reference(self, mode: str) -> Path:
+        """Return the directory of an undisturbed run."""
+        return self.directory / f"undisturbed-{mode}"
+
+    def _run_once(self, trial: Trial) -> Report:
+        folder = self.directory / trial.name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        spec = {
+            "trial": asdict(trial),
+            "directory": str(folder),
+            "data": str(self.data),
+            "reference": str(self.reference(trial.mode)) if trial.is_disturbed else "",
+            "isolated": self.isolated is not None,
+        }
+        (folder / "spec.json").write_text(json.dumps(spec))
+        command = [*(self.isolated or ()), sys.executable, "-m", "chaos.trial", str(folder / "spec.json")]
+        with (folder / "trial.log").open("wb") as log:
+            process = subprocess.Popen(command, cwd=ROOT / "tests", stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        try:
+            process.wait(TRIAL_BOUND)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait(20)
+            raise
+        if process.returncode != 0 or not (folder / "result.json").exists():
+            fault = f"the trial's process ended with {process.returncode}; see {folder / 'trial.log'}"
+            return Report(trial, str(folder), faults=[fault])
+        return read_report(folder)
+
+
+def run_references(runner: Runner, modes: Sequence[str]) -> None:
+    """Make the undisturbed runs; the synchronous one twice, because all else rests on its bits.
+
+    Raises: SystemExit: one of them fails or differs.
+    """
+    outputs = []
+    names = [f"undisturbed-{mode}" for mode in modes] + ["undisturbed-sync-again"]
+    for name in names:
+        report = runner.run(Trial(name, mode=name.split("-")[1]))
+        print(f"{name}: {report.seconds:.1f} s, {report.pods} pods, last test cost {report.cost}", flush=True)
+        if report.faults:
+            raise SystemExit(f"{name} failed: {'; '.join(report.faults)}; see {report.directory}")
+        outputs.append(pass_directories(Path(report.directory) / "volume" / "paddle-cluster-job" / "output"))
+    if "sync" in modes:
+        differences = compare_passes(outputs[list(modes).index("sync")], outputs[-1])
+        if differences:
+            raise SystemExit(f"two undisturbed runs differ: {'; '.join(differences)}; see {runner.directory}")
+
+
+def describe(report: Report) -> str:
+    """Return a trial's line."""
+    if report.missed:
+        return f"missed  {report.trial} ({report.missed})"
+    recovered = "" if report.recovered is None else f", training again after {report.recovered:.1f} s"
+    text = f"{report.trial}: attempts {report.attempts}, pods {report.pods}{recovered}, {report.seconds:.1f} s"
+    if not report.faults:
+        return f"passed  {text}"
+    return f"FAILED  {text}\n" + "\n".join(f"        {fault}" for fault in [*report.faults, f"see {report.directory}"])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run everything and return the exit status."""
+    arguments = parse_arguments(argv)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    directory = arguments.directory or Path(tempfile.mkdtemp(prefix="chaos-"))
+    directory.mkdir(parents=True, exist_ok=True)
+    runner = Runner(directory)
+    chosen = [harm for harm in arguments.harms.split(",") if runner.isolated or harm not in NETWORK_HARMS]
+    if runner.isolated is None:
+        print(
+            "no network namespace can be made here (root, or user namespaces, and `ip` of iproute2): no cuts",
+            flush=True,
+        )
+    modes = [mode for mode in MODES if mode in arguments.modes.split(",")]
+    trials = make_trials(arguments.count, arguments.seed, modes=modes, harms=chosen)
+    trials = [trial for trial in trials if arguments.only in ("", trial.name)]
+    print(f"{len(trials)} trials of seed {arguments.seed}, {arguments.jobs} side by side, in {directory}", flush=True)
+    began = time.monotonic()
+    run_references(runner, modes)
+    reports = []
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        for done in as_completed([pool.submit(runner.run, trial) for trial in trials]):
+            report = done.result()
+            reports.append(report)
+            print(describe(report), flush=True)
+            if not report.faults:
+                shutil.rmtree(report.directory, ignore_errors=True)
+    print()
+    print(format_table(reports))
+    failed = sorted(report.trial.name for report in reports if report.faults)
+    print(f"\n{len(reports)} trials in {time.monotonic() - began:.0f} s, every one bound to {BOUND:g} s after its harm")
+    if failed:
+        print(f"failed: {', '.join(failed)}; their directories are in {directory}", file=sys.stderr)
+        return 1
+    if arguments.directory is None:
+        shutil.rmtree(directory, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

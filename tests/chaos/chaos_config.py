@@ -1,0 +1,36 @@
+"""The digits with everything that a checkpoint has to carry: momentum, a schedule, dropout and a shuffling provider.
+
+Config args: mode (sync, async, average), batch_size.
+"""
+
+from paddle.trainer_config_helpers import *
+
+mode = get_config_arg("mode", str, "sync")
+batch_size = get_config_arg("batch_size", int, 4)
+
+define_py_data_sources2(
+    train_list="data/train.list", test_list="data/test.list", module="digits_provider", obj="process"
+)
+
+more = {}
+if mode == "async":
+    more["is_async"] = True
+if mode == "average":
+    more.update(is_async=True, num_batches_per_send_parameter=4, center_parameter_update_method="average")
+
+settings(
+    batch_size=batch_size,
+    learning_rate=0.003,
+    learning_rate_decay_a=0.0005,
+    learning_rate_decay_b=0.75,
+    learning_rate_schedule="poly",
+    learning_method=MomentumOptimizer(momentum=0.9),
+    **more,
+)
+
+pixel = data_layer(name="pixel", size=8 * 8)
+hidden = fc_layer(input=pixel, size=64, act=TanhActivation(), layer_attr=ExtraLayerAttribute(drop_rate=0.1))
+digit = fc_layer(input=hidden, size=10, act=SoftmaxActivation())
+label = data_layer(name="label", size=10)
+
+outputs(classification_cost(input=digit, label=label))

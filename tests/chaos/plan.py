@@ -1,0 +1,125 @@
+"""Which harm is done to whom and when, pure: a seed to a list of trials."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+ROLES = ("trainer-0", "trainer-1", "pserver-0", "pserver-1", "launcher", "pod")
+MOMENTS = ("start", "first-batch", "mid-pass", "pass-end", "saving", "last-batch")
+HARMS = ("kill", "stop", "term", "cut", "power")
+MODES = ("sync", "async", "average")
+PODS = 3
+PASSES = 3
+BATCHES = 120  # of every trainer in every pass
+NETWORK_HARMS = ("cut", "power")
+
+HARM_DECK = ("kill",) * 14 + ("stop", "stop", "term", "term", "cut", "cut")
+MODE_DECK = ("sync",) * 8 + ("async", "average")
+START_JITTER = 0.6  # seconds: what a program does before its first batch is spread over about as long
+SAVE_JITTER = 0.012  # seconds: a save takes about as long
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One job and what is done to it. Everything that is random about it is in here.
+
+    pod: whose program is harmed. number: of the pass, from 0. batch: of that pass, from 1. saved: what is being
+    written, a `pass` directory or the n-th `state` directory. jitter: seconds between the moment's sign and the harm.
+    lasts: a stop or cut ends after seconds that nobody has to notice (`short`), or once the others have noticed
+    (`noticed`), or never (`never`: the launcher ends a hung program).
+    """
+
+    name: str
+    mode: str = "sync"
+    role: str = ""
+    moment: str = ""
+    harm: str = ""
+    pod: int = 0
+    number: int = 0
+    batch: int = 1
+    saved: str = "pass"
+    nth_state: int = 1
+    jitter: float = 0.0
+    lasts: str = "noticed"
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether anything is done to it."""
+        return bool(self.harm)
+
+    @property
+    def ends_pod(self) -> bool:
+        """Whether the harm must cost a pod, exactly one."""
+        return self.role in ("launcher", "pod") and self.harm in ("kill", "term", "power")
+
+    @property
+    def is_unnoticed(self) -> bool:
+        """Whether a stop or cut is shorter than anybody has to notice."""
+        return self.harm in ("stop", "cut") and self.lasts == "short"
+
+    def __str__(self) -> str:
+        where = {"mid-pass": f" {self.number}:{self.batch}", "pass-end": f" {self.number}"}.get(self.moment, "")
+        if self.moment == "saving":
+            where = f" of {self.saved} {self.number if self.saved == 'pass' else self.nth_state}"
+        lasts = f" ({self.lasts})" if self.harm in ("stop", "cut") else ""
+        return f"{self.name}: {self.mode}, {self.role} of pod {self.pod}, {self.moment}{where}, {self.harm}{lasts}"
+
+
+def make_trials(
+    count: int, seed: int, *, modes: Collection[str] = MODES, harms: Collection[str] = HARMS, has_state: bool = True
+) -> list[Trial]:
+    """Return so many trials; any six in a row have all roles and all moments, and any 36 all pairs of them.
+
+    Args: modes, harms: which may be used.  has_state: the job writes state directories inside its passes.
+    """
+    rng = random.Random(seed)
+    pairs = _pairs(rng)
+    kinds = _deck([harm for harm in HARM_DECK if harm in harms], rng)
+    ways = _deck([mode for mode in MODE_DECK if mode in modes], rng)
+    return [_make(f"{seed}-{number:03d}", *next(pairs), next(kinds), next(ways), rng, harms, has_state)
+            for number in range(count)]  # fmt: skip
+
+
+def _make(
+    name: str, role: str, moment: str, harm: str, mode: str, rng: random.Random, harms: Collection[str], has_state: bool
+) -> Trial:
+    if role == "pod" and harm == "cut" and "power" in harms and rng.random() < 0.5:
+        harm = "power"
+    kind, _, number = role.partition("-")
+    jitter = {"start": START_JITTER, "saving": SAVE_JITTER}.get(moment, 0.004)
+    passing = rng.randrange(PASSES)
+    has_launcher = harm == "stop" and kind in ("trainer", "pserver")
+    lasts = rng.choice(("short", "noticed", "never" if has_launcher else "noticed"))
+    return Trial(
+        name=name,
+        mode=mode,
+        role=role,
+        moment=moment,
+        harm=harm,
+        pod=int(number) if number else rng.randrange(PODS),
+        number=passing,
+        batch=rng.randint(BATCHES // 6, BATCHES * 5 // 6),
+        saved=rng.choice(("pass", "state")) if has_state else "pass",
+        nth_state=rng.randint(1, 8),
+        jitter=rng.uniform(0.0, jitter),
+        lasts=lasts,
+    )
+
+
+def _pairs(rng: random.Random) -> Iterator[tuple[str, str]]:
+    """Yield (role, moment) for ever, as the rows of a Latin square in random order."""
+    while True:
+        roles, moments = rng.sample(ROLES, len(ROLES)), rng.sample(MOMENTS, len(MOMENTS))
+        for shift in rng.sample(range(len(moments)), len(moments)):
+            for place, role in enumerate(roles):
+                yield role, moments[(place + shift) % len(moments)]
+
+
+def _deck(cards: Sequence[Item], rng: random.Random) -> Iterator[Item]:
+    """Yield the cards in random order, then all of them again in another."""
+    while True:
+        yield from rng.sample(list(cards), len(cards))

@@ -1,0 +1,110 @@
+"""What must be true of a job when it has ended: pure functions over its files and results, each returns complaints."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from chaos.plan import PASSES, Trial
+
+MARKER = "done"
+COST_TOLERANCE = 0.10  # of the last test, for asynchronous training
+TEST_COST = re.compile(r" Test samples=\d+ cost=(\S+) ")
+LOST = r"(?:is lost|is leaving|gave up|was lost|ended|does not answer)"
+
+
+def read_parameters(directory: Path) -> dict[str, bytes]:
+    """Return what a saved pass holds, by file name."""
+    return {path.name: path.read_bytes() for path in sorted(directory.iterdir()) if path.is_file()}
+
+
+def pass_directories(output: Path) -> dict[str, dict[str, bytes]]:
+    """Return the contents of all pass directories of a job."""
+    return {path.name: read_parameters(path) for path in sorted(output.glob("pass-[0-9]*"))}
+
+
+def compare_passes(ours: Mapping[str, Mapping[str, bytes]], theirs: Mapping[str, Mapping[str, bytes]]) -> list[str]:
+    """Say which passes and parameters differ from the undisturbed run's, or are missing."""
+    faults = []
+    for name in sorted({*ours, *theirs}):
+        if name not in ours or name not in theirs:
+            faults.append(f"{name} is only in the {'disturbed' if name in ours else 'undisturbed'} run")
+            continue
+        files = {*ours[name], *theirs[name]}
+        wrong = sorted(file for file in files if ours[name].get(file) != theirs[name].get(file))
+        if wrong:
+            faults.append(f"{name} differs from the undisturbed run's: {', '.join(wrong)}")
+    return faults
+
+
+def check_whole(passes: Mapping[str, Mapping[str, bytes]], reference: Mapping[str, Mapping[str, bytes]]) -> list[str]:
+    """Say which passes are missing or not whole, whatever their values are."""
+    faults = []
+    for name in (f"pass-{number:05d}" for number in range(PASSES)):
+        lacking = sorted({*reference[name]} - {*passes.get(name, {})})
+        if lacking:
+            faults.append(f"{name} lacks {', '.join(lacking)}")
+    return faults
+
+
+def last_test_cost(train_log: Path) -> float | None:
+    """Return the cost of the last test that a log reports."""
+    found = TEST_COST.findall(train_log.read_text(errors="replace")) if train_log.exists() else []
+    return float(found[-1]) if found else None
+
+
+def compare_costs(ours: float | None, theirs: float) -> list[str]:
+    """Say whether the last test cost is more than a tenth away from the undisturbed run's."""
+    if ours is None:
+        return ["there is no test cost in trainer 0's log"]
+    if abs(ours - theirs) > COST_TOLERANCE * theirs:
+        return [f"last test cost {ours:g}, undisturbed {theirs:g}: more than {COST_TOLERANCE:.0%} away"]
+    return []
+
+
+def check_pods(trial: Trial, names: Sequence[str], failed: Sequence[str], count: int) -> list[str]:
+    """Say whether other pods than the harmed one were lost. names: all pods there were; failed: those that ended so."""
+    allowed = 1 if trial.ends_pod else 0
+    if len(names) - count == allowed and len(failed) == allowed:
+        return []
+    return [f"{len(names)} pods, {len(failed)} failed ({', '.join(failed)}); expected {count + allowed} and {allowed}"]
+
+
+def named_lost(trial: Trial, addresses: Mapping[int, str]) -> re.Pattern[str]:
+    """Return a pattern for what some log of the others must say of the harmed one."""
+    trainer = rf"trainer {trial.pod} at \S+"
+    server = rf"pserver {re.escape(addresses[trial.pod])}:\d+"
+    kind = "pod" if trial.harm in ("cut", "power") else trial.role.partition("-")[0]
+    who = {"trainer": trainer, "pserver": server}.get(kind, f"(?:{trainer}|{server})")
+    return re.compile(rf"{who}[^\n]*{LOST}[^\n]*")
+
+
+def check_named(trial: Trial, addresses: Mapping[int, str], logs: Iterable[Path]) -> list[str]:
+    """Say whether no log of another pod names who was lost."""
+    pattern = named_lost(trial, addresses)
+    if any(pattern.search(log.read_text(errors="replace")) for log in logs):
+        return []
+    return [f"no log of another pod says who was lost: nothing like {pattern.pattern!r}"]
+
+
+def complete_states(output: Path) -> list[Path]:
+    """Return the state directories that say they are complete."""
+    return sorted(path.parent for path in (output / "state").glob(f"pass-*/{MARKER}"))
+
+
+def read_job(output: Path) -> dict[str, object]:
+    """Return output/job.json, empty while there is none."""
+    try:
+        return dict(json.loads((output / "job.json").read_text()))
+    except (OSError, ValueError):
+        return {}
+
+
+def check_named_state(output: Path, record: Mapping[str, object]) -> list[str]:
+    """Say whether the checkpoint that an attempt starts from is not complete."""
+    name = str(record.get("checkpoint") or "")
+    if name and not (output / "state" / Path(name).name / MARKER).exists():
+        return [f"attempt {record.get('attempt')} starts from {name}, which has no marker"]
+    return []

@@ -1,0 +1,52 @@
+"""Which trials a seed gives."""
+
+import pytest
+from chaos.plan import HARMS, MODES, MOMENTS, PODS, ROLES, Trial, make_trials
+
+
+def test_the_same_seed_gives_the_same_trials_and_another_seed_others():
+    assert make_trials(40, 7) == make_trials(40, 7)
+    assert make_trials(40, 7) != make_trials(40, 8)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_twenty_trials_have_all_roles_moments_and_kinds_of_harm(seed):
+    trials = make_trials(20, seed)
+    assert {trial.role for trial in trials} == set(ROLES)
+    assert {trial.moment for trial in trials} == set(MOMENTS)
+    harms = [trial.harm for trial in trials]
+    assert harms.count("kill") == 14
+    assert harms.count("stop") == harms.count("term") == harms.count("cut") + harms.count("power") == 2
+    assert {trial.mode for trial in trials} == set(MODES)
+
+
+def test_36_trials_have_every_pair_of_role_and_moment_once():
+    pairs = [(trial.role, trial.moment) for trial in make_trials(36, 3)]
+    assert sorted(pairs) == sorted((role, moment) for role in ROLES for moment in MOMENTS)
+
+
+def test_no_cut_is_planned_where_there_are_no_networks():
+    assert {trial.harm for trial in make_trials(100, 1, harms=("kill", "stop", "term"))} == {"kill", "stop", "term"}
+
+
+def test_only_a_program_of_a_living_launcher_is_stopped_for_ever():
+    for trial in make_trials(2000, 5, harms=HARMS):
+        assert 0 <= trial.pod < PODS
+        if trial.lasts == "never":
+            assert trial.harm == "stop" and trial.role not in ("launcher", "pod")
+
+
+@pytest.mark.parametrize(
+    ("role", "harm", "ends"),
+    [
+        ("trainer-0", "kill", False),
+        ("pserver-1", "term", False),
+        ("launcher", "kill", True),
+        ("launcher", "stop", False),
+        ("pod", "term", True),
+        ("pod", "cut", False),
+        ("pod", "power", True),
+    ],
+)
+def test_only_the_end_of_a_launcher_or_pod_costs_a_pod(role, harm, ends):
+    assert Trial("one", role=role, moment="mid-pass", harm=harm).ends_pod is ends
