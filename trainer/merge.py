@@ -67,7 +67,7 @@ def merge(arguments: Sequence[str]) -> None:
         config = parse_config(path, given.get("config_args", ""))
     table = ParameterTable(config.model_config.parameters)
     load_model(given["model_dir"], table, "fail", Stream(0))
-    parameters = (encode_parameter(parameter) for parameter in table)
+    parameters = (part for parameter in table for part in encode_parameter(parameter))
     write_whole_file(Path(given["model_file"]), [frame_config(config), *parameters])
 
 

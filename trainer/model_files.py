@@ -9,7 +9,6 @@ Source: spec/trainer.md section 3.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 import struct
@@ -20,13 +19,22 @@ import numpy as np
 
 from pserver import glog
 from pserver.errors import VolumeError
+from trainer.files import (
+    Content,
+    old_of,
+    remove_if_possible,
+    replace_directory,
+    staging_of,
+    sync_directory,
+    write_durably,
+    write_file,
+)
 from trainer.legacy import AT, DONE_TEXT
 from trainer.parameters import Parameter, ParameterTable
 
 HEADER = struct.Struct("<iIQ")  # format version 0, bytes of a value, number of values
 VALUE_BYTES = 4
 DONE, PATH_FILE = "done", "path.txt"
-STALE_ATTEMPTS = 3  # a directory handle of NFS may go stale when the server restarts; the next attempt opens it anew
 
 
 def pass_name(number: int, part: int = 0) -> str:
@@ -34,10 +42,10 @@ def pass_name(number: int, part: int = 0) -> str:
     return f"pass-{number:05d}-{part:03d}" if part else f"pass-{number:05d}"
 
 
-def encode_parameter(parameter: Parameter) -> bytes:
-    """Return a parameter as its file holds it."""
+def encode_parameter(parameter: Parameter) -> list[bytes | memoryview]:
+    """Return a parameter as its file holds it, header and values."""
     values = np.ascontiguousarray(parameter.value, "<f4")
-    return HEADER.pack(0, VALUE_BYTES, values.size) + values.tobytes()
+    return [HEADER.pack(0, VALUE_BYTES, values.size), values.data]
 
 
 def save_pass(directory: Path, table: ParameterTable, configs: Mapping[str, bytes]) -> None:
@@ -46,13 +54,7 @@ def save_pass(directory: Path, table: ParameterTable, configs: Mapping[str, byte
     Args: configs: file name -> content of the config (first) and of those it imported; may be empty.
     Raises: VolumeError: if the volume is full, read-only or not writable.
     """
-    for attempt in range(1, STALE_ATTEMPTS + 1):
-        try:
-            return _write_directory(directory, _list_files(table, configs))
-        except OSError as error:
-            if error.errno == errno.ESTALE and attempt < STALE_ATTEMPTS:
-                continue
-            raise VolumeError(f"cannot save to {directory}: {error.strerror} ({error.filename})") from error
+    write_durably(directory, lambda: _write_directory(directory, list_files(table, configs)))
 
 
 def prepare_save_directory(directory: str) -> None:
@@ -68,75 +70,30 @@ def prepare_save_directory(directory: str) -> None:
         raise VolumeError(f"cannot save to {directory}: it is not writable for uid {os.geteuid()}")
 
 
-def _list_files(table: ParameterTable, configs: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
+def list_files(table: ParameterTable, configs: Mapping[str, bytes]) -> Iterator[tuple[str, Content]]:
     """Yield name and content of every file of a pass directory, the mark last."""
     for parameter in table:
         yield parameter.name, encode_parameter(parameter)
-    yield from configs.items()
+    for name, content in configs.items():
+        yield name, [content]
     if configs:
-        yield PATH_FILE, next(iter(configs)).encode()
-    yield DONE, DONE_TEXT.encode()
+        yield PATH_FILE, [next(iter(configs)).encode()]
+    yield DONE, [DONE_TEXT.encode()]
 
 
-def _write_directory(directory: Path, files: Iterable[tuple[str, bytes]]) -> None:
-    staging = directory.with_name(f".{directory.name}.writing")
+def _write_directory(directory: Path, files: Iterable[tuple[str, Content]]) -> None:
+    staging = staging_of(directory)
     try:
-        _remove_if_possible(staging)
+        remove_if_possible(staging)
         staging.mkdir(parents=True)
         for name, content in files:
-            _write_file(staging / name, content)
-        _sync_directory(staging)
-        _replace(staging, directory)
-        _sync_directory(directory.parent)
+            write_file(staging / name, content)
+        sync_directory(staging)
+        remove_if_possible(replace_directory(staging, directory))
+        sync_directory(directory.parent)
     except BaseException:  # a signal ends us here, too
-        _remove_if_possible(staging)
+        remove_if_possible(staging)
         raise
-
-
-def _write_file(path: Path, content: bytes) -> None:
-    try:
-        with path.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        error.filename = error.filename or str(path)  # a write that fails does not say where
-        raise
-
-
-def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # some network file systems cannot; their renames are durable anyhow
-            raise
-    finally:
-        os.close(handle)
-
-
-def _replace(staging: Path, directory: Path) -> None:
-    """Rename a directory into its place; an old one there is moved away first, since a rename needs an empty one."""
-    old = directory.with_name(f".{directory.name}.old")
-    _remove_if_possible(old)
-    try:
-        with contextlib.suppress(FileNotFoundError):
-            directory.rename(old)
-        staging.rename(directory)
-    except BaseException:
-        if old.is_dir() and not directory.exists():
-            old.rename(directory)
-        raise
-    _remove_if_possible(old)
-
-
-def _remove_if_possible(path: Path) -> None:
-    """Remove a directory with all that is in it, or a file; of a link the link, and not what it leads to."""
-    if path.is_symlink() or path.is_file():
-        with contextlib.suppress(OSError):
-            path.unlink()
-    else:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def remove_pass(directory: Path) -> None:
@@ -147,9 +104,9 @@ def remove_pass(directory: Path) -> None:
     if not directory.is_dir():
         return
     glog.info(f"delete dir {directory}", at=AT["delete"])
-    old = directory.with_name(f".{directory.name}.old")
+    old = old_of(directory)
     try:
-        _remove_if_possible(old)
+        remove_if_possible(old)
         directory.rename(old)
         if old.is_symlink():  # somebody moved the pass elsewhere
             old.unlink()
@@ -159,14 +116,14 @@ def remove_pass(directory: Path) -> None:
         raise VolumeError(f"cannot delete {directory}: {error.strerror}") from error
 
 
-def write_whole_file(path: Path, parts: Iterable[bytes]) -> None:
+def write_whole_file(path: Path, parts: Content) -> None:
     """Write a file, complete or not at all; one of that name is replaced.
 
     Raises: VolumeError: if the volume is full, read-only or not writable.
     """
-    staging = path.with_name(f".{path.name}.writing")
+    staging = staging_of(path)
     try:
-        _write_file(staging, b"".join(parts))
+        write_file(staging, parts)
         staging.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):

@@ -161,7 +161,7 @@ class DataSource:
         Args: batches: so many of this pass count as delivered; None: all, the next one is the first of the next pass.
         """
         between = batches is None
-        record: dict[str, Any] = {"batches": batches}
+        record: dict[str, Any] = {"batches": batches, "mixing": self._mixing_state}
         if self._complete if between else self._is_from_memory:
             order = self._pool if between else self._first_order
             record["samples"] = len(self._pool)
@@ -179,6 +179,7 @@ class DataSource:
         Args: size: that of the batches.
         Raises: DataError, MissingInputError: if the provider raised or a sample is wrong.
         """
+        self._mixing_state = position["mixing"]
         if "random" in position:
             random_states.put_back(position["random"])
         if "samples" in position:

@@ -314,13 +314,16 @@ def make_merged(path, table, *, names=("w", "s")):
     config.opt_config.MergeFrom(OptimizationConfig(batch_size=7, algorithm="sgd", learning_rate=1))
     for name in names:
         config.model_config.parameters.add(name=name, size=table[name].size)
-    write_whole_file(path, [frame_config(config), *(encode_parameter(table[name]) for name in names)])
+    write_whole_file(path, [frame_config(config), *(part for name in names for part in encode_parameter(table[name]))])
 
 
 def make_archive(path, table, mode):
     with tarfile.open(path, mode) as archive:
         for parameter in table:
-            for name, content in ((parameter.name, encode_parameter(parameter)), (f"{parameter.name}.protobuf", b"?")):
+            for name, content in (
+                (parameter.name, b"".join(encode_parameter(parameter))),
+                (f"{parameter.name}.protobuf", b"?"),
+            ):
                 member = tarfile.TarInfo(name)
                 member.size = len(content)
                 archive.addfile(member, io.BytesIO(content))

@@ -1,0 +1,95 @@
+"""Writing that outlasts a power cut: files and directories that are complete or not there, by sync and rename."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from pserver.errors import VolumeError
+
+STALE_ATTEMPTS = 3  # a directory handle of NFS may go stale when the server restarts; the next attempt opens it anew
+
+Content = Iterable[bytes | memoryview]  # of a file, in parts: large arrays are written from where they are
+
+
+def write_durably(directory: Path, write: Callable[[], Any]) -> None:
+    """Write by a function that can be repeated.
+
+    Raises: VolumeError: if the volume is full, read-only or not writable.
+    """
+    for attempt in range(1, STALE_ATTEMPTS + 1):
+        try:
+            write()
+        except OSError as error:
+            if error.errno == errno.ESTALE and attempt < STALE_ATTEMPTS:
+                continue
+            raise VolumeError(f"cannot save to {directory}: {error.strerror} ({error.filename})") from error
+        return
+
+
+def write_file(path: Path, content: Content) -> int:
+    """Write and sync a file, and return its bytes."""
+    try:
+        with path.open("wb") as file:
+            for part in content:
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+            return file.tell()
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a write that fails does not say where
+        raise
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory outlast a power cut."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some network file systems cannot; their renames are durable anyhow
+            raise
+    finally:
+        os.close(handle)
+
+
+def staging_of(directory: Path) -> Path:
+    """Return where a directory is written before it gets its name."""
+    return directory.with_name(f".{directory.name}.writing")
+
+
+def old_of(directory: Path) -> Path:
+    """Return where a directory goes that another one replaces."""
+    return directory.with_name(f".{directory.name}.old")
+
+
+def replace_directory(staging: Path, directory: Path) -> Path:
+    """Rename a directory into its place; an old one there is moved away first, since a rename needs an empty one.
+
+    Returns: where the old one is now, if there was one.
+    """
+    old = old_of(directory)
+    remove_if_possible(old)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            directory.rename(old)
+        staging.rename(directory)
+    except BaseException:
+        if old.is_dir() and not directory.exists():
+            old.rename(directory)
+        raise
+    return old
+
+
+def remove_if_possible(path: Path) -> None:
+    """Remove a directory with all that is in it, or a file; of a link the link, and not what it leads to."""
+    if path.is_symlink() or path.is_file():
+        with contextlib.suppress(OSError):
+            path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
