@@ -42,6 +42,7 @@ class Shard:
         per_parameter: whether every parameter has an optimiser of its own, as on a server and in local training with
         sparse parameters; clipping, L1, num_batches_regularization and sparse rows exist only there.
         log_clipping: whether to say which gradients are clipped.
+        segments: the stretches, where they are not those of `find_segments`.
         crew: the threads that take a step together; what they do to an element does not depend on their number.
     Raises: ConfigError: if the optimization is not supported, or does not fit a parameter.
     Thread safety: none; one thread calls.
@@ -56,10 +57,15 @@ class Shard:
         per_parameter: bool,
         log_clipping: bool = False,
         crew: Crew = ALONE,
+        segments: list[Segment] | None = None,
     ) -> None:
         check_supported(optimization)
         self.optimization = optimization
-        self.segments = find_segments(parameters, ranges, optimization, per_parameter=per_parameter, named=log_clipping)
+        self.segments = (
+            find_segments(parameters, ranges, optimization, per_parameter=per_parameter, named=log_clipping)
+            if segments is None
+            else segments
+        )
         self.size = sum(stop - start for _, start, stop in ranges)
         self.values: Array = np.zeros(self.size, np.float32)
         self.samples = 0
@@ -433,8 +439,11 @@ class Shard:
         The legacy flushed them always (SSE FTZ/DAZ). Decaying state of elements without gradient ends there and
         stays, and arithmetic on denormals is many times slower.
         """
+        self._flush_stretch(0, self.size)
+
+    def _flush_stretch(self, first: int, last: int) -> None:
         for array in self.state.values():
-            for start, stop in _chunks(0, self.size):
+            for start, stop in _chunks(first, last):
                 part = array[start:stop]
                 magnitude = np.abs(part, out=self._scratch[0][: part.size])
                 part[magnitude < TINY] = 0

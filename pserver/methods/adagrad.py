@@ -78,7 +78,7 @@ class AdaGrad(_Adaptive):
         rules.adagrad_rates(state["squares_before"], state["squares"], out, epsilon=self.epsilon)
 
 
-class _Decaying(_Adaptive):
+class Decaying(_Adaptive):
     """What methods share whose averages decay; rows make up for the batches that did not touch them."""
 
     rests = True
@@ -106,7 +106,7 @@ class _Decaying(_Adaptive):
             state[name][...] *= kept
 
 
-class DecayedAdaGrad(_Decaying):
+class DecayedAdaGrad(Decaying):
     """AdaGrad with a decaying mean instead of the sum."""
 
     averages = ("mean_square",)
@@ -152,7 +152,7 @@ class DecayedAdaGrad(_Decaying):
         rules.decayed_adagrad_rates(state["mean_square"], out, epsilon=self.epsilon)
 
 
-class RMSProp(_Decaying):
+class RMSProp(Decaying):
     """The centred form: the square of the mean gradient is taken off."""
 
     averages = ("mean_square", "mean_gradient")
