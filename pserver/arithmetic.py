@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 
 from pserver import blocks, glog, protocol, snapshot
-from pserver.errors import BugError, ConfigError
+from pserver.errors import BugError
 from pserver.protocol import Buffer
 from pserver.rounds import SynchronousRounds
+from pserver.row_rounds import RowRounds
+from pserver.row_shard import RowShard
 from pserver.rules import Optimization, ParameterSpec
 from pserver.shard import Shard
+from pserver.table import local_specs
 
 
 def describe_setup(parameters: Sequence[ParameterSpec], optimization: Optimization) -> dict[str, Any]:
@@ -43,15 +46,21 @@ class Arrival:
             fields = setup["fields"]
             parameters = [ParameterSpec(**dict(zip(fields, row, strict=True))) for row in setup["parameters"]]
             optimization = Optimization(**setup["optimization"])
-            _refuse_unsupported(parameters)
             service, services = int(hello["service"]), int(hello["services"])
-            ranges = blocks.layout(parameters, services)[service]
             if blocks.digest(parameters) != hello.get("parameters"):
                 raise BugError(
                     f"the setup (digest {blocks.digest(parameters)}) is not that of the hello "
                     f"(digest {hello.get('parameters')})"
                 )
-            self._shard = Shard(parameters, ranges, optimization, per_parameter=True)
+            self._shard: Shard
+            if setup.get("by_rows"):
+                self._shard = RowShard(local_specs(parameters, services, service), optimization)
+                slots = self._shard.size
+            else:
+                _refuse_tables(parameters)
+                ranges = blocks.layout(parameters, services)[service]
+                self._shard = Shard(parameters, ranges, optimization, per_parameter=True)
+                slots = blocks.count_slots(ranges, blocks.block_size(blocks.count_elements(parameters), services))
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as exc:
             raise BugError(f"the setup of the parameters does not parse ({type(exc).__name__}: {exc})") from exc
         self.trainers = list(setup.get("trainers") or ())
@@ -60,8 +69,7 @@ class Arrival:
         self._names: list[str] = sorted(self._part.arrays) if self._counters is not None else []
         if setup.get("arrays", self._names) != self._names:
             raise BugError(f"the state has the arrays {setup.get('arrays')}, this service has {self._names}")
-        if ranges:
-            slots = blocks.count_slots(ranges, blocks.block_size(blocks.count_elements(parameters), services))
+        if slots:
             glog.info(f"pserver: new cpuvector: size={slots}", at="ParameterServer2.cpp:306")
         self._targets = {"values": self._shard.values.view("B").data} | {
             f"state {name}": as_bytes(array) for name, array in self._part.arrays.items() if name in self._names
@@ -97,18 +105,18 @@ class Arrival:
         target[:] = payload
         self._awaited.discard((name, piece))
 
-    def finish(self) -> SynchronousRounds:
+    def finish(self) -> SynchronousRounds | RowRounds:
         """Return what takes the gradients from now on."""
         if self._counters is not None:
             snapshot.put_back(self._shard, snapshot.Part(self._counters, self._part.arrays))
         glog.info("pserver: setParameter", at="ParameterServer2.cpp:260")
-        return SynchronousRounds(self._shard)
+        return RowRounds(self._shard) if isinstance(self._shard, RowShard) else SynchronousRounds(self._shard)
 
 
-def _refuse_unsupported(parameters: Sequence[ParameterSpec]) -> None:
+def _refuse_tables(parameters: Sequence[ParameterSpec]) -> None:
     for p in parameters:
-        if p.sparse_update:
-            raise ConfigError(f"parameter {p.name}: sparse_update with parameter servers is not supported yet")
+        if p.sparse_update and not p.is_static:
+            raise BugError(f"parameter {p.name} has sparse_update; its rows belong on a sparse service")
 
 
 def list_state(shard: Shard) -> tuple[dict[str, Any], list[tuple[str, str, memoryview]]]:

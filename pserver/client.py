@@ -100,11 +100,9 @@ class Client:
         """
         self._parameters, self._optimization = list(parameters), optimization
         self._elements = blocks.count_elements(parameters)
-        for number, ((host, port), ranges) in enumerate(
-            zip(self._services, blocks.layout(parameters, len(self._services)), strict=True)
-        ):
+        for number, ((host, port), runs) in enumerate(zip(self._services, self.lay_out(), strict=True)):
             glog.info(f"pserver {number} {host}:{port}", at="ParameterClient2.cpp:114")
-            self._channels.append(self._connect(host, port, blocks.find_runs(parameters, ranges)))
+            self._channels.append(self._connect(host, port, runs))
         self._exchange = Exchange(
             self._channels,
             self._session,
@@ -145,7 +143,7 @@ class Client:
                 f"the checkpoint is of {len(restored.services)} services (hosts x ports), this job has "
                 f"{len(self._channels)}; go on from the saved parameters instead (--start_pass)"
             )
-        setup = describe_setup(self._parameters, self._optimization)
+        setup = self.describe_setup()
 
         def note(channel: Channel, piece: int) -> Mapping[str, Any]:
             if piece:
@@ -264,6 +262,15 @@ class Client:
 
     # ----- Joining -----
 
+    def lay_out(self) -> list[list[blocks.Run]]:
+        """Return for each service what of the flat vector lies there."""
+        ranges = blocks.layout(self._parameters, len(self._services))
+        return [blocks.find_runs(self._parameters, one) for one in ranges]
+
+    def describe_setup(self) -> dict[str, Any]:
+        """Return the note of INITIALISE: everything that a server must know of the model."""
+        return describe_setup(self._parameters, self._optimization)
+
     def _connect(self, host: str, port: int, runs: Sequence[blocks.Run]) -> Channel:
         socket = self._context.socket(zmq.DEALER)
         socket.routing_id = self._token + DATA
@@ -294,7 +301,7 @@ class Client:
         """Return what makes the two hellos to a service: its answer to the first is in the proof of the second."""
         shape = [sum(not parameter.is_static for parameter in self._parameters), self._elements]
         digest = blocks.digest(self._parameters)
-        setup = json.dumps(describe_setup(self._parameters, self._optimization), sort_keys=True)
+        setup = json.dumps(self.describe_setup(), sort_keys=True)
         settings = hashlib.sha256(setup.encode()).hexdigest()[:16]
 
         def hello(channel: Channel, piece: int) -> Mapping[str, Any]:

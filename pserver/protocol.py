@@ -70,6 +70,7 @@ class Fetch(enum.IntEnum):
     INITIAL = 0
     AVERAGES = 1
     CURRENT = 2
+    ROWS = 3
     STATE = 16
 
 

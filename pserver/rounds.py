@@ -19,6 +19,8 @@ from pserver.shard import Shard
 class SynchronousRounds:
     """The open round: which trainer has sent which pieces."""
 
+    answers_with_values = True
+
     def __init__(self, shard: Shard) -> None:
         self.shard = shard
         self.values = shard.values.view("B").data
@@ -37,8 +39,8 @@ class SynchronousRounds:
         """Return whether a trainer has sent all its pieces."""
         return all(self._stepped == self.pieces or trainer in sent for sent in self._sent)
 
-    def add(self, trainer: int, piece: int, gradient: Buffer, samples: int, flags: Flag) -> None:
-        """Take a piece of a trainer's gradient; nothing of it is copied.
+    def add(self, trainer: int, piece: int, gradient: Buffer, samples: int, flags: Flag, length: int = 0) -> None:
+        """Take a piece of a trainer's gradient; nothing of it is copied. Its `length` is that of the values.
 
         Raises: BugError: if it has not the length of this piece, or comes twice.
         """
@@ -71,6 +73,13 @@ class SynchronousRounds:
             self._stepped += 1
             done.append(piece)
         return done
+
+    def look_up(self, trainer: int, piece: int, payload: Buffer, length: int) -> memoryview | None:
+        """Only sparse services give rows.
+
+        Raises: BugError.
+        """
+        raise BugError(f"trainer {trainer} asks for rows of a service that has no tables")
 
     def finish(self) -> Flag | None:
         """End the round if all its pieces have taken their step; return what its trainers asked for, else None."""

@@ -32,6 +32,7 @@ from pserver.stragglers import Stragglers
 if TYPE_CHECKING:
     from pserver.arithmetic import Arrival
     from pserver.rounds import SynchronousRounds
+    from pserver.row_rounds import RowRounds
     from pserver.shard import Shard
 
 STALL_PERIOD = 60.0  # seconds that a round may take before those who have not pushed are named, and again
@@ -53,7 +54,7 @@ class Service:
     failure: PaddleError | None = None
     malformed: int = 0
     trainers: dict[int, Trainer] = field(default_factory=dict)
-    rounds: SynchronousRounds | None = None  # from when all first values are here
+    rounds: SynchronousRounds | RowRounds | None = None  # from when all first values are here
     in_pass: bool = False
     batch: int = 0  # rounds of this pass
     opened: float = 0.0  # when the first trainer joined
@@ -311,6 +312,8 @@ class Service:
             # the request goes to all services, also to those whose state has fewer arrays
             array = self._captured[kind - Fetch.STATE : kind - Fetch.STATE + 1]
             return self._answer_array(trainer, Op.FETCH, array[0] if array else memoryview(b""))
+        if kind == Fetch.ROWS:
+            return self._fetch_rows(trainer, message)
         if kind == Fetch.AVERAGES:
             from pserver.arithmetic import average
 
@@ -320,6 +323,13 @@ class Service:
             return self._answer_array(trainer, Op.FETCH, averages)
         self._take(trainer, message, "asked for the values")
         return self._send_values(trainer, Op.FETCH)
+
+    def _fetch_rows(self, trainer: Trainer, message: Message) -> list[Outgoing]:
+        rows = self._require_rounds().look_up(
+            trainer.number, message.piece, self._payload_of(trainer, message), _length_of(message)
+        )
+        self._take(trainer, message, f"asked for the rows of batch {self.batch + 1} of pass {trainer.passes}")
+        return [] if rows is None else self._answer_array(trainer, Op.FETCH, rows)
 
     def _send_first(self, trainer: Trainer) -> list[Outgoing]:
         trainer.is_waiting = False
@@ -354,7 +364,7 @@ class Service:
         gradient = self._payload_of(trainer, message, rounds.piece_bytes(message.piece))
         if not rounds.is_open:
             self._stall_due = now + STALL_PERIOD
-        rounds.add(trainer.number, message.piece, gradient, message.samples, message.flags)
+        rounds.add(trainer.number, message.piece, gradient, message.samples, message.flags, _length_of(message))
         self._take(trainer, message, f"pushed batch {self.batch + 1} of pass {trainer.passes}")
         trainer.pushed = now
         return self._step([message.piece], now)
@@ -375,7 +385,7 @@ class Service:
             flags = asked if active[0].number == 0 else Flag.NONE
         out = []
         for piece in done:
-            values = protocol.cut(rounds.values, piece)
+            values = protocol.cut(rounds.values, piece) if rounds.answers_with_values else None
             more = flags if piece == done[-1] else Flag.NONE
             out += [self._reply(trainer, Op.PUSH, values, piece=piece, flags=more) for trainer in active]
         return out
@@ -402,6 +412,8 @@ class Service:
         rounds.shard.finish_pass()
         self.in_pass = False
         glog.info(f"======== Batch={self.batch} pass END=======", at="ParameterServer2.cpp:1588")
+        if not rounds.answers_with_values:
+            return [self._reply(other, Op.FINISH_PASS) for other in self._present()]
         return [out for other in self._present() for out in self._send_values(other, Op.FINISH_PASS)]
 
     def _capture(self, trainer: Trainer, message: Message, now: float) -> list[Outgoing]:
@@ -548,7 +560,7 @@ class Service:
 
     # ----- Words -----
 
-    def _require_rounds(self) -> SynchronousRounds:
+    def _require_rounds(self) -> SynchronousRounds | RowRounds:
         if self.rounds is None:
             raise BugError(f"{self.identity} has no values yet")
         return self.rounds
@@ -579,3 +591,9 @@ class Service:
             else [t for t in self._present() if not t.is_waiting]
         )
         return "; ".join(f"{trainer}, which last {trainer.doing}" for trainer in slow[:4])
+
+
+def _length_of(message: Message) -> int:
+    """Return the length in bytes of an array of rows whose pieces are sent; -1 if the message does not say it."""
+    length = message.note.get("bytes")
+    return length if isinstance(length, int) else -1

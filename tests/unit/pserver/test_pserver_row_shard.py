@@ -191,7 +191,7 @@ def test_asynchronous_rows_wait_for_gradients_of_their_own():
 
 
 def test_momentum_and_decay_do_not_go_together():
-    with pytest.raises(ConfigError, match="emb has momentum 0.5 and L2 with sparse_update"):
+    with pytest.raises(ConfigError, match=r"emb has momentum 0\.5 and L2 with sparse_update"):
         make(table_settings={"momentum": 0.5, "decay_rate": 0.1})
 
 

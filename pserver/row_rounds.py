@@ -1,0 +1,179 @@
+"""Synchronous rounds of one sparse service: rows are asked for before a batch, their gradients come after it.
+
+An array of rows on the wire is, little-endian and without gaps, for T tables
+
+    u32 x T    how many rows of each table
+    u32 ...    their local numbers, table after table, rising in each
+    f32 ...    the rows, in the same order; not in a request for them
+
+and an answer has the rows alone. Nothing is sent back for gradients but that the step is done. An array goes in pieces,
+as every other; here they are put together first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kernels.tables import RowIds, is_rising
+from pserver import protocol
+from pserver.errors import BugError
+from pserver.protocol import Buffer, Flag
+from pserver.row_shard import RowGradient, RowShard
+from pserver.rules import Array
+
+
+class RowRounds:
+    """The open round: whose gradients are here."""
+
+    answers_with_values = False
+    pieces = 1  # of the answer to a push
+
+    def __init__(self, shard: RowShard) -> None:
+        self.shard = shard
+        self._arriving: dict[int, Joined] = {}
+        self._asking: dict[int, Joined] = {}
+        self._gradients: dict[int, list[RowGradient]] = {}
+        self._samples: dict[int, int] = {}
+        self._asked = Flag.NONE
+        self._is_stepped = False
+
+    @property
+    def values(self) -> memoryview:
+        """All rows as they are after the last step, as bytes."""
+        self.shard.catch_up()
+        return self.shard.values.view("B").data
+
+    @property
+    def is_open(self) -> bool:
+        """Whether any piece of the round has come."""
+        return bool(self._arriving or self._gradients)
+
+    def has_all_of(self, trainer: int) -> bool:
+        """Return whether a trainer has sent all its pieces."""
+        return trainer in self._gradients
+
+    def piece_bytes(self, piece: int) -> int:
+        """Return the length of a piece in shared memory: there is none."""
+        return -1
+
+    def add(self, trainer: int, piece: int, payload: Buffer, samples: int, flags: Flag, length: int) -> None:
+        """Take a piece of a trainer's gradients, of which all are `length` bytes.
+
+        Raises: BugError: if it is none, or comes twice; if the rows are not of these tables.
+        """
+        if trainer in self._gradients:
+            raise BugError(f"trainer {trainer} pushes rows twice")
+        whole = _join(self._arriving, trainer, piece, payload, length, self._most_bytes(with_rows=True))
+        if whole is None:
+            return
+        rows, gradients = self._split(whole)
+        matrices = []
+        for one, segment in zip(rows, self.shard.segments, strict=True):
+            width = segment.settings.row_width
+            matrices.append(gradients[: one.size * width].reshape(-1, width))
+            gradients = gradients[one.size * width :]
+        if gradients.size:
+            raise BugError(f"trainer {trainer} pushes {gradients.size} numbers beside the gradients of its rows")
+        self._gradients[trainer] = list(zip(rows, matrices, strict=True))
+        self._samples[trainer] = samples
+        self._asked |= flags & Flag.CHECKPOINT
+
+    def step(self, pieces: Sequence[int], trainers: Sequence[int]) -> list[int]:
+        """Take the step if the gradients of all of the round's trainers (rising) are here; return [0] then."""
+        if not trainers or any(trainer not in self._gradients for trainer in trainers):
+            return []
+        self.shard.step_rows([self._gradients[trainer] for trainer in trainers], sum(self._samples.values()))
+        self._gradients.clear()
+        self._samples.clear()
+        self._is_stepped = True
+        return [0]
+
+    def finish(self) -> Flag | None:
+        """End the round if its step was taken; return what its trainers asked for, else None."""
+        if not self._is_stepped:
+            return None
+        asked, self._asked, self._is_stepped = self._asked, Flag.NONE, False
+        return asked
+
+    def look_up(self, trainer: int, piece: int, payload: Buffer, length: int) -> memoryview | None:
+        """Take a piece of a request for rows; return the rows as they are now when all is here.
+
+        Raises: BugError: as `add`.
+        """
+        whole = _join(self._asking, trainer, piece, payload, length, self._most_bytes(with_rows=False))
+        if whole is None:
+            return None
+        rows, more = self._split(whole)
+        if more.size:
+            raise BugError(f"trainer {trainer} asks for rows with {more.size} numbers too many")
+        return self.shard.take(rows).view("B").data
+
+    def _most_bytes(self, *, with_rows: bool) -> int:
+        """Return the length of an array that names every row."""
+        segments = self.shard.segments
+        return 4 * sum(1 + one.rows * (1 + one.settings.row_width * with_rows) for one in segments)
+
+    def _split(self, whole: Array) -> tuple[list[RowIds], Array]:
+        """Return the rows of each table, and what comes after them.
+
+        Raises: BugError: if they are no rows of these tables.
+        """
+        numbers = whole.view(np.uint32)
+        segments = self.shard.segments
+        counts = numbers[: len(segments)].tolist()
+        start = len(segments)
+        if len(counts) != start or start + sum(counts) > numbers.size:
+            raise BugError(f"an array of {numbers.size} numbers that names {counts} rows of {len(segments)} tables")
+        rows = []
+        for count, segment in zip(counts, segments, strict=True):
+            rows.append(numbers[start : start + count])
+            start += count
+            if not is_rising(rows[-1], segment.rows):
+                raise BugError(
+                    f"the rows of parameter {segment.settings.name} are not rising numbers below {segment.rows}"
+                )
+        return rows, whole[start:]
+
+
+class Joined:
+    """The pieces of one array of so many bytes."""
+
+    def __init__(self, length: int) -> None:
+        self._array = np.empty(length // 4, np.float32)
+        self._missing = set(range(protocol.count_pieces(length)))
+
+    def add(self, piece: int, payload: Buffer) -> Array | None:
+        """Put a piece in its place; return the array when it is complete.
+
+        Raises: BugError: if it is none of it.
+        """
+        target = protocol.cut(self._array.view("B").data, piece)
+        given = memoryview(payload)
+        if piece not in self._missing or given.nbytes != len(target):
+            raise BugError(f"piece {piece} of rows has {given.nbytes} bytes, here it would have {len(target)}")
+        target[:] = given.cast("B")
+        self._missing.discard(piece)
+        return None if self._missing else self._array
+
+
+def _join(
+    arriving: dict[int, Joined], trainer: int, piece: int, payload: Buffer, length: int, most: int
+) -> Array | None:
+    """Return the whole array when its last piece comes; one of a single piece is not copied.
+
+    Raises: BugError: if it would be longer than `most` bytes, or the piece is none of it.
+    """
+    if not 0 <= length <= most or length % 4:
+        raise BugError(f"trainer {trainer} announces rows of {length} bytes; there are at most {most}")
+    view = memoryview(payload)
+    if protocol.count_pieces(length) == 1 and view.nbytes == length and piece == 0:
+        whole = np.frombuffer(view, np.float32)
+        return whole if whole.flags.aligned else whole.copy()
+    if trainer not in arriving:
+        arriving[trainer] = Joined(length)
+    joined = arriving[trainer].add(piece, payload)
+    if joined is not None:
+        del arriving[trainer]
+    return joined

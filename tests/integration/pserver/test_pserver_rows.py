@@ -1,0 +1,217 @@
+"""Tables on sparse services over loopback: rows are pulled and pushed, the same bits whatever the servers and ports."""
+
+import contextlib
+import random
+import time
+
+import numpy as np
+import pytest
+
+from pserver import blocks
+from pserver.errors import BugError, PaddleError
+from pserver.row_client import RowClient
+from pserver.rules import Optimization, ParameterSpec
+from pserver.shard import Shard
+
+ROWS = {"emb": (700, 16), "___embedding_0__.w0": (500, 3), "few": (2, 5)}
+TABLES = [
+    ParameterSpec(name, rows * width, sparse_update=True, row_width=width) for name, (rows, width) in ROWS.items()
+]
+SIZE = sum(one.size for one in TABLES)
+SGD = Optimization("momentum", 0.1)
+
+
+@pytest.fixture
+def row_client():
+    """Make clients; they are closed in the end."""
+    made = []
+
+    def build(services, trainer_id=0, num_trainers=1):
+        options = {"peer_timeout": 15.0, "connect_timeout": 30.0, "wait_timeout": 30.0}
+        made.append(RowClient(services, trainer_id=trainer_id, num_trainers=num_trainers, **options))
+        return made[-1]
+
+    yield build
+    for one in made:
+        one.close()
+
+
+def first_values():
+    return np.random.default_rng(5).standard_normal(SIZE).astype(np.float32)
+
+
+def draw(trainer, count, tables=TABLES):
+    """For each batch and table some rows and gradients that look at the values."""
+    rng = np.random.default_rng(100 + trainer)
+    batches = []
+    for _ in range(count):
+        rows = [
+            np.sort(
+                rng.choice(
+                    one.size // one.row_width, rng.integers(0, min(one.size // one.row_width, 60)), replace=False
+                )
+            )
+            for one in tables
+        ]
+        noise = [
+            rng.standard_normal((len(some), one.row_width)).astype(np.float32)
+            for some, one in zip(rows, tables, strict=True)
+        ]
+        batches.append(([some.astype(np.uint32) for some in rows], noise))
+    return batches
+
+
+def matrices(values, tables=TABLES):
+    found, start = [], 0
+    for one in tables:
+        found.append(values[start : start + one.size].reshape(-1, one.row_width))
+        start += one.size
+    return found
+
+
+def train(row_client, services, trainer, trainers, passes, settings=SGD, pause=lambda: None):
+    """Train on passes of batches; a gradient is the pulled row times a number, plus noise."""
+    client = row_client(services, trainer, trainers)
+    client.join(TABLES, settings)
+    client.initialise(first_values()) if trainer == 0 else client.initialise(np.empty(SIZE, np.float32))
+    mine = np.full(SIZE, np.nan, np.float32)  # what was not pulled must not be looked at
+    tables = matrices(mine)
+    gradients = matrices(np.full(SIZE, np.nan, np.float32))
+    for batches in passes:
+        client.start_pass()
+        for rows, noise in batches:
+            client.pull(rows, tables)
+            for number, some in enumerate(rows):
+                gradients[number][some] = np.float32(0.5) * tables[number][some] + noise[number]
+            pause()
+            client.begin_push(rows, gradients, 10)
+            assert not client.finish_push()
+        client.end_pass()
+    values = np.empty(SIZE, np.float32)
+    client.fetch(values)
+    client.goodbye()
+    return values
+
+
+def expect(passes, trainers, settings=SGD):
+    """The same with the tables as dense parameters, by one shard."""
+    parameters = [ParameterSpec(one.name, one.size) for one in TABLES]
+    shard = Shard(parameters, blocks.whole(parameters), settings, per_parameter=True)
+    shard.values[:] = first_values()
+    for number in range(len(passes[0])):
+        longest = max(len(passes[trainer][number]) for trainer in range(trainers))
+        for batch in range(longest):
+            gradients = []
+            for trainer in range(trainers):
+                if batch < len(passes[trainer][number]):
+                    rows, noise = passes[trainer][number][batch]
+                    gradient = np.zeros(SIZE, np.float32)
+                    for table, (into, of) in enumerate(zip(matrices(gradient), matrices(shard.values), strict=True)):
+                        into[rows[table]] = np.float32(0.5) * of[rows[table]] + noise[table]
+                    gradients.append(gradient)
+            shard.step(gradients, 10 * len(gradients))
+        shard.finish_pass()
+    return shard.values
+
+
+def run(pserver, crowd, row_client, tools, hosts, ports, passes, settings=SGD, jitter=None):
+    trainers = len(passes)
+    port = tools.find_ports(ports + 1)
+    flags = [f"--ports_num_for_sparse={ports}"]
+    servers = [
+        pserver(*flags, host=f"127.0.0.{number + 1}", ports=1, port=port, trainers=trainers) for number in range(hosts)
+    ]
+    services = [(server.host, server.port + 1 + number) for server in servers for number in range(ports)]
+    for trainer in reversed(range(trainers)):
+        crowd.start(
+            trainer, train, row_client, services, trainer, trainers, passes[trainer], settings, jitter or (lambda: None)
+        )
+    crowd.join()
+    assert crowd.errors == {}
+    assert len({values.tobytes() for values in crowd.results.values()}) == 1
+    return crowd.results[0]
+
+
+@pytest.mark.parametrize(("hosts", "ports"), [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2)])
+def test_tables_train_as_dense_parameters_do_bit_for_bit_on_any_servers(
+    pserver, crowd, row_client, tools, hosts, ports
+):
+    passes = [[draw(trainer, 6)[:4], draw(trainer, 6)[4:]] for trainer in range(3)]
+    values = run(pserver, crowd, row_client, tools, hosts, ports, passes)
+    assert values.tobytes() == expect(passes, 3).tobytes()
+
+
+def test_trainers_that_finish_a_pass_early_leave_the_rows_to_the_others(pserver, crowd, row_client, tools):
+    passes = [[draw(trainer, 6)[: 2 + trainer], draw(trainer, 6)[: 6 - trainer]] for trainer in range(3)]
+    jitter = random.Random(1)
+    adagrad = Optimization("adagrad", 0.1)
+    values = run(
+        pserver, crowd, row_client, tools, 2, 1, passes, adagrad, lambda: time.sleep(jitter.choice([0, 0, 0.003]))
+    )
+    assert values.tobytes() == expect(passes, 3, adagrad).tobytes()
+
+
+def test_rows_of_many_pieces_and_rows_that_are_not_in_place(pserver, row_client):
+    table = ParameterSpec("wide", 6000 * 130, sparse_update=True, row_width=130)  # rows across the ends of pieces
+    server = pserver("--ports_num_for_sparse=1")
+    client = row_client([(server.host, server.port + 1)])
+    client.join([table], SGD)
+    values = np.arange(table.size, dtype=np.float32)
+    client.initialise(values)
+    client.start_pass()
+    rows = np.arange(1, 6000, 2, dtype=np.uint32)
+    got = np.empty((len(rows), 130), np.float32)
+    client.pull([rows], [got], in_place=False)
+    assert got.tobytes() == values.reshape(-1, 130)[rows].tobytes()
+    client.begin_push([rows], [got], 1, in_place=False)
+    client.finish_push()
+    client.pull([rows], [got], in_place=False)
+    values.reshape(-1, 130)[rows] -= np.float32(0.1) * values.reshape(-1, 130)[rows]
+    assert got.tobytes() == values.reshape(-1, 130)[rows].tobytes()
+    client.end_pass()
+    every = np.empty_like(values)
+    client.fetch(every)
+    assert every.tobytes() == values.tobytes()
+    client.goodbye()
+
+
+def test_the_state_of_tables_goes_on_in_another_job(pserver, row_client, tools):
+    settings = Optimization("momentum", 0.1)
+    table = [ParameterSpec("emb", 40 * 4, decay_rate=0.1, sparse_update=True, row_width=4)]
+    batches = draw(0, 8, table)
+    results = []
+    for cut in (None, 5):
+        captured, values = None, np.ones(160, np.float32)
+        for part in [batches] if cut is None else [batches[:cut], batches[cut:]]:
+            server = pserver("--ports_num_for_sparse=2")
+            client = row_client([(server.host, server.port + 1), (server.host, server.port + 2)])
+            client.join(table, settings)
+            client.initialise(values, captured)
+            client.start_pass()
+            for rows, noise in part:
+                client.begin_push(rows, noise, 1, in_place=False)
+                client.finish_push()
+            captured = client.capture({"k": 1})
+            client.end_pass()
+            client.fetch(values)
+            client.goodbye()
+        results.append(values.tobytes())
+    assert results[0] == results[1]
+
+
+def test_rows_beyond_a_table_are_refused_before_they_travel(pserver, row_client):
+    server = pserver("--ports_num_for_sparse=1")
+    client = row_client([(server.host, server.port + 1)])
+    client.join(TABLES[:1], SGD)
+    with pytest.raises(BugError, match="rows of parameter emb are uint32, rising, and below 700"):
+        client.pull([np.array([700], np.uint32)], [np.empty((1, 16), np.float32)], in_place=False)
+
+
+def test_a_service_that_holds_no_tables_refuses_to_look_up_rows(pserver, client, row_client):
+    server = pserver("--ports_num_for_sparse=1")
+    dense = client(server.services)
+    dense.join([ParameterSpec("w", 10)], SGD)
+    dense.initialise(np.zeros(10, np.float32))
+    rows = row_client(server.services)
+    with contextlib.closing(rows), pytest.raises(PaddleError):
+        rows.join(TABLES[:1], SGD)
