@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from pserver.errors import ConfigError
 from trainer.activations import Activation, find_activation
 from trainer.arguments import Argument, Array, DistinctGradient, Ids, sum_repeated
 from trainer.fusion import fuse
-from trainer.groups import separate_groups
+from trainer.groups import Group, separate_groups
 from trainer.layers import find_layer
 from trainer.layers.base import Layer
 from trainer.layers.group import GroupLayer
@@ -23,6 +24,7 @@ from trainer.parameters import ParameterTable
 from trainer.rng import Stream
 
 Batch = Mapping[str, Argument]  # data layer name -> its slot
+OnFinal = Callable[[int], None]
 
 
 class Network:
@@ -59,6 +61,21 @@ class Network:
         self.shares: Sequence[Network] = (self,)  # the networks whose outputs are those of a batch, one after the other
         self.outputs: dict[str, Argument] = {}
         self._given: Collection[str] = ()
+        self._final_from = self._find_final([_list_parameters(one.config, groups) for one in self._nodes.values()])
+
+    def _find_final(self, used: Sequence[set[str]]) -> dict[str, int]:
+        """Return, by layer, from which element on the trained gradients are complete once it ran backward.
+
+        Args: used: the parameters that each layer uses, in the order of the layers.
+        """
+        sizes = [one.size for one in self.parameters.trained()]
+        ends = dict(zip((one.name for one in self.parameters.trained()), itertools.accumulate(sizes), strict=True))
+        unknown = ends.keys() - set().union(*used)  # whoever uses them, they are complete in the end only
+        final, start = {}, max((ends[name] for name in unknown), default=0)
+        for layer, names in zip(self._nodes, used, strict=True):
+            final[layer] = start
+            start = max([start, *(ends[name] for name in names if name in ends)])
+        return final
 
     def watch(self, *, gradients_of: Collection[str] = (), clipping: bool = False) -> None:
         """Keep the gradients of some layers' outputs for `kept_gradients`, and log where errors are clipped."""
@@ -121,17 +138,22 @@ class Network:
                 return name
         return ""
 
-    def backward(self) -> None:
-        """Add the gradients of the last batch's cost to those of the parameters; sums over the samples."""
-        values = {name: self.outputs[name].value for name in self.output_names}
-        self.backward_from({name: np.ones_like(value) for name, value in values.items() if value is not None})
+    def backward(self, on_final: OnFinal | None = None) -> None:
+        """Add the gradients of the last batch's cost to those of the parameters; sums over the samples.
 
-    def backward_from(self, gradients: Mapping[str, Array]) -> dict[str, Array]:
+        Args: on_final: called now and then with a number of elements: from there on the flat gradients are complete.
+        """
+        values = {name: self.outputs[name].value for name in self.output_names}
+        self.backward_from({name: np.ones_like(value) for name, value in values.items() if value is not None}, on_final)
+
+    def backward_from(self, gradients: Mapping[str, Array], on_final: OnFinal | None = None) -> dict[str, Array]:
         """Add to the gradients of the parameters what follows from those of some layers.
 
+        Args: on_final: as of `backward`.
         Returns: the gradients of the layers that the last batch had the rows of, by name.
         """
         flows, given = _Flows(), {}
+        final = self.parameters.values.size
         for name, gradient in gradients.items():
             flows.add(name, gradient)
         for node in reversed(self._nodes.values()):
@@ -141,6 +163,9 @@ class Network:
                 given[node.name] = flows.take(node.name)[""]
             else:
                 node.backward(flows)
+            if on_final is not None and self._final_from[node.name] < final:
+                final = self._final_from[node.name]
+                on_final(final)
         return given
 
 
@@ -294,6 +319,17 @@ def _log_clipping(name: str, gradient: Array, threshold: float) -> None:
     errors = np.abs(gradient)
     if errors.size and errors.max() > threshold:
         glog.info(f" layer={name} need clipping, max error={errors.max():g} avg error={errors.mean():g}")
+
+
+def _list_parameters(layer: LayerConfig, groups: Mapping[str, Group]) -> set[str]:
+    """Return the names of the parameters that a layer uses; one for a group uses those of the group's layers."""
+    names = {one.input_parameter_name for one in layer.inputs} | {layer.bias_parameter_name}
+    if layer.name in groups:
+        step = groups[layer.name].step
+        names = names.union(*(_list_parameters(one, {}) for one in step.layers))
+        records = [groups[layer.name].record, *step.sub_models]
+        names |= {one.boot_bias_parameter_name for record in records for one in record.memories}
+    return names - {""}
 
 
 def _find_needed(config: ModelConfig) -> set[str]:

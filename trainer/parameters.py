@@ -286,6 +286,16 @@ class ParameterTable:
             parameter.settle_gradient()
         return self._gradients
 
+    def gradients_from(self, start: int) -> Array:
+        """Return all gradients, of which only those from this element on are complete already."""
+        at = self._gradients.size
+        for parameter in reversed(self._trained):
+            at -= parameter.size
+            if at < start:
+                break
+            parameter.settle_gradient()
+        return self._gradients
+
     def peek_gradients(self) -> Array:
         """Return the gradients as they are: of what nobody added to in this batch, those of an earlier one."""
         return self._gradients

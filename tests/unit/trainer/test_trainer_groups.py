@@ -61,8 +61,12 @@ def check_gradients(net, table, **batch):
     start = table.values.copy()
     cost_at(start)
     table.clear_gradients()
-    net.backward()
+    complete = {}
+    net.backward(lambda start: complete.update({start: table.gradients_from(start)[start:].copy()}))
     gradient = table.gradients.copy()
+    assert list(complete)[-1:] == [0]
+    for start_, part in complete.items():
+        assert part.tobytes() == gradient[start_:].tobytes()
     for parameter in table:
         assert parameter.gradient.any(), parameter.name
         direction = np.zeros_like(start)

@@ -298,3 +298,31 @@ def test_gradients_are_kept_where_they_are_watched_and_clipping_is_logged(capsys
     assert network.kept_gradients()["out"] == pytest.approx(0.75 * np.stack([-slope, slope], axis=1), rel=1e-5)
     mean = (2 + 1 / p) / 4
     assert capsys.readouterr().err.endswith(f"]  layer=out need clipping, max error=2 avg error={mean:g}\n")
+
+
+def test_what_of_the_gradients_is_complete_is_told_layer_by_layer_also_where_layers_share_a_parameter():
+    config = ModelConfig(type="nn", output_layer_names=["cost"], input_layer_names=["x", "label"])
+    config.layers.add(name="x", type="data", size=2)
+    for name, source, weight in (("a", "x", "w"), ("b", "a", "v"), ("c", "b", "w"), ("d", "c", "u")):
+        layer = config.layers.add(name=name, type="fc", size=2, active_type="softmax", bias_parameter_name=f"{name}.b")
+        layer.inputs.add(input_layer_name=source, input_parameter_name=weight)
+    config.layers.add(name="label", type="data", size=2)
+    layer = config.layers.add(name="cost", type="multi-class-cross-entropy", size=1)
+    layer.inputs.add(input_layer_name="d")
+    layer.inputs.add(input_layer_name="label")
+    sizes = {"w": 4, "a.b": 2, "v": 4, "b.b": 2, "c.b": 2, "u": 4, "d.b": 2, "unused": 3}
+    for name, size in sizes.items():
+        config.parameters.add(name=name, size=size, dims=[size // 2, 2] if size != 3 else [1, 3])
+    slots = {"x": Argument(np.ones((3, 2), np.float32)), "label": Argument(ids=np.array([0, 1, 1]))}
+    network, table = run(config, slots, np.linspace(-1, 1, 23))
+    table.gradients[:] = np.nan  # of an earlier batch
+    table.clear_gradients()
+    told = {}
+    network.backward(lambda start: told.update({start: table.gradients_from(start)[start:].copy()}))
+    assert not told  # who uses the last one is unknown, so nothing is complete before the end
+    del config.parameters[-1]
+    network, table = run(config, slots, np.linspace(-1, 1, 20))
+    network.backward(lambda start: told.update({start: table.gradients_from(start)[start:].copy()}))
+    # d (u, d.b), c (c.b; w is a's too), b (v, b.b), a
+    assert list(told) == [14, 12, 6, 0]
+    assert all(part.tobytes() == table.gradients[start:].tobytes() for start, part in told.items())
