@@ -17,7 +17,9 @@ from proto.TrainerConfig_pb2 import TrainerConfig
 from pserver import glog
 from pserver.crew import ALONE
 from pserver.errors import ConfigError
+from pserver.snapshot import Captured
 from trainer.checkgrad import GradientChecking
+from trainer.checkpoint import read_checkpoint
 from trainer.compat import use_python_path
 from trainer.config import parse_config
 from trainer.data.loading import check_data, open_source
@@ -113,12 +115,21 @@ class Assembly:
         updater = self._make_updater()
         parts = self._make_parts(updater.check)
         self._warn_of_test_flags()
-        self._fill_parameters(parts)
+        restored = self._read_checkpoint()
+        if restored is None:
+            self._fill_parameters(parts)
         if self._is_saving:  # a model that cannot be loaded leaves no directory
             prepare_save_directory(parts.save_dir)
         session = (Timing if self._flags.job == "time" else Training)(parts, updater, STOPPER)
-        self._connect(updater)
+        self._connect(session, updater, restored)
         return session, updater
+
+    def _read_checkpoint(self) -> Captured | None:
+        """Return what the checkpoint to go on from has; the other trainers get theirs from trainer 0."""
+        if not self._flags.resume_from or self._flags.trainer_id != 0:
+            return None
+        glog.info(f"Loading the checkpoint {self._flags.resume_from}")
+        return read_checkpoint(Path(self._flags.resume_from), self._table)
 
     def gradient_checking(self) -> GradientChecking:
         """Return the job that checks gradients; parameter servers have no part in it."""
@@ -182,9 +193,11 @@ class Assembly:
         )
         return RemoteUpdater(self._table, self._optimization, client)
 
-    def _connect(self, updater: Updater) -> None:
+    def _connect(self, session: Training, updater: Updater, restored: Captured | None) -> None:
         try:
-            updater.connect()
+            own = updater.connect(restored)
+            if self._flags.resume_from:
+                session.resume(own)
         except BaseException as error:
             updater.abort(str(error) or type(error).__name__)
             raise

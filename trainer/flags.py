@@ -70,6 +70,10 @@ TABLE: tuple[Flag, ...] = (
     Flag("saving_period", int, 1, _S, "save when pass % saving_period == 0", 1),
     Flag("saving_period_by_batches", int, 0, _S, "save also inside a pass, every so many batches; 0 = never", 0),
     Flag("save_only_one", bool, False, _S, "after a save remove the pass directory saving_period earlier"),
+    Flag("checkpoint_period_by_batches", int, 0, _S, "checkpoint also every so many batches; 0 = never", 0),
+    Flag("checkpoint_period_seconds", int, 0, _S, "checkpoint also when so many seconds have passed; 0 = never", 0),
+    Flag("checkpoints_kept", int, 2, _S, "so many checkpoints are kept", 1),
+    Flag("resume_from", str, "", _S, "checkpoint directory to go on from; --start_pass and --num_passes as at first"),
     Flag("comment", str, "", _Q, "free text, by which scripts find processes"),
     Flag("python_path", str, "", _S, "further directories of modules, separated by colons"),
     Flag("python_bin", str, "python2.7", _I, "name of the interpreter"),
@@ -283,6 +287,8 @@ def _check_together(values: Values) -> None:
         raise UsageError(
             "--test_wait waits for pass directories: it goes with neither --model_list nor --init_model_path"
         )
+    if values.resume_from and values.job != "train":
+        raise UsageError(f"--resume_from goes on with training, --job={values.job} does not: leave one of them out")
     if values.start_pserver and (values.local or values.job != "train"):
         raise UsageError("--start_pserver starts a parameter server for training: add --local=0, and --job=train")
     if not values.local and values.trainer_id >= values.num_gradient_servers:

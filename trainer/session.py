@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from pserver import glog
 from pserver.errors import ConfigError, DataError, StoppedError
 from trainer import finite, logs
 from trainer.arguments import Argument
+from trainer.checkpointing import AFTER, BEFORE, INSIDE, Checkpointing, Place, name_inside, wants_checkpoints
 from trainer.data.source import DataSource
 from trainer.evaluation import evaluate, measure
 from trainer.evaluators import Accumulator, Evaluator
@@ -62,13 +64,15 @@ class Parts:
 
 
 STEP_LIMIT_S = 5  # a signal waits so long for a step of the servers: the grace period of the pod is running
+CHECKPOINT_LIMIT_S = 20  # and so long for the end of the batch and the checkpoint after it, of the usual 30 s
 
 
 class Training:
     """The training job.
 
-    A signal ends it after the batch in hand, and trainer 0 saves what there is as a save inside the pass. With
-    parameter servers it ends at once, but for a step that is under way.
+    A signal ends it after the batch in hand, and what there is becomes a checkpoint; where no checkpoints are made,
+    trainer 0 saves a save inside the pass. With parameter servers and no checkpoints it ends at once, but for a step
+    that is under way.
 
     Raises (run): DataError: the provider raised, or a number is not finite.  LostPeerError, PeerUnreachableError: the
         servers or other trainers are gone.  VolumeError: a save failed.  StoppedError: a signal came.
@@ -83,8 +87,10 @@ class Training:
         self._averaged = Accumulator(parts.evaluators)
         self._average_period = parts.flags.average_test_period if parts.averages and parts.flags.trainer_id == 0 else 0
         self._number = parts.flags.start_pass
-        self._batches = self._saves = self._unsaved = 0
+        self._batches = self._saves = self._unsaved = 0  # unsaved: steps since the last save, or checkpoint
         self._is_pass_complete = self._is_stepping = self._has_open_dots = False
+        self._stage, self._made, self._is_due = BEFORE, 0, False  # see Place
+        self._is_resumed = False  # the next pass goes on from a checkpoint
         self._gradients = finite.GradientCheck(self._table)
         self._progress = Progress(parts.flags.num_passes) if parts.flags.progress else None
         printers = [one for one in parts.evaluators if isinstance(one, GradientPrinter)]
@@ -93,51 +99,109 @@ class Training:
             clipping=parts.flags.log_error_clipping,
         )
         self._stopper = stopper
-        self._whole_batch = stopper if parts.flags.local else nullcontext()
+        self._whole_batch: AbstractContextManager[Any] = stopper if parts.flags.local else nullcontext()
+        self._whole_run: AbstractContextManager[Any] = nullcontext()
+        self._checkpoints: Checkpointing | None = None
+        if wants_checkpoints(parts.flags):
+            sums = {"pass": self._since_start, "window": self._window, "averaged": self._averaged}
+            self._checkpoints = Checkpointing(parts, updater, sums)
         if not parts.flags.local:
-            stopper.limit(STEP_LIMIT_S)
+            stopper.limit(STEP_LIMIT_S if self._checkpoints is None else CHECKPOINT_LIMIT_S)
+            if self._checkpoints is not None:  # all trainers make one together, after a step: no other place will do
+                self._whole_run = stopper
+
+    def resume(self, own: Mapping[str, Any] | None) -> None:
+        """Go on from a checkpoint, of which the updater has the parameters; to be called before `run`.
+
+        Args: own: what this trainer said of itself.
+        Raises: ConfigError: if it said nothing.  DataError, MissingInputError: as of a pass.
+        """
+        if own is None or self._checkpoints is None:
+            raise ConfigError(
+                f"the checkpoint knows nothing of trainer {self._flags.trainer_id}: go on with as many trainers as "
+                "made it, or without --resume_from"
+            )
+        place = self._checkpoints.resume(own)
+        self._number, self._stage, self._batches = place.number, place.stage, place.batches
+        self._saves, self._made, self._is_due = place.saves, place.checkpoints, place.is_due
+        self._is_pass_complete = place.stage == AFTER
+        self._is_resumed = place.stage != BEFORE
 
     def run(self) -> None:
         """Train all passes."""
         with np.errstate(all="ignore"):  # a cost that is no number ends the run by name, without numpy's warnings
             try:
-                for number in range(self._flags.start_pass, self._flags.start_pass + self._flags.num_passes):
-                    self._run_pass(number)
+                with self._whole_run:
+                    for number in range(self._number, self._flags.start_pass + self._flags.num_passes):
+                        self._run_pass(number)
             except StoppedError:
                 self._save_what_there_is()
                 raise
         self._updater.finish()
 
     def _run_pass(self, number: int) -> None:
-        with self._stopper:
-            self._number, self._batches, self._saves = number, 0, 0
-            self._is_pass_complete = False
-        self._since_start.reset()
         if self._progress is not None:
             self._progress.start_pass()
-        self._updater.start_pass()
-        self._source.start_pass()
-        while (batch := self._source.next_batch(self._parts.batch_size)) is not None:
-            with self._whole_batch:
-                self._run_batch(*batch)
-            self._report_batch(batch[1])
-            self._test_and_save_inside()
+        if self._stage != AFTER:
+            self._start_pass(number)
+            while (batch := self._source.next_batch(self._parts.batch_size)) is not None:
+                with self._whole_batch:
+                    self._run_batch(*batch)
+                self._finish_batch(batch[1])
+            self._finish_batches()
+        self._is_resumed = False
+        self._report_pass(number)
+        self._test()
+        is_saved = number % self._flags.saving_period == 0
+        if is_saved:
+            self._save(pass_name(number))
+        with self._stopper:
+            self._number, self._stage, self._batches, self._saves, self._made = number + 1, BEFORE, 0, 0, 0
+            self._is_pass_complete = self._is_due = False
+            if self._checkpoints is not None:
+                self._checkpoints.mark()
+                if is_saved:
+                    self._make_checkpoint(pass_name(number))
+
+    def _start_pass(self, number: int) -> None:
+        """Begin a pass, or go on inside of one."""
+        self._updater.start_pass(self._batches)
+        if self._is_resumed:
+            if self._is_due:
+                self._finish_batch(0)
+            return
+        with self._stopper:
+            self._number, self._stage = number, INSIDE
+            self._since_start.reset()
+            self._source.start_pass()
+            if self._checkpoints is not None:
+                self._checkpoints.mark()
+
+    def _finish_batch(self, samples: int) -> None:
+        """Do what is due after a step: lines of the log, tests and saves."""
+        self._report_batch(samples)
+        self._test_and_save_inside()
+        self._is_due = False
+
+    def _finish_batches(self) -> None:
+        """End the pass together with the other trainers."""
         with self._whole_batch:
+            own = self._checkpoints.describe(self._place()) if self._checkpoints is not None else None
             self._is_stepping = True
-            self._updater.finish_pass()
-            self._is_stepping, self._is_pass_complete = False, True
+            self._updater.finish_pass(own)
+            self._is_stepping, self._is_pass_complete, self._stage = False, True, AFTER
+
+    def _report_pass(self, number: int) -> None:
         if self._progress is not None:
             self._log_progress(self._progress.finish_pass())
         if self._batches:
             self._since_start.finish()
             glog.info(logs.pass_line(number, self._batches, self._since_start), at=AT["pass"])
+            self._has_open_dots = False
         elif self._flags.local:
             raise DataError(f"the data provider delivers no sample in pass {number}; check train_list and its files")
         else:
             glog.warning(f"the data provider delivers no sample in pass {number}; the other trainers' steps count")
-        self._test()
-        if number % self._flags.saving_period == 0:
-            self._save(pass_name(number))
 
     def _run_batch(self, slots: Mapping[str, Argument], samples: int) -> None:
         if self._batches % self._flags.log_period == 0:
@@ -154,7 +218,7 @@ class Training:
                 f"the cost of layer {self._network.find_bad_cost()} is {cost:g} in {self._where()}: "
                 f"{finite.describe_source(self._network)}; a lower learning_rate or a look at the data may help"
             )
-        self._network.backward()
+        self._network.backward(self._updater.begin_step(samples))
         wrong = self._gradients.find()
         if wrong:
             raise DataError(
@@ -164,12 +228,41 @@ class Training:
         measures = measure(self._network, self._parts.evaluators)
         with self._stopper:
             self._is_stepping = True
-            self._updater.step(samples)
+            is_wanted = self._updater.step(samples, self._wants_checkpoint())
             self._is_stepping = False
             self._batches += 1
             self._unsaved += 1
-        self._since_start.add(cost, samples, measures)
-        self._window.add(cost, samples, measures)
+            self._since_start.add(cost, samples, measures)
+            self._window.add(cost, samples, measures)
+            self._is_due = True
+            if self._checkpoints is not None:
+                self._checkpoints.mark()
+                if is_wanted:
+                    self._made += 1
+                    self._make_checkpoint(name_inside(self._place()))
+
+    # ----- Checkpoints -----
+
+    def _place(self) -> Place:
+        return Place(self._number, self._stage, self._batches, self._saves, self._made, self._is_due)
+
+    def _wants_checkpoint(self) -> bool:
+        """Return whether this trainer asks for a checkpoint after the step; without servers a signal makes its own."""
+        if self._checkpoints is None:
+            return False
+        return self._checkpoints.is_wanted(self._batches + 1) or (not self._flags.local and self._stopper.is_waiting)
+
+    def _make_checkpoint(self, name: str) -> None:
+        """Make one together with the other trainers; what a signal waits for is then done."""
+        if self._checkpoints is None:
+            return
+        if self._flags.trainer_id == 0:
+            self._check_values()
+            self._end_dots()
+        self._checkpoints.make(self._place(), name)
+        self._unsaved = 0
+        if not self._flags.local:
+            self._stopper.leave()
 
     def _measure_average(self, slots: Mapping[str, Argument], samples: int) -> None:
         """Run the averaged values on the last `log_period` batches of the period, each before its training step."""
@@ -197,6 +290,10 @@ class Training:
             finally:
                 with self._stopper:
                     stack.close()
+
+    @property
+    def _awaited(self) -> str:
+        return "its step was done" if self._is_stepping or self._checkpoints is None else "a checkpoint could be made"
 
     def _where(self) -> str:
         return f"batch {self._batches + 1} of pass {self._number}"
@@ -285,9 +382,14 @@ class Training:
         if not self._unsaved:
             return
         if self._is_stepping or not self._stopper.is_clean:
-            glog.warning(f"stopped in {self._where()} before its step was done; nothing is saved")
+            glog.warning(f"stopped in {self._where()} before {self._awaited}; nothing is saved")
             return
         self._end_dots()
+        if self._checkpoints is not None:
+            if self._flags.local:
+                self._made += 1
+                self._make_checkpoint(name_inside(self._place()))
+            return
         if self._is_pass_complete:
             self._save(pass_name(self._number))
         elif self._batches:

@@ -27,6 +27,19 @@ class Stopper:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._handle)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a signal waits for the end of a block."""
+        return self._waiting is not None
+
+    def leave(self) -> None:
+        """Return if no signal waits for the end of a block, else do not wait any longer.
+
+        Raises: StoppedError.
+        """
+        if self._waiting is not None:
+            raise self._take(self._waiting)
+
     def limit(self, seconds: int) -> None:
         """Wait for the end of a block no longer than this after a signal; 0: as long as it takes."""
         self._deadline_s = seconds

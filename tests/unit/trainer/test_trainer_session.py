@@ -1,6 +1,7 @@
 """Training and testing in one process, with sources and an updater of the test's own."""
 
 import contextlib
+import json
 import signal
 
 import numpy as np
@@ -8,8 +9,10 @@ import pytest
 
 from proto.ModelConfig_pb2 import ModelConfig
 from pserver.errors import StoppedError
+from pserver.snapshot import Captured, Part
 from trainer import testing
 from trainer.arguments import Argument
+from trainer.checkpointing import Checkpointing, Place
 from trainer.flags import parse_flags
 from trainer.network import Network
 from trainer.parameters import ParameterTable
@@ -30,6 +33,15 @@ class Source:
     def start_pass(self):
         self.place = [self.place[0] + 1, 0]
 
+    def track(self):
+        pass
+
+    def position(self, batches):
+        return {"batches": batches}
+
+    def resume(self, position, size):
+        pass
+
     def next_batch(self, size):
         if tuple(self.place) == self.stop:
             self.stopper.arrive()
@@ -44,20 +56,24 @@ class Updater:
         self.table, self.stopper, self.stop = table, stopper, stop
         self.steps = 0
 
-    def start_pass(self):
+    def start_pass(self, batch=0):
         pass
 
-    def step(self, samples):
+    def step(self, samples, checkpoint=False):
         self.steps += 1
         if self.steps == self.stop:
             self.stopper.arrive()
         self.table.values += 1
+        return checkpoint
+
+    def capture(self, own):
+        return Captured([Part({}, {"values": self.table.values})], [own])
 
     @contextlib.contextmanager
     def averaged(self):
         yield
 
-    def finish_pass(self):
+    def finish_pass(self, own=None):
         pass
 
     def finish(self):
@@ -147,15 +163,83 @@ def saved(folder):
         (["--saving_period_by_batches=1"], {"at": (0, 2)}, {"pass-00000-001": 2}),
         (["--saving_period_by_batches=1"], {"in_step": 3}, {"pass-00000-001": 2, "pass-00000-002": 3}),
         (["--start_pass=7"], {"at": (0, 1)}, {"pass-00007-001": 1}),
-        (["--local=0", "--trainer_id=1", "--num_gradient_servers=2"], {"at": (0, 1)}, {}),
-        (["--local=0"], {"at": (0, 1)}, {"pass-00000-001": 1}),
-        (["--local=0"], {"in_step": 2}, {"pass-00000-001": 2}),
     ],
 )
 def test_a_signal_saves_what_was_learnt_since_the_last_save(tmp_path, stopper, flags, stop, expected):
     with pytest.raises(StoppedError, match="stopped by SIGTERM"):
         run(tmp_path, stopper, *flags, **stop)
     assert saved(tmp_path) == expected
+
+
+def checkpoints(folder):
+    """What is in the checkpoints, with the number of steps, the batches of the pass, and whether tests are due."""
+    found = {}
+    for path in sorted((folder / "state").iterdir()):
+        job = json.loads((path / "job.json").read_text())
+        place = job["place"]
+        assert (path / "done").exists()
+        steps = np.fromfile(path / "parameters" / "w", "<f4", offset=16)[0]
+        found[path.name] = (steps, place["number"], place["stage"], place["batches"], place["is_due"])
+    return found
+
+
+BY_BATCHES = ["--checkpoint_period_by_batches=2", "--checkpoints_kept=9"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "stop", "expected"),
+    [
+        (BY_BATCHES, {"at": (0, 0)}, {}),
+        (BY_BATCHES, {"at": (0, 1)}, {"pass-00000-001": (1, 0, "inside", 1, False)}),
+        (BY_BATCHES, {"at": (0, 2)}, {"pass-00000-001": (2, 0, "inside", 2, True)}),
+        (BY_BATCHES, {"in_step": 1}, {"pass-00000-001": (1, 0, "inside", 1, True)}),
+        (BY_BATCHES, {"in_step": 2}, {"pass-00000-001": (2, 0, "inside", 2, True)}),
+        (
+            BY_BATCHES,
+            {"at": (0, 3)},
+            {"pass-00000-001": (2, 0, "inside", 2, True), "pass-00000-002": (3, 0, "inside", 3, False)},
+        ),
+        (
+            BY_BATCHES,
+            {"at": (1, 0)},
+            {"pass-00000": (3, 1, "before", 0, False), "pass-00000-001": (2, 0, "inside", 2, True)},
+        ),
+        ([*BY_BATCHES, "--checkpoints_kept=1"], {"at": (1, 0)}, {"pass-00000": (3, 1, "before", 0, False)}),
+        (
+            ["--checkpoint_period_by_batches=9", "--saving_period=2"],
+            {"at": (2, 0)},
+            {"pass-00000": (3, 1, "before", 0, False), "pass-00002-001": (6, 2, "inside", 0, False)},
+        ),
+        (["--local=0"], {"at": (0, 0)}, {"pass-00000-001": (1, 0, "inside", 1, True)}),
+        (["--local=0"], {"at": (0, 1)}, {"pass-00000-001": (2, 0, "inside", 2, True)}),
+        (["--local=0"], {"in_step": 2}, {"pass-00000-001": (3, 0, "inside", 3, True)}),
+        (["--local=0"], {"in_step": 3}, {"pass-00000": (3, 1, "before", 0, False)}),
+    ],
+)
+def test_a_signal_makes_a_checkpoint_in_the_place_of_a_save(tmp_path, stopper, flags, stop, expected, monkeypatch):
+    """With servers it can be made only right after a step that all trainers know of, or after the pass."""
+    monkeypatch.setattr(signal, "alarm", lambda _: None)
+    with pytest.raises(StoppedError, match="stopped by SIGTERM"):
+        run(tmp_path, stopper, *flags, **stop)
+    assert checkpoints(tmp_path) if expected else not (tmp_path / "state").exists()
+    assert {name for name in saved_names(tmp_path) if "-0" in name[10:]} == set()
+    if expected:
+        assert checkpoints(tmp_path) == expected
+
+
+def saved_names(folder):
+    return [path.name for path in folder.iterdir() if path.name != "state"]
+
+
+def test_the_clock_asks_for_checkpoints_too(tmp_path, stopper):
+    parts = make_parts(tmp_path, "--checkpoint_period_seconds=10", train=Source(stopper, None))
+    now = [0.0]
+    made = Checkpointing(parts, Updater(parts.table, stopper), {}, clock=lambda: now[0])
+    assert not made.is_wanted(1)
+    now[0] = 10.0
+    assert made.is_wanted(1)
+    made.make(Place(0, "inside", 1, checkpoints=1), "pass-00000-001")
+    assert not made.is_wanted(2)
 
 
 @pytest.mark.parametrize("exchange", ["get", "give back"])
