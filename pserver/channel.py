@@ -37,6 +37,7 @@ class Channel:
         self.pending: set[int] = set()  # pieces of its answer that have not come
         self._is_strided = len(runs) > 1 or any(run.count > 1 for run in runs)
         self._buffer: Array | None = None
+        self._lowest: list[int] = []
         self._views: dict[int, tuple[Array, list[list[tuple[Array, Run]]]]] = {}
 
     def close(self) -> None:
@@ -83,6 +84,14 @@ class Channel:
         part = protocol.cut(self._buffer.view("B").data, piece)
         self._copy(flat, piece, np.frombuffer(part, np.float32))
         return part
+
+    def lowest(self, piece: int) -> int:
+        """Return the first element of the flat vector that a piece holds any of."""
+        if not self._lowest:
+            length = protocol.PIECE_BYTES // 4
+            cuts = [cut_runs(self.runs, start, start + length) for start in range(0, max(self.size, 1), length)]
+            self._lowest = [min((run.flat for run in cut), default=0) for cut in cuts]
+        return self._lowest[piece]
 
     def scatter(self, payload: memoryview, flat: Array, piece: int) -> None:
         """Write a piece of this service's elements into the flat vector."""

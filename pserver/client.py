@@ -182,22 +182,38 @@ class Client:
         Args: samples: samples of this trainer's batch.  checkpoint: whether this trainer asks for a checkpoint.
         Returns: whether a checkpoint is due: then all trainers call `capture`.
         """
+        self.begin_push(gradient, values, samples)
+        return self.finish_push(checkpoint=checkpoint)
+
+    def begin_push(self, gradient: Array, values: Array, samples: int) -> None:
+        """Begin a `push_pull` whose gradient is not complete yet."""
         self._check(gradient)
         self._check(values)
         self._batch += 1
-        flags = self._request(
+        self._require_exchange().begin(
             Ask(
                 Op.PUSH,
                 f"push batch {self._batch} of pass {self._passes}",
                 samples=samples,
-                flags=Flag.CHECKPOINT if checkpoint else Flag.NONE,
                 pieces=_pieces,
                 send=lambda channel, piece: channel.gather(gradient, piece),
                 answers=_pieces,
                 take=lambda channel, answer, payload: channel.scatter(payload, values, answer.piece),
             )
         )
-        return bool(flags & Flag.CHECKPOINT)
+
+    def push_from(self, start: int) -> None:
+        """Push what lies from this element on of the gradient, which is complete there; never waits.
+
+        The new values may be there already when this returns.
+        """
+        self._require_exchange().send_early(lambda channel, piece: channel.lowest(piece) >= start)
+
+    def finish_push(self, *, checkpoint: bool = False) -> bool:
+        """Push the rest, wait for the step of all, and get the new values in place; as `push_pull` in the end."""
+        exchange = self._require_exchange()
+        exchange.send_rest(Flag.CHECKPOINT if checkpoint else Flag.NONE)
+        return bool(exchange.collect() & Flag.CHECKPOINT)
 
     def finish_pass(self, values: Array, own: Any = None) -> None:
         """Wait for the trainers that still have batches, then get the values after the pass in place.

@@ -99,8 +99,16 @@ class Exchange:
             channel.unsent = set(range(ask.pieces(channel)))
             channel.pending = set(range(ask.answers(channel)))
 
-    def send_rest(self) -> None:
-        """Send what was not sent yet, to all services by turns, and read meanwhile."""
+    def send_early(self, is_ready: Callable[[Channel, int], bool]) -> None:
+        """Send those pieces that are ready already, but for the first of each service, which says that all is said."""
+        for channel in self._channels:
+            for piece in [one for one in sorted(channel.unsent, reverse=True) if one and is_ready(channel, one)]:
+                self.send(channel, piece)
+        self._read(0)
+
+    def send_rest(self, flags: Flag = Flag.NONE) -> None:
+        """Send what was not sent yet, to all services by turns, and read meanwhile; `flags` go along."""
+        self._ask = self._ask._replace(flags=self._ask.flags | flags)
         waiting = [(channel, sorted(channel.unsent)) for channel in self._channels]
         for turn in range(max(len(pieces) for _, pieces in waiting)):
             if turn:

@@ -16,7 +16,7 @@ from proto.ModelConfig_pb2 import ModelConfig
 from pserver import glog
 from pserver.crew import Crew, Worker, run_together
 from trainer.arguments import Argument
-from trainer.network import Batch, Network
+from trainer.network import Batch, Network, OnFinal
 from trainer.parameters import ParameterTable
 from trainer.rng import Stream
 
@@ -103,8 +103,11 @@ class Shares:
         """Return the name of the first output layer with a number that is infinite or no number, or ""."""
         return next(filter(None, (network.find_bad_cost() for network in self.shares)), "")
 
-    def backward(self) -> None:
-        """Add the gradients of the last batch's cost to those of the parameters; sums over the samples."""
+    def backward(self, on_final: OnFinal | None = None) -> None:
+        """Add the gradients of the last batch's cost to those of the parameters; sums over the samples.
+
+        Args: on_final: as of a network; here no gradient is complete before the shares are added up.
+        """
         self._run([partial(self._go_back, network) for network in self.shares])
         for network in self.shares:
             if network.parameters is not self.parameters:

@@ -15,11 +15,13 @@ from pserver.rules import Array, Optimization, ParameterSpec
 from pserver.segments import find_segments
 from pserver.shard import Shard
 from pserver.snapshot import Captured
+from trainer.network import OnFinal
 from trainer.parameters import Parameter, ParameterTable
 from trainer.pruning import Pruning
 
 if TYPE_CHECKING:
     from pserver.client import Client
+
 
 MASKS = "pruned"  # what an updater adds to what a trainer says of itself in a checkpoint
 
@@ -42,6 +44,12 @@ class Updater(Protocol):
 
     def start_pass(self, batch: int = 0) -> None:
         """Begin a pass, or go on in it after so many batches; waits for the other trainers."""
+
+    def begin_step(self, samples: int) -> OnFinal | None:
+        """Begin the step of a batch of so many samples, before its backward pass.
+
+        Returns: what the backward pass may call as the gradients get complete, if that is of any use.
+        """
 
     def step(self, samples: int, checkpoint: bool = False) -> bool:
         """Make one step with the gradients of a batch of so many samples.
@@ -134,6 +142,10 @@ class LocalUpdater:
     def start_pass(self, batch: int = 0) -> None:
         """Nothing to wait for."""
 
+    def begin_step(self, samples: int) -> OnFinal | None:
+        """Nothing to do meanwhile."""
+        return None
+
     def step(self, samples: int, checkpoint: bool = False) -> bool:
         """Make one optimiser step, and return `checkpoint`: nobody else asks for one."""
         self._pruning.mask_gradients()
@@ -194,6 +206,7 @@ class RemoteUpdater:
         parameters = [parameter.spec() for parameter in table]
         find_segments(parameters, blocks.whole(parameters), optimization, per_parameter=True)  # as the servers will
         self._pruning = Pruning(table)
+        self._has_begun = False
 
     def connect(self, restored: Captured | None = None) -> dict[str, Any] | None:
         """Join every server; trainer 0 gives its values, or a checkpoint, and the others take them."""
@@ -214,10 +227,27 @@ class RemoteUpdater:
         """Wait for all trainers."""
         self._client.start_pass(batch)
 
+    def begin_step(self, samples: int) -> OnFinal | None:
+        """Push gradients as they get complete, layer by layer; pruned ones wait for their masks."""
+        if self._pruning.state():
+            return None
+        self._client.begin_push(self._table.peek_gradients(), self._table.values, samples)
+        self._has_begun = True
+
+        def push(start: int) -> None:
+            self._table.gradients_from(start)
+            self._client.push_from(start)
+
+        return push
+
     def step(self, samples: int, checkpoint: bool = False) -> bool:
-        """Push the gradients and pull the values."""
+        """Push the gradients that are not on their way yet, and pull the values."""
         self._pruning.mask_gradients()
-        return self._client.push_pull(self._table.gradients, self._table.values, samples, checkpoint=checkpoint)
+        gradients, values = self._table.gradients, self._table.values
+        if not self._has_begun:
+            self._client.begin_push(gradients, values, samples)
+        self._has_begun = False
+        return self._client.finish_push(checkpoint=checkpoint)
 
     def capture(self, own: dict[str, Any]) -> Captured | None:
         """Let trainer 0 collect what every trainer says of itself, and the state of the servers."""

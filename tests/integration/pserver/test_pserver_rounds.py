@@ -165,3 +165,38 @@ def test_the_log_says_what_the_legacys_said(pserver, train, tools):
         "ParameterServer2.cpp:1588] ======== Batch=5 pass END=======",
     ):
         assert line in text, line
+
+
+def test_a_push_that_begins_before_the_gradient_is_complete_has_the_same_bits(pserver, client, crowd):
+    """Two trainers, of which one sends what is complete layer by layer; long enough for several pieces a service."""
+    sizes = [400_000, 3, 900_000, 500_000]
+    parameters = [ParameterSpec(f"p{number}", size, momentum=0.5) for number, size in enumerate(sizes)]
+    starts = [sum(sizes[:number]) for number in range(len(sizes))]
+    gradients = np.random.default_rng(5).standard_normal((2, 3, sum(sizes))).astype(np.float32)
+
+    def train(services, number, in_parts):
+        one = client(services, number, 2)
+        values = np.zeros(sum(sizes), np.float32)
+        one.join(parameters, Optimization("momentum", 0.1))
+        one.initialise(values)
+        one.start_pass()
+        for complete in gradients[number]:
+            gradient = np.full_like(complete, np.nan) if in_parts else complete
+            one.begin_push(gradient, values, 1)
+            for start in reversed(starts) if in_parts else []:
+                gradient[start:] = complete[start:]
+                one.push_from(start)
+            one.finish_push()
+        one.finish_pass(values)
+        one.goodbye()
+        return values.tobytes()
+
+    results = set()
+    for in_parts in ((False, False), (True, False), (True, True)):
+        server = pserver(ports=2, trainers=2)
+        for number in range(2):
+            crowd.start((in_parts, number), train, server.services, number, in_parts[number])
+        crowd.join()
+        assert crowd.errors == {}
+        results |= {crowd.results[in_parts, number] for number in range(2)}
+    assert len(results) == 1
