@@ -8,7 +8,8 @@
         client.pull(rows, tables)                            # once per batch
         client.begin_push(rows, gradients, samples)
         client.finish_push()
-        client.finish_pass()
+        client.begin_end_of_pass()
+        client.finish_end_of_pass()
     client.fetch(values)                                     # all rows, to test or to save
     client.goodbye()
 
@@ -29,8 +30,9 @@ from pserver.channel import Channel
 from pserver.client import Client
 from pserver.errors import BugError
 from pserver.exchange import Ask
-from pserver.protocol import Fetch, Flag, Message, Op
+from pserver.protocol import Fetch, Message, Op
 from pserver.rules import Array, Optimization, ParameterSpec
+from pserver.snapshot import Captured
 from pserver.table import Dealt, Table
 
 
@@ -48,8 +50,22 @@ class RowClient(Client):
         self._own_addresses = frozenset()
         self._tables = [Table.of(one, len(self._services)) for one in parameters]
         self._outboxes: dict[int, Array] = {}  # for each service, what it is sent; free again when it has answered
-        self._checkpoint_due = False
         super().join(parameters, optimization)
+
+    def initialise(self, values: Array, restored: Captured | None = None) -> Any:
+        """Trainer 0 gives its rows to the servers; the others wait for that, and get none.
+
+        Args, Returns, Raises: as `Client.initialise`.
+        """
+        if self._trainer == 0:
+            return super().initialise(values, restored)
+        found: dict[str, Any] = {}
+
+        def take(channel: Channel, answer: Message, payload: memoryview) -> None:
+            found.update(answer.note)
+
+        self._request(Ask(Op.FETCH, "wait for the initial values", Fetch.INITIAL, take=take))
+        return found.get("own")
 
     def pull(self, rows: Sequence[RowIds], tables: Sequence[Array], *, in_place: bool = True) -> None:
         """Get rows as they are after the last step.
@@ -90,11 +106,10 @@ class RowClient(Client):
         samples: int,
         *,
         in_place: bool = True,
-        checkpoint: bool = False,
     ) -> None:
         """Send the gradients of the rows of a batch; `finish_push` waits for the step of all trainers.
 
-        Args: rows, gradients, in_place: as rows and tables of `pull`.  samples, checkpoint: as `Client.push_pull`.
+        Args: rows, gradients, in_place: as rows and tables of `pull`.  samples: as of `Client.push_pull`.
         """
         dealt = self._deal(rows)
         self._batch += 1
@@ -103,22 +118,31 @@ class RowClient(Client):
         ]
         ask = self._ask_with(Op.PUSH, f"push batch {self._batch} of pass {self._passes}", bodies)
         exchange = self._require_exchange()
-        exchange.begin(ask._replace(samples=samples, flags=Flag.CHECKPOINT if checkpoint else Flag.NONE))
+        exchange.begin(ask._replace(samples=samples))
         exchange.send_rest()
 
-    def finish_push(self) -> bool:
-        """Wait until the step is done; returns whether a checkpoint is due."""
-        return bool(self._require_exchange().collect() & Flag.CHECKPOINT)
+    def finish_push(self) -> None:
+        """Wait until the step is done."""
+        self._require_exchange().collect()
 
     def fetch(self, values: Array) -> None:
-        """Get all rows of all tables in place. Shapes: values: all tables, one after the other."""
-        self._check(values)
-        self._fetch(Fetch.CURRENT, "fetch all rows", values)
+        """Get all rows of all tables in place, averaged where the settings say so.
 
-    def end_pass(self, own: Any = None) -> None:
+        Shapes: values: all tables, one after the other.
+        """
+        self._check(values)
+        kind = Fetch.AVERAGES if self._optimization.average_window > 0 else Fetch.CURRENT
+        self._fetch(kind, "fetch all rows", values)
+
+    def begin_end_of_pass(self) -> None:
+        """Say that this trainer has no more batches; the others' steps go on without it."""
+        exchange = self._require_exchange()
+        exchange.begin(Ask(Op.FINISH_PASS, f"finish pass {self._passes}"))
+        exchange.send_rest()
+
+    def finish_end_of_pass(self) -> None:
         """Wait for the trainers that still have batches; no row is sent."""
-        note: Mapping[str, Any] = {} if own is None else {"own": own}
-        self._request(Ask(Op.FINISH_PASS, f"finish pass {self._passes}", note=lambda *_: note))
+        self._require_exchange().collect()
         self._passes += 1
 
     # ----- Where rows lie -----

@@ -52,7 +52,7 @@ class RowShard(Shard):
         is_asynchronous: bool = False,
         crew: Crew = ALONE,
     ) -> None:
-        segments = _make_segments(tables, optimization, is_asynchronous=is_asynchronous)
+        segments = make_segments(tables, optimization, is_asynchronous=is_asynchronous)
         super().__init__(tables, blocks.whole(tables), optimization, per_parameter=True, crew=crew, segments=segments)
         self._is_asynchronous = is_asynchronous
         self._resting = [Resting() if is_asynchronous else self._find_resting(one) for one in segments]
@@ -254,7 +254,7 @@ def _sum_gradients(parts: Sequence[RowGradient]) -> RowGradient:
     return rows, total
 
 
-def _make_segments(
+def make_segments(
     tables: Sequence[ParameterSpec], optimization: Optimization, *, is_asynchronous: bool
 ) -> list[Segment]:
     """Return one stretch for each table, even for those that have no row here.

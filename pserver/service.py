@@ -335,6 +335,8 @@ class Service:
         trainer.is_waiting = False
         owns = self._owns
         note = {"own": owns[trainer.number]} if trainer.number < len(owns) else {}
+        if not self._require_rounds().answers_with_values:
+            return [self._reply(trainer, Op.FETCH, note=note)]
         return self._send_values(trainer, Op.FETCH, note)
 
     def _send_values(self, trainer: Trainer, op: Op, note: Mapping[str, Any] = NOTHING) -> list[Outgoing]:
