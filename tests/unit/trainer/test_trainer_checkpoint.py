@@ -1,0 +1,207 @@
+"""Checkpoints on the volume: what is complete at every moment, what is kept, and what is refused."""
+
+import errno
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from proto.ParameterConfig_pb2 import ParameterConfig
+from pserver.errors import ConfigError, DataError, MissingInputError, VolumeError
+from pserver.snapshot import Captured, Part
+from trainer import checkpoint
+from trainer.checkpoint import clean, keep_newest, list_checkpoints, read_checkpoint, write_checkpoint
+from trainer.parameters import ParameterTable
+
+CONFIGS = {"config.py": b"outputs()"}
+
+
+def make_table(*parameters, value=0.0):
+    given = parameters or (("w", 6, False), ("mean", 2, True), ("b", 3, False))
+    table = ParameterTable([ParameterConfig(name=n, size=s, dims=[1, s], is_static=fixed) for n, s, fixed in given])
+    for number, parameter in enumerate(table):
+        parameter.value[:] = value + number + np.arange(parameter.size) / 8
+    return table
+
+
+def capture(table, steps=7):
+    """A service with all values, and one with some of its own."""
+    first = Part({"steps": steps}, {"values": table.values, "clock.step": np.arange(3, dtype=np.int64) + steps})
+    second = Part({"steps": steps}, {"values": np.full(4, steps, np.float32), "empty": np.zeros(0, np.float32)})
+    return Captured([first, second], [{"place": {"batches": steps}}, None])
+
+
+def write(folder, name, value=0.0):
+    table = make_table(value=value)
+    write_checkpoint(folder / name, capture(table, int(value)), table, CONFIGS, {"number": 1})
+    return table
+
+
+def read(folder, name):
+    table = make_table(value=-1)
+    return table, read_checkpoint(folder / name, table)
+
+
+def test_what_was_written_is_read(tmp_path):
+    table = write(tmp_path, "pass-00001-002", 7.0)
+    found, captured = read(tmp_path, "pass-00001-002")
+    for parameter in table:
+        assert found[parameter.name].value.tolist() == parameter.value.tolist()
+    assert captured.trainers == [{"place": {"batches": 7}}, None]
+    assert [part.counters for part in captured.services] == [{"steps": 7}] * 2
+    for part, written in zip(captured.services, capture(table, 7).services, strict=True):
+        assert list(part.arrays) == list(written.arrays)
+        for name, array in written.arrays.items():
+            assert (part.arrays[name].dtype, part.arrays[name].tolist()) == (array.dtype, array.tolist())
+
+
+def test_values_that_the_parameter_files_have_are_written_once(tmp_path):
+    write(tmp_path, "pass-00000")
+    names = {str(path.relative_to(tmp_path / "pass-00000")) for path in (tmp_path / "pass-00000").rglob("*")}
+    assert "services/0/values.bin" not in names
+    assert {"services/1/values.bin", "parameters/w", "parameters/mean", "parameters/done"} <= names
+
+
+def test_at_every_moment_of_a_save_only_complete_checkpoints_count(tmp_path, monkeypatch):
+    """A picture of the volume is taken at every sync; a kill or a power cut leaves what is on one of them."""
+    state, pictures, real = tmp_path / "state", [], os.fsync
+
+    def picture(handle):
+        real(handle)
+        pictures.append(tmp_path / f"picture{len(pictures)}")
+        shutil.copytree(state, pictures[-1])
+
+    state.mkdir()
+    monkeypatch.setattr(os, "fsync", picture)
+    for number, name in enumerate(["pass-00000-001", "pass-00000", "pass-00001-001", "pass-00001-001"], 1):
+        write(state, name, float(number))
+        keep_newest(state, name, 2)
+    monkeypatch.undo()
+    assert len(pictures) > 40
+    seen = 0
+    for one in pictures:
+        for _ in range(2):  # before and after the next attempt cleans up
+            complete = list_checkpoints(one)
+            for name in complete:
+                table, captured = read(one, name)
+                assert table["w"].value[0] == captured.services[0].counters["steps"]
+            assert len(complete) >= seen
+            clean(one)
+        assert {path.name for path in one.iterdir()} == set(complete)
+        seen = max(seen, min(len(complete), 1))
+    assert seen == 1
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_a_save_that_fails_anywhere_loses_nothing(tmp_path, monkeypatch, code):
+    write(tmp_path, "pass-00000", 1.0)
+    real, calls, limit = os.fsync, [0], [0]
+
+    def fail(handle):
+        calls[0] += 1
+        if calls[0] == limit[0]:
+            raise OSError(code, os.strerror(code))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    for fails_at in range(1, 100):
+        calls[0], limit[0] = 0, fails_at
+        try:
+            write(tmp_path, "pass-00001", 2.0)
+        except VolumeError as error:
+            assert "cannot save to" in str(error)
+            assert set(list_checkpoints(tmp_path)) <= {"pass-00000", "pass-00001"}
+            assert read(tmp_path, "pass-00000")[0]["w"].value[0] == 1.0
+        else:
+            break
+    assert 10 < fails_at < 99
+    assert list_checkpoints(tmp_path) == ["pass-00000", "pass-00001"]
+
+
+def test_the_newest_are_kept_and_those_of_a_later_place_go(tmp_path, capsys):
+    for name in ("pass-00000-001", "pass-00000-002", "pass-00000", "pass-00001-001", "pass-00007"):
+        write(tmp_path, name)
+    assert list_checkpoints(tmp_path) == [
+        "pass-00000-001",
+        "pass-00000-002",
+        "pass-00000",
+        "pass-00001-001",
+        "pass-00007",
+    ]
+    keep_newest(tmp_path, "pass-00001-001", 2)
+    assert list_checkpoints(tmp_path) == ["pass-00000", "pass-00001-001"]
+    assert "pass-00007 is of a later place than this run has reached" in capsys.readouterr().err
+
+
+def test_cleaning_leaves_what_is_not_ours(tmp_path):
+    for name in ("notes", "pass-1", ".hidden"):
+        (tmp_path / name).mkdir()
+    for name in ("pass-00003", ".pass-00004.writing", ".pass-00005.old"):
+        (tmp_path / name).mkdir()
+    clean(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"notes", "pass-1", ".hidden"}
+    clean(tmp_path / "nowhere")
+
+
+def spoil_size(folder):
+    with (folder / "services/1/values.bin").open("ab") as file:
+        file.truncate(8)
+
+
+def spoil_job(folder):
+    job = json.loads((folder / "job.json").read_text())
+    job["services"][0]["counters"]["steps"] = 0
+    (folder / "job.json").write_text(json.dumps(job))
+
+
+def spoil_version(folder):
+    (folder / "job.json").write_text(json.dumps({"version": 9}))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "kind", "message"),
+    [
+        (spoil_size, DataError, r"values\.bin has 8 bytes, not 16"),
+        (lambda folder: (folder / "parameters" / "w").unlink(), DataError, "parameters/w is missing"),
+        (spoil_job, DataError, "job.json is not the one that 'done' names"),
+        (lambda folder: (folder / "job.json").write_text("{"), DataError, "job.json cannot be read"),
+        (spoil_version, ConfigError, "is of version 9, this program reads version 1"),
+        (
+            lambda folder: (folder / "done").unlink(),
+            MissingInputError,
+            "no complete checkpoint; complete are",
+        ),
+        (shutil.rmtree, MissingInputError, "there is no such directory"),
+    ],
+)
+def test_a_checkpoint_that_is_not_in_order_is_refused(tmp_path, spoil, kind, message):
+    for name in ("pass-00000", "pass-00001"):
+        write(tmp_path, name)
+    spoil(tmp_path / "pass-00001")
+    with pytest.raises(kind, match=message):
+        read(tmp_path, "pass-00001")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ([("w", 6, False), ("mean", 2, True)], "b is only there"),
+        ([("w", 6, False), ("mean", 2, True), ("b", 3, False), ("c", 1, False)], "c is only here"),
+        ([("w", 7, False), ("mean", 2, False), ("b", 3, False)], r"w has 6 .*, 7 here; mean has 2 elements \(static\)"),
+        ([("b", 3, False), ("mean", 2, True), ("w", 6, False)], "their order differs"),
+        ([(f"v{n}", 1, False) for n in range(9)], "and 7 more"),
+    ],
+)
+def test_a_checkpoint_of_other_parameters_is_refused_by_their_names(tmp_path, parameters, message):
+    write(tmp_path, "pass-00000")
+    with pytest.raises(ConfigError, match=message):
+        read_checkpoint(tmp_path / "pass-00000", make_table(*parameters))
+
+
+def test_names_rise_with_the_place_in_training():
+    names = ["pass-00000-001", "pass-00000-010", "pass-00000-1000", "pass-00000", "pass-00001-001", "pass-100000"]
+    keys = [checkpoint.order_of(name) for name in names]
+    assert None not in keys and keys == sorted(keys)
+    assert checkpoint.order_of("pass-00001.old") is None
