@@ -200,3 +200,38 @@ def test_a_push_that_begins_before_the_gradient_is_complete_has_the_same_bits(ps
         assert crowd.errors == {}
         results |= {crowd.results[in_parts, number] for number in range(2)}
     assert len(results) == 1
+
+
+def test_a_trainer_beside_its_server_shares_memory_with_it_and_the_bits_are_the_same(pserver, client, crowd):
+    """Of three trainers one shares memory with both services, one with none; long enough for several pieces."""
+    size = 1_200_000
+    parameters = [ParameterSpec("w", size - 7, momentum=0.5), ParameterSpec("b", 7)]
+    gradients = np.random.default_rng(6).standard_normal((3, 2, size)).astype(np.float32)
+
+    def train(services, number, shares):
+        one = client(services, number, 3, own_addresses={"127.0.0.1"} if shares else ())
+        values = np.linspace(-1, 1, size, dtype=np.float32)
+        one.join(parameters, Optimization("adam", 0.1, average_window=0.5))
+        assert [channel.memory is not None for channel in one._channels] == [shares, shares]
+        one.initialise(values)
+        one.start_pass()
+        for gradient in gradients[number]:
+            one.push_pull(gradient, values, 1)
+        averages = np.empty_like(values)
+        one.fetch_averages(averages)
+        own = one.capture({"number": number})
+        state = b"" if own is None else b"".join(part.arrays["values"].tobytes() for part in own.services)
+        one.finish_pass(values)
+        one.goodbye()
+        return values.tobytes(), averages.tobytes(), state
+
+    results = {}
+    for shares in ((False,) * 3, (True, False, True), (False, True, False)):
+        server = pserver(ports=2, trainers=3)
+        for number in range(3):
+            crowd.start((shares, number), train, server.services, number, shares[number])
+        crowd.join()
+        assert crowd.errors == {}
+        results[shares] = [crowd.results[shares, number] for number in range(3)]
+        assert len({values for values, _, _ in results[shares]}) == 1
+    assert len({tuple(one) for one in results.values()}) == 1
