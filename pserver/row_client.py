@@ -6,8 +6,8 @@
     for each pass:
         client.start_pass()
         client.pull(rows, tables)                            # once per batch
-        client.begin_push(rows, gradients, samples)
-        client.finish_push()
+        client.begin_push_rows(rows, gradients, samples)
+        client.finish_push_rows()
         client.begin_end_of_pass()
         client.finish_end_of_pass()
     client.fetch(values)                                     # all rows, to test or to save
@@ -99,7 +99,7 @@ class RowClient(Client):
             )._replace(answers=count, take=take)
         )
 
-    def begin_push(
+    def begin_push_rows(
         self,
         rows: Sequence[RowIds],
         gradients: Sequence[Array],
@@ -107,7 +107,7 @@ class RowClient(Client):
         *,
         in_place: bool = True,
     ) -> None:
-        """Send the gradients of the rows of a batch; `finish_push` waits for the step of all trainers.
+        """Send the gradients of the rows of a batch; `finish_push_rows` waits for the step of all trainers.
 
         Args: rows, gradients, in_place: as rows and tables of `pull`.  samples: as of `Client.push_pull`.
         """
@@ -121,7 +121,7 @@ class RowClient(Client):
         exchange.begin(ask._replace(samples=samples))
         exchange.send_rest()
 
-    def finish_push(self) -> None:
+    def finish_push_rows(self) -> None:
         """Wait until the step is done."""
         self._require_exchange().collect()
 
@@ -146,6 +146,10 @@ class RowClient(Client):
         self._passes += 1
 
     # ----- Where rows lie -----
+
+    def count_services(self) -> int:
+        """Return the number of services."""
+        return len(self._services)
 
     def lay_out(self) -> list[list[Run]]:
         """Return for each service what of the tables, one after the other, lies there."""

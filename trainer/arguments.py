@@ -174,8 +174,26 @@ class DistinctGradient:
 Flowing = Array | DistinctGradient | None  # what a layer returns for an input
 
 
+SCARCE = 8  # so many possible ids for each one of a batch are no longer looked through: the batch's ids are sorted
+
+
+def list_distinct(ids: Ids, upper: int) -> Ids:
+    """Return the ids that occur, rising; ids are in [0, upper)."""
+    if upper < SCARCE * ids.size:
+        occurs = np.zeros(upper, np.bool_)
+        occurs[ids] = True
+        return np.flatnonzero(occurs)
+    ordered = np.sort(ids)
+    is_first = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    return ordered[is_first]
+
+
 def find_distinct(ids: Ids, upper: int) -> tuple[Ids, Ids]:
     """Return the ids that occur, rising, and for each of `ids` its place among them; ids are in [0, upper)."""
+    if upper >= SCARCE * ids.size:
+        distinct = list_distinct(ids, upper)
+        return distinct, np.searchsorted(distinct, ids)
     occurs = np.zeros(upper, np.bool_)
     occurs[ids] = True
     places = np.cumsum(occurs, dtype=np.int64)

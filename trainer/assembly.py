@@ -9,8 +9,9 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from proto.DataConfig_pb2 import DataConfig
 from proto.TrainerConfig_pb2 import TrainerConfig
@@ -31,7 +32,7 @@ from trainer.model_files import pass_name, prepare_save_directory
 from trainer.models import find_config, find_merged_config, load_model, naming_modules
 from trainer.network import Network
 from trainer.own_servers import OwnServer
-from trainer.parameters import ParameterTable
+from trainer.parameters import DenseParameters, ParameterTable
 from trainer.rng import Stream, share_state, start_state
 from trainer.session import Parts, Training
 from trainer.shares import AnyNetwork, Shares
@@ -46,6 +47,9 @@ from trainer.updater import (
     list_oddities,
     read_optimization,
 )
+
+if TYPE_CHECKING:
+    from pserver.client import Client
 
 SWITCH_INTERVAL_S = 0.0005  # a thread that is back from a product waits so long for its turn; by default ten times that
 SCRIPT_LIMIT_S = 5  # a signal waits so long for the end of a config script
@@ -99,7 +103,7 @@ class Assembly:
         self._is_training = flags.job in ("train", "checkgrad", "time")
         self._is_saving = flags.job == "train" and flags.trainer_id == 0 and flags.num_passes > 0
         self._optimization = read_optimization(self._config.opt_config, local=flags.local)
-        self._table = ParameterTable(self._config.model_config.parameters)
+        self._table = ParameterTable(self._config.model_config.parameters, tables_first=not flags.local)
         self._evaluators = make_evaluators(self._config.model_config.evaluators)
         self._network = self._make_network()
         for data in (self._config.data_config, self._config.test_data_config):
@@ -110,8 +114,14 @@ class Assembly:
         """Return the session that trains, or times training, and its updater, which is connected already."""
         if self._flags.local and self._config.opt_config.use_sparse_remote_updater:
             glog.info("ignore sparse_remote_update=true due to  --local=true")
-        is_sparse = has_sparse_rows([parameter.spec() for parameter in self._table])
+        is_sparse = has_sparse_rows([parameter.spec() for parameter in self._table]) or bool(self._table.tables())
         glog.info(f"trainer mode: {'SgdSparseCpuTraining' if is_sparse else 'Normal'}", at=AT["mode"])
+        if self._table.tables() and "use_old_updater" not in self._flags.given:
+            glog.info(
+                "Sgd sparse training can not work with ConcurrentRemoteParameterUpdater, automatically reset "
+                "--use_old_updater=true",
+                at=AT["old updater"],
+            )
         updater = self._make_updater()
         parts = self._make_parts(updater.check)
         self._warn_of_test_flags()
@@ -180,18 +190,38 @@ class Assembly:
         if self._flags.start_pserver:
             self._server = OwnServer(self._flags)
         job = read_environment(os.environ)
-        client = Client(
-            services(self._flags),
-            trainer_id=self._flags.trainer_id,
-            num_trainers=self._flags.num_gradient_servers,
-            job=job.job,
-            attempt=job.attempt,
-            secret=job.secret,
-            own_addresses=find_own_addresses(self._flags.nics if "nics" in self._flags.given else ""),
-            peer_timeout=job.peer_timeout,
-            connect_timeout=CONNECT_TIMEOUT_S,
-        )
-        return RemoteUpdater(self._table, self._optimization, client)
+        options: dict[str, Any] = {
+            "trainer_id": self._flags.trainer_id,
+            "num_trainers": self._flags.num_gradient_servers,
+            "job": job.job,
+            "attempt": job.attempt,
+            "secret": job.secret,
+            "own_addresses": find_own_addresses(self._flags.nics if "nics" in self._flags.given else ""),
+            "peer_timeout": job.peer_timeout,
+            "connect_timeout": CONNECT_TIMEOUT_S,
+        }
+        client = Client(services(self._flags), **options)
+        if not self._table.tables():
+            return RemoteUpdater(self._table, self._optimization, client)
+        return self._make_tables_updater(client, options)
+
+    def _make_tables_updater(self, client: Client, options: Mapping[str, Any]) -> Updater:
+        """Return the updater of parameters of which some are tables.
+
+        Raises: ConfigError: if the servers have no ports for them, or cannot do what the config says of them.
+        """
+        from pserver.row_client import RowClient
+        from trainer.remote_tables import SPARSE_PORTS, RemoteTables, TablesUpdater
+
+        if not self._flags.ports_num_for_sparse:
+            names = ", ".join(parameter.name for parameter in self._table.tables())
+            raise ConfigError(
+                f"sparse_update of {names} needs sparse ports, and --ports_num_for_sparse is 0: {SPARSE_PORTS}; or "
+                "leave sparse_update out of its ParamAttr"
+            )
+        rows = RowClient(services(self._flags, sparse=True), **options)
+        tables = RemoteTables(self._config.model_config, self._table, self._optimization, rows)
+        return TablesUpdater(RemoteUpdater(DenseParameters(self._table), self._optimization, client), tables)
 
     def _connect(self, session: Training, updater: Updater, restored: Captured | None) -> None:
         try:

@@ -304,10 +304,13 @@ def _check_together(values: Values) -> None:
         raise UsageError("--predict_output_dir is only valid in test mode: add --job=test")
 
 
-def services(values: Values) -> list[tuple[str, int]]:
-    """Return (host, port) of every dense service, host by host."""
+def services(values: Values, *, sparse: bool = False) -> list[tuple[str, int]]:
+    """Return (host, port) of every dense service, or of every sparse one, host by host."""
     hosts = [host.strip() for host in values.pservers.split(",")]
-    return [(host, values.port + j) for host in hosts for j in range(values.ports_num)]
+    ports = range(values.port, values.port + values.ports_num)
+    if sparse:
+        ports = range(ports.stop, ports.stop + values.ports_num_for_sparse)
+    return [(host, port) for host in hosts for port in ports]
 
 
 def list_warnings(values: Values) -> list[str]:

@@ -5,6 +5,7 @@ AT = {
     "commandline": "Util.cpp:166",
     "seed": "Util.cpp:115",
     "mode": "Trainer.cpp:165",
+    "old updater": "TrainerInternal.cpp:239",
     "testing": "Trainer.cpp:141",
     "testing mode": "Trainer.cpp:148",
     "test_period": "Trainer.cpp:618",

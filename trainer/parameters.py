@@ -16,7 +16,7 @@ from kernels import rows as hot_rows
 from proto.ParameterConfig_pb2 import ParameterConfig
 from pserver.errors import ConfigError
 from pserver.rules import ParameterSpec
-from trainer.arguments import Array, Ids
+from trainer.arguments import Array, Ids, list_distinct
 from trainer.initializers import NORMAL, UNIFORM, fill_normal, fill_uniform
 from trainer.rng import Stream
 
@@ -47,11 +47,13 @@ class Parameter:
         self.name: str = config.name
         self.size: int = config.size
         self.is_static: bool = config.is_static
+        self.is_table = bool(config.sparse_update or config.sparse_remote_update)
         self.row_width: int = config.dims[1] if len(config.dims) == 2 else config.size
         self.follows = False  # the value has followed batches without being trained
         self.value: Array
         self._gradient: Array
-        self._content = _Content.STALE
+        # a table's gradient begins as zeros that nobody has written yet, which take no memory
+        self._content = _Content.ZERO if config.sparse_update else _Content.STALE
         self._rows: list[Ids] = []
         self._averages: list[tuple[Array, float]] | None = None  # a replica's, until the first table takes them over
 
@@ -68,6 +70,13 @@ class Parameter:
         self._content = _Content.FULL
         return self._gradient
 
+    def peek_gradient(self) -> Array:
+        """Return the flat gradient, to be read where it was added to; the rest may be an earlier batch's only if
+        something once added to all of it.
+        """
+        self._zero_if_stale()
+        return self._gradient
+
     @property
     def touched_rows(self) -> Ids | None:
         """The numbers of the gradient's rows (each `row_width` wide) that may differ from zero, rising; None: all."""
@@ -75,10 +84,7 @@ class Parameter:
             return np.empty(0, np.int64)
         if self._content is not _Content.ROWS:
             return None
-        mask = np.zeros(self.size // self.row_width, np.bool_)
-        for ids in self._rows:
-            mask[ids] = True
-        return np.flatnonzero(mask)
+        return list_distinct(np.concatenate(self._rows), self.size // self.row_width)
 
     def gradient_matrix(self, rows: int, columns: int) -> Array:
         """Return the gradient as a matrix; adding to it in place adds to the gradient."""
@@ -164,7 +170,6 @@ class Parameter:
         self.value = value
         if gradient is not None:
             self._gradient = gradient
-            self._content = _Content.STALE
 
     # ----- Values that are not trained -----
 
@@ -225,12 +230,19 @@ class ParameterTable:
 
     The trained ones lie one after the other in `values` and, summed over the samples of a batch, in `gradients`;
     an optimiser works on these two. Static ones have an array of their own and no gradient.
+
+    Args: tables_first: whether those with sparse_update come first there, `tables_size` elements of them.
     """
 
-    def __init__(self, configs: Sequence[ParameterConfig], dtype: npt.DTypeLike = np.float32) -> None:
+    def __init__(
+        self, configs: Sequence[ParameterConfig], dtype: npt.DTypeLike = np.float32, *, tables_first: bool = False
+    ) -> None:
         self._parameters = {config.name: Parameter(config) for config in configs}
         _refuse_unsupported(configs)
         self._trained = [parameter for parameter in self if not parameter.is_static]
+        self._tables = [parameter for parameter in self._trained if tables_first and parameter.is_table]
+        self._trained = [*self._tables, *(one for one in self._trained if one not in self._tables)]
+        self.tables_size = sum(p.size for p in self._tables)
         size = sum(p.size for p in self._trained)
         self.values: Array = np.zeros(size, dtype)
         self._gradients: Array = np.zeros(size, dtype)
@@ -253,6 +265,10 @@ class ParameterTable:
         """Return the parameters that are not static, in order."""
         return list(self._trained)
 
+    def tables(self) -> list[Parameter]:
+        """Return the trained parameters that come first because of their sparse_update, in order."""
+        return list(self._tables)
+
     def adopt(self, values: npt.NDArray[np.float32]) -> None:
         """Move the trained values into another array of the same length, and work there from now on.
 
@@ -265,7 +281,8 @@ class ParameterTable:
 
     def replicate(self) -> ParameterTable:
         """Return a table with the same values, in the same memory, and gradients of its own."""
-        replica = ParameterTable([parameter.config for parameter in self], self.values.dtype)
+        configs = [parameter.config for parameter in self]
+        replica = ParameterTable(configs, self.values.dtype, tables_first=bool(self._tables))
         replica.values = self.values
         replica._make_views()
         for parameter in self:
@@ -322,6 +339,37 @@ class ParameterTable:
             stop = start + parameter.size
             parameter.bind(self.values[start:stop], self._gradients[start:stop])
             start = stop
+
+
+class DenseParameters:
+    """A parameter table without its tables, which come first in it."""
+
+    def __init__(self, table: ParameterTable) -> None:
+        self._table, self._start = table, table.tables_size
+        self._parameters = [one for one in table if one not in table.tables()]
+        self.values: Array = table.values[self._start :]
+        self._gradients: Array = table.peek_gradients()[self._start :]
+
+    def __iter__(self) -> Iterator[Parameter]:
+        return iter(self._parameters)
+
+    def trained(self) -> list[Parameter]:
+        """Return the parameters that are not static, in order."""
+        return [one for one in self._parameters if not one.is_static]
+
+    @property
+    def gradients(self) -> Array:
+        """Their gradients, one after the other."""
+        return self.gradients_from(0)
+
+    def gradients_from(self, start: int) -> Array:
+        """Return all gradients, of which only those from this element on are complete already."""
+        self._table.gradients_from(self._start + start)
+        return self._gradients
+
+    def peek_gradients(self) -> Array:
+        """Return the gradients as they are."""
+        return self._gradients
 
 
 def _refuse_unsupported(configs: Sequence[ParameterConfig]) -> None:

@@ -18,10 +18,9 @@ import numpy as np
 from kernels.tables import RowIds
 from proto.ModelConfig_pb2 import LayerConfig, ModelConfig
 from pserver.errors import ConfigError, DataError
-from trainer.arguments import Argument, Ids, find_bad_id
+from trainer.arguments import Argument, Ids, find_bad_id, list_distinct
 from trainer.parameters import Parameter
 
-_DENSE = 8  # so many rows for each id of a batch are looked through faster than the ids are sorted
 _ADVICE = "leave sparse_update out of its ParamAttr"
 
 
@@ -90,17 +89,9 @@ class RowFinder:
 
 def sort_rows(ids: Ids, parameter: Parameter) -> RowIds:
     """Return the rows of a parameter that occur among the ids, rising, without those below zero."""
-    rows = parameter.size // parameter.row_width
-    if rows < _DENSE * ids.size:
-        occurs = np.zeros(rows + 1, np.bool_)  # -1 is the last one
-        occurs[ids] = True
-        return np.flatnonzero(occurs[:rows]).astype(np.uint32)
     if ids.size and ids.min() < 0:
         ids = ids[ids >= 0]
-    ordered = np.sort(ids.astype(np.uint32))
-    is_first = np.ones(len(ordered), np.bool_)
-    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
-    return ordered[is_first]
+    return list_distinct(ids.astype(np.uint32), parameter.size // parameter.row_width).astype(np.uint32)
 
 
 def _find_uses(config: ModelConfig, parameters: Mapping[str, Parameter]) -> list[_Use]:

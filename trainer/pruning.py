@@ -5,7 +5,7 @@ Source: ParameterUpdaterHook.cpp of v0.11, the hook of `HookAttr('pruning', spar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pserver.errors import ConfigError
 from trainer.arguments import Array
 from trainer.encoding import decode_array, encode_array
-from trainer.parameters import Parameter, ParameterTable
+from trainer.parameters import Parameter
 
 Mask = npt.NDArray[np.bool_]
 
@@ -25,8 +25,8 @@ class Pruning:
     Raises: ConfigError: if a hook is of another type, or its ratio impossible.
     """
 
-    def __init__(self, table: ParameterTable) -> None:
-        self._pruned = [parameter for parameter in table if _is_pruned(parameter)]
+    def __init__(self, parameters: Iterable[Parameter]) -> None:
+        self._pruned = [parameter for parameter in parameters if _is_pruned(parameter)]
         self._masks: dict[str, Mask] = {}
 
     def start(self) -> None:

@@ -209,6 +209,7 @@ class Training:
         if self._average_period:
             self._measure_average(slots, samples)
         self._table.clear_gradients()
+        self._updater.prefetch(slots)
         self._network.forward(slots, self._parts.stream)
         if self._flags.show_layer_stat:
             logs.log_layers(self._network)

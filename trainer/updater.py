@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,8 +15,9 @@ from pserver.rules import Array, Optimization, ParameterSpec
 from pserver.segments import find_segments
 from pserver.shard import Shard
 from pserver.snapshot import Captured
+from trainer.arguments import Argument
 from trainer.network import OnFinal
-from trainer.parameters import Parameter, ParameterTable
+from trainer.parameters import DenseParameters, Parameter, ParameterTable
 from trainer.pruning import Pruning
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ class Updater(Protocol):
 
     def start_pass(self, batch: int = 0) -> None:
         """Begin a pass, or go on in it after so many batches; waits for the other trainers."""
+
+    def prefetch(self, slots: Mapping[str, Argument]) -> None:
+        """Get ready what the forward pass of a batch needs, and only it."""
 
     def begin_step(self, samples: int) -> OnFinal | None:
         """Begin the step of a batch of so many samples, before its backward pass.
@@ -142,6 +146,9 @@ class LocalUpdater:
     def start_pass(self, batch: int = 0) -> None:
         """Nothing to wait for."""
 
+    def prefetch(self, slots: Mapping[str, Argument]) -> None:
+        """All is here."""
+
     def begin_step(self, samples: int) -> OnFinal | None:
         """Nothing to do meanwhile."""
         return None
@@ -193,16 +200,10 @@ class RemoteUpdater:
     Raises: ConfigError: if the settings of a parameter do not go together, or the servers cannot do them.
     """
 
-    def __init__(self, table: ParameterTable, optimization: Optimization, client: Client) -> None:
+    def __init__(self, table: ParameterTable | DenseParameters, optimization: Optimization, client: Client) -> None:
         self._table = table
         self._optimization = optimization
         self._client = client
-        for parameter in table.trained():
-            if parameter.config.sparse_update or parameter.config.sparse_remote_update:
-                raise ConfigError(
-                    f"parameter {parameter.name}: sparse_update with parameter servers is not supported yet; "
-                    "leave it out of its ParamAttr"
-                )
         parameters = [parameter.spec() for parameter in table]
         find_segments(parameters, blocks.whole(parameters), optimization, per_parameter=True)  # as the servers will
         self._pruning = Pruning(table)
@@ -226,6 +227,9 @@ class RemoteUpdater:
     def start_pass(self, batch: int = 0) -> None:
         """Wait for all trainers."""
         self._client.start_pass(batch)
+
+    def prefetch(self, slots: Mapping[str, Argument]) -> None:
+        """All is here, since the last step."""
 
     def begin_step(self, samples: int) -> OnFinal | None:
         """Push gradients as they get complete, layer by layer; pruned ones wait for their masks."""

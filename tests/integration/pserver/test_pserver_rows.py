@@ -84,8 +84,8 @@ def train(row_client, services, trainer, trainers, passes, settings=SGD, pause=l
             for number, some in enumerate(rows):
                 gradients[number][some] = np.float32(0.5) * tables[number][some] + noise[number]
             pause()
-            client.begin_push(rows, gradients, 10)
-            client.finish_push()
+            client.begin_push_rows(rows, gradients, 10)
+            client.finish_push_rows()
         client.begin_end_of_pass()
         client.finish_end_of_pass()
     values = np.empty(SIZE, np.float32)
@@ -164,8 +164,8 @@ def test_rows_of_many_pieces_and_rows_that_are_not_in_place(pserver, row_client)
     got = np.empty((len(rows), 130), np.float32)
     client.pull([rows], [got], in_place=False)
     assert got.tobytes() == values.reshape(-1, 130)[rows].tobytes()
-    client.begin_push([rows], [got], 1, in_place=False)
-    client.finish_push()
+    client.begin_push_rows([rows], [got], 1, in_place=False)
+    client.finish_push_rows()
     client.pull([rows], [got], in_place=False)
     values.reshape(-1, 130)[rows] -= np.float32(0.1) * values.reshape(-1, 130)[rows]
     assert got.tobytes() == values.reshape(-1, 130)[rows].tobytes()
@@ -191,8 +191,8 @@ def test_the_state_of_tables_goes_on_in_another_job(pserver, row_client, tools):
             client.initialise(values, captured)
             client.start_pass()
             for rows, noise in part:
-                client.begin_push(rows, noise, 1, in_place=False)
-                client.finish_push()
+                client.begin_push_rows(rows, noise, 1, in_place=False)
+                client.finish_push_rows()
             captured = client.capture({"k": 1})
             client.begin_end_of_pass()
             client.finish_end_of_pass()

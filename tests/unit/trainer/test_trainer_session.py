@@ -59,6 +59,12 @@ class Updater:
     def start_pass(self, batch=0):
         pass
 
+    def prefetch(self, slots):
+        pass
+
+    def begin_step(self, samples):
+        return None
+
     def step(self, samples, checkpoint=False):
         self.steps += 1
         if self.steps == self.stop:
