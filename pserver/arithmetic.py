@@ -36,8 +36,8 @@ class Arrival:
     """A shard whose first values, and the state of a checkpoint where there is one, come in piece by piece.
 
     Args: hello: trainer 0's hello to this service (which service of how many it is).
-        setup: the note of INITIALISE: `describe_setup`, and with a checkpoint its counters, the names of its arrays, and
-        the trainers' parts of it.
+        setup: the note of INITIALISE: `describe_setup`, and with a checkpoint its counters, the names of its arrays,
+        and the trainers' parts of it.
     Raises: BugError: if the setup does not fit the hello or itself.  ConfigError: if it is not supported.
     """
 
@@ -77,6 +77,7 @@ class Arrival:
         self._awaited = {
             (name, piece)
             for name, target in self._targets.items()
+            if len(target) or name == "values"  # an empty array of the state is not waited for
             for piece in range(protocol.count_pieces(len(target)))
         }
 

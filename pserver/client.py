@@ -433,7 +433,7 @@ def _two(channel: Channel) -> int:
 
 def _bytes_of(part: Part, names: Sequence[str], number: int) -> memoryview:
     """Return the array of a number as bytes; a state with fewer arrays has an empty one there."""
-    return as_bytes(part.arrays[names[number]]) if number < len(names) else memoryview(b"")
+    return as_bytes(part.arrays[names[number]]) if number < len(names) else memoryview(bytearray())
 
 
 def _make_part(note: Mapping[str, Any]) -> Part:

@@ -235,3 +235,23 @@ def test_a_trainer_beside_its_server_shares_memory_with_it_and_the_bits_are_the_
         results[shares] = [crowd.results[shares, number] for number in range(3)]
         assert len({values for values, _, _ in results[shares]}) == 1
     assert len({tuple(one) for one in results.values()}) == 1
+
+
+def test_the_state_of_a_service_without_elements_is_captured_and_restored(pserver, client):
+    """One element on two services: the one that has none has no velocity either, and that was written to a constant."""
+    parameters = [ParameterSpec("w", 1, momentum=0.5)]
+    captured = None
+    steps = []
+    for _ in range(2):
+        one = client(pserver(ports=2, trainers=1).services, 0, 1)
+        values = np.ones(1, np.float32)
+        one.join(parameters, Optimization("momentum", 1.0))
+        one.initialise(values, captured)
+        one.start_pass()
+        one.push_pull(np.ones(1, np.float32), values, 1)
+        captured = one.capture({})
+        steps.append(float(values[0]))
+        one.finish_pass(values)
+        one.goodbye()
+    assert [sorted(part.arrays) for part in captured.services] == [["values"], ["state.velocity", "values"]]
+    assert steps == [0.0, -1.5]
