@@ -9,7 +9,8 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 .DEFAULT_GOAL := help
 COUNT ?= 300
 SEED ?= 1
-.PHONY: help setup demo test lint check chaos chaos-short e2e bench proto format clean
+MINUTES ?= 10
+.PHONY: help setup demo test lint check chaos chaos-endurance chaos-short e2e bench proto format clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -47,6 +48,9 @@ chaos-short: setup  ## twenty seeded faults in real jobs: all must end as if not
 
 chaos: setup  ## the same, COUNT faults of SEED, and a table (docs/testing.md)
 	PYTHONPATH=tests $(BIN)/python -m chaos --count $(COUNT) --seed $(SEED)
+
+chaos-endurance: setup  ## 64 trainers on 4 servers for MINUTES: flat memory, no lost round
+	PYTHONPATH=tests $(BIN)/python -m chaos.endurance --minutes $(MINUTES)
 
 bench: setup  ## the timed scripts of bench/, with ratios
 	$(BIN)/python bench/launch.py

@@ -29,8 +29,9 @@ class Trial:
 
     pod: whose program is harmed. number: of the pass, from 0. batch: of that pass, from 1. saved: what is being
     written, a `pass` directory or the n-th `state` directory. jitter: seconds between the moment's sign and the harm.
-    lasts: a stop or cut ends after seconds that nobody has to notice (`short`), or once the others have noticed
-    (`noticed`), or never (`never`: the launcher ends a hung program).
+    lasts: a stop or cut ends before anybody has to notice (`short`), after longer than the peer timeout (`long`; of
+    what nobody watches: a launcher, and programs that have not met yet), once the others have noticed (`noticed`), or
+    never (`never`: the launcher ends a hung program).
     """
 
     name: str
@@ -58,8 +59,9 @@ class Trial:
 
     @property
     def is_unnoticed(self) -> bool:
-        """Whether a stop or cut is shorter than anybody has to notice."""
-        return self.harm in ("stop", "cut") and self.lasts == "short"
+        """Whether the job must go on as if nothing had been done."""
+        is_brief = self.harm in ("stop", "cut") and self.lasts == "short"
+        return is_brief or (self.role == "launcher" and self.harm == "stop")
 
     def __str__(self) -> str:
         where = {"mid-pass": f" {self.number}:{self.batch}", "pass-end": f" {self.number}"}.get(self.moment, "")
@@ -89,11 +91,12 @@ def _make(
 ) -> Trial:
     if role == "pod" and harm == "cut" and "power" in harms and rng.random() < 0.5:
         harm = "power"
-    kind, _, number = role.partition("-")
+    number = role.partition("-")[2]
     jitter = {"start": START_JITTER, "saving": SAVE_JITTER}.get(moment, 0.004)
     passing = rng.randrange(PASSES)
-    has_launcher = harm == "stop" and kind in ("trainer", "pserver")
-    lasts = rng.choice(("short", "noticed", "never" if has_launcher else "noticed"))
+    lasts = rng.choice(("short", "noticed", "never" if harm == "stop" and number else "noticed"))
+    if lasts != "short" and (moment == "start" or (role == "launcher" and harm == "stop")):
+        lasts = "long"
     return Trial(
         name=name,
         mode=mode,

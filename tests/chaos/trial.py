@@ -27,7 +27,7 @@ JOB = "paddle-cluster-job"
 BOUND = 60.0  # seconds from the harm to the Job's end
 MOMENT_BOUND = 40.0  # seconds from the Job's start to the moment
 NOTICE_BOUND = 15.0  # seconds after which the others must have noticed
-UNNOTICED = 1.2  # seconds of a stop or cut that nobody has to notice: the peer timeout is 3
+LASTING = {"short": 1.2, "long": 5.0}  # seconds of a stop or cut; the peer timeout is 3
 LOOK_INTERVAL = 0.001  # until the moment has come
 WATCH_INTERVAL = 0.02  # after it
 STATE_PERIOD = 25  # batches between two states inside a pass
@@ -167,8 +167,8 @@ class Run:
 
     def _is_over(self, now: float) -> bool:
         """Whether a stop or cut has lasted long enough."""
-        if self.trial.lasts == "short" or self.trial.role == "launcher":  # nobody watches a launcher
-            return now > UNNOTICED
+        if self.trial.lasts in LASTING:
+            return now > LASTING[self.trial.lasts]
         if not verdict.check_named(self.trial, self._addresses(), self._others_logs()):
             return True
         if now > NOTICE_BOUND:
@@ -226,11 +226,11 @@ class Run:
         if self._must_be_named():
             report.faults += verdict.check_named(trial, self._addresses(), self._others_logs())
         if trial.is_unnoticed and report.attempts > 1:
-            report.faults.append(f"{UNNOTICED:g} s of {trial.harm} cost an attempt; the peer timeout is 3 s")
+            report.faults.append(f"{LASTING[trial.lasts]:g} s of {trial.harm} cost an attempt")
 
     def _must_be_named(self) -> bool:
         """Whether the others had met the harmed one, still needed it, and had to notice."""
-        if self.trial.is_unnoticed or (self.trial.role == "launcher" and self.trial.harm == "stop"):
+        if self.trial.is_unnoticed:
             return False
         return self.trial.moment in ("first-batch", "mid-pass") or (
             self.trial.moment in ("pass-end", "saving") and self.report.attempts > 1

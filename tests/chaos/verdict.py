@@ -21,8 +21,8 @@ def read_parameters(directory: Path) -> dict[str, bytes]:
 
 
 def pass_directories(output: Path) -> dict[str, dict[str, bytes]]:
-    """Return the contents of all pass directories of a job."""
-    return {path.name: read_parameters(path) for path in sorted(output.glob("pass-[0-9]*"))}
+    """Return the contents of all pass directories of a job, without saves inside a pass (SIGTERM makes one)."""
+    return {path.name: read_parameters(path) for path in sorted(output.glob("pass-[0-9][0-9][0-9][0-9][0-9]"))}
 
 
 def compare_passes(ours: Mapping[str, Mapping[str, bytes]], theirs: Mapping[str, Mapping[str, bytes]]) -> list[str]:

@@ -32,8 +32,16 @@ def test_no_cut_is_planned_where_there_are_no_networks():
 def test_only_a_program_of_a_living_launcher_is_stopped_for_ever():
     for trial in make_trials(2000, 5, harms=HARMS):
         assert 0 <= trial.pod < PODS
-        if trial.lasts == "never":
-            assert trial.harm == "stop" and trial.role not in ("launcher", "pod")
+        if trial.harm == "stop" and trial.lasts == "never":
+            assert trial.role not in ("launcher", "pod")
+
+
+def test_what_nobody_watches_need_not_be_noticed():
+    for trial in make_trials(2000, 6, harms=HARMS):
+        if trial.harm in ("stop", "cut") and trial.moment == "start":
+            assert trial.lasts in ("short", "long")
+        if trial.harm == "stop" and trial.role == "launcher":
+            assert trial.lasts in ("short", "long") and trial.is_unnoticed
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,228 @@
+"""`python -m chaos.endurance`: many trainers on few servers for long; flat memory, and not one lost round.
+
+Every trainer pushes whole numbers that depend on its id and the round, so that the sum of all trainers over all rounds
+so far is known exactly, and checks each of its elements after every round. Trainers are threads with a client each, in
+a few processes; the servers are `paddle pserver`, one process each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from pserver.client import Client
+from pserver.rules import Optimization, ParameterSpec
+
+ROOT = Path(__file__).parents[2]
+ELEMENTS = 5000
+ROUNDS_A_PASS = 50
+PROCESSES = 4
+PEER_TIMEOUT = 60.0  # 64 trainers and 4 servers share what cores there are
+READY_BOUND = 60.0
+END_BOUND = 120.0
+SAMPLE_INTERVAL = 1.0
+MOST_GROWTH = 0.02  # of a server's memory, from the second fifth of the time to the last
+MOST_GROWTH_KB = 1024
+
+
+# ----- A trainer -----
+
+
+def gradient_of(trainer: int, number: int) -> np.ndarray:
+    """Return what a trainer pushes in a round (from 0): (ELEMENTS,) float32, whole numbers of at most 4 digits.
+
+    The sum over 26 rounds is zero for every trainer, so sums of any length stay whole numbers that float32 holds.
+    """
+    wave = (7 * number) % 13 - 6
+    sign = 1 - 2 * (number % 2)
+    gradient = ((trainer + 1) * wave + sign * (np.arange(ELEMENTS) % 5 - 2)).astype(np.float32)
+    gradient[0] = 0.0  # trainer 0 says there that the pass is the last one
+    return gradient
+
+
+def sum_of(trainers: int, number: int) -> np.ndarray:
+    """Return the sum of all trainers' gradients in a round: (ELEMENTS,) float64."""
+    total = trainers * (trainers + 1) // 2 * ((7 * number) % 13 - 6)
+    sums = total + trainers * (1 - 2 * (number % 2)) * (np.arange(ELEMENTS) % 5 - 2).astype(np.float64)
+    sums[0] = 0.0
+    return sums
+
+
+def train(trainer: int, trainers: int, services: Sequence[tuple[str, int]], until: float) -> int:
+    """Train until that time (of time.time) and return the rounds; trainer 0 says when.
+
+    Raises: AssertionError: values are not what all rounds so far give.
+    """
+    client = Client(
+        services,
+        trainer_id=trainer,
+        num_trainers=trainers,
+        peer_timeout=PEER_TIMEOUT,
+        connect_timeout=READY_BOUND,
+        wait_timeout=END_BOUND,
+    )
+    client.join([ParameterSpec("w", ELEMENTS)], Optimization("momentum", 1.0))
+    values = np.zeros(ELEMENTS, np.float32)
+    expected = np.zeros(ELEMENTS)
+    client.initialise(values)
+    rounds, is_last = 0, False
+    while not is_last:
+        client.start_pass()
+        for _ in range(ROUNDS_A_PASS):
+            gradient = gradient_of(trainer, rounds)
+            if trainer == 0 and rounds % ROUNDS_A_PASS == ROUNDS_A_PASS - 1 and time.time() >= until:
+                gradient[0] = 1.0
+            client.push_pull(gradient, values, 1)
+            expected -= sum_of(trainers, rounds)
+            rounds += 1
+            is_last = bool(values[0] == -1.0)
+            expected[0] = values[0]
+            wrong = int((values != expected).sum())
+            if wrong:
+                raise AssertionError(f"trainer {trainer}: {wrong} of {ELEMENTS} values are wrong after round {rounds}")
+        client.finish_pass(values)
+    client.goodbye()
+    return rounds
+
+
+def run_worker(first: int, count: int, trainers: int, services: Sequence[tuple[str, int]], until: float) -> None:
+    """Run some trainers in threads and print their round counts as JSON."""
+    with ThreadPoolExecutor(count) as pool:
+        rounds = pool.map(lambda trainer: train(trainer, trainers, services, until), range(first, first + count))
+        print(json.dumps({first + place: number for place, number in enumerate(rounds)}), flush=True)
+
+
+# ----- All of them -----
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of 127.0.0.1 that are free now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def memory_kb(process: int) -> int:
+    """Return the resident memory of a process in KiB."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0])
+
+
+def find_growth(samples: Sequence[int]) -> tuple[int, int]:
+    """Return the largest memory in the second and in the last fifth of the samples."""
+    fifth = len(samples) // 5
+    return max(samples[fifth : 2 * fifth]), max(samples[-fifth:])
+
+
+@contextlib.contextmanager
+def processes(commands: Sequence[Sequence[str]], folder: Path, name: str) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Run commands, each with its output in a file; none outlives the block."""
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        for number, command in enumerate(commands):
+            with (
+                (folder / f"{name}-{number}.log").open("wb") as log,
+                (folder / f"{name}-{number}.out").open("wb") as out,
+            ):
+                running.append(subprocess.Popen(command, stdout=out, stderr=log, stdin=subprocess.DEVNULL))
+        yield running
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def endure(trainers: int, servers: int, minutes: float, folder: Path) -> list[str]:
+    """Run it all, print what was measured, and return what was wrong."""
+    ports = free_ports(servers)
+    paddle = str(Path(sys.executable).with_name("paddle"))
+    flags = ["--nics=127.0.0.1", "--ports_num=1", f"--num_gradient_servers={trainers}"]
+    until = time.time() + 60.0 * minutes
+    share = -(-trainers // PROCESSES)
+    workers = []
+    for first in range(0, trainers, share):
+        part = [str(first), str(min(share, trainers - first)), str(trainers), str(until), *map(str, ports)]
+        workers.append([sys.executable, "-m", "chaos.endurance", "--worker", *part])
+    samples: list[list[int]] = [[] for _ in ports]
+    with (
+        processes([[paddle, "pserver", f"--port={port}", *flags] for port in ports], folder, "pserver") as serving,
+        processes(workers, folder, "trainers") as training,
+    ):
+        deadline = until + END_BOUND
+        while any(process.poll() is None for process in training):
+            if time.time() > deadline:
+                return [f"the trainers have not ended {END_BOUND:g} s after they were told to"]
+            if any(process.poll() for process in training):
+                return [f"trainers ended with {[process.poll() for process in training]}; see {folder}/trainers-*.log"]
+            if all(process.poll() is None for process in serving) and time.time() < until:
+                for kept, process in zip(samples, serving, strict=True):
+                    kept.append(memory_kb(process.pid))
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                training[0].wait(SAMPLE_INTERVAL)
+        codes = [process.wait(END_BOUND) for process in serving]
+    (folder / "memory.json").write_text(json.dumps(samples))
+    return judge(trainers, samples, codes, folder, 60.0 * minutes)
+
+
+def judge(
+    trainers: int, samples: Sequence[Sequence[int]], codes: Sequence[int], folder: Path, seconds: float
+) -> list[str]:
+    """Print rounds and memory, and return what is wrong with them."""
+    faults = [f"pserver {number} ended with status {code}" for number, code in enumerate(codes) if code]
+    rounds: dict[str, int] = {}
+    for out in folder.glob("trainers-*.out"):
+        text = out.read_text()
+        rounds.update(json.loads(text) if text else {})
+    counts = sorted(set(rounds.values()))
+    print(
+        f"{len(rounds)} trainers, {len(codes)} servers: {counts} rounds, {counts[-1] / seconds if counts else 0:.1f}/s"
+    )
+    if len(rounds) != trainers or len(counts) != 1:
+        faults.append(f"{len(rounds)} of {trainers} trainers ended whole, with {counts} rounds")
+    for number, kept in enumerate(samples):
+        early, late = find_growth(kept)
+        print(f"pserver {number}: {early} KiB in the second fifth of the time, {late} KiB in the last")
+        if late - early > max(MOST_GROWTH * early, MOST_GROWTH_KB):
+            faults.append(f"pserver {number} grew from {early} to {late} KiB")
+    return faults
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status."""
+    parser = argparse.ArgumentParser(prog="chaos.endurance", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--trainers", type=int, default=64)
+    parser.add_argument("--servers", type=int, default=4)
+    parser.add_argument("--worker", nargs="+", metavar="PART", help=argparse.SUPPRESS)
+    arguments = parser.parse_args(argv)
+    if arguments.worker:
+        first, count, trainers, until, *ports = arguments.worker
+        services = [("127.0.0.1", int(port)) for port in ports]
+        run_worker(int(first), int(count), int(trainers), services, float(until))
+        return 0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    folder = Path(tempfile.mkdtemp(prefix="chaos-endurance-"))
+    os.environ["PADDLE_PEER_TIMEOUT"] = f"{PEER_TIMEOUT:g}"
+    faults = endure(arguments.trainers, arguments.servers, arguments.minutes, folder)
+    for fault in faults:
+        print(f"FAILED: {fault}; logs in {folder}", file=sys.stderr)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
