@@ -69,10 +69,10 @@ def refuse_stranger(
     for key, ours in (("job", one.job), ("attempt", one.attempt)):
         if hello.get(key) != ours:
             return PeerUnreachableError(
-                f"{one} was called by {who} with {key} {hello.get(key)!r}; this server has {key} {ours!r}"
+                f"{one} was called by {who} with {key} {_show_value(hello, key)}; this server has {key} {ours!r}"
             )
-    facts = ("hello", hello.get("nonce"), server_nonce, one.job, one.attempt, message.trainer, routing_id.hex())
-    if not protocol.is_proven(hello.get("proof"), one.secret, *facts):
+    facts = ("hello", message.trainer, routing_id.hex(), protocol.canonical(hello))
+    if hello.get("server_nonce") != server_nonce or not protocol.is_proven(hello.get("proof"), one.secret, *facts):
         return PeerUnreachableError(
             f"{one} was called by {who} without the proof of this job's secret; PADDLE_SECRET differs between the two"
         )
@@ -87,12 +87,12 @@ def refuse_trainer(
     if hello.get("num_trainers") != one.num_trainers:
         return ConfigError(
             f"{one} serves num_gradient_servers = {one.num_trainers}; {who} has "
-            f"num_gradient_servers = {hello.get('num_trainers')!r}"
+            f"num_gradient_servers = {_show_value(hello, 'num_trainers')}"
         )
     if not 0 <= message.trainer < one.num_trainers:
         return ConfigError(f"{one} serves trainers 0 to {one.num_trainers - 1}; {who} has another id")
     if hello.get("dtype") != protocol.DTYPE:
-        return ConfigError(f"{one} keeps {protocol.DTYPE}; {who} has {hello.get('dtype')!r}")
+        return ConfigError(f"{one} keeps {protocol.DTYPE}; {who} has {_show_value(hello, 'dtype')}")
     if len(routing_id) != TOKEN_BYTES + 1:
         return BugError(f"{one}: {who} calls with an identity of {len(routing_id)} bytes")
     known = trainers.get(message.trainer)
@@ -127,6 +127,10 @@ def list_trainers(numbers: Sequence[int]) -> str:
 
 def _show(hello: Mapping[str, Any]) -> str:
     return (
-        f"service {hello.get('service')!r} of {hello.get('services')!r}, digest {hello.get('parameters')!r} "
-        f"of {hello.get('shape')!r} (parameters, elements)"
+        f"service {_show_value(hello, 'service')} of {_show_value(hello, 'services')}, digest "
+        f"{_show_value(hello, 'parameters')} of {_show_value(hello, 'shape')} (parameters, elements)"
     )
+
+
+def _show_value(hello: Mapping[str, Any], key: str) -> str:
+    return glog.clean(repr(hello.get(key)), 100)

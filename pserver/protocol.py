@@ -240,8 +240,13 @@ def describe_hello(
     Args: server_nonce: what the server answered to a first hello. To join takes it, so that a recorded hello is of no
         use with another server, or with this one after a restart.
     """
-    proof = prove(secret, "hello", nonce, server_nonce, job, attempt, trainer, routing_id.hex())
-    return {"job": job, "attempt": attempt, "nonce": nonce, "server_nonce": server_nonce, "proof": proof, **more}
+    note = {"job": job, "attempt": attempt, "nonce": nonce, "server_nonce": server_nonce, **more}
+    return {**note, "proof": prove(secret, "hello", trainer, routing_id.hex(), canonical(note))}
+
+
+def canonical(note: Mapping[str, object]) -> str:
+    """Return what the proof of a hello is made from: all of its note, in one order."""
+    return json.dumps({key: value for key, value in note.items() if key != "proof"}, sort_keys=True)
 
 
 def find_fault(welcome: Message, job: str, attempt: str, secret: str, nonce: str) -> str | None:

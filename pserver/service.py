@@ -36,7 +36,10 @@ if TYPE_CHECKING:
     from pserver.shard import Shard
 
 STALL_PERIOD = 60.0  # seconds that a round may take before those who have not pushed are named, and again
-QUIET_PERIOD = 30.0  # seconds between two log lines about messages that are dropped
+QUIET_PERIOD = 30.0  # seconds in which COMPLAINTS lines are logged about who calls wrongly
+COMPLAINTS = 5
+MAX_REASON = 3000  # characters of why a trainer gave up
+STRANGERS_ANSWERED = 100  # in a second: who sends noise and never reads is not answered for ever
 
 NOTHING: Mapping[str, Any] = {}
 
@@ -58,8 +61,8 @@ class Service:
     in_pass: bool = False
     batch: int = 0  # rounds of this pass
     opened: float = 0.0  # when the first trainer joined
-    _complaint: str = ""
-    _complained: float = float("-inf")
+    _complaints: dict[str, float] = field(default_factory=dict)  # what was said lately, and when
+    _answered: tuple[float, int] = (float("-inf"), 0)  # since when, how many strangers
 
     def __post_init__(self) -> None:
         self.session = protocol.session_of(self.identity.job, self.identity.attempt)
@@ -179,7 +182,9 @@ class Service:
             if refusal is None:
                 self._admit(routing_id, address, message, now)
         if refusal:
-            self._complain(f"refused: {refusal}", now)
+            self._complain(f"refused: {refusal}"[:200], f"refused: {refusal}", now)
+            if self._is_of_trainer(routing_id) and refusal is not self.failure:
+                return []
             return [(routing_id, protocol.encode(self._error(message.trainer, message.sequence, refusal)))]
         one = self.identity
         known = self.trainers.get(message.trainer)
@@ -465,7 +470,7 @@ class Service:
 
     def _abort(self, trainer: Trainer, message: Message) -> list[Outgoing]:
         trainer.has_left = True
-        reason = str(message.note.get("reason", "it did not say why"))
+        reason = glog.clean(message.note.get("reason", "it did not say why"), MAX_REASON)
         return self.fail(LostPeerError(f"{trainer} gave up: {reason} (it had last {trainer.doing})"))
 
     # ----- Answers -----
@@ -545,20 +550,37 @@ class Service:
             note={"message": str(error), "exit_code": error.exit_code},
         )
 
-    def _complain(self, text: str, now: float) -> None:
-        """Log once per change or QUIET_PERIOD: who calls wrongly mostly calls again."""
-        if text != self._complaint or now - self._complained > QUIET_PERIOD:
-            self._complaint, self._complained = text, now
+    def _complain(self, kind: str, text: str, now: float) -> None:
+        """Log a kind of complaint once per QUIET_PERIOD, and few kinds: who calls wrongly calls again, and varies."""
+        said = {one: when for one, when in self._complaints.items() if now - when < QUIET_PERIOD}
+        if kind not in said and len(said) < COMPLAINTS:
+            said[kind] = now
             glog.warning(text)
+        self._complaints = said
 
     def _drop(self, routing_id: bytes, address: str, reason: str, now: float, exit_code: int = 70) -> list[Outgoing]:
         self.malformed += 1
-        if now - self._complained > QUIET_PERIOD:
-            self._complain(
-                f"{self.identity} dropped a message from {address}: {reason} ({self.malformed} dropped so far)", now
-            )
+        self._complain(
+            "dropped",
+            f"{self.identity} dropped a message from {address}: {reason} ({self.malformed} dropped so far)",
+            now,
+        )
+        if self._is_of_trainer(routing_id):
+            return []
+        since, count = self._answered
+        self._answered = (since, count + 1) if now - since < 1 else (now, 1)
+        if self._answered[1] > STRANGERS_ANSWERED:
+            return []
         note = {"message": f"{self.identity} dropped a message: {reason}", "exit_code": exit_code}
         return [(routing_id, protocol.encode(Message(Op.ERROR, self.session, -1, 0, flags=Flag.ANSWER, note=note)))]
+
+    def _is_of_trainer(self, routing_id: bytes) -> bool:
+        """Return whether a connection has the name of a trainer's.
+
+        Noise on it, or an old message again, is from who has taken the name. The connection may be the trainer's own
+        by the time an answer leaves, and would make it give up; so there is none.
+        """
+        return any(trainer.token == routing_id[:TOKEN_BYTES] for trainer in self.trainers.values())
 
     # ----- Words -----
 
