@@ -1,0 +1,185 @@
+"""Messages as an attacker makes them: from noise, from the layout of the header, and from real messages changed a bit.
+
+Everything is drawn from one `random.Random`, so a seed is enough to see a case again.
+"""
+
+import json
+import struct
+from random import Random
+
+from pserver import protocol
+from pserver.protocol import Flag, Message, Op
+
+HEADER = protocol.HEADER_BYTES
+EDGES = [0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1]
+FORGED = "\nI0101 00:00:00.000000     1 a.cpp:1] forged"
+TEXTS = ["", "w", "\0", FORGED, "\x1b[2J\x1b[31m", "\ud800", "é" * 9, "x" * 3000]
+RAW_NOTES = [
+    b"",
+    b"{}",
+    b"[]",
+    b"null",
+    b'{"a":NaN,"b":-Infinity,"c":1e999}',
+    b'{"a":1,"a":2}',
+    b'{"a":' + b"9" * 5000 + b"}",
+    b'{"a":1e400}',
+    b'{"a":-0.0}',
+    b'{"\\ud800":"\\udfff"}',
+    b"\xef\xbb\xbf{}",
+    '{"a":1}'.encode("utf-16"),
+    b'{"a":"\xff"}',
+    b"{" * 2000,
+    b'{"a":' * 3000,
+    b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    b'{"a":"' + b"\\u0000" * 500 + b'"}',
+]
+
+
+def number(random: Random) -> int:
+    """An integer as it breaks programs: an edge, or near one, or anything."""
+    edge = random.choice(EDGES)
+    return random.choice([edge, edge - 1, edge + 1, -edge, random.getrandbits(random.randrange(1, 70))])
+
+
+def value(random: Random, depth: int = 0) -> object:
+    """A JSON value of any type."""
+    kind = random.randrange(9 if depth < 4 else 6)
+    if kind == 6:
+        return [value(random, depth + 1) for _ in range(random.randrange(5))]
+    if kind == 7:
+        return {random.choice(TEXTS): value(random, depth + 1) for _ in range(random.randrange(5))}
+    plain = [None, True, number(random), random.uniform(-1e30, 1e30), float("nan"), random.choice(TEXTS)]
+    return plain[kind % 6]
+
+
+def note(random: Random, like: dict[str, object] | None = None) -> dict[str, object]:
+    """A note: some keys of a real one with values of another kind, or anything."""
+    made = dict(like or {})
+    for key in list(made):
+        if random.random() < 0.3:
+            made[key] = value(random)
+        elif random.random() < 0.1:
+            del made[key]
+    for _ in range(random.randrange(3)):
+        made[random.choice([*made, *TEXTS])] = value(random)
+    return made
+
+
+def message(random: Random, session: bytes = b"", like: dict[str, object] | None = None) -> Message:
+    """A message that parses, with any op, numbers and note."""
+    return Message(
+        random.choice(list(Op)),
+        session if session and random.random() < 0.8 else random.randbytes(8),
+        random.choice([-1, 0, 1, 2, random.randrange(-(2**31), 2**31)]),
+        random.choice([0, 1, 2, 3, 4, 5, number(random) % 2**64]),
+        random.choice([0, 1, 2, 16, (number(random) + 2**63) % 2**64 - 2**63]),
+        Flag(random.choice([0, 0, 0, random.randrange(16)])),
+        note(random, like) if random.random() < 0.6 else {},
+        [random.randbytes(random.choice([0, 1, 4, 16, 28, 1000])) for _ in range(random.choice([0, 0, 1, 1, 2, 4]))],
+        random.choice([0, 0, 1, number(random) % 2**32]),
+        random.choice([0, 10, number(random) % 2**32]),
+    )
+
+
+# ----- One change of a message: each gets its frames, and one of them -----
+
+
+def change_field(random: Random, frames: list[bytearray], frame: bytearray) -> None:
+    """Put edges into fields of the header, wherever the layout has them."""
+    header = frames[0]
+    for _ in range(random.randrange(1, 4)):
+        size = random.choice([1, 2, 4, 8])
+        at = random.randrange(0, max(1, len(header) - size + 1))
+        header[at : at + size] = (number(random) % 2 ** (8 * size)).to_bytes(size, "little")
+
+
+def flip_bit(random: Random, frames: list[bytearray], frame: bytearray) -> None:
+    if frame:
+        frame[random.randrange(len(frame))] ^= 1 << random.randrange(8)
+
+
+def cut_off(random: Random, frames: list[bytearray], frame: bytearray) -> None:
+    del frame[random.randrange(len(frame) + 1) :]
+
+
+def lengthen(random: Random, frames: list[bytearray], frame: bytearray) -> None:
+    frame += random.randbytes(random.choice([1, 2, 64]))
+
+
+def insert(random: Random, frames: list[bytearray], frame: bytearray) -> None:
+    frames.insert(random.randrange(len(frames) + 1), bytearray(random.randbytes(random.randrange(70))))
+
+
+def remove(random: Random, frames: list[bytearray], frame: bytearray) -> None:
+    frames.remove(frame)
+
+
+def shuffle(random: Random, frames: list[bytearray], frame: bytearray) -> None:
+    random.shuffle(frames)
+
+
+def repeat(random: Random, frames: list[bytearray], frame: bytearray) -> None:
+    frames += [bytearray(frame)] * random.randrange(8)
+
+
+def replace_note(random: Random, frames: list[bytearray], frame: bytearray) -> None:
+    if len(frames) > 1:
+        frames[1] = bytearray(random.choice(RAW_NOTES) if random.random() < 0.5 else bad_json(random))
+        mend_length(frames)
+
+
+def break_note(random: Random, frames: list[bytearray], frame: bytearray) -> None:
+    if len(frames) > 1 and frames[1]:
+        at = random.randrange(len(frames[1]))
+        frames[1][at : at + 1] = random.choice([b"", b"\\", b'"', b"{", b"}", b"\0", b"\n", b"9" * 50])
+        mend_length(frames)
+
+
+def mend_length(frames: list[bytearray]) -> None:
+    """Make the header say the length of the note, so that it is looked at."""
+    if len(frames[0]) == HEADER:
+        struct.pack_into("<I", frames[0], 20, len(frames[1]))
+
+
+CHANGES = [
+    change_field,
+    flip_bit,
+    cut_off,
+    lengthen,
+    insert,
+    remove,
+    shuffle,
+    repeat,
+    replace_note,
+    break_note,
+]
+
+
+def mutate(random: Random, whole: list[bytes]) -> list[bytes]:
+    """Return the frames of a real message changed somewhere: bytes, lengths, order, number."""
+    frames = [bytearray(frame) for frame in whole]
+    for _ in range(random.randrange(1, 4)):
+        if frames:
+            random.choice(CHANGES)(random, frames, random.choice(frames))
+    return [bytes(frame) for frame in frames]
+
+
+def bad_json(random: Random) -> bytes:
+    """A note that is JSON, or was until a byte of it changed."""
+    text = bytearray(json.dumps(note(random)).encode())
+    if random.random() < 0.5:
+        text[random.randrange(len(text))] = random.randrange(256)
+    return bytes(text)
+
+
+def frames(random: Random, seeds: list[list[bytes]]) -> list[bytes]:
+    """Return what an attacker sends next: noise, a made message, or one of the seeds changed."""
+    kind = random.random()
+    if kind < 0.05:
+        return [random.randbytes(random.randrange(100)) for _ in range(random.randrange(9))]
+    if kind < 0.1:
+        return [b"PDLP" + random.randbytes(HEADER - 4), *(random.randbytes(9) for _ in range(random.randrange(3)))]
+    if kind < 0.5:
+        made = [bytes(frame) for frame in protocol.encode(message(random))]
+        return made if random.random() < 0.3 else mutate(random, made)
+    return mutate(random, random.choice(seeds))
