@@ -53,6 +53,7 @@ def _serve(line: flags.CommandLine, job: JobEnvironment, ports: int) -> int:
         signal.signal(number, _stop)
     # a server never multiplies matrices: without this, importing numpy starts one thread per core for that
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from pserver.lag import LagLimits
     from pserver.nics import resolve_nics
     from pserver.server import Options, Server
 
@@ -72,6 +73,9 @@ def _serve(line: flags.CommandLine, job: JobEnvironment, ports: int) -> int:
             backlog=line.number("sock_listen_queue_size"),
         ),
     )
+    limits = LagLimits(float(line.values["async_lagged_ratio_min"]), float(line.values["async_lagged_ratio_default"]))
+    for service in server.services:
+        service.lag_limits = limits
     glog.info(f"number of parameterServer instances: {len(endpoints)}", at="ParameterServerController.cpp:83")
     server.bind()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from pserver import blocks, glog, protocol, snapshot
+from pserver.asynchronous import AsynchronousSteps
 from pserver.errors import BugError
+from pserver.lag import LagLimits
 from pserver.protocol import Buffer
 from pserver.rounds import SynchronousRounds
 from pserver.row_rounds import RowRounds
@@ -21,6 +23,9 @@ from pserver.row_shard import RowShard
 from pserver.rules import Optimization, ParameterSpec
 from pserver.shard import Shard
 from pserver.table import local_specs
+
+Rounds = SynchronousRounds | RowRounds
+Mode = Rounds | AsynchronousSteps  # what takes the gradients
 
 
 def describe_setup(parameters: Sequence[ParameterSpec], optimization: Optimization) -> dict[str, Any]:
@@ -38,10 +43,11 @@ class Arrival:
     Args: hello: trainer 0's hello to this service (which service of how many it is).
         setup: the note of INITIALISE: `describe_setup`, and with a checkpoint its counters, the names of its arrays,
         and the trainers' parts of it.
+        limits: which gradients are too old in asynchronous training.
     Raises: BugError: if the setup does not fit the hello or itself.  ConfigError: if it is not supported.
     """
 
-    def __init__(self, hello: Mapping[str, Any], setup: Mapping[str, Any]) -> None:
+    def __init__(self, hello: Mapping[str, Any], setup: Mapping[str, Any], limits: LagLimits) -> None:
         try:
             fields = setup["fields"]
             parameters = [ParameterSpec(**dict(zip(fields, row, strict=True))) for row in setup["parameters"]]
@@ -63,6 +69,8 @@ class Arrival:
                 slots = blocks.count_slots(ranges, blocks.block_size(blocks.count_elements(parameters), services))
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as exc:
             raise BugError(f"the setup of the parameters does not parse ({type(exc).__name__}: {exc})") from exc
+        self._limits = limits
+        self._num_trainers = int(hello["num_trainers"])
         self.trainers = list(setup.get("trainers") or ())
         self._part = snapshot.take(self._shard)
         self._counters = setup.get("counters")
@@ -106,12 +114,16 @@ class Arrival:
         target[:] = payload
         self._awaited.discard((name, piece))
 
-    def finish(self) -> SynchronousRounds | RowRounds:
+    def finish(self) -> Mode:
         """Return what takes the gradients from now on."""
         if self._counters is not None:
             snapshot.put_back(self._shard, snapshot.Part(self._counters, self._part.arrays))
         glog.info("pserver: setParameter", at="ParameterServer2.cpp:260")
-        return RowRounds(self._shard) if isinstance(self._shard, RowShard) else SynchronousRounds(self._shard)
+        if isinstance(self._shard, RowShard):
+            return RowRounds(self._shard)
+        if self._shard.optimization.algorithm == "async_sgd":
+            return AsynchronousSteps(self._shard, self._num_trainers, self._limits)
+        return SynchronousRounds(self._shard)
 
 
 def _refuse_tables(parameters: Sequence[ParameterSpec]) -> None:
@@ -120,10 +132,14 @@ def _refuse_tables(parameters: Sequence[ParameterSpec]) -> None:
             raise BugError(f"parameter {p.name} has sparse_update; its rows belong on a sparse service")
 
 
-def list_state(shard: Shard) -> tuple[dict[str, Any], list[tuple[str, str, memoryview]]]:
-    """Return the state of a shard for the wire: its counters, and name, dtype and bytes of each array."""
+def list_state(shard: Shard, *, copies: bool = False) -> tuple[dict[str, Any], list[tuple[str, str, memoryview]]]:
+    """Return the state of a shard for the wire: its counters, and name, dtype and bytes of each array.
+
+    Args: copies: whether the shard goes on before they have been read.
+    """
     part = snapshot.take(shard)
-    return part.counters, [(name, array.dtype.str, as_bytes(array)) for name, array in part.arrays.items()]
+    arrays = {name: array.copy() if copies else array for name, array in part.arrays.items()}
+    return part.counters, [(name, array.dtype.str, as_bytes(array)) for name, array in arrays.items()]
 
 
 def average(shard: Shard) -> memoryview:

@@ -45,12 +45,14 @@ class Trainer:
     pieces: set[int] = field(default_factory=set)  # of that request that have come
     answers: dict[int, Message] = field(default_factory=dict)  # to its pieces, as far as there are
     pushed: float = 0.0  # when the last piece of a gradient came
+    batch: int = 0  # of its pass, up to which its gradients have taken their steps
+    keeps_values: bool = False  # it wants none with the answer to its gradient
     doing: str = "joined"
     passes: int = 0
     own: Any = None  # its part of a checkpoint
-    has_captured: bool = False  # it gave that part for the checkpoint that is due
     memory: SharedMemory | None = None  # where its payloads are, if it lives beside this server
     is_waiting: bool = False  # for the start of a pass, or for initial values
+    starts_at: int = 0  # batches of the pass that it trained in an earlier attempt
     has_finished_pass: bool = True
     has_left: bool = False
 

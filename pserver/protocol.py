@@ -82,10 +82,11 @@ class Flag(enum.IntFlag):
     FATAL = 2  # an ERROR after which this job cannot go on
     CHECKPOINT = 4  # of a PUSH: its trainer asks for a checkpoint after this batch; of an answer: one is due
     LOCAL = 8  # the payload is not in the message but in the memory that the two share
+    KEEP = 16  # of a PUSH: its trainer keeps the values that it has; the answer brings none
 
 
 _ALL_FLAGS = int(
-    Flag.ANSWER | Flag.FATAL | Flag.CHECKPOINT | Flag.LOCAL
+    Flag.ANSWER | Flag.FATAL | Flag.CHECKPOINT | Flag.LOCAL | Flag.KEEP
 )  # a number: the complement of an IntFlag knows only its own bits
 _OPS = {int(op): op for op in Op}
 _FLAGS = {number: Flag(number) for number in range(_ALL_FLAGS + 1)}

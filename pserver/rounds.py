@@ -7,6 +7,7 @@ back at once, while later pieces are still on their way. The bits depend neither
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -20,6 +21,7 @@ class SynchronousRounds:
     """The open round: which trainer has sent which pieces."""
 
     answers_with_values = True
+    is_asynchronous: Literal[False] = False
 
     def __init__(self, shard: Shard) -> None:
         self.shard = shard
@@ -44,12 +46,8 @@ class SynchronousRounds:
 
         Raises: BugError: if it has not the length of this piece, or comes twice.
         """
-        expected = self.piece_bytes(piece)
-        length = memoryview(gradient).nbytes
-        if length != expected or trainer in self._sent[piece]:
-            raise BugError(
-                f"piece {piece} of {self.pieces} of a gradient has {expected} bytes and comes once, not {length} bytes"
-            )
+        has_come = piece < self.pieces and trainer in self._sent[piece]
+        check_piece(self.pieces, self.piece_bytes(piece), piece, gradient, has_come)
         self._sent[piece][trainer] = gradient
         self._samples[trainer] = samples
         self._asked |= flags & Flag.CHECKPOINT
@@ -89,3 +87,15 @@ class SynchronousRounds:
         asked, self._asked, self._stepped = self._asked, Flag.NONE, 0
         self._samples.clear()
         return asked
+
+
+def check_piece(pieces: int, expected: int, piece: int, gradient: Buffer, has_come: bool) -> None:
+    """Return if a piece of a gradient has the expected length and is not here yet.
+
+    Raises: BugError.
+    """
+    length = memoryview(gradient).nbytes
+    if length != expected or has_come:
+        raise BugError(
+            f"piece {piece} of {pieces} of a gradient has {expected} bytes and comes once, not {length} bytes"
+        )

@@ -13,6 +13,7 @@ as every other; here they are put together first.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -28,6 +29,7 @@ class RowRounds:
     """The open round: whose gradients are here."""
 
     answers_with_values = False
+    is_asynchronous: Literal[False] = False
     pieces = 1  # of the answer to a push
 
     def __init__(self, shard: RowShard) -> None:

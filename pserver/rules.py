@@ -27,7 +27,8 @@ Number = np.float32 | Array  # one for all elements, or a column with one for ea
 class Optimization:
     """The settings that all parameters share; field names are those of the OptimizationConfig message.
 
-    `max_average_window` is None where the config does not give it.
+    `max_average_window` is None where the config does not give it. What follows it matters to servers only; there
+    `delta_add_rate` is that of one trainer: the config's divided by their number.
     """
 
     learning_method: str = "momentum"
@@ -43,6 +44,9 @@ class Optimization:
     ada_rou: float = 0.95
     average_window: float = 0.0
     max_average_window: int | None = None
+    algorithm: str = "sgd"
+    async_lagged_grad_discard_ratio: float = 1.5
+    delta_add_rate: float = 1.0
 
 
 @dataclass(frozen=True)

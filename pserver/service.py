@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pserver import glog, protocol
+from pserver.captures import Captures
 from pserver.errors import BugError, ConfigError, LostPeerError, PaddleError, PeerUnreachableError
+from pserver.lag import LagLimits
 from pserver.membership import (
     DATA,
     HEARTBEAT,
@@ -30,9 +32,8 @@ from pserver.shared_memory import SharedMemory
 from pserver.stragglers import Stragglers
 
 if TYPE_CHECKING:
-    from pserver.arithmetic import Arrival
-    from pserver.rounds import SynchronousRounds
-    from pserver.row_rounds import RowRounds
+    from pserver.arithmetic import Arrival, Mode, Rounds
+    from pserver.asynchronous import AsynchronousSteps
     from pserver.shard import Shard
 
 STALL_PERIOD = 60.0  # seconds that a round may take before those who have not pushed are named, and again
@@ -57,9 +58,10 @@ class Service:
     failure: PaddleError | None = None
     malformed: int = 0
     trainers: dict[int, Trainer] = field(default_factory=dict)
-    rounds: SynchronousRounds | RowRounds | None = None  # from when all first values are here
+    lag_limits: LagLimits = field(default_factory=LagLimits)
+    rounds: Mode | None = None  # from when all first values are here
     in_pass: bool = False
-    batch: int = 0  # rounds of this pass
+    batch: int = 0  # rounds of this pass; in asynchronous training, trainer 0's batches
     opened: float = 0.0  # when the first trainer joined
     _complaints: dict[str, float] = field(default_factory=dict)  # what was said lately, and when
     _answered: tuple[float, int] = (float("-inf"), 0)  # since when, how many strangers
@@ -68,6 +70,7 @@ class Service:
         self.session = protocol.session_of(self.identity.job, self.identity.attempt)
         self.nonce = secrets.token_hex(16)
         self._arrival: Arrival | None = None
+        self._captures = Captures()
         self._captured: Sequence[memoryview] = ()
         self._owns: Sequence[Any] = ()  # the trainers' parts of the checkpoint that this attempt goes on from
         self._stragglers = Stragglers()
@@ -279,7 +282,7 @@ class Service:
         if trainer.number != 0 or self.rounds is not None:
             raise BugError(f"initial values come once, from trainer 0, not from {trainer}")
         if message.piece == 0:
-            self._arrival = Arrival(trainer.hello, message.note)
+            self._arrival = Arrival(trainer.hello, message.note, self.lag_limits)
         if self._arrival is None:
             raise BugError(f"the initial values begin with piece 0, not {message.piece}")
         self._arrival.add("values", message.piece, self._payload_of(trainer, message))
@@ -327,7 +330,9 @@ class Service:
             self._take(trainer, message, "asked for the averages")
             return self._answer_array(trainer, Op.FETCH, averages)
         self._take(trainer, message, "asked for the values")
-        return self._send_values(trainer, Op.FETCH)
+        # inside a pass a copy: others may go on meanwhile
+        values = memoryview(bytearray(rounds.values)) if self.in_pass else rounds.values
+        return self._answer_array(trainer, Op.FETCH, values)
 
     def _fetch_rows(self, trainer: Trainer, message: Message) -> list[Outgoing]:
         rows = self._require_rounds().look_up(
@@ -352,16 +357,18 @@ class Service:
         if self.rounds is None or self.in_pass:
             raise BugError(f"{trainer} starts a pass {'inside a pass' if self.in_pass else 'without initial values'}")
         self._take(trainer, message, f"asked for the start of pass {trainer.passes}")
-        trainer.is_waiting = True
+        trainer.is_waiting, trainer.starts_at = True, message.argument
         left = [other for other in self.trainers.values() if other.has_left]
         if left:
             return self._part_early(left[0], trainer)
         waiting = [other for other in self._present() if other.is_waiting]
         if len(waiting) < self.identity.num_trainers:
             return []
-        self.in_pass, self.batch = True, message.argument
+        self.in_pass, self.batch = True, self.trainers[0].starts_at
         for other in waiting:
             other.is_waiting = other.has_finished_pass = False
+            other.batch = other.starts_at
+            other.pushed = now
         return [self._reply(other, Op.START_PASS) for other in waiting]
 
     def _push(self, trainer: Trainer, message: Message, now: float) -> list[Outgoing]:
@@ -372,13 +379,51 @@ class Service:
         if not rounds.is_open:
             self._stall_due = now + STALL_PERIOD
         rounds.add(trainer.number, message.piece, gradient, message.samples, message.flags, _length_of(message))
-        self._take(trainer, message, f"pushed batch {self.batch + 1} of pass {trainer.passes}")
-        trainer.pushed = now
-        return self._step([message.piece], now)
+        self._take(trainer, message, f"pushed batch {trainer.batch + 1} of pass {trainer.passes}")
+        trainer.pushed, trainer.keeps_values = now, bool(message.flags & Flag.KEEP)
+        if not rounds.is_asynchronous:
+            return self._step(rounds, [message.piece], now)
+        if message.flags & Flag.CHECKPOINT:
+            self._captures.ask(trainer.number, self._in_pass())
+        return self._step_alone(trainer, rounds, now)
 
-    def _step(self, pieces: Iterable[int], now: float) -> list[Outgoing]:
+    def _step_alone(self, trainer: Trainer, rounds: AsynchronousSteps, now: float) -> list[Outgoing]:
+        """Step a trainer's gradient if all of it is here, and answer it."""
+        values = rounds.apply(trainer.number)
+        if values is None:
+            return []
+        trainer.batch += 1
+        if trainer.number == 0:
+            self.batch += 1
+            if self.log_period and self.batch % self.log_period == 0:
+                glog.info(f"======== Batch={self.batch}=======", at="ParameterServer2.cpp:1568")
+                self._report_lag(rounds, now)
+        due = Flag.CHECKPOINT if self._captures.tell(trainer.number) else Flag.NONE
+        return [
+            self._reply(
+                trainer,
+                Op.PUSH,
+                None if trainer.keeps_values else protocol.cut(values, piece),
+                piece=piece,
+                flags=due if piece == rounds.pieces - 1 else Flag.NONE,
+            )
+            for piece in range(rounds.pieces)
+        ]
+
+    def _report_lag(self, rounds: AsynchronousSteps, now: float) -> None:
+        """Log what was discarded, and how long ago each trainer was heard; then count anew, as v0.10 did."""
+        for line in rounds.lag.describe():
+            glog.info(f"{self.identity}: {line}")
+        rounds.lag.reset()
+        ages = [
+            f"{number}: batch {self.trainers[number].batch}, {now - self.trainers[number].pushed:.1f} s"
+            for number in self._in_pass()
+        ]
+        if ages:
+            glog.info(f"{self.identity}: batch of each trainer and the age of its last gradient: {'; '.join(ages)}")
+
+    def _step(self, rounds: Rounds, pieces: Iterable[int], now: float) -> list[Outgoing]:
         """Step what is complete of these pieces, and answer it to all trainers of the round."""
-        rounds = self._require_rounds()
         active = [self.trainers[number] for number in sorted(self.trainers)]
         active = [trainer for trainer in active if not trainer.has_finished_pass]
         done = rounds.step(list(pieces), [trainer.number for trainer in active])
@@ -394,12 +439,17 @@ class Service:
         for piece in done:
             values = protocol.cut(rounds.values, piece) if rounds.answers_with_values else None
             more = flags if piece == done[-1] else Flag.NONE
-            out += [self._reply(trainer, Op.PUSH, values, piece=piece, flags=more) for trainer in active]
+            out += [
+                self._reply(trainer, Op.PUSH, None if trainer.keeps_values else values, piece=piece, flags=more)
+                for trainer in active
+            ]
         return out
 
     def _finish_batch(self, active: Sequence[Trainer], now: float) -> None:
         self._stall_due = float("inf")
         self.batch += 1
+        for trainer in active:
+            trainer.batch += 1
         self._stragglers.add({trainer.number: trainer.pushed for trainer in active})
         if self.log_period and self.batch % self.log_period == 0:
             glog.info(f"======== Batch={self.batch}=======", at="ParameterServer2.cpp:1568")
@@ -414,37 +464,48 @@ class Service:
         trainer.own = message.note.get("own")
         trainer.passes += 1
         rounds = self._require_rounds()
+        captured = self._finish_capture()
+        if trainer.number == 0:
+            self._captures.clear()
         if not all(other.has_finished_pass for other in self._present()):
-            return self._step(range(rounds.pieces), now)
-        rounds.shard.finish_pass()
+            return captured if rounds.is_asynchronous else self._step(rounds, range(rounds.pieces), now)
         self.in_pass = False
+        self._captures.clear()
         glog.info(f"======== Batch={self.batch} pass END=======", at="ParameterServer2.cpp:1588")
+        if rounds.is_asynchronous:  # as in v0.10, neither schedules by pass nor decay that is due know of its end
+            self._report_lag(rounds, now)
+        else:
+            rounds.shard.finish_pass()
         if not rounds.answers_with_values:
             return [self._reply(other, Op.FINISH_PASS) for other in self._present()]
         return [out for other in self._present() for out in self._send_values(other, Op.FINISH_PASS)]
 
     def _capture(self, trainer: Trainer, message: Message, now: float) -> list[Outgoing]:
         """Take a trainer's part of a checkpoint; trainer 0 gets everybody's, and what it can fetch of the state."""
-        rounds = self._require_rounds()
+        self._require_rounds()
         self._take(trainer, message, "gave its part of a checkpoint")
-        trainer.own, trainer.has_captured = message.note.get("own"), True
+        trainer.own = message.note.get("own")
+        self._captures.give(trainer.number, self._in_pass())
         answers = [] if trainer.number == 0 else [self._reply(trainer, Op.CAPTURE)]
-        awaited = [other for other in self._present() if not (self.in_pass and other.has_finished_pass)]
-        writer = self.trainers[0]
-        if not writer.has_captured or not all(other.has_captured for other in awaited):
-            return answers
+        return answers + self._finish_capture()
+
+    def _finish_capture(self) -> list[Outgoing]:
+        """Answer trainer 0 once all have given their parts; who ended the pass gave its part with that."""
+        awaited = self._in_pass() if self.in_pass else [other.number for other in self._present()]
+        if not self._captures.finish(awaited):
+            return []
         from pserver.arithmetic import list_state
 
-        for other in awaited:
-            other.has_captured = False
-        counters, arrays = list_state(rounds.shard)
+        rounds = self._require_rounds()
+        # in asynchronous training the others go on while it is fetched
+        counters, arrays = list_state(rounds.shard, copies=rounds.is_asynchronous and self.in_pass)
         self._captured = [view for _, _, view in arrays]
         note = {
             "trainers": [self.trainers[number].own for number in range(self.identity.num_trainers)],
             "counters": counters,
             "arrays": [[name, dtype, len(view)] for name, dtype, view in arrays],
         }
-        return [*answers, self._reply(writer, Op.CAPTURE, note=note)]
+        return [self._reply(self.trainers[0], Op.CAPTURE, note=note)]
 
     def _goodbye(self, trainer: Trainer, message: Message, now: float) -> list[Outgoing]:
         self._take(trainer, message, f"said goodbye after {trainer.passes} passes")
@@ -584,13 +645,17 @@ class Service:
 
     # ----- Words -----
 
-    def _require_rounds(self) -> SynchronousRounds | RowRounds:
+    def _require_rounds(self) -> Mode:
         if self.rounds is None:
             raise BugError(f"{self.identity} has no values yet")
         return self.rounds
 
     def _present(self) -> list[Trainer]:
         return [trainer for trainer in self.trainers.values() if not trainer.has_left]
+
+    def _in_pass(self) -> list[int]:
+        """Return the numbers of the trainers that still have batches in this pass."""
+        return [other.number for other in self._present() if not other.has_finished_pass]
 
     def _missing(self) -> list[int]:
         return [number for number in range(self.identity.num_trainers) if number not in self.trainers]

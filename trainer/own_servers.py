@@ -24,6 +24,8 @@ _SHARED = (
     "sock_send_buf_size",
     "sock_recv_buf_size",
     "sock_listen_queue_size",
+    "async_lagged_ratio_min",
+    "async_lagged_ratio_default",
 )
 
 

@@ -1,0 +1,97 @@
+"""Asynchronous steps of one service: every gradient is a step of its own, as soon as the last piece of it is here.
+
+A gradient that is too old (`pserver.lag`) is discarded. Either way its trainer gets the values as they are then, in a
+copy: the next step, of another trainer, may come before they have left.
+
+Source: ParameterServer2.cpp of v0.10 (asyncSGD).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from pserver import glog, protocol
+from pserver.errors import BugError
+from pserver.lag import Lag, LagLimits
+from pserver.protocol import Buffer, Flag
+from pserver.rounds import check_piece
+from pserver.rules import Array
+from pserver.shard import Shard
+
+
+class AsynchronousSteps:
+    """What each trainer has sent of its gradient."""
+
+    answers_with_values = True
+    is_asynchronous: Literal[True] = True
+
+    def __init__(self, shard: Shard, trainers: int, limits: LagLimits) -> None:
+        self.shard = shard
+        self.values = shard.values.view("B").data
+        self.pieces = protocol.count_pieces(shard.values.nbytes)
+        ratio = shard.optimization.async_lagged_grad_discard_ratio
+        self.lag = Lag(trainers, limits.threshold(trainers, ratio))
+        if limits.choose(ratio) != ratio:
+            glog.warning(
+                f"async_lagged_grad_discard_ratio is {ratio:g}, not above --async_lagged_ratio_min={limits.least:g}: "
+                f"--async_lagged_ratio_default={limits.default:g} counts"
+            )
+        glog.info(
+            f"discard lagged async gradient ratio: {limits.choose(ratio):g} asyncLaggedhreshold: {self.lag.threshold}"
+        )
+        self._sent: dict[int, dict[int, Buffer]] = {}
+        self._samples: dict[int, int] = {}
+        self._copies: dict[int, Array] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """No trainer waits for another one's gradient."""
+        return True
+
+    def has_all_of(self, trainer: int) -> bool:
+        """Return whether a trainer has sent all that the others wait for: not before it ends the pass."""
+        return False
+
+    def piece_bytes(self, piece: int) -> int:
+        """Return the length of a piece; none is that long where there is no such piece."""
+        return len(protocol.cut(self.values, piece)) if piece < self.pieces else -1
+
+    def add(self, trainer: int, piece: int, gradient: Buffer, samples: int, flags: Flag, length: int = 0) -> None:
+        """Take a piece of a trainer's gradient; nothing of it is copied.
+
+        Raises: BugError: if it has not the length of this piece, or comes twice.
+        """
+        sent = self._sent.setdefault(trainer, {})
+        check_piece(self.pieces, self.piece_bytes(piece), piece, gradient, piece in sent)
+        sent[piece] = gradient
+        self._samples[trainer] = samples
+
+    def apply(self, trainer: int) -> memoryview | None:
+        """Take the step of a trainer's gradient, or discard it, once all of it is here; return its copy of the values.
+
+        The schedule stands at the samples before this step. The copy is good until the trainer's next gradient.
+        """
+        sent = self._sent[trainer]
+        if len(sent) < self.pieces:
+            return None
+        if self.lag.is_kept(trainer):
+            self.shard.begin_step(0)
+            for piece, gradient in sorted(sent.items()):
+                self.shard.step_range(piece * (protocol.PIECE_BYTES // 4), [np.frombuffer(gradient, np.float32)])
+            self.shard.finish_step()
+            self.shard.samples += self._samples[trainer]
+        sent.clear()
+        copy = self._copies.get(trainer)
+        if copy is None:
+            copy = self._copies[trainer] = np.empty_like(self.shard.values)
+        np.copyto(copy, self.shard.values)
+        return copy.view("B").data
+
+    def look_up(self, trainer: int, piece: int, payload: Buffer, length: int) -> memoryview | None:
+        """Only sparse services give rows.
+
+        Raises: BugError.
+        """
+        raise BugError(f"trainer {trainer} asks for rows of a service that has no tables")
