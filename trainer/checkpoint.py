@@ -222,6 +222,10 @@ def _read_job(directory: Path) -> dict[str, Any]:
         raise MissingInputError(
             f"--resume_from={directory}: it has no file '{DONE}', so it is no complete checkpoint{hint}"
         )
+    if not (directory / JOB).is_file():
+        raise MissingInputError(
+            f"--resume_from={directory}: it has no {JOB}, so it is no checkpoint; these are in <save_dir>/{FOLDER}"
+        )
     job = _load_json(directory, JOB)
     if job.get("version") != VERSION:
         raise ConfigError(

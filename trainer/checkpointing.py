@@ -131,11 +131,9 @@ class Checkpointing:
             parts.table[name].follows = True
         if parts.test is not None and own["test"] is not None:
             parts.test.resume(own["test"], parts.batch_size)
-        is_reading = False
         if parts.train is not None and own["data"] is not None:
             parts.train.resume(own["data"], parts.batch_size)
-            is_reading = parts.train.is_reading
-        if not is_reading:  # else they are ahead of this place already, as far as the provider is
+        if own["data"] is None or own["data"]["is_read"]:  # else the provider goes on drawing from what it has come to
             random_states.put_back(own["random"])
         parts.stream.state = own["stream"]
         parts.network.carry_on(own["network"])

@@ -111,6 +111,18 @@ class Reader:
             self._changed.notify_all()
             return chunk
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the provider has been read to its end; what it gave may still wait to be taken."""
+        return self._ended
+
+    def wait_for_end(self) -> None:
+        """Return when the provider has been read to its end, for who knows that there is room for what is left."""
+        with self._changed:
+            while not self._ended:
+                self._changed.wait(CHECK_PERIOD_S)
+                self._check()
+
     def close(self) -> None:
         """Tell the reading thread to stop at its next sample."""
         with self._changed:

@@ -146,11 +146,6 @@ class DataSource:
 
     # ----- Where reading has got to -----
 
-    @property
-    def is_reading(self) -> bool:
-        """Whether the provider's generators are being run."""
-        return self._reader is not None
-
     def track(self) -> None:
         """Remember from now on what `position` needs."""
         self._tracks = True
@@ -161,7 +156,8 @@ class DataSource:
         Args: batches: so many of this pass count as delivered; None: all, the next one is the first of the next pass.
         """
         between = batches is None
-        record: dict[str, Any] = {"batches": batches, "mixing": self._mixing_state}
+        is_read = between or self._reader is None or self._reader.has_ended
+        record: dict[str, Any] = {"batches": batches, "mixing": self._mixing_state, "is_read": is_read}
         if self._complete if between else self._is_from_memory:
             order = self._pool if between else self._first_order
             record["samples"] = len(self._pool)
@@ -176,6 +172,7 @@ class DataSource:
         """Go on where `position` was taken: inside a pass it is begun here; between passes `start_pass` comes next.
 
         The provider is read again with the random states of then, and the batches are picked again, but not computed.
+        If its generators ran no more (`is_read`), they do not when this returns; else nobody may touch these states.
         Args: size: that of the batches.
         Raises: DataError, MissingInputError: if the provider raised or a sample is wrong.
         """
@@ -194,6 +191,8 @@ class DataSource:
             if not self._take(size)[1]:
                 self._warn(f"it gives {number} batches; {position['batches']} of the pass were trained on")
                 return
+        if self._reader is not None and position["is_read"]:
+            self._reader.wait_for_end()
 
     def _read_all(self, samples: int, order: Mapping[str, Any] | None) -> None:
         """Read into memory what was there when a position was taken."""

@@ -86,10 +86,16 @@ class Paddle:
     def __init__(self):
         self.processes = []
 
+    def command(self):
+        return [sys.executable, "-m", "paddle"]
+
     def start(self, folder, *arguments, log="log"):
+        return self.run(folder, [*self.command(), *arguments], log)
+
+    def run(self, folder, command, log="log"):
         with (folder / log).open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "paddle", *arguments],
+                command,
                 cwd=folder,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -1,0 +1,197 @@
+"""Training that is killed and goes on from a checkpoint ends in the bits of training that is left alone."""
+
+import random
+import re
+import signal
+
+import pytest
+
+CONFIG = """
+from paddle.trainer_config_helpers import *
+kind = get_config_arg('kind', str, 'plain')
+define_py_data_sources2('train.list', 'test.list', module='slow_provider', obj=get_config_arg('obj', str, 'process'))
+methods = {'adam': AdamOptimizer(), 'rows': AdaGradOptimizer()}
+settings(batch_size=4, learning_rate=0.05, learning_rate_schedule='poly', learning_rate_decay_a=0.01,
+         learning_rate_decay_b=0.5, learning_method=methods.get(kind, MomentumOptimizer(0.9)),
+         regularization=L2Regularization(0.01),
+         model_average=ModelAverage(0.5, max_average_window=7) if kind == 'adam' else None)
+x, y, word = data_layer('x', 3), data_layer('y', 2), data_layer('word', 40)
+table = ParamAttr(name='table', sparse_update=True, l2_rate=0.01) if kind == 'rows' else ParamAttr(name='table')
+hidden = fc_layer([x, embedding_layer(word, 8, param_attr=table)], 8, act=TanhActivation(),
+                  layer_attr=ExtraAttr(drop_rate=0.3))
+if kind == 'norm':
+    hidden = batch_norm_layer(hidden, act=ReluActivation())
+out = fc_layer(hidden, 2, act=SoftmaxActivation())
+cost = classification_cost(input=out, label=y)
+if kind == 'sampled':
+    cost = [cost, nce_layer(hidden, y, num_classes=2, num_neg_samples=3)]
+auc_evaluator(input=out, label=y)
+outputs(cost)
+"""
+PROVIDER = """
+import random
+from paddle.trainer.PyDataProvider2 import *
+TYPES = {'x': dense_vector(3), 'y': integer_value(2), 'word': integer_value(40)}
+random.seed(11)
+
+def samples(path):
+    lines = open(path).read().splitlines()
+    random.shuffle(lines)
+    for line in lines:
+        a, b, c, label = line.split()
+        noise = random.random() / 10
+        yield {'x': [float(a) + noise, float(b), float(c)], 'y': int(label), 'word': int(abs(float(a)) * 100) % 40}
+
+@provider(input_types=TYPES, pool_size=16)
+def process(settings, path):
+    for sample in samples(path):
+        yield sample
+
+@provider(input_types=TYPES, cache=CacheType.CACHE_PASS_IN_MEM)
+def cached(settings, path):
+    for sample in samples(path):
+        yield sample
+"""
+PASSES = 3
+FLAGS = ["--config=config.py", f"--num_passes={PASSES}", "--log_period=3", "--test_period=4", "--dot_period=0"]
+LAST = f"pass-{PASSES - 1:05d}"
+
+
+def lay_out(folder, tools, count=45, seed=1):
+    tools.lay_out(folder, tools.make_lines(count, seed), tools.make_lines(7, seed=2))
+    (folder / "config.py").write_text(CONFIG)
+    (folder / "slow_provider.py").write_text(PROVIDER)
+    return folder
+
+
+def model(folder, name=LAST):
+    return {path.name: path.read_bytes() for path in (folder / name).iterdir()}
+
+
+def complete(folder):
+    """The complete checkpoints, the oldest place first."""
+    state = folder / "state"
+    names = [path.parent.name for path in state.glob("pass-*/done")] if state.is_dir() else []
+    return [state / name for name in sorted(names, key=lambda name: (name[:10], name[10:] or "-999"))]
+
+
+def measured(log):
+    """What the log says of passes and tests, with its numbers."""
+    return re.findall(r"\] ( (?:Pass=|Test samples=).*)", log)
+
+
+CASES = {
+    "rows and a small pool": ["--config_args=kind=rows"],
+    "averages and a cache": ["--config_args=kind=adam,obj=cached", "--average_test_period=6", "--log_period=3"],
+    "moving averages and saves": ["--config_args=kind=norm", "--saving_period_by_batches=5"],
+    "samples in layers": ["--config_args=kind=sampled,obj=cached"],
+    "threads": ["--config_args=kind=adam", "--trainer_count=2", "--saving_period=2"],
+}
+
+
+@pytest.mark.parametrize("arguments", CASES.values(), ids=CASES)
+def test_going_on_from_a_checkpoint_anywhere_ends_in_the_same_bits(tmp_path, paddle, tools, arguments):
+    job = lay_out(tmp_path / "job", tools)
+    status, plain = paddle.train(job, *FLAGS, *arguments, "--save_dir=plain")
+    assert status == 0, plain
+    status, log = paddle.train(
+        job, *FLAGS, *arguments, "--save_dir=made", "--checkpoint_period_by_batches=1", "--checkpoints_kept=99"
+    )
+    assert status == 0, log
+    assert model(job / "made") == model(job / "plain")
+    assert measured(log) == measured(plain)
+    every = complete(job / "made")
+    assert len(every) >= 36
+    for checkpoint in random.Random(arguments[0]).sample(every[:-1], 3):
+        status, log = paddle.train(job, *FLAGS, *arguments, "--save_dir=again", f"--resume_from={checkpoint}")
+        assert status == 0, log
+        assert model(job / "again") == model(job / "plain"), checkpoint
+        lines = measured(log)
+        assert lines == measured(plain)[-len(lines) :], checkpoint
+
+
+def test_without_a_flag_local_training_writes_nothing_of_ours(job, paddle):
+    status, log = paddle.train(job, "--config=config.py", "--save_dir=out", "--num_passes=1")
+    assert status == 0, log
+    assert [path.name for path in (job / "out").iterdir()] == ["pass-00000"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_training_that_dies_again_and_again_ends_in_the_same_bits(tmp_path, paddle, tools, number):
+    """At seeded moments: after a batch, or while a checkpoint is being written."""
+    job = lay_out(tmp_path / "job", tools, 400)
+    flags = [*FLAGS, "--config_args=kind=adam", "--test_period=0", "--log_period=1"]
+    status, log = paddle.train(job, *flags, "--save_dir=plain")
+    assert status == 0, log
+    moments = random.Random(5)
+    resumed = []
+    for attempt in range(4):
+        process = paddle.start(
+            job, "train", *flags, "--save_dir=out", "--checkpoint_period_by_batches=7", *resumed, log=f"log{attempt}"
+        )
+        batches = moments.randrange(10, 50)
+        while_saving = moments.random() < 0.5
+
+        def is_time(log=job / f"log{attempt}", batches=batches, while_saving=while_saving):
+            has_begun = log.read_text().count(" Batch=") >= batches
+            state = job / "out" / "state"
+            return has_begun and (not while_saving or (state.is_dir() and any(state.glob(".*.writing"))))
+
+        tools.wait_for(is_time)
+        process.send_signal(number)
+        status = process.wait(60)
+        assert status == (-9 if number == signal.SIGKILL else 143), (job / f"log{attempt}").read_text()
+        assert complete(job / "out")
+        resumed = [f"--resume_from={complete(job / 'out')[-1]}"]
+    status, log = paddle.train(job, *flags, "--save_dir=out", "--checkpoint_period_by_batches=7", *resumed)
+    assert status == 0, log
+    assert model(job / "out") == model(job / "plain")
+    assert len(complete(job / "out")) == 2
+    assert {path.name for path in (job / "out" / "state").iterdir()} == {path.name for path in complete(job / "out")}
+
+
+def test_a_volume_that_is_full_ends_training_with_74_and_keeps_what_was_there(tmp_path, paddle, tools):
+    """Files may have 8 KiB: the parameters of the passes fit, what trainers say of themselves does not."""
+    job = lay_out(tmp_path / "job", tools)
+    flags = [*FLAGS, "--save_dir=out", "--config_args=kind=adam"]
+    status, log = paddle.train(job, *flags, "--num_passes=1", "--checkpoint_period_by_batches=100")
+    assert status == 0, log
+    before = {path: path.read_bytes() for path in (job / "out").rglob("*") if path.is_file()}
+    checkpoint = complete(job / "out")[-1]
+    limited = ["prlimit", "--fsize=8192", *paddle.command(), "train"]
+    arguments = [*flags, f"--resume_from={checkpoint}", "--checkpoint_period_by_batches=3"]
+    process = paddle.run(job, [*limited, *arguments])
+    assert process.wait(60) == 74, (job / "log").read_text()
+    assert "cannot save to out/state/pass-00001-001: File too large" in (job / "log").read_text()
+    assert {path: path.read_bytes() for path in before} == before
+    assert complete(job / "out") == [checkpoint]
+    assert not (job / "out" / "state" / ".pass-00001-001.writing").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["--resume_from=nowhere"], 66, "there is no such directory"),
+        (["--resume_from=out/pass-00000"], 66, "these are in <save_dir>/state"),
+        (["--resume_from=out/state/pass-00000", "--config_args=kind=norm"], 78, "is only here"),
+        (["--resume_from=out/state/pass-00000", "--config_args=kind=adam"], 78, "learning_method 'momentum'"),
+        (["--resume_from=out/state/pass-00000", "--job=test"], 64, "--resume_from goes on with training"),
+    ],
+)
+def test_what_cannot_be_gone_on_from_is_said(tmp_path, paddle, tools, arguments, status, message):
+    job = lay_out(tmp_path / "job", tools)
+    flags = [*FLAGS, "--save_dir=out", "--num_passes=1"]
+    assert paddle.train(job, *flags, "--checkpoint_period_by_batches=100")[0] == 0
+    found, log = paddle.train(job, *flags, *arguments)
+    assert found == status, log
+    assert message in log.splitlines()[-1]
+    assert "Traceback" not in log
+
+
+def test_nothing_is_left_to_do_after_the_last_pass(tmp_path, paddle, tools):
+    job = lay_out(tmp_path / "job", tools)
+    flags = [*FLAGS, "--save_dir=out", "--num_passes=1", "--checkpoint_period_by_batches=100"]
+    assert paddle.train(job, *flags)[0] == 0
+    status, log = paddle.train(job, *flags, "--resume_from=out/state/pass-00000")
+    assert status == 0, log
+    assert " Pass=" not in log
