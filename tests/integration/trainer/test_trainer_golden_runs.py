@@ -35,7 +35,7 @@ def run(request, tmp_path_factory, paddle_of_module, tools):
     if "steps" in facts:
         run_steps(facts, folder, paddle_of_module)
     else:
-        run_distributed(facts, folder, paddle_of_module, str(tools.free_port(2)))
+        run_distributed(facts, folder, paddle_of_module, str(tools.free_port(4)))
     return request.param, facts, folder
 
 
