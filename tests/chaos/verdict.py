@@ -25,6 +25,14 @@ def pass_directories(output: Path) -> dict[str, dict[str, bytes]]:
     return {path.name: read_parameters(path) for path in sorted(output.glob("pass-[0-9][0-9][0-9][0-9][0-9]"))}
 
 
+def last_state(output: Path) -> dict[str, dict[str, bytes]]:
+    """Return the arrays of the complete state after the last pass: one name, and contents by path in it."""
+    state = output / "state" / f"pass-{PASSES - 1:05d}"
+    if not (state / MARKER).exists():
+        return {}
+    return {f"state/{state.name}": {str(path.relative_to(state)): path.read_bytes() for path in state.rglob("*.bin")}}
+
+
 def compare_passes(ours: Mapping[str, Mapping[str, bytes]], theirs: Mapping[str, Mapping[str, bytes]]) -> list[str]:
     """Say which passes and parameters differ from the undisturbed run's, or are missing."""
     faults = []

@@ -28,6 +28,15 @@ def test_missing_and_surplus_passes_are_named():
     assert verdict.check_whole(fewer, passes()) == ["pass-00002 lacks done, w0"]
 
 
+def test_the_state_after_the_last_pass_is_compared_when_it_is_complete(tmp_path):
+    state = tmp_path / "state" / "pass-00002"
+    (state / "services").mkdir(parents=True)
+    (state / "services" / "velocity.bin").write_bytes(b"1")
+    assert verdict.last_state(tmp_path) == {}
+    (state / "done").touch()
+    assert verdict.last_state(tmp_path) == {"state/pass-00002": {"services/velocity.bin": b"1"}}
+
+
 def test_a_cost_may_be_a_tenth_away():
     assert verdict.compare_costs(0.109, 0.1) == []
     assert verdict.compare_costs(0.092, 0.1) == []
