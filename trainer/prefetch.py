@@ -81,7 +81,8 @@ class RowFinder:
     def _find_rows(self, parameter: Parameter, batch: Mapping[str, Argument]) -> RowIds:
         given: dict[tuple[str, bool], Ids] = {}
         for use in self._uses:
-            if use.parameter is parameter and (use.slot, use.takes_ids) not in given:
+            # nobody reads a layer whose slot is not in the batch
+            if use.parameter is parameter and use.slot in batch and (use.slot, use.takes_ids) not in given:
                 given[use.slot, use.takes_ids] = use.find(batch)
         ids = list(given.values())
         return sort_rows(ids[0] if len(ids) == 1 else np.concatenate([*ids, np.zeros(0, np.int64)]), parameter)

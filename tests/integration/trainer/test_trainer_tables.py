@@ -1,0 +1,151 @@
+"""Tables on sparse services, as `paddle` processes: as dense parameters on servers, and errors that name what to do."""
+
+import re
+
+import numpy as np
+import pytest
+
+CONFIG = """
+from paddle.trainer_config_helpers import *
+test_list = 'test.list' if get_config_arg('test_list', bool, False) else None
+define_py_data_sources2('train.list', test_list, module='words', obj='process')
+method = {'sgd': MomentumOptimizer(0.0), 'adagrad': AdaGradOptimizer(), 'adam': AdamOptimizer()}
+settings(batch_size=4, learning_rate=0.05, learning_method=method[get_config_arg('method', str, 'sgd')])
+sparse = get_config_arg('sparse', bool, False)
+word, bag, y = data_layer('word', 40), data_layer('bag', 40), data_layer('y', 2)
+table = embedding_layer(word, 6, param_attr=ParamAttr(name='table', sparse_update=sparse))
+parts = [pooling_layer(table, pooling_type=SumPooling()),
+         fc_layer(bag, 3, param_attr=ParamAttr(name='bags', sparse_update=sparse), bias_attr=False)]
+only = get_config_arg('only_tables', bool, False)
+if only:
+    outputs(sum_cost(fc_layer(bag, 3, act=TanhActivation(), bias_attr=False,
+                              param_attr=ParamAttr(name='bags', sparse_update=sparse))))
+else:
+    outputs(classification_cost(input=fc_layer(parts, 2, act=SoftmaxActivation()), label=y))
+"""
+PROVIDER = """
+from paddle.trainer.PyDataProvider2 import *
+
+@provider(input_types={'word': integer_value_sequence(40), 'bag': sparse_binary_vector(40), 'y': integer_value(2)},
+          should_shuffle=False)
+def process(settings, path):
+    for line in open(path):
+        numbers = [int(word) for word in line.split()]
+        yield {'word': numbers, 'bag': numbers[1:3], 'y': numbers[0] % 2}
+"""
+
+
+def make_lines(count, seed):
+    rng = np.random.default_rng(seed)
+    return [" ".join(str(word) for word in rng.integers(0, 40, rng.integers(3, 6))) for _ in range(count)]
+
+
+class Job:
+    """A parameter server and trainers; the k-th of the shards of lines is that of trainer k."""
+
+    def __init__(self, root, paddle, tools, shards, sparse_ports=2):
+        self.paddle, self.count = paddle, len(shards)
+        self.folders = [root / f"trainer{k}" for k in range(self.count)]
+        for folder, lines in zip(self.folders, shards, strict=True):
+            folder.mkdir(parents=True)
+            (folder / "config.py").write_text(CONFIG)
+            (folder / "words.py").write_text(PROVIDER)
+            for name in ("train", "test"):
+                (folder / f"{name}.list").write_text(f"{name}.txt\n")
+                (folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines))
+        self.flags = [f"--port={tools.free_port(4)}", "--ports_num=1", f"--num_gradient_servers={self.count}"]
+        self.sparse = [f"--ports_num_for_sparse={sparse_ports}"]
+        server = ["pserver", "--nics=127.0.0.1", *self.flags, *self.sparse]
+        (root / "pserver").mkdir()
+        self.server = paddle.start(root / "pserver", *server)
+
+    def run(self, arguments, *flags, sparse=None, passes=2):
+        """Start all trainers; returns their exit statuses."""
+        fixed = ["--config=config.py", "--save_dir=out", f"--num_passes={passes}", "--local=0", "--pservers=127.0.0.1"]
+        started = [
+            self.paddle.start(
+                folder,
+                "train",
+                *fixed,
+                *self.flags,
+                *(self.sparse if sparse is None else sparse),
+                f"--trainer_id={number}",
+                f"--config_args={arguments}",
+                *flags,
+            )
+            for number, folder in enumerate(self.folders)
+        ]
+        return [one.wait(60) for one in started]
+
+    def log(self, number=0):
+        return (self.folders[number] / "log").read_text()
+
+    def saved(self, name="pass-00001"):
+        paths = sorted((self.folders[0] / "out" / name).glob("*"))
+        return {path.name: path.read_bytes() for path in paths if path.suffix not in (".py", ".txt")}
+
+
+def costs(log):
+    return re.findall(r"Pass=.*|Test samples=.*", log)
+
+
+@pytest.mark.parametrize("method", ["sgd", "adagrad", "adam"])
+def test_tables_train_as_dense_parameters_on_the_servers_do_bit_for_bit(tmp_path, paddle, tools, method):
+    shards = [make_lines(count, seed) for seed, count in enumerate([14, 11, 17])]  # of different numbers of batches
+    results = []
+    for sparse in (0, 1):
+        job = Job(tmp_path / str(sparse), paddle, tools, shards)
+        statuses = job.run(f"sparse={sparse},method={method},test_list=1", "--trainer_count=1")
+        assert statuses == [0, 0, 0], job.log(0) + job.log(1) + job.log(2)
+        assert job.server.wait(60) == 0
+        results.append((job.saved(), [costs(job.log(number)) for number in range(3)]))
+    assert {"bags", "done", "table"} < results[0][0].keys()
+    assert results[0] == results[1]
+
+
+def test_threads_of_a_trainer_share_the_rows_of_its_batch(tmp_path, paddle, tools):
+    shards = [make_lines(16, 1)]
+    results = []
+    for threads in (1, 2):
+        job = Job(tmp_path / str(threads), paddle, tools, shards)
+        assert job.run("sparse=1", f"--trainer_count={threads}") == [0], job.log()
+        results.append(np.frombuffer(job.saved()["table"], "<f4", offset=16))
+    np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-6)
+
+
+def test_a_model_of_tables_alone_trains(tmp_path, paddle, tools):
+    job = Job(tmp_path, paddle, tools, [make_lines(9, 1), make_lines(9, 2)])
+    assert job.run("sparse=1,only_tables=1") == [0, 0], job.log()
+    assert sorted(job.saved()) == ["bags", "done", "table"]
+
+
+def test_an_interrupted_run_with_tables_ends_in_the_same_bits(tmp_path, paddle, tools):
+    shards = [make_lines(24, 1), make_lines(24, 2)]
+    whole = Job(tmp_path / "whole", paddle, tools, shards)
+    assert whole.run("sparse=1,method=adagrad") == [0, 0], whole.log()
+    first = Job(tmp_path / "cut", paddle, tools, shards)
+    flags = ["--checkpoint_period_by_batches=4", "--checkpoints_kept=5"]
+    assert first.run("sparse=1,method=adagrad", *flags, passes=1) == [0, 0], first.log()
+    made = sorted((first.folders[0] / "out/state").iterdir())
+    again = Job(tmp_path / "again", paddle, tools, shards)
+    assert again.run("sparse=1,method=adagrad", *flags, f"--resume_from={made[0]}") == [0, 0], again.log()
+    assert again.saved() == whole.saved()
+
+
+def test_without_sparse_ports_both_programs_flags_are_named(tmp_path, paddle, tools):
+    job = Job(tmp_path, paddle, tools, [make_lines(4, 1)])
+    assert job.run("sparse=1", sparse=["--ports_num_for_sparse=0"]) == [78]
+    assert re.search(r"sparse_update of table, bags needs sparse ports.*`paddle pserver` and `paddle train`", job.log())
+
+
+def test_a_word_beyond_the_table_is_named(tmp_path, paddle, tools):
+    job = Job(tmp_path, paddle, tools, [["1 2 3", "4 99 5"]])
+    assert job.run("sparse=1") == [65]
+    assert re.search(r"99", job.log()), job.log()
+
+
+def test_the_mode_is_told_as_the_legacy_did(tmp_path, paddle, tools):
+    job = Job(tmp_path, paddle, tools, [make_lines(4, 1)])
+    assert job.run("sparse=1") == [0]
+    assert "trainer mode: SgdSparseCpuTraining" in job.log()
+    assert "automatically reset --use_old_updater=true" in job.log()
