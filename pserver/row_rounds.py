@@ -36,6 +36,7 @@ class RowRounds:
         self.shard = shard
         self._arriving: dict[int, Joined] = {}
         self._asking: dict[int, Joined] = {}
+        self._answers: dict[int, Array] = {}  # of each trainer, free again when it asks for more
         self._gradients: dict[int, list[RowGradient]] = {}
         self._samples: dict[int, int] = {}
         self._asked = Flag.NONE
@@ -110,7 +111,10 @@ class RowRounds:
         rows, more = self._split(whole)
         if more.size:
             raise BugError(f"trainer {trainer} asks for rows with {more.size} numbers too many")
-        return self.shard.take(rows).view("B").data
+        count = self.shard.count_elements(rows)
+        if trainer not in self._answers or len(self._answers[trainer]) < count:
+            self._answers[trainer] = np.empty(count + count // 4, np.float32)
+        return self.shard.take(rows, self._answers[trainer][:count]).view("B").data
 
     def _most_bytes(self, *, with_rows: bool) -> int:
         """Return the length of an array that names every row."""

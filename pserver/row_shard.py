@@ -142,16 +142,20 @@ class RowShard(Shard):
 
     # ----- Rows for those who ask -----
 
-    def take(self, rows: Sequence[RowIds], out: Array | None = None) -> Array:
-        """Return rows as they are after the last step, table after table.
+    def count_elements(self, rows: Sequence[RowIds]) -> int:
+        """Return how many elements rows of each table have."""
+        return sum(len(one) * segment.settings.row_width for one, segment in zip(rows, self.segments, strict=True))
 
-        Shapes: result: (elements of all these rows,).
+    def take(self, rows: Sequence[RowIds], out: Array | None = None) -> Array:
+        """Return rows as they are after the last step, table after table, in `out` if it is given.
+
+        Shapes: result, out: (elements of all these rows,).
         """
-        sizes = [len(one) * segment.settings.row_width for one, segment in zip(rows, self.segments, strict=True)]
-        result = np.empty(sum(sizes), np.float32) if out is None else out
+        result = np.empty(self.count_elements(rows), np.float32) if out is None else out
         start = 0
-        for number, (some, size) in enumerate(zip(rows, sizes, strict=True)):
+        for number, some in enumerate(rows):
             width = self.segments[number].settings.row_width
+            size = len(some) * width
             self._bring_up(number, some)
             take_rows(self._table_values[number], some, result[start : start + size].reshape(-1, width))
             start += size
