@@ -7,11 +7,14 @@ What it does, in this order:
   1. reads and checks the environment (table below) and the flags; every problem is reported, then status 78 or 64
   2. asks the Kubernetes API for the pods of the job until exactly CONF_PADDLE_GRADIENT_NUM of them are Running
   3. gives every pod its trainer id: the completion index of an Indexed Job, else the place of its IP when sorted
-  4. agrees with the other pods, through output/job.json, whether to start afresh or to go on (trainer 0 decides)
-  5. starts `paddle pserver` (output/node_<id>/server.log), and meanwhile copies this pod's shard,
-     <JOB_PATH>/<JOB_NAME>/<id>/data, to ./data
+  4. agrees with the other pods, through output/job.json, on an attempt: its number, its set of pods, and the newest
+     checkpoint or pass that it goes on from (trainer 0 decides)
+  5. starts `paddle pserver` (output/node_<id>/server.log; only trainer ids below CONF_PADDLE_PSERVER_NUM), and
+     meanwhile copies this pod's shard, <JOB_PATH>/<JOB_NAME>/<id>/data, to ./data
   6. waits until every pserver of the job answers, then runs `paddle train` (output/node_<id>/train.log, and stdout)
-  7. ends with the trainer's exit status, once the pserver has seen all trainers leave
+  7. when a peer is lost or a program of its own fails, stops both programs and begins again at 2, in the same pod; what
+     no retry mends (64, 65, 66, 77, 78) ends the pod at once, and so do RESTARTS attempts in vain
+  8. ends with the trainer's exit status, once the pserver has seen all trainers leave
 
 Flags: --dry_run prints the plan (pods, ids, both command lines) and exits. Every other flag is handed to `paddle train`
 (--flag, --k=v, --k v); where it names a flag that the launcher sets too, the passed one wins, for the pserver as well.
@@ -20,8 +23,9 @@ Environment:
 {environment}
 
 Exit status: 0 done. Not worth a retry: 64 wrong flag, 65 bad data, provider or config, 66 missing input, 77 forbidden
-by the API, 78 bad environment or config. Worth a retry: 69 peer or API unreachable, 74 volume full or not writable,
-75 lost peer, port in use, or a program killed by a signal. 70 a bug of ours. 143 stopped by SIGTERM.
+by the API, 78 bad environment or config, or a Job that has given up. Worth a retry, and retried in the same pod: 69
+peer or API unreachable, 70 a bug of ours, 74 volume full or not writable, 75 lost peer, port in use, or a program
+killed by a signal. 143 stopped by SIGTERM.
 """
 
 from __future__ import annotations
@@ -63,6 +67,12 @@ REQUEST_TIMEOUT_S = 10.0  # to connect, and again to read
 REPEAT_PERIOD_S = 30.0  # a wait says the same thing again after this long
 PROBE_PERIOD_S = 10.0  # that pservers do not answer, before the set of pods is looked at again
 LAST_LINES = 5  # of a program's log, in a message about its end
+NEVER_RETRY = (64, 65, 66, 77, 78)  # fail the same way every time
+NOTICE_S = 5.0  # for a trainer to find out by itself that its pserver has failed, and why
+FAILED_STOP_S = 20.0  # at most, for a program of a failed attempt to end: it has nothing left to save
+LONGEST_PAUSE_S = 60.0  # between two attempts without progress
+END_PERIOD_S = 0.5  # between two looks at job.json for the end of the job
+KEPT_ATTEMPTS = 100  # in job.json
 
 
 # ----- Errors
@@ -112,6 +122,12 @@ class ForbiddenError(LaunchError):
 
 class BadEnvironmentError(LaunchError):
     """The environment of the pod is incomplete or contradicts the cluster."""
+
+    exit_code = 78
+
+
+class GivenUpError(LaunchError):
+    """This Job has had RESTARTS attempts in vain; ends the Job, which would replace pods for ever."""
 
     exit_code = 78
 
@@ -192,6 +208,12 @@ VARIABLES = (
     Variable("CONF_PADDLE_PORTS_NUM", None, "ports for dense parameters", integer(1, 1024)),
     Variable("CONF_PADDLE_PORTS_NUM_SPARSE", None, "ports for sparse parameters", integer(0, 1024)),
     Variable("CONF_PADDLE_GRADIENT_NUM", None, "number of trainers = pods of the job", integer(1, 100000)),
+    Variable(
+        "CONF_PADDLE_PSERVER_NUM",
+        "CONF_PADDLE_GRADIENT_NUM",
+        "pods that run a pserver beside their trainer: those with the lowest ids",
+        integer(1, 100000),
+    ),
     Variable("KUBERNETES_SERVICE_HOST", None, "API server; Kubernetes sets it", matching(r"\S+", "a host")),
     Variable("KUBERNETES_SERVICE_PORT_HTTPS", None, "its port; Kubernetes sets it", integer(1, 65535)),
     Variable(
@@ -208,8 +230,15 @@ VARIABLES = (
     ),
     Variable("TRAIN_CONFIG_DIR", "", "config directory; output that another one has made is not continued"),
     Variable("START_TIMEOUT", "600", "seconds to wait for the pods, and then for their pservers", seconds),
-    Variable("STOP_TIMEOUT", "20", "seconds that a program may take to end after SIGTERM", seconds),
+    Variable("REJOIN_TIMEOUT", "3600", "seconds to wait for a full set of pods after one was lost", seconds),
+    Variable("STOP_TIMEOUT", "20", "seconds that the trainer may take to save and end after SIGTERM", seconds),
     Variable("GOODBYE_TIMEOUT", "600", "seconds to wait for the other trainers to finish after our own did", seconds),
+    Variable(
+        "RESTARTS",
+        "10",
+        "further attempts after the first, in a row without a new checkpoint or pass",
+        integer(0, 1000000),
+    ),
     Variable("RESUME", "1", "0: never go on from an earlier Job's output, start afresh", integer(0, 1)),
     Variable("PADDLE_SECRET", "", "shared secret of the job's programs; wins over PADDLE_SECRET_FILE"),
     Variable("PADDLE_SECRET_FILE", "", "file with that secret (of a mounted Secret); absent: none, with a WARNING"),
@@ -237,6 +266,7 @@ class LauncherConfig:
     ports_num: int
     ports_num_sparse: int
     gradient_num: int
+    pserver_num: int
     kubernetes_service_host: str
     kubernetes_service_port_https: int
     pod_ip: str
@@ -244,8 +274,10 @@ class LauncherConfig:
     service_account_dir: Path
     train_config_dir: str
     start_timeout: float
+    rejoin_timeout: float
     stop_timeout: float
     goodbye_timeout: float
+    restarts: int
     resume: bool
     secret: str = dataclasses.field(repr=False)
     secret_file: str
@@ -260,6 +292,7 @@ class LauncherConfig:
         defaults = {variable.name: variable.default for variable in VARIABLES}
         defaults["JOB_NAMESPACE"] = read_text(account / "namespace")
         defaults["POD_NAME"] = socket.gethostname()
+        defaults["CONF_PADDLE_PSERVER_NUM"] = "1"  # until CONF_PADDLE_GRADIENT_NUM is known
         if not environ.get("POD_IP"):
             defaults["POD_IP"] = own_address()
         values: dict[str, Any] = {}
@@ -270,6 +303,11 @@ class LauncherConfig:
                 values[variable.name.removeprefix("CONF_PADDLE_").lower()] = parse_variable(variable, text)
             except ValueError as problem:
                 problems.append(str(problem))
+        if not environ.get("CONF_PADDLE_PSERVER_NUM"):
+            values["pserver_num"] = values.get("gradient_num", 1)
+        if not problems and values["pserver_num"] > values["gradient_num"]:
+            pods = f"CONF_PADDLE_GRADIENT_NUM = {values['gradient_num']} pods"
+            problems.append(f"CONF_PADDLE_PSERVER_NUM is {values['pserver_num']}, but there are only {pods}; lower it")
         if not problems and values["port"] + values["ports_num"] + values["ports_num_sparse"] - 1 > 65535:
             count = f"{values['ports_num']} dense and {values['ports_num_sparse']} sparse ports"
             problems.append(f"CONF_PADDLE_PORT is {values['port']}: with {count} it runs past 65535; lower it")
@@ -294,6 +332,10 @@ class LauncherConfig:
     def output(self) -> Path:
         """Where logs, parameters and job.json go; every pod of the job sees the same directory."""
         return self.job_dir / "output"
+
+    def runs_pserver(self, trainer_id: int) -> bool:
+        """Tells whether the pod with this trainer id has a pserver."""
+        return trainer_id < self.pserver_num
 
 
 def parse_variable(variable: Variable, text: str | None) -> Any:
@@ -337,7 +379,8 @@ def warn_of_strangers(config: LauncherConfig) -> None:
     last = config.port + config.ports_num + config.ports_num_sparse - 1
     say(
         f"WARNING: no secret ({absent}): anyone who reaches ports {config.port} to {last} of this pod can take part in "
-        "the training; docs/security.md has the command that makes one"
+        "the training. Before the next Job: kubectl create secret generic paddle-secret "
+        '--from-literal=secret="$(openssl rand -hex 32)" (docs/security.md)'
     )
 
 
@@ -397,13 +440,13 @@ def build_pserver_argv(config: LauncherConfig, passed: Mapping[str, str]) -> lis
 def build_trainer_argv(
     config: LauncherConfig, ids: Mapping[str, int], trainer_id: int, passed: Mapping[str, str]
 ) -> list[str]:
-    """Returns the trainer's command line (the tutorial's, with the pservers in id order, S7, and their number, S25)."""
+    """Returns the trainer's command line: the tutorial's, with the pservers in id order (S7) and N (S25)."""
     flags = {
         "nics": config.nic,
         "port": str(config.port),
         "ports_num": str(config.ports_num),
         "comment": "paddle_process_by_paddle",
-        "pservers": ",".join(in_id_order(ids)),
+        "pservers": ",".join(in_id_order(ids)[: config.pserver_num]),
     }
     last = {
         "num_gradient_servers": str(config.gradient_num),
@@ -416,6 +459,11 @@ def build_trainer_argv(
 def in_id_order(ids: Mapping[str, int]) -> list[str]:
     """Returns the IPs by trainer id: the order of the pservers, on which the placement of all blocks rests."""
     return sorted(ids, key=lambda ip: ids[ip])
+
+
+def is_local(passed: Mapping[str, str]) -> bool:
+    """Tells whether --local is on: every trainer trains by itself, and nobody needs the others."""
+    return passed.get("local", "0").lower() in ("1", "t", "true", "y", "yes")
 
 
 def build_probe_argv(pserver: Sequence[str], trainer: Sequence[str]) -> list[str]:
@@ -580,7 +628,10 @@ def isPodAllRunning(podlist: JsonObject) -> bool:
 
 
 class ApiError(Exception):
-    """A request failed. `fatal` is what it becomes at once, `final` what it becomes at the deadline."""
+    """A request, or what is done about its answer, failed.
+
+    `fatal` says whether it ends the wait at once; `final` is what it becomes then, or at the deadline.
+    """
 
     def __init__(
         self,
@@ -716,13 +767,14 @@ def poll_interval(expected: int, unchanged_s: float) -> float:
 
 @dataclasses.dataclass
 class Waiting:
-    """How a wait passes its time; tests put their own clock here."""
+    """How a wait passes its time; tests put their own clock here. Its timeout may grow while it is waited."""
 
     timeout_s: float
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     rng: random.Random = dataclasses.field(default_factory=random.Random)
     say: Callable[[str], None] = say
+    limit: str = "START_TIMEOUT"  # the variable that sets the timeout
 
 
 def wait_for_pods(api: PodApi, expected: int, decide: Callable[[JsonObject], Answer | str], waiting: Waiting) -> Answer:
@@ -732,7 +784,7 @@ def wait_for_pods(api: PodApi, expected: int, decide: Callable[[JsonObject], Ans
     Raises: LaunchError by the last obstacle at the deadline: ForbiddenError, UnreachableError, ...
     """
     now = waiting.clock()
-    deadline, said, said_at, changed_at, failures = now + waiting.timeout_s, "", now, now, 0
+    began, said, said_at, changed_at, failures = now, "", now, now, 0
     final: type[LaunchError] = UnreachableError
     # N launchers start together; spread over their interval they never ask all at once
     waiting.sleep(waiting.rng.uniform(0.0, min(1.15 * HEADROOM * expected / CALLS_PER_SECOND, waiting.timeout_s)))
@@ -749,14 +801,14 @@ def wait_for_pods(api: PodApi, expected: int, decide: Callable[[JsonObject], Ans
                 raise final(obstacle) from error
             failures += 1
             backoff = max(min(15.0, 0.25 * 2.0**failures), error.retry_after_s)
-        now = waiting.clock()
+        now, deadline = waiting.clock(), began + waiting.timeout_s
         if obstacle != said:
             changed_at = now
         if obstacle != said or now - said_at >= REPEAT_PERIOD_S:
             waiting.say(f"waiting: {obstacle}")
             said, said_at = obstacle, now
         if now >= deadline:
-            raise final(f"gave up after {waiting.timeout_s:g} s (START_TIMEOUT): {obstacle}")
+            raise final(f"gave up after {waiting.timeout_s:g} s ({waiting.limit}): {obstacle}")
         pause = max(poll_interval(expected, now - changed_at), backoff) * waiting.rng.uniform(1.0, 1.3)
         waiting.sleep(min(pause, max(deadline - now, 0.01)))
 
@@ -789,6 +841,8 @@ def complete_set(config: LauncherConfig, podlist: JsonObject) -> IdMap | str:
     Raises: BadEnvironmentError: the set is full and this pod is not in it.
     """
     pods, _ = select_own_job(parse_pods(podlist), config.pod_ip, config.pod_name)
+    if any(pod.name == config.pod_name and pod.terminating for pod in pods):
+        return f"this pod, {config.pod_name}, is being stopped"
     obstacle = why_not_ready(pods, config.gradient_num)
     if obstacle:
         return obstacle
@@ -842,20 +896,40 @@ def write_atomically(path: Path, text: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class JobRecord:
-    """output/job.json: whose output this is, and which set of pods is writing it."""
+    """output/job.json: whose output this is, which set of pods is writing it, and how the attempts before went."""
 
     job_uid: str  # of the Job that wrote last
-    passes: int  # wanted by it
+    passes: int  # wanted by it: the number of the last one, plus 1
     finished: bool
     attempt: int  # counts from 1; the logs of earlier ones keep their number as suffix
     pod_uids: list[str]  # the set of pods of this attempt
-    start_pass: int  # the first pass of this attempt
+    start_pass: int  # the first pass of this attempt, where it goes on from a pass directory; else 0
     config: str = ""  # TRAIN_CONFIG_DIR that the parameters belong to
+    checkpoint: str = ""  # name of the state directory that this attempt goes on from; else ""
+    # who keeps the state: a checkpoint can be continued by the same numbers only
+    gradient_num: int = 0
+    pserver_num: int = 0
+    ports_num: int = 0
+    ports_num_sparse: int = 0
+    fruitless: int = 0  # attempts in a row, just before this one, that left no newer checkpoint or pass
+    attempts: list[JsonObject] = dataclasses.field(default_factory=list)  # of this Job: name, started, origin
+    given_up: bool = False  # `fruitless` is above RESTARTS: nobody begins another attempt
 
     @property
     def name(self) -> str:
         """The attempt as the programs know it: its number and its set of pods."""
         return f"{self.attempt}.{hashlib.sha256(' '.join(self.pod_uids).encode()).hexdigest()[:8]}"
+
+    @property
+    def origin(self) -> str:
+        """Name of the state or pass directory that this attempt goes on from; "" from the beginning."""
+        return self.checkpoint or (pass_name(self.start_pass - 1) if self.start_pass else "")
+
+    @property
+    def layout(self) -> str:
+        """The numbers of programs that share the trainers' and pservers' state."""
+        ports = f"{self.ports_num}+{self.ports_num_sparse} ports"
+        return f"{self.gradient_num} trainers and {self.pserver_num} pservers of {ports}"
 
 
 def read_record(output: Path) -> JobRecord | None:
@@ -867,23 +941,116 @@ def read_record(output: Path) -> JobRecord | None:
         return None
 
 
-def is_finished(output: Path, job_uid: str, passes: int) -> bool:
+def save_dir_of(config: LauncherConfig, passed: Mapping[str, str]) -> Path:
+    """Returns where trainer 0 saves: --save_dir, by default output/."""
+    return Path(passed.get("save_dir") or config.output)
+
+
+def wanted_record(config: LauncherConfig, ids: IdMap, passed: Mapping[str, str]) -> JobRecord:
+    """Returns the record of a first attempt from the beginning, as environment and flags want it."""
+    return JobRecord(
+        job_uid=ids.job_uid,
+        passes=wanted_passes(passed),
+        finished=False,
+        attempt=1,
+        pod_uids=ids.pod_uids,
+        start_pass=0,
+        config=config.train_config_dir,
+        gradient_num=config.gradient_num,
+        pserver_num=config.pserver_num,
+        ports_num=whole_number(passed, "ports_num", config.ports_num, 0),
+        ports_num_sparse=whole_number(passed, "ports_num_for_sparse", config.ports_num_sparse, 0),
+    )
+
+
+def wanted_passes(passed: Mapping[str, str]) -> int:
+    """Returns the pass before which training ends: --start_pass and --num_passes, by default as the trainer's."""
+    return whole_number(passed, "start_pass", 0, 0) + whole_number(passed, "num_passes", 100, 1)
+
+
+# ----- What is saved
+
+
+def pass_name(number: int) -> str:
+    """Returns the name of a pass's directory."""
+    return f"pass-{number:05d}"
+
+
+def position(name: str) -> tuple[int, float]:
+    """Returns how far training was when a pass or state directory was saved: the pass, and which save inside it.
+
+    pass-00003 comes after every pass-00003-<k>, since it is the end of that pass; anything else comes first.
+    """
+    match = re.fullmatch(r"pass-([0-9]{5})(?:-([0-9]{3,}))?", name)
+    return (int(match[1]), float(match[2] or math.inf)) if match else (-1, 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Saved:
+    """What is complete in the save directory, ascending: numbers of the passes, names of the checkpoints."""
+
+    passes: tuple[int, ...] = ()
+    states: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> str:
+        """The newest checkpoint, or ""."""
+        return self.states[-1] if self.states else ""
+
+    @property
+    def following(self) -> int:
+        """The pass after the last one that is saved."""
+        return self.passes[-1] + 1 if self.passes else 0
+
+    @property
+    def newest(self) -> str:
+        """The newest of all; a checkpoint wins over the pass that it was saved with, as it has more in it."""
+        last = pass_name(self.passes[-1]) if self.passes else ""
+        return self.state if position(self.state) >= position(last) else last
+
+    @property
+    def trained(self) -> int:
+        """The number of passes that are trained to their end."""
+        number, part = position(self.state)
+        return max(self.following, number + (part == math.inf))
+
+
+def find_saved(save_dir: Path) -> Saved:
+    """Returns the passes and checkpoints that are complete: those with their marker, which is written last."""
+    passes = on_volume(lambda: list(save_dir.glob("pass-[0-9][0-9][0-9][0-9][0-9]/done")))
+    states = on_volume(lambda: list(save_dir.glob("state/pass-*/done")))
+    names = [marker.parent.name for marker in states if position(marker.parent.name) >= (0, 0.0)]
+    numbers = sorted(position(marker.parent.name)[0] for marker in passes)
+    return Saved(tuple(numbers), tuple(sorted(names, key=position)))
+
+
+def earlier_output(output: Path, save_dir: Path) -> list[Path]:
+    """Returns the entries that an earlier attempt or Job left: pass-* and state, and node_*."""
+    saves = {*save_dir.glob("pass-[0-9]*"), *save_dir.glob("state")}
+    return sorted({*saves, *output.glob("node_[0-9]*")})
+
+
+def archive(paths: Iterable[Path]) -> str:
+    """Moves entries to the first free run-<k>/ beside them, and returns where they are now."""
+    targets: dict[Path, Path] = {}
+    for path in paths:
+        if path.parent not in targets:
+            targets[path.parent] = next(
+                free for free in (path.parent / f"run-{k}" for k in itertools.count(1)) if not free.exists()
+            )
+            targets[path.parent].mkdir()
+        path.rename(targets[path.parent] / path.name)
+    return " and ".join(map(str, targets.values()))
+
+
+# ----- Attempts
+
+
+def is_finished(record: JobRecord | None, saved: Saved, job_uid: str, passes: int) -> bool:
     """Tells whether this very Job has trained all its passes, so that a late replacement of a pod has nothing to do."""
-    record = read_record(output)
     if record is None or record.job_uid != job_uid:
         return False
-    return (record.finished and record.passes >= passes) or complete_passes(output)[-1:] >= [passes - 1]
-
-
-def complete_passes(output: Path) -> list[int]:
-    """Returns the numbers of the passes saved whole, ascending."""
-    markers = on_volume(lambda: list(output.glob("pass-[0-9][0-9][0-9][0-9][0-9]/done")))
-    return sorted(int(marker.parent.name.removeprefix("pass-")) for marker in markers)
-
-
-def earlier_output(output: Path) -> list[Path]:
-    """Returns the entries that an earlier attempt or Job left: pass-* and node_*."""
-    return sorted([*output.glob("pass-[0-9]*"), *output.glob("node_[0-9]*")])
+    return (record.finished and record.passes >= passes) or saved.following >= passes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -891,85 +1058,137 @@ class Decision:
     """What becomes of the output that was found."""
 
     start_pass: int = 0
-    archive: bool = False  # move pass-* and node_* to run-<k>/ first
+    checkpoint: str = ""
+    archive: bool = False  # move pass-*, state and node_* to run-<k>/ first
+    archive_state: bool = False  # move state only: nobody can go on from it
     done: bool = False  # nothing left to train
     message: str = ""
 
 
-def decide_start(
-    record: JobRecord | None, saved: Sequence[int], has_output: bool, wanted: JobRecord, resume: bool
-) -> Decision:
+def decide_start(record: JobRecord | None, saved: Saved, has_output: bool, wanted: JobRecord, resume: bool) -> Decision:
     """Decides whether to start afresh, to go on, or that all is done.
 
-    Args: saved: numbers of the complete passes. has_output: there are pass-* or node_* entries. wanted: Job, passes and
-        config of now.
+    Args: has_output: there are pass-*, state or node_* entries. wanted: Job, passes, config and layout of now.
     """
     passes = wanted.passes
-    following = saved[-1] + 1 if saved else 0
     same_job = record is not None and record.job_uid == wanted.job_uid
     if not has_output:
         return Decision()
     if record is None:
         return Decision(archive=True, message="output/ has no job.json, so it is not known whose it is")
-    if same_job and following >= passes:
-        return Decision(start_pass=following, done=True, message=f"all {passes} passes are saved already")
+    if same_job and saved.following >= passes:
+        return Decision(saved.following, done=True, message=f"all {passes} passes are saved already")
     if not same_job and not resume:
         return Decision(archive=True, message="RESUME=0: output of an earlier Job")
     if not same_job and record.config != wanted.config:
         return Decision(archive=True, message=f"output of an earlier Job with another config, {record.config!r}")
     # with --saving_period=2 the last pass of a finished Job may not be saved
-    trained = max(following, record.passes if record.finished else 0)
+    trained = max(saved.trained, record.passes if record.finished else 0)
     if not same_job and passes <= trained:
         return Decision(archive=True, message=f"an earlier Job has trained {trained} passes, and {passes} are wanted")
-    if not following:
-        return Decision(message="an unfinished attempt saved no pass: starting from the beginning")
-    origin = "an earlier attempt" if same_job else "an earlier Job"
+    return choose_origin(record, saved, wanted, "an earlier attempt" if same_job else "an earlier Job")
+
+
+def choose_origin(record: JobRecord, saved: Saved, wanted: JobRecord, whose: str) -> Decision:
+    """Decides from which checkpoint or pass to go on.
+
+    A checkpoint holds all, so that the bits are those of an undisturbed run, but for the same numbers of trainers,
+    pservers and ports only. A pass directory holds the parameters.
+    """
+    is_foreign = bool(saved.state) and record.layout != wanted.layout
+    if saved.state and not is_foreign and saved.newest == saved.state:
+        return Decision(checkpoint=saved.state, message=f"going on from state/{saved.state} of {whose}")
+    reason = f"state/{saved.state} is of {record.layout}, and now there are {wanted.layout}: " if is_foreign else ""
+    if not saved.passes:
+        none = f"{reason}{whose if is_foreign else 'an unfinished attempt'} saved no pass: starting from the beginning"
+        return Decision(archive_state=is_foreign, message=none)
     warning = "only the parameters are carried over; optimiser state, learning rate schedule and shuffling start anew"
-    return Decision(following, message=f"going on after pass-{saved[-1]:05d} of {origin}. WARNING: {warning}")
+    message = f"{reason}going on after {pass_name(saved.passes[-1])} of {whose}. WARNING: {warning}"
+    return Decision(saved.following, archive_state=is_foreign, message=message)
 
 
-def archive_output(output: Path) -> Path:
-    """Moves every pass-* and node_* to the first free run-<k>/ and returns that."""
-    target = next(path for path in (output / f"run-{k}" for k in itertools.count(1)) if not path.exists())
-    target.mkdir()
-    for path in earlier_output(output):
-        path.rename(target / path.name)
-    return target
+def count_fruitless(record: JobRecord | None, saved: Saved, is_dissolved: bool) -> int:
+    """Returns how many attempts in a row left nothing newer than they began with.
+
+    Args: record: of this Job's last attempt, None before the first. is_dissolved: that one never began to train,
+        because the set of pods changed; it does not count.
+    """
+    if record is None or position(saved.newest) > position(record.origin):
+        return 0
+    return record.fruitless + (not is_dissolved)
 
 
-def agree(config: LauncherConfig, ids: IdMap, passes: int, waiting: Waiting) -> JobRecord | None:
+@dataclasses.dataclass
+class Memory:
+    """What one launcher remembers from attempt to attempt."""
+
+    record: JobRecord | None = None  # of the last attempt that it took part in
+    is_dissolved: bool = False  # that one never began to train, because the set of pods changed
+    status: int = 0  # which that one ended with
+    staged: int | None = None  # the trainer whose shard is in ./data
+
+    @property
+    def attempt(self) -> int:
+        """The number of that attempt: only a later one is news."""
+        return self.record.attempt if self.record else 0
+
+
+def agree(
+    config: LauncherConfig, ids: IdMap, passed: Mapping[str, str], waiting: Waiting, memory: Memory
+) -> JobRecord | None:
     """Returns the record of this attempt: trainer 0 decides and writes it, the others wait until it names their set.
 
+    With the same set of pods as before, a launcher that comes back demands an attempt after its last one.
     Returns: None when it does not in `waiting.timeout_s`: trainer 0 is not ready, or has another set of pods.
     Raises: VolumeError.
     """
     if own_trainer_id(config, ids) == 0:
         with volume_errors(config.output):
-            return decide_attempt(config, ids, passes)
+            return decide_attempt(config, ids, passed, memory)
     deadline = waiting.clock() + waiting.timeout_s
     while True:
         record = read_record(config.output)
-        if record and record.pod_uids == ids.pod_uids and record.job_uid == ids.job_uid:
+        is_ours = record and (record.pod_uids, record.job_uid) == (ids.pod_uids, ids.job_uid)
+        if record and is_ours and record.attempt > memory.attempt:
             return record
         if waiting.clock() >= deadline:
             return None
         waiting.sleep(0.05)
 
 
-def decide_attempt(config: LauncherConfig, ids: IdMap, passes: int) -> JobRecord:
+def decide_attempt(config: LauncherConfig, ids: IdMap, passed: Mapping[str, str], memory: Memory) -> JobRecord:
     """Trainer 0's part of `agree`: keeps or archives the output, then writes the record, so that the others go on."""
-    output = config.output
+    output, save_dir = config.output, save_dir_of(config, passed)
     output.mkdir(parents=True, exist_ok=True)
-    record = read_record(output)
-    wanted = JobRecord(ids.job_uid, passes, False, 1, ids.pod_uids, 0, config.train_config_dir)
-    has_output = bool(earlier_output(output))
-    decision = decide_start(record, complete_passes(output), has_output, wanted, config.resume)
+    record = read_record(output) or memory.record  # damaged in mid-job, it must not look like an unknown output
+    wanted = wanted_record(config, ids, passed)
+    last = record if record and record.job_uid == ids.job_uid else None
+    if last and last.attempts and not memory.is_dissolved:
+        say(f"the last was {describe_attempts(output, last)[-1]}")
+    found, saved = earlier_output(output, save_dir), find_saved(save_dir)
+    decision = decide_start(record, saved, bool(found), wanted, config.resume)
     if decision.archive:
-        say(f"{decision.message}; moved to {archive_output(output)}, starting afresh")
+        say(f"{decision.message}; moved to {archive(found)}, starting afresh")
+        record = None
     elif decision.message:
         say(decision.message)
-    attempt = record.attempt + 1 if record and not decision.archive else 1
-    decided = dataclasses.replace(wanted, finished=decision.done, attempt=attempt, start_pass=decision.start_pass)
+    if decision.archive_state:
+        say(f"moved state/ to {archive([save_dir / 'state'])}")
+    decided = dataclasses.replace(
+        wanted,
+        finished=decision.done,
+        attempt=record.attempt + 1 if record else 1,
+        start_pass=decision.start_pass,
+        checkpoint=decision.checkpoint,
+        fruitless=count_fruitless(last, saved, memory.is_dissolved),
+        attempts=last.attempts if last else [],
+    )
+    if decided.fruitless > config.restarts and not decided.finished:
+        decided = dataclasses.replace(decided, given_up=True)
+    else:
+        started = datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S")
+        attempt = {"name": decided.name, "started": started, "origin": decided.origin}
+        decided = dataclasses.replace(decided, attempts=[*decided.attempts, attempt][-KEPT_ATTEMPTS:])
     write_record(output, decided)
     return decided
 
@@ -981,33 +1200,50 @@ def write_record(output: Path, record: JobRecord) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Meeting:
-    """A full set of pods that agree on an attempt; no ids when this very Job has finished its passes already."""
+    """A full set of pods that agree on an attempt; no ids when this Job has finished its passes or given up."""
 
     ids: IdMap
     record: JobRecord | None = None
 
 
-def meet(api: PodApi, config: LauncherConfig, passes: int, waiting: Waiting) -> Meeting:
+def meet(api: PodApi, config: LauncherConfig, passed: Mapping[str, str], waiting: Waiting, memory: Memory) -> Meeting:
     """Waits until the set of pods is full and trainer 0 has written the record that names it.
 
     A pod that was just replaced may see its doomed former peers still Running, and takes them for its set; they will
-    not agree with it, so both are asked for again and again.
+    not agree with it, so both are asked for again and again. Once the Job has had an attempt, the wait is longer: who
+    is there already must not give up while the Job replaces a pod, or a node is drained.
     Raises: LaunchError.
     """
+    waiting = dataclasses.replace(waiting)
 
     def decide(podlist: JsonObject) -> Meeting | str:
-        _, job_uid = select_own_job(parse_pods(podlist), config.pod_ip, config.pod_name)
-        if job_uid and is_finished(config.output, job_uid, passes):
-            return Meeting(IdMap())
+        pods, job_uid = select_own_job(parse_pods(podlist), config.pod_ip, config.pod_name)
+        record = read_record(config.output)
+        if record and ((job_uid and record.job_uid == job_uid) or memory.record):
+            waiting.timeout_s, waiting.limit = config.rejoin_timeout, "REJOIN_TIMEOUT"
+        if job_uid and record and record.job_uid == job_uid:
+            if record.given_up:
+                return Meeting(IdMap(), record)
+            # a pod succeeds when all trainers have said goodbye, and is never replaced
+            has_succeeded = any(pod.phase == "Succeeded" for pod in pods) and not is_local(passed)
+            saved = find_saved(save_dir_of(config, passed))
+            if has_succeeded or is_finished(record, saved, job_uid, wanted_passes(passed)):
+                return Meeting(IdMap())
         ids = complete_set(config, podlist)
         if isinstance(ids, str):
             return ids
-        record = agree(config, ids, passes, dataclasses.replace(waiting, timeout_s=1.0))
+        try:
+            record = agree(config, ids, passed, dataclasses.replace(waiting, timeout_s=1.0), memory)
+        except VolumeError as error:
+            if not memory.record or not config.restarts:
+                raise
+            raise ApiError(str(error), final=VolumeError) from error  # somebody may make room meanwhile
         if record:
             return Meeting(ids, record)
-        count = config.gradient_num
+        count, path = config.gradient_num, config.output / "job.json"
+        after = f" after attempt {memory.attempt}" if memory.record else ""
         return (
-            f"{count} of {count} Running, but trainer 0 has not written {config.output / 'job.json'} for this set: "
+            f"{count} of {count} Running, but trainer 0 has not written {path} for this set{after}: "
             "see its log, and whether all pods mount the same volume"
         )
 
@@ -1225,14 +1461,14 @@ class Outcome:
     status: int
     program: str = ""
     message: str = ""
-    is_dissolved: bool = False  # the set of pods changed before the training began: meet again
+    signal: str = ""  # that killed the program; it is then the cause, although its status is that of a lost peer
+    is_dissolved: bool = False  # the set of pods changed before the training began: meet again, nothing has failed
 
 
 class Supervisor:
-    """Runs pserver and trainer of one attempt to their end; nothing of them outlives it.
+    """Runs the programs of one attempt to their end; nothing of them outlives it, so the next one finds its ports free.
 
-    A peer lost in training ends the pod with 75. To meet again instead, as when the set dissolves before that, `launch`
-    needs only `is_dissolved` in that outcome; what is missing is the trainers' whole state on the volume.
+    A pod whose trainer id is not below CONF_PADDLE_PSERVER_NUM has no pserver: its `pserver` is None everywhere.
     """
 
     def __init__(self, config: LauncherConfig, stop: Stop, environ: Mapping[str, str], node: Path) -> None:
@@ -1245,9 +1481,14 @@ class Supervisor:
 
     def __exit__(self, *_: object) -> None:
         for program in reversed(self.programs):
-            program.stop(self.config.stop_timeout)
+            program.stop(self.failed_stop_s)
             program.close()
         self.stop.supervising = False
+
+    @property
+    def failed_stop_s(self) -> float:
+        """Seconds that a program may take to end where there is nothing to save any more."""
+        return min(self.config.stop_timeout, FAILED_STOP_S)
 
     def start(self, name: str, argv: Sequence[str], log: str, *, copied: bool = False) -> Program:
         """Starts a program that logs to output/node_<id>/<log>."""
@@ -1256,10 +1497,12 @@ class Supervisor:
         self.programs.append(program)
         return program
 
-    def wait_for_pservers(self, pserver: Program, argv: Sequence[str], is_whole: Callable[[], bool]) -> Outcome | None:
+    def wait_for_pservers(
+        self, pserver: Program | None, argv: Sequence[str], why_over: Callable[[], Outcome | None]
+    ) -> Outcome | None:
         """Runs the probe until every pserver of the job answers. Returns None then, else why not.
 
-        Args: argv: the probe without its timeout. is_whole: tells whether the set of pods is still the same.
+        Args: argv: the probe without its timeout. why_over: says why this attempt cannot go on, or None.
         """
         deadline = time.monotonic() + self.config.start_timeout
         while True:
@@ -1267,23 +1510,23 @@ class Supervisor:
             status = self._probe(pserver, [*argv, f"--timeout={max(1, math.ceil(min(remaining, PROBE_PERIOD_S)))}"])
             if self.stop.requested:
                 return Outcome(StoppedError.exit_code, "launcher", "stopped while it waited for the pservers")
-            if pserver.process.poll() is not None:
+            if pserver and pserver.process.poll() is not None:
                 return failure_of(pserver)
             if status == 0:
                 return None
             with self.stop.at_once():
-                is_same = is_whole()
-            if not is_same:
-                return Outcome(0, "launcher", "the set of pods changed before the training began", is_dissolved=True)
+                obstacle = why_over()
+            if obstacle:
+                return obstacle
             if status != UnreachableError.exit_code or time.monotonic() >= deadline:
                 return Outcome(status, "launcher", "not every pserver of the job answers; the lines above name them")
 
-    def _probe(self, pserver: Program, argv: Sequence[str]) -> int:
+    def _probe(self, pserver: Program | None, argv: Sequence[str]) -> int:
         """Runs one probe, unless the pserver dies or a signal comes first; returns its exit status."""
         probe = subprocess.Popen(argv, env=dict(self.environ), stdin=subprocess.DEVNULL)
         pidfd = os.pidfd_open(probe.pid)
         try:
-            wait_for_any(PROBE_PERIOD_S + REPEAT_PERIOD_S, pidfd, pserver.pidfd, self.stop.wakeup)
+            wait_for_any(PROBE_PERIOD_S + REPEAT_PERIOD_S, pidfd, *pidfds(pserver), self.stop.wakeup)
             status = probe.poll()
             return UnreachableError.exit_code if status is None else exit_code_of(status)
         finally:
@@ -1291,14 +1534,14 @@ class Supervisor:
             probe.kill()
             probe.wait()
 
-    def run_trainer(self, pserver: Program, argv: Sequence[str]) -> Outcome:
+    def run_trainer(self, pserver: Program | None, argv: Sequence[str], record: JobRecord) -> Outcome:
         """Runs the trainer, copies its output, and returns how it all ended."""
         trainer = self.start("trainer", argv, "train.log", copied=True)
         stdout = trainer.output
         first: Outcome | None = None
-        deadline, is_asked = math.inf, False
+        deadline, is_asked, grace_s = math.inf, False, self.failed_stop_s
         with selectors.DefaultSelector() as selector:
-            for source in (stdout, trainer.pidfd, pserver.pidfd, self.stop.wakeup):
+            for source in (stdout, trainer.pidfd, *pidfds(pserver), self.stop.wakeup):
                 selector.register(source, selectors.EVENT_READ)
             while trainer.process.poll() is None:
                 events = selector.select(max(0.0, min(deadline - time.monotonic(), REPEAT_PERIOD_S)))
@@ -1308,41 +1551,68 @@ class Supervisor:
                 if self.stop.wakeup in ready:
                     say(f"{self.stop.requested}: the trainer gets SIGTERM")
                     selector.unregister(self.stop.wakeup)
-                    deadline, is_asked = time.monotonic(), False
-                if pserver.pidfd in ready:
+                    deadline, is_asked, grace_s = time.monotonic(), False, self.config.stop_timeout
+                if pserver and pserver.pidfd in ready:
                     selector.unregister(pserver.pidfd)
                     pserver.process.wait()
                     # after status 0 our trainer has said goodbye; after any other it will notice within seconds
                     first = failure_of(pserver) if pserver.process.returncode else None
-                    deadline = min(deadline, time.monotonic() + self.config.stop_timeout)
+                    patience_s = min(NOTICE_S, self.config.stop_timeout) if first else self.config.stop_timeout
+                    deadline = min(deadline, time.monotonic() + patience_s)
                 if time.monotonic() >= deadline and is_asked:
                     trainer.stop(0.0)
                 elif time.monotonic() >= deadline:
                     trainer.process.terminate()
-                    deadline, is_asked = time.monotonic() + self.config.stop_timeout, True
+                    deadline, is_asked = time.monotonic() + grace_s, True
             while copy_output(stdout, trainer.file):
                 pass
-        return self._conclude(pserver, trainer, first)
+        return self._conclude(pserver, trainer, first, record)
 
-    def _conclude(self, pserver: Program, trainer: Program, first: Outcome | None) -> Outcome:
+    def _conclude(self, pserver: Program | None, trainer: Program, first: Outcome | None, record: JobRecord) -> Outcome:
         status = trainer.process.returncode
-        is_local = any(re.fullmatch(r"(?i)--local=(1|t|true|y|yes)", flag) for flag in trainer.argv)
-        if not status and not is_local:  # a local trainer joins no pserver
-            wait_for_any(self.config.goodbye_timeout, pserver.pidfd, self.stop.wakeup)
+        is_alone = is_local(dict(flag.removeprefix("--").partition("=")[::2] for flag in trainer.argv))
+        if not status and not is_alone and not self.stop.requested:
+            if pserver:
+                wait_for_any(self.config.goodbye_timeout, pserver.pidfd, self.stop.wakeup)
+            else:
+                first = self._wait_for_the_end(record)
         if self.stop.requested:
-            code = status if status > 0 else StoppedError.exit_code
+            code = status if status in NEVER_RETRY else StoppedError.exit_code
             return Outcome(code, "launcher", f"stopped by {self.stop.requested}")
         # a trainer that gave up because servers or peers were gone, or was ended by us, is not what failed first
         if first and (status <= 0 or status in (UnreachableError.exit_code, LostPeerError.exit_code, 143)):
             return first
         if status:
             return failure_of(trainer)
-        if is_local:
+        if is_alone or not pserver:
             return Outcome(0)
         if pserver.process.poll() is None:
             message = f"our trainer has finished, but others did not within {self.config.goodbye_timeout:g} s"
             return Outcome(LostPeerError.exit_code, "pserver", f"{message} (GOODBYE_TIMEOUT); see {pserver.log}")
         return failure_of(pserver) if pserver.process.returncode else Outcome(0)
+
+    def _wait_for_the_end(self, record: JobRecord) -> Outcome | None:
+        """Waits, in a pod without a pserver that hears all goodbyes, for trainer 0 to record that the job is done.
+
+        A pod that left sooner could not be had back, since an index that has succeeded is not replaced.
+        Returns: None then; else why another attempt is needed.
+        """
+        deadline = time.monotonic() + self.config.goodbye_timeout
+        say("our trainer has finished; waiting for the others")
+        while time.monotonic() < deadline and not self.stop.requested:
+            newest = read_record(self.config.output)
+            if newest and newest.finished and newest.job_uid == record.job_uid:
+                return None
+            if newest and newest.attempt > record.attempt:
+                return Outcome(LostPeerError.exit_code, "launcher", f"attempt {newest.attempt} has begun meanwhile")
+            wait_for_any(END_PERIOD_S, self.stop.wakeup)
+        message = f"our trainer has finished, but the job has not within {self.config.goodbye_timeout:g} s"
+        return Outcome(LostPeerError.exit_code, "launcher", f"{message} (GOODBYE_TIMEOUT)")
+
+
+def pidfds(program: Program | None) -> list[int]:
+    """Returns the descriptor that tells a program's end, none without a program."""
+    return [program.pidfd] if program else []
 
 
 def wait_for_any(timeout_s: float, *sources: int) -> None:
@@ -1355,7 +1625,9 @@ def wait_for_any(timeout_s: float, *sources: int) -> None:
 
 def failure_of(program: Program) -> Outcome:
     """Returns the outcome that a program's end makes."""
-    return Outcome(exit_code_of(program.process.returncode), program.name, program.describe_end())
+    status = program.process.returncode
+    killer = signal.Signals(-status).name if status < 0 else ""
+    return Outcome(exit_code_of(status), program.name, program.describe_end(), killer)
 
 
 def copy_output(stdout: int, log: IO[bytes]) -> bool:
@@ -1375,6 +1647,9 @@ def copy_output(stdout: int, log: IO[bytes]) -> bool:
     return bool(chunk)
 
 
+# ----- Failures
+
+
 def write_error(node: Path, attempt: str, trainer_id: int, outcome: Outcome) -> None:
     """Leaves output/node_<id>/error.json, and names the pod of this attempt that was first to fail."""
     record = {
@@ -1384,67 +1659,132 @@ def write_error(node: Path, attempt: str, trainer_id: int, outcome: Outcome) -> 
         "host": socket.gethostname(),
         "program": outcome.program,
         "exit_code": outcome.status,
+        "signal": outcome.signal,
         "message": outcome.message,
     }
     try:
         write_atomically(node / "error.json", json.dumps(record, indent=1) + "\n")
     except OSError as problem:
         say(f"cannot write {node / 'error.json'}: {problem}")
+    first = first_failure(read_errors(node.parent), attempt)
+    if first and first["trainer_id"] != trainer_id:
+        say(f"first to fail was {describe_error(first)}")
+
+
+def read_errors(output: Path, pattern: str = "error.json") -> list[JsonObject]:
+    """Returns what all pods have left as output/node_<id>/error.json; with a suffix: of earlier attempts."""
     errors = []
-    for path in node.parent.glob("node_*/error.json"):
+    for path in output.glob(f"node_*/{pattern}"):
         with contextlib.suppress(OSError, ValueError):
             errors.append(json.loads(path.read_text(encoding="utf-8")))
-    errors = [error for error in errors if error.get("attempt") == attempt]
-    # who left because a peer was gone is never the cause, even if it was quicker to say so
+    keys = {"time", "attempt", "trainer_id", "host", "program", "exit_code", "message"}
+    return [error for error in errors if isinstance(error, dict) and keys <= error.keys()]
+
+
+def first_failure(errors: Sequence[JsonObject], attempt: str) -> JsonObject | None:
+    """Returns the error that an attempt began to end with.
+
+    Who left because a peer was gone is never the cause, even if it was quicker to say so; a program that was killed is.
+    """
     passed_on = (UnreachableError.exit_code, LostPeerError.exit_code)
-    first = min(errors, key=lambda error: (error["exit_code"] in passed_on, float(error["time"])), default=None)
-    if first and first["trainer_id"] != trainer_id:
-        say(
-            f"first to fail was trainer {first['trainer_id']} on {first['host']}: {first['program']}, exit status "
-            f"{first['exit_code']}: {first['message']}"
-        )
+    errors = [error for error in errors if error["attempt"] == attempt]
+    return min(
+        errors,
+        key=lambda error: (error["exit_code"] in passed_on and not error.get("signal"), float(error["time"])),
+        default=None,
+    )
+
+
+def describe_error(error: JsonObject) -> str:
+    """Says which trainer's pod failed, and how."""
+    place = f"trainer {error['trainer_id']} on {error['host']}"
+    return f"{place}: {error['program']}, exit status {error['exit_code']}: {error['message']}"
+
+
+def describe_attempts(output: Path, record: JobRecord) -> list[str]:
+    """Returns a line for each attempt of this Job: its start, where it went on from, and its first failure."""
+    errors = read_errors(output, "error.json*")
+    lines = []
+    for attempt in record.attempts:
+        first = first_failure(errors, attempt["name"])
+        failure = describe_error(first) if first else "no pod has left an error.json"
+        origin = f"from {attempt['origin']}" if attempt["origin"] else "from the beginning"
+        said = [line.strip() for line in failure.splitlines()]
+        shown = said[0] if len(said) == 1 else f"{said[0]} {said[-1]}"  # of a program's log the last line
+        lines.append(f"attempt {attempt['name']}, {attempt['started']}, {origin}: {shown}")
+    return lines
+
+
+def give_up(config: LauncherConfig, record: JobRecord, memory: Memory) -> int:
+    """Reports every attempt of a Job that has given up, and returns the status that this pod ends with.
+
+    That is the last failure's own. A pod that the Job starts afterwards ends the Job, by a status that is not retried.
+    """
+    say(
+        f"giving up: {record.fruitless} attempts in a row left no new checkpoint or pass, and RESTARTS allows "
+        f"{config.restarts} more after the first. Their first failures:"
+    )
+    for line in describe_attempts(config.output, record):
+        say(f"  {line}")
+    if memory.status:
+        return memory.status
+    raise GivenUpError("this Job has given up: mend what its attempts failed of, delete it and create it again")
 
 
 # ----- The launch
 
 
 def startPaddle(idMap: Mapping[str, int], train_args_dict: Mapping[str, str]) -> int:
-    """Runs pserver and trainer of this pod to their end and returns the pod's exit status.
+    """Runs pserver and trainer of this pod to their end, one attempt, and returns the pod's exit status.
 
     Args: idMap: {ip: trainer id} from getIdMap. train_args_dict: flags for the trainer, without dashes.
     Raises: LaunchError.
     Source: the tutorial's function lost the status in a pipe and left the pserver unwatched (S12, S13).
     """
-    config = LauncherConfig.from_env(os.environ)
+    config, memory = LauncherConfig.from_env(os.environ), Memory()
     ids = idMap if isinstance(idMap, IdMap) else IdMap(idMap.items(), pod_uids=idMap)
-    record = agree(config, ids, wanted_passes(train_args_dict), Waiting(config.start_timeout))
+    record = agree(config, ids, train_args_dict, Waiting(config.start_timeout), memory)
     if record is None:
         raise UnreachableError(f"trainer 0 did not write {config.output / 'job.json'} for these pods: {', '.join(ids)}")
-    return run_attempt(config, Meeting(ids, record), train_args_dict, Stop(), lambda: True).status
-
-
-def wanted_passes(passed: Mapping[str, str]) -> int:
-    """Returns --num_passes, by default the trainer's default."""
-    return whole_number(passed, "num_passes", 100, 1)
+    if record.given_up:
+        return give_up(config, record, memory)
+    return run_attempt(config, Meeting(ids, record), train_args_dict, Stop(), lambda: None, memory).status
 
 
 def run_attempt(
-    config: LauncherConfig, meeting: Meeting, passed: Mapping[str, str], stop: Stop, is_whole: Callable[[], bool]
+    config: LauncherConfig,
+    meeting: Meeting,
+    passed: Mapping[str, str],
+    stop: Stop,
+    why_over: Callable[[], Outcome | None],
+    memory: Memory,
 ) -> Outcome:
-    """Runs one attempt with the set of pods that met, writes down how it ended, and returns that."""
+    """Runs one attempt with the set of pods that met, writes down how it ended, and returns that.
+
+    Args: why_over: asked before the training begins; says why this attempt cannot go on, or None.
+    """
     ids, record = meeting.ids, meeting.record
     if record is None or record.finished:
         say("this Job has trained all its passes: nothing left to do")
         return Outcome(0)
     trainer_id = own_trainer_id(config, ids)
-    node = prepare_node_dir(config, trainer_id, record.attempt)
+    is_first, memory.record = memory.record is None, record
+    try:
+        node = prepare_node_dir(config, trainer_id, record.attempt)
+    except VolumeError as error:
+        if is_first:
+            raise
+        memory.status, memory.is_dissolved = error.exit_code, False
+        say(f"error: {error}")
+        return Outcome(error.exit_code, "launcher", str(error))
     say(f"trainer {trainer_id} of {len(ids)}, attempt {record.name}; logs in {node}")
     identity = {"PADDLE_JOB_NAME": config.job_name, "PADDLE_ATTEMPT": record.name, "PADDLE_SECRET": config.secret}
     with Supervisor(config, stop, {**os.environ, **identity}, node) as supervisor:
         try:
-            outcome = run_programs(supervisor, ids, record, passed, is_whole)
+            outcome = run_programs(supervisor, meeting.ids, record, passed, why_over, memory)
         except LaunchError as error:
             outcome = Outcome(error.exit_code, "launcher", str(error))
+    memory.status, memory.is_dissolved = outcome.status, outcome.is_dissolved
     if outcome.is_dissolved:
         say(outcome.message)
     elif outcome.status:
@@ -1459,33 +1799,72 @@ def run_attempt(
 
 
 def run_programs(
-    supervisor: Supervisor, ids: IdMap, record: JobRecord, passed: Mapping[str, str], is_whole: Callable[[], bool]
+    supervisor: Supervisor,
+    ids: IdMap,
+    record: JobRecord,
+    passed: Mapping[str, str],
+    why_over: Callable[[], Outcome | None],
+    memory: Memory,
 ) -> Outcome:
     """Starts the pserver, copies the shard meanwhile, waits for all pservers, runs the trainer; says how it ended."""
     config = supervisor.config
     trainer_id = own_trainer_id(config, ids)
-    resumed = {"start_pass": str(record.start_pass), "num_passes": str(record.passes - record.start_pass)}
-    trainer_argv = build_trainer_argv(config, ids, trainer_id, {**passed, **resumed} if record.start_pass else passed)
+    trainer_argv = build_trainer_argv(config, ids, trainer_id, resumed_flags(config, record, passed))
     pserver_argv = build_pserver_argv(config, passed)
-    say(f"starting {shlex.join(pserver_argv)}")
-    pserver = supervisor.start("pserver", pserver_argv, "server.log")
+    pserver: Program | None = None
+    if config.runs_pserver(trainer_id):
+        say(f"starting {shlex.join(pserver_argv)}")
+        pserver = supervisor.start("pserver", pserver_argv, "server.log")
+    else:
+        say(f"no pserver in this pod: CONF_PADDLE_PSERVER_NUM is {config.pserver_num}")
     with supervisor.stop.at_once():
-        files = stage_data(config, trainer_id, Path("data"))
-    say(f"copied {files} files of shard {trainer_id} to ./data; waiting for all pservers")
-    obstacle = supervisor.wait_for_pservers(pserver, build_probe_argv(pserver_argv, trainer_argv), is_whole)
+        staged = stage_shard(config, trainer_id, Path("data"), memory)
+    say(f"{staged}; waiting for all pservers")
+    obstacle = supervisor.wait_for_pservers(pserver, build_probe_argv(pserver_argv, trainer_argv), why_over)
     if obstacle:
-        unstage_data(config, trainer_id, Path("data"))  # the next set of pods may give this one another shard
         return obstacle
     say(f"starting {shlex.join(trainer_argv)}")
-    return supervisor.run_trainer(pserver, trainer_argv)
+    return supervisor.run_trainer(pserver, trainer_argv, record)
+
+
+def resumed_flags(config: LauncherConfig, record: JobRecord, passed: Mapping[str, str]) -> dict[str, str]:
+    """Returns the trainer's flags with those that let it go on from where the record says."""
+    if record.checkpoint:
+        state = save_dir_of(config, passed) / "state" / record.checkpoint
+        return {**passed, "resume_from": str(state)}
+    if record.start_pass:
+        # --init_model_path wins over --start_pass: training would begin anew with every attempt
+        kept = {name: value for name, value in passed.items() if name not in ("init_model_path", "resume_from")}
+        remaining = {"start_pass": str(record.start_pass), "num_passes": str(record.passes - record.start_pass)}
+        return {**kept, **remaining}
+    return dict(passed)
+
+
+def stage_shard(config: LauncherConfig, trainer_id: int, target: Path, memory: Memory) -> str:
+    """Sees to it that this trainer's shard, and no other's, is in `target`; says what was done."""
+    if memory.staged == trainer_id:
+        return f"shard {trainer_id} is still in ./{target}"
+    if memory.staged is not None:  # without a completion index a change of the set may give this pod another id
+        unstage_data(config, memory.staged, target)
+        memory.staged = None
+    try:
+        files = stage_data(config, trainer_id, target)
+    except LaunchError:
+        unstage_data(config, trainer_id, target)
+        raise
+    memory.staged = trainer_id
+    return f"copied {files} files of shard {trainer_id} to ./{target}"
 
 
 def print_plan(config: LauncherConfig, ids: IdMap, passed: Mapping[str, str]) -> None:
     """Prints pods, ids and both command lines (--dry_run)."""
     trainer_id = own_trainer_id(config, ids)
     for ip in in_id_order(ids):
-        print(f"trainer {ids[ip]}: {ip}" + (" (this pod)" if ip == config.pod_ip else ""))
-    print(shlex.join(build_pserver_argv(config, passed)))
+        notes = [" (this pod)"] if ip == config.pod_ip else []
+        notes += [] if config.runs_pserver(ids[ip]) else [", without a pserver"]
+        print(f"trainer {ids[ip]}: {ip}{''.join(notes)}")
+    if config.runs_pserver(trainer_id):
+        print(shlex.join(build_pserver_argv(config, passed)))
     print(shlex.join(build_trainer_argv(config, ids, trainer_id, passed)))
 
 
@@ -1495,7 +1874,7 @@ def launch(cmd_args: Sequence[str], stop: Stop) -> int:
     passed = dict(zip(refined[::2], refined[1::2], strict=True))
     dry_run = passed.pop("dry_run", "false") not in ("false", "0")
     config = LauncherConfig.from_env(os.environ)
-    passes = wanted_passes(passed)
+    wanted_passes(passed)
     if passed.get("config") and not Path(passed["config"]).is_file():
         raise MissingInputError(f"--config={passed['config']}: there is no such file in {Path.cwd()}")
     api, waiting = PodApi(config), Waiting(config.start_timeout)
@@ -1504,14 +1883,55 @@ def launch(cmd_args: Sequence[str], stop: Stop) -> int:
         print_plan(config, ids, passed)
         return 0
     warn_of_strangers(config)
+    memory = Memory()
     while True:
-        meeting = meet(api, config, passes, waiting)
+        meeting = meet(api, config, passed, waiting, memory)
+        if meeting.record and meeting.record.given_up:
+            return give_up(config, meeting.record, memory)
         if meeting.ids:
             say("all pods are Running: " + ", ".join(f"{meeting.ids[ip]} = {ip}" for ip in in_id_order(meeting.ids)))
-        outcome = run_attempt(config, meeting, passed, stop, functools.partial(is_whole, api, meeting.ids))
-        if not outcome.is_dissolved:
+        why_over = functools.partial(find_obstacle, api, config, meeting)
+        outcome = run_attempt(config, meeting, passed, stop, why_over, memory)
+        if not needs_another_attempt(outcome, passed):
             return outcome.status
-        stop.check()  # one that came while the set of pods was looked at
+        if stop.requested:
+            return StoppedError.exit_code
+        if meeting.record and not outcome.is_dissolved:
+            pause_s = pause_after(meeting.record, find_saved(save_dir_of(config, passed)), config.restarts)
+            say(f"keeping this pod and its data for the next attempt{f', in {pause_s:g} s' if pause_s else ''}")
+            time.sleep(pause_s)
+
+
+def needs_another_attempt(outcome: Outcome, passed: Mapping[str, str]) -> bool:
+    """Tells whether to meet again: not after success or what no retry mends.
+
+    A trainer on its own needs nobody to meet; its pod is the Job's to replace.
+    """
+    return outcome.is_dissolved or (outcome.status not in (0, *NEVER_RETRY) and not is_local(passed))
+
+
+def pause_after(record: JobRecord, saved: Saved, restarts: int) -> float:
+    """Returns the seconds before the next attempt: none at first, then 1, 2, 4 ... while nothing new is saved."""
+    fruitless = count_fruitless(record, saved, is_dissolved=False)
+    if not 1 < fruitless <= restarts:
+        return 0.0
+    return min(LONGEST_PAUSE_S, 2.0 ** min(fruitless - 2, 10))
+
+
+def find_obstacle(api: PodApi, config: LauncherConfig, meeting: Meeting) -> Outcome | None:
+    """Says, while the pservers are waited for, why this attempt cannot begin to train any more; None: it can."""
+    record = meeting.record
+    newest = read_record(config.output)
+    if record and newest and newest.job_uid == record.job_uid and newest.attempt > record.attempt:
+        return Outcome(0, "launcher", f"attempt {newest.attempt} has begun without this pod", is_dissolved=True)
+    if not is_whole(api, meeting.ids):
+        return Outcome(0, "launcher", "the set of pods changed before the training began", is_dissolved=True)
+    if record and own_trainer_id(config, meeting.ids) == 0:  # who decides on the next one, which the others wait for
+        first = first_failure(read_errors(config.output), record.name)
+        if first:
+            message = f"a pod failed before the training began: {describe_error(first)}"
+            return Outcome(LostPeerError.exit_code, "launcher", message)
+    return None
 
 
 def main(cmd_args: Sequence[str]) -> int:

@@ -195,6 +195,7 @@ def run_pod(case: Case, work: Path, ip: str) -> subprocess.CompletedProcess:
             KUBERNETES_SERVICE_PORT_HTTPS=str(server.port),
             SERVICE_ACCOUNT_DIR=str(work / "account"),
             STOP_TIMEOUT="5",
+            RESTARTS="0",
             NUM_PASSES="2",
             PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         )

@@ -68,11 +68,21 @@ class Launch:
 
 
 @pytest.fixture
-def api(tmp_path: Path) -> Iterator[ApiServer]:
-    """An API server with one Running pod of the job."""
+def store() -> PodStore:
+    """One Running pod of the job."""
     store = PodStore()
-    own = pod("127.0.0.1")
-    store.put({**own, "metadata": {**own["metadata"], "namespace": "default"}})
+    put_pod(store, "127.0.0.1")
+    return store
+
+
+def put_pod(store: PodStore, ip: str) -> None:
+    running = pod(ip)
+    store.put({**running, "metadata": {**running["metadata"], "namespace": "default"}})
+
+
+@pytest.fixture
+def api(store: PodStore, tmp_path: Path) -> Iterator[ApiServer]:
+    """An API server for the pods."""
     with ApiServer(store) as server:
         server.write_service_account(tmp_path / "account")
         yield server
@@ -98,6 +108,7 @@ def launch(tmp_path: Path, api: ApiServer) -> Iterator[Callable[..., Launch]]:
         KUBERNETES_SERVICE_PORT_HTTPS=str(api.port),
         SERVICE_ACCOUNT_DIR=str(tmp_path / "account"),
         STOP_TIMEOUT="5",
+        RESTARTS="0",  # tests of one attempt; those of more say so
         CALLS=str(tmp_path / "calls"),
         PATH=f"{program.parent}:{os.environ['PATH']}",
         PSERVER=UNTIL_GOODBYE,
@@ -345,16 +356,136 @@ def test_S22_no_shell_reads_the_values(launch: Callable[..., Launch]) -> None:
     assert not (job.root / "work" / "injected").exists()
 
 
-def test_the_second_attempt_goes_on_after_the_newest_pass(launch: Callable[..., Launch]) -> None:
-    first = launch(
-        TRAINER=f'd=$JOB_PATH/{JOB}/output/pass-00001; mkdir "$d"; touch "$d/done"; exit 75', PSERVER=PATIENT
-    )
-    assert first.wait() == 75
-    second = launch()
-    assert second.wait() == 0
-    trainer = second.calls()[-1]
+SAVE_A_PASS = f'd=$JOB_PATH/{JOB}/output/pass-00001; mkdir "$d"; touch "$d/done"'
+ONCE = "[ -e failed ] || {{ touch failed; {}; }}; "  # what the first attempt does, and no later one
+GOODBYE = "touch goodbye; echo >fifo"
+
+
+@pytest.mark.parametrize("end", ["exit 75", "exit 69", "exit 74", "exit 70", "exit 1", "exit 143", "kill -9 $$"])
+def test_a_program_that_fails_is_started_again_in_the_same_pod(launch: Callable[..., Launch], end: str) -> None:
+    """Every incident cost the pod, and with it those of all peers: back-off, scheduling, copying the shard again."""
+    job = launch(TRAINER=ONCE.format(f"{SAVE_A_PASS}; {end}") + GOODBYE, RESTARTS="1")
+    assert job.wait() == 0, job.said
+    trainer = job.calls()[-1]
     assert "--start_pass=2" in trainer and "--num_passes=1" in trainer
-    assert (second.node / "error.json.1").exists() and (second.node / "train.log.1").exists()
+    assert "shard 0 is still in ./data" in job.said
+    assert (job.node / "error.json.1").exists() and (job.node / "train.log.1").exists()
+    assert not (job.node / "error.json").exists()
+    record = json.loads((job.output / "job.json").read_text())
+    assert (record["attempt"], record["finished"], record["fruitless"]) == (2, True, 0)
+
+
+def test_a_pserver_that_is_killed_is_started_again_in_the_same_pod(launch: Callable[..., Launch]) -> None:
+    job = launch(
+        PSERVER=ONCE.format("until [ -e started ]; do read -t 1 _ <>fifo; done; kill -9 $$") + UNTIL_GOODBYE,
+        TRAINER=f"[ -e started ] && {{ {GOODBYE}; exit; }}; touch started; echo >fifo; read _ <>fifo2; exit 70",
+        PROBE="[ -e fifo2 ] || mkfifo fifo2",
+        RESTARTS="1",
+        STOP_TIMEOUT="1",
+    )
+    assert job.wait() == 0, job.said
+    assert "pserver was killed by SIGKILL" in job.said and "attempt 2." in job.said
+
+
+def test_training_goes_on_from_the_newest_checkpoint(launch: Callable[..., Launch]) -> None:
+    save = f'd=$JOB_PATH/{JOB}/output/state/pass-00002-004; mkdir -p "$d"; touch "$d/done"'
+    job = launch(TRAINER=ONCE.format(f"{SAVE_A_PASS}; {save}; exit 75") + GOODBYE, RESTARTS="1")
+    assert job.wait() == 0, job.said
+    first, second = [call for call in job.calls() if call.startswith("train ")]
+    assert "--resume_from=" not in first and f"--resume_from={job.output}/state/pass-00002-004" in second
+    assert "--num_passes=3" in second and "--start_pass" not in second
+    assert "going on from state/pass-00002-004 of an earlier attempt" in job.said
+
+
+@pytest.mark.parametrize("status", [64, 65, 66, 77, 78])
+def test_what_no_retry_mends_ends_the_pod_at_once(launch: Callable[..., Launch], status: int) -> None:
+    job = launch(TRAINER=f"exit {status}", PSERVER=PATIENT, RESTARTS="10")
+    assert job.wait() == status
+    assert sum(call.startswith("train ") for call in job.calls()) == 1
+
+
+def test_attempts_in_vain_end_with_a_report_and_then_the_job(launch: Callable[..., Launch]) -> None:
+    """The pod ends with the last failure's status; one that the Job makes after that with one that fails the Job."""
+    job = launch(TRAINER="echo no room; exit 74", PSERVER=PATIENT, RESTARTS="1")
+    assert job.wait() == 74
+    assert sum(call.startswith("train ") for call in job.calls()) == 2
+    report = job.said.partition("giving up: 2 attempts in a row")[2]
+    assert "attempt 1." in report and "attempt 2." in report and report.count("exit status 74") == 2
+    assert report.count("no room") == 2
+    late = launch(RESTARTS="1")
+    assert late.wait() == 78
+    assert late.said.count("giving up") == 2 and "delete it and create it again" in late.said
+    assert sum(call.startswith("train ") for call in job.calls()) == 2
+
+
+def test_S16_a_signal_between_two_attempts_ends_the_launcher(launch: Callable[..., Launch]) -> None:
+    job = launch(TRAINER="exit 75", PSERVER=PATIENT)
+    assert job.wait() == 75  # with RESTARTS=0; so the next ones pause
+    record = json.loads((job.output / "job.json").read_text())
+    (job.output / "job.json").write_text(json.dumps({**record, "given_up": False, "fruitless": 9}))
+    job = launch(TRAINER="exit 75", PSERVER=PATIENT, RESTARTS="100")
+    job.wait_for(lambda: "for the next attempt, in 60 s" in job.said)
+    job.process.send_signal(signal.SIGTERM)
+    assert job.wait() == 143, job.said
+
+
+@pytest.fixture
+def second_of_two(launch: Callable[..., Launch], store: PodStore, tmp_path: Path) -> Callable[..., Launch]:
+    """Returns launch(...) of trainer 1, in a pod without a pserver; the test is trainer 0's launcher."""
+    put_pod(store, "127.0.0.0")
+    shard = tmp_path / "volume" / JOB / "1" / "data"
+    shard.mkdir(parents=True)
+    (shard / "train.txt").touch()
+    environ = {"CONF_PADDLE_GRADIENT_NUM": "2", "CONF_PADDLE_PSERVER_NUM": "1", "TRAINER": "echo trained"}
+    begin_attempt(tmp_path, 1)
+    return lambda **changed: launch(**{**environ, **changed})
+
+
+def begin_attempt(root: Path, number: int, *, finished: bool = False) -> None:
+    """What trainer 0's launcher writes."""
+    ids = start_paddle.getIdMap({"items": [pod("127.0.0.0"), pod("127.0.0.1")]})
+    output = root / "volume" / JOB / "output"
+    output.mkdir(parents=True, exist_ok=True)
+    record = start_paddle.JobRecord(JOB_UID, 3, finished, number, ids.pod_uids, 0, "quick_start")
+    start_paddle.write_record(output, record)
+
+
+def test_a_pod_without_a_pserver_trains_and_stays_until_the_job_is_done(
+    second_of_two: Callable[..., Launch], tmp_path: Path
+) -> None:
+    """Left at once, it would have succeeded, and could never be had back for another attempt."""
+    job = second_of_two()
+    job.wait_for(lambda: "our trainer has finished; waiting for the others" in job.said)
+    begin_attempt(tmp_path, 1, finished=True)
+    assert job.wait() == 0, job.said
+    probe, trainer = job.calls()
+    assert probe.startswith("pserver --probe --pservers=127.0.0.0 ")
+    assert "--pservers=127.0.0.0 " in trainer and "--trainer_id=1" in trainer
+
+
+def test_a_pod_without_a_pserver_takes_part_in_another_attempt_after_its_training(
+    second_of_two: Callable[..., Launch], tmp_path: Path
+) -> None:
+    job = second_of_two()
+    job.wait_for(lambda: "our trainer has finished; waiting for the others" in job.said)
+    begin_attempt(tmp_path, 2)
+    job.wait_for(lambda: sum(call.startswith("train ") for call in job.calls()) == 2)
+    begin_attempt(tmp_path, 2, finished=True)
+    assert job.wait() == 0, job.said
+
+
+def test_who_still_waits_for_the_pservers_of_an_old_attempt_joins_the_new_one(
+    second_of_two: Callable[..., Launch], tmp_path: Path
+) -> None:
+    """Both would wait for each other until START_TIMEOUT."""
+    job = second_of_two(PROBE="[ -e second ] || exit 69")
+    job.wait_for(lambda: bool(job.calls()))
+    begin_attempt(tmp_path, 2)
+    job.wait_for(lambda: "attempt 2 has begun without this pod" in job.said)
+    (tmp_path / "work" / "second").touch()
+    job.wait_for(lambda: "trainer 1 of 2, attempt 2." in job.said)
+    begin_attempt(tmp_path, 2, finished=True)
+    assert job.wait() == 0, job.said
 
 
 def test_the_first_to_fail_in_this_attempt_is_named(launch: Callable[..., Launch]) -> None:
@@ -373,6 +504,7 @@ def test_dry_run_prints_the_plan_and_starts_nothing(launch: Callable[..., Launch
     job = launch("--dry_run", "--config=config.py")
     assert job.wait() == 0
     assert "trainer 0: 127.0.0.1 (this pod)" in job.said and "paddle train --nics=eth0" in job.said
+    assert "paddle pserver --port=7164" in job.said
     assert not (job.root / "calls").exists() and not job.output.exists()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import email.utils
+import errno
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 import requests
 import responses
-from builders import pod, pod_environment, podlist
+from builders import JOB, pod, pod_environment, podlist
 
 import start_paddle
 from start_paddle import ApiError, LauncherConfig, PodApi, Waiting, wait_for_pods, why_not_ready
@@ -289,3 +291,99 @@ def test_getPodList_returns_the_answer_of_the_api(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv(name, value)
     responses.get(URL, json=podlist(*THREE))
     assert start_paddle.getIdMap(start_paddle.getPodList()) == {"10.0.0.1": 0, "10.0.0.2": 1, "10.0.0.3": 2}
+
+
+def own_list(*pods: Any) -> dict[str, Any]:
+    return podlist(*(one.indexed(number) for number, one in enumerate(pods)))
+
+
+def meet(tmp_path: Path, clock: Clock, memory: start_paddle.Memory | None = None) -> start_paddle.Meeting:
+    """What the launcher of trainer 1 makes of the API's answers and the volume; START_TIMEOUT is 60, REJOIN 600."""
+    config = LauncherConfig.from_env(
+        pod_environment(JOB_PATH=str(tmp_path), POD_IP="10.0.0.2", START_TIMEOUT="60", REJOIN_TIMEOUT="600")
+    )
+    api = PodApi(config)
+    return start_paddle.meet(api, config, {"num_passes": "10"}, clock.waiting(60.0), memory or start_paddle.Memory())
+
+
+def write_record(tmp_path: Path, **fields: Any) -> start_paddle.JobRecord:
+    ids = start_paddle.getIdMap(own_list(*THREE))
+    known = {"passes": 10, "finished": False, "attempt": 1, "pod_uids": ids.pod_uids, "start_pass": 0}
+    record = start_paddle.JobRecord(**{"job_uid": ids.job_uid, **known, **fields})
+    output = tmp_path / JOB / "output"
+    output.mkdir(parents=True, exist_ok=True)
+    start_paddle.write_record(output, record)
+    return record
+
+
+@responses.activate
+def test_the_first_set_of_pods_is_waited_for_until_START_TIMEOUT(tmp_path: Path) -> None:
+    responses.get(URL, json=own_list(*THREE[:2]))
+    with pytest.raises(start_paddle.UnreachableError, match=r"gave up after 60 s \(START_TIMEOUT\): 2 of 3 Running"):
+        meet(tmp_path, Clock())
+
+
+@responses.activate
+def test_a_lost_pod_is_waited_for_longer_by_those_who_stay_and_by_those_who_come(tmp_path: Path) -> None:
+    """The Job replaces it after a back-off, and a drained node takes minutes: nobody else may end."""
+    responses.get(URL, json=own_list(*THREE[:2]))
+    record = write_record(tmp_path)
+    for memory in (start_paddle.Memory(record=record), start_paddle.Memory()):
+        with pytest.raises(start_paddle.UnreachableError, match=r"gave up after 600 s \(REJOIN_TIMEOUT\): 2 of 3"):
+            meet(tmp_path, Clock(), memory)
+
+
+@responses.activate
+def test_the_same_pods_wait_for_trainer_0_to_begin_the_next_attempt(tmp_path: Path) -> None:
+    responses.get(URL, json=own_list(*THREE))
+    clock, record = Clock(), write_record(tmp_path)
+    with pytest.raises(start_paddle.UnreachableError, match="for this set after attempt 1"):
+        meet(tmp_path, clock, start_paddle.Memory(record=record))
+    assert "trainer 0 has not written" in clock.said[0]
+    second = write_record(tmp_path, attempt=2)
+    assert meet(tmp_path, Clock(), start_paddle.Memory(record=record)).record == second
+
+
+@responses.activate
+def test_a_pod_that_is_being_stopped_does_not_take_part_again(tmp_path: Path) -> None:
+    own = THREE[1]["metadata"]["name"]
+    pods = own_list(THREE[0], THREE[1].terminating(), THREE[2])
+    config = LauncherConfig.from_env(pod_environment(POD_IP="10.0.0.2", POD_NAME=own))
+    assert start_paddle.complete_set(config, pods) == f"this pod, {own}, is being stopped"
+
+
+@responses.activate
+def test_a_pod_that_has_succeeded_has_seen_the_end_of_the_training(tmp_path: Path) -> None:
+    """It is never replaced, so the set would not be full again; with --saving_period no last pass may be saved."""
+    responses.get(URL, json=own_list(THREE[0].phase("Succeeded"), *THREE[1:]))
+    record = write_record(tmp_path)
+    assert meet(tmp_path, Clock(), start_paddle.Memory(record=record)) == start_paddle.Meeting(start_paddle.IdMap())
+
+
+@responses.activate
+def test_a_job_that_has_given_up_does_not_wait_for_a_full_set(tmp_path: Path) -> None:
+    responses.get(URL, json=own_list(*THREE[:2]))
+    record = write_record(tmp_path, given_up=True)
+    assert meet(tmp_path, Clock()).record == record
+
+
+@responses.activate
+def test_a_volume_that_is_full_between_two_attempts_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trainer 0 cannot write job.json: it says so, and goes on when there is room; at the deadline it ends with 74."""
+    responses.get(URL, json=own_list(*THREE))
+    record = write_record(tmp_path)
+    environ = pod_environment(JOB_PATH=str(tmp_path), REJOIN_TIMEOUT="600")
+    api, clock = PodApi(LauncherConfig.from_env(environ)), Clock()
+
+    def refuse(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(start_paddle, "write_atomically", refuse)
+    for restarts, ends_after in (("10", 600.0), ("0", 0.0)):
+        config = LauncherConfig.from_env({**environ, "RESTARTS": restarts})
+        clock = Clock()
+        with pytest.raises(start_paddle.VolumeError, match="the volume is full: make room"):
+            start_paddle.meet(api, config, {}, clock.waiting(60.0), start_paddle.Memory(record=record))
+        assert ends_after <= clock.now - 1000.0 < ends_after + 1

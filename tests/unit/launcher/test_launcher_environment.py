@@ -16,7 +16,8 @@ REQUIRED = [variable.name for variable in start_paddle.VARIABLES if variable.def
 MALFORMED = {
     "JOB_NAME": "Paddle_Job", "JOB_PATH": "jobpath", "JOB_NAMESPACE": "a b", "CONF_PADDLE_NIC": "eth 0",
     "CONF_PADDLE_PORT": "70000", "CONF_PADDLE_PORTS_NUM": "0", "CONF_PADDLE_PORTS_NUM_SPARSE": "-1",
-    "CONF_PADDLE_GRADIENT_NUM": "three", "KUBERNETES_SERVICE_PORT_HTTPS": "https", "POD_IP": "me",
+    "CONF_PADDLE_GRADIENT_NUM": "three", "CONF_PADDLE_PSERVER_NUM": "0", "RESTARTS": "-1", "REJOIN_TIMEOUT": "1 h",
+    "KUBERNETES_SERVICE_PORT_HTTPS": "https", "POD_IP": "me",
     "START_TIMEOUT": "soon", "STOP_TIMEOUT": "0", "RESUME": "yes",
 }  # fmt: skip
 
@@ -49,6 +50,11 @@ def test_all_problems_are_reported_together() -> None:
 def test_ports_past_the_last_one_are_refused() -> None:
     with pytest.raises(BadEnvironmentError, match="runs past 65535"):
         LauncherConfig.from_env(pod_environment(CONF_PADDLE_PORT="65533"))
+
+
+def test_more_pservers_than_pods_are_refused() -> None:
+    with pytest.raises(BadEnvironmentError, match="CONF_PADDLE_PSERVER_NUM is 4, but there are only"):
+        LauncherConfig.from_env(pod_environment(CONF_PADDLE_PSERVER_NUM="4"))
 
 
 def test_the_namespace_defaults_to_the_service_accounts(tmp_path: Path) -> None:

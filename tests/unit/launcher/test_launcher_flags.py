@@ -59,6 +59,18 @@ def test_S7_the_pservers_are_in_id_order_not_in_ip_order() -> None:
     assert "--pservers=10.0.0.9,10.0.0.1" in build_trainer_argv(CONFIG, ids, 0, {})
 
 
+def test_only_the_first_pods_run_a_pserver_where_fewer_are_wanted() -> None:
+    config = LauncherConfig.from_env(pod_environment(CONF_PADDLE_PSERVER_NUM="2"))
+    trainer = build_trainer_argv(config, IDS, 2, {})
+    assert "--pservers=10.0.0.1,10.0.0.2" in trainer and "--num_gradient_servers=3" in trainer
+    assert "--pservers=10.0.0.1,10.0.0.2" in build_probe_argv(build_pserver_argv(config, {}), trainer)
+    assert [config.runs_pserver(number) for number in range(3)] == [True, True, False]
+
+
+def test_every_pod_runs_a_pserver_by_default() -> None:
+    assert all(CONFIG.runs_pserver(number) for number in range(3))
+
+
 def test_S25_the_trainer_is_told_the_number_of_trainers() -> None:
     """The original told only the pserver; local SGD and elastic averaging aborted with the default of 1."""
     assert "--num_gradient_servers=3" in build_trainer_argv(CONFIG, IDS, 0, {})

@@ -12,7 +12,7 @@ import pytest
 from builders import pod, pod_environment, podlist
 
 import start_paddle
-from start_paddle import Decision, JobRecord, LauncherConfig, Waiting, decide_start
+from start_paddle import Decision, JobRecord, LauncherConfig, Memory, Saved, Waiting, decide_start
 
 IDS = start_paddle.getIdMap(podlist(pod("10.0.0.1"), pod("10.0.0.2"), pod("10.0.0.3")))
 
@@ -22,9 +22,16 @@ def record(job: str = "this", passes: int = 10, finished: bool = False, config: 
 
 
 def decide(
-    found: JobRecord | None, saved: int, passes: int = 10, resume: bool = True, has_output: bool = True
+    found: JobRecord | None,
+    saved: int,
+    passes: int = 10,
+    resume: bool = True,
+    has_output: bool = True,
+    states: tuple[str, ...] = (),
+    gradient_num: int = 0,
 ) -> Decision:
-    return decide_start(found, list(range(saved)), has_output, record(passes=passes), resume)
+    wanted = dataclasses.replace(record(passes=passes), gradient_num=gradient_num)
+    return decide_start(found, Saved(tuple(range(saved)), states), has_output, wanted, resume)
 
 
 STARTS = {
@@ -60,22 +67,70 @@ def test_going_on_warns_that_only_parameters_are_carried_over() -> None:
     assert "WARNING: only the parameters" in decide(record(), 3).message
 
 
+# passes saved, checkpoints -> the checkpoint and the first pass that the next attempt gets
+ORIGINS = {
+    "a checkpoint inside a pass": (2, ("pass-00001", "pass-00002-003"), "pass-00002-003", 0),
+    "the newest save inside a pass, beyond 999": (2, ("pass-00002-999", "pass-00002-1000"), "pass-00002-1000", 0),
+    "the end of a pass comes after the saves inside it": (2, ("pass-00002-003", "pass-00002"), "pass-00002", 0),
+    "a pass and its checkpoint: the checkpoint has more in it": (3, ("pass-00002",), "pass-00002", 0),
+    "a pass that is newer than all checkpoints": (3, ("pass-00001", "pass-00002-003"), "", 3),
+    "checkpoints, and no pass saved": (0, ("pass-00004-001",), "pass-00004-001", 0),
+    "no checkpoint": (3, (), "", 3),
+}
+
+
+@pytest.mark.parametrize(("saved", "states", "checkpoint", "start_pass"), ORIGINS.values(), ids=ORIGINS.keys())
+def test_the_newest_of_checkpoints_and_passes_is_where_training_goes_on(
+    saved: int, states: tuple[str, ...], checkpoint: str, start_pass: int
+) -> None:
+    ascending = tuple(sorted(states, key=start_paddle.position))
+    for found in (record(), record("old")):
+        decision = decide(found, saved, states=ascending)
+        assert (decision.checkpoint, decision.start_pass, decision.archive) == (checkpoint, start_pass, False)
+        assert ("WARNING" in decision.message) == (not checkpoint)
+
+
+def test_a_checkpoint_of_other_numbers_is_left_for_the_parameters_and_says_so() -> None:
+    decision = decide(record("old"), 3, states=("pass-00002", "pass-00003-001"), gradient_num=4)
+    assert (decision.checkpoint, decision.start_pass, decision.archive_state) == ("", 3, True)
+    assert "state/pass-00003-001 is of 0 trainers" in decision.message and "there are 4 trainers" in decision.message
+    assert "going on after pass-00002" in decision.message and "WARNING: only the parameters" in decision.message
+
+
+def test_a_checkpoint_of_other_numbers_without_a_pass_is_left_for_the_beginning() -> None:
+    decision = decide(record("old"), 0, states=("pass-00003-001",), gradient_num=4)
+    assert (decision.checkpoint, decision.start_pass, decision.archive_state) == ("", 0, True)
+    assert "starting from the beginning" in decision.message
+
+
+@pytest.mark.parametrize(("state", "archived"), [("pass-00009", True), ("pass-00009-004", False)])
+def test_an_earlier_job_whose_last_pass_has_a_checkpoint_has_trained_it(state: str, archived: bool) -> None:
+    assert decide(record("old"), 5, states=(state,)).archive == archived
+
+
 @pytest.fixture
 def config(tmp_path: Path) -> LauncherConfig:
     return LauncherConfig.from_env(pod_environment(JOB_PATH=str(tmp_path), SERVICE_ACCOUNT_DIR=str(tmp_path / "none")))
 
 
-def save_pass(output: Path, number: int, *, done: bool = True) -> None:
-    directory = output / f"pass-{number:05d}"
+def save_pass(output: Path, number: int | str, *, done: bool = True) -> None:
+    """Makes a pass directory, or the state directory of that name."""
+    directory = output / f"pass-{number:05d}" if isinstance(number, int) else output / "state" / number
     directory.mkdir(parents=True)
     (directory / "_w").write_text(str(number))
     if done:
         (directory / "done").touch()
 
 
-def agree(config: LauncherConfig, trainer_id: int, passes: int = 10) -> JobRecord:
+TEN_PASSES = {"num_passes": "10"}
+
+
+def agree(
+    config: LauncherConfig, trainer_id: int, memory: Memory | None = None, timeout_s: float = 5.0, **flags: str
+) -> JobRecord:
+    """What a launcher makes of the volume, for the first time or with a memory of its last attempt."""
     own = dataclasses.replace(config, pod_ip=start_paddle.in_id_order(IDS)[trainer_id])
-    decided = start_paddle.agree(own, IDS, passes, Waiting(5.0))
+    decided = start_paddle.agree(own, IDS, {**TEN_PASSES, **flags}, Waiting(timeout_s), memory or Memory())
     assert decided
     return decided
 
@@ -83,7 +138,11 @@ def agree(config: LauncherConfig, trainer_id: int, passes: int = 10) -> JobRecor
 def test_a_pass_without_marker_is_not_complete(config: LauncherConfig) -> None:
     save_pass(config.output, 0)
     save_pass(config.output, 1, done=False)
-    assert start_paddle.complete_passes(config.output) == [0]
+    save_pass(config.output, "pass-00000", done=True)
+    save_pass(config.output, "pass-00000-001", done=True)
+    save_pass(config.output, "pass-00001-001", done=False)
+    save_pass(config.output, ".pass-00002.writing", done=True)
+    assert start_paddle.find_saved(config.output) == Saved((0,), ("pass-00000-001", "pass-00000"))
 
 
 def test_the_other_pods_follow_trainer_0(config: LauncherConfig) -> None:
@@ -98,7 +157,8 @@ def test_the_other_pods_follow_trainer_0(config: LauncherConfig) -> None:
 def test_a_record_of_another_set_of_pods_is_not_followed(config: LauncherConfig) -> None:
     config.output.mkdir(parents=True)
     start_paddle.write_record(config.output, record())
-    assert start_paddle.agree(dataclasses.replace(config, pod_ip="10.0.0.2"), IDS, 10, Waiting(0.2)) is None
+    own = dataclasses.replace(config, pod_ip="10.0.0.2")
+    assert start_paddle.agree(own, IDS, TEN_PASSES, Waiting(0.2), Memory()) is None
 
 
 def test_a_finished_earlier_job_is_moved_aside_whole(config: LauncherConfig) -> None:
@@ -111,12 +171,184 @@ def test_a_finished_earlier_job_is_moved_aside_whole(config: LauncherConfig) -> 
     assert not (config.output / "pass-00009").exists() and not (config.output / "node_0").exists()
 
 
+def test_state_is_moved_aside_with_the_passes_that_it_belongs_to(config: LauncherConfig, tmp_path: Path) -> None:
+    """--save_dir may point anywhere: what is there and would be overwritten is kept there."""
+    elsewhere = tmp_path / "elsewhere"
+    save_pass(elsewhere, 9)
+    save_pass(elsewhere, "pass-00009")
+    (config.output / "node_0").mkdir(parents=True)
+    start_paddle.write_record(config.output, record("old", finished=True, config=config.train_config_dir))
+    assert agree(config, 0, save_dir=str(elsewhere)).origin == ""
+    assert (elsewhere / "run-1" / "pass-00009" / "done").exists()
+    assert (elsewhere / "run-1" / "state" / "pass-00009" / "done").exists() and not (elsewhere / "state").exists()
+    assert (config.output / "run-1" / "node_0").exists()
+
+
+def test_the_checkpoint_is_looked_for_where_the_flags_save(config: LauncherConfig, tmp_path: Path) -> None:
+    first = agree(config, 0, save_dir=str(tmp_path / "elsewhere"))
+    save_pass(tmp_path / "elsewhere", "pass-00000-002")
+    flags = {"save_dir": str(tmp_path / "elsewhere"), "num_passes": "10"}
+    second = agree(config, 0, Memory(record=first), **flags)
+    assert second.checkpoint == "pass-00000-002"
+    resumed = start_paddle.resumed_flags(config, second, flags)
+    assert resumed == {**flags, "resume_from": str(tmp_path / "elsewhere" / "state" / "pass-00000-002")}
+
+
+def test_state_of_other_numbers_is_moved_aside_once_and_for_all(config: LauncherConfig) -> None:
+    """Were it left, an attempt of the new numbers that saved nothing would take it for its own."""
+    save_pass(config.output, 3)
+    save_pass(config.output, "pass-00003")
+    earlier = dataclasses.replace(record("old", config=config.train_config_dir), gradient_num=2)
+    start_paddle.write_record(config.output, earlier)
+    for _ in range(2):
+        begun = agree(config, 0)
+        assert (begun.checkpoint, begun.start_pass) == ("", 4)
+    assert (config.output / "run-1" / "state" / "pass-00003" / "done").exists()
+    assert (config.output / "pass-00003").exists()
+
+
+def test_a_pass_range_of_the_user_is_trained_to_its_end(config: LauncherConfig) -> None:
+    """--num_passes counts from --start_pass: a retry took pass 5 of 5..7 for the last of three."""
+    flags = {"start_pass": "5", "num_passes": "3"}
+    assert start_paddle.wanted_passes(flags) == 8
+    first = agree(config, 0, **flags)
+    assert start_paddle.resumed_flags(config, first, flags) == flags
+    save_pass(config.output, 5)
+    second = agree(config, 0, **flags)
+    assert not second.finished
+    assert start_paddle.resumed_flags(config, second, flags) == {"start_pass": "6", "num_passes": "2"}
+
+
+def test_the_model_that_training_began_with_is_not_loaded_again(config: LauncherConfig) -> None:
+    """--init_model_path wins over --start_pass: every attempt would begin anew, under the number of a later pass."""
+    later = dataclasses.replace(record(), start_pass=4)
+    flags = {"init_model_path": "old/pass-00009", "num_passes": "10", "log_period": "5"}
+    assert start_paddle.resumed_flags(config, record(), flags) == flags
+    assert start_paddle.resumed_flags(config, later, flags) == {"start_pass": "4", "num_passes": "6", "log_period": "5"}
+
+
 def test_every_attempt_has_its_own_name(config: LauncherConfig) -> None:
     first, second = agree(config, 0), agree(config, 0)
     save_pass(config.output, 0)
     third = agree(config, 0)
     assert (first.attempt, second.attempt, third.attempt) == (1, 2, 3)
     assert third.start_pass == 1 and third.name != first.name
+
+
+def test_a_launcher_that_comes_back_with_the_same_pods_demands_a_later_attempt(config: LauncherConfig) -> None:
+    """Trainer 0 may still be in the old attempt, whose record names the same pods."""
+    first = agree(config, 0)
+    own = dataclasses.replace(config, pod_ip="10.0.0.2")
+    memory = Memory(record=first)
+    assert start_paddle.agree(own, IDS, TEN_PASSES, Waiting(0.2), memory) is None
+    assert agree(config, 1) == first, "for a new pod every record that names its set is news"
+    second = agree(config, 0, Memory(record=first))
+    assert start_paddle.agree(own, IDS, TEN_PASSES, Waiting(5.0), memory) == second
+
+
+def test_a_job_json_that_is_damaged_in_mid_job_loses_nothing(config: LauncherConfig) -> None:
+    first = agree(config, 0)
+    save_pass(config.output, 0)
+    (config.output / "job.json").write_text("{")
+    second = agree(config, 0, Memory(record=first))
+    assert (second.attempt, second.start_pass) == (2, 1)
+
+
+def test_only_attempts_without_a_newer_save_are_counted(config: LauncherConfig) -> None:
+    saves = [None, None, "pass-00000-001", None, "pass-00000-002", 0, None, None, "pass-00001-001", None]
+    counts = []
+    for save in saves:
+        counts.append(agree(config, 0).fruitless)
+        if save is not None:
+            save_pass(config.output, save)
+    assert counts == [0, 1, 2, 0, 1, 0, 0, 1, 2, 0]
+
+
+def test_an_attempt_that_never_trained_because_a_pod_was_replaced_does_not_count(config: LauncherConfig) -> None:
+    first = agree(config, 0)
+    second = agree(config, 0, Memory(record=first, is_dissolved=True))
+    assert second.fruitless == 0
+    assert agree(config, 0, Memory(record=second)).fruitless == 1
+
+
+def test_the_count_belongs_to_the_job_and_not_to_the_pod(config: LauncherConfig) -> None:
+    """A replaced pod of trainer 0 goes on counting; the next Job begins at 0."""
+    few = dataclasses.replace(config, restarts=1)
+    assert [agree(few, 0, Memory()).given_up for _ in range(4)] == [False, False, True, True]
+    of_next_job = start_paddle.IdMap(IDS.items(), pod_uids=IDS.pod_uids, job_uid="next")
+    begun = start_paddle.agree(few, of_next_job, TEN_PASSES, Waiting(5.0), Memory())
+    assert begun and not begun.given_up and begun.fruitless == 0
+
+
+def failed(config: LauncherConfig, attempt: str, trainer_id: int, code: int, message: str, **fields: object) -> None:
+    node = config.output / f"node_{trainer_id}"
+    node.mkdir(parents=True, exist_ok=True)
+    outcome = start_paddle.Outcome(code, "trainer", message, signal=str(fields.get("signal", "")))
+    start_paddle.write_error(node, attempt, trainer_id, outcome)
+
+
+def test_the_report_has_every_attempt_with_its_first_failure(
+    config: LauncherConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few, memory = dataclasses.replace(config, restarts=1), Memory()
+    for number in (1, 2):
+        memory.record = agree(few, 0, memory)
+        for trainer_id in (0, 1):
+            start_paddle.prepare_node_dir(few, trainer_id, memory.record.attempt)
+        failed(few, memory.record.name, 0, 75, "trainer 1 is lost")
+        failed(few, memory.record.name, 1, 74, f"volume is full; the end of train.log:\n    line\n    no room {number}")
+    last = agree(few, 0, memory)
+    capsys.readouterr()
+    memory.status = 75
+    assert start_paddle.give_up(few, last, memory) == 75
+    lines = capsys.readouterr().out.splitlines()
+    assert "2 attempts in a row" in lines[0] and len(lines) == 3
+    for number, line in enumerate(lines[1:], 1):
+        assert f"attempt {number}." in line and "from the beginning: trainer 1 on " in line
+        assert f"exit status 74: volume is full; the end of train.log: no room {number}" in line
+
+
+def test_a_pod_that_comes_after_the_end_ends_the_job(config: LauncherConfig) -> None:
+    last = dataclasses.replace(agree(config, 0), given_up=True)
+    with pytest.raises(start_paddle.GivenUpError) as raised:
+        start_paddle.give_up(config, last, Memory())
+    assert raised.value.exit_code in start_paddle.NEVER_RETRY
+
+
+FIRST_FAILURES = {
+    "who left because a peer was gone is not the cause": ([(1, 75, ""), (2, 65, "")], 1),
+    "a killed program is, although its status is the same": ([(1, 75, ""), (2, 75, "SIGKILL")], 1),
+    "of several causes the earliest": ([(3, 74, ""), (2, 70, "")], 1),
+    "when all were left alone, the earliest": ([(2, 75, ""), (3, 69, "")], 0),
+}
+
+
+@pytest.mark.parametrize(("ends", "first"), FIRST_FAILURES.values(), ids=FIRST_FAILURES.keys())
+def test_the_first_failure_of_an_attempt(ends: list[tuple[float, int, str]], first: int) -> None:
+    errors = [
+        {"time": when, "attempt": "3.x", "trainer_id": number, "exit_code": code, "signal": signal}
+        for number, (when, code, signal) in enumerate(ends)
+    ]
+    stale = {"time": 0, "attempt": "2.x", "trainer_id": 7, "exit_code": 65}
+    found = start_paddle.first_failure([stale, *errors], "3.x")
+    assert found and found["trainer_id"] == first
+
+
+def test_the_pause_grows_while_nothing_is_saved() -> None:
+    def pause(fruitless: int, *states: str) -> float:
+        last = dataclasses.replace(record(), fruitless=fruitless)
+        return start_paddle.pause_after(last, Saved(states=states), restarts=12)
+
+    assert [pause(k) for k in range(9)] == [0, 1, 2, 4, 8, 16, 32, 60, 60]
+    assert pause(12) == 0, "the last one is followed by the report"
+    assert pause(5, "pass-00000-001") == 0, "progress"
+
+
+def test_a_damaged_error_file_is_left_out(config: LauncherConfig) -> None:
+    for number, text in enumerate(["", "[]", '{"attempt": "1.x"}', "null"]):
+        (config.output / f"node_{number}").mkdir(parents=True)
+        (config.output / f"node_{number}" / "error.json").write_text(text)
+    assert start_paddle.read_errors(config.output) == []
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"job_uid": "x"}', "null"])
@@ -129,9 +361,11 @@ def test_a_damaged_record_is_no_record(config: LauncherConfig, text: str) -> Non
 def test_a_late_replacement_sees_that_its_job_has_finished(config: LauncherConfig) -> None:
     config.output.mkdir(parents=True)
     start_paddle.write_record(config.output, record(finished=True))
-    assert start_paddle.is_finished(config.output, "this", 10)
-    assert not start_paddle.is_finished(config.output, "another", 10)
-    assert not start_paddle.is_finished(config.output, "this", 11)
+    found = start_paddle.read_record(config.output)
+    assert start_paddle.is_finished(found, Saved(), "this", 10)
+    assert not start_paddle.is_finished(found, Saved(), "another", 10)
+    assert not start_paddle.is_finished(found, Saved(), "this", 11)
+    assert start_paddle.is_finished(found, Saved(tuple(range(11))), "this", 11)
 
 
 def test_S17_pods_may_create_the_output_at_the_same_time(config: LauncherConfig) -> None:
@@ -205,6 +439,21 @@ def test_the_shard_of_this_trainer_is_copied(config: LauncherConfig, tmp_path: P
     (shard / "sub" / "more.txt").write_text("2")
     assert start_paddle.stage_data(config, 1, tmp_path / "data") == 2
     assert (tmp_path / "data" / "sub" / "more.txt").read_text() == "2"
+
+
+def test_the_shard_stays_with_the_trainer_id(config: LauncherConfig, tmp_path: Path) -> None:
+    """It is copied once for all attempts, and exchanged when the pod gets another id."""
+    for number in (0, 1):
+        shard = config.job_dir / str(number) / "data"
+        shard.mkdir(parents=True)
+        (shard / f"part-{number}").touch()
+    memory, data = Memory(), tmp_path / "data"
+    assert "copied 1 files of shard 1" in start_paddle.stage_shard(config, 1, data, memory)
+    (config.job_dir / "1" / "data" / "late").touch()
+    assert "is still in" in start_paddle.stage_shard(config, 1, data, memory)
+    assert [path.name for path in data.iterdir()] == ["part-1"]
+    assert "copied 1 files of shard 0" in start_paddle.stage_shard(config, 0, data, memory)
+    assert [path.name for path in data.iterdir()] == ["part-0"]
 
 
 @pytest.mark.parametrize("exists", [False, True], ids=["missing", "empty"])
