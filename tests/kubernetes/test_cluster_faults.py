@@ -8,7 +8,7 @@ from kubernetes_cluster import Cluster, Scenario, exit_codes, give
 
 JOB = "paddle-cluster-job"
 CONTAINER = "/spec/template/spec/containers/0"
-GRACE_S = 60  # terminationGracePeriodSeconds of job.yaml
+GRACE_S = 90  # terminationGracePeriodSeconds of job.yaml
 
 
 def replace(path: str, value: Any) -> dict[str, Any]:

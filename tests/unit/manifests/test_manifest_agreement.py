@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+import start_paddle
+
 ROOT = Path(__file__).parents[3]
 K8S = ROOT / "k8s"
 NEVER_RETRY = [64, 65, 66, 77, 78]
@@ -179,7 +181,7 @@ def test_the_failure_policy_follows_our_exit_codes(job: dict[str, Any]) -> None:
     assert codes["values"] == sorted(set(codes["values"]))
     assert set(codes["values"]) <= set(NEVER_RETRY) and not RETRY & set(codes["values"])
     if job is JOB:
-        assert codes["values"] == NEVER_RETRY
+        assert codes["values"] == NEVER_RETRY == list(start_paddle.NEVER_RETRY)
     assert pod(job)["restartPolicy"] == "Never"
     assert job["spec"]["podReplacementPolicy"] == "Failed"
 
@@ -191,6 +193,17 @@ def test_every_end_of_a_job_is_bounded(job: dict[str, Any]) -> None:
     assert pod(job)["terminationGracePeriodSeconds"] >= 30
     assert {"cpu", "memory"} <= container(job)["resources"]["requests"].keys()
     assert "memory" in container(job)["resources"]["limits"]
+
+
+def test_the_grace_period_covers_saving_and_the_end_of_the_pserver() -> None:
+    needed = float(env(JOB)["STOP_TIMEOUT"]) + start_paddle.FAILED_STOP_S
+    assert pod(JOB)["terminationGracePeriodSeconds"] > needed
+
+
+def test_the_variables_of_attempts_stand_where_they_are_looked_for() -> None:
+    defaults = {one.name: one.default for one in start_paddle.VARIABLES}
+    for name in ("RESTARTS", "REJOIN_TIMEOUT"):
+        assert env(JOB)[name] == defaults[name]
 
 
 def test_a_dead_nodes_pod_is_given_up_soon() -> None:
