@@ -84,7 +84,8 @@ def named_lost(trial: Trial, addresses: Mapping[int, str]) -> re.Pattern[str]:
     """Return a pattern for what some log of the others must say of the harmed one."""
     trainer = rf"trainer {trial.pod} at \S+"
     server = rf"pserver {re.escape(addresses[trial.pod])}:\d+"
-    kind = "pod" if trial.harm in ("cut", "power") else trial.role.partition("-")[0]
+    # one that is killed takes its companion with it: their launcher stops both, and the other may be heard first
+    kind = trial.role.partition("-")[0] if trial.harm == "stop" else "pod"
     who = {"trainer": trainer, "pserver": server}.get(kind, f"(?:{trainer}|{server})")
     return re.compile(rf"{who}[^\n]*{LOST}[^\n]*")
 

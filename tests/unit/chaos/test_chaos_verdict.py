@@ -55,12 +55,15 @@ def test_a_program_costs_no_pod_and_a_launcher_exactly_one():
 
 def test_the_lost_one_must_be_named_by_somebody_else(tmp_path):
     log = tmp_path / "other.log"
+    server = Trial("one", role="pserver-1", moment="mid-pass", harm="stop", pod=1)
     log.write_text("pserver 10.77.0.2:7164 is lost: it does not answer\n")
     assert verdict.check_named(KILLED, ADDRESSES, [log])
     log.write_text("trainer 1 at 10.77.0.3:4711 is lost: its connection closed; it had last pushed batch 3\n")
     assert verdict.check_named(KILLED, ADDRESSES, [log]) == []
-    server = Trial("one", role="pserver-0", moment="mid-pass", harm="stop", pod=0)
     assert verdict.check_named(server, ADDRESSES, [log])
+    log.write_text("pserver 10.77.0.3:7164, 10.77.0.3:7165 is leaving: stopped by SIGTERM\n")
+    assert verdict.check_named(KILLED, ADDRESSES, [log]) == []
+    assert verdict.check_named(server, ADDRESSES, [log]) == []
 
 
 def test_a_checkpoint_without_its_marker_is_no_start(tmp_path):
