@@ -56,6 +56,35 @@ def test_a_killed_part_ends_the_attempt_and_the_next_one_goes_on(tmp_path: Path,
     assert (job / "output" / "node_0" / "train.log.1").exists()
 
 
+def test_fewer_pservers_than_pods_train_to_the_end_and_come_back(tmp_path: Path) -> None:
+    """The pods without one train, stay until the job is done, and take part in the next attempt like the others."""
+    job = prepare(tmp_path)
+    with start(tmp_path, CONF_PADDLE_PSERVER_NUM="1") as cluster:
+        cluster.wait_for_output(r"Pass=3 ", deadline=60, pod="2")
+        assert ["paddle pserver" in str(cluster.processes(index)) for index in "012"] == [True, False, False]
+        cluster.kill("2", process="paddle train")
+        result = cluster.wait(deadline=100)
+    assert result.outcome.is_complete, ends(result)
+    assert [pod.exit_code for pod in result.pods] == [0, 0, 0]
+    assert json.loads((job / "output" / "job.json").read_text())["attempt"] >= 2
+    assert errors_in_tests(job / "output" / "node_0" / "train.log")[-1][1] < 0.06
+
+
+def test_attempts_in_vain_end_the_job_with_a_report(tmp_path: Path) -> None:
+    """Each pod would else be replaced up to backoffLimit, for something that fails in the same way every time."""
+    job = prepare(tmp_path)
+    with (job / "digits" / "trainer_config.py").open("a") as script:
+        script.write("\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    with start(tmp_path, RESTARTS="1") as cluster:
+        result = cluster.wait(deadline=60)
+    assert result.outcome.reason == "PodFailurePolicy" and result.exit_status == 78, ends(result)
+    for pod in result.pods[:3]:
+        report = pod.output.partition("giving up: 2 attempts in a row")[2]
+        lines = re.findall(r"attempt [12]\..*from the beginning: trainer \d on .*was killed by SIGKILL", report)
+        assert len(lines) == 2
+    assert "this Job has given up" in (result.cause.output if result.cause else "")
+
+
 def test_a_deleted_pod_is_replaced_with_its_id_and_its_shard(tmp_path: Path) -> None:
     """S6: in the original a replaced pod's new IP gave all others other ids."""
     prepare(tmp_path)
