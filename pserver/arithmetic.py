@@ -20,12 +20,16 @@ from pserver.protocol import Buffer
 from pserver.rounds import SynchronousRounds
 from pserver.row_rounds import RowRounds
 from pserver.row_shard import RowShard
+from pserver.row_steps import RowSteps
 from pserver.rules import Optimization, ParameterSpec
 from pserver.shard import Shard
 from pserver.table import local_specs
 
+ASYNCHRONOUS = "async_sgd"  # the algorithm of the settings
+
 Rounds = SynchronousRounds | RowRounds
-Mode = Rounds | AsynchronousSteps  # what takes the gradients
+Steps = AsynchronousSteps | RowSteps
+Mode = Rounds | Steps  # what takes the gradients
 
 
 def describe_setup(parameters: Sequence[ParameterSpec], optimization: Optimization) -> dict[str, Any]:
@@ -60,7 +64,9 @@ class Arrival:
                 )
             self._shard: Shard
             if setup.get("by_rows"):
-                self._shard = RowShard(local_specs(parameters, services, service), optimization)
+                is_asynchronous = optimization.algorithm == ASYNCHRONOUS
+                tables = local_specs(parameters, services, service)
+                self._shard = RowShard(tables, optimization, is_asynchronous=is_asynchronous)
                 slots = self._shard.size
             else:
                 _refuse_tables(parameters)
@@ -119,9 +125,12 @@ class Arrival:
         if self._counters is not None:
             snapshot.put_back(self._shard, snapshot.Part(self._counters, self._part.arrays))
         glog.info("pserver: setParameter", at="ParameterServer2.cpp:260")
+        is_asynchronous = self._shard.optimization.algorithm == ASYNCHRONOUS
+        if isinstance(self._shard, RowShard) and is_asynchronous:
+            return RowSteps(self._shard, self._num_trainers, self._limits)
         if isinstance(self._shard, RowShard):
             return RowRounds(self._shard)
-        if self._shard.optimization.algorithm == "async_sgd":
+        if is_asynchronous:
             return AsynchronousSteps(self._shard, self._num_trainers, self._limits)
         return SynchronousRounds(self._shard)
 

@@ -26,6 +26,7 @@ class AsynchronousSteps:
 
     answers_with_values = True
     is_asynchronous: Literal[True] = True
+    counts_passes = False  # as in v0.10, neither schedules by pass nor decay that is due know of its end
 
     def __init__(self, shard: Shard, trainers: int, limits: LagLimits) -> None:
         self.shard = shard

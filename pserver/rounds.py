@@ -22,6 +22,7 @@ class SynchronousRounds:
 
     answers_with_values = True
     is_asynchronous: Literal[False] = False
+    counts_passes = True
 
     def __init__(self, shard: Shard) -> None:
         self.shard = shard

@@ -1,4 +1,4 @@
-"""Synchronous rounds of one sparse service: rows are asked for before a batch, their gradients come after it.
+"""Rows of one sparse service: they are asked for before a batch, their gradients come after it; synchronous rounds.
 
 An array of rows on the wire is, little-endian and without gaps, for T tables
 
@@ -25,11 +25,11 @@ from pserver.row_shard import RowGradient, RowShard
 from pserver.rules import Array
 
 
-class RowRounds:
-    """The open round: whose gradients are here."""
+class RowInbox:
+    """What trainers have sent of their gradients of rows and of their requests for rows, by trainer."""
 
     answers_with_values = False
-    is_asynchronous: Literal[False] = False
+    counts_passes = True  # asynchronous, too, in v0.10
     pieces = 1  # of the answer to a push
 
     def __init__(self, shard: RowShard) -> None:
@@ -37,25 +37,14 @@ class RowRounds:
         self._arriving: dict[int, Joined] = {}
         self._asking: dict[int, Joined] = {}
         self._answers: dict[int, Array] = {}  # of each trainer, free again when it asks for more
-        self._gradients: dict[int, list[RowGradient]] = {}
+        self._gradients: dict[int, list[RowGradient]] = {}  # that are complete
         self._samples: dict[int, int] = {}
-        self._asked = Flag.NONE
-        self._is_stepped = False
 
     @property
     def values(self) -> memoryview:
         """All rows as they are after the last step, as bytes."""
         self.shard.catch_up()
         return self.shard.values.view("B").data
-
-    @property
-    def is_open(self) -> bool:
-        """Whether any piece of the round has come."""
-        return bool(self._arriving or self._gradients)
-
-    def has_all_of(self, trainer: int) -> bool:
-        """Return whether a trainer has sent all its pieces."""
-        return trainer in self._gradients
 
     def piece_bytes(self, piece: int) -> int:
         """Return the length of a piece in shared memory: there is none."""
@@ -81,24 +70,6 @@ class RowRounds:
             raise BugError(f"trainer {trainer} pushes {gradients.size} numbers beside the gradients of its rows")
         self._gradients[trainer] = list(zip(rows, matrices, strict=True))
         self._samples[trainer] = samples
-        self._asked |= flags & Flag.CHECKPOINT
-
-    def step(self, pieces: Sequence[int], trainers: Sequence[int]) -> list[int]:
-        """Take the step if the gradients of all of the round's trainers (rising) are here; return [0] then."""
-        if not trainers or any(trainer not in self._gradients for trainer in trainers):
-            return []
-        self.shard.step_rows([self._gradients[trainer] for trainer in trainers], sum(self._samples.values()))
-        self._gradients.clear()
-        self._samples.clear()
-        self._is_stepped = True
-        return [0]
-
-    def finish(self) -> Flag | None:
-        """End the round if its step was taken; return what its trainers asked for, else None."""
-        if not self._is_stepped:
-            return None
-        asked, self._asked, self._is_stepped = self._asked, Flag.NONE, False
-        return asked
 
     def look_up(self, trainer: int, piece: int, payload: Buffer, length: int) -> memoryview | None:
         """Take a piece of a request for rows; return the rows as they are now when all is here.
@@ -141,6 +112,48 @@ class RowRounds:
                     f"the rows of parameter {segment.settings.name} are not rising numbers below {segment.rows}"
                 )
         return rows, whole[start:]
+
+
+class RowRounds(RowInbox):
+    """The open round of synchronous training: whose gradients are here."""
+
+    is_asynchronous: Literal[False] = False
+
+    def __init__(self, shard: RowShard) -> None:
+        super().__init__(shard)
+        self._asked = Flag.NONE
+        self._is_stepped = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether any piece of the round has come."""
+        return bool(self._arriving or self._gradients)
+
+    def has_all_of(self, trainer: int) -> bool:
+        """Return whether a trainer has sent all its pieces."""
+        return trainer in self._gradients
+
+    def add(self, trainer: int, piece: int, payload: Buffer, samples: int, flags: Flag, length: int) -> None:
+        """Take a piece of a trainer's gradients, as `RowInbox.add`."""
+        super().add(trainer, piece, payload, samples, flags, length)
+        self._asked |= flags & Flag.CHECKPOINT
+
+    def step(self, pieces: Sequence[int], trainers: Sequence[int]) -> list[int]:
+        """Take the step if the gradients of all of the round's trainers (rising) are here; return [0] then."""
+        if not trainers or any(trainer not in self._gradients for trainer in trainers):
+            return []
+        self.shard.step_rows([self._gradients[trainer] for trainer in trainers], sum(self._samples.values()))
+        self._gradients.clear()
+        self._samples.clear()
+        self._is_stepped = True
+        return [0]
+
+    def finish(self) -> Flag | None:
+        """End the round if its step was taken; return what its trainers asked for, else None."""
+        if not self._is_stepped:
+            return None
+        asked, self._asked, self._is_stepped = self._asked, Flag.NONE, False
+        return asked
 
 
 class Joined:

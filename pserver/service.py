@@ -32,8 +32,7 @@ from pserver.shared_memory import SharedMemory
 from pserver.stragglers import Stragglers
 
 if TYPE_CHECKING:
-    from pserver.arithmetic import Arrival, Mode, Rounds
-    from pserver.asynchronous import AsynchronousSteps
+    from pserver.arithmetic import Arrival, Mode, Rounds, Steps
     from pserver.shard import Shard
 
 STALL_PERIOD = 60.0  # seconds that a round may take before those who have not pushed are named, and again
@@ -387,7 +386,7 @@ class Service:
             self._captures.ask(trainer.number, self._in_pass())
         return self._step_alone(trainer, rounds, now)
 
-    def _step_alone(self, trainer: Trainer, rounds: AsynchronousSteps, now: float) -> list[Outgoing]:
+    def _step_alone(self, trainer: Trainer, rounds: Steps, now: float) -> list[Outgoing]:
         """Step a trainer's gradient if all of it is here, and answer it."""
         values = rounds.apply(trainer.number)
         if values is None:
@@ -410,7 +409,7 @@ class Service:
             for piece in range(rounds.pieces)
         ]
 
-    def _report_lag(self, rounds: AsynchronousSteps, now: float) -> None:
+    def _report_lag(self, rounds: Steps, now: float) -> None:
         """Log what was discarded, and how long ago each trainer was heard; then count anew, as v0.10 did."""
         for line in rounds.lag.describe():
             glog.info(f"{self.identity}: {line}")
@@ -472,9 +471,9 @@ class Service:
         self.in_pass = False
         self._captures.clear()
         glog.info(f"======== Batch={self.batch} pass END=======", at="ParameterServer2.cpp:1588")
-        if rounds.is_asynchronous:  # as in v0.10, neither schedules by pass nor decay that is due know of its end
+        if rounds.is_asynchronous:
             self._report_lag(rounds, now)
-        else:
+        if rounds.counts_passes:
             rounds.shard.finish_pass()
         if not rounds.answers_with_values:
             return [self._reply(other, Op.FINISH_PASS) for other in self._present()]

@@ -1,5 +1,6 @@
 """Tables on sparse services over loopback: rows are pulled and pushed, the same bits whatever the servers and ports."""
 
+import concurrent.futures
 import contextlib
 import random
 import time
@@ -8,7 +9,9 @@ import numpy as np
 import pytest
 
 from pserver import blocks
+from pserver.channel import Channel
 from pserver.errors import BugError, PaddleError
+from pserver.exchange import Exchange
 from pserver.row_client import RowClient
 from pserver.rules import Optimization, ParameterSpec
 from pserver.shard import Shard
@@ -218,3 +221,65 @@ def test_a_service_that_holds_no_tables_refuses_to_look_up_rows(pserver, client,
     rows = row_client(server.services)
     with contextlib.closing(rows), pytest.raises(PaddleError):
         rows.join(TABLES[:1], SGD)
+
+
+def test_asynchronous_rows_take_the_steps_of_their_own_gradients_only(pserver, row_client):
+    table = [ParameterSpec("emb", 40 * 4, decay_rate=1.0, sparse_update=True, row_width=4)]
+    settings = Optimization("momentum", 1.0, algorithm="async_sgd")
+    server = pserver("--ports_num_for_sparse=1", trainers=2)
+    clients = [row_client([(server.host, server.port + 1)], number, 2) for number in range(2)]
+    for one in clients:
+        one.join(table, settings)
+    clients[0].initialise(np.ones(160, np.float32))
+    clients[1].initialise(np.ones(160, np.float32))
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda one: one.start_pass(), clients))
+        row = [np.array([3], np.uint32)]
+        for _ in range(2):  # nobody waits for trainer 1
+            clients[0].begin_push_rows(row, [np.zeros((1, 4), np.float32)], 1, in_place=False)
+            clients[0].finish_push_rows()
+        got = np.empty((1, 4), np.float32)
+        clients[1].pull(row, [got], in_place=False)
+        assert got.tolist() == [[0.25] * 4]
+        for one in clients:
+            one.begin_end_of_pass()
+        list(pool.map(lambda one: one.finish_end_of_pass(), clients))
+    every = np.empty(160, np.float32)
+    clients[1].fetch(every)
+    assert sorted(set(every.tolist())) == [0.25, 1.0]
+    for one in clients:
+        one.goodbye()
+
+
+def test_what_travels_for_a_batch_are_its_rows(monkeypatch, pserver, row_client):
+    table = [ParameterSpec("emb", 10**6 * 16, sparse_update=True, row_width=16)]
+    server = pserver("--ports_num_for_sparse=1")
+    client = row_client([(server.host, server.port + 1)])
+    client.join(table, SGD)
+    client.initialise(np.zeros(table[0].size, np.float32))
+    client.start_pass()
+    travelled = []
+    monkeypatch.setattr(Channel, "send", counting(Channel.send, travelled, lambda channel, frames: frames))
+    monkeypatch.setattr(Exchange, "_receive", counting(Exchange._receive, travelled, lambda *given: given[-1]))
+    seen = {}
+    for count in (100, 10_000):
+        rows = [np.arange(0, 10**6, 10**6 // count, dtype=np.uint32)[:count]]
+        got = np.empty((count, 16), np.float32)
+        del travelled[:]
+        client.pull(rows, [got], in_place=False)
+        client.begin_push_rows(rows, [got], 1, in_place=False)
+        client.finish_push_rows()
+        seen[count] = sum(travelled)
+    assert seen[100] < 100 * 2 * (64 + 4) + 2000
+    assert 10_000 * 2 * 64 < seen[10_000] < 10_000 * 2 * (64 + 4) + 4000
+    client.begin_end_of_pass()
+    client.finish_end_of_pass()
+    client.goodbye()
+
+
+def counting(function, sizes, frames_of):
+    def counted(*given):
+        sizes.extend(memoryview(frame).nbytes for frame in frames_of(*given))
+        return function(*given)
+
+    return counted
