@@ -215,6 +215,28 @@ class Client:
         exchange.send_rest(Flag.CHECKPOINT if checkpoint else Flag.NONE)
         return bool(exchange.collect() & Flag.CHECKPOINT)
 
+    def push(self, gradient: Array, samples: int, *, checkpoint: bool = False) -> bool:
+        """Push as `push_pull`, and keep the values: the answer says only that the step is done."""
+        self._check(gradient)
+        self._batch += 1
+        flags = self._request(
+            Ask(
+                Op.PUSH,
+                f"push batch {self._batch} of pass {self._passes}",
+                samples=samples,
+                flags=Flag.KEEP | (Flag.CHECKPOINT if checkpoint else Flag.NONE),
+                pieces=_pieces,
+                send=lambda channel, piece: channel.gather(gradient, piece),
+                answers=_pieces,
+            )
+        )
+        return bool(flags & Flag.CHECKPOINT)
+
+    def fetch_values(self, values: Array) -> None:
+        """Get the values as they are after the last step, in place."""
+        self._check(values)
+        self._fetch(Fetch.CURRENT, "fetch the values", values)
+
     def finish_pass(self, values: Array, own: Any = None) -> None:
         """Wait for the trainers that still have batches, then get the values after the pass in place.
 

@@ -26,13 +26,14 @@ class Decay:
     by_row: bool = False
 
 
-def separate_decay(parameter: ParameterSpec) -> Decay | None:
+def separate_decay(parameter: ParameterSpec, *, always: bool = False) -> Decay | None:
     """Return what is applied apart from the step; None where there is no decay or L2 is part of the step.
 
+    Args: always: whether L2 is never part of the step.
     Raises: ConfigError: if the parameter has momentum besides.
     """
     l1, l2, period = parameter.decay_rate_l1, parameter.decay_rate, parameter.num_batches_regularization
-    if not (l1 or l2) or not (l1 or period > 1 or parameter.sparse_update):
+    if not (l1 or l2) or not (always or l1 or period > 1 or parameter.sparse_update):
         return None
     if parameter.momentum:
         kind = "L1" if l1 else "num_batches_regularization over 1" if period > 1 else "L2 with sparse_update"

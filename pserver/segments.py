@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pserver.blocks import Range
 from pserver.errors import BugError, ConfigError
-from pserver.methods import METHODS
+from pserver.methods import ALL_METHODS
 from pserver.methods.base import Method, Traits
 from pserver.regularization import Decay, separate_decay
 from pserver.rules import Optimization, ParameterSpec, Rows
@@ -90,7 +90,7 @@ def find_segments(
         if last and last.settings == settings and not settings.row_width:
             last.stop = at + stop - start
         else:
-            method = METHODS[optimization.learning_method](optimization, settings.traits)
+            method = ALL_METHODS[optimization.learning_method](optimization, settings.traits)
             segments.append(Segment(at, at + stop - start, settings, method, index, row))
             row += segments[-1].rows
         at = segments[-1].stop
@@ -100,7 +100,7 @@ def find_segments(
 def _can_rest(p: ParameterSpec, optimization: Optimization, settings: Settings) -> bool:
     """Return whether rows without gradient may be left out of a step."""
     return (
-        METHODS[optimization.learning_method].rests
+        ALL_METHODS[optimization.learning_method].rests
         and p.size >= LEAST_RESTING
         and 0 < p.row_width < p.size
         and p.size % p.row_width == 0
@@ -113,7 +113,7 @@ def _choose_settings(p: ParameterSpec, optimization: Optimization, *, per_parame
     """Return which of a parameter's settings count."""
     if not per_parameter:
         return Settings(Traits(p.learning_rate, p.momentum, p.decay_rate))
-    decay = separate_decay(p)
+    decay = separate_decay(p, always=ALL_METHODS[optimization.learning_method].separates_decay)
     if p.sparse_update:
         _check_rows(p, optimization)
     clip = p.gradient_clipping_threshold
@@ -128,7 +128,7 @@ def _choose_settings(p: ParameterSpec, optimization: Optimization, *, per_parame
 
 def _check_rows(p: ParameterSpec, optimization: Optimization) -> None:
     name = optimization.learning_method
-    if not METHODS[name].takes_rows:
+    if not ALL_METHODS[name].takes_rows:
         raise ConfigError(
             f"parameter {p.name} has sparse_update, which {name} cannot do; leave sparse_update out of its ParamAttr, "
             "or take another learning_method"

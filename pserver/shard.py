@@ -15,7 +15,7 @@ from pserver.averaging import SUMS, Averaging
 from pserver.blocks import Range
 from pserver.crew import ALONE, Crew
 from pserver.errors import BugError
-from pserver.methods import METHODS, check_supported
+from pserver.methods import ALL_METHODS, check_supported
 from pserver.methods.base import Steps
 from pserver.regularization import pull
 from pserver.rules import Array, Optimization, ParameterSpec, Rows
@@ -120,7 +120,7 @@ class Shard:
         self.steps += 1
         self._batch += 1
         self.samples += samples
-        if METHODS[self.optimization.learning_method].uses_schedule:
+        if ALL_METHODS[self.optimization.learning_method].uses_schedule:
             self._rate = self._schedule.rate(self.samples, self.passes)
         if self.averaging:
             self.averaging.start_step()
@@ -299,7 +299,7 @@ class Shard:
 
         None if the method has no such rates. Rows that took no step have 0.
         """
-        if not METHODS[self.optimization.learning_method].has_rates:
+        if not ALL_METHODS[self.optimization.learning_method].has_rates:
             return None
         result: Array = np.zeros(stop - start, np.float32)
         for segment in self.segments:

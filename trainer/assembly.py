@@ -25,28 +25,24 @@ from trainer.compat import use_python_path
 from trainer.config import parse_config
 from trainer.data.loading import check_data, open_source
 from trainer.data.source import DataSource
+from trainer.delta_updater import DeltaUpdater
 from trainer.evaluators import make_evaluators
 from trainer.flags import Values, services
 from trainer.legacy import AT
 from trainer.model_files import pass_name, prepare_save_directory
 from trainer.models import find_config, find_merged_config, load_model, naming_modules
 from trainer.network import Network
+from trainer.optimization import Sending, has_sparse_rows, list_oddities, read_optimization, read_sending
 from trainer.own_servers import OwnServer
 from trainer.parameters import DenseParameters, ParameterTable
+from trainer.remote_updater import RemoteUpdater
 from trainer.rng import Stream, share_state, start_state
 from trainer.session import Parts, Training
 from trainer.shares import AnyNetwork, Shares
 from trainer.stopping import STOPPER
 from trainer.testing import Testing
 from trainer.timing import Timing
-from trainer.updater import (
-    LocalUpdater,
-    RemoteUpdater,
-    Updater,
-    has_sparse_rows,
-    list_oddities,
-    read_optimization,
-)
+from trainer.updater import LocalUpdater, Updater
 
 if TYPE_CHECKING:
     from pserver.client import Client
@@ -179,7 +175,12 @@ class Assembly:
     def _make_updater(self) -> Updater:
         specs = [parameter.spec() for parameter in self._table]
         algorithm = self._config.opt_config.algorithm
-        for sentence in list_oddities(specs, self._optimization, local=self._flags.local, algorithm=algorithm):
+        sending = Sending()
+        if not self._flags.local:
+            sending = read_sending(self._config.opt_config, trainers=self._flags.num_gradient_servers)
+        for sentence in list_oddities(
+            specs, self._optimization, local=self._flags.local, algorithm=algorithm, sending=sending
+        ):
             glog.warning(sentence)
         if self._flags.local:
             crew = self._network.crew if isinstance(self._network, Shares) else ALONE
@@ -201,9 +202,30 @@ class Assembly:
             "connect_timeout": CONNECT_TIMEOUT_S,
         }
         client = Client(services(self._flags), **options)
-        if not self._table.tables():
-            return RemoteUpdater(self._table, self._optimization, client)
-        return self._make_tables_updater(client, options)
+        if self._table.tables():
+            self._refuse_tables(sending)
+            return self._make_tables_updater(client, options)
+        if sending.batches_per_send == 1:
+            return RemoteUpdater(self._table, self._optimization, client, batches_per_get=sending.batches_per_get)
+        return DeltaUpdater(
+            self._table,
+            self._optimization,
+            sending,
+            client,
+            trainers=self._flags.num_gradient_servers,
+            is_first=self._flags.trainer_id == 0,
+            crew=self._network.crew if isinstance(self._network, Shares) else ALONE,
+        )
+
+    def _refuse_tables(self, sending: Sending) -> None:
+        asked = {
+            "asynchronous training (is_async)": self._optimization.algorithm == "async_sgd",
+            "num_batches_per_send_parameter over 1": sending.batches_per_send > 1,
+        }
+        for what in (name for name, given in asked.items() if given):
+            raise ConfigError(
+                f"settings: {what} with sparse_update on parameter servers is not supported yet; leave one of them out"
+            )
 
     def _make_tables_updater(self, client: Client, options: Mapping[str, Any]) -> Updater:
         """Return the updater of parameters of which some are tables.

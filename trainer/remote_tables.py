@@ -23,7 +23,7 @@ from trainer.arguments import Argument
 from trainer.network import OnFinal
 from trainer.parameters import Parameter, ParameterTable
 from trainer.prefetch import RowFinder
-from trainer.updater import RemoteUpdater
+from trainer.remote_updater import RemoteUpdater
 
 if TYPE_CHECKING:
     from kernels.tables import RowIds

@@ -1,28 +1,22 @@
-"""From gradients to new values: an optimiser in this process, or the parameter servers."""
+"""From gradients to new values: what every updater does, and the one that is an optimiser in this process."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from proto.TrainerConfig_pb2 import OptimizationConfig
 from pserver import blocks, snapshot
 from pserver.crew import ALONE, Crew
 from pserver.errors import ConfigError
-from pserver.methods import check_supported, list_ignored
 from pserver.rules import Array, Optimization, ParameterSpec
-from pserver.segments import find_segments
 from pserver.shard import Shard
 from pserver.snapshot import Captured
 from trainer.arguments import Argument
 from trainer.network import OnFinal
-from trainer.parameters import DenseParameters, Parameter, ParameterTable
+from trainer.optimization import has_sparse_rows, refuse_l1
+from trainer.parameters import Parameter, ParameterTable
 from trainer.pruning import Pruning
-
-if TYPE_CHECKING:
-    from pserver.client import Client
-
 
 MASKS = "pruned"  # what an updater adds to what a trainer says of itself in a checkpoint
 
@@ -93,20 +87,27 @@ class LocalUpdater:
     As in the legacy, without sparse parameters it is one for all, which neither clips gradients nor knows L1; with
     any, every parameter has one of its own, which does.
 
+    Args: parameters: the settings that count, where they are not the table's own.
     Raises: ConfigError: if the settings of a parameter do not go together, or not with the method.
     """
 
     def __init__(
-        self, table: ParameterTable, optimization: Optimization, *, log_clipping: bool = False, crew: Crew = ALONE
+        self,
+        table: ParameterTable,
+        optimization: Optimization,
+        *,
+        log_clipping: bool = False,
+        crew: Crew = ALONE,
+        parameters: Sequence[ParameterSpec] = (),
     ) -> None:
         self._table = table
-        parameters = [parameter.spec() for parameter in table]
+        parameters = parameters or [parameter.spec() for parameter in table]
         self._offsets: dict[str, int] = {}
         for parameter in table.trained():
             self._offsets[parameter.name] = sum(table[name].size for name in self._offsets)
         per_parameter = has_sparse_rows(parameters)
         if not per_parameter:
-            _refuse_l1(parameters)
+            refuse_l1(parameters)
         self._shard = Shard(
             parameters,
             blocks.whole(parameters),
@@ -119,7 +120,7 @@ class LocalUpdater:
         self._with_rows = {
             segment.parameter: listed[segment.parameter] for segment in self._shard.segments if segment.rows
         }
-        self._pruning = Pruning(table)
+        self.pruning = Pruning(table)
         table.adopt(self._shard.values)
 
     def connect(self, restored: Captured | None = None) -> dict[str, Any] | None:
@@ -128,7 +129,7 @@ class LocalUpdater:
         Raises: ConfigError: if the checkpoint does not fit this job.
         """
         if restored is None:
-            self._pruning.start()
+            self.pruning.start()
             return None
         if len(restored.services) != 1:
             raise ConfigError(
@@ -137,7 +138,7 @@ class LocalUpdater:
             )
         snapshot.put_back(self._shard, restored.services[0])
         own = restored.trainers[0] or {}
-        self._pruning.go_on(own.get(MASKS, {}))
+        self.pruning.go_on(own.get(MASKS, {}))
         return own
 
     def check(self) -> None:
@@ -155,7 +156,7 @@ class LocalUpdater:
 
     def step(self, samples: int, checkpoint: bool = False) -> bool:
         """Make one optimiser step, and return `checkpoint`: nobody else asks for one."""
-        self._pruning.mask_gradients()
+        self.pruning.mask_gradients()
         gradients = self._table.gradients  # before the rows: what nobody added to has none
         touched = {
             number: rows
@@ -167,7 +168,7 @@ class LocalUpdater:
 
     def capture(self, own: dict[str, Any]) -> Captured | None:
         """Return the state of this trainer and of its optimiser, whose arrays change with the next step."""
-        return Captured([snapshot.take(self._shard)], [{**own, MASKS: self._pruning.state()}])
+        return Captured([snapshot.take(self._shard)], [{**own, MASKS: self.pruning.state()}])
 
     def finish_pass(self, own: dict[str, Any] | None = None) -> None:
         """Apply the decay that is still due, and count the pass."""
@@ -192,174 +193,3 @@ class LocalUpdater:
 
     def abort(self, reason: str) -> None:
         """Nobody to tell."""
-
-
-class RemoteUpdater:
-    """The parameter servers: pushes the gradients, waits for the step of all trainers, pulls the new values.
-
-    Raises: ConfigError: if the settings of a parameter do not go together, or the servers cannot do them.
-    """
-
-    def __init__(self, table: ParameterTable | DenseParameters, optimization: Optimization, client: Client) -> None:
-        self._table = table
-        self._optimization = optimization
-        self._client = client
-        parameters = [parameter.spec() for parameter in table]
-        find_segments(parameters, blocks.whole(parameters), optimization, per_parameter=True)  # as the servers will
-        self._pruning = Pruning(table)
-        self._has_begun = False
-
-    def connect(self, restored: Captured | None = None) -> dict[str, Any] | None:
-        """Join every server; trainer 0 gives its values, or a checkpoint, and the others take them."""
-        self._pruning.start()
-        self._client.join([parameter.spec() for parameter in self._table], self._optimization)
-        own: dict[str, Any] | None = self._client.initialise(self._table.values, restored)
-        if own is None:
-            self._pruning.start()  # again: all trainers keep what trainer 0 kept
-        else:
-            self._pruning.go_on(own.get(MASKS, {}))
-        return own
-
-    def check(self) -> None:
-        """Ask the heartbeat."""
-        self._client.check()
-
-    def start_pass(self, batch: int = 0) -> None:
-        """Wait for all trainers."""
-        self._client.start_pass(batch)
-
-    def prefetch(self, slots: Mapping[str, Argument]) -> None:
-        """All is here, since the last step."""
-
-    def begin_step(self, samples: int) -> OnFinal | None:
-        """Push gradients as they get complete, layer by layer; pruned ones wait for their masks."""
-        if self._pruning.state():
-            return None
-        self._client.begin_push(self._table.peek_gradients(), self._table.values, samples)
-        self._has_begun = True
-
-        def push(start: int) -> None:
-            self._table.gradients_from(start)
-            self._client.push_from(start)
-
-        return push
-
-    def step(self, samples: int, checkpoint: bool = False) -> bool:
-        """Push the gradients that are not on their way yet, and pull the values."""
-        self._pruning.mask_gradients()
-        gradients, values = self._table.gradients, self._table.values
-        if not self._has_begun:
-            self._client.begin_push(gradients, values, samples)
-        self._has_begun = False
-        return self._client.finish_push(checkpoint=checkpoint)
-
-    def capture(self, own: dict[str, Any]) -> Captured | None:
-        """Let trainer 0 collect what every trainer says of itself, and the state of the servers."""
-        return self._client.capture(self._with_masks(own))
-
-    def finish_pass(self, own: dict[str, Any] | None = None) -> None:
-        """Wait for the trainers that still have batches, then pull the values."""
-        self._client.finish_pass(self._table.values, own and self._with_masks(own))
-
-    def _with_masks(self, own: dict[str, Any]) -> dict[str, Any]:
-        return {**own, MASKS: self._pruning.state()}
-
-    @contextmanager
-    def averaged(self) -> Iterator[None]:
-        """Take the averages from the servers where the config says so."""
-        if not self._optimization.average_window:
-            yield
-            return
-        raw = self._table.values.copy()
-        self._client.fetch_averages(self._table.values)
-        try:
-            yield
-        finally:
-            self._table.values[:] = raw
-
-    def rates(self, parameter: Parameter) -> Array | None:
-        """They are on the servers."""
-        return None
-
-    def finish(self) -> None:
-        """Say goodbye."""
-        self._client.goodbye()
-
-    def abort(self, reason: str) -> None:
-        """Tell the servers why this trainer leaves."""
-        self._client.abort(reason)
-
-
-def has_sparse_rows(parameters: Sequence[ParameterSpec]) -> bool:
-    """Return whether rows of any parameter are updated only when a batch touches them."""
-    return any(p.sparse_update and not p.is_static for p in parameters)
-
-
-def _refuse_l1(parameters: Sequence[ParameterSpec]) -> None:
-    for p in parameters:
-        if p.decay_rate_l1 and not p.is_static:
-            raise ConfigError(
-                f"parameter {p.name} has L1 decay (l1_rate), which local training of dense parameters cannot do, as in "
-                "the original (SgdLocalUpdater); take l1_rate out of its ParamAttr, or train with parameter servers"
-            )
-
-
-def read_optimization(config: OptimizationConfig, *, local: bool) -> Optimization:
-    """Return the settings that the optimiser needs.
-
-    Raises: ConfigError: naming the setting that is not supported yet, or impossible.
-    """
-    if not config.HasField("batch_size"):
-        raise ConfigError("the config does not call settings(batch_size=..., learning_rate=...)")
-    if config.batch_size < 1:
-        raise ConfigError(f"settings(batch_size={config.batch_size}): it must be at least 1")
-    if config.algorithm not in ("sgd", "async_sgd"):
-        raise ConfigError(
-            f"settings: Unsupported algorithm: {config.algorithm}; supported is sgd, which settings() takes when "
-            "learning_method is one of the optimizers"
-        )
-    if local and config.num_batches_per_send_parameter > 1:
-        raise ConfigError(
-            f"settings: num_batches_per_send_parameter is {config.num_batches_per_send_parameter}; in local training "
-            "it must be 1"
-        )
-    asked = {
-        "asynchronous training (is_async)": config.algorithm == "async_sgd" and not local,
-        "num_batches_per_send_parameter over 1": config.num_batches_per_send_parameter > 1,
-        "num_batches_per_get_parameter over 1": config.num_batches_per_get_parameter > 1 and not local,
-    }
-    for what in (name for name, given in asked.items() if given):
-        raise ConfigError(f"settings: {what} is not supported yet; supported is synchronous sgd")
-    optimization = Optimization(
-        learning_method=config.learning_method,
-        learning_rate=config.learning_rate,
-        learning_rate_schedule=config.learning_rate_schedule,
-        learning_rate_decay_a=config.learning_rate_decay_a,
-        learning_rate_decay_b=config.learning_rate_decay_b,
-        learning_rate_args=config.learning_rate_args,
-        adam_beta1=config.adam_beta1,
-        adam_beta2=config.adam_beta2,
-        adam_epsilon=config.adam_epsilon,
-        ada_epsilon=config.ada_epsilon,
-        ada_rou=config.ada_rou,
-        average_window=config.average_window,
-        max_average_window=config.max_average_window if config.HasField("max_average_window") else None,
-    )
-    check_supported(optimization)
-    return optimization
-
-
-def list_oddities(
-    parameters: Sequence[ParameterSpec], optimization: Optimization, *, local: bool, algorithm: str = "sgd"
-) -> list[str]:
-    """Return a sentence for each setting that has no effect, because it had none in the legacy either."""
-    is_common = local and not has_sparse_rows(parameters)
-    found = list_ignored(parameters, optimization, per_parameter=not is_common)
-    trained = [p for p in parameters if not p.is_static]
-    if local and algorithm == "async_sgd":
-        found.append("local training is synchronous (algorithm async_sgd, which is_async sets)")
-    if is_common and any(p.gradient_clipping_threshold > 0 for p in trained):
-        found.append("local training of dense parameters does not clip gradients (gradient_clipping_threshold)")
-    if is_common and any(p.num_batches_regularization > 1 and p.decay_rate for p in trained):
-        found.append("local training of dense parameters decays in every batch (num_batches_regularization)")
-    return [f"{sentence}, as in the original; the setting has no effect" for sentence in found]

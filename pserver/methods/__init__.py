@@ -13,6 +13,7 @@ from pserver.errors import ConfigError
 from pserver.methods.adagrad import AdaDelta, AdaGrad, DecayedAdaGrad, RMSProp
 from pserver.methods.adam import Adam, Adamax
 from pserver.methods.base import Method
+from pserver.methods.delta import DELTA, Delta
 from pserver.methods.momentum import Momentum, SparseMomentum, TorchMomentum
 from pserver.regularization import separate_decay
 from pserver.rules import Optimization, ParameterSpec
@@ -29,6 +30,7 @@ METHODS: dict[str, type[Method]] = {
     "sparse_momentum": SparseMomentum,
     "torch_momentum": TorchMomentum,
 }
+ALL_METHODS: dict[str, type[Method]] = {**METHODS, DELTA: Delta}  # also what no config can choose
 
 
 # ----- Checks -----
@@ -39,11 +41,16 @@ def check_supported(optimization: Optimization) -> None:
 
     Raises: ConfigError: naming what is not supported and what is.
     """
-    if optimization.learning_method not in METHODS:
-        raise ConfigError(f"learning_method '{optimization.learning_method}' is not known; known: {', '.join(METHODS)}")
+    if optimization.learning_method not in ALL_METHODS:
+        raise unknown(optimization.learning_method)
     if not math.isfinite(optimization.learning_rate):
         raise ConfigError(f"learning_rate is {optimization.learning_rate}; it must be a number")
     check_schedule(optimization)
+
+
+def unknown(name: str) -> ConfigError:
+    """Return the error of a learning_method that no config can choose."""
+    return ConfigError(f"learning_method '{name}' is not known; known: {', '.join(METHODS)}")
 
 
 def list_ignored(parameters: Sequence[ParameterSpec], optimization: Optimization, *, per_parameter: bool) -> list[str]:

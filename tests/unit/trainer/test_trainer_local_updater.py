@@ -10,9 +10,10 @@ from pserver.errors import ConfigError
 from pserver.rules import Optimization
 from pserver.snapshot import Captured, Part
 from trainer import logs
+from trainer.optimization import has_sparse_rows, list_oddities
 from trainer.parameters import ParameterTable
 from trainer.pruning import choose_kept
-from trainer.updater import LocalUpdater, RemoteUpdater, has_sparse_rows, list_oddities
+from trainer.updater import LocalUpdater
 
 
 def parameter(name="w", rows=1, columns=2, hook=None, **fields):
@@ -113,19 +114,6 @@ def test_clipping_is_logged_on_demand(capsys):
         assert ("parameter=w need clipping, max grad=3 avg grad=2" in capsys.readouterr().err) is log_clipping
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"sparse_update": True}, "sparse_update with parameter servers is not supported yet"),
-        ({"sparse_remote_update": True}, "sparse_update with parameter servers is not supported yet"),
-        ({"momentum": 0.5, "decay_rate_l1": 0.1}, "momentum 0.5 and L1, which do not go together"),
-    ],
-)
-def test_what_servers_cannot_do_is_refused_before_any_of_them_is_asked(fields, message):
-    with pytest.raises(ConfigError, match=f"parameter w.* {message}"):
-        RemoteUpdater(ParameterTable([parameter(**fields)]), Optimization(), client=None)
-
-
 # ----- Averages -----
 
 
@@ -183,37 +171,6 @@ def test_pruned_values_become_zero_and_stay_so():
     assert table["w"].value.tolist() == [0, -4.25, 0.75, 0]
 
 
-class OtherTrainer:
-    """A client that is not trainer 0: it gets values, and notes what is pushed."""
-
-    def __init__(self, values):
-        self.values, self.pushed = values, None
-
-    def join(self, parameters, optimization):
-        pass
-
-    def initialise(self, values):
-        values[:] = self.values
-
-    def push_pull(self, gradient, values, samples):
-        self.pushed = gradient.tolist()
-
-    def fetch_averages(self, averages):
-        averages[:] = 7
-
-
-def test_every_trainer_prunes_what_trainer_zero_pruned():
-    table = ParameterTable([parameter(columns=4, hook=0.5)])
-    table["w"].value[:] = [9, 9, 1, 1]
-    client = OtherTrainer([0, -3, 2, 0])
-    updater = RemoteUpdater(table, Optimization(), client)
-    updater.connect()
-    table.clear_gradients()
-    table["w"].add_gradient(np.ones(4, np.float32))
-    updater.step(1)
-    assert table["w"].value.tolist() == [0, -3, 2, 0] and client.pushed == [0, 1, 1, 0]
-
-
 def test_a_pruned_static_parameter_is_pruned_once():
     table, updater = start(parameter(columns=4, hook=0.5, is_static=True), parameter("v"), values=1.0)
     table.clear_gradients()
@@ -235,17 +192,6 @@ def test_an_impossible_ratio_is_refused(ratio):
 
 
 # ----- With servers -----
-
-
-@pytest.mark.parametrize(("window", "seen"), [(0.5, [7, 7]), (0.0, [3, 4])])
-def test_averages_come_from_the_servers_where_the_config_asks_for_them(window, seen):
-    table = ParameterTable([parameter()])
-    updater = RemoteUpdater(table, Optimization(average_window=window), OtherTrainer([3, 4]))
-    updater.connect()
-    with updater.averaged():
-        assert table["w"].value.tolist() == seen
-    assert table["w"].value.tolist() == [3, 4]
-    assert updater.rates(table["w"]) is None
 
 
 # ----- Checkpoints -----

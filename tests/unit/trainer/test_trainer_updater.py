@@ -9,8 +9,9 @@ from pserver.errors import ConfigError, VolumeError
 from pserver.rules import Optimization, ParameterSpec
 from trainer.arguments import Argument, Sparse
 from trainer.evaluation import PredictionFile
+from trainer.optimization import Sending, list_oddities, read_optimization, read_sending
 from trainer.parameters import ParameterTable
-from trainer.updater import LocalUpdater, list_oddities, read_optimization
+from trainer.updater import LocalUpdater
 
 
 def settings(**fields):
@@ -36,10 +37,8 @@ def test_a_limit_of_the_average_is_known_from_no_limit():
     ("fields", "local", "message"),
     [
         ({"algorithm": "owlqn"}, True, "Unsupported algorithm: owlqn"),
-        ({"algorithm": "async_sgd"}, False, r"asynchronous training \(is_async\) is not supported yet"),
         ({"num_batches_per_send_parameter": 2}, True, "in local training it must be 1"),
-        ({"num_batches_per_send_parameter": 2}, False, "num_batches_per_send_parameter over 1 is not supported yet"),
-        ({"num_batches_per_get_parameter": 2}, False, "num_batches_per_get_parameter over 1 is not supported yet"),
+        ({"learning_method": "delta"}, False, "learning_method 'delta' is not known; known: adadelta"),
         ({"learning_method": "adagrad2"}, True, "learning_method 'adagrad2' is not known"),
         ({"batch_size": 0}, True, "batch_size=0"),
     ],
@@ -49,8 +48,54 @@ def test_settings_that_are_not_supported_are_named(fields, local, message):
         read_optimization(settings(**fields), local=local)
 
 
-def test_locally_asynchronous_training_is_the_synchronous_one():
-    assert read_optimization(settings(algorithm="async_sgd"), local=True).learning_rate == 0.5
+def test_asynchronous_training_is_the_synchronous_one_without_servers():
+    config = settings(algorithm="async_sgd", async_lagged_grad_discard_ratio=2.5)
+    assert read_optimization(config, local=True).algorithm == "sgd"
+    found = read_optimization(config, local=False)
+    assert (found.algorithm, found.async_lagged_grad_discard_ratio) == ("async_sgd", 2.5)
+
+
+def test_how_often_trainers_speak_with_the_servers():
+    assert read_sending(settings(), trainers=1) == Sending()
+    assert read_sending(settings(num_batches_per_get_parameter=3), trainers=1) == Sending(batches_per_get=3)
+    often = {"num_batches_per_send_parameter": 4, "delta_add_rate": 2.0}
+    assert read_sending(settings(**often), trainers=4) == Sending(4, 1, 0.5)
+    elastic = settings(**often, center_parameter_update_method="elastic_average")
+    assert read_sending(elastic, trainers=4) == Sending(4, 1, 0.5, is_elastic=True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "trainers", "message"),
+    [
+        ({"num_batches_per_send_parameter": 2}, 1, "needs more than one trainer: --num_gradient_servers is 1"),
+        (
+            {"num_batches_per_send_parameter": 2, "center_parameter_update_method": "median"},
+            2,
+            "center_parameter_update_method is 'median'; with num_batches_per_send_parameter=2 it must be average or",
+        ),
+        ({"num_batches_per_send_parameter": 0}, 2, "num_batches_per_send_parameter is 0; it must be at least 1"),
+        ({"num_batches_per_get_parameter": -1}, 2, "num_batches_per_get_parameter is -1; it must be at least 1"),
+    ],
+)
+def test_impossible_exchanges_are_named(fields, trainers, message):
+    with pytest.raises(ConfigError, match=message):
+        read_sending(settings(**fields), trainers=trainers)
+    assert read_sending(settings(center_parameter_update_method="median"), trainers=1) == Sending()
+
+
+def test_settings_of_the_exchange_that_the_original_ignored_or_could_not_do_are_named():
+    plain = [ParameterSpec("w", 2, gradient_clipping_threshold=1.0, num_batches_regularization=4, decay_rate=0.1)]
+
+    def oddities(sending, **settings):
+        return list_oddities(plain, Optimization(**settings), local=False, sending=sending)
+
+    assert oddities(Sending()) == []
+    assert ["the original ignored this setting" in line for line in oddities(Sending(batches_per_get=2))] == [True]
+    assert ["does not clip" in line for line in oddities(Sending(4))] == [True]
+    assert ["does not clip" in line or "decays in every" in line for line in oddities(Sending(5, 2))][:2] == [True] * 2
+    assert "come with every exchange" in oddities(Sending(5, 2))[2]
+    by_pass = oddities(Sending(), algorithm="async_sgd", learning_rate_schedule="pass_manual")
+    assert ["do not count passes" in line for line in by_pass] == [True]
 
 
 def test_clipping_is_warned_of_in_local_training_only():
