@@ -91,6 +91,7 @@ class Training:
         self._is_pass_complete = self._is_stepping = self._has_open_dots = False
         self._stage, self._made, self._is_due = BEFORE, 0, False  # see Place
         self._is_resumed = False  # the next pass goes on from a checkpoint
+        self._may_leave = False  # the checkpoint that a signal waits for has been made
         self._gradients = finite.GradientCheck(self._table)
         self._progress = Progress(parts.flags.num_passes) if parts.flags.progress else None
         printers = [one for one in parts.evaluators if isinstance(one, GradientPrinter)]
@@ -166,6 +167,7 @@ class Training:
     def _start_pass(self, number: int) -> None:
         """Begin a pass, or go on inside of one."""
         self._updater.start_pass(self._batches)
+        self._leave_if_told()
         if self._is_resumed:
             if self._is_due:
                 self._finish_batch(0)
@@ -189,6 +191,7 @@ class Training:
             own = self._checkpoints.describe(self._place()) if self._checkpoints is not None else None
             self._is_stepping = True
             self._updater.finish_pass(own)
+            self._leave_if_told()
             self._is_stepping, self._is_pass_complete, self._stage = False, True, AFTER
 
     def _report_pass(self, number: int) -> None:
@@ -231,6 +234,7 @@ class Training:
             self._is_stepping = True
             is_wanted = self._updater.step(samples, self._wants_checkpoint())
             self._is_stepping = False
+            self._leave_if_told()  # trainer 0 has written the checkpoint when it takes part in the step after that
             self._batches += 1
             self._unsaved += 1
             self._since_start.add(cost, samples, measures)
@@ -262,7 +266,16 @@ class Training:
             self._end_dots()
         self._checkpoints.make(self._place(), name)
         self._unsaved = 0
-        if not self._flags.local:
+        self._may_leave = not self._flags.local and self._stopper.is_waiting
+        if self._flags.trainer_id == 0:
+            self._leave_if_told()
+
+    def _leave_if_told(self) -> None:
+        """End here if a signal waits for a checkpoint that was made.
+
+        Raises: StoppedError.
+        """
+        if self._may_leave:
             self._stopper.leave()
 
     def _measure_average(self, slots: Mapping[str, Argument], samples: int) -> None:
