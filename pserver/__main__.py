@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from types import FrameType
 
 from pserver import flags, glog
+from pserver.addresses import list_hosts, list_services
 from pserver.environment import JobEnvironment, read_environment
 from pserver.errors import BugError, PaddleError, StoppedError
 
@@ -40,7 +41,8 @@ def _run(arguments: list[str]) -> int:
     if line.values["probe"]:
         from pserver import probe  # each of the two imports only what it needs
 
-        services = probe.list_services(line.text("pservers"), line.number("port"), ports)
+        hosts = list_hosts(line.text("pservers"), line.number("port"), ports)
+        services = list_services(hosts, 0, ports)
         return probe.run(services, job, float(line.values["timeout"]))
     glog.info("commandline: " + " ".join(["paddle pserver", *arguments]) + " ", at="Util.cpp:166")
     if line.ignored:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from pserver.addresses import list_hosts
 from pserver.errors import UsageError
 
 Value = bool | int | float | str
@@ -47,7 +48,7 @@ FLAGS = {
         Flag("rdma_tcp", "tcp", "transport; only tcp is supported"),
         Flag("comment", "", "free text; scripts use it to find processes"),
         Flag("probe", False, "ask every service of --pservers whether it is ready instead of serving; exit 0 or 69"),
-        Flag("pservers", "127.0.0.1", "with --probe: the hosts to ask, by comma"),
+        Flag("pservers", "127.0.0.1", "with --probe: the hosts to ask, by comma; host:port has its own first port"),
         Flag("timeout", 60.0, "with --probe: seconds until all must have answered", 0, 86400),
         # ----- accepted, without a meaning here -----
         Flag("pserver_num_threads", 1, "one thread serves all ports of a process", is_used=False),
@@ -164,5 +165,5 @@ def _check_together(values: dict[str, Value]) -> None:
         )
     if values["rdma_tcp"] != "tcp":
         raise UsageError(f"illegal value '{values['rdma_tcp']}' for --rdma_tcp: only tcp is supported")
-    if values["probe"] and not [host for host in str(values["pservers"]).split(",") if host.strip()]:
-        raise UsageError("--probe needs the hosts to ask: --pservers=host,host")
+    if values["probe"]:
+        list_hosts(str(values["pservers"]), int(values["port"]), last - int(values["port"]) + 1)

@@ -121,11 +121,6 @@ def _explain_silence(target: Target) -> str:
         return f"does not answer ({exc.strerror or exc})"
 
 
-def list_services(hosts: str, port: int, ports: int) -> list[tuple[str, int]]:
-    """Return every port of every host of a comma list, host-major."""
-    return [(host.strip(), port + number) for host in hosts.split(",") if host.strip() for number in range(ports)]
-
-
 def run(services: Sequence[tuple[str, int]], job: JobEnvironment, timeout: float) -> int:
     """Probe and return the exit status; what is wrong goes to the log, one line per server."""
     started = time.monotonic()

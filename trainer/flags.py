@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from pserver.addresses import list_hosts, list_services
 from pserver.errors import UsageError
 
 
@@ -144,7 +145,13 @@ TABLE: tuple[Flag, ...] = (
     Flag("local", bool, True, _S, "train without parameter servers"),
     Flag("trainer_id", int, 0, _S, "0 .. num_gradient_servers-1; trainer 0 gives the first values and saves", 0),
     Flag("num_gradient_servers", int, 1, _S, "number of trainers", 1),
-    Flag("pservers", str, "127.0.0.1", _S, "hosts of the parameter servers, with commas"),
+    Flag(
+        "pservers",
+        str,
+        "127.0.0.1",
+        _S,
+        "hosts of the parameter servers, with commas; host:port has its own first port",
+    ),
     Flag("port", int, 20134, _S, "first port of every host", 1),
     Flag("ports_num", int, 1, _S, "dense ports of every host", 1),
     Flag("ports_num_for_sparse", int, 0, _Q, "sparse ports of every host", 0),
@@ -296,21 +303,21 @@ def _check_together(values: Values) -> None:
             f"--trainer_id is {values.trainer_id} with --num_gradient_servers={values.num_gradient_servers}; "
             f"trainers are numbered 0 to {values.num_gradient_servers - 1}"
         )
-    if not values.local and values.port + values.ports_num - 1 > 65535:
-        raise UsageError(f"--port={values.port} with --ports_num={values.ports_num} passes the last port, 65535")
-    if not values.local and not all(host.strip() for host in values.pservers.split(",")):
-        raise UsageError(f"--pservers is '{values.pservers}'; it must be hosts separated by commas")
+    if not values.local:
+        services(values)
     if values.job != "test" and values.predict_output_dir:
         raise UsageError("--predict_output_dir is only valid in test mode: add --job=test")
 
 
 def services(values: Values, *, sparse: bool = False) -> list[tuple[str, int]]:
-    """Return (host, port) of every dense service, or of every sparse one, host by host."""
-    hosts = [host.strip() for host in values.pservers.split(",")]
-    ports = range(values.port, values.port + values.ports_num)
+    """Return (host, port) of every dense service, or of every sparse one, host by host.
+
+    Raises: UsageError: naming what is wrong with --pservers.
+    """
+    hosts = list_hosts(values.pservers, values.port, values.ports_num + values.ports_num_for_sparse)
     if sparse:
-        ports = range(ports.stop, ports.stop + values.ports_num_for_sparse)
-    return [(host, port) for host in hosts for port in ports]
+        return list_services(hosts, values.ports_num, values.ports_num_for_sparse)
+    return list_services(hosts, 0, values.ports_num)
 
 
 def list_warnings(values: Values) -> list[str]:

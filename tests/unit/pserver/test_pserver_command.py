@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from pserver import __main__ as command
-from pserver import errors, flags, glog, nics, probe
+from pserver import errors, flags, glog, nics
+from pserver.addresses import list_hosts, list_services
 from pserver.environment import read_environment
 from pserver.errors import ConfigError, PaddleError, UsageError
 
@@ -69,7 +70,8 @@ def test_flags_are_read_as_gflags_did(argv, name, value):
         (["--port"], "needs a value"),
         (["serve"], "serve"),
         (["--rdma_tcp=rdma"], "only tcp"),
-        (["--probe", "--pservers=,"], "hosts to ask"),
+        (["--probe", "--pservers=,"], "--pservers is ','; it must be hosts separated by commas"),
+        (["--probe", "--pservers=a:0"], "'0' of a is no port"),
         (["--timeout=-1"], "at least 0"),
         (["--timeout=nan"], "at least"),
         (["--"], "Unknown commandline argument"),
@@ -176,7 +178,31 @@ def test_nics_are_names_labels_or_addresses():
 
 
 def test_services_are_numbered_host_by_host():
-    assert probe.list_services("a, b,", 7164, 2) == [("a", 7164), ("a", 7165), ("b", 7164), ("b", 7165)]
+    hosts = list_hosts("a, b:9000,a:7170", 7164, 3)
+    assert hosts == [("a", 7164), ("b", 9000), ("a", 7170)]
+    assert list_services(hosts, 0, 2) == [("a", 7164), ("a", 7165), ("b", 9000), ("b", 9001), ("a", 7170), ("a", 7171)]
+    assert list_services(hosts, 2, 1) == [("a", 7166), ("b", 9002), ("a", 7172)]
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("a,,b", "it must be hosts separated by commas"),
+        ("", "it must be hosts separated by commas"),
+        ("a b", "it must be hosts separated by commas"),
+        ("::1", "each as name or IPv4 address"),
+        (":7164", "each as name or IPv4 address"),
+        ("a:", "'' of a is no port"),
+        ("a:x", "'x' of a is no port; it must be in [1, 65535]"),
+        ("a:65536", "'65536' of a is no port"),
+        ("a:65535", "a would need the ports 65535 to 65536; the last one is 65535"),
+        ("a,b,a", "a:7164 and a:7164, with 2 ports each, are not two servers"),
+        ("a,a:7165", "a:7164 and a:7165, with 2 ports each, are not two servers"),
+    ],
+)
+def test_wrong_hosts_are_named(text, part):
+    with pytest.raises(UsageError, match=re.escape(part)):
+        list_hosts(text, 7164, 2)
 
 
 def test_a_log_line_looks_like_glog():

@@ -33,6 +33,12 @@ def test_the_tutorials_command_line_is_understood_without_a_warning():
     assert services(values)[:3] == [("10.0.0.1", 7164), ("10.0.0.1", 7165), ("10.0.0.2", 7164)]
 
 
+def test_a_server_may_have_ports_of_its_own():
+    values = parse_flags(["--local=0", "--pservers=a,b:9000", "--port=7164", "--ports_num_for_sparse=1"])
+    assert services(values) == [("a", 7164), ("b", 9000)]
+    assert services(values, sparse=True) == [("a", 7165), ("b", 9001)]
+
+
 def test_nothing_given_means_the_legacys_defaults():
     values = parse_flags([])
     assert (values.num_passes, values.log_period, values.port, values.seed, values.local) == (100, 100, 20134, 1, True)
@@ -93,7 +99,7 @@ def test_every_spelling_of_gflags_works(arguments, name, value):
             ["--local=0", "--trainer_id=3", "--num_gradient_servers=3"],
             "--trainer_id is 3 with --num_gradient_servers=3; trainers are numbered 0 to 2",
         ),
-        (["--local=0", "--port=65535", "--ports_num=2"], "passes the last port"),
+        (["--local=0", "--port=65535", "--ports_num=2"], "127.0.0.1 would need the ports 65535 to 65536"),
         (["--port=0"], "--port is 0"),
         (["--local=0", "--pservers=a,,b"], "--pservers is 'a,,b'"),
         (["--predict_output_dir=."], "only valid in test mode"),
