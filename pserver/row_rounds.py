@@ -61,13 +61,16 @@ class RowInbox:
         if whole is None:
             return
         rows, gradients = self._split(whole)
+        expected = self.shard.count_elements(rows)
+        if gradients.size != expected:
+            raise BugError(
+                f"trainer {trainer} pushes {gradients.size} numbers as the gradients of rows with {expected} elements"
+            )
         matrices = []
         for one, segment in zip(rows, self.shard.segments, strict=True):
             width = segment.settings.row_width
             matrices.append(gradients[: one.size * width].reshape(-1, width))
             gradients = gradients[one.size * width :]
-        if gradients.size:
-            raise BugError(f"trainer {trainer} pushes {gradients.size} numbers beside the gradients of its rows")
         self._gradients[trainer] = list(zip(rows, matrices, strict=True))
         self._samples[trainer] = samples
 
