@@ -957,7 +957,7 @@ def wanted_record(config: LauncherConfig, ids: IdMap, passed: Mapping[str, str])
         start_pass=0,
         config=config.train_config_dir,
         gradient_num=config.gradient_num,
-        pserver_num=config.pserver_num,
+        pserver_num=0 if is_local(passed) else config.pserver_num,
         ports_num=whole_number(passed, "ports_num", config.ports_num, 0),
         ports_num_sparse=whole_number(passed, "ports_num_for_sparse", config.ports_num_sparse, 0),
     )
@@ -1003,10 +1003,9 @@ class Saved:
         return self.passes[-1] + 1 if self.passes else 0
 
     @property
-    def newest(self) -> str:
-        """The newest of all; a checkpoint wins over the pass that it was saved with, as it has more in it."""
-        last = pass_name(self.passes[-1]) if self.passes else ""
-        return self.state if position(self.state) >= position(last) else last
+    def newer(self) -> list[str]:
+        """Names of the passes that were saved after the newest checkpoint."""
+        return [name for name in map(pass_name, self.passes) if position(name) > position(self.state)]
 
     @property
     def trained(self) -> int:
@@ -1064,6 +1063,11 @@ class Decision:
     done: bool = False  # nothing left to train
     message: str = ""
 
+    @property
+    def origin(self) -> str:
+        """Name of the state or pass directory to go on from; "" from the beginning."""
+        return self.checkpoint or (pass_name(self.start_pass - 1) if self.start_pass else "")
+
 
 def decide_start(record: JobRecord | None, saved: Saved, has_output: bool, wanted: JobRecord, resume: bool) -> Decision:
     """Decides whether to start afresh, to go on, or that all is done.
@@ -1086,18 +1090,24 @@ def decide_start(record: JobRecord | None, saved: Saved, has_output: bool, wante
     trained = max(saved.trained, record.passes if record.finished else 0)
     if not same_job and passes <= trained:
         return Decision(archive=True, message=f"an earlier Job has trained {trained} passes, and {passes} are wanted")
-    return choose_origin(record, saved, wanted, "an earlier attempt" if same_job else "an earlier Job")
+    return choose_origin(record, saved, wanted)
 
 
-def choose_origin(record: JobRecord, saved: Saved, wanted: JobRecord, whose: str) -> Decision:
+def choose_origin(record: JobRecord, saved: Saved, wanted: JobRecord) -> Decision:
     """Decides from which checkpoint or pass to go on.
 
     A checkpoint holds all, so that the bits are those of an undisturbed run, but for the same numbers of trainers,
-    pservers and ports only. A pass directory holds the parameters.
+    pservers and ports only. A pass directory holds the parameters. With pservers a checkpoint follows each saved pass
+    at once; where only the last one lacks it, the attempt ended between the two, and that pass is trained again.
     """
+    same_job = record.job_uid == wanted.job_uid
+    whose = "an earlier attempt" if same_job else "an earlier Job"
     is_foreign = bool(saved.state) and record.layout != wanted.layout
-    if saved.state and not is_foreign and saved.newest == saved.state:
-        return Decision(checkpoint=saved.state, message=f"going on from state/{saved.state} of {whose}")
+    again = f": {saved.newer[0]} has no checkpoint and is trained again" if saved.newer else ""
+    if saved.state and not is_foreign and len(saved.newer) <= 1:
+        return Decision(checkpoint=saved.state, message=f"going on from state/{saved.state} of {whose}{again}")
+    if not saved.state and len(saved.newer) == 1 and same_job and wanted.pserver_num:
+        return Decision(message=f"starting from the beginning{again}")
     reason = f"state/{saved.state} is of {record.layout}, and now there are {wanted.layout}: " if is_foreign else ""
     if not saved.passes:
         none = f"{reason}{whose if is_foreign else 'an unfinished attempt'} saved no pass: starting from the beginning"
@@ -1107,13 +1117,13 @@ def choose_origin(record: JobRecord, saved: Saved, wanted: JobRecord, whose: str
     return Decision(saved.following, archive_state=is_foreign, message=message)
 
 
-def count_fruitless(record: JobRecord | None, saved: Saved, is_dissolved: bool) -> int:
-    """Returns how many attempts in a row left nothing newer than they began with.
+def count_fruitless(record: JobRecord | None, origin: str, is_dissolved: bool) -> int:
+    """Returns how many attempts in a row left nothing newer to go on from than they began with.
 
-    Args: record: of this Job's last attempt, None before the first. is_dissolved: that one never began to train,
-        because the set of pods changed; it does not count.
+    Args: record: of this Job's last attempt, None before the first. origin: from where the next goes on.
+        is_dissolved: the last never began to train, because the set of pods changed; it does not count.
     """
-    if record is None or position(saved.newest) > position(record.origin):
+    if record is None or position(origin) > position(record.origin):
         return 0
     return record.fruitless + (not is_dissolved)
 
@@ -1180,7 +1190,7 @@ def decide_attempt(config: LauncherConfig, ids: IdMap, passed: Mapping[str, str]
         attempt=record.attempt + 1 if record else 1,
         start_pass=decision.start_pass,
         checkpoint=decision.checkpoint,
-        fruitless=count_fruitless(last, saved, memory.is_dissolved),
+        fruitless=count_fruitless(last, decision.origin, memory.is_dissolved),
         attempts=last.attempts if last else [],
     )
     if decided.fruitless > config.restarts and not decided.finished:
@@ -1912,7 +1922,7 @@ def needs_another_attempt(outcome: Outcome, passed: Mapping[str, str]) -> bool:
 
 def pause_after(record: JobRecord, saved: Saved, restarts: int) -> float:
     """Returns the seconds before the next attempt: none at first, then 1, 2, 4 ... while nothing new is saved."""
-    fruitless = count_fruitless(record, saved, is_dissolved=False)
+    fruitless = count_fruitless(record, choose_origin(record, saved, record).origin, is_dissolved=False)
     if not 1 < fruitless <= restarts:
         return 0.0
     return min(LONGEST_PAUSE_S, 2.0 ** min(fruitless - 2, 10))

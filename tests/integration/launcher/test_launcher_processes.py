@@ -356,7 +356,7 @@ def test_S22_no_shell_reads_the_values(launch: Callable[..., Launch]) -> None:
     assert not (job.root / "work" / "injected").exists()
 
 
-SAVE_A_PASS = f'd=$JOB_PATH/{JOB}/output/pass-00001; mkdir "$d"; touch "$d/done"'
+SAVE_A_PASS = f'for k in 0 1; do d=$JOB_PATH/{JOB}/output/pass-0000$k; mkdir "$d"; touch "$d/done"; done'
 ONCE = "[ -e failed ] || {{ touch failed; {}; }}; "  # what the first attempt does, and no later one
 GOODBYE = "touch goodbye; echo >fifo"
 
