@@ -2,7 +2,8 @@
 
     job.json          what it is of: parameters, counters of every service, and the size of every other file
     trainers.json     what each trainer says of itself: its place in the data, random states, sums of the pass
-    parameters/       the values as a pass directory has them, for --init_model_path too; not averaged
+    parameters/       the values as a pass directory has them, for --init_model_path too; not averaged, and without
+                      tables whose rows lie on servers
     services/<n>/     the arrays of service n, as they lie in memory
     done              the mark, written last; it names job.json by its sum
 
@@ -67,8 +68,10 @@ def _write(
     try:
         (staging / PARAMETERS).mkdir(parents=True)
         sizes: dict[str, int] = {}
+        elsewhere = {one.name for one in table.tables()}  # only the servers have all their rows
         for name, content in list_files(table, configs):
-            sizes[f"{PARAMETERS}/{name}"] = write_file(staging / PARAMETERS / name, content)
+            if name not in elsewhere:
+                sizes[f"{PARAMETERS}/{name}"] = write_file(staging / PARAMETERS / name, content)
         services = [
             {"counters": part.counters, "arrays": _write_arrays(staging, number, part, table, sizes)}
             for number, part in enumerate(captured.services)
@@ -198,8 +201,9 @@ def read_checkpoint(directory: Path, table: ParameterTable) -> Captured:
             what = f"has {found} bytes, not {size}" if found >= 0 else "is missing"
             raise DataError(f"the checkpoint {directory} is damaged: its file {name} {what}; go on from another one")
     for parameter in table:
-        data = np.fromfile(directory / PARAMETERS / parameter.name, "<f4", offset=HEADER.size)
-        np.copyto(parameter.value, data)
+        if f"{PARAMETERS}/{parameter.name}" in job["files"]:
+            data = np.fromfile(directory / PARAMETERS / parameter.name, "<f4", offset=HEADER.size)
+            np.copyto(parameter.value, data)
     services = [
         Part(
             service["counters"],

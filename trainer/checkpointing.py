@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pserver import glog
 from trainer.checkpoint import FOLDER, clean, keep_newest, write_checkpoint
 from trainer.data import random_states
+from trainer.data.source import DataSource
 from trainer.encoding import decode_array, encode_array
 from trainer.evaluators import Accumulator
 from trainer.flags import Values
@@ -24,6 +25,8 @@ from trainer.updater import Updater
 if TYPE_CHECKING:
     from trainer.session import Parts
 
+
+NOTES_BYTES = 8 << 20  # what all trainers together may say of their data: notes of the servers hold twice as much
 
 BEFORE, INSIDE, AFTER = "before", "inside", "after"
 
@@ -67,6 +70,7 @@ class Checkpointing:
         self._flags = parts.flags
         self._is_first = parts.flags.trainer_id == 0
         self._last = clock()
+        self._has_warned = False
         self._marked: tuple[int, dict[str, Any]] = (0, {})
         for source in (parts.train, parts.test):
             if source is not None:
@@ -95,11 +99,26 @@ class Checkpointing:
             "stream": stream,
             "network": network,
             "random": random_states.write(random_states.take()),
-            "data": None if parts.train is None else parts.train.position(batches),
-            "test": None if parts.test is None else parts.test.position(None),
+            "data": self._describe_source(parts.train, batches),
+            "test": self._describe_source(parts.test, None),
             "moving": {one.name: encode_array(one.value) for one in parts.table if one.follows},
             "sums": {name: one.state() for name, one in self._sums.items()},
         }
+
+    def _describe_source(self, source: DataSource | None, batches: int | None) -> dict[str, Any] | None:
+        if source is None:
+            return None
+        position = source.position(batches)
+        size = sum(len(one["data"]) for one in position.values() if isinstance(one, dict) and "data" in one)
+        if not self._flags.local and size > NOTES_BYTES // self._flags.num_gradient_servers:
+            if not self._has_warned:
+                glog.warning(
+                    f"the order of {position.get('samples', 'the')} samples is too long for the servers to carry: "
+                    "who goes on from a checkpoint shuffles them in another order"
+                )
+            self._has_warned = True
+            position |= dict.fromkeys(position.keys() & {"order", "states"})
+        return position
 
     def make(self, place: Place, name: str) -> None:
         """Make a checkpoint together with the other trainers; trainer 0 writes it and removes the oldest.

@@ -184,7 +184,7 @@ class DataSource:
         if position["batches"] is None:
             return
         self.start_pass()
-        states = decode_array(position["states"]).tolist() if "states" in position else []
+        states = decode_array(position["states"]).tolist() if position.get("states") else []
         for number in range(position["batches"]):
             if number < len(states):
                 self._stream.state = states[number]

@@ -10,7 +10,7 @@ import pytest
 from proto.ModelConfig_pb2 import ModelConfig
 from pserver.errors import StoppedError
 from pserver.snapshot import Captured, Part
-from trainer import testing
+from trainer import checkpointing, testing
 from trainer.arguments import Argument
 from trainer.checkpointing import Checkpointing, Place
 from trainer.flags import parse_flags
@@ -277,3 +277,17 @@ def test_the_test_job_looks_every_minute_until_a_pass_is_there(tmp_path, stopper
     lines = [line.partition("] ")[2] for line in capsys.readouterr().err.splitlines()]
     assert lines.count("Waiting for parameters of pass 1") == 3
     assert lines[-1].startswith(" Pass=1 samples=6 AvgCost=")
+
+
+def test_an_order_that_is_too_long_for_the_servers_is_left_out_with_a_warning(tmp_path, stopper, monkeypatch, capsys):
+    monkeypatch.setattr(checkpointing, "NOTES_BYTES", 100)
+    flags = ["--local=0", "--num_gradient_servers=2"]
+    source = Source(stopper, None)
+    source.position = lambda batches: {"batches": batches, "samples": 5, "order": {"data": "x" * 51}, "is_read": True}
+    parts = make_parts(tmp_path, *flags, train=source)
+    made = Checkpointing(parts, Updater(parts.table, stopper), {})
+    for _ in range(2):
+        assert made.describe(Place(0, "inside", 1))["data"]["order"] is None
+    assert capsys.readouterr().err.count("order of 5 samples is too long") == 1
+    monkeypatch.setattr(checkpointing, "NOTES_BYTES", 102)
+    assert made.describe(Place(0, "inside", 1))["data"]["order"] is not None
