@@ -64,7 +64,7 @@ class Parts:
 
 
 STEP_LIMIT_S = 5  # a signal waits so long for a step of the servers: the grace period of the pod is running
-CHECKPOINT_LIMIT_S = 20  # and so long for the end of the batch and the checkpoint after it, of the usual 30 s
+CHECKPOINT_LIMIT_S = 15  # and so long for the end of the batch after which a checkpoint can be made
 
 
 class Training:
@@ -264,6 +264,7 @@ class Training:
         if self._flags.trainer_id == 0:
             self._check_values()
             self._end_dots()
+        self._stopper.ignore_limit()  # peers that are gone are noticed, and what is written now is worth waiting for
         self._checkpoints.make(self._place(), name)
         self._unsaved = 0
         self._may_leave = not self._flags.local and self._stopper.is_waiting

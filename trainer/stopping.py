@@ -32,6 +32,10 @@ class Stopper:
         """Whether a signal waits for the end of a block."""
         return self._waiting is not None
 
+    def ignore_limit(self) -> None:
+        """Wait for the end of the block for which a signal waits now, however long that takes."""
+        signal.alarm(0)
+
     def leave(self) -> None:
         """Return if no signal waits for the end of a block, else do not wait any longer.
 

@@ -68,6 +68,25 @@ def test_a_block_that_takes_too_long_is_cut(stopper):
     assert not stopper.is_clean
 
 
+def test_a_block_that_is_worth_waiting_for_is_not_cut(stopper):
+    stopper.limit(1)
+    with pytest.raises(StoppedError), stopper:
+        signal.raise_signal(signal.SIGTERM)
+        assert stopper.is_waiting
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
+        stopper.ignore_limit()
+        assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+    assert stopper.is_clean
+
+
+def test_inside_a_block_a_signal_can_be_asked_for(stopper):
+    with pytest.raises(StoppedError, match="SIGTERM"), stopper:
+        stopper.leave()
+        signal.raise_signal(signal.SIGTERM)
+        stopper.leave()
+        pytest.fail("it has not left")
+
+
 def test_an_error_of_the_block_does_not_hide_the_signal(stopper):
     with pytest.raises(StoppedError) as caught, stopper:
         send(signal.SIGTERM)
