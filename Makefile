@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 COUNT ?= 300
 SEED ?= 1
 MINUTES ?= 10
-.PHONY: help setup demo test lint check chaos chaos-endurance chaos-short e2e bench proto format clean
+.PHONY: help setup demo test lint check chaos chaos-endurance chaos-short e2e fuzz bench proto format clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -51,6 +51,9 @@ chaos: setup  ## the same, COUNT faults of SEED, and a table (docs/testing.md)
 
 chaos-endurance: setup  ## 64 trainers on 4 servers for MINUTES: flat memory, no lost round
 	PYTHONPATH=tests $(BIN)/python -m chaos.endurance --minutes $(MINUTES)
+
+fuzz: setup  ## hostile messages and peers for MINUTES, with seeds that were not tried yet (docs/security.md)
+	PYTHONPATH=tests $(BIN)/python -m fuzz --minutes $(MINUTES)
 
 bench: setup  ## the timed scripts of bench/, with ratios
 	$(BIN)/python bench/launch.py

@@ -4,7 +4,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from fuzz import frames
+from fuzz import frames, seeds
 
 from pserver import protocol
 from pserver.membership import DATA, HEARTBEAT
@@ -49,7 +49,7 @@ def undisturbed(wire):
 
 
 @pytest.mark.parametrize("thief", THIEVES)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_who_has_no_secret_changes_nothing_whatever_it_sends(wire, seed, thief):
     expected = undisturbed(wire)
     random, one = Random(seed), wire(2)
@@ -81,7 +81,7 @@ def test_who_has_no_secret_changes_nothing_whatever_it_sends(wire, seed, thief):
     assert one.service.failure is None and one.service.malformed > COUNT // 2
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_what_was_recorded_and_is_sent_again_changes_nothing(wire, seed, capsys):
     expected = undisturbed(wire)
     random, one = Random(seed), wire(2)
