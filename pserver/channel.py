@@ -6,13 +6,15 @@ import secrets
 from collections.abc import Sequence
 
 import numpy as np
-import zmq
 
 from pserver import protocol
 from pserver.blocks import Run, cut_runs
+from pserver.links import Link
 from pserver.protocol import Buffer, Flag, Message
 from pserver.rules import Array
 from pserver.shared_memory import SharedMemory
+
+MOST_PARTS = 48  # places that a piece is read into or sent from without a copy
 
 
 class Channel:
@@ -21,9 +23,9 @@ class Channel:
     `memory` is what it shares with the service, where both are on one host and the service has accepted.
     """
 
-    def __init__(self, socket: zmq.Socket[bytes], host: str, port: int, runs: Sequence[Run]) -> None:
-        self.socket = socket
-        self.name = f"pserver {host}:{port}"
+    def __init__(self, link: Link, runs: Sequence[Run]) -> None:
+        self.link = link
+        self.name = f"pserver {link.host}:{link.port}"
         self.runs = runs
         self.size = sum(run.length * run.count for run in runs)
         self.pieces = protocol.count_pieces(4 * self.size)
@@ -33,32 +35,25 @@ class Channel:
         self.memory: SharedMemory | None = None
         self.last = "said nothing yet"
         self.waits_for = ""
+        self.breaks = 0  # of the link, that were noticed
         self.unsent: set[int] = set()  # pieces of the request in hand
         self.pending: set[int] = set()  # pieces of its answer that have not come
-        self._is_strided = len(runs) > 1 or any(run.count > 1 for run in runs)
+        self.placed: set[int] = set()  # of these, those that are read to where they belong
         self._buffer: Array | None = None
         self._lowest: list[int] = []
         self._views: dict[int, tuple[Array, list[list[tuple[Array, Run]]]]] = {}
+        self._parts: dict[int, tuple[Array, list[list[memoryview] | None]]] = {}
 
     def close(self) -> None:
-        """Give back what is not the socket's."""
+        """Close the connection, and give back the shared memory."""
+        self.link.close()
         if self.memory is not None:
             self.memory.close()
             self.memory = None
 
     def send(self, frames: Sequence[Buffer]) -> None:
         """Send a message; its payload is not copied."""
-        self.socket.send_multipart(frames, copy=False)
-
-    def receive(self) -> list[Buffer] | None:
-        """Return the frames of the next message, or None if there is none yet; the payload is not copied."""
-        try:
-            frames: list[Buffer] = [self.socket.recv(zmq.NOBLOCK)]
-        except zmq.Again:
-            return None
-        while self.socket.rcvmore:
-            frames.append(self.socket.recv() if len(frames) < 2 else self.socket.recv(copy=False).buffer)
-        return frames
+        self.link.send(frames)
 
     def payload_of(self, answer: Message) -> memoryview:
         """Return the array that a message brings, empty if it brings none."""
@@ -66,19 +61,31 @@ class Channel:
             return protocol.cut(self.memory.inbox, answer.piece)
         return memoryview(answer.payload[0]) if answer.payload else memoryview(b"")
 
-    def gather(self, flat: Array, piece: int) -> memoryview:
+    def parts_of(self, flat: Array, piece: int) -> list[memoryview] | None:
+        """Return the vector's own memory that a piece of this service's elements lies in; None if in too many places.
+
+        Shapes: each part of the list: bytes; together they are the piece.
+        """
+        known = self._parts.get(id(flat))
+        if known is None or known[0] is not flat:
+            if len(self._parts) >= 8:
+                self._parts.clear()
+            known = self._parts[id(flat)] = (flat, [_rows_of(views) for views in self._pieces_of(flat)])
+        return known[1][piece]
+
+    def gather(self, flat: Array, piece: int) -> memoryview | list[memoryview]:
         """Return a piece of this service's elements as bytes: in shared memory, or the vector's own memory.
 
-        Where the elements do not lie together they are copied into a buffer, which must not be asked for again before
-        the service has answered.
+        Where the elements lie in too many places they are copied into a buffer, which must not be asked for again
+        before the service has answered.
         """
         if self.memory is not None:
             target = protocol.cut(self.memory.outbox, piece)
             self._copy(flat, piece, np.frombuffer(target, np.float32))
             return target
-        if not self._is_strided:
-            start = self.runs[0].flat if self.runs else 0
-            return protocol.cut(flat[start : start + self.size].view("B").data, piece)
+        parts = self.parts_of(flat, piece)
+        if parts is not None:
+            return parts
         if self._buffer is None:
             self._buffer = np.empty(self.size, np.float32)
         part = protocol.cut(self._buffer.view("B").data, piece)
@@ -116,6 +123,12 @@ class Channel:
             ]
             known = self._views[id(flat)] = (flat, pieces)
         return known[1]
+
+
+def _rows_of(views: Sequence[tuple[Array, Run]]) -> list[memoryview] | None:
+    if sum(run.count for _, run in views) > MOST_PARTS:
+        return None
+    return [row.view(np.uint8).data for view, _ in views for row in view]
 
 
 def _view(flat: Array, run: Run) -> Array:

@@ -22,7 +22,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import zmq
 
 from pserver import blocks, glog, protocol
 from pserver.arithmetic import as_bytes, describe_setup
@@ -31,6 +30,7 @@ from pserver.environment import JobEnvironment, read_environment
 from pserver.errors import BugError, ConfigError, PaddleError, PeerUnreachableError
 from pserver.exchange import Ask, Exchange
 from pserver.heartbeat import Heartbeat
+from pserver.links import Link, close_all
 from pserver.membership import DATA, HEARTBEAT, TOKEN_BYTES
 from pserver.protocol import Fetch, Flag, Message, Op
 from pserver.rules import Array, Optimization, ParameterSpec
@@ -40,7 +40,7 @@ from pserver.snapshot import Captured, Part
 __all__ = ["Client", "JobEnvironment", "read_environment"]
 
 GOODBYE_TIMEOUT = 10.0
-LINGER_MS = 1000
+LINGER = 1.0  # seconds for the last words to be heard
 _GREETING, _JOIN = 0, 1  # the two hellos, as the pieces of one request
 
 
@@ -82,7 +82,6 @@ class Client:
         self._peer_timeout, self._connect_timeout, self._wait_timeout = peer_timeout, connect_timeout, wait_timeout
         self._token = secrets.token_bytes(TOKEN_BYTES)
         self._passes = self._batch = 0
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._channels: list[Channel] = []
         self._exchange: Exchange | None = None
         self._heartbeat: Heartbeat | None = None
@@ -119,7 +118,6 @@ class Client:
             self._exchange.send(channel, _GREETING)
         self._exchange.collect(self._connect_timeout)
         self._heartbeat = Heartbeat(
-            self._context,
             [(host, port, channel.key) for (host, port), channel in zip(self._services, self._channels, strict=True)],
             self._token + HEARTBEAT,
             self._session,
@@ -199,6 +197,7 @@ class Client:
                 send=lambda channel, piece: channel.gather(gradient, piece),
                 answers=_pieces,
                 take=lambda channel, answer, payload: channel.scatter(payload, values, answer.piece),
+                into=lambda channel, piece: channel.parts_of(values, piece),
             )
         )
 
@@ -286,6 +285,7 @@ class Client:
         """Tell every server why this trainer gives up, so that the others can name it, and close; never raises."""
         if self._exchange:
             self._exchange.abort(reason)
+            close_all([channel.link for channel in self._channels], LINGER)
         self.close()
 
     def close(self) -> None:
@@ -293,7 +293,6 @@ class Client:
         if self._heartbeat:
             self._heartbeat.stop()
             self._heartbeat = None
-        self._context.destroy(linger=LINGER_MS)
         for channel in self._channels:
             channel.close()
         self._channels, self._exchange = [], None
@@ -310,17 +309,8 @@ class Client:
         return describe_setup(self._parameters, self._optimization)
 
     def _connect(self, host: str, port: int, runs: Sequence[blocks.Run]) -> Channel:
-        socket = self._context.socket(zmq.DEALER)
-        socket.routing_id = self._token + DATA
-        socket.maxmsgsize = protocol.MAX_NOTE_BYTES
-        socket.sndhwm = socket.rcvhwm = 0  # what is under way is bounded by the arrays themselves
-        socket.reconnect_ivl = 100
-        socket.linger = LINGER_MS  # also when nobody closes it: a server that is gone must not hold up the exit
-        try:
-            socket.connect(f"tcp://{host}:{port}")
-        except zmq.ZMQError as exc:
-            raise ConfigError(f"'{host}:{port}' is no address of a pserver: {exc.strerror}") from exc
-        return Channel(socket, host, port, runs)
+        link = Link(host, port, self._token + DATA, max_payload=protocol.MAX_PAYLOAD_BYTES)
+        return Channel(link, runs)
 
     def _hello(self, channel: Channel, **more: object) -> Mapping[str, Any]:
         return protocol.describe_hello(

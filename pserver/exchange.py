@@ -6,20 +6,20 @@ by asking: a PING follows the request on the same connection, and its answer fol
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
-
-import zmq
 
 from pserver import glog, protocol
 from pserver.channel import Channel
 from pserver.errors import LostPeerError, PaddleError, PeerUnreachableError
 from pserver.heartbeat import error_of
+from pserver.links import wait
 from pserver.protocol import Buffer, Flag, Message, Op
+from pserver.transport import Pool
 
-POLL_INTERVAL_MS = 250
+POLL_INTERVAL = 0.25  # seconds
 ASK_INTERVAL = 1.0  # seconds between two questions what a server waits for
 REPORT_INTERVAL = 30.0  # seconds between two log lines about one wait
 
@@ -39,9 +39,10 @@ class Ask(NamedTuple):
     flags: Flag = Flag.NONE
     note: Callable[[Channel, int], Mapping[str, Any]] | None = None  # of a piece
     pieces: Callable[[Channel], int] = one_piece
-    send: Callable[[Channel, int], memoryview] | None = None  # the payload of a piece
+    send: Callable[[Channel, int], memoryview | list[memoryview]] | None = None  # the payload of a piece
     answers: Callable[[Channel], int] = one_piece
     take: Callable[[Channel, Message, memoryview], None] | None = None  # a piece of the answer, with its payload
+    into: Callable[[Channel, int], list[memoryview] | None] | None = None  # where a piece of the answer goes uncopied
 
 
 class Exchange:
@@ -66,12 +67,13 @@ class Exchange:
         # every trainer begins with another server, so that they do not all call the first one first
         first = trainer * len(channels) // max(num_trainers, 1)
         self._channels = [*channels[first:], *channels[:first]]
-        self._of_socket = {channel.socket: channel for channel in channels}
+        self._of_link = {channel.link: channel for channel in channels}
+        self._links = [channel.link for channel in self._channels]
+        self._pool = Pool()
         self._peer_timeout, self._wait_timeout = peer_timeout, wait_timeout
         self._failure = failure
-        self._poller = zmq.Poller()
         for channel in channels:
-            self._poller.register(channel.socket, zmq.POLLIN)
+            channel.link.place = partial(self._place, channel)
         self._sequence = 0
         self._ask = Ask(Op.PING, "nothing")
         self._flags = Flag.NONE
@@ -98,6 +100,7 @@ class Exchange:
         for channel in self._channels:
             channel.unsent = set(range(ask.pieces(channel)))
             channel.pending = set(range(ask.answers(channel)))
+            channel.placed.clear()
 
     def send_early(self, is_ready: Callable[[Channel, int], bool]) -> None:
         """Send those pieces that are ready already, but for the first of each service, which says that all is said."""
@@ -121,7 +124,8 @@ class Exchange:
         """Send one piece of the request in hand."""
         ask = self._ask
         channel.unsent.discard(piece)
-        payload: tuple[Buffer, ...] = () if ask.send is None else (ask.send(channel, piece),)
+        sent = () if ask.send is None else ask.send(channel, piece)
+        payload: Sequence[Buffer] = (sent,) if isinstance(sent, memoryview) else sent
         flags = ask.flags
         if payload and channel.memory is not None and ask.op == Op.PUSH:
             payload, flags = (), flags | Flag.LOCAL
@@ -145,7 +149,7 @@ class Exchange:
         deadline = started + (self._wait_timeout if timeout is None else timeout)
         asked, reported = started, started
         while pending := [channel for channel in self._channels if channel.pending]:
-            self._read(POLL_INTERVAL_MS)
+            self._read(POLL_INTERVAL)
             now = time.monotonic()
             if now - asked < min(ASK_INTERVAL, self._peer_timeout / 5):
                 self._raise_failure()
@@ -167,16 +171,25 @@ class Exchange:
         """Tell every service why this trainer gives up; never waits, never raises."""
         message = Message(Op.ABORT, self._session, self._trainer, self._sequence + 1, note={"reason": reason})
         for channel in self._channels:
-            with contextlib.suppress(zmq.ZMQError):
-                channel.socket.send_multipart(protocol.encode(message, channel.key), zmq.NOBLOCK)
+            channel.link.send(protocol.encode(message, channel.key))
 
     # ----- What comes -----
 
-    def _read(self, timeout_ms: int) -> None:
-        for socket, _ in self._poller.poll(timeout_ms):
-            channel = self._of_socket[socket]
-            while (frames := channel.receive()) is not None:
-                self._receive(channel, frames)
+    def _read(self, timeout: float) -> None:
+        for link, messages in wait(self._links, timeout):
+            for frames in messages:
+                self._receive(self._of_link[link], frames)
+
+    def _place(self, channel: Channel, frames: Sequence[Buffer], size: int) -> Sequence[memoryview]:
+        """Return where the payload of an answer is read to: to where it belongs, if that is known and it is signed."""
+        op, flags, sequence, piece = protocol.peek(frames[0])
+        ask = self._ask
+        if ask.into is not None and (op, flags & Flag.ANSWER, sequence) == (ask.op, Flag.ANSWER, self._sequence):
+            parts = ask.into(channel, piece) if piece in channel.pending else None
+            if parts is not None and sum(map(len, parts)) == size and protocol.is_signed(frames, channel.key):
+                channel.placed.add(piece)
+                return parts
+        return [self._pool.take(size)]
 
     def _receive(self, channel: Channel, frames: Sequence[Buffer]) -> None:
         try:
@@ -190,7 +203,7 @@ class Exchange:
         if answer.op == Op.PING:
             self._repeat_if_lost(channel, answer)
         elif answer.op == self._ask.op and answer.piece in channel.pending:
-            if self._ask.take is not None:
+            if self._ask.take is not None and answer.piece not in channel.placed:
                 self._ask.take(channel, answer, channel.payload_of(answer))
             self._flags |= answer.flags
             channel.pending.discard(answer.piece)
@@ -200,13 +213,19 @@ class Exchange:
     def _ask_progress(self, pending: Collection[Channel]) -> None:
         """Ask on the data connection, behind the request, how far a server is with it.
 
-        While some servers do not answer the hello, the others are asked: there is no heartbeat yet to assure them.
+        While some servers do not answer the hello, the others are asked: there is no heartbeat yet to assure them. A
+        hello that was lost with its connection is said again: a server does not talk with strangers.
         """
+        if self._ask.op == Op.HELLO:
+            for channel in pending:
+                if channel.breaks != channel.link.breaks:
+                    channel.breaks = channel.link.breaks
+                    self.send(channel, min(channel.pending))
         others = [channel for channel in self._channels if channel not in pending]
         for channel in others if self._ask.op == Op.HELLO else pending:
             ping = Message(Op.PING, self._session, self._trainer, self._sequence)
-            with contextlib.suppress(zmq.Again):
-                channel.socket.send_multipart(protocol.encode(ping, channel.key), zmq.NOBLOCK)
+            if not channel.link.waiting:  # one that is not there is asked when it is
+                channel.link.send(protocol.encode(ping, channel.key))
 
     def _repeat_if_lost(self, channel: Channel, pong: Message) -> None:
         """Send pieces again that the server never got, or whose answer was lost with a connection.

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
+import os
+import select
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import zmq
-
 from pserver import protocol
 from pserver.errors import LostPeerError, PaddleError
+from pserver.links import Link, wait
 from pserver.membership import RECONNECT_GRACE
-from pserver.monitor import read_event
 from pserver.protocol import Buffer, Message, Op
+from pserver.transport import Frames
 
-_WAKE = "inproc://wake"
+_MOST_WAITING = 10  # questions that nobody answers need not pile up
 
 
 @dataclass
 class Pulse:
     """What the thread knows of one server."""
 
-    socket: zmq.Socket[bytes]
-    monitor: zmq.Socket[bytes]
+    link: Link
     name: str
     ping: list[Buffer]
     asked: float | None = None  # when the oldest question without an answer was sent
-    closed: float | None = None  # when its connection closed
     heard: float = 0.0
 
 
@@ -43,7 +41,6 @@ class Heartbeat(threading.Thread):
 
     def __init__(
         self,
-        context: zmq.Context[zmq.Socket[bytes]],
         services: Sequence[tuple[str, int, bytes]],
         routing_id: bytes,
         session: bytes,
@@ -55,28 +52,25 @@ class Heartbeat(threading.Thread):
         ping = Message(Op.PING, session, trainer, 0)
         self._peer_timeout = peer_timeout
         self._interval = min(1.0, peer_timeout / 5)
-        self._wake = context.socket(zmq.PAIR)
-        self._wake.bind(f"{_WAKE}-{routing_id.hex()}")
-        self._woken = context.socket(zmq.PAIR)
-        self._woken.connect(f"{_WAKE}-{routing_id.hex()}")
+        self._woken, self._wake = os.pipe()
         self._pulses = [
-            self._connect(context, host, port, routing_id, protocol.encode(ping, key)) for host, port, key in services
+            Pulse(Link(host, port, routing_id), f"pserver {host}:{port}", protocol.encode(ping, key))
+            for host, port, key in services
         ]
+        self._of_link = {pulse.link: pulse for pulse in self._pulses}
 
     def stop(self) -> None:
-        """End the thread and close its sockets."""
+        """End the thread and close its connections."""
         if self.is_alive():
-            self._wake.send(b"")
+            os.write(self._wake, b"x")
             self.join()
-        self._wake.close(linger=0)
+        os.close(self._wake)
+        os.close(self._woken)
 
     def run(self) -> None:
         """Ask, listen and judge until stopped or until a failure."""
-        poller = zmq.Poller()
-        poller.register(self._woken, zmq.POLLIN)
+        links = list(self._of_link)
         for pulse in self._pulses:
-            poller.register(pulse.socket, zmq.POLLIN)
-            poller.register(pulse.monitor, zmq.POLLIN)
             pulse.heard = time.monotonic()
         due = 0.0
         try:
@@ -86,55 +80,37 @@ class Heartbeat(threading.Thread):
                     due = now + self._interval
                     for pulse in self._pulses:
                         self._ask(pulse, now)
-                ready = dict(poller.poll(max(1, int((due - now) * 1000))))
-                if self._woken in ready:
+                for link, messages in wait(links, due - now, self._woken):
+                    for frames in messages:
+                        self._listen(self._of_link[link], frames)
+                if select.select([self._woken], [], [], 0)[0]:
                     return
                 for pulse in self._pulses:
-                    self._listen(pulse)
                     self._judge(pulse, time.monotonic())
         finally:
-            for pulse in self._pulses:
-                pulse.socket.disable_monitor()
-                pulse.monitor.close(linger=0)
-                pulse.socket.close(linger=0)
-            self._woken.close(linger=0)
-
-    @staticmethod
-    def _connect(
-        context: zmq.Context[zmq.Socket[bytes]], host: str, port: int, routing_id: bytes, ping: list[Buffer]
-    ) -> Pulse:
-        socket = context.socket(zmq.DEALER)
-        socket.routing_id = routing_id
-        socket.maxmsgsize = protocol.MAX_NOTE_BYTES
-        socket.reconnect_ivl = 100
-        socket.linger = 0
-        socket.sndhwm = 10  # questions that nobody answers need not pile up
-        monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED)
-        socket.connect(f"tcp://{host}:{port}")
-        return Pulse(socket, monitor, f"pserver {host}:{port}", ping)
+            for link in links:
+                link.close()
 
     def _ask(self, pulse: Pulse, now: float) -> None:
-        with contextlib.suppress(zmq.Again):
-            pulse.socket.send_multipart(pulse.ping, zmq.NOBLOCK)
+        if pulse.link.waiting < _MOST_WAITING:
+            pulse.link.send(pulse.ping)
         if pulse.asked is None:
             pulse.asked = now
 
-    def _listen(self, pulse: Pulse) -> None:
-        with contextlib.suppress(zmq.Again):
-            while True:
-                event, _ = read_event(pulse.monitor)
-                pulse.closed = time.monotonic() if event == zmq.EVENT_DISCONNECTED else None
-        with contextlib.suppress(zmq.Again, protocol.ProtocolError):
-            while True:
-                answer = protocol.decode(pulse.socket.recv_multipart(zmq.NOBLOCK))
-                if answer.op == Op.ERROR:
-                    self.failure = self.failure or error_of(answer, pulse.name)
-                pulse.asked, pulse.heard = None, time.monotonic()
+    def _listen(self, pulse: Pulse, frames: Frames) -> None:
+        try:
+            answer = protocol.decode(frames)
+        except protocol.ProtocolError:
+            return
+        if answer.op == Op.ERROR:
+            self.failure = self.failure or error_of(answer, pulse.name)
+        pulse.asked, pulse.heard = None, time.monotonic()
 
     def _judge(self, pulse: Pulse, now: float) -> None:
         why = None
-        if pulse.closed is not None and now - pulse.closed > RECONNECT_GRACE:
-            why = f"its connection closed {now - pulse.closed:.1f} s ago and it accepts no new one"
+        closed = pulse.link.closed
+        if closed is not None and now - closed > RECONNECT_GRACE:
+            why = f"its connection closed {now - closed:.1f} s ago and it accepts no new one"
         elif pulse.asked is not None and now - pulse.asked > self._peer_timeout:
             why = "it does not answer"
         if why and self.failure is None:

@@ -5,19 +5,18 @@ It imports neither numpy nor anything of the server, because a launcher waits fo
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import zmq
-
 from pserver import glog, protocol
 from pserver.environment import JobEnvironment
-from pserver.errors import PeerUnreachableError, UsageError
+from pserver.errors import PeerUnreachableError
+from pserver.links import Link, wait
 from pserver.protocol import Message, Op
+from pserver.transport import Frames
 
 RETRY_INTERVAL = 0.2  # seconds between two hellos to a server that gave a wrong answer
 CONNECT_TIMEOUT = 1.0  # seconds for the plain connection that finds out why nothing answers
@@ -27,9 +26,7 @@ CONNECT_TIMEOUT = 1.0  # seconds for the plain connection that finds out why not
 class Target:
     """One service that is asked."""
 
-    host: str
-    port: int
-    socket: zmq.Socket[bytes]
+    link: Link
     routing_id: bytes
     nonce: str
     fault: str | None = None  # what it last said, if that was wrong
@@ -37,7 +34,7 @@ class Target:
     is_ready: bool = False
 
     def __str__(self) -> str:
-        return f"pserver {self.host}:{self.port}"
+        return f"pserver {self.link.host}:{self.link.port}"
 
 
 def probe(services: Sequence[tuple[str, int]], job: JobEnvironment, timeout: float) -> None:
@@ -45,9 +42,8 @@ def probe(services: Sequence[tuple[str, int]], job: JobEnvironment, timeout: flo
 
     Raises: PeerUnreachableError: at the timeout, with one line per server that does not answer or answers wrongly.
     """
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    targets = [_connect(host, port) for host, port in services]
     try:
-        targets = [_connect(context, host, port) for host, port in services]
         if not _ask_all(targets, job, time.monotonic() + timeout):
             late = [target for target in targets if not target.is_ready]
             raise PeerUnreachableError(
@@ -57,51 +53,42 @@ def probe(services: Sequence[tuple[str, int]], job: JobEnvironment, timeout: flo
                 )
             )
     finally:
-        context.destroy(linger=0)
+        for target in targets:
+            target.link.close()
 
 
-def _connect(context: zmq.Context[zmq.Socket[bytes]], host: str, port: int) -> Target:
-    dealer = context.socket(zmq.DEALER)
-    dealer.routing_id = routing_id = b"p" + secrets.token_bytes(16)
-    dealer.maxmsgsize = protocol.MAX_NOTE_BYTES
-    dealer.reconnect_ivl = 50
-    dealer.handshake_ivl = 2000
-    try:
-        dealer.connect(f"tcp://{host}:{port}")
-    except zmq.ZMQError as exc:
-        raise UsageError(f"--pservers names '{host}', which is no address: {exc.strerror}") from exc
-    return Target(host, port, dealer, routing_id, secrets.token_hex(16))
+def _connect(host: str, port: int) -> Target:
+    routing_id = b"p" + secrets.token_bytes(16)
+    return Target(Link(host, port, routing_id), routing_id, secrets.token_hex(16))
 
 
 def _ask_all(targets: Sequence[Target], job: JobEnvironment, deadline: float) -> bool:
-    poller = zmq.Poller()
-    of_socket = {target.socket: target for target in targets}
-    for target in targets:
-        poller.register(target.socket, zmq.POLLIN)
+    of_link = {target.link: target for target in targets}
     while True:
         now = time.monotonic()
         waiting = [target for target in targets if not target.is_ready]
         if not waiting or now >= deadline:
             return not waiting
         for target in waiting:
-            if now >= target.due:
+            is_lost = target.link.closed is not None and not target.link.waiting  # the question, with its connection
+            if is_lost or now >= target.due:
                 _ask(target, job)
         wake = min([deadline, *(target.due for target in waiting)])
-        for ready, _ in poller.poll(max(1, int((wake - now) * 1000) + 1)):
-            _listen(of_socket[ready], job)
+        for link, messages in wait([target.link for target in waiting], max(0.0, wake - now)):
+            for frames in messages:
+                _take(of_link[link], frames, job)
 
 
 def _ask(target: Target, job: JobEnvironment) -> None:
     note = protocol.describe_hello(job.job, job.attempt, job.secret, target.nonce, -1, target.routing_id, role="probe")
     message = Message(Op.HELLO, protocol.session_of(job.job, job.attempt), -1, 1, note=note)
-    target.due = float("inf")  # until it answers; zmq connects again by itself and keeps the question
-    with contextlib.suppress(zmq.Again):
-        target.socket.send_multipart(protocol.encode(message), zmq.NOBLOCK)
+    target.due = float("inf")  # until it answers, or the connection breaks
+    target.link.send(protocol.encode(message))
 
 
-def _listen(target: Target, job: JobEnvironment) -> None:
+def _take(target: Target, frames: Frames, job: JobEnvironment) -> None:
     try:
-        answer = protocol.decode(target.socket.recv_multipart())
+        answer = protocol.decode(frames)
     except protocol.VersionError as exc:
         target.fault = f"speaks protocol version {exc.version}, this program speaks {protocol.VERSION}"
     except protocol.ProtocolError as exc:
@@ -115,7 +102,7 @@ def _listen(target: Target, job: JobEnvironment) -> None:
 
 def _explain_silence(target: Target) -> str:
     try:
-        with socket.create_connection((target.host, target.port), CONNECT_TIMEOUT):
+        with socket.create_connection((target.link.host, target.link.port), CONNECT_TIMEOUT):
             return "accepts connections, but does not answer a hello"
     except OSError as exc:
         return f"does not answer ({exc.strerror or exc})"

@@ -1,10 +1,10 @@
 """The wire format: what a message looks like, and what is refused (pure; no numpy, no sockets).
 
-A message is a zmq multipart message of
+A TCP connection carries messages, one after the other with nothing between them; each is
 
     header    64 bytes, little-endian, below
     note      a JSON object, or nothing
-    payload   0 to 4 raw little-endian arrays, which are neither copied nor looked at here
+    payload   the bytes of a little-endian array, or nothing; they are neither copied nor looked at here
 
     offset  0  4s  magic b"PDLP"        offset  4  u16  version      offset  6  u8  op     offset  7  u8  flags
     offset  8  8s  session              offset 16  i32  trainer      offset 20  u32 length of the note
@@ -30,14 +30,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-VERSION = 2
+VERSION = 3
 DTYPE = "float32"
 MAGIC = b"PDLP"
 PIECE_BYTES = 1 << 20  # long enough that the cost of a message is small, short enough that all stages work at once
 MAX_NOTE_BYTES = 16 << 20
 MAX_PAYLOAD_BYTES = 4 << 20
-MAX_PAYLOADS = 4
-MAX_FRAMES = 2 + MAX_PAYLOADS
 
 _HEADER = struct.Struct("<4sHBB8siIQqQII8s")
 HEADER_BYTES = _HEADER.size
@@ -62,6 +60,7 @@ class Op(enum.IntEnum):
     ABORT = 9
     CAPTURE = 10
     RESTORE = 11
+    CONNECT = 12  # the first of a connection, without answer; its note names it: {"connection": hexadecimal}
 
 
 class Fetch(enum.IntEnum):
@@ -149,7 +148,7 @@ def encode(message: Message, key: bytes = b"") -> list[Buffer]:
     """
     note = json.dumps(message.note, separators=(",", ":")).encode() if message.note else b""
     length = sum(_byte_length(part) for part in message.payload)
-    _check_limits(len(note), length, len(message.payload))
+    _check_limits(len(note), length)
     header = _HEADER.pack(
         MAGIC,
         VERSION,
@@ -181,6 +180,27 @@ def _tag(header: Buffer, note: Buffer, key: bytes) -> bytes:
     return tag.digest()
 
 
+def measure(head: bytes) -> tuple[int, int] | None:
+    """Return the lengths of the note and of the payload behind a header, or None if more of it has to come first.
+
+    Raises: VersionError, ProtocolError: as soon as it can be no header of ours.
+    """
+    if head[:4] != MAGIC[: len(head)]:
+        raise ProtocolError(f"a message that begins with {head[:4]!r} instead of {MAGIC!r}")
+    if len(head) >= 8 and (version := int.from_bytes(head[4:6], "little")) != VERSION:
+        raise VersionError(version)
+    if len(head) < HEADER_BYTES:
+        return None
+    values = _HEADER.unpack(head)
+    return values[6], values[9]
+
+
+def peek(header: Buffer) -> tuple[int, int, int, int]:
+    """Return op, flags, sequence and piece of a header that `measure` has accepted."""
+    values = _HEADER.unpack(header)
+    return values[2], values[3], values[7], values[10]
+
+
 def decode(frames: Sequence[Buffer]) -> Message:
     """Return the message of some frames, whatever was sent.
 
@@ -204,7 +224,7 @@ def decode(frames: Sequence[Buffer]) -> Message:
     if flags & ~_ALL_FLAGS:
         raise ProtocolError(f"unknown flags {flags:#x}")
     payload = frames[2:]
-    _check_limits(note_length, length, len(payload))
+    _check_limits(note_length, length)
     if len(frames) < 2 or _byte_length(frames[1]) != note_length:
         raise ProtocolError(f"a note that is not the declared {note_length} bytes")
     if sum(_byte_length(part) for part in payload) != length:
@@ -268,13 +288,11 @@ def _byte_length(part: Buffer) -> int:
     return part.nbytes if isinstance(part, memoryview) else len(part)
 
 
-def _check_limits(note: int, payload: int, parts: int) -> None:
+def _check_limits(note: int, payload: int) -> None:
     if note > MAX_NOTE_BYTES:
         raise ProtocolError(f"a note of {note} bytes is over the limit of {MAX_NOTE_BYTES}")
     if payload > MAX_PAYLOAD_BYTES:
         raise ProtocolError(f"a payload of {payload} bytes is over the limit of {MAX_PAYLOAD_BYTES}")
-    if parts > MAX_PAYLOADS:
-        raise ProtocolError(f"{parts} payload frames are over the limit of {MAX_PAYLOADS}")
 
 
 def _parse_note(frame: Buffer) -> Mapping[str, Any]:

@@ -127,6 +127,14 @@ class Service:
             return [(routing_id, self._pong(trainer, message))]
         return self._request(trainer, message, now)
 
+    def knows(self, routing_id: bytes) -> bool:
+        """Return whether a connection is one of a trainer that has joined."""
+        return any(routing_id[:TOKEN_BYTES] == trainer.token for trainer in self.trainers.values())
+
+    def refuse(self, routing_id: bytes, address: str, reason: str, now: float) -> list[Outgoing]:
+        """Note that something came which is no message, and return the answer."""
+        return self._drop(routing_id, address, reason, now)
+
     def suspect(self, routing_id: bytes, now: float) -> None:
         """Note that a connection closed; its trainer is lost unless it is heard of again soon."""
         for trainer in self.trainers.values():
@@ -581,13 +589,10 @@ class Service:
         """Return the one array that a message brings, or that lies in the memory that the two share.
 
         Args: length: in bytes, of one in shared memory.
-        Raises: BugError: if there is none, or more.
         """
         if message.flags & Flag.LOCAL and trainer.memory is not None and length is not None:
             return protocol.cut(trainer.memory.outbox, message.piece)[: max(length, 0)]
-        if len(message.payload) != 1:
-            raise BugError(f"{message.op.name} of {trainer} brings {len(message.payload)} arrays instead of one")
-        return memoryview(message.payload[0])
+        return memoryview(message.payload[0] if message.payload else b"")
 
     def _pong(self, trainer: Trainer, message: Message) -> list[Buffer]:
         note = {

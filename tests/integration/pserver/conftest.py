@@ -139,7 +139,7 @@ class Crowd:
     def join(self):
         for thread in self.threads:
             thread.join(DEADLINE)
-            assert not thread.is_alive(), "a trainer did not end"
+            assert not thread.is_alive(), f"a trainer did not end; errors of others: {self.errors}"
         return self
 
 

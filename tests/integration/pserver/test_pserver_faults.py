@@ -10,11 +10,11 @@ import threading
 
 import numpy as np
 import pytest
-import zmq
 
 from pserver import protocol
 from pserver.channel import Channel
 from pserver.errors import ConfigError, LostPeerError, PeerUnreachableError
+from pserver.port import MOST_STRANGERS
 from pserver.protocol import Message, Op
 from pserver.rules import Optimization, ParameterSpec
 
@@ -239,10 +239,10 @@ def test_other_parameters_or_another_dtype_are_refused(pserver, client, monkeypa
 
 def test_another_protocol_version_is_named_by_both_sides(pserver, client, monkeypatch):
     server = pserver()
-    monkeypatch.setattr(protocol, "VERSION", 3)
-    with pytest.raises(PeerUnreachableError, match="protocol version 2, this program speaks version 3"):
+    monkeypatch.setattr(protocol, "VERSION", 4)
+    with pytest.raises(PeerUnreachableError, match="protocol version 3, this program speaks version 4"):
         client(server.services).join(WEIGHT, Optimization())
-    assert "the message is of protocol version 3, this program speaks version 2" in server.text()
+    assert "the message is of protocol version 4, this program speaks version 3" in server.text()
 
 
 def test_another_number_of_passes_ends_the_job_with_a_config_error(pserver, train, crowd, tools):
@@ -265,37 +265,82 @@ def test_a_method_that_is_not_supported_is_refused_by_the_server_too(pserver, cl
 # ----- Hostile and lost messages -----
 
 
-def test_fuzz_in_the_middle_of_a_round_leaves_the_parameters_bit_equal(pserver, client, crowd, tools):
+class Stranger:
+    """A plain connection that may say anything."""
+
+    def __init__(self, server):
+        self.server, self.stream = server, None
+        self.open()
+
+    def open(self):
+        self.close()
+        self.stream = socket.create_connection((self.server.host, self.server.port), 30)
+
+    def close(self):
+        if self.stream is not None:
+            self.stream.close()
+
+    def say(self, data):
+        """Send, and open a new connection if the server has had enough of this one."""
+        try:
+            self.stream.sendall(data)
+        except OSError:
+            self.open()
+
+    def answers(self):
+        """All messages that come until the server closes."""
+        data = b"".join(iter(lambda: self.stream.recv(65536), b""))
+        messages = []
+        while data:
+            note, payload = protocol.measure(data[: protocol.HEADER_BYTES])
+            end = protocol.HEADER_BYTES + note
+            messages.append(protocol.decode([data[: protocol.HEADER_BYTES], data[protocol.HEADER_BYTES : end]]))
+            data = data[end + payload :]
+        return messages
+
+
+@pytest.fixture
+def stranger():
+    """Make connections; they are closed in the end."""
+    made = []
+
+    def start(server):
+        made.append(Stranger(server))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.close()
+
+
+def test_fuzz_in_the_middle_of_a_round_leaves_the_parameters_bit_equal(pserver, client, crowd, stranger):
     server = pserver(trainers=2)
     one, values = begin_alone(client, server, crowd)
     other, _ = crowd.results["other"]
     crowd.start(0, one.push_pull, np.full(4, 0.1, np.float32), values, 1)
     random = np.random.default_rng(4)
     session = protocol.session_of("", "")
-    with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
-        stranger.linger = 0
-        stranger.connect(f"tcp://127.0.0.1:{server.port}")
-        for _ in range(300):
-            push = protocol.encode(
-                Message(
-                    Op(random.integers(0, 10)),
-                    session,
-                    int(random.integers(-1, 3)),
-                    int(random.integers(0, 9)),
-                    payload=[b"\xff" * 16],
-                )
+    hostile = stranger(server)
+    for _ in range(300):
+        push = protocol.encode(
+            Message(
+                Op(random.integers(0, 13)),
+                session,
+                int(random.integers(-1, 3)),
+                int(random.integers(0, 9)),
+                payload=[b"\xff" * 16] if random.random() < 0.5 else [],
             )
-            frames = [bytearray(bytes(frame)) for frame in push]
-            if random.random() < 0.5:
-                frame = frames[random.integers(0, len(frames))]
-                for _ in range(len(frame) and 3):
-                    frame[random.integers(0, len(frame))] = random.integers(0, 256)
-            stranger.send_multipart(frames[: random.integers(1, 4)] + [b"x"] * int(random.integers(0, 9)))
-        with socket.create_connection(("127.0.0.1", server.port)) as plain:
-            plain.sendall(b"GET / HTTP/1.1\r\n\r\n" + random.bytes(1000))
-        tools.until(lambda: stranger.poll(0), "an error answer")
-        assert protocol.decode(stranger.recv_multipart()).op == Op.ERROR
-        other.push_pull(np.full(4, 0.2, np.float32), values2 := np.zeros(4, np.float32), 1)
+        )
+        data = bytearray(b"".join(push))
+        if random.random() < 0.5:
+            for _ in range(3):
+                data[random.integers(0, len(data))] = random.integers(0, 256)
+        hostile.say(data[: random.integers(1, len(data) + 1)] if random.random() < 0.2 else data)
+    hostile.open()
+    hostile.say(b"GET / HTTP/1.1\r\n\r\n" + random.bytes(1000))
+    hostile.stream.shutdown(socket.SHUT_WR)
+    assert [answer.op for answer in hostile.answers()] == [Op.ERROR]
+    other.push_pull(np.full(4, 0.2, np.float32), values2 := np.zeros(4, np.float32), 1)
     crowd.join()
     assert crowd.errors == {}
     expected = np.float32(0) - (np.float32(0.1) + np.float32(0.2))
@@ -308,31 +353,71 @@ def test_fuzz_in_the_middle_of_a_round_leaves_the_parameters_bit_equal(pserver, 
     assert server.wait() == 0
 
 
-def test_a_frame_over_the_limit_ends_its_connection_and_nothing_else(pserver, client):
+@pytest.mark.parametrize(
+    "note, payload, part",
+    [(0, 1 << 62, "payload of 4611686018427387904"), (65537, 0, "note of 65537"), (0, 1, "payload of 1 ")],
+)
+def test_a_length_over_a_strangers_limit_ends_its_connection_and_nothing_else(
+    pserver, client, stranger, note, payload, part
+):
     server = pserver()
     one, values = begin(client, server)
-    with socket.create_connection(("127.0.0.1", server.port), 30) as plain:
-        plain.sendall(b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00NULL".ljust(54, b"\0"))  # ZMTP 3.0 greeting
-        ready = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
-        plain.sendall(b"\x04" + bytes([len(ready)]) + ready)
-        plain.sendall(b"\x02" + (1 << 62).to_bytes(8, "big"))  # a frame of 4 EiB
-        while plain.recv(4096):
-            pass
+    hostile = stranger(server)
+    header = bytearray(protocol.encode(Message(Op.PING, protocol.session_of("", ""), 0, 1))[0])
+    header[20:24], header[40:48] = note.to_bytes(4, "little"), payload.to_bytes(8, "little")
+    hostile.say(header)
+    hostile.stream.shutdown(socket.SHUT_WR)
+    (answer,) = hostile.answers()
+    assert (
+        answer.op == Op.ERROR and part in answer.note["message"] and "limits of 65536 and 0" in answer.note["message"]
+    )
     one.push_pull(np.ones(4, np.float32), values, 1)
     assert values.tolist() == [-1] * 4
 
 
-def test_noise_that_zmq_takes_for_its_first_version_ends_nothing(pserver, client, tools):
-    """Bytes that do not begin like a greeting make a peer without metadata; its identity may be as long as ours."""
+@pytest.mark.parametrize("noise", [b"\x12\x00" + b"a" * 17, b"\xff" + bytes(8) + b"\x7f\x03\x00NULL", b"PDLQ"])
+def test_noise_on_the_port_ends_nothing(pserver, client, stranger, noise):
     server = pserver()
     one, values = begin(client, server)
-    with socket.create_connection(("127.0.0.1", server.port), 30) as plain:
-        plain.sendall(b"\x12\x00" + b"a" * 17 + b"\x05\x00some")
-        one.push_pull(np.ones(4, np.float32), values, 1)
-        tools.until(lambda: "dropped a message" in server.text(), "the complaint")
+    hostile = stranger(server)
+    hostile.say(noise)
+    hostile.stream.shutdown(socket.SHUT_WR)
+    assert [answer.op for answer in hostile.answers()] == [Op.ERROR]
+    assert "dropped a message" in server.text()
+    one.push_pull(np.ones(4, np.float32), values, 1)
     one.finish_pass(values)
     one.goodbye()
     assert server.wait() == 0
+
+
+def test_connections_that_say_nothing_keep_no_trainer_out(pserver, train, stranger, tools):
+    """More than may be there without having joined: the oldest go, and one that speaks is heard."""
+    server = pserver()
+    silent = [stranger(server) for _ in range(MOST_STRANGERS + 20)]
+    train(server.services, 0, 1, [tools.gradients(1, 2)[0]])
+    assert [one.answers() for one in silent[:20]] == [[]] * 20
+    assert server.wait() == 0
+
+
+def test_a_connection_that_does_not_join_is_closed(pserver, stranger):
+    """It has all the time that it takes to say hello, but no more."""
+    server = pserver()
+    slow = stranger(server)
+    slow.say(protocol.MAGIC + b"\x03\x00")
+    assert slow.answers() == []
+
+
+def test_a_name_that_is_used_twice_belongs_to_the_last(pserver, client, stranger):
+    """So a trainer whose connection broke unseen by the server is heard again at once."""
+    server = pserver()
+    first, second = stranger(server), stranger(server)
+    hail = b"".join(protocol.encode(Message(Op.CONNECT, bytes(8), -1, 0, note={"connection": "70" * 17})))
+    first.say(hail)
+    second.say(hail)
+    assert first.answers() == []
+    second.say(hail)  # but one connection has one name
+    second.stream.shutdown(socket.SHUT_WR)
+    assert ["a second one" in answer.note["message"] for answer in second.answers()] == [True]
 
 
 def test_a_push_sent_twice_counts_once(pserver, client, monkeypatch):
