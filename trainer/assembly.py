@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 SWITCH_INTERVAL_S = 0.0005  # a thread that is back from a product waits so long for its turn; by default ten times that
 SCRIPT_LIMIT_S = 5  # a signal waits so long for the end of a config script
-CONNECT_TIMEOUT_S = 60.0  # the launcher has waited for the servers already; this bounds a start by hand
+CONNECT_TIMEOUT_S = 60.0  # of a start by hand, before the servers maybe
 
 
 def read_config(flags: Values) -> tuple[TrainerConfig, str]:
@@ -199,7 +199,8 @@ class Assembly:
             "secret": job.secret,
             "own_addresses": find_own_addresses(self._flags.nics if "nics" in self._flags.given else ""),
             "peer_timeout": job.peer_timeout,
-            "connect_timeout": CONNECT_TIMEOUT_S,
+            # the launcher has waited for the servers already: one that is silent now is lost
+            "connect_timeout": job.peer_timeout if job.attempt else CONNECT_TIMEOUT_S,
         }
         client = Client(services(self._flags), **options)
         if self._table.tables():

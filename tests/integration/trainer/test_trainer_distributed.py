@@ -182,3 +182,13 @@ def test_a_signal_ends_a_trainer_that_waits_for_its_servers(tmp_path, paddle, to
     tools.wait_for(lambda: f"pserver 0 127.0.0.1:{port}" in (folder / "log").read_text())
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 143
+
+
+def test_a_trainer_of_the_launcher_does_not_wait_for_servers_that_are_gone_again(tmp_path, paddle, tools, monkeypatch):
+    """The launcher had waited for all servers; one that ended before the trainer joined was waited for a minute."""
+    monkeypatch.setenv("PADDLE_ATTEMPT", "1.abcdef01")
+    monkeypatch.setenv("PADDLE_PEER_TIMEOUT", "1")
+    folder = tools.lay_out(tmp_path / "trainer", tools.make_lines(8))
+    flags = ["--local=0", "--pservers=127.0.0.1", f"--port={tools.free_port()}", "--num_gradient_servers=1"]
+    assert paddle.start(folder, "train", *CONFIG, *flags).wait(40) == 69
+    assert "does not answer" in (folder / "log").read_text()
