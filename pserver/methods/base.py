@@ -32,8 +32,9 @@ class Method:
     """One method for parameters with the same traits.
 
     Class attributes: `uses_schedule`, `uses_momentum`, `uses_decay`: whether these settings matter.  `takes_rows`:
-    whether rows may be left out of a step.  `separates_decay`: whether L2 is never part of the step.  `rests`: whether a step without gradient, momentum and L2 leaves the values
-    as they are.  `has_rates`: whether every element has a rate of its own.  `averages`: the names of the arrays beside
+    whether rows may be left out of a step.  `separates_decay`: whether L2 is never part of the step.  `rests`: whether
+    a step without gradient, momentum and L2 leaves the values as they are.  `has_rates`: whether every element has a
+    rate of its own.  `averages`: the names of the arrays beside
     the velocity.  `carried`: the float32 attributes that one step takes over from the one before.
     """
 

@@ -1,0 +1,182 @@
+"""Whole jobs over loopback that are not plain synchronous rounds."""
+
+import random
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pserver import blocks
+from pserver.rules import Optimization
+from pserver.shard import Shard
+
+ASYNC = Optimization("momentum", 0.01, algorithm="async_sgd", async_lagged_grad_discard_ratio=1000.0)
+
+
+def start_values(size):
+    return np.arange(size, dtype=np.float32) % 7
+
+
+@pytest.mark.parametrize("hosts, ports", [(1, 1), (2, 2)])
+def test_one_asynchronous_trainer_is_a_shard_that_steps_at_the_samples_before(pserver, train, tools, hosts, ports):
+    port = tools.find_ports(ports)
+    servers = [pserver(host=f"127.0.0.{number + 1}", ports=ports, port=port) for number in range(hosts)]
+    settings = replace(ASYNC, learning_rate_schedule="discexp", learning_rate_decay_a=0.5, learning_rate_decay_b=20.0)
+    gradients = tools.gradients(1, 8)[0]
+    found = train([one for server in servers for one in server.services], 0, 1, [gradients], settings=settings)
+    shard = Shard(tools.parameters, blocks.whole(tools.parameters), settings, per_parameter=True)
+    shard.values[:] = start_values(tools.size)
+    for gradient in gradients:
+        shard.begin_step(0)
+        shard.step_range(0, [gradient])
+        shard.finish_step()
+        shard.samples += 10
+    assert found.tobytes() == shard.values.tobytes()
+    assert [server.wait() for server in servers] == [0] * hosts
+
+
+def test_asynchronous_trainers_wait_for_nobody_inside_a_pass_and_for_all_at_its_end(pserver, client, crowd, tools):
+    server = pserver(trainers=2, ports=2)
+    quick_is_through = threading.Event()
+    gradient = np.ones(tools.size, np.float32)
+
+    def run(number, batches):
+        one = client(server.services, number, 2)
+        values = np.zeros(tools.size, np.float32)
+        one.join(tools.parameters, ASYNC)
+        one.initialise(values)
+        one.start_pass()
+        if number == 1:
+            assert quick_is_through.wait(tools.deadline)
+        for _ in range(batches):
+            one.push_pull(gradient, values, 1)
+        if number == 0:
+            quick_is_through.set()
+        one.finish_pass(values)
+        one.goodbye()
+        return values
+
+    crowd.start(0, run, 0, 5)
+    crowd.start(1, run, 1, 3)
+    crowd.join()
+    assert crowd.errors == {}
+    assert crowd.results[0].tobytes() == crowd.results[1].tobytes()
+    shard = Shard(tools.parameters, blocks.whole(tools.parameters), ASYNC, per_parameter=True)
+    for _ in range(8):
+        shard.step(gradient, 1)
+    assert crowd.results[0].tobytes() == shard.values.tobytes()
+    assert "Batch=5 pass END" in server.text()
+    assert server.wait() == 0
+
+
+def test_a_server_discards_what_is_too_old_and_says_so(pserver, client, crowd, tools):
+    """Check value of distributed.md 3.15: threshold 3; A A A B discards B's, and the next B is kept."""
+    server = pserver("--async_lagged_ratio_default=1.5", trainers=2)
+    turns = [threading.Event() for _ in range(2)]
+    settings = replace(ASYNC, async_lagged_grad_discard_ratio=1.0)
+
+    def run(number, batches, sign):
+        one = client(server.services, number, 2)
+        values = np.zeros(tools.size, np.float32)
+        one.join(tools.parameters, settings)
+        one.initialise(values)
+        one.start_pass()
+        assert number == 0 or turns[0].wait(tools.deadline)
+        seen = []
+        for _ in range(batches):
+            one.push_pull(np.full(tools.size, sign, np.float32), values, 1)
+            seen.append(values[tools.size - 1])  # a parameter without momentum
+        turns[0].set()
+        one.finish_pass(values)
+        one.goodbye()
+        return np.float32(seen)
+
+    crowd.start(0, run, 0, 3, -1)
+    crowd.start(1, run, 1, 2, 1)
+    crowd.join()
+    assert crowd.errors == {}
+    np.testing.assert_allclose(crowd.results[0], [0.01, 0.02, 0.03], rtol=1e-6)
+    np.testing.assert_allclose(crowd.results[1], [0.03, 0.02], rtol=1e-6)
+    assert "async_lagged_grad_discard_ratio is 1, not above --async_lagged_ratio_min=1" in server.text()
+    assert "discard lagged async gradient ratio: 1.5 asyncLaggedhreshold: 3" in server.text()
+    assert "total updates: 5 discard updates: 1" in server.text()
+    assert "Async Gradient Discard based on trainer_id: 0:0(0) 1:1(0.5)" in server.text()
+
+
+def test_what_trainer_0_captures_is_one_moment_while_the_others_go_on(pserver, client, crowd, tools):
+    """Every element of a service's state took the same steps, however many there were meanwhile."""
+    server = pserver(trainers=3, ports=2)
+    parameters = [
+        replace(one, momentum=0.0, learning_rate=1.0, gradient_clipping_threshold=0) for one in tools.parameters
+    ]
+    settings = Optimization("adagrad", 0.01, algorithm="async_sgd", async_lagged_grad_discard_ratio=1000.0)
+    jitter = random.Random(4)
+
+    def run(number):
+        one = client(server.services, number, 3)
+        values = np.zeros(tools.size, np.float32)
+        one.join(parameters, settings)
+        one.initialise(values)
+        one.start_pass()
+        made = []
+        for batch in range(30):
+            if one.push_pull(np.ones(tools.size, np.float32), values, 1, checkpoint=number == 0 and batch % 8 == 7):
+                captured = one.capture({"number": number, "batch": batch})
+                if captured is not None:
+                    made.append(captured)
+            if number:
+                time.sleep(jitter.choice([0, 0.002]))
+        one.finish_pass(values, {"number": number, "batch": 30})
+        one.goodbye()
+        return made
+
+    for number in range(3):
+        crowd.start(number, run, number)
+    crowd.join()
+    assert crowd.errors == {}
+    assert len(crowd.results[0]) == 3
+    for captured in crowd.results[0]:
+        assert [own["number"] for own in captured.trainers] == [0, 1, 2]
+        for part in captured.services:
+            steps = part.counters["steps"]
+            assert np.unique(part.arrays["values"]).size == 1
+            squares = np.unique(np.sum([part.arrays[n] for n in part.arrays if n.startswith("state.")], axis=0))
+            assert squares.tolist() == [steps]
+
+
+@pytest.mark.parametrize("hosts, ports", [(1, 1), (2, 1), (3, 2)])
+def test_synchronous_exchanges_repeat_bit_for_bit_on_any_servers(pserver, client, crowd, tools, hosts, ports):
+    """Deltas of two trainers, added in their order: the centre moves by rate times their sum."""
+    port = tools.find_ports(ports)
+    servers = [pserver(host=f"127.0.0.{n + 1}", ports=ports, port=port, trainers=2) for n in range(hosts)]
+    services = [one for server in servers for one in server.services]
+    settings = Optimization("delta", delta_add_rate=0.3)
+    deltas = tools.gradients(2, 4)
+    plain = [replace(one, momentum=0.0, gradient_clipping_threshold=0.0) for one in tools.parameters]
+
+    def run(number):
+        one = client(services, number, 2)
+        values, kept = start_values(tools.size), np.empty(tools.size, np.float32)
+        one.join(plain, settings)
+        one.initialise(values)
+        one.start_pass()
+        for delta in deltas[number]:
+            one.push(delta, 10)
+            one.fetch_values(kept)
+            one.push_pull(delta, values, 10)
+        one.finish_pass(values)
+        one.goodbye()
+        return kept, values
+
+    for number in (0, 1):
+        crowd.start(number, run, number)
+    crowd.join()
+    assert crowd.errors == {}
+    expected, before = start_values(tools.size), None
+    for first, second in zip(*deltas, strict=True):
+        for _ in range(2):
+            before, expected = expected, expected + np.float32(0.3) * (first + second)
+    for kept, values in crowd.results.values():
+        assert kept.tobytes() == before.tobytes() and values.tobytes() == expected.tobytes()

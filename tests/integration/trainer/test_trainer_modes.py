@@ -1,0 +1,151 @@
+"""Trainers and parameter servers as processes, in every mode of the servers."""
+
+import re
+
+import numpy as np
+import pytest
+
+from trainer.model_files import pass_name
+
+FLAGS = ["--config=config.py", "--save_dir=out", "--dot_period=0", "--log_period=2"]
+PARAMETERS = ("___fc_layer_0__.w0", "___fc_layer_0__.wbias")
+SETTINGS = """
+settings(batch_size=4, learning_rate=0.05, is_async=get_config_arg('is_async', bool, False),
+         learning_method=MomentumOptimizer(get_config_arg('momentum', float, 0.0)))
+Settings(num_batches_per_send_parameter=get_config_arg('send', int, 1),
+         num_batches_per_get_parameter=get_config_arg('get', int, 1),
+         center_parameter_update_method=get_config_arg('centre', str, 'average'))
+x = data_layer"""
+
+
+class Job:
+    """Servers with two ports each, and trainers whose samples are given."""
+
+    def __init__(self, root, paddle, tools, shards, servers=1):
+        self.paddle, self.count = paddle, len(shards)
+        self.folders = []
+        for number, lines in enumerate(shards):
+            folder = tools.lay_out(root / f"trainer{number}", lines, tools.make_lines(9, seed=5))
+            config = (folder / "config.py").read_text()
+            head, rest = config.split("settings(", 1)
+            (folder / "config.py").write_text(head + SETTINGS + rest.split("x = data_layer", 1)[1])
+            self.folders.append(folder)
+        ports = [tools.free_port(2) for _ in range(servers)]
+        self.hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
+        self.server_folder = root / "servers"
+        self.server_folder.mkdir()
+        self.servers = [
+            paddle.start(
+                self.server_folder,
+                "pserver",
+                "--nics=127.0.0.1",
+                f"--port={port}",
+                "--ports_num=2",
+                f"--num_gradient_servers={self.count}",
+                log=f"log{number}",
+            )
+            for number, port in enumerate(ports)
+        ]
+
+    def log(self, number):
+        return (self.folders[number] / "log").read_text()
+
+    def run(self, arguments, *flags, passes=2, timeout=120):
+        """Return the exit statuses of the trainers and of the servers."""
+        trainers = [
+            self.paddle.start(
+                folder,
+                "train",
+                *FLAGS,
+                f"--num_passes={passes}",
+                f"--config_args=test_list=1,{arguments}",
+                "--local=0",
+                f"--trainer_id={number}",
+                f"--num_gradient_servers={self.count}",
+                f"--pservers={self.hosts}",
+                "--ports_num=2",
+                *flags,
+            )
+            for number, folder in enumerate(self.folders)
+        ]
+        return [one.wait(timeout) for one in (*trainers, *self.servers)]
+
+    def saved(self, number=1):
+        folder = self.folders[0] / "out" / pass_name(number)
+        return {name: np.frombuffer((folder / name).read_bytes(), "<f4", offset=16) for name in PARAMETERS}
+
+    def costs(self, number=0):
+        return [float(cost) for cost in re.findall(r"Test samples=9 cost=(\S+)", self.log(number))]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "is_async=1,get=2",
+        "send=2,is_async=1,momentum=0.5",
+        "send=3,centre=elastic_average,is_async=1",
+    ],
+)
+def test_two_trainers_learn_in_every_mode_and_end_with_the_same_values(tmp_path, paddle, tools, arguments):
+    lines = tools.make_lines(50)
+    job = Job(tmp_path, paddle, tools, [lines[:26], lines[26:]])
+    assert job.run(arguments, "--saving_period=2", passes=3) == [0] * 3, job.log(0) + job.log(1)
+    assert job.costs(0) == job.costs(1)  # after a pass everybody tests the servers' values
+    assert job.costs()[2] < job.costs()[0]
+    assert ("the original ignored this setting" in job.log(0)) == ("get" in arguments)
+
+
+@pytest.mark.parametrize("arguments", ["send=2,momentum=0.5", "send=3,centre=elastic_average,get=2"])
+def test_synchronous_modes_repeat_bit_for_bit(tmp_path, paddle, tools, arguments):
+    lines = tools.make_lines(30)
+    found = []
+    for servers in (1, 2):
+        job = Job(tmp_path / str(servers), paddle, tools, [lines[:18], lines[18:]], servers)
+        assert job.run(arguments) == [0] * (2 + servers), job.log(0)
+        found.append(job.saved())
+    for name in PARAMETERS:
+        assert found[0][name].tobytes() == found[1][name].tobytes()
+
+
+def test_one_asynchronous_trainer_is_a_local_run_at_a_constant_rate(tmp_path, paddle, tools):
+    lines = tools.make_lines(23)
+    job = Job(tmp_path / "remote", paddle, tools, [lines])
+    assert job.run("is_async=1,momentum=0.5") == [0, 0], job.log(0)
+    folder = job.folders[0]
+    flags = [*FLAGS, "--num_passes=2", "--config_args=momentum=0.5", "--save_dir=local"]
+    status, log = paddle.train(folder, *flags)
+    assert status == 0, log
+    for name in PARAMETERS:
+        assert (folder / "local/pass-00001" / name).read_bytes() == (folder / "out/pass-00001" / name).read_bytes()
+
+
+def test_a_server_of_its_own_serves_every_mode(tmp_path, paddle, tools):
+    folder = Job(tmp_path, paddle, tools, [tools.make_lines(20)], servers=0).folders[0]
+    flags = [*FLAGS, "--num_passes=2", "--local=0", "--start_pserver", f"--port={tools.free_port()}"]
+    status, log = paddle.train(folder, *flags, "--config_args=is_async=1", "--async_lagged_ratio_default=4")
+    assert status == 0, log
+    assert "discard lagged async gradient ratio: 1.5 asyncLaggedhreshold: 2" in log
+
+
+def test_an_impossible_mode_ends_before_any_server_is_asked(tmp_path, paddle, tools):
+    folder = Job(tmp_path, paddle, tools, [tools.make_lines(8)], servers=0).folders[0]
+    status, log = paddle.train(folder, *FLAGS, "--local=0", "--config_args=send=2")
+    assert status == 78 and "num_batches_per_send_parameter is 2, which needs more than one trainer" in log
+
+
+def test_only_trainer_0s_first_values_count(tmp_path, paddle, tools):
+    """With init_model_path, and with start_pass; whatever the others draw or load."""
+    lines = tools.make_lines(24)
+    shards = [lines[:12], lines[12:]]
+    whole = Job(tmp_path / "whole", paddle, tools, shards)
+    assert whole.run("momentum=0") == [0, 0, 0], whole.log(0)
+    for name, flags in (
+        ("model", [f"--init_model_path={whole.folders[0] / 'out/pass-00000'}"]),
+        ("pass", ["--start_pass=1", f"--save_dir={whole.folders[0] / 'out'}"]),
+    ):
+        job = Job(tmp_path / name, paddle, tools, shards)
+        before = whole.saved()
+        assert job.run("momentum=0", *flags, passes=1) == [0, 0, 0], job.log(0)
+        saved = whole.saved() if name == "pass" else job.saved(0)
+        for parameter in PARAMETERS:
+            np.testing.assert_array_equal(saved[parameter], before[parameter])
