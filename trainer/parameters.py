@@ -71,9 +71,7 @@ class Parameter:
         return self._gradient
 
     def peek_gradient(self) -> Array:
-        """Return the flat gradient, to be read where it was added to; the rest may be an earlier batch's only if
-        something once added to all of it.
-        """
+        """Return the flat gradient of the batch so far, only to be read."""
         self._zero_if_stale()
         return self._gradient
 
