@@ -22,6 +22,7 @@ from pserver.port import Port
 from pserver.service import Service
 
 POLL_INTERVAL = 0.25  # seconds between two looks at the clock
+BUSY_LOOKS = 20  # with something left to read, after which silence is judged all the same
 LINGER = 1.0  # seconds for the last messages to be read
 
 
@@ -127,7 +128,7 @@ class Server:
             port.close(max(0.0, deadline - time.monotonic()))
 
     def _serve(self) -> None:
-        checked = time.monotonic()
+        checked, busy = time.monotonic(), 0
         try:
             while not self._is_done():
                 ready = self._poller.poll(POLL_INTERVAL)
@@ -144,7 +145,11 @@ class Server:
                 checked = now
                 for port in self._ports:
                     port.tidy(now)
-                if not self._poller.poll(0):  # judge silence only when nothing is left to read
+                # judge silence when nothing is left to read; or when every connection has been read again and again
+                # meanwhile, because who floods this server must not hide that another one is gone
+                busy += 1
+                if busy > BUSY_LOOKS or not self._poller.poll(0):
+                    busy = 0
                     for port in self._ports:
                         port.send(port.service.check(now))
         except StoppedError as exc:
