@@ -71,6 +71,7 @@ NEVER_RETRY = (64, 65, 66, 77, 78)  # fail the same way every time
 NOTICE_S = 5.0  # for a trainer to find out by itself that its pserver has failed, and why
 FAILED_STOP_S = 20.0  # at most, for a program of a failed attempt to end: it has nothing left to save
 LONGEST_PAUSE_S = 60.0  # between two attempts without progress
+WATCH_PERIOD_S = 3.0  # between two looks at the volume, while the trainer runs, for the end of the attempt elsewhere
 END_PERIOD_S = 0.5  # between two looks at job.json for the end of the job
 KEPT_ATTEMPTS = 100  # in job.json
 
@@ -1544,17 +1545,24 @@ class Supervisor:
             probe.kill()
             probe.wait()
 
-    def run_trainer(self, pserver: Program | None, argv: Sequence[str], record: JobRecord) -> Outcome:
-        """Runs the trainer, copies its output, and returns how it all ended."""
+    def run_trainer(
+        self, pserver: Program | None, argv: Sequence[str], record: JobRecord, why_over: Callable[[], Outcome | None]
+    ) -> Outcome:
+        """Runs the trainer, copies its output, and returns how it all ended.
+
+        Args: why_over: says that the attempt has ended elsewhere, or None; a trainer that others have not met yet is
+            missed by nobody but its launcher.
+        """
         trainer = self.start("trainer", argv, "train.log", copied=True)
         stdout = trainer.output
         first: Outcome | None = None
         deadline, is_asked, grace_s = math.inf, False, self.failed_stop_s
+        look_at = time.monotonic() + WATCH_PERIOD_S
         with selectors.DefaultSelector() as selector:
             for source in (stdout, trainer.pidfd, *pidfds(pserver), self.stop.wakeup):
                 selector.register(source, selectors.EVENT_READ)
             while trainer.process.poll() is None:
-                events = selector.select(max(0.0, min(deadline - time.monotonic(), REPEAT_PERIOD_S)))
+                events = selector.select(max(0.0, min(deadline, look_at) - time.monotonic()))
                 ready = {key.fd for key, _ in events}
                 if stdout in ready and not copy_output(stdout, trainer.file):
                     selector.unregister(stdout)
@@ -1569,6 +1577,10 @@ class Supervisor:
                     first = failure_of(pserver) if pserver.process.returncode else None
                     patience_s = min(NOTICE_S, self.config.stop_timeout) if first else self.config.stop_timeout
                     deadline = min(deadline, time.monotonic() + patience_s)
+                if time.monotonic() >= look_at:
+                    look_at = time.monotonic() + WATCH_PERIOD_S
+                    if deadline == math.inf and (first := why_over()):
+                        deadline = time.monotonic() + min(NOTICE_S, self.config.stop_timeout)
                 if time.monotonic() >= deadline and is_asked:
                     trainer.stop(0.0)
                 elif time.monotonic() >= deadline:
@@ -1834,7 +1846,9 @@ def run_programs(
     if obstacle:
         return obstacle
     say(f"starting {shlex.join(trainer_argv)}")
-    return supervisor.run_trainer(pserver, trainer_argv, record)
+    return supervisor.run_trainer(
+        pserver, trainer_argv, record, functools.partial(find_end, config, record, trainer_id)
+    )
 
 
 def resumed_flags(config: LauncherConfig, record: JobRecord, passed: Mapping[str, str]) -> dict[str, str]:
@@ -1930,17 +1944,24 @@ def pause_after(record: JobRecord, saved: Saved, restarts: int) -> float:
 
 def find_obstacle(api: PodApi, config: LauncherConfig, meeting: Meeting) -> Outcome | None:
     """Says, while the pservers are waited for, why this attempt cannot begin to train any more; None: it can."""
-    record = meeting.record
-    newest = read_record(config.output)
-    if record and newest and newest.job_uid == record.job_uid and newest.attempt > record.attempt:
-        return Outcome(0, "launcher", f"attempt {newest.attempt} has begun without this pod", is_dissolved=True)
-    if not is_whole(api, meeting.ids):
+    end = find_end(config, meeting.record, own_trainer_id(config, meeting.ids)) if meeting.record else None
+    if not end and not is_whole(api, meeting.ids):
         return Outcome(0, "launcher", "the set of pods changed before the training began", is_dissolved=True)
-    if record and own_trainer_id(config, meeting.ids) == 0:  # who decides on the next one, which the others wait for
-        first = first_failure(read_errors(config.output), record.name)
-        if first:
-            message = f"a pod failed before the training began: {describe_error(first)}"
-            return Outcome(LostPeerError.exit_code, "launcher", message)
+    return end
+
+
+def find_end(config: LauncherConfig, record: JobRecord, trainer_id: int) -> Outcome | None:
+    """Says that an attempt has ended elsewhere, as far as the volume tells; None: it goes on.
+
+    Trainer 0, who decides on the next one, hears of the first pod that failed; the others hear of the next attempt.
+    """
+    newest = read_record(config.output)
+    if newest and newest.job_uid == record.job_uid and newest.attempt > record.attempt:
+        return Outcome(LostPeerError.exit_code, "launcher", f"attempt {newest.attempt} has begun without this pod")
+    first = first_failure(read_errors(config.output), record.name) if trainer_id == 0 else None
+    if first:
+        message = f"another pod has failed: {describe_error(first)}"
+        return Outcome(LostPeerError.exit_code, "launcher", message)
     return None
 
 

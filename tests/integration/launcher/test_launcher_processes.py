@@ -387,6 +387,31 @@ def test_a_pserver_that_is_killed_is_started_again_in_the_same_pod(launch: Calla
     assert "pserver was killed by SIGKILL" in job.said and "attempt 2." in job.said
 
 
+def test_a_failure_that_no_message_tells_of_ends_the_attempt_for_trainer_0(launch: Callable[..., Launch]) -> None:
+    """A trainer that dies before it has met the others is missed by nobody: they waited for it to join."""
+    error = {"time": 1, "trainer_id": 1, "host": "far", "program": "trainer", "exit_code": 75, "signal": "SIGKILL",
+             "message": "killed"}  # fmt: skip
+    code = (
+        "import json, os, sys; print(json.dumps({**json.loads(sys.argv[1]), 'attempt': os.environ['PADDLE_ATTEMPT']}))"
+    )
+    write = f"d=$JOB_PATH/{JOB}/output/node_1; mkdir $d; python3 -c \"{code}\" '{json.dumps(error)}' >$d/error.json"
+    job = launch(
+        TRAINER=ONCE.format(f"mkfifo fifo2; {write}; read _ <>fifo2") + GOODBYE, RESTARTS="1", STOP_TIMEOUT="1"
+    )
+    assert job.wait() == 0, job.said
+    assert "another pod has failed: trainer 1 on far: trainer, exit status 75: killed" in job.said
+
+
+def test_a_trainer_of_an_attempt_that_is_over_is_ended(second_of_two: Callable[..., Launch], tmp_path: Path) -> None:
+    job = second_of_two(TRAINER=ONCE.format("mkfifo fifo2; echo waiting; read _ <>fifo2"), STOP_TIMEOUT="1")
+    job.wait_for(lambda: "waiting\n" in job.said)
+    begin_attempt(tmp_path, 2)
+    job.wait_for(lambda: "our trainer has finished; waiting for the others" in job.said)
+    begin_attempt(tmp_path, 2, finished=True)
+    assert job.wait() == 0, job.said
+    assert "attempt 2 has begun without this pod" in job.said
+
+
 def test_training_goes_on_from_the_newest_checkpoint(launch: Callable[..., Launch]) -> None:
     save = f'd=$JOB_PATH/{JOB}/output/state/pass-00002-004; mkdir -p "$d"; touch "$d/done"'
     job = launch(TRAINER=ONCE.format(f"{SAVE_A_PASS}; {save}; exit 75") + GOODBYE, RESTARTS="1")
