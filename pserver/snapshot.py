@@ -94,6 +94,7 @@ def put_back(shard: Shard, part: Part) -> None:
         vars(shard.averaging).update({name: _read(value) for name, value in counters["averaging"].items()})
     for segment, given in zip(shard.segments, counters["segments"], strict=True):
         segment.decayed, segment.settled = given["decayed"], given["settled"]
+        segment.method.number = shard.steps
         for name, text in given["scalars"].items():
             setattr(segment.method, name, np.float32(float.fromhex(text)))
 

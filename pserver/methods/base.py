@@ -35,7 +35,7 @@ class Method:
     whether rows may be left out of a step.  `separates_decay`: whether L2 is never part of the step.  `rests`: whether
     a step without gradient, momentum and L2 leaves the values as they are.  `has_rates`: whether every element has a
     rate of its own.  `averages`: the names of the arrays beside
-    the velocity.  `carried`: the float32 attributes that one step takes over from the one before.
+    the velocity.  `carried`: the float32 attributes that are asked for between two steps.
     """
 
     uses_schedule: ClassVar[bool] = True
@@ -46,7 +46,7 @@ class Method:
     rests: ClassVar[bool] = False
     has_rates: ClassVar[bool] = False
     averages: ClassVar[tuple[str, ...]] = ()
-    carried: ClassVar[tuple[str, ...]] = ()
+    carried: ClassVar[tuple[str, ...]] = ("rate",)
 
     def __init__(self, optimization: Optimization, traits: Traits) -> None:
         self.optimization = optimization

@@ -54,7 +54,7 @@ class SparseMomentum(Momentum):
     """
 
     averages = ("momentum_u", "momentum_v")
-    carried = ("alpha", "beta", "tau")
+    carried = ("rate", "alpha", "beta", "tau")
 
     def __init__(self, optimization: Optimization, traits: Traits) -> None:
         super().__init__(optimization, traits)

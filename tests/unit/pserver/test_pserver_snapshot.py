@@ -12,6 +12,7 @@ from pserver.errors import BugError, ConfigError
 from pserver.methods import METHODS
 from pserver.methods import adagrad as adagrad_module
 from pserver.methods import momentum as momentum_module
+from pserver.row_shard import RowShard
 from pserver.rules import Optimization, ParameterSpec
 from pserver.shard import Shard
 from pserver.snapshot import Part, put_back, take
@@ -127,6 +128,27 @@ def test_rows_that_rest_go_on_resting():
             one.step(gradient.reshape(-1), 1, touched)
     assert shards[0].segments[0].rows == 512
     assert all_bits(shards[0]) == all_bits(shards[1])
+
+
+@pytest.mark.parametrize("method", ["momentum", "adagrad", "decayed_adagrad", "adam"])
+@pytest.mark.parametrize("settings", [{"decay_rate": 0.1}, {"decay_rate_l1": 0.1}, {"momentum": 0.9}])
+def test_rows_that_a_server_is_asked_for_first_are_brought_up_as_before(method, settings):
+    """They are pulled to zero at the rate of the step before."""
+    tables = [ParameterSpec("table", 40, sparse_update=True, row_width=4, **settings)]
+    optimization = Optimization(method, 0.5, learning_rate_schedule="poly", learning_rate_decay_a=0.1,
+                                learning_rate_decay_b=0.5)  # fmt: skip
+    random = np.random.default_rng(2)
+    shard = RowShard(tables, optimization)
+    shard.values[:] = random.standard_normal(40).astype(np.float32)
+    for step in range(6):
+        rows = np.array([step % 3, 7], np.uint32)
+        shard.step_rows([[(rows, random.standard_normal((2, 4)).astype(np.float32))]], 2)
+        other = RowShard(tables, optimization)
+        put_back(other, through_json(take(shard)))
+        every = [np.arange(10, dtype=np.uint32)]
+        assert shard.take(every).tobytes() == other.take(every).tobytes()
+        assert all_bits(shard) == all_bits(other)
+        shard = other
 
 
 def test_taking_the_state_changes_nothing_and_copies_nothing():
