@@ -204,8 +204,7 @@ class Assembly:
         }
         client = Client(services(self._flags), **options)
         if self._table.tables():
-            self._refuse_tables(sending)
-            return self._make_tables_updater(client, options)
+            return self._make_tables_updater(client, sending, options)
         if sending.batches_per_send == 1:
             return RemoteUpdater(self._table, self._optimization, client, batches_per_get=sending.batches_per_get)
         return DeltaUpdater(
@@ -218,17 +217,7 @@ class Assembly:
             crew=self._network.crew if isinstance(self._network, Shares) else ALONE,
         )
 
-    def _refuse_tables(self, sending: Sending) -> None:
-        asked = {
-            "asynchronous training (is_async)": self._optimization.algorithm == "async_sgd",
-            "num_batches_per_send_parameter over 1": sending.batches_per_send > 1,
-        }
-        for what in (name for name, given in asked.items() if given):
-            raise ConfigError(
-                f"settings: {what} with sparse_update on parameter servers is not supported yet; leave one of them out"
-            )
-
-    def _make_tables_updater(self, client: Client, options: Mapping[str, Any]) -> Updater:
+    def _make_tables_updater(self, client: Client, sending: Sending, options: Mapping[str, Any]) -> Updater:
         """Return the updater of parameters of which some are tables.
 
         Raises: ConfigError: if the servers have no ports for them, or cannot do what the config says of them.
@@ -242,9 +231,16 @@ class Assembly:
                 f"sparse_update of {names} needs sparse ports, and --ports_num_for_sparse is 0: {SPARSE_PORTS}; or "
                 "leave sparse_update out of its ParamAttr"
             )
+        if sending.batches_per_send > 1:
+            raise ConfigError(
+                "settings: num_batches_per_send_parameter over 1 with sparse_update on parameter servers is not "
+                "supported yet; leave one of them out"
+            )
         rows = RowClient(services(self._flags, sparse=True), **options)
         tables = RemoteTables(self._config.model_config, self._table, self._optimization, rows)
-        return TablesUpdater(RemoteUpdater(DenseParameters(self._table), self._optimization, client), tables)
+        dense = DenseParameters(self._table)
+        updater = RemoteUpdater(dense, self._optimization, client, batches_per_get=sending.batches_per_get)
+        return TablesUpdater(updater, tables)
 
     def _connect(self, session: Training, updater: Updater, restored: Captured | None) -> None:
         try:

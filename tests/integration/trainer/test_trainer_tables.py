@@ -10,7 +10,8 @@ from paddle.trainer_config_helpers import *
 test_list = 'test.list' if get_config_arg('test_list', bool, False) else None
 define_py_data_sources2('train.list', test_list, module='words', obj='process')
 method = {'sgd': MomentumOptimizer(0.0), 'adagrad': AdaGradOptimizer(), 'adam': AdamOptimizer()}
-settings(batch_size=4, learning_rate=0.05, learning_method=method[get_config_arg('method', str, 'sgd')])
+settings(batch_size=4, learning_rate=0.05, learning_method=method[get_config_arg('method', str, 'sgd')],
+         is_async=get_config_arg('is_async', bool, False))
 sparse = get_config_arg('sparse', bool, False)
 word, bag, y = data_layer('word', 40), data_layer('bag', 40), data_layer('y', 2)
 table = embedding_layer(word, 6, param_attr=ParamAttr(name='table', sparse_update=sparse))
@@ -101,6 +102,23 @@ def test_tables_train_as_dense_parameters_on_the_servers_do_bit_for_bit(tmp_path
         results.append((job.saved(), [costs(job.log(number)) for number in range(3)]))
     assert {"bags", "done", "table"} < results[0][0].keys()
     assert results[0] == results[1]
+
+
+def test_asynchronous_training_of_tables_by_one_trainer_is_synchronous_training_bit_for_bit(tmp_path, paddle, tools):
+    results = []
+    for is_async in (0, 1):
+        job = Job(tmp_path / str(is_async), paddle, tools, [make_lines(17, 1)])
+        assert job.run(f"sparse=1,is_async={is_async}") == [0], job.log()
+        assert job.server.wait(60) == 0
+        results.append((job.saved(), costs(job.log())))
+    assert results[0] == results[1]
+
+
+def test_asynchronous_trainers_with_tables_end_together(tmp_path, paddle, tools):
+    job = Job(tmp_path, paddle, tools, [make_lines(24, 1), make_lines(9, 2), make_lines(15, 3)])
+    assert job.run("sparse=1,is_async=1", "--checkpoint_period_by_batches=2") == [0, 0, 0], job.log()
+    assert job.server.wait(60) == 0
+    assert np.isfinite(np.frombuffer(job.saved()["table"], "<f4", offset=16)).all()
 
 
 def test_threads_of_a_trainer_share_the_rows_of_its_batch(tmp_path, paddle, tools):
