@@ -34,7 +34,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=20, help="trials (default 20)")
     parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same trials (default 1)")
     parser.add_argument("--jobs", type=int, default=2, help="trials side by side (default 2)")
-    parser.add_argument("--modes", default="sync", help="of sync, async, average (default sync)")
+    parser.add_argument("--modes", default=",".join(MODES), help="of these (default all)")
     parser.add_argument("--harms", default=",".join(HARMS), help="of these (default all)")
     parser.add_argument("--only", default="", help="only the trial of this name, such as 1-007")
     parser.add_argument("--directory", type=Path, help="where the trials live (default: a new one)")

@@ -12,20 +12,18 @@ define_py_data_sources2(
     train_list="data/train.list", test_list="data/test.list", module="digits_provider", obj="process"
 )
 
-more = {}
-if mode == "async":
-    more["is_async"] = True
-if mode == "average":
-    more.update(is_async=True, num_batches_per_send_parameter=4, center_parameter_update_method="average")
+if mode == "average":  # of v0.10 only the low-level function has these
+    Settings(num_batches_per_send_parameter=4, center_parameter_update_method="average")
 
 settings(
     batch_size=batch_size,
-    learning_rate=0.003,
+    # without momentum where trainers step by themselves: the last cost then depends little on who came first
+    learning_rate={"sync": 0.003, "async": 0.01, "average": 0.02}[mode],
     learning_rate_decay_a=0.0005,
     learning_rate_decay_b=0.75,
     learning_rate_schedule="poly",
-    learning_method=MomentumOptimizer(momentum=0.9),
-    **more,
+    learning_method=MomentumOptimizer(momentum=0.9 if mode == "sync" else 0.0),
+    is_async=mode != "sync",
 )
 
 pixel = data_layer(name="pixel", size=8 * 8)
