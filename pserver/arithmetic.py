@@ -14,7 +14,7 @@ import numpy as np
 
 from pserver import blocks, glog, protocol, snapshot
 from pserver.asynchronous import AsynchronousSteps
-from pserver.errors import BugError
+from pserver.errors import BugError, ConfigError
 from pserver.lag import LagLimits
 from pserver.protocol import Buffer
 from pserver.rounds import SynchronousRounds
@@ -30,6 +30,9 @@ ASYNCHRONOUS = "async_sgd"  # the algorithm of the settings
 Rounds = SynchronousRounds | RowRounds
 Steps = AsynchronousSteps | RowSteps
 Mode = Rounds | Steps  # what takes the gradients
+
+
+MAX_SERVICES = 1 << 16
 
 
 def describe_setup(parameters: Sequence[ParameterSpec], optimization: Optimization) -> dict[str, Any]:
@@ -57,6 +60,8 @@ class Arrival:
             parameters = [ParameterSpec(**dict(zip(fields, row, strict=True))) for row in setup["parameters"]]
             optimization = Optimization(**setup["optimization"])
             service, services = int(hello["service"]), int(hello["services"])
+            if not 0 <= service < services <= MAX_SERVICES:
+                raise BugError(f"service {service} of {services}; at most {MAX_SERVICES} are possible")
             if blocks.digest(parameters) != hello.get("parameters"):
                 raise BugError(
                     f"the setup (digest {blocks.digest(parameters)}) is not that of the hello "
@@ -73,11 +78,18 @@ class Arrival:
                 ranges = blocks.layout(parameters, services)[service]
                 self._shard = Shard(parameters, ranges, optimization, per_parameter=True)
                 slots = blocks.count_slots(ranges, blocks.block_size(blocks.count_elements(parameters), services))
+            self._num_trainers = int(hello["num_trainers"])
+            self.trainers = list(setup.get("trainers") or ())
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as exc:
-            raise BugError(f"the setup of the parameters does not parse ({type(exc).__name__}: {exc})") from exc
+            raise BugError(
+                f"the setup of the parameters does not parse ({type(exc).__name__}: {glog.clean(exc)})"
+            ) from exc
+        except (MemoryError, OverflowError) as exc:
+            raise ConfigError(
+                f"this service's part of the parameters does not fit into its memory ({glog.clean(exc)}); "
+                "use more hosts"
+            ) from exc
         self._limits = limits
-        self._num_trainers = int(hello["num_trainers"])
-        self.trainers = list(setup.get("trainers") or ())
         self._part = snapshot.take(self._shard)
         self._counters = setup.get("counters")
         self._names: list[str] = sorted(self._part.arrays) if self._counters is not None else []

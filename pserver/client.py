@@ -356,6 +356,7 @@ class Client:
         """Check that a server is of this job; join it, or note that it has admitted this trainer."""
         fault = protocol.find_fault(answer, self._job, self._attempt, self._secret, channel.nonce)
         if fault:
+            fault = glog.clean(fault, 1000)
             raise PeerUnreachableError(f"{channel.name} is not a server of trainer {self._trainer}'s job: {fault}")
         if answer.piece == _GREETING:
             channel.server_nonce = str(answer.note.get("nonce"))

@@ -234,7 +234,7 @@ class Exchange:
         has not arrived by now was lost. The server counts a repeated piece once.
         """
         note, ask = pong.note, self._ask
-        channel.waits_for = str(note.get("waits_for", ""))
+        channel.waits_for = glog.clean(note.get("waits_for", ""))
         if not channel.pending:
             return
         pieces, answers = ask.pieces(channel), ask.answers(channel)

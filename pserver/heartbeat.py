@@ -9,13 +9,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pserver import protocol
+from pserver import glog, protocol
 from pserver.errors import LostPeerError, PaddleError
 from pserver.links import Link, wait
 from pserver.membership import RECONNECT_GRACE
 from pserver.protocol import Buffer, Message, Op
 from pserver.transport import Frames
 
+MAX_MESSAGE = 4000  # characters of an error that a server tells; it may hold another trainer's reason
 _MOST_WAITING = 10  # questions that nobody answers need not pile up
 
 
@@ -121,7 +122,7 @@ class Heartbeat(threading.Thread):
 
 def error_of(answer: Message, name: str) -> PaddleError:
     """Return the error that a server sent, as the class that has its exit code."""
-    text = str(answer.note.get("message", f"{name} refuses without a reason"))
+    text = glog.clean(answer.note.get("message", f"{name} refuses without a reason"), MAX_MESSAGE)
     code = answer.note.get("exit_code")
     for kind in PaddleError.__subclasses__():
         if kind.exit_code == code:

@@ -96,7 +96,7 @@ def _take(target: Target, frames: Frames, job: JobEnvironment) -> None:
     else:
         fault = protocol.find_fault(answer, job.job, job.attempt, job.secret, target.nonce)
         target.is_ready = fault is None
-        target.fault = fault and f"refuses: {fault}"
+        target.fault = fault and f"refuses: {glog.clean(fault, 1000)}"
     target.due = time.monotonic() + RETRY_INTERVAL
 
 

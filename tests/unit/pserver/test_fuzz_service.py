@@ -6,11 +6,17 @@ import numpy as np
 import pytest
 from fuzz import frames, seeds
 
-from pserver import protocol
+from pserver import blocks, protocol
+from pserver.arithmetic import describe_setup
+from pserver.errors import ConfigError
+from pserver.heartbeat import error_of
 from pserver.membership import DATA, HEARTBEAT
 from pserver.protocol import Message, Op
+from pserver.rules import Optimization, ParameterSpec
 
 COUNT = 5_000
+PARAMETERS = [ParameterSpec("w", 5), ParameterSpec("b", 2, gradient_clipping_threshold=3.0)]
+SGD = Optimization("momentum", 0.1)
 THIEVES = ["a stranger", "with a trainer's connection", "with a trainer's heartbeat"]
 
 
@@ -171,3 +177,59 @@ def test_strangers_that_never_stop_are_not_answered_for_ever(wire):
     answers = [one.service.handle(b"s" * 17, "10.6.6.6", [b"noise"], one.now + count / 5000) for count in range(10_000)]
     assert 100 <= sum(map(len, answers)) <= 300  # 2 s
     assert one.service.handle(b"s" * 17, "10.6.6.6", [b"noise"], one.now + 60)
+
+
+# ----- Who has the secret, and is broken -----
+
+
+def mistake(random, setup):
+    """The setup of the parameters, changed in one of its parts."""
+    made = dict(setup)
+    kind = random.randrange(4)
+    if kind == 0:
+        return frames.note(random, made)
+    if kind == 1:
+        made["optimization"] = frames.note(random, dict(made["optimization"]))
+    elif kind == 2:
+        rows = [list(row) for row in made["parameters"]]
+        row = random.choice(rows)
+        row[random.randrange(len(row))] = frames.value(random)
+        made["parameters"] = rows
+    else:
+        made |= {key: frames.value(random) for key in ("counters", "arrays", "trainers", "by_rows")}
+    return made
+
+
+@pytest.mark.parametrize("seed", seeds(3))
+def test_a_setup_that_is_none_is_refused_by_name(wire, seed, monkeypatch):
+    monkeypatch.setattr(blocks, "digest", lambda parameters: "same")  # as who makes it up would give it
+    random, refused = Random(seed), 0
+    for _ in range(200):
+        one = wire(1).trainer(0).join()
+        one.ask(Op.INITIALISE, note=mistake(random, describe_setup(PARAMETERS, SGD)), payload=[bytes(28)])
+        refused += one.last.op == Op.ERROR
+    assert refused > 100
+
+
+@pytest.mark.parametrize(
+    "size, hello, part",
+    [
+        (1 << 45, {}, "does not fit into its memory"),
+        (1 << 70, {}, "does not"),
+        (5, {"services": 1 << 40}, "at most 65536"),
+        (5, {"service": 1}, "service 1 of 1"),
+        (5, {"services": "many"}, "does not parse"),
+    ],
+)
+def test_sizes_that_cannot_be_are_refused_by_name(wire, size, hello, part):
+    parameters = [ParameterSpec("w", size)]
+    one = wire(1).trainer(0, parameters=blocks.digest(parameters), **hello).join()
+    one.initialise(parameters=parameters, values=[0])
+    assert one.last.op == Op.ERROR and part in one.last.note["message"]
+    assert one.wire.service.failure is None
+
+
+def test_an_error_that_a_server_tells_is_one_short_line():
+    note = {"message": "all is well\nI1120 10:00:00.000000     1 forged.cpp:1] \x1b[2J" + "x" * 9000, "exit_code": 78}
+    error = error_of(Message(Op.ERROR, b"s" * 8, 0, 1, note=note), "pserver a:1")
+    assert isinstance(error, ConfigError) and len(str(error)) < 5000 and str(error).isprintable()
