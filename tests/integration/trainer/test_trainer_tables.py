@@ -62,8 +62,11 @@ class Job:
 
     def run(self, arguments, *flags, sparse=None, passes=2):
         """Start all trainers; returns their exit statuses."""
+        return [one.wait(60) for one in self.start(arguments, *flags, sparse=sparse, passes=passes)]
+
+    def start(self, arguments, *flags, sparse=None, passes=2):
         fixed = ["--config=config.py", "--save_dir=out", f"--num_passes={passes}", "--local=0", "--pservers=127.0.0.1"]
-        started = [
+        return [
             self.paddle.start(
                 folder,
                 "train",
@@ -76,7 +79,6 @@ class Job:
             )
             for number, folder in enumerate(self.folders)
         ]
-        return [one.wait(60) for one in started]
 
     def log(self, number=0):
         return (self.folders[number] / "log").read_text()
@@ -167,3 +169,12 @@ def test_the_mode_is_told_as_the_legacy_did(tmp_path, paddle, tools):
     assert job.run("sparse=1") == [0]
     assert "trainer mode: SgdSparseCpuTraining" in job.log()
     assert "automatically reset --use_old_updater=true" in job.log()
+
+
+def test_a_trainer_that_is_killed_is_named_to_who_waits_for_its_rows(tmp_path, paddle, tools):
+    job = Job(tmp_path, paddle, tools, [make_lines(400, 1), make_lines(400, 2)])
+    trainers = job.start("sparse=1", "--log_period=5", passes=1000)
+    tools.wait_for(lambda: "Batch=5" in job.log(0))
+    trainers[1].kill()
+    assert [trainers[0].wait(60), job.server.wait(60)] == [75, 75], job.log()
+    assert re.search(r"trainer 1 at 127\.0\.0\.1 is lost", job.log()), job.log()
