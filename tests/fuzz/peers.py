@@ -218,11 +218,17 @@ class Tap:
         assert {name[-1:] for name in found} == {DATA, HEARTBEAT}
         return found
 
-    def close(self) -> None:
-        """Cut all connections and wait until they are closed."""
-        for stream in (self._listener, *self._streams):
+    def cut(self) -> None:
+        """Cut all connections; others may be made."""
+        for stream in self._streams:
             with contextlib.suppress(OSError):
                 stream.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Cut all connections and wait until they are closed."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self.cut()
         for thread in self._threads:
             thread.join(DEADLINE)
 

@@ -1,6 +1,9 @@
 """A real server in mid-round with hostile peers: the same bits, bounded memory, a short log."""
 
+import contextlib
 import re
+import resource
+import socket
 from pathlib import Path
 from random import Random
 
@@ -35,7 +38,8 @@ def expected():
 
 def train(client, address, number, before):
     """One trainer's job; `before` is called in the middle of each round of trainer 1, when trainer 0 has pushed."""
-    one = client([address], number, 2, job=JOB, attempt=ATTEMPT, secret=SECRET)
+    own = [address[0]] if number == 0 else []  # the first shares memory with the server
+    one = client([address], number, 2, job=JOB, attempt=ATTEMPT, secret=SECRET, own_addresses=own)
     values = np.arange(SIZE, dtype=np.float32) % 7 if number == 0 else np.zeros(SIZE, np.float32)
     one.join(PARAMETERS, SETTINGS)
     one.initialise(values)
@@ -134,3 +138,20 @@ def test_an_attack_in_every_round_changes_no_bit(job, crowd, attack):
     assert "\x1b" not in text and "hush" not in text
     assert not [line for line in text.splitlines() if not re.match(r"[IW]\d{4} ", line)]
     assert peak[-1] - peak[0] < MEMORY, peak
+
+
+def test_strangers_that_take_all_file_descriptors_do_not_keep_a_trainer_out(job, crowd):
+    """The server has few; a trainer whose connection breaks meanwhile comes back all the same."""
+    resource.prlimit(job.server.process.pid, resource.RLIMIT_NOFILE, (64, 64))
+    with contextlib.ExitStack() as stack:
+
+        def strike(job):
+            for _ in range(100):
+                stream = stack.enter_context(socket.create_connection(job.address, peers.DEADLINE))
+                stream.setblocking(False)
+            job.tap.cut()
+
+        job.run(strike)
+    assert job.failed == [] and crowd.errors == {}
+    assert {values.tobytes() for values in crowd.results.values()} == {expected().tobytes()}
+    assert job.server.wait() == 0 and len(job.server.text()) < 20_000
