@@ -48,7 +48,9 @@ def test_a_killed_part_ends_the_attempt_and_the_next_one_goes_on(tmp_path: Path,
     record = json.loads((job / "output" / "job.json").read_text())
     assert record["finished"] and record["attempt"] >= 2 and (record["checkpoint"] or record["start_pass"] >= 3)
     for index in (0, 2):
-        assert re.search(r"trainer 1 at \S+ is lost|pserver .* is (lost|leaving)", result.pod(index).output)
+        # by a message, or, on a slow machine, from the volume
+        named = r"trainer 1 at \S+ is lost|pserver .* is (lost|leaving)|gave up|trainer 1 on|attempt 2 has begun"
+        assert re.search(named, result.pod(index).output), result.pod(index).output[-3000:]
         assert "is still in ./data" in result.pod(index).output
     saved = [path.parent.name for path in (job / "output").glob("pass-*/done")]
     assert sorted(saved) == [f"pass-{number:05d}" for number in range(PASSES)]
