@@ -157,7 +157,7 @@ class Client:
             return None
         for number in range(max(len(part.arrays) for part in restored.services)):
             self._restore(number, restored)
-        self._fetch(Fetch.CURRENT, "fetch the restored values", values)
+        self._fetch_restored(values)
         return restored.trainers[0]
 
     def check(self) -> None:
@@ -389,6 +389,9 @@ class Client:
 
         self._request(Ask(op, doing, kind, note=lambda *_: note or {}, answers=_pieces, take=take))
         return found
+
+    def _fetch_restored(self, values: Array) -> None:
+        self._fetch(Fetch.CURRENT, "fetch the restored values", values)
 
     def _send_array(self, op: Op, doing: str, flat: Array, **more: Any) -> None:
         self._request(

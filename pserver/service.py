@@ -504,8 +504,9 @@ class Service:
         from pserver.arithmetic import list_state
 
         rounds = self._require_rounds()
-        # in asynchronous training the others go on while it is fetched
-        counters, arrays = list_state(rounds.shard, copies=rounds.is_asynchronous and self.in_pass)
+        # while it is fetched the others go on in asynchronous training, and ask for rows, which brings them up to date
+        changes = rounds.is_asynchronous or not rounds.answers_with_values
+        counters, arrays = list_state(rounds.shard, copies=changes and self.in_pass)
         self._captured = [view for _, _, view in arrays]
         note = {
             "trainers": [self.trainers[number].own for number in range(self.identity.num_trainers)],

@@ -211,7 +211,7 @@ class Servers:
     def start(self, *arguments):
         """Start everything, as an attempt of its own; returns [servers], [trainers]."""
         self.count += 1
-        port, hosts = self.tools.free_port(), ["127.0.0.1", "127.0.0.2"]
+        port, hosts = self.tools.free_port(2), ["127.0.0.1", "127.0.0.2"]
         servers = [
             self.paddle.start(
                 self.root,
@@ -219,6 +219,7 @@ class Servers:
                 f"--nics={host}",
                 f"--port={port}",
                 "--num_gradient_servers=2",
+                "--ports_num_for_sparse=1",
                 log=f"server{number}.{self.count}",
             )
             for number, host in enumerate(hosts)
@@ -233,6 +234,7 @@ class Servers:
                 "--num_gradient_servers=2",
                 f"--pservers={','.join(hosts)}",
                 f"--port={port}",
+                "--ports_num_for_sparse=1",
                 *arguments,
                 log=f"log{self.count}",
             )
@@ -251,6 +253,7 @@ class Servers:
 REMOTE = {
     "averages and a cache": "--config_args=kind=adam,obj=cached",
     "moving averages and a small pool": "--config_args=kind=norm",
+    "tables on servers": "--config_args=kind=rows",
 }
 
 
