@@ -163,6 +163,17 @@ def list_state(shard: Shard, *, copies: bool = False) -> tuple[dict[str, Any], l
     return part.counters, [(name, array.dtype.str, as_bytes(array)) for name, array in arrays.items()]
 
 
+def values_to_save(rounds: Mode, *, copies: bool) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Return the averages of the last steps' values where there are such, else the values as of the last step.
+
+    Args: copies: whether the shard goes on before they have been written.
+    """
+    if rounds.shard.averaging is not None:
+        return rounds.shard.averages()
+    values = np.frombuffer(rounds.values, np.float32)
+    return values.copy() if copies else values
+
+
 def average(shard: Shard) -> memoryview:
     """Return the averages of the last steps' values for the wire."""
     return as_bytes(shard.averages())

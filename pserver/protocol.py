@@ -61,6 +61,8 @@ class Op(enum.IntEnum):
     CAPTURE = 10
     RESTORE = 11
     CONNECT = 12  # the first of a connection, without answer; its note names it: {"connection": hexadecimal}
+    SAVE = 13  # the values of every service into a file of a directory, which the note names
+    LOAD = 14  # from there
 
 
 class Fetch(enum.IntEnum):

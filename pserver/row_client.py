@@ -135,6 +135,20 @@ class RowClient(Client):
         kind = Fetch.AVERAGES if self._optimization.average_window > 0 else Fetch.CURRENT
         self._fetch(kind, "fetch all rows", values)
 
+    def save(self, directory: str) -> None:
+        """Let every service write its rows, averaged where the settings say so, into its file in a directory.
+
+        Raises: VolumeError: if one cannot.
+        """
+        self._request(Ask(Op.SAVE, f"save tables to {directory}", note=lambda *_: {"directory": directory}))
+
+    def load(self, directory: str) -> None:
+        """Let every service read its rows, before the first pass.
+
+        Raises: MissingInputError, DataError: if one has no such file.
+        """
+        self._request(Ask(Op.LOAD, f"load tables from {directory}", note=lambda *_: {"directory": directory}))
+
     def begin_end_of_pass(self) -> None:
         """Say that this trainer has no more batches; the others' steps go on without it."""
         exchange = self._require_exchange()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pserver import glog, protocol
@@ -30,6 +31,7 @@ from pserver.membership import (
 from pserver.protocol import Buffer, Fetch, Flag, Message, Op
 from pserver.shared_memory import SharedMemory
 from pserver.stragglers import Stragglers
+from pserver.task import Task
 
 if TYPE_CHECKING:
     from pserver.arithmetic import Arrival, Mode, Rounds, Steps
@@ -70,6 +72,7 @@ class Service:
         self.nonce = secrets.token_hex(16)
         self._arrival: Arrival | None = None
         self._captures = Captures()
+        self._file_task: tuple[Task, Trainer, Op] | None = None
         self._captured: Sequence[memoryview] = ()
         self._owns: Sequence[Any] = ()  # the trainers' parts of the checkpoint that this attempt goes on from
         self._stragglers = Stragglers()
@@ -82,6 +85,8 @@ class Service:
             Op.PUSH: self._push,
             Op.FINISH_PASS: self._finish_pass,
             Op.CAPTURE: self._capture,
+            Op.SAVE: self._save_or_load,
+            Op.LOAD: self._save_or_load,
             Op.GOODBYE: self._goodbye,
         }
 
@@ -145,6 +150,8 @@ class Service:
         """Look for lost trainers and for those that never came; call it only when nothing is left to read."""
         if self.failure or not self.is_used:
             return []
+        if self._file_task is not None and self._file_task[0].is_done:
+            return self._finish_file()
         for trainer in self._present():
             silence = now - trainer.heard
             if trainer.suspected is not None and now - trainer.suspected > RECONNECT_GRACE:
@@ -514,6 +521,41 @@ class Service:
             "arrays": [[name, dtype, len(view)] for name, dtype, view in arrays],
         }
         return [self._reply(self.trainers[0], Op.CAPTURE, note=note)]
+
+    def _save_or_load(self, trainer: Trainer, message: Message, now: float) -> list[Outgoing]:
+        """Begin to write the values into a file, averaged where the settings say so, or to read them; see `check`.
+
+        Trainer 0 asks, and waits for the answer, between two rounds, so that no step comes meanwhile; in asynchronous
+        training it gets a copy.
+        """
+        from pserver import arithmetic, value_files
+
+        rounds = self._require_rounds()
+        directory = str(message.note.get("directory", ""))
+        if trainer.number != 0 or self._file_task or not directory.startswith("/"):
+            raise BugError(f"{trainer} cannot have files of values in '{directory}' now")
+        path = value_files.path_of(directory, int(trainer.hello["service"]))
+        if message.op == Op.SAVE:
+            self._take(trainer, message, f"asked for {path}")
+            copies = rounds.is_asynchronous and self.in_pass
+            call = partial(value_files.save, path, arithmetic.values_to_save(rounds, copies=copies))
+        else:
+            if self.in_pass or rounds.shard.steps:
+                raise BugError(f"{trainer} cannot load values after the first step")
+            self._take(trainer, message, f"asked to load {path}")
+            call = partial(value_files.load, path, rounds.shard.values)
+        glog.info(f"{self.identity}: {message.op.name.lower()} {path}")
+        self._file_task = (Task(call), trainer, message.op)
+        return []
+
+    def _finish_file(self) -> list[Outgoing]:
+        """Answer that a file is written or read, or why not."""
+        if self._file_task is None:
+            return []
+        (task, trainer, op), self._file_task = self._file_task, None
+        if task.error is None:
+            return [self._reply(trainer, op)]
+        return [self._to(trainer, self._error(trainer.number, trainer.sequence, task.error))]
 
     def _goodbye(self, trainer: Trainer, message: Message, now: float) -> list[Outgoing]:
         self._take(trainer, message, f"said goodbye after {trainer.passes} passes")

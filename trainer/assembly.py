@@ -46,6 +46,7 @@ from trainer.updater import LocalUpdater, Updater
 
 if TYPE_CHECKING:
     from pserver.client import Client
+    from pserver.row_client import RowClient
 
 SWITCH_INTERVAL_S = 0.0005  # a thread that is back from a product waits so long for its turn; by default ten times that
 SCRIPT_LIMIT_S = 5  # a signal waits so long for the end of a config script
@@ -84,6 +85,8 @@ class Assembly:
     def __init__(self, flags: Values) -> None:
         self._flags = flags
         self._server: OwnServer | None = None
+        self._saved_by_servers: RowClient | None = None  # the connection to the tables that servers load and save
+        self._load_tables_from = ""
         if not flags.local:
             # before the config's directories come on the module path; only here, because the network library makes
             # the start of a local run a quarter longer
@@ -203,6 +206,11 @@ class Assembly:
             "connect_timeout": job.peer_timeout if job.attempt else CONNECT_TIMEOUT_S,
         }
         client = Client(services(self._flags), **options)
+        if self._flags.loadsave_parameters_in_pserver and not self._table.tables():
+            glog.warning(
+                "--loadsave_parameters_in_pserver: no parameter has sparse_update; as in the original, trainer 0 saves "
+                "the others"
+            )
         if self._table.tables():
             return self._make_tables_updater(client, sending, options)
         if sending.batches_per_send == 1:
@@ -237,6 +245,8 @@ class Assembly:
                 "supported yet; leave one of them out"
             )
         rows = RowClient(services(self._flags, sparse=True), **options)
+        if self._flags.loadsave_parameters_in_pserver:
+            self._saved_by_servers = rows
         tables = RemoteTables(self._config.model_config, self._table, self._optimization, rows)
         dense = DenseParameters(self._table)
         updater = RemoteUpdater(dense, self._optimization, client, batches_per_get=sending.batches_per_get)
@@ -245,6 +255,8 @@ class Assembly:
     def _connect(self, session: Training, updater: Updater, restored: Captured | None) -> None:
         try:
             own = updater.connect(restored)
+            if self._saved_by_servers is not None and self._load_tables_from and self._flags.trainer_id == 0:
+                self._saved_by_servers.load(self._load_tables_from)
             if self._flags.resume_from:
                 session.resume(own)
         except BaseException as error:
@@ -268,6 +280,7 @@ class Assembly:
             configs=self._read_copies(),
             save_dir=flags.save_dir or config.save_dir,
             averages=config.opt_config.average_window > 0,
+            save_tables=None if self._saved_by_servers is None else self._saved_by_servers.save,
         )
 
     def _open(
@@ -330,16 +343,20 @@ class Assembly:
     def _fill_parameters(self, parts: Parts) -> None:
         flags = self._flags
         model = flags.init_model_path or self._config.init_model_path
+        needs_done = not model and flags.start_pass > 0
+        if needs_done:
+            model = parts.shown_directory(pass_name(flags.start_pass - 1))
         if model:
-            load_model(model, self._table, flags.load_missing_parameter_strategy, parts.stream)
-        elif flags.start_pass > 0:
+            elsewhere = [] if self._saved_by_servers is None else [one.name for one in self._table.tables()]
             load_model(
-                parts.shown_directory(pass_name(flags.start_pass - 1)),
+                model,
                 self._table,
                 flags.load_missing_parameter_strategy,
                 parts.stream,
-                needs_done=True,
+                needs_done=needs_done,
+                elsewhere=elsewhere,
             )
+            self._load_tables_from = str(Path(model).resolve()) if elsewhere else ""
         else:
             glog.info("Initing parameters..", at=AT["init"])
             self._table.randomize(parts.stream)

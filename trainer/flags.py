@@ -159,7 +159,7 @@ TABLE: tuple[Flag, ...] = (
     Flag("rdma_tcp", str, "tcp", _S, "tcp; rdma is not supported", None, ("tcp",)),
     Flag("start_pserver", bool, False, _S, "with --local=0: start a parameter server beside the trainer"),
     Flag("use_old_updater", bool, False, _I, "sending after the backward pass: that is done anyhow"),
-    Flag("loadsave_parameters_in_pserver", bool, False, _N, "sparse parameters loaded and saved by the servers"),
+    Flag("loadsave_parameters_in_pserver", bool, False, _S, "tables (sparse_update) are loaded and saved by servers"),
     Flag("parallel_thread_num", int, 1, _I, "obsolete"),
     Flag("pserver_num_threads", int, 1, _Q, "a pserver's flag"),
     Flag("log_period_server", int, 500, _Q, "a pserver's flag"),

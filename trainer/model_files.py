@@ -12,7 +12,7 @@ import contextlib
 import os
 import shutil
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -48,13 +48,20 @@ def encode_parameter(parameter: Parameter) -> list[bytes | memoryview]:
     return [HEADER.pack(0, VALUE_BYTES, values.size), values.data]
 
 
-def save_pass(directory: Path, table: ParameterTable, configs: Mapping[str, bytes]) -> None:
+SaveTables = Callable[[str], None]  # writes the files of the tables into a directory, given by its whole path
+
+
+def save_pass(
+    directory: Path, table: ParameterTable, configs: Mapping[str, bytes], save_tables: SaveTables | None = None
+) -> None:
     """Write a pass directory, complete or not at all; one of that name is replaced.
 
     Args: configs: file name -> content of the config (first) and of those it imported; may be empty.
+        save_tables: what writes the tables, where parameter servers do; else they get files as all others.
     Raises: VolumeError: if the volume is full, read-only or not writable.
     """
-    write_durably(directory, lambda: _write_directory(directory, list_files(table, configs)))
+    elsewhere = {one.name for one in table.tables()} if save_tables else set()
+    write_durably(directory, lambda: _write_directory(directory, list_files(table, configs, elsewhere), save_tables))
 
 
 def prepare_save_directory(directory: str) -> None:
@@ -70,10 +77,13 @@ def prepare_save_directory(directory: str) -> None:
         raise VolumeError(f"cannot save to {directory}: it is not writable for uid {os.geteuid()}")
 
 
-def list_files(table: ParameterTable, configs: Mapping[str, bytes]) -> Iterator[tuple[str, Content]]:
-    """Yield name and content of every file of a pass directory, the mark last."""
+def list_files(
+    table: ParameterTable, configs: Mapping[str, bytes], elsewhere: Collection[str] = ()
+) -> Iterator[tuple[str, Content]]:
+    """Yield name and content of every file of a pass directory, the mark last; none for what is saved elsewhere."""
     for parameter in table:
-        yield parameter.name, encode_parameter(parameter)
+        if parameter.name not in elsewhere:
+            yield parameter.name, encode_parameter(parameter)
     for name, content in configs.items():
         yield name, [content]
     if configs:
@@ -81,11 +91,15 @@ def list_files(table: ParameterTable, configs: Mapping[str, bytes]) -> Iterator[
     yield DONE, [DONE_TEXT.encode()]
 
 
-def _write_directory(directory: Path, files: Iterable[tuple[str, Content]]) -> None:
+def _write_directory(
+    directory: Path, files: Iterable[tuple[str, Content]], save_tables: SaveTables | None = None
+) -> None:
     staging = staging_of(directory)
     try:
         remove_if_possible(staging)
         staging.mkdir(parents=True)
+        if save_tables is not None:
+            save_tables(str(staging.resolve()))
         for name, content in files:
             write_file(staging / name, content)
         sync_directory(staging)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import struct
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -28,18 +28,27 @@ LENGTH = struct.Struct("<q")  # of the message at the start of a merged file
 
 
 def load_model(
-    path: str | Path, table: ParameterTable, strategy: str, stream: Stream, *, needs_done: bool = False
+    path: str | Path,
+    table: ParameterTable,
+    strategy: str,
+    stream: Stream,
+    *,
+    needs_done: bool = False,
+    elsewhere: Collection[str] = (),
 ) -> None:
     """Fill the table from a pass directory, a merged file, or an archive of the version-2 API.
 
     Args: strategy: for a parameter without file: fail, rand (drawn from `stream`) or zero.
         needs_done: whether it must be a directory with the mark of a complete one.
+        elsewhere: names of parameters that others load.
     Raises: MissingInputError: if the model, the mark, or (with fail) a parameter is missing.
         DataError: if a file has another format or size.
     """
     model = open_model(path, needs_done=needs_done)
     glog.info(f"Loading parameters from {path}", at=AT["load"])
     for parameter in table:
+        if parameter.name in elsewhere:
+            continue
         data = model.read(parameter.name, HEADER.size + parameter.size * VALUE_BYTES)
         if data is None:
             _make_up(parameter, f"{path}/{parameter.name}", strategy, stream)

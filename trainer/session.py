@@ -25,7 +25,7 @@ from trainer.evaluators import Accumulator, Evaluator
 from trainer.evaluators.printers import GradientPrinter
 from trainer.flags import Values
 from trainer.legacy import AT
-from trainer.model_files import pass_name, remove_pass, save_pass
+from trainer.model_files import SaveTables, pass_name, remove_pass, save_pass
 from trainer.parameters import ParameterTable
 from trainer.progress import Progress
 from trainer.rng import Stream
@@ -40,6 +40,7 @@ class Parts:
 
     `configs` are the files copied into every pass directory; `save_dir` is where these go; `train` and `test` are the
     data sources, where there are such data. `averages` says whether the optimiser averages the values of its steps.
+    `save_tables` lets the parameter servers save the tables, where they do.
     """
 
     flags: Values
@@ -53,6 +54,7 @@ class Parts:
     configs: Mapping[str, bytes]
     save_dir: str
     averages: bool = False
+    save_tables: SaveTables | None = None
 
     def pass_directory(self, name: str) -> Path:
         """Return the path of a pass directory, or of a save inside a pass."""
@@ -378,7 +380,7 @@ class Training:
         with self._stopper, self._updater.averaged():
             self._check_values()
             glog.info(f"Saving parameters to {parts.shown_directory(name)}", at=AT["save"])
-            save_pass(parts.pass_directory(name), self._table, parts.configs)
+            save_pass(parts.pass_directory(name), self._table, parts.configs, parts.save_tables)
             older = self._number - self._flags.saving_period
             if self._flags.save_only_one and older >= 0:
                 remove_pass(parts.pass_directory(pass_name(older)))

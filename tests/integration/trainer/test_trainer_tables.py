@@ -1,9 +1,12 @@
 """Tables on sparse services, as `paddle` processes: as dense parameters on servers, and errors that name what to do."""
 
 import re
+import struct
 
 import numpy as np
 import pytest
+
+from pserver.table import Table
 
 CONFIG = """
 from paddle.trainer_config_helpers import *
@@ -156,6 +159,40 @@ def test_without_sparse_ports_both_programs_flags_are_named(tmp_path, paddle, to
     job = Job(tmp_path, paddle, tools, [make_lines(4, 1)])
     assert job.run("sparse=1", sparse=["--ports_num_for_sparse=0"]) == [78]
     assert re.search(r"sparse_update of table, bags needs sparse ports.*`paddle pserver` and `paddle train`", job.log())
+
+
+def test_servers_save_and_load_their_rows_themselves(tmp_path, paddle, tools):
+    """--loadsave_parameters_in_pserver: the files of the legacy's servers hold the rows in their places."""
+    shards = [make_lines(14, 1), make_lines(14, 2)]
+    flag = "--loadsave_parameters_in_pserver=1"
+    whole = Job(tmp_path / "whole", paddle, tools, shards)
+    assert whole.run("sparse=1") == [0, 0], whole.log()
+    plain = {name: np.frombuffer(whole.saved("pass-00000")[name], "<f4", offset=16) for name in ("table", "bags")}
+    first = Job(tmp_path / "first", paddle, tools, shards)
+    assert first.run("sparse=1", flag, passes=1) == [0, 0], first.log()
+    saved = first.saved("pass-00000")
+    assert saved.keys() == whole.saved().keys() - {"table", "bags"} | {"pserver.0000", "pserver.0001"}
+    for service in range(2):
+        rows = [
+            plain[name].reshape(-1, width)[Table(name, 40, width, 2).first(service) :: 2]
+            for name, width in (("table", 6), ("bags", 3))
+        ]
+        expected = np.concatenate([one.reshape(-1) for one in rows])
+        header = struct.pack("<iIQ", 0, 4, expected.size)
+        assert saved[f"pserver.{service:04d}"] == header + expected.tobytes()
+    again = Job(tmp_path / "again", paddle, tools, shards)
+    model = first.folders[0] / "out/pass-00000"
+    assert again.run("sparse=1", flag, f"--init_model_path={model}", passes=1) == [0, 0], again.log()
+    check = Job(tmp_path / "check", paddle, tools, shards)
+    model = whole.folders[0] / "out/pass-00000"
+    assert check.run("sparse=1", flag, f"--init_model_path={model}", passes=1)[0] == 66
+    assert re.search(r"a pserver cannot read .*pserver\.000[01]: No such file", check.log())
+    found = again.saved("pass-00000")
+    last = np.frombuffer(whole.saved("pass-00001")["table"], "<f4", offset=16).reshape(-1, 6)
+    for service in range(2):
+        rows = last[Table("table", 40, 6, 2).first(service) :: 2]
+        values = np.frombuffer(found[f"pserver.{service:04d}"], "<f4", offset=16)
+        assert values[: rows.size].tobytes() == rows.tobytes()
 
 
 def test_a_word_beyond_the_table_is_named(tmp_path, paddle, tools):

@@ -94,7 +94,7 @@ def test_every_spelling_of_gflags_works(arguments, name, value):
         (["--job=test", "--test_wait=1", "--init_model_path=m"], "--test_wait waits for pass directories"),
         (["--start_pserver"], "--start_pserver starts a parameter server for training: add --local=0"),
         (["--start_pserver", "--local=0", "--job=test"], "--start_pserver starts a parameter server for training"),
-        (["--loadsave_parameters_in_pserver=true"], "--loadsave_parameters_in_pserver is not supported yet"),
+        (["--prev_batch_state=true"], "--prev_batch_state is not supported yet"),
         (
             ["--local=0", "--trainer_id=3", "--num_gradient_servers=3"],
             "--trainer_id is 3 with --num_gradient_servers=3; trainers are numbered 0 to 2",

@@ -1,0 +1,87 @@
+"""Files with all values of a service: the legacy's bytes, complete or not there, and what is wrong with others."""
+
+import struct
+
+import numpy as np
+import pytest
+
+from pserver import value_files
+from pserver.errors import DataError, MissingInputError, VolumeError
+from pserver.protocol import Op
+
+
+def test_a_file_is_a_header_and_the_values(tmp_path):
+    values = np.arange(5, dtype=np.float32)
+    path = value_files.path_of(str(tmp_path), 3)
+    value_files.save(path, values)
+    assert path.name == "pserver.0003"
+    assert path.read_bytes() == struct.pack("<iIQ", 0, 4, 5) + values.tobytes()
+    found = np.zeros(5, np.float32)
+    value_files.load(path, found)
+    assert found.tolist() == values.tolist()
+    assert [one.name for one in tmp_path.iterdir()] == ["pserver.0003"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "no header, 0 bytes"),
+        (struct.pack("<iIQ4x", 0, 4, 1), "4 bytes a value, 1 values"),
+        (struct.pack("<iIQ8x", 0, 4, 2)[:-1], "2 values, 23 bytes"),
+        (struct.pack("<iIQ8x", 1, 4, 2), "version 1"),
+    ],
+)
+def test_another_file_is_refused_and_changes_nothing(tmp_path, content, message):
+    path = tmp_path / "pserver.0000"
+    path.write_bytes(content)
+    values = np.ones(2, np.float32)
+    with pytest.raises(DataError, match=message):
+        value_files.load(path, values)
+    assert values.tolist() == [1, 1]
+
+
+def test_a_directory_that_is_not_there_is_named(tmp_path):
+    path = tmp_path / "gone" / "pserver.0000"
+    with pytest.raises(VolumeError, match="cannot write .*gone/pserver.0000: No such file"):
+        value_files.save(path, np.ones(2, np.float32))
+    with pytest.raises(MissingInputError, match="cannot read .*gone/pserver.0000: No such file"):
+        value_files.load(path, np.ones(2, np.float32))
+
+
+def finish(wire):
+    """Wait for the task as the server's loop does: it looks now and then."""
+    wire.service._file_task[0]._thread.join(10)
+    wire.check()
+
+
+def test_a_service_loads_before_the_first_step_and_saves_at_any_time(wire, tmp_path):
+    value_files.save(tmp_path / "pserver.0000", np.arange(7, dtype=np.float32))
+    wire = wire(1)
+    one = wire.trainer(0).join().initialise()
+    one.ask(Op.LOAD, note={"directory": str(tmp_path)})
+    finish(wire)
+    assert one.last.op == Op.LOAD
+    one.ask(Op.START_PASS)
+    one.push(0)
+    assert one.values.tolist() == list(range(7))
+    one.push(10)
+    one.ask(Op.SAVE, note={"directory": str(tmp_path)})
+    finish(wire)
+    assert one.last.op == Op.SAVE
+    found = np.zeros(7, np.float32)
+    value_files.load(tmp_path / "pserver.0000", found)
+    assert found.tobytes() == wire.service.shard.values.tobytes()
+    one.ask(Op.LOAD, note={"directory": str(tmp_path)})
+    assert one.last.op == Op.ERROR and "after the first step" in one.last.note["message"]
+
+
+def test_what_goes_wrong_with_a_file_is_told_with_its_status(wire, tmp_path):
+    wire = wire(2)
+    one, two = wire.ready()
+    one.ask(Op.SAVE, note={"directory": str(tmp_path / "gone")})
+    finish(wire)
+    assert one.last.op == Op.ERROR and one.last.note["exit_code"] == VolumeError.exit_code
+    two.ask(Op.SAVE, note={"directory": str(tmp_path)})
+    assert two.last.op == Op.ERROR and "trainer 1" in two.last.note["message"]
+    one.ask(Op.SAVE, note={"directory": "here"})
+    assert one.last.op == Op.ERROR and "cannot have files of values in 'here'" in one.last.note["message"]
