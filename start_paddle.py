@@ -937,9 +937,12 @@ def read_record(output: Path) -> JobRecord | None:
     """Returns what output/job.json says, None where there is none or it is not ours."""
     try:
         text = on_volume(lambda: (output / "job.json").read_text(encoding="utf-8"))
-        return JobRecord(**json.loads(text))
-    except (OSError, ValueError, TypeError):
+        record = JobRecord(**json.loads(text))
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
+    kinds = {"str": str, "int": int, "bool": bool, "list[str]": list, "list[JsonObject]": list}
+    fields = dataclasses.fields(record)
+    return record if all(isinstance(getattr(record, one.name), kinds[str(one.type)]) for one in fields) else None
 
 
 def save_dir_of(config: LauncherConfig, passed: Mapping[str, str]) -> Path:
@@ -1697,10 +1700,11 @@ def read_errors(output: Path, pattern: str = "error.json") -> list[JsonObject]:
     """Returns what all pods have left as output/node_<id>/error.json; with a suffix: of earlier attempts."""
     errors = []
     for path in output.glob(f"node_*/{pattern}"):
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, RecursionError):
             errors.append(json.loads(path.read_text(encoding="utf-8")))
     keys = {"time", "attempt", "trainer_id", "host", "program", "exit_code", "message"}
-    return [error for error in errors if isinstance(error, dict) and keys <= error.keys()]
+    whole = [error for error in errors if isinstance(error, dict) and keys <= error.keys()]
+    return [error for error in whole if isinstance(error["time"], (int, float))]
 
 
 def first_failure(errors: Sequence[JsonObject], attempt: str) -> JsonObject | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import json
 import os
 import threading
 from pathlib import Path
@@ -379,6 +380,25 @@ def test_a_damaged_record_is_no_record(config: LauncherConfig, text: str) -> Non
     config.output.mkdir(parents=True)
     (config.output / "job.json").write_text(text)
     assert start_paddle.read_record(config.output) is None
+
+
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(JobRecord)])
+@pytest.mark.parametrize("value", [None, 1.5, {"a": 1}], ids=str)
+def test_a_record_with_a_value_of_another_kind_is_no_record(config: LauncherConfig, field: str, value: object) -> None:
+    whole = dataclasses.asdict(JobRecord("u", 3, False, 1, ["p"], 0))
+    config.output.mkdir(parents=True, exist_ok=True)
+    (config.output / "job.json").write_text(json.dumps(whole))
+    assert start_paddle.read_record(config.output) is not None
+    (config.output / "job.json").write_text(json.dumps(whole | {field: value}))
+    assert start_paddle.read_record(config.output) is None
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000], ids=["arrays", "objects"])
+def test_files_that_are_nested_without_end_are_left_out(config: LauncherConfig, text: str) -> None:
+    (config.output / "node_1").mkdir(parents=True)
+    for name in ("job.json", "node_1/error.json"):
+        (config.output / name).write_text(text)
+    assert start_paddle.read_record(config.output) is None and start_paddle.read_errors(config.output) == []
 
 
 def test_a_late_replacement_sees_that_its_job_has_finished(config: LauncherConfig) -> None:
