@@ -112,6 +112,58 @@ static PyObject *merge_rows(PyObject *self, PyObject *const *args, Py_ssize_t co
     return PyLong_FromSsize_t(n);
 }
 
+enum { WIDEST = 1024, LISTS = (MOST - 1) / 2 };
+
+FAST static void descend_loop(float *table, Py_ssize_t width, float rate, int lists, const uint32_t *const *ids,
+                              const float *const *rows, const Py_ssize_t *many) {
+    Py_ssize_t at[LISTS] = {0};
+    for (;;) {
+        uint32_t row = 0;
+        int first = -1;
+        for (int k = 0; k < lists; k++)
+            if (at[k] < many[k] && (first < 0 || ids[k][at[k]] < row)) row = ids[k][at[k]], first = k;
+        if (first < 0) return;
+        float sum[WIDEST];
+        const float *from = rows[first] + at[first] * width;
+        float *to = table + row * width;
+        for (Py_ssize_t j = 0; j < width; j++) sum[j] = from[j];
+        for (int k = first; k < lists; k++) {
+            if (at[k] >= many[k] || ids[k][at[k]] != row) continue;
+            const float *more = rows[k] + at[k] * width;
+            if (k > first)
+                for (Py_ssize_t j = 0; j < width; j++) sum[j] += more[j];
+            if (++at[k] + AHEAD < many[k]) ask_row(table + ids[k][at[k] + AHEAD] * width, width);
+        }
+        for (Py_ssize_t j = 0; j < width; j++) to[j] -= sum[j] * rate;
+    }
+}
+
+/* descend_rows(table, width, rate, ids, rows, more ids, more rows, ...) */
+static PyObject *descend_rows(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    int lists = (int)(count - 3) / 2;
+    NEED(3 + 2 * lists);
+    const uint32_t *ids[LISTS];
+    const float *rows[LISTS];
+    Py_ssize_t all, size, many[LISTS];
+    float rate;
+    float *table = lists >= 1 && lists <= LISTS ? floats(&arrays, args[0], &all) : NULL;
+    Py_ssize_t width = table ? PyLong_AsSsize_t(args[1]) : 0;
+    if (!table || width < 1 || width > WIDEST || all % width || numbers(args + 2, 1, &rate) < 0)
+        return fail(&arrays, "the table or the number of lists is not as wanted");
+    for (int k = 0; k < lists; k++) {
+        ids[k] = read_naturals(&arrays, args[3 + 2 * k], &many[k]);
+        rows[k] = ids[k] ? read_floats(&arrays, args[4 + 2 * k], &size) : NULL;
+        if (!rows[k] || size != many[k] * width) return fail(&arrays, "the rows do not fit their numbers");
+    }
+    int good = 1;
+    Py_BEGIN_ALLOW_THREADS
+    for (int k = 0; k < lists; k++) good &= below(ids[k], many[k], all / width);
+    if (good) descend_loop(table, width, rate, lists, ids, rows, many);
+    Py_END_ALLOW_THREADS
+    if (!good) return fail(&arrays, "a row number is not in the table");
+    DONE;
+}
+
 /* is_rising(ids, upper): whether each is larger than the one before, and all are below `upper` */
 static PyObject *is_rising(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(2);
@@ -156,4 +208,4 @@ static PyObject *deal_rows(PyObject *self, PyObject *const *args, Py_ssize_t cou
 }
 
 PyMethodDef tables_functions[] = {FUNCTION(take_rows), FUNCTION(put_rows),  FUNCTION(merge_rows),
-                                  FUNCTION(is_rising), FUNCTION(deal_rows), {NULL, NULL, 0, NULL}};
+                                  FUNCTION(is_rising), FUNCTION(deal_rows), FUNCTION(descend_rows), {NULL, NULL, 0, NULL}};

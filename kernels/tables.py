@@ -6,6 +6,7 @@ bit for bit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,23 @@ def merge_rows(ids: RowIds, rows: Array, more_ids: RowIds, more_rows: Array) -> 
     merged, out = np.empty(room, np.uint32), np.empty((room, rows.shape[1]), np.float32)
     count = compiled.merge_rows(merged, out, ids, rows, more_ids, more_rows, rows.shape[1])
     return merged[:count], out[:count]
+
+
+WIDEST, MOST_LISTS = 1024, 7  # that `descend_rows` is compiled for
+
+
+def descend_rows(table: Array, rate: float, lists: Sequence[tuple[RowIds, Array]]) -> bool:
+    """Take the sum of the lists' rows (as `merge_rows` adds them), times the rate, off the table's rows, in one go.
+
+    Return False, with nothing done, where that is not compiled. Shapes: as for `merge_rows`.
+    """
+    width = table.shape[1]
+    if compiled is None or not 0 < width <= WIDEST or not 0 < len(lists) <= MOST_LISTS:
+        return False
+    if not fits(table, *(rows for _, rows in lists)):
+        return False
+    compiled.descend_rows(table, width, rate, *(each for one in lists for each in one))
+    return True
 
 
 def is_rising(ids: RowIds, upper: int) -> bool:

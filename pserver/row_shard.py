@@ -17,13 +17,14 @@ from functools import partial
 
 import numpy as np
 
-from kernels.tables import RowIds, merge_rows, put_rows, take_rows
+from kernels.tables import RowIds, descend_rows, merge_rows, put_rows, take_rows
 from pserver import blocks
 from pserver.averaging import SUMS, Averaging
 from pserver.crew import ALONE, Crew
 from pserver.errors import BugError, ConfigError
 from pserver.methods import METHODS
 from pserver.methods.base import Steps, Traits
+from pserver.methods.momentum import Momentum
 from pserver.regularization import separate_decay
 from pserver.resting import Doubles, Resting, find_resting
 from pserver.rules import Array, Optimization, ParameterSpec
@@ -56,6 +57,14 @@ class RowShard(Shard):
         super().__init__(tables, blocks.whole(tables), optimization, per_parameter=True, crew=crew, segments=segments)
         self._is_asynchronous = is_asynchronous
         self._resting = [Resting() if is_asynchronous else self._find_resting(one) for one in segments]
+        # plain steps of rows that rest: summed and taken in one go
+        self._descends = [
+            type(resting) is Resting
+            and isinstance(one.method, Momentum)
+            and not (one.settings.traits.momentum or one.settings.decay or one.settings.clip)
+            and not (self.averaging or is_asynchronous)
+            for one, resting in zip(segments, self._resting, strict=True)
+        ]
         self._gradients: dict[int, Array] = {}  # of whole tables, for methods by which every row moves
         self._table_values = [self._matrices(segment)[0] for segment in segments]
         self._table_states = [self._matrices(segment)[1] for segment in segments]
@@ -81,7 +90,10 @@ class RowShard(Shard):
             raise BugError(f"a step needs gradients for {len(self.segments)} tables")
         self.begin_step(samples)
         for number, segment in enumerate(self.segments):
-            rows, total = _sum_gradients([one[number] for one in gradients])
+            parts = [one[number] for one in gradients]
+            if self._descends[number] and descend_rows(self._table_values[number], segment.method.rate, parts):
+                continue
+            rows, total = _sum_gradients(parts)
             resting = self._resting[number]
             if resting is None:
                 self._step_all_rows(number, rows, total)

@@ -69,6 +69,33 @@ def test_rows_go_to_the_owner_of_their_remainder(places):
         assert local[part].tolist() == [one // len(places) for one in mine]
 
 
+@pytest.mark.skipif(tables.compiled is None, reason="only compiled")
+@pytest.mark.parametrize("width", [1, 3, 16, 1024])
+@pytest.mark.parametrize("sizes", [[0], [20], [20, 30], [0, 25, 60], [10, 60, 0, 20, 30, 1, 60]])
+def test_rows_descend_by_the_sum_of_lists_as_when_these_are_united_first(sizes, width):
+    rng = np.random.default_rng(width)
+    table = rng.normal(size=(60, width)).astype(np.float32)
+    lists = [draw(rng, size, 60, width, np.float32) for size in sizes]
+    expected, (ids, total) = table.copy(), lists[0]
+    for one in lists[1:]:
+        ids, total = tables.merge_rows(ids, total, *one)
+    expected[ids] -= total * np.float32(0.3)
+    assert tables.descend_rows(table, 0.3, lists)
+    assert table.tobytes() == expected.tobytes()
+
+
+@pytest.mark.skipif(tables.compiled is None, reason="only compiled")
+def test_what_does_not_descend_is_left_as_it_is():
+    ids, rows = np.array([1, 4], np.uint32), np.ones((2, 2), np.float32)
+    table = np.zeros((4, 2), np.float32)
+    with pytest.raises(ValueError, match="not in the table"):
+        tables.descend_rows(table, 1.0, [(ids, rows)])
+    assert not tables.descend_rows(table, 1.0, [(ids[:1], rows[:1])] * 8)
+    assert not tables.descend_rows(np.zeros((4, 1025), np.float32), 1.0, [(ids[:0], np.zeros((0, 1025), np.float32))])
+    assert not tables.descend_rows(table.astype(np.float64), 1.0, [(ids[:1], rows[:1])])
+    assert not table.any()
+
+
 @pytest.mark.parametrize("name", ["merge_rows", "deal_rows"])
 def test_numpy_gives_the_same_bits(monkeypatch, name):
     rng = np.random.default_rng(3)
