@@ -70,14 +70,14 @@ def _serve(line: flags.CommandLine, job: JobEnvironment, ports: int) -> int:
             secret=job.secret,
             peer_timeout=job.peer_timeout,
             log_period=line.number("log_period_server"),
+            lag_limits=LagLimits(
+                float(line.values["async_lagged_ratio_min"]), float(line.values["async_lagged_ratio_default"])
+            ),
             send_buffer=line.number("sock_send_buf_size"),
             receive_buffer=line.number("sock_recv_buf_size"),
             backlog=line.number("sock_listen_queue_size"),
         ),
     )
-    limits = LagLimits(float(line.values["async_lagged_ratio_min"]), float(line.values["async_lagged_ratio_default"]))
-    for service in server.services:
-        service.lag_limits = limits
     glog.info(f"number of parameterServer instances: {len(endpoints)}", at="ParameterServerController.cpp:83")
     server.bind()
     for number in (signal.SIGTERM, signal.SIGINT):

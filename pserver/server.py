@@ -13,10 +13,11 @@ import select
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pserver import glog
 from pserver.errors import BugError, LostPeerError, PaddleError, StoppedError
+from pserver.lag import LagLimits
 from pserver.membership import Identity
 from pserver.port import Port
 from pserver.service import Service
@@ -37,6 +38,7 @@ class Options:
     peer_timeout: float = 15.0
     join_timeout: float = 600.0
     log_period: int = 500
+    lag_limits: LagLimits = field(default_factory=LagLimits)
     send_buffer: int = 0
     receive_buffer: int = 0
     backlog: int = 1024
@@ -61,6 +63,7 @@ class Server:
                 options.peer_timeout,
                 options.join_timeout,
                 options.log_period,
+                options.lag_limits,
             )
             for host, port in self.endpoints
         ]

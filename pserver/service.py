@@ -56,10 +56,10 @@ class Service:
     peer_timeout: float
     join_timeout: float
     log_period: int = 500
+    lag_limits: LagLimits = field(default_factory=LagLimits)
     failure: PaddleError | None = None
     malformed: int = 0
     trainers: dict[int, Trainer] = field(default_factory=dict)
-    lag_limits: LagLimits = field(default_factory=LagLimits)
     rounds: Mode | None = None  # from when all first values are here
     in_pass: bool = False
     batch: int = 0  # rounds of this pass; in asynchronous training, trainer 0's batches

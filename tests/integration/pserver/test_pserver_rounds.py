@@ -74,15 +74,17 @@ def test_one_trainer_with_a_server_is_a_local_run_bit_for_bit_when_nothing_is_cl
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_and_what_goes_with_it_is_the_same_on_servers(pserver, client, method):
+def test_every_method_and_what_goes_with_it_is_the_same_on_servers(pserver, client, tools, method):
+    """Schedule, clipping, L1, L2 and averages, too, wherever the elements lie: on 3 servers with 2 ports."""
     parameters = [
         ParameterSpec("w", 3000, momentum=0.5, gradient_clipping_threshold=1.0, row_width=10),
         ParameterSpec("l1", 700, decay_rate_l1=0.1, decay_rate=0.1),
         ParameterSpec("late", 600, decay_rate=0.1, num_batches_regularization=2),
     ]
-    settings = Optimization(method, 0.01, average_window=1.0)
-    server = pserver(ports=2)
-    one = client(server.services)
+    settings = Optimization(method, 0.01, "poly", 0.1, 0.5, average_window=1.0)
+    port = tools.find_ports(2)
+    servers = [pserver(host=f"127.0.0.{number + 1}", ports=2, port=port) for number in range(3)]
+    one = client([service for server in servers for service in server.services])
     local = Shard(parameters, blocks.whole(parameters), settings, per_parameter=True)
     random = np.random.default_rng(8)
     values, averages = random.standard_normal(local.size).astype(np.float32), np.empty(local.size, np.float32)

@@ -1,6 +1,8 @@
 """Trainers and parameter servers as processes, in every mode of the servers."""
 
 import re
+import signal
+import socket
 
 import numpy as np
 import pytest
@@ -125,6 +127,21 @@ def test_a_server_of_its_own_serves_every_mode(tmp_path, paddle, tools):
     status, log = paddle.train(folder, *flags, "--config_args=is_async=1", "--async_lagged_ratio_default=4")
     assert status == 0, log
     assert "discard lagged async gradient ratio: 1.5 asyncLaggedhreshold: 2" in log
+
+
+def test_a_signal_ends_a_trainer_and_the_server_of_its_own(tmp_path, paddle, tools):
+    folder = Job(tmp_path, paddle, tools, [tools.make_lines(20)], servers=0).folders[0]
+    config = (folder / "config.py").read_text()
+    (folder / "config.py").write_text(config.replace("'process'", "'endless'"))
+    port = tools.free_port()
+    flags = [*FLAGS, "--local=0", "--start_pserver", f"--port={port}", "--config_args=is_async=1"]
+    process = paddle.start(folder, "train", *flags)
+    tools.wait_for(lambda: " Batch=" in (folder / "log").read_text())
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 143, (folder / "log").read_text()
+    with socket.socket() as probe:  # nobody listens any more
+        assert probe.connect_ex(("127.0.0.1", port))
+    assert "pass-00000-001" in [path.name for path in (folder / "out/state").iterdir()]
 
 
 def test_an_impossible_mode_ends_before_any_server_is_asked(tmp_path, paddle, tools):
