@@ -236,8 +236,8 @@ def _read_job(directory: Path) -> dict[str, Any]:
             f"the checkpoint {directory} is of version {job.get('version')}, this program reads version {VERSION}; go "
             "on with the program that wrote it"
         )
-    mark = (directory / DONE).read_text()
-    if hashlib.sha256((directory / JOB).read_bytes()).hexdigest() != mark:
+    mark = (directory / DONE).read_bytes()
+    if hashlib.sha256((directory / JOB).read_bytes()).hexdigest().encode() != mark:
         raise DataError(f"the checkpoint {directory} is damaged: {JOB} is not the one that '{DONE}' names")
     return dict(job)
 

@@ -166,6 +166,7 @@ def spoil_version(folder):
         (spoil_size, DataError, r"values\.bin has 8 bytes, not 16"),
         (lambda folder: (folder / "parameters" / "w").unlink(), DataError, "parameters/w is missing"),
         (spoil_job, DataError, "job.json is not the one that 'done' names"),
+        (lambda folder: (folder / "done").write_bytes(b"\xff"), DataError, "not the one that 'done' names"),
         (lambda folder: (folder / "job.json").write_text("{"), DataError, "job.json cannot be read"),
         (spoil_version, ConfigError, "is of version 9, this program reads version 1"),
         (
