@@ -54,7 +54,7 @@ def merge_rows(ids: RowIds, rows: Array, more_ids: RowIds, more_rows: Array) -> 
 WIDEST, MOST_LISTS = 1024, 7  # that `descend_rows` is compiled for
 
 
-def descend_rows(table: Array, rate: float, lists: Sequence[tuple[RowIds, Array]]) -> bool:
+def descend_rows(table: Array, rate: float | np.floating[Any], lists: Sequence[tuple[RowIds, Array]]) -> bool:
     """Take the sum of the lists' rows (as `merge_rows` adds them), times the rate, off the table's rows, in one go.
 
     Return False, with nothing done, where that is not compiled. Shapes: as for `merge_rows`.

@@ -259,10 +259,11 @@ class RowClient(Client):
             start += size
 
     def _ask_with(self, op: Op, doing: str, bodies: Sequence[memoryview], kind: int = -1) -> Ask:
-        """Return a request that sends each service its own array, whose length goes before it."""
+        """Return a request that sends each service its own array, with its length where it goes in pieces."""
 
         def note(channel: Channel, piece: int) -> Mapping[str, Any]:
-            return {"bytes": len(bodies[self._channels.index(channel)])}
+            length = len(bodies[self._channels.index(channel)])
+            return {"bytes": length} if protocol.count_pieces(length) > 1 else {}
 
         def count(channel: Channel) -> int:
             return protocol.count_pieces(len(bodies[self._channels.index(channel)]))

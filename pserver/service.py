@@ -730,6 +730,6 @@ class Service:
 
 
 def _length_of(message: Message) -> int:
-    """Return the length in bytes of an array of rows whose pieces are sent; -1 if the message does not say it."""
-    length = message.note.get("bytes")
+    """Return the length in bytes of an array of rows: as the message says it, or that of its payload."""
+    length = message.note.get("bytes", sum(memoryview(part).nbytes for part in message.payload))
     return length if isinstance(length, int) else -1
