@@ -155,6 +155,7 @@ class Server:
                     busy = 0
                     for port in self._ports:
                         port.send(port.service.check(now))
+                    self._raise_failure()  # the last one that is lost is no longer there, and has not said goodbye
         except StoppedError as exc:
             self._fail(LostPeerError(f"{self._name()} is leaving: {exc}"))
             raise

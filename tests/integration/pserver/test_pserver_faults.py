@@ -32,6 +32,8 @@ print("in the pass", flush=True)
 one.push_pull(np.ones(4, np.float32), values, 1)
 print("pushed", flush=True)
 sys.stdin.readline()
+one.finish_pass(values)
+sys.stdin.readline()
 """
 SHORT = {"PADDLE_PEER_TIMEOUT": "2"}
 WEIGHT = [ParameterSpec("w", 4)]
@@ -94,6 +96,27 @@ def push_two(client, server, trainer):
     one, values = begin(client, server, trainer, 3)
     one.push_pull(np.ones(4, np.float32), values, 1)
     one.push_pull(np.ones(4, np.float32), values, 1)
+
+
+def test_the_last_trainer_that_is_lost_is_no_goodbye(pserver, client, crowd, process):
+    """When all others had left, the server ended with 0, and its pod succeeded though trainer 0 had not saved."""
+    server = pserver(trainers=2, environ=SHORT)
+    lost = process(server, 0, 2)
+
+    def train():
+        one, values = begin(client, server, 1, 2)
+        one.push_pull(np.ones(4, np.float32), values, 1)
+        lost.stdin.write("finish the pass\n")
+        lost.stdin.flush()
+        one.finish_pass(values)
+        one.goodbye()
+
+    crowd.start(1, train)
+    crowd.join()
+    assert crowd.errors == {}
+    lost.kill()
+    assert server.wait() == 75
+    assert "trainer 0" in server.text() and "all trainers have said goodbye" not in server.text()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
