@@ -76,14 +76,17 @@ class RowClient(Client):
         """
         dealt = self._deal(rows)
         bodies = [self._describe(service, dealt) for service in range(len(self._channels))]
-        inboxes = [np.empty(self._count_floats(service, dealt), np.float32) for service in range(len(self._channels))]
+        lengths = [4 * self._count_floats(service, dealt) for service in range(len(self._channels))]
+        inboxes: dict[int, Array] = {}  # of answers of several pieces
 
         def take(channel: Channel, answer: Message, payload: memoryview) -> None:
             service = self._channels.index(channel)
-            inbox = inboxes[service]
-            if payload.nbytes == inbox.nbytes:
+            if payload.nbytes == lengths[service]:
                 self._place(service, np.frombuffer(payload, np.float32), rows, dealt, tables, in_place=in_place)
                 return
+            inbox = inboxes.get(service)
+            if inbox is None:
+                inbox = inboxes[service] = np.empty(lengths[service] // 4, np.float32)
             target = protocol.cut(inbox.view("B").data, answer.piece)
             if len(target) != payload.nbytes:
                 raise BugError(f"{channel.name} answers with {payload.nbytes} bytes instead of {len(target)}")
@@ -92,7 +95,7 @@ class RowClient(Client):
                 self._place(service, inbox, rows, dealt, tables, in_place=in_place)
 
         def count(channel: Channel) -> int:
-            return protocol.count_pieces(inboxes[self._channels.index(channel)].nbytes)
+            return protocol.count_pieces(lengths[self._channels.index(channel)])
 
         self._request(
             self._ask_with(
