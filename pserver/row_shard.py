@@ -105,6 +105,8 @@ class RowShard(Shard):
             resting.note(rows)
             if resting.is_full:
                 self._settle_rows(number, resting)
+        for segment in self.segments:
+            self._decay_when_due(segment, segment.start, segment.stop)
         self.finish_step()
 
     def _step_some_rows(self, number: int, resting: Resting, rows: RowIds, g: Array) -> None:

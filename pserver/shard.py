@@ -113,6 +113,8 @@ class Shard:
         for segment in self.segments:
             chunks += self._step_segment(segment, gradients, touched.get(segment.parameter) if segment.rows else None)
         self._crew.share(chunks, partial(self._step_chunk, gradients, 0))
+        for segment in self.segments:
+            self._decay_when_due(segment, segment.start, segment.stop)
         self.finish_step()
 
     def begin_step(self, samples: int) -> None:
@@ -130,24 +132,29 @@ class Shard:
     def step_range(self, start: int, gradients: Sequence[Array]) -> None:
         """Take the step on the elements from `start` on with the sum of gradients of these alone.
 
+        Their values are final then, and may be sent: nothing that follows in `finish_step` changes any.
+
         Shapes: each gradient: (length,) float32, the same for all; they are not changed.
         """
         stop = start + len(gradients[0])
+        found = [(one, max(start, one.start), min(stop, one.stop)) for one in self.segments]
+        parts = [(segment, first, last) for segment, first, last in found if first < last]
         chunks: list[Chunk] = []
-        for segment in self.segments:
-            first, last = max(start, segment.start), min(stop, segment.stop)
-            if first < last:
-                if segment.settled < self.steps:
-                    self._settle(segment, self.steps - 1)
-                    segment.settled = self.steps
-                chunks += [(segment, *chunk) for chunk in _chunks(first, last)]
+        for segment, first, last in parts:
+            if segment.settled < self.steps:
+                self._settle(segment, self.steps - 1)
+                segment.settled = self.steps
+            chunks += [(segment, *chunk) for chunk in _chunks(first, last)]
         self._crew.share(chunks, partial(self._step_chunk, gradients, start))
+        for segment, first, last in parts:
+            self._decay_when_due(segment, first, last)
 
     def finish_step(self) -> None:
         """End a step: what follows when all elements have taken it."""
         for segment in self.segments:
             segment.method.finish_step(self.values[segment.start : segment.stop], self._state_of(segment))
-            self._decay_when_due(segment)
+            if self._is_decay_due(segment):
+                segment.decayed = self._batch
         if self.averaging:
             self._move_sums(self.averaging)
         if self.steps % FLUSH_PERIOD == 0:
@@ -330,19 +337,27 @@ class Shard:
             elif self.averaging:
                 self._accumulate_rows(segment, np.arange(segment.rows))
 
-    def _decay_when_due(self, segment: Segment) -> None:
+    def _is_decay_due(self, segment: Segment) -> bool:
+        """Return whether this is a batch after which all of a stretch is pulled to zero."""
         decay = segment.settings.decay
-        if decay is not None and decay.period > 1 and self._batch % decay.period == 0:
-            self._decay_all(segment)
+        return decay is not None and decay.period > 1 and self._batch % decay.period == 0
+
+    def _decay_when_due(self, segment: Segment, start: int, stop: int) -> None:
+        if self._is_decay_due(segment):
+            self._decay(segment, start, stop)
 
     def _decay_all(self, segment: Segment) -> None:
-        batches = self._batch - segment.decayed
+        self._decay(segment, segment.start, segment.stop)
         segment.decayed = self._batch
+
+    def _decay(self, segment: Segment, start: int, stop: int) -> None:
+        """Pull a part of a stretch to zero for the batches since the whole stretch was."""
+        batches = self._batch - segment.decayed
         if not batches:
             return
-        for start, stop in _chunks(segment.start, segment.stop):
-            scratch = [one[: stop - start] for one in self._scratch]
-            self._pull(segment, self.values[start:stop], self._state_of(segment, start, stop), scratch, batches)
+        for first, last in _chunks(start, stop):
+            scratch = [one[: last - first] for one in self._scratch]
+            self._pull(segment, self.values[first:last], self._state_of(segment, first, last), scratch, batches)
 
     def _decay_rows(self, segment: Segment) -> None:
         clock = self.row_steps["decay"][segment.first_row : segment.first_row + segment.rows]

@@ -34,10 +34,10 @@ def received(trainer, op):
     return np.frombuffer(b"".join(found[piece] for piece in sorted(found)), np.float32)
 
 
-def start(wire, trainers, optimization=None, values=range(7)):
+def start(wire, trainers, optimization=None, values=range(7), parameters=PARAMETERS):
     wire = wire(trainers)
     made = [wire.trainer(number).join() for number in range(trainers)]
-    setup = describe_setup(PARAMETERS, optimization or Optimization("momentum", 0.1))
+    setup = describe_setup(parameters, optimization or Optimization("momentum", 0.1))
     send(made[0], Op.INITIALISE, np.array(values, np.float32), note=setup)
     for one in made[1:]:
         one.ask(Op.FETCH)
@@ -93,6 +93,19 @@ def test_the_bits_are_those_of_one_piece_in_whatever_order_the_pieces_come(wire,
             trainer.push(gradient, samples=3)
     results.add(made.service.shard.values.tobytes() + made.service.shard.averages().tobytes())
     assert len(results) == 1 and made.service.shard.samples == 18
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 1, 0, 2]])
+def test_a_decay_after_every_other_batch_is_in_the_values_of_every_piece(wire, order):
+    """Every piece is sent as soon as it took its step, so the decay cannot wait for the end of the round."""
+    parameters = [ParameterSpec("w", 5, decay_rate=1.0, num_batches_regularization=2), ParameterSpec("b", 2)]
+    made, (one,) = start(wire, 1, Optimization("momentum", 0.1), [1] * 7, parameters)
+    w = b = 1.0
+    for batch in range(4):
+        send(one, Op.PUSH, np.full(7, 0.5, np.float32), order=order, samples=1)
+        w, b = (w - 0.05) / (1.2 if batch % 2 else 1.0), b - 0.05
+        np.testing.assert_allclose(received(one, Op.PUSH), [w] * 5 + [b] * 2, rtol=1e-6)
+        assert received(one, Op.PUSH).tobytes() == made.service.shard.values.tobytes()
 
 
 def test_a_finishing_trainer_completes_the_pieces_that_the_others_have_sent(wire):
