@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pserver import protocol
+from pserver.door import Outgoing
 from pserver.errors import ConfigError, PortInUseError
 from pserver.membership import DATA, TOKEN_BYTES
 from pserver.protocol import Buffer, Op, ProtocolError
-from pserver.service import Outgoing, Service
+from pserver.service import Service
 from pserver.transport import STRANGER_NOTE_BYTES, Connection, Frames, Pool, linger
 
 STRANGER_S = 10.0  # to join in; a probe has long been answered

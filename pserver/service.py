@@ -1,13 +1,12 @@
-"""One independent parameter server: who has joined, what each waits for, and the shard (no sockets, no clock).
+"""One independent parameter server: its trainers' requests, what each waits for, and the shard (no sockets, no clock).
 
-The server hands in messages with the time and sends what comes back. What becomes of the gradients is the rounds' part;
-here is who may speak, in which order, and what each is answered. Whatever ends the job is kept in `failure` and told to
-every trainer.
+The server hands in messages with the time and sends what comes back. Who may speak is the `Door`'s part, and what
+becomes of the gradients the rounds'; here is in which order requests come and what each is answered. Whatever ends the
+job is kept in `failure` and told to every trainer.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,21 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from pserver import glog, protocol
 from pserver.captures import Captures
-from pserver.errors import BugError, ConfigError, LostPeerError, PaddleError, PeerUnreachableError
+from pserver.door import NOTHING, Door, Outgoing
+from pserver.errors import BugError, ConfigError, LostPeerError, PaddleError
 from pserver.lag import LagLimits
 from pserver.membership import (
     DATA,
-    HEARTBEAT,
-    RECONNECT_GRACE,
-    TOKEN_BYTES,
-    Identity,
     Trainer,
     list_trainers,
-    refuse_stranger,
-    refuse_trainer,
 )
-from pserver.protocol import Buffer, Fetch, Flag, Message, Op
-from pserver.shared_memory import SharedMemory
+from pserver.protocol import Fetch, Flag, Message, Op
 from pserver.stragglers import Stragglers
 from pserver.task import Task
 
@@ -38,38 +31,21 @@ if TYPE_CHECKING:
     from pserver.shard import Shard
 
 STALL_PERIOD = 60.0  # seconds that a round may take before those who have not pushed are named, and again
-QUIET_PERIOD = 30.0  # seconds in which COMPLAINTS lines are logged about who calls wrongly
-COMPLAINTS = 5
 MAX_REASON = 3000  # characters of why a trainer gave up
-STRANGERS_ANSWERED = 100  # in a second: who sends noise and never reads is not answered for ever
-
-NOTHING: Mapping[str, Any] = {}
-
-Outgoing = tuple[bytes, list[Buffer]]  # routing id and frames
 
 
 @dataclass
-class Service:
+class Service(Door):
     """The state of one port."""
 
-    identity: Identity
-    peer_timeout: float
-    join_timeout: float
     log_period: int = 500
     lag_limits: LagLimits = field(default_factory=LagLimits)
-    failure: PaddleError | None = None
-    malformed: int = 0
-    trainers: dict[int, Trainer] = field(default_factory=dict)
-    rounds: Mode | None = None  # from when all first values are here
-    in_pass: bool = False
-    batch: int = 0  # rounds of this pass; in asynchronous training, trainer 0's batches
-    opened: float = 0.0  # when the first trainer joined
-    _complaints: dict[str, float] = field(default_factory=dict)  # what was said lately, and when
-    _answered: tuple[float, int] = (float("-inf"), 0)  # since when, how many strangers
+    rounds: Mode | None = field(default=None, init=False)  # from when all first values are here
+    in_pass: bool = field(default=False, init=False)
+    batch: int = field(default=0, init=False)  # rounds of this pass; in asynchronous training, trainer 0's batches
 
     def __post_init__(self) -> None:
-        self.session = protocol.session_of(self.identity.job, self.identity.attempt)
-        self.nonce = secrets.token_hex(16)
+        super().__post_init__()
         self._arrival: Arrival | None = None
         self._captures = Captures()
         self._file_task: tuple[Task, Trainer, Op] | None = None
@@ -95,162 +71,6 @@ class Service:
         """The values and the optimiser, from when they are here."""
         return self.rounds.shard if self.rounds else None
 
-    @property
-    def is_used(self) -> bool:
-        """Whether any trainer has joined."""
-        return bool(self.trainers)
-
-    @property
-    def is_done(self) -> bool:
-        """Whether all trainers have said goodbye."""
-        return len(self.trainers) == self.identity.num_trainers and not self._present()
-
-    # ----- Entrances -----
-
-    def handle(self, routing_id: bytes, address: str, frames: Sequence[Buffer], now: float) -> list[Outgoing]:
-        """Take one message from the wire and return what is to be sent for it; never raises for what was sent."""
-        try:
-            message = protocol.decode(frames)
-        except protocol.ProtocolError as exc:
-            return self._drop(routing_id, address, str(exc), now)
-        if message.op == Op.ERROR or message.flags & Flag.ANSWER:
-            return []  # an error about an answer of ours; to answer it could go on for ever
-        if message.op == Op.HELLO:
-            return self._hello(routing_id, address, message, now)
-        trainer = self.trainers.get(message.trainer)
-        if message.session != self.session or trainer is None or routing_id[:TOKEN_BYTES] != trainer.token:
-            text = (
-                f"{self.identity} does not know you as trainer {message.trainer}; join first "
-                "(or was this server restarted?)"
-            )
-            return self._drop(routing_id, address, text, now, LostPeerError.exit_code)
-        if not protocol.is_signed(frames, trainer.key):
-            text = f"a {message.op.name} in the name of {trainer} that does not prove this job's secret"
-            return self._drop(routing_id, address, text, now, PeerUnreachableError.exit_code)
-        trainer.heard, trainer.suspected = now, None
-        if message.op == Op.PING:
-            return [(routing_id, self._pong(trainer, message))]
-        return self._request(trainer, message, now)
-
-    def knows(self, routing_id: bytes) -> bool:
-        """Return whether a connection is one of a trainer that has joined."""
-        return any(routing_id[:TOKEN_BYTES] == trainer.token for trainer in self.trainers.values())
-
-    def refuse(self, routing_id: bytes, address: str, reason: str, now: float) -> list[Outgoing]:
-        """Note that something came which is no message, and return the answer."""
-        return self._drop(routing_id, address, reason, now)
-
-    def suspect(self, routing_id: bytes, now: float) -> None:
-        """Note that a connection closed; its trainer is lost unless it is heard of again soon."""
-        for trainer in self.trainers.values():
-            if routing_id[:TOKEN_BYTES] == trainer.token and not trainer.has_left:
-                trainer.suspected = now
-
-    def check(self, now: float) -> list[Outgoing]:
-        """Look for lost trainers and for those that never came; call it only when nothing is left to read."""
-        if self.failure or not self.is_used:
-            return []
-        if self._file_task is not None and self._file_task[0].is_done:
-            return self._finish_file()
-        for trainer in self._present():
-            silence = now - trainer.heard
-            if trainer.suspected is not None and now - trainer.suspected > RECONNECT_GRACE:
-                return self._lose(trainer, "it closed its connection without a goodbye")
-            if silence > self.peer_timeout:
-                return self._lose(trainer, f"not heard of for {silence:.1f} s")
-        if now > self._stall_due:
-            self._stall_due = now + STALL_PERIOD
-            glog.warning(f"{self.identity}: batch {self.batch + 1} of the pass waits for {self._describe_wait()}")
-        missing = self._missing()
-        if missing and now - self.opened > self.join_timeout:
-            return self.fail(
-                PeerUnreachableError(
-                    f"{list_trainers(missing)} of {self.identity.num_trainers} did not join {self.identity} within "
-                    f"{self.join_timeout:.0f} s after {self._first()}"
-                )
-            )
-        return []
-
-    def fail(self, error: PaddleError) -> list[Outgoing]:
-        """End the job: remember the first reason, and tell it to every trainer that is still there."""
-        if self.failure:
-            return []
-        self.failure = error
-        if self.is_used:
-            glog.error(f"{self.identity}: {error}")
-        return [
-            (
-                trainer.token + connection,
-                protocol.encode(self._error(trainer.number, trainer.sequence, error), trainer.key),
-            )
-            for trainer in self._present()
-            for connection in (DATA, HEARTBEAT)
-        ]
-
-    # ----- Hello -----
-
-    def _hello(self, routing_id: bytes, address: str, message: Message, now: float) -> list[Outgoing]:
-        hello = dict(message.note)
-        who = f"trainer {message.trainer} at {address}" if hello.get("role") == "join" else f"the probe at {address}"
-        is_joining = hello.get("role") == "join"
-        refusal = refuse_stranger(self.identity, self.nonce if is_joining else "", routing_id, message, who)
-        if refusal is None and is_joining:
-            refusal = self.failure or refuse_trainer(self.identity, self.trainers, routing_id, message, who)
-            if refusal is None:
-                self._admit(routing_id, address, message, now)
-        if refusal:
-            self._complain(f"refused: {refusal}"[:200], f"refused: {refusal}", now)
-            if self._is_of_trainer(routing_id) and refusal is not self.failure:
-                return []
-            return [(routing_id, protocol.encode(self._error(message.trainer, message.sequence, refusal)))]
-        one = self.identity
-        known = self.trainers.get(message.trainer)
-        welcome = {
-            "job": one.job,
-            "attempt": one.attempt,
-            "num_trainers": one.num_trainers,
-            "nonce": self.nonce,
-            "shares_memory": bool(is_joining and known and known.memory),
-            "proof": protocol.prove(one.secret, "welcome", hello.get("nonce"), self.nonce, one.job, one.attempt),
-        }
-        return [
-            (
-                routing_id,
-                protocol.encode(
-                    Message(
-                        Op.HELLO,
-                        self.session,
-                        message.trainer,
-                        message.sequence,
-                        flags=Flag.ANSWER,
-                        note=welcome,
-                        piece=message.piece,
-                    )
-                ),
-            )
-        ]
-
-    def _admit(self, routing_id: bytes, address: str, message: Message, now: float) -> None:
-        if message.trainer in self.trainers:
-            return  # the same hello again
-        if not self.trainers:
-            self.opened = now
-        hello = dict(message.note)
-        trainer = Trainer(
-            message.trainer,
-            routing_id[:TOKEN_BYTES],
-            address,
-            hello,
-            now,
-            key=protocol.key_of(self.identity.secret, str(hello.get("nonce")), self.nonce),
-            sequence=message.sequence,
-        )
-        if hello.get("memory") is not None:
-            trainer.memory = SharedMemory.open(hello["memory"])
-        self.trainers[trainer.number] = trainer
-        glog.info(f"worker started, peer = {address}", at="LightNetwork.cpp:322")
-        glog.info(f"{trainer} joined {self.identity}: {len(self.trainers)} of {self.identity.num_trainers}")
-
     # ----- Requests of joined trainers -----
 
     def _request(self, trainer: Trainer, message: Message, now: float) -> list[Outgoing]:
@@ -275,19 +95,6 @@ class Service:
         except PaddleError as exc:
             glog.warning(f"{self.identity} refused {message.op.name} of {trainer}: {exc}")
             return [self._to(trainer, self._error(trainer.number, message.sequence, exc))]
-
-    def _repeat(self, trainer: Trainer, piece: int) -> list[Outgoing]:
-        """Send the answers to a piece again: it counts once. A request of one piece may have an answer of many."""
-        answers = trainer.answers.values() if len(trainer.pieces) == 1 else filter(None, [trainer.answers.get(piece)])
-        return [self._to(trainer, answer) for answer in answers]
-
-    def _take(self, trainer: Trainer, message: Message, doing: str) -> None:
-        """Note that a piece of a request came; the first one begins the request."""
-        if message.sequence != trainer.sequence:
-            trainer.sequence, trainer.doing = message.sequence, doing
-            trainer.pieces.clear()
-            trainer.answers.clear()
-        trainer.pieces.add(message.piece)
 
     def _initialise(self, trainer: Trainer, message: Message, now: float) -> list[Outgoing]:
         # numpy is imported when there is arithmetic to do, so that the server answers its first hello soon
@@ -557,6 +364,15 @@ class Service:
             return [self._reply(trainer, op)]
         return [self._to(trainer, self._error(trainer.number, trainer.sequence, task.error))]
 
+    def _look(self, now: float) -> list[Outgoing]:
+        """Answer what took long, and name those whom a round waits for."""
+        if self._file_task is not None and self._file_task[0].is_done:
+            return self._finish_file()
+        if now > self._stall_due:
+            self._stall_due = now + STALL_PERIOD
+            glog.warning(f"{self.identity}: batch {self.batch + 1} of the pass waits for {self._describe_wait()}")
+        return []
+
     def _goodbye(self, trainer: Trainer, message: Message, now: float) -> list[Outgoing]:
         self._take(trainer, message, f"said goodbye after {trainer.passes} passes")
         trainer.has_left = True
@@ -584,112 +400,6 @@ class Service:
         reason = glog.clean(message.note.get("reason", "it did not say why"), MAX_REASON)
         return self.fail(LostPeerError(f"{trainer} gave up: {reason} (it had last {trainer.doing})"))
 
-    # ----- Answers -----
-
-    def _to(self, trainer: Trainer, message: Message) -> Outgoing:
-        return trainer.token + DATA, protocol.encode(message, trainer.key)
-
-    def _answer(self, trainer: Trainer, message: Message) -> Outgoing:
-        """Say that a piece of a request is done."""
-        return self._reply(trainer, message.op, piece=message.piece)
-
-    def _reply(
-        self,
-        trainer: Trainer,
-        op: Op,
-        payload: memoryview | None = None,
-        *,
-        piece: int = 0,
-        flags: Flag = Flag.NONE,
-        note: Mapping[str, Any] = NOTHING,
-    ) -> Outgoing:
-        """Answer the request in hand, and remember the answer.
-
-        The payload is not copied: the next step comes only after every trainer has these values and pushed.
-        """
-        flags |= Flag.ANSWER
-        parts: tuple[memoryview, ...] = () if payload is None else (payload,)
-        shared = protocol.cut(trainer.memory.inbox, piece) if trainer.memory is not None else memoryview(b"")
-        if payload is not None and payload.nbytes == len(shared) > 0:
-            shared[:] = payload
-            flags, parts = flags | Flag.LOCAL, ()
-        answer = Message(
-            op, self.session, trainer.number, trainer.sequence, flags=flags, note=note, payload=parts, piece=piece
-        )
-        trainer.answers[piece] = answer
-        return self._to(trainer, answer)
-
-    def _answer_array(
-        self, trainer: Trainer, op: Op, array: memoryview, note: Mapping[str, Any] = NOTHING
-    ) -> list[Outgoing]:
-        """Answer with an array of bytes, piece by piece; the note goes with the first."""
-        return [
-            self._reply(trainer, op, protocol.cut(array, piece), piece=piece, note=NOTHING if piece else note)
-            for piece in range(protocol.count_pieces(len(array)))
-        ]
-
-    def _payload_of(self, trainer: Trainer, message: Message, length: int | None = None) -> memoryview:
-        """Return the one array that a message brings, or that lies in the memory that the two share.
-
-        Args: length: in bytes, of one in shared memory.
-        """
-        if message.flags & Flag.LOCAL and trainer.memory is not None and length is not None:
-            return protocol.cut(trainer.memory.outbox, message.piece)[: max(length, 0)]
-        return memoryview(message.payload[0] if message.payload else b"")
-
-    def _pong(self, trainer: Trainer, message: Message) -> list[Buffer]:
-        note = {
-            "received": trainer.sequence,
-            "pieces": len(trainer.pieces),
-            "answers": len(trainer.answers),
-            "waits_for": self._describe_wait(),
-        }
-        pong = Message(Op.PING, self.session, trainer.number, message.sequence, message.argument, Flag.ANSWER, note)
-        return protocol.encode(pong, trainer.key)
-
-    def _error(self, trainer: int, sequence: int, error: PaddleError) -> Message:
-        flags = Flag.ANSWER | (Flag.FATAL if error is self.failure else Flag.NONE)
-        return Message(
-            Op.ERROR,
-            self.session,
-            trainer,
-            sequence,
-            flags=flags,
-            note={"message": str(error), "exit_code": error.exit_code},
-        )
-
-    def _complain(self, kind: str, text: str, now: float) -> None:
-        """Log a kind of complaint once per QUIET_PERIOD, and few kinds: who calls wrongly calls again, and varies."""
-        said = {one: when for one, when in self._complaints.items() if now - when < QUIET_PERIOD}
-        if kind not in said and len(said) < COMPLAINTS:
-            said[kind] = now
-            glog.warning(text)
-        self._complaints = said
-
-    def _drop(self, routing_id: bytes, address: str, reason: str, now: float, exit_code: int = 70) -> list[Outgoing]:
-        self.malformed += 1
-        self._complain(
-            "dropped",
-            f"{self.identity} dropped a message from {address}: {reason} ({self.malformed} dropped so far)",
-            now,
-        )
-        if self._is_of_trainer(routing_id):
-            return []
-        since, count = self._answered
-        self._answered = (since, count + 1) if now - since < 1 else (now, 1)
-        if self._answered[1] > STRANGERS_ANSWERED:
-            return []
-        note = {"message": f"{self.identity} dropped a message: {reason}", "exit_code": exit_code}
-        return [(routing_id, protocol.encode(Message(Op.ERROR, self.session, -1, 0, flags=Flag.ANSWER, note=note)))]
-
-    def _is_of_trainer(self, routing_id: bytes) -> bool:
-        """Return whether a connection has the name of a trainer's.
-
-        Noise on it, or an old message again, is from who has taken the name. The connection may be the trainer's own
-        by the time an answer leaves, and would make it give up; so there is none.
-        """
-        return any(trainer.token == routing_id[:TOKEN_BYTES] for trainer in self.trainers.values())
-
     # ----- Words -----
 
     def _require_rounds(self) -> Mode:
@@ -697,22 +407,9 @@ class Service:
             raise BugError(f"{self.identity} has no values yet")
         return self.rounds
 
-    def _present(self) -> list[Trainer]:
-        return [trainer for trainer in self.trainers.values() if not trainer.has_left]
-
     def _in_pass(self) -> list[int]:
         """Return the numbers of the trainers that still have batches in this pass."""
         return [other.number for other in self._present() if not other.has_finished_pass]
-
-    def _missing(self) -> list[int]:
-        return [number for number in range(self.identity.num_trainers) if number not in self.trainers]
-
-    def _first(self) -> str:
-        return str(next(iter(self.trainers.values())))
-
-    def _lose(self, trainer: Trainer, why: str) -> list[Outgoing]:
-        trainer.has_left = True
-        return self.fail(LostPeerError(f"{trainer} is lost: {why}; it had last {trainer.doing}"))
 
     def _describe_wait(self) -> str:
         missing = self._missing()

@@ -109,6 +109,27 @@ def test_synchronous_modes_repeat_bit_for_bit(tmp_path, paddle, tools, arguments
         assert found[0][name].tobytes() == found[1][name].tobytes()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "is_exact"),
+    [("get=2", True), ("is_async=1", False), ("send=2", True), ("send=2,momentum=0.5", False)],
+)
+def test_an_interrupted_run_goes_on_in_every_mode(tmp_path, paddle, tools, arguments, is_exact):
+    """From the checkpoint inside of pass 0; trainers whose own optimisers have no state lose nothing."""
+    lines = tools.make_lines(44)
+    shards = [lines[:24], lines[24:]]
+    whole = Job(tmp_path / "whole", paddle, tools, shards)
+    assert whole.run(arguments, "--checkpoint_period_by_batches=3", "--checkpoints_kept=9") == [0, 0, 0], whole.log(0)
+    state = whole.folders[0] / "out/state"
+    assert "pass-00000-001" in [path.name for path in state.iterdir()]
+    again = Job(tmp_path / "again", paddle, tools, shards)
+    assert again.run(arguments, f"--resume_from={state / 'pass-00000-001'}") == [0, 0, 0], again.log(0)
+    assert "Pass=1 Batch=6 samples=24" in again.log(0) and "Pass=1 Batch=5 samples=20" in again.log(1)
+    for name in PARAMETERS:
+        if is_exact:
+            assert again.saved()[name].tobytes() == whole.saved()[name].tobytes()
+    assert again.costs()[-1] == pytest.approx(whole.costs()[-1], rel=0.2)
+
+
 def test_one_asynchronous_trainer_is_a_local_run_at_a_constant_rate(tmp_path, paddle, tools):
     lines = tools.make_lines(23)
     job = Job(tmp_path / "remote", paddle, tools, [lines])
