@@ -85,7 +85,7 @@ def make_cluster(trial: Trial, directory: Path, isolated: bool) -> Cluster:
         job,
         volumes={"mfs": directory / "volume"},
         logs=directory / "pods",
-        env={**ENVIRONMENT, "CHAOS_START": str(ROOT / "start.sh")},
+        env=dict(ENVIRONMENT),
         **own,
     )
 
