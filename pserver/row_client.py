@@ -74,6 +74,7 @@ class RowClient(Client):
         Args: rows: of each table, rising.  tables: where row r goes to tables[k][r], or, not `in_place`, rows[k][i] to
             tables[k][i].
         """
+        self._last_dealt = ((), [])  # the same array may name other rows now
         dealt = self._deal(rows)
         bodies = [self._describe(service, dealt) for service in range(len(self._channels))]
         lengths = [4 * self._count_floats(service, dealt) for service in range(len(self._channels))]

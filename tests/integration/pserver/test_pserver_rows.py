@@ -180,6 +180,22 @@ def test_rows_of_many_pieces_and_rows_that_are_not_in_place(pserver, row_client)
     client.goodbye()
 
 
+def test_an_array_of_rows_may_be_used_again_for_others(pserver, row_client):
+    server = pserver("--ports_num_for_sparse=2")
+    client = row_client([(server.host, server.port + 1), (server.host, server.port + 2)])
+    client.join(TABLES[:1], SGD)
+    values = np.arange(TABLES[0].size, dtype=np.float32)
+    client.initialise(values)
+    client.start_pass()
+    rows, got = np.zeros(2, np.uint32), np.empty((2, 16), np.float32)
+    for rows[:] in ([3, 4], [7, 600]):
+        client.pull([rows], [got], in_place=False)
+        assert got.tolist() == values.reshape(-1, 16)[rows].tolist()
+    client.begin_end_of_pass()
+    client.finish_end_of_pass()
+    client.goodbye()
+
+
 def test_the_state_of_tables_goes_on_in_another_job(pserver, row_client, tools):
     settings = Optimization("momentum", 0.1)
     table = [ParameterSpec("emb", 40 * 4, decay_rate=0.1, sparse_update=True, row_width=4)]
