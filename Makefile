@@ -41,7 +41,7 @@ lint: setup  ## ruff, mypy, import rules, shellcheck, yamllint
 e2e: setup  ## what a user does, on a real three-node Kubernetes (root; installs what it needs)
 	tests/kubernetes/run
 
-check: lint test e2e  ## what CI runs
+check: lint test chaos-short e2e  ## what CI runs
 
 chaos-short: setup  ## twenty seeded faults in real jobs: all must end as if nothing had happened
 	PYTHONPATH=tests $(BIN)/python -m chaos --count 20 --seed 1

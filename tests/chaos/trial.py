@@ -158,7 +158,7 @@ class Run:
             self._watch_record()
             result = self._ended()
             if result is not None:
-                if self.report.recovered is None and not self.trial.is_unnoticed:
+                if self.report.recovered is None and self.trial.harm not in ("stop", "cut"):
                     self.report.recovered = now
                 return result
             if now > BOUND:
