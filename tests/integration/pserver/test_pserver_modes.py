@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pserver import blocks
-from pserver.rules import Optimization
+from pserver.rules import Optimization, ParameterSpec
 from pserver.shard import Shard
 
 ASYNC = Optimization("momentum", 0.01, algorithm="async_sgd", async_lagged_grad_discard_ratio=1000.0)
@@ -103,6 +103,35 @@ def test_a_server_discards_what_is_too_old_and_says_so(pserver, client, crowd, t
     assert "discard lagged async gradient ratio: 1.5 asyncLaggedhreshold: 3" in server.text()
     assert "total updates: 5 discard updates: 1" in server.text()
     assert "Async Gradient Discard based on trainer_id: 0:0(0) 1:1(0.5)" in server.text()
+
+
+@pytest.mark.parametrize("own_addresses", [(), ("127.0.0.1",)], ids=["sockets", "shared memory"])
+def test_an_answer_of_several_pieces_is_of_one_moment(pserver, client, crowd, own_addresses):
+    """Other trainers' steps come while it is on its way: no piece of it may see them."""
+    server = pserver(trainers=3)
+    parameters = [ParameterSpec("w", 900_000)]
+
+    def run(number):
+        one = client(server.services, number, 3, own_addresses=own_addresses)
+        values, gradient = np.zeros(900_000, np.float32), np.full(900_000, -1, np.float32)
+        one.join(parameters, replace(ASYNC, learning_rate=1.0))
+        one.initialise(values)
+        one.start_pass()
+        seen = []
+        for _ in range(15):
+            one.push_pull(gradient, values, 1)
+            seen.append((values.min(), values.max()))
+        one.finish_pass(values)
+        one.goodbye()
+        return seen, values[0]
+
+    for number in range(3):
+        crowd.start(number, run, number)
+    crowd.join()
+    assert crowd.errors == {}
+    for seen, last in crowd.results.values():
+        assert all(low == high for low, high in seen) and len(set(seen)) == 15
+        assert last == 45
 
 
 def test_what_trainer_0_captures_is_one_moment_while_the_others_go_on(pserver, client, crowd, tools):
