@@ -105,8 +105,9 @@ class RowShard(Shard):
             resting.note(rows)
             if resting.is_full:
                 self._settle_rows(number, resting)
-        for segment in self.segments:
-            self._decay_when_due(segment, segment.start, segment.stop)
+        for number, segment in enumerate(self.segments):
+            if self._is_decay_due(segment):
+                self._decay_table(number)
         self.finish_step()
 
     def _step_some_rows(self, number: int, resting: Resting, rows: RowIds, g: Array) -> None:
@@ -180,11 +181,17 @@ class RowShard(Shard):
         for number, segment in enumerate(self.segments):
             resting = self._resting[number]
             if segment.settings.decay is not None and segment.settings.decay.period > 1:
-                self._decay_all(segment)
+                self._decay_table(number)
             if resting is not None and not self._is_asynchronous:
                 self._settle_rows(number, resting)
             if resting is not None and self.averaging:
                 self._add_all_to_sums(number)
+
+    def _decay_table(self, number: int) -> None:
+        """Pull all rows to zero at once; those that rested count in the averages as they were until now."""
+        if self._resting[number] is not None and self.averaging:
+            self._add_all_to_sums(number)
+        self._decay_all(self.segments[number])
 
     def _bring_up(self, number: int, rows: RowIds) -> None:
         """Catch some rows up; those that take no part in a step meanwhile need it only when they move."""

@@ -152,6 +152,21 @@ def test_averages_count_the_steps_in_which_a_row_rested(method):
     np.testing.assert_allclose(made.averages(), other.averages(), rtol=1e-5, atol=1e-6)
 
 
+def test_averages_of_asynchronous_rows_are_of_the_values_before_a_decay_of_all_rows():
+    """Decay after every other batch pulls rows that rest: their values until then are in the sums, not these."""
+    spec = table(decay_rate=1.0, num_batches_regularization=2)
+    made = RowShard([spec], Optimization("momentum", RATE, average_window=1.0), is_asynchronous=True)
+    made.values[:] = 1.0
+    values, total = np.ones((ROWS, WIDTH)), np.zeros((ROWS, WIDTH))
+    for batch, row in enumerate([0, 1, 0, 0, 2], start=1):
+        made.step_rows([[(np.array([row], np.uint32), np.full((1, WIDTH), 0.5, np.float32))]], 1)
+        values[row] -= RATE * 0.5
+        total += values
+        if batch % 2 == 0:
+            values /= 1 + 2 * RATE
+    np.testing.assert_allclose(made.averages(), total.reshape(-1) / 5, rtol=1e-5)
+
+
 def test_gradients_are_added_in_the_order_of_the_trainers():
     made = make()
     row = np.array([5], np.uint32)
