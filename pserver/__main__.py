@@ -73,6 +73,7 @@ def _serve(line: flags.CommandLine, job: JobEnvironment, ports: int) -> int:
             lag_limits=LagLimits(
                 float(line.values["async_lagged_ratio_min"]), float(line.values["async_lagged_ratio_default"])
             ),
+            threads=line.number("pserver_num_threads"),
             send_buffer=line.number("sock_send_buf_size"),
             receive_buffer=line.number("sock_recv_buf_size"),
             backlog=line.number("sock_listen_queue_size"),

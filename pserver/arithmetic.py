@@ -7,6 +7,7 @@ answers its first hello 0.15 s sooner.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from pserver import blocks, glog, protocol, snapshot
 from pserver.asynchronous import AsynchronousSteps
+from pserver.crew import Crew, hire
 from pserver.errors import BugError, ConfigError
 from pserver.lag import LagLimits
 from pserver.protocol import Buffer
@@ -44,17 +46,23 @@ def describe_setup(parameters: Sequence[ParameterSpec], optimization: Optimizati
     }
 
 
+@functools.cache
+def _find_crew(threads: int) -> Crew:
+    """Return the crew of so many threads; the services of a process are served in turn and share it."""
+    return hire(threads)
+
+
 class Arrival:
     """A shard whose first values, and the state of a checkpoint where there is one, come in piece by piece.
 
     Args: hello: trainer 0's hello to this service (which service of how many it is).
         setup: the note of INITIALISE: `describe_setup`, and with a checkpoint its counters, the names of its arrays,
         and the trainers' parts of it.
-        limits: which gradients are too old in asynchronous training.
+        limits: which gradients are too old in asynchronous training.  threads: that take a step together.
     Raises: BugError: if the setup does not fit the hello or itself.  ConfigError: if it is not supported.
     """
 
-    def __init__(self, hello: Mapping[str, Any], setup: Mapping[str, Any], limits: LagLimits) -> None:
+    def __init__(self, hello: Mapping[str, Any], setup: Mapping[str, Any], limits: LagLimits, threads: int = 1) -> None:
         try:
             fields = setup["fields"]
             parameters = [ParameterSpec(**dict(zip(fields, row, strict=True))) for row in setup["parameters"]]
@@ -71,12 +79,12 @@ class Arrival:
             if setup.get("by_rows"):
                 is_asynchronous = optimization.algorithm == ASYNCHRONOUS
                 tables = local_specs(parameters, services, service)
-                self._shard = RowShard(tables, optimization, is_asynchronous=is_asynchronous)
+                self._shard = RowShard(tables, optimization, is_asynchronous=is_asynchronous, crew=_find_crew(threads))
                 slots = self._shard.size
             else:
                 _refuse_tables(parameters)
                 ranges = blocks.layout(parameters, services)[service]
-                self._shard = Shard(parameters, ranges, optimization, per_parameter=True)
+                self._shard = Shard(parameters, ranges, optimization, per_parameter=True, crew=_find_crew(threads))
                 slots = blocks.count_slots(ranges, blocks.block_size(blocks.count_elements(parameters), services))
             self._num_trainers = int(hello["num_trainers"])
             self.trainers = list(setup.get("trainers") or ())

@@ -15,6 +15,7 @@ from pserver.rules import Array
 from pserver.shared_memory import SharedMemory
 
 MOST_PARTS = 48  # places that a piece is read into or sent from without a copy
+LEAST_PART = 4096  # elements of such a place, on average; shorter ones are copied sooner than listed
 
 
 class Channel:
@@ -126,7 +127,8 @@ class Channel:
 
 
 def _rows_of(views: Sequence[tuple[Array, Run]]) -> list[memoryview] | None:
-    if sum(run.count for _, run in views) > MOST_PARTS:
+    count = sum(run.count for _, run in views)
+    if count > MOST_PARTS or (count > 1 and sum(run.count * run.length for _, run in views) < count * LEAST_PART):
         return None
     return [row.view(np.uint8).data for view, _ in views for row in view]
 

@@ -39,6 +39,7 @@ FLAGS = {
         Flag("num_gradient_servers", 1, "number of trainers", 1, 1 << 20),
         Flag("async_lagged_ratio_min", 1.0, "a config's async_lagged_grad_discard_ratio that is not above it", 0),
         Flag("async_lagged_ratio_default", 1.5, "becomes this: gradients older than it times trainers are dropped", 0),
+        Flag("pserver_num_threads", 1, "threads that take an optimiser step together; for large parameters", 1, 256),
         Flag("log_period_server", 500, "batches between two log lines of a pass; 0: none", 0),
         Flag("sock_send_buf_size", 0, "bytes of the send buffer of a connection; 0: the system's choice", 0, 1 << 30),
         Flag(
@@ -51,7 +52,6 @@ FLAGS = {
         Flag("pservers", "127.0.0.1", "with --probe: the hosts to ask, by comma; host:port has its own first port"),
         Flag("timeout", 60.0, "with --probe: seconds until all must have answered", 0, 86400),
         # ----- accepted, without a meaning here -----
-        Flag("pserver_num_threads", 1, "one thread serves all ports of a process", is_used=False),
         Flag("small_messages", False, "messages always leave at once", is_used=False),
         Flag("log_barrier_abstract", True, "no barrier statistics are kept", is_used=False),
         Flag("log_barrier_lowest_nodes", 5, "no barrier statistics are kept", is_used=False),

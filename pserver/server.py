@@ -2,8 +2,8 @@
 
 All ports of a process are served by one thread with one poller. Arithmetic on a shard is bound by memory, not by
 instructions, and a shard's step follows its last push at once, so more threads would mostly wait for each other and
-for the interpreter's lock; the system moves the bytes meanwhile. And one thread needs no locks: the process ends as
-one, when a service fails or when all are done.
+for the interpreter's lock; the system moves the bytes meanwhile. (A step alone may have more: --pserver_num_threads.)
+And one thread needs no locks: the process ends as one, when a service fails or when all are done.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Options:
     join_timeout: float = 600.0
     log_period: int = 500
     lag_limits: LagLimits = field(default_factory=LagLimits)
+    threads: int = 1  # that take a step together
     send_buffer: int = 0
     receive_buffer: int = 0
     backlog: int = 1024
@@ -64,6 +65,7 @@ class Server:
                 options.join_timeout,
                 options.log_period,
                 options.lag_limits,
+                options.threads,
             )
             for host, port in self.endpoints
         ]

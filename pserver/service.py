@@ -40,6 +40,7 @@ class Service(Door):
 
     log_period: int = 500
     lag_limits: LagLimits = field(default_factory=LagLimits)
+    threads: int = 1  # that take a step together
     rounds: Mode | None = field(default=None, init=False)  # from when all first values are here
     in_pass: bool = field(default=False, init=False)
     batch: int = field(default=0, init=False)  # rounds of this pass; in asynchronous training, trainer 0's batches
@@ -103,7 +104,7 @@ class Service(Door):
         if trainer.number != 0 or self.rounds is not None:
             raise BugError(f"initial values come once, from trainer 0, not from {trainer}")
         if message.piece == 0:
-            self._arrival = Arrival(trainer.hello, message.note, self.lag_limits)
+            self._arrival = Arrival(trainer.hello, message.note, self.lag_limits, self.threads)
         if self._arrival is None:
             raise BugError(f"the initial values begin with piece 0, not {message.piece}")
         self._arrival.add("values", message.piece, self._payload_of(trainer, message))

@@ -22,7 +22,7 @@ from pserver.rules import Array, Optimization, ParameterSpec, Rows
 from pserver.schedules import Schedule
 from pserver.segments import Segment, Settings, find_segments
 
-CHUNK = 1 << 16  # elements worked on at a time, so that values, state and scratch of a chunk stay in the cache
+CHUNK = 1 << 17  # elements worked on at a time: values, state and scratch stay in the cache, Python is not noticed
 FLUSH_PERIOD = 128  # steps between two flushes of denormal numbers
 TINY = np.finfo(np.float32).tiny  # found while denormals are computed with: numpy looks for the smallest one, too
 SCRATCHES = 4

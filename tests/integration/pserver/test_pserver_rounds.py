@@ -2,6 +2,7 @@
 
 import random
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,6 +54,23 @@ def test_the_number_of_servers_and_ports_does_not_change_a_bit(pserver, train, c
     whole = expect(tools, [gradients.swapaxes(0, 1)])
     assert crowd.results[0].tobytes() == crowd.results[1].tobytes() == whole.tobytes()
     assert [server.wait() for server in servers] == [0] * hosts
+
+
+def test_a_server_takes_its_steps_with_as_many_threads_as_asked_for(pserver, client):
+    server = pserver("--pserver_num_threads=3")
+    one = client(server.services)
+    one.join([ParameterSpec("w", 300_000, momentum=0.5)], Optimization("momentum", 1.0))
+    values = np.zeros(300_000, np.float32)
+    one.initialise(values)
+    assert len(list(Path(f"/proc/{server.process.pid}/task").iterdir())) >= 3
+    one.start_pass()
+    gradient = np.arange(300_000, dtype=np.float32)
+    for _ in range(2):
+        one.push_pull(gradient, values, 1)
+    assert np.array_equal(values, np.float32(-2.5) * gradient)
+    one.finish_pass(values)
+    one.goodbye()
+    assert server.wait() == 0
 
 
 def test_one_trainer_with_a_server_is_a_local_run_bit_for_bit_when_nothing_is_clipped(pserver, client, tools):

@@ -98,7 +98,6 @@ def test_legacy_flags_without_a_meaning_are_accepted_and_named_once():
         ]
     )
     assert line.ignored == [
-        "pserver_num_threads",
         "small_messages",
         "seed",
         "trainer_count",

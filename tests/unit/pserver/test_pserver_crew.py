@@ -39,7 +39,7 @@ def test_a_step_of_several_threads_gives_the_bits_of_one(crew, method, settings)
         gradient = np.random.default_rng(seed).normal(size=shards[0].size).astype(np.float32)
         for shard in shards:
             shard.step(gradient, 4)
-    assert not np.isclose(shards[0].values, first, rtol=0, atol=1e-7).any()
+    assert np.isclose(shards[0].values, first, rtol=0, atol=1e-7).mean() < 1e-3  # by chance one may come back
     assert shards[1].values.tobytes() == shards[0].values.tobytes()
     for name, state in shards[0].state.items():
         assert shards[1].state[name].tobytes() == state.tobytes()
