@@ -1,0 +1,88 @@
+"""A trainer of bench/pserver.py: the client of this project without a network to train.
+
+usage: bench/member.py dense|dense-shared NUMBER TRAINERS SERVERS PORT PARAMETERS
+       bench/member.py rows NUMBER TRAINERS SERVERS PORT ROWS
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # this directory has a pserver, too
+
+import itertools
+
+import numpy as np
+import numpy.typing as npt
+from turns import take_turns
+
+from pserver.client import Client
+from pserver.row_client import RowClient
+from pserver.rules import Optimization, ParameterSpec
+
+WIDTH = 16  # of a row
+ROWS_OF_A_BATCH = 20_000
+SGD = Optimization("momentum", 1e-6)
+
+
+def list_services(servers: int, port: int) -> list[tuple[str, int]]:
+    """Return the services: every server has an address of its own, as in a pod of its own."""
+    return [(f"127.0.0.{server + 1}", port) for server in range(servers)]
+
+
+def train_dense(number: int, trainers: int, servers: int, port: int, parameters: int, *, is_shared: bool) -> None:
+    """Push a gradient and pull the values in every round; `is_shared`: with memory shared with the own server."""
+    services = list_services(servers, port)
+    own = {services[number][0]} if is_shared and number < servers else set()
+    client = Client(services, trainer_id=number, num_trainers=trainers, own_addresses=own)
+    client.join([ParameterSpec("w", parameters)], SGD)
+    values, gradient = np.zeros(parameters, np.float32), np.ones(parameters, np.float32)
+    client.initialise(values)
+    client.start_pass()
+    take_turns(lambda: client.push_pull(gradient, values, 1))
+    client.finish_pass(values)
+    client.goodbye()
+
+
+def train_rows(number: int, trainers: int, servers: int, port: int, rows: int) -> None:
+    """Pull the rows of a batch and push their gradients in every round."""
+    client = RowClient(list_services(servers, port), trainer_id=number, num_trainers=trainers)
+    client.join([ParameterSpec("w", rows * WIDTH, sparse_update=True, row_width=WIDTH)], SGD)
+    client.initialise(np.zeros(rows * WIDTH if number == 0 else 0, np.float32))
+    client.start_pass()
+    rng = np.random.default_rng(number)
+    count = min(ROWS_OF_A_BATCH, rows // 2)
+    batches = itertools.cycle([draw(rng, rows, count) for _ in range(8)])
+    values = np.zeros((count, WIDTH), np.float32)
+    gradients = np.full((count, WIDTH), 1e-3, np.float32)
+
+    def one_round() -> None:
+        batch = next(batches)
+        client.pull([batch], [values[: len(batch)]], in_place=False)
+        client.begin_push_rows([batch], [gradients[: len(batch)]], 1, in_place=False)
+        client.finish_push_rows()
+
+    take_turns(one_round)
+    client.begin_end_of_pass()
+    client.finish_end_of_pass()
+    client.goodbye()
+
+
+def draw(rng: np.random.Generator, rows: int, count: int) -> npt.NDArray[np.uint32]:
+    """Return so many different rows, rising."""
+    some = np.unique(rng.integers(0, rows, count + count // 8 + 8))
+    return np.sort(rng.permutation(some)[:count]).astype(np.uint32)
+
+
+def main() -> None:
+    """Do what the arguments say."""
+    kind, *numbers = sys.argv[1:]
+    if kind == "rows":
+        train_rows(*map(int, numbers))
+    else:
+        train_dense(*map(int, numbers), is_shared=kind == "dense-shared")
+
+
+if __name__ == "__main__":
+    main()

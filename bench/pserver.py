@@ -1,0 +1,211 @@
+"""How fast `paddle pserver` is, against the same bytes moved by pyzmq and by plain sockets, turn by turn in one run.
+
+usage: bench/pserver.py [--only large small rows step growth] [--turns N]
+
+    large   3 servers, 3 trainers, loopback: 19.9 MB from each trainer and back, and the SGD step on the servers
+    small   the same with 0.24 MB
+    rows    a sparse table of 10 million rows of 16; each trainer pulls and pushes 20,000 different rows a batch
+    step    momentum in place on 100 million float32, a crew of two threads against a fused loop of two threads in C
+    growth  rounds a second against parameters, rows of the table and trainers
+
+The peers take no step. Servers are `paddle pserver` processes, trainers processes with the client of this project. In
+the rows "own server shared" a trainer exchanges its third with the server that has its own address through memory.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # this directory has a pserver, too
+
+import argparse
+import ctypes
+import os
+import random
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from machine import describe_machine, spread
+from member import ROWS_OF_A_BATCH, WIDTH
+from turns import Group, compete
+
+from pserver import blocks
+from pserver.crew import hire
+from pserver.rules import Optimization, ParameterSpec
+from pserver.shard import Shard
+
+HERE = Path(__file__).parent
+COUNT = 3  # servers, and trainers
+LARGE, SMALL = 4_970_496, 60_002  # parameters of recommendation and of quick_start's lr
+TABLE_ROWS = 10_000_000
+STEP_ELEMENTS = 100_000_000
+SECONDS = 2.0  # of a turn, about
+HEADER = (
+    "| what | rounds/s | of plain sockets | of pyzmq | peak of a server | of a trainer |\n|---|---|---|---|---|---|"
+)
+
+
+def find_port(count: int) -> int:
+    """Return the first of so many consecutive ports that are free at this moment on the addresses that are used."""
+    while True:
+        first = random.SystemRandom().randrange(20000, 32000)
+        try:
+            for host in range(1, COUNT + 1):
+                for port in range(first, first + count):
+                    with socket.socket() as one:
+                        one.bind((f"127.0.0.{host}", port))
+        except OSError:
+            continue
+        return first
+
+
+def start_peer(kind: str, size: int) -> Group:
+    """Start the servers and trainers of a peer; `size` in bytes is what one trainer and one server exchange."""
+    port = find_port(COUNT)
+    command = [sys.executable, str(HERE / "peers.py"), kind]
+    numbers = [[str(number), str(COUNT), str(port), str(size)] for number in range(COUNT)]
+    name = {"zmq": "pyzmq, no step", "sockets": "plain sockets, no step"}[kind]
+    return Group(
+        name, [[*command, "server", *one] for one in numbers], [[*command, "trainer", *one] for one in numbers]
+    )
+
+
+def start_ours(name: str, kind: str, size: int, *, servers: int = COUNT, trainers: int = COUNT) -> Group:
+    """Start `paddle pserver` processes and their trainers; `size` in parameters, or rows of the table."""
+    port = find_port(1)
+    server = [sys.executable, "-m", "paddle", "pserver", f"--port={port}", "--ports_num=1"]
+    member = [sys.executable, str(HERE / "member.py"), kind]
+    shape = [str(trainers), str(servers), str(port), str(size)]
+    return Group(
+        name,
+        [[*server, f"--nics=127.0.0.{number + 1}", f"--num_gradient_servers={trainers}"] for number in range(servers)],
+        [[*member, str(number), *shape] for number in range(trainers)],
+    )
+
+
+def find_rounds(group: Group) -> int:
+    """Return how many rounds take about as long as a turn should."""
+    group.turn(3)
+    return max(3, int(SECONDS * group.turn(5)))
+
+
+def bench_exchange(parameters: int, turns: int) -> None:
+    """Print a row for each contestant that exchanges so many parameters."""
+    size = 4 * parameters // COUNT
+    groups = [
+        start_peer("sockets", size),
+        start_peer("zmq", size),
+        start_ours("paddle pserver, SGD, own server shared", "dense-shared", parameters),
+        start_ours("paddle pserver, SGD, all over sockets", "dense", parameters),
+    ]
+    try:
+        compete(groups, find_rounds(groups[2]), turns)
+        print(f"\n{4 * parameters / 1e6:.2f} MB each way for each of {COUNT} trainers, {COUNT} servers\n\n{HEADER}")
+        for group in groups:
+            ratios = [spread(divide(group.rates, peer.rates)) for peer in groups[:2]]
+            server, trainer = group.peaks()
+            cells = [group.name, spread(group.rates), *ratios, f"{server:.0f} MB", f"{trainer:.0f} MB"]
+            print(f"| {' | '.join(cells)} |", flush=True)
+    finally:
+        for group in groups:
+            group.close()
+
+
+def divide(rates: Sequence[float], others: Sequence[float]) -> list[float]:
+    """Return the ratios turn by turn."""
+    return [one / other for one, other in zip(rates, others, strict=True)]
+
+
+def bench_rows(turns: int) -> None:
+    """Print how many rows a second are pulled and pushed, beside pyzmq moving as many bytes."""
+    count = min(ROWS_OF_A_BATCH, TABLE_ROWS // 2)
+    # a pull brings numbers of rows and takes rows, a push brings both: a round of pyzmq has their mean each way
+    there = count * (4 + 4 * WIDTH) // COUNT
+    groups = [start_peer("zmq", there), start_ours("rows", "rows", TABLE_ROWS)]
+    try:
+        compete(groups, find_rounds(groups[1]), turns)
+        peer, ours = ([COUNT * count * rate / 1e6 for rate in group.rates] for group in groups)
+        server, trainer = groups[1].peaks()
+        print(f"\ntable of {TABLE_ROWS:,} x {WIDTH}, {count:,} different rows a batch and trainer, SGD")
+        print(f"million rows a second pulled and pushed again: {spread(ours)}")
+        print(f"as many bytes each way by pyzmq, in one exchange instead of two: {spread(peer)}")
+        print(f"peak of a server {server:.0f} MB, of a trainer {trainer:.0f} MB", flush=True)
+    finally:
+        for group in groups:
+            group.close()
+
+
+def bench_step(turns: int) -> None:
+    """Print how long a step takes, and the fused loop."""
+    with tempfile.TemporaryDirectory() as scratch:
+        library = Path(scratch, "fused.so")
+        flags = ["-O3", "-march=native", "-ffp-contract=off", "-shared", "-fPIC", "-pthread"]
+        subprocess.run(["gcc", *flags, str(HERE / "fused.c"), "-o", str(library)], check=True)
+        fused = ctypes.CDLL(str(library)).step
+    weight = [ParameterSpec("w", STEP_ELEMENTS, momentum=0.9)]
+    shard = Shard(weight, blocks.whole(weight), Optimization("momentum", 1e-6), per_parameter=True, crew=hire(2))
+    gradient = np.random.default_rng(0).standard_normal(STEP_ELEMENTS, np.float32)
+    values, velocity = np.zeros(STEP_ELEMENTS, np.float32), np.zeros(STEP_ELEMENTS, np.float32)
+    pointers = [ctypes.c_void_p(array.ctypes.data) for array in (values, velocity, gradient)]
+    ours, peer = [], []
+    for number in range(5 * turns + 2):
+        times = [time.perf_counter()]
+        shard.step(gradient, 1)
+        times.append(time.perf_counter())
+        fused(*pointers, ctypes.c_size_t(STEP_ELEMENTS), ctypes.c_float(1e-6), ctypes.c_float(0.9))
+        times.append(time.perf_counter())
+        if number > 1:
+            ours.append(times[1] - times[0])
+            peer.append(times[2] - times[1])
+    if not np.array_equal(shard.values, values):
+        raise SystemExit("bench/pserver.py: the fused loop comes to other bits")
+    print(f"\nmomentum in place on {STEP_ELEMENTS:,} float32, two threads, milliseconds")
+    print(f"pserver.shard {spread([1e3 * one for one in ours])}, fused loop {spread([1e3 * one for one in peer])}")
+    print(f"the loop's time / ours: {spread(divide(peer, ours))}", flush=True)
+
+
+def bench_growth(turns: int) -> None:
+    """Print rounds a second against sizes."""
+    print("\n| what grows | to | rounds/s | peak of a server | of a trainer |\n|---|---|---|---|---|")
+    runs = [("parameters", 10**power, "dense-shared", COUNT) for power in range(4, 9)]
+    runs += [("rows of the table", 10**power, "rows", COUNT) for power in range(5, 9)]
+    runs += [("trainers (10,000 parameters)", 10_000, "dense", trainers) for trainers in (1, 4, 16, 64)]
+    for what, size, kind, trainers in runs:
+        group = start_ours(what, kind, size, trainers=trainers)
+        try:
+            compete([group], find_rounds(group), turns)
+            server, trainer = group.peaks()
+            to = trainers if kind == "dense" else size
+            print(f"| {what} | {to:,} | {spread(group.rates)} | {server:.0f} MB | {trainer:.0f} MB |", flush=True)
+        finally:
+            group.close()
+
+
+def main() -> None:
+    """Print what was asked for, with the machine."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    benches = ("large", "small", "rows", "step", "growth")
+    parser.add_argument("--only", nargs="+", choices=benches, default=benches)
+    parser.add_argument("--turns", type=int, default=7, help="of each contestant, after one that does not count")
+    options = parser.parse_args()
+    print(describe_machine())
+    if "large" in options.only:
+        bench_exchange(LARGE, options.turns)
+    if "small" in options.only:
+        bench_exchange(SMALL, options.turns)
+    if "rows" in options.only:
+        bench_rows(options.turns)
+    if "step" in options.only:
+        bench_step(options.turns)
+    if "growth" in options.only:
+        bench_growth(max(1, options.turns // 2))
+    print(f"\nload at the end: {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    main()
