@@ -32,7 +32,7 @@ STRANGERS_ANSWERED = 100  # in a second: who sends noise and never reads is not 
 
 NOTHING: Mapping[str, Any] = {}
 
-Outgoing = tuple[bytes, list[Buffer]]  # routing id and frames
+Outgoing = tuple[bytes, list[Buffer]]  # name of the connection, and frames
 
 
 @dataclass
@@ -65,43 +65,43 @@ class Door:
 
     # ----- Entrances -----
 
-    def handle(self, routing_id: bytes, address: str, frames: Sequence[Buffer], now: float) -> list[Outgoing]:
+    def handle(self, connection: bytes, address: str, frames: Sequence[Buffer], now: float) -> list[Outgoing]:
         """Take one message from the wire and return what is to be sent for it; never raises for what was sent."""
         try:
             message = protocol.decode(frames)
         except protocol.ProtocolError as exc:
-            return self._drop(routing_id, address, str(exc), now)
+            return self._drop(connection, address, str(exc), now)
         if message.op == Op.ERROR or message.flags & Flag.ANSWER:
             return []  # an error about an answer of ours; to answer it could go on for ever
         if message.op == Op.HELLO:
-            return self._hello(routing_id, address, message, now)
+            return self._hello(connection, address, message, now)
         trainer = self.trainers.get(message.trainer)
-        if message.session != self.session or trainer is None or routing_id[:TOKEN_BYTES] != trainer.token:
+        if message.session != self.session or trainer is None or connection[:TOKEN_BYTES] != trainer.token:
             text = (
                 f"{self.identity} does not know you as trainer {message.trainer}; join first "
                 "(or was this server restarted?)"
             )
-            return self._drop(routing_id, address, text, now, LostPeerError.exit_code)
+            return self._drop(connection, address, text, now, LostPeerError.exit_code)
         if not protocol.is_signed(frames, trainer.key):
             text = f"a {message.op.name} in the name of {trainer} that does not prove this job's secret"
-            return self._drop(routing_id, address, text, now, PeerUnreachableError.exit_code)
+            return self._drop(connection, address, text, now, PeerUnreachableError.exit_code)
         trainer.heard, trainer.suspected = now, None
         if message.op == Op.PING:
-            return [(routing_id, self._pong(trainer, message))]
+            return [(connection, self._pong(trainer, message))]
         return self._request(trainer, message, now)
 
-    def knows(self, routing_id: bytes) -> bool:
+    def knows(self, connection: bytes) -> bool:
         """Return whether a connection is one of a trainer that has joined."""
-        return any(routing_id[:TOKEN_BYTES] == trainer.token for trainer in self.trainers.values())
+        return any(connection[:TOKEN_BYTES] == trainer.token for trainer in self.trainers.values())
 
-    def refuse(self, routing_id: bytes, address: str, reason: str, now: float) -> list[Outgoing]:
+    def refuse(self, connection: bytes, address: str, reason: str, now: float) -> list[Outgoing]:
         """Note that something came which is no message, and return the answer."""
-        return self._drop(routing_id, address, reason, now)
+        return self._drop(connection, address, reason, now)
 
-    def suspect(self, routing_id: bytes, now: float) -> None:
+    def suspect(self, connection: bytes, now: float) -> None:
         """Note that a connection closed; its trainer is lost unless it is heard of again soon."""
         for trainer in self.trainers.values():
-            if routing_id[:TOKEN_BYTES] == trainer.token and not trainer.has_left:
+            if connection[:TOKEN_BYTES] == trainer.token and not trainer.has_left:
                 trainer.suspected = now
 
     def check(self, now: float) -> list[Outgoing]:
@@ -135,29 +135,29 @@ class Door:
             glog.error(f"{self.identity}: {error}")
         return [
             (
-                trainer.token + connection,
+                trainer.token + kind,
                 protocol.encode(self._error(trainer.number, trainer.sequence, error), trainer.key),
             )
             for trainer in self._present()
-            for connection in (DATA, HEARTBEAT)
+            for kind in (DATA, HEARTBEAT)
         ]
 
     # ----- Hello -----
 
-    def _hello(self, routing_id: bytes, address: str, message: Message, now: float) -> list[Outgoing]:
+    def _hello(self, connection: bytes, address: str, message: Message, now: float) -> list[Outgoing]:
         hello = dict(message.note)
         who = f"trainer {message.trainer} at {address}" if hello.get("role") == "join" else f"the probe at {address}"
         is_joining = hello.get("role") == "join"
-        refusal = refuse_stranger(self.identity, self.nonce if is_joining else "", routing_id, message, who)
+        refusal = refuse_stranger(self.identity, self.nonce if is_joining else "", connection, message, who)
         if refusal is None and is_joining:
-            refusal = self.failure or refuse_trainer(self.identity, self.trainers, routing_id, message, who)
+            refusal = self.failure or refuse_trainer(self.identity, self.trainers, connection, message, who)
             if refusal is None:
-                self._admit(routing_id, address, message, now)
+                self._admit(connection, address, message, now)
         if refusal:
             self._complain(f"refused: {refusal}"[:200], f"refused: {refusal}", now)
-            if self._is_of_trainer(routing_id) and refusal is not self.failure:
+            if self._is_of_trainer(connection) and refusal is not self.failure:
                 return []
-            return [(routing_id, protocol.encode(self._error(message.trainer, message.sequence, refusal)))]
+            return [(connection, protocol.encode(self._error(message.trainer, message.sequence, refusal)))]
         one = self.identity
         known = self.trainers.get(message.trainer)
         welcome = {
@@ -170,7 +170,7 @@ class Door:
         }
         return [
             (
-                routing_id,
+                connection,
                 protocol.encode(
                     Message(
                         Op.HELLO,
@@ -185,7 +185,7 @@ class Door:
             )
         ]
 
-    def _admit(self, routing_id: bytes, address: str, message: Message, now: float) -> None:
+    def _admit(self, connection: bytes, address: str, message: Message, now: float) -> None:
         if message.trainer in self.trainers:
             return  # the same hello again
         if not self.trainers:
@@ -193,7 +193,7 @@ class Door:
         hello = dict(message.note)
         trainer = Trainer(
             message.trainer,
-            routing_id[:TOKEN_BYTES],
+            connection[:TOKEN_BYTES],
             address,
             hello,
             now,
@@ -301,29 +301,29 @@ class Door:
             glog.warning(text)
         self._complaints = said
 
-    def _drop(self, routing_id: bytes, address: str, reason: str, now: float, exit_code: int = 70) -> list[Outgoing]:
+    def _drop(self, connection: bytes, address: str, reason: str, now: float, exit_code: int = 70) -> list[Outgoing]:
         self.malformed += 1
         self._complain(
             "dropped",
             f"{self.identity} dropped a message from {address}: {reason} ({self.malformed} dropped so far)",
             now,
         )
-        if self._is_of_trainer(routing_id):
+        if self._is_of_trainer(connection):
             return []
         since, count = self._answered
         self._answered = (since, count + 1) if now - since < 1 else (now, 1)
         if self._answered[1] > STRANGERS_ANSWERED:
             return []
         note = {"message": f"{self.identity} dropped a message: {reason}", "exit_code": exit_code}
-        return [(routing_id, protocol.encode(Message(Op.ERROR, self.session, -1, 0, flags=Flag.ANSWER, note=note)))]
+        return [(connection, protocol.encode(Message(Op.ERROR, self.session, -1, 0, flags=Flag.ANSWER, note=note)))]
 
-    def _is_of_trainer(self, routing_id: bytes) -> bool:
+    def _is_of_trainer(self, connection: bytes) -> bool:
         """Return whether a connection has the name of a trainer's.
 
         Noise on it, or an old message again, is from who has taken the name. The connection may be the trainer's own
         by the time an answer leaves, and would make it give up; so there is none.
         """
-        return any(trainer.token == routing_id[:TOKEN_BYTES] for trainer in self.trainers.values())
+        return any(trainer.token == connection[:TOKEN_BYTES] for trainer in self.trainers.values())
 
     # ----- Who is there -----
 

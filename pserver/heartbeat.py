@@ -43,7 +43,7 @@ class Heartbeat(threading.Thread):
     def __init__(
         self,
         services: Sequence[tuple[str, int, bytes]],
-        routing_id: bytes,
+        connection: bytes,
         session: bytes,
         trainer: int,
         peer_timeout: float,
@@ -55,7 +55,7 @@ class Heartbeat(threading.Thread):
         self._interval = min(1.0, peer_timeout / 5)
         self._woken, self._wake = os.pipe()
         self._pulses = [
-            Pulse(Link(host, port, routing_id), f"pserver {host}:{port}", protocol.encode(ping, key))
+            Pulse(Link(host, port, connection), f"pserver {host}:{port}", protocol.encode(ping, key))
             for host, port, key in services
         ]
         self._of_link = {pulse.link: pulse for pulse in self._pulses}

@@ -11,7 +11,7 @@ from pserver.errors import BugError, ConfigError, PaddleError, PeerUnreachableEr
 from pserver.protocol import Message
 from pserver.shared_memory import SharedMemory
 
-TOKEN_BYTES = 16  # a client's identity: the same token, then one letter per connection
+TOKEN_BYTES = 16  # the name of a trainer's connection is its token, then DATA or HEARTBEAT
 DATA, HEARTBEAT = b"d", b"h"
 RECONNECT_GRACE = 2.5  # seconds that a trainer whose connection closed has to be heard of again
 
@@ -61,7 +61,7 @@ class Trainer:
 
 
 def refuse_stranger(
-    one: Identity, server_nonce: str, routing_id: bytes, message: Message, who: str
+    one: Identity, server_nonce: str, connection: bytes, message: Message, who: str
 ) -> PaddleError | None:
     """Return why a caller, probe or trainer, is none of this job and attempt, or None.
 
@@ -73,7 +73,7 @@ def refuse_stranger(
             return PeerUnreachableError(
                 f"{one} was called by {who} with {key} {_show_value(hello, key)}; this server has {key} {ours!r}"
             )
-    facts = ("hello", message.trainer, routing_id.hex(), protocol.canonical(hello))
+    facts = ("hello", message.trainer, connection.hex(), protocol.canonical(hello))
     if hello.get("server_nonce") != server_nonce or not protocol.is_proven(hello.get("proof"), one.secret, *facts):
         return PeerUnreachableError(
             f"{one} was called by {who} without the proof of this job's secret; PADDLE_SECRET differs between the two"
@@ -82,7 +82,7 @@ def refuse_stranger(
 
 
 def refuse_trainer(
-    one: Identity, trainers: Mapping[int, Trainer], routing_id: bytes, message: Message, who: str
+    one: Identity, trainers: Mapping[int, Trainer], connection: bytes, message: Message, who: str
 ) -> PaddleError | None:
     """Return why a member of the job cannot join as a trainer, or None."""
     hello = message.note
@@ -95,10 +95,10 @@ def refuse_trainer(
         return ConfigError(f"{one} serves trainers 0 to {one.num_trainers - 1}; {who} has another id")
     if hello.get("dtype") != protocol.DTYPE:
         return ConfigError(f"{one} keeps {protocol.DTYPE}; {who} has {_show_value(hello, 'dtype')}")
-    if len(routing_id) != TOKEN_BYTES + 1:
-        return BugError(f"{one}: {who} calls with an identity of {len(routing_id)} bytes")
+    if len(connection) != TOKEN_BYTES + 1:
+        return BugError(f"{one}: {who} calls on a connection whose name has {len(connection)} bytes")
     known = trainers.get(message.trainer)
-    if known and known.token != routing_id[:TOKEN_BYTES]:
+    if known and known.token != connection[:TOKEN_BYTES]:
         return ConfigError(f"{one} was joined by two trainers with one id: {known} and {who}")
     first = next(iter(trainers.values()), None)
     return _refuse_difference(one, hello, who, first) if first else None

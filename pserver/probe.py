@@ -27,7 +27,7 @@ class Target:
     """One service that is asked."""
 
     link: Link
-    routing_id: bytes
+    connection: bytes
     nonce: str
     fault: str | None = None  # what it last said, if that was wrong
     due: float = 0.0  # when to ask again
@@ -58,8 +58,8 @@ def probe(services: Sequence[tuple[str, int]], job: JobEnvironment, timeout: flo
 
 
 def _connect(host: str, port: int) -> Target:
-    routing_id = b"p" + secrets.token_bytes(16)
-    return Target(Link(host, port, routing_id), routing_id, secrets.token_hex(16))
+    connection = b"p" + secrets.token_bytes(16)
+    return Target(Link(host, port, connection), connection, secrets.token_hex(16))
 
 
 def _ask_all(targets: Sequence[Target], job: JobEnvironment, deadline: float) -> bool:
@@ -80,7 +80,7 @@ def _ask_all(targets: Sequence[Target], job: JobEnvironment, deadline: float) ->
 
 
 def _ask(target: Target, job: JobEnvironment) -> None:
-    note = protocol.describe_hello(job.job, job.attempt, job.secret, target.nonce, -1, target.routing_id, role="probe")
+    note = protocol.describe_hello(job.job, job.attempt, job.secret, target.nonce, -1, target.connection, role="probe")
     message = Message(Op.HELLO, protocol.session_of(job.job, job.attempt), -1, 1, note=note)
     target.due = float("inf")  # until it answers, or the connection breaks
     target.link.send(protocol.encode(message))

@@ -16,6 +16,7 @@ of one trainer, so that a repeated or late one is recognised; an answer repeats 
 An array longer than PIECE_BYTES goes in several messages of one sequence, its pieces, which `piece` numbers from 0.
 `tag` proves that the sender knows the secret and speaks in this session: it is made from the header before it and the
 note with the key of the two sides, `key_of`. Without a secret it is zeros.
+In memory a message is its frames: header, note, and the payload in any number of buffers.
 The first 8 bytes keep their meaning in every version, so that two versions can tell each other apart.
 """
 
@@ -107,7 +108,11 @@ class VersionError(ProtocolError):
 
 @dataclass(frozen=True)
 class Message:
-    """One parsed message. `payload` holds the arrays as memoryviews of the received frames."""
+    """One parsed message.
+
+    `payload`: the bytes of its array; one buffer, or none, where it was received, and any number to send, which follow
+    each other on the wire without a copy.
+    """
 
     op: Op
     session: bytes
@@ -254,7 +259,7 @@ def describe_hello(
     secret: str,
     nonce: str,
     trainer: int,
-    routing_id: bytes,
+    connection: bytes,
     server_nonce: str = "",
     **more: object,
 ) -> dict[str, object]:
@@ -264,7 +269,7 @@ def describe_hello(
         use with another server, or with this one after a restart.
     """
     note = {"job": job, "attempt": attempt, "nonce": nonce, "server_nonce": server_nonce, **more}
-    return {**note, "proof": prove(secret, "hello", trainer, routing_id.hex(), canonical(note))}
+    return {**note, "proof": prove(secret, "hello", trainer, connection.hex(), canonical(note))}
 
 
 def canonical(note: Mapping[str, object]) -> str:

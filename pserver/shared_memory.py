@@ -14,6 +14,7 @@ import mmap
 import os
 import secrets
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 OUTBOX = mmap.PAGESIZE
@@ -61,7 +62,7 @@ class SharedMemory:
         length = int(offer["length"])
         path = f"/proc/{offer['pid']:d}/fd/{offer['file']:d}"
         try:
-            if os.readlink(path) != _LINK:
+            if str(Path(path).readlink()) != _LINK:
                 return None
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError:

@@ -116,17 +116,17 @@ class Wire:
             one.ask(Op.START_PASS)
         return made
 
-    def send(self, routing_id, frames):
-        return self.deliver(self.service.handle(routing_id, "10.0.0.9", [bytes(f) for f in frames], self.now))
+    def send(self, connection, frames):
+        return self.deliver(self.service.handle(connection, "10.0.0.9", [bytes(f) for f in frames], self.now))
 
     def check(self, later=0.0):
         self.now += later
         return self.deliver(self.service.check(self.now))
 
     def deliver(self, outgoing):
-        for routing_id, frames in outgoing:
+        for connection, frames in outgoing:
             message = protocol.decode([bytes(frame) for frame in frames])
-            owner = [one for one in self.trainers if one.token == routing_id[:16]]
+            owner = [one for one in self.trainers if one.token == connection[:16]]
             for one in owner:
                 one.inbox.append(message)
             if not owner:

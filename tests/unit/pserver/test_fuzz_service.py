@@ -27,9 +27,9 @@ class Recorder:
         self.seen, self._send = [], wire.send
         wire.send = self
 
-    def __call__(self, routing_id, whole):
-        self.seen.append((routing_id, [bytes(frame) for frame in whole]))
-        return self._send(routing_id, whole)
+    def __call__(self, connection, whole):
+        self.seen.append((connection, [bytes(frame) for frame in whole]))
+        return self._send(connection, whole)
 
 
 def train(wire, trainers, between):
@@ -96,10 +96,10 @@ def test_what_was_recorded_and_is_sent_again_changes_nothing(wire, seed, capsys)
 
     def between():
         for _ in range(200):
-            routing_id, whole = random.choice(recorder.seen)
+            connection, whole = random.choice(recorder.seen)
             if random.random() < 0.3:
-                routing_id = random.randbytes(17)
-            one.service.handle(routing_id, "10.6.6.6", whole, one.now)
+                connection = random.randbytes(17)
+            one.service.handle(connection, "10.6.6.6", whole, one.now)
 
     assert train(one, trainers, between) == expected
     assert one.service.failure is None
@@ -115,9 +115,9 @@ def test_messages_of_another_session_with_the_same_secret_are_worth_nothing(wire
     trainers = one.ready()
 
     def between():
-        for routing_id, whole in recorder.seen:
+        for connection, whole in recorder.seen:
             if protocol.decode(whole).op != Op.HELLO:
-                assert one.service.handle(routing_id, "10.6.6.6", whole, one.now) == []
+                assert one.service.handle(connection, "10.6.6.6", whole, one.now) == []
 
     assert train(one, trainers, between) == expected and one.service.failure is None
 
@@ -126,8 +126,8 @@ def test_a_recorded_hello_is_refused_by_a_server_that_did_not_ask_for_it(wire):
     old, one = wire(2), wire(2)
     recorder = Recorder(old)
     old.ready()
-    for routing_id, whole in recorder.seen:
-        one.service.handle(routing_id, "10.6.6.6", whole, one.now)
+    for connection, whole in recorder.seen:
+        one.service.handle(connection, "10.6.6.6", whole, one.now)
     assert one.service.trainers == {}
 
 
@@ -136,22 +136,22 @@ def test_no_field_of_a_hello_can_be_changed(wire):
     recorder = Recorder(seen)
     seen.service.nonce = one.service.nonce
     seen.trainer(1, memory={"pid": 1, "file": 3, "length": 4, "token": "t"}).join()
-    [(routing_id, whole)] = recorder.seen
+    [(connection, whole)] = recorder.seen
     note = protocol.decode(whole).note
     changes = [{key: value} for key in note for value in ("x", 7, None, [note[key]])] + [{"more": 1}]
     for change in changes:
         hello = Message(Op.HELLO, one.service.session, 1, 1, note=note | change)
-        one.service.handle(routing_id, "10.6.6.6", protocol.encode(hello), one.now)
+        one.service.handle(connection, "10.6.6.6", protocol.encode(hello), one.now)
     for key in note:
         less = {each: value for each, value in note.items() if each != key}
         hello = Message(Op.HELLO, one.service.session, 1, 1, note=less)
-        one.service.handle(routing_id, "10.6.6.6", protocol.encode(hello), one.now)
+        one.service.handle(connection, "10.6.6.6", protocol.encode(hello), one.now)
     for other in (0, -1, 2):
         hello = Message(Op.HELLO, one.service.session, other, 1, note=note)
-        one.service.handle(routing_id, "10.6.6.6", protocol.encode(hello), one.now)
+        one.service.handle(connection, "10.6.6.6", protocol.encode(hello), one.now)
     one.service.handle(b"x" * 17, "10.6.6.6", whole, one.now)
     assert one.service.trainers == {}
-    one.service.handle(routing_id, "10.0.0.9", whole, one.now)
+    one.service.handle(connection, "10.0.0.9", whole, one.now)
     assert list(one.service.trainers) == [1]
 
 

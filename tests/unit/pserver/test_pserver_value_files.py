@@ -42,9 +42,9 @@ def test_another_file_is_refused_and_changes_nothing(tmp_path, content, message)
 
 def test_a_directory_that_is_not_there_is_named(tmp_path):
     path = tmp_path / "gone" / "pserver.0000"
-    with pytest.raises(VolumeError, match="cannot write .*gone/pserver.0000: No such file"):
+    with pytest.raises(VolumeError, match=r"cannot write .*gone/pserver\.0000: No such file"):
         value_files.save(path, np.ones(2, np.float32))
-    with pytest.raises(MissingInputError, match="cannot read .*gone/pserver.0000: No such file"):
+    with pytest.raises(MissingInputError, match=r"cannot read .*gone/pserver\.0000: No such file"):
         value_files.load(path, np.ones(2, np.float32))
 
 

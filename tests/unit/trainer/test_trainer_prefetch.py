@@ -134,7 +134,7 @@ def test_an_id_beyond_the_table_is_named(bad, text):
 def test_a_slot_of_another_kind_is_named(slot, kind):
     _, _, finder = build(lambda a: fc_layer(a, SIZE, param_attr=TABLE))
     with pytest.raises(
-        ConfigError, match="parameter table, which has sparse_update, with data layer a, .* sparse vectors"
+        ConfigError, match=r"parameter table, which has sparse_update, with data layer a, .* sparse vectors"
     ):
         finder.find({"a": slot})
 
