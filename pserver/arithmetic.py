@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pserver import blocks, glog, protocol, snapshot
+from pserver import blocks, deposits, glog, protocol, snapshot
 from pserver.asynchronous import AsynchronousSteps
 from pserver.crew import Crew, hire
 from pserver.errors import BugError, ConfigError
@@ -100,7 +100,8 @@ class Arrival:
         self._limits = limits
         self._part = snapshot.take(self._shard)
         self._counters = setup.get("counters")
-        self._names: list[str] = sorted(self._part.arrays) if self._counters is not None else []
+        self._deposits = deposits.restore(setup.get("deposits"), blocks.count_elements(parameters))
+        self._names: list[str] = sorted([*self._part.arrays, *self._deposits]) if self._counters is not None else []
         if setup.get("arrays", self._names) != self._names:
             raise BugError(f"the state has the arrays {setup.get('arrays')}, this service has {self._names}")
         if slots:
@@ -108,6 +109,8 @@ class Arrival:
         self._targets = {"values": self._shard.values.view("B").data} | {
             f"state {name}": as_bytes(array) for name, array in self._part.arrays.items() if name in self._names
         }
+        self._targets |= {f"state {name}": memoryview(data) for name, data in self._deposits.items()}
+        self.deposits = deposits.Deposits(blocks.count_elements(parameters))
         self._awaited = {
             (name, piece)
             for name, target in self._targets.items()
@@ -142,6 +145,8 @@ class Arrival:
 
     def finish(self) -> Mode:
         """Return what takes the gradients from now on."""
+        for name, data in self._deposits.items():
+            self.deposits.whole[int(name.removeprefix(deposits.PREFIX))] = data
         if self._counters is not None:
             snapshot.put_back(self._shard, snapshot.Part(self._counters, self._part.arrays))
         glog.info("pserver: setParameter", at="ParameterServer2.cpp:260")

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from pserver import blocks, glog, protocol
+from pserver import blocks, deposits, glog, protocol
 from pserver.arithmetic import as_bytes, describe_setup
 from pserver.channel import Channel
 from pserver.environment import JobEnvironment, read_environment
@@ -150,7 +150,7 @@ class Client:
                 return setup
             part = restored.services[self._channels.index(channel)]
             state = {"counters": part.counters, "arrays": sorted(part.arrays), "trainers": list(restored.trainers)}
-            return setup | state
+            return setup | state | {"deposits": deposits.describe(part.arrays)}
 
         self._send_array(Op.INITIALISE, "send the initial values", values, note=note)
         if restored is None:
@@ -272,6 +272,35 @@ class Client:
         for number in range(max(len(part.arrays) for part in parts)):
             self._fetch_state(number, parts)
         return Captured(parts, list(notes[0]["trainers"]))
+
+    def deposit(self, data: memoryview) -> None:
+        """Leave bytes for the checkpoints to come, as a part of what this trainer says of itself."""
+        own = self._channels[self._trainer % len(self._channels)]
+
+        def count(channel: Channel) -> int:
+            return protocol.count_pieces(len(data)) if channel is own else 1
+
+        def send(channel: Channel, piece: int) -> memoryview:
+            return protocol.cut(data, piece) if channel is own else data[:0]
+
+        def note(channel: Channel, piece: int) -> Mapping[str, Any]:
+            return {} if piece else {"bytes": len(data) if channel is own else 0}
+
+        self._request(Ask(Op.DEPOSIT, "leave its state", note=note, pieces=count, send=send, answers=count))
+
+    def fetch_deposit(self, size: int) -> memoryview:
+        """Get the bytes that this trainer had left for the checkpoint that the job goes on from."""
+        own, data = self._channels[self._trainer % len(self._channels)], memoryview(bytearray(size))
+
+        def count(channel: Channel) -> int:
+            return protocol.count_pieces(size) if channel is own else 1
+
+        def take(channel: Channel, answer: Message, payload: memoryview) -> None:
+            if channel is own:
+                protocol.cut(data, answer.piece)[:] = payload
+
+        self._request(Ask(Op.FETCH, "fetch what it had left", Fetch.DEPOSIT, answers=count, take=take))
+        return data
 
     def goodbye(self) -> None:
         """Tell every server that this trainer is done, and close; a server that does not hear it is only logged."""

@@ -64,6 +64,7 @@ class Op(enum.IntEnum):
     CONNECT = 12  # the first of a connection, without answer; its note names it: {"connection": hexadecimal}
     SAVE = 13  # the values of every service into a file of a directory, which the note names
     LOAD = 14  # from there
+    DEPOSIT = 15  # bytes that belong to this trainer's part of the next checkpoint
 
 
 class Fetch(enum.IntEnum):
@@ -73,6 +74,7 @@ class Fetch(enum.IntEnum):
     AVERAGES = 1
     CURRENT = 2
     ROWS = 3
+    DEPOSIT = 4
     STATE = 16
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pserver import glog, protocol
 from pserver.captures import Captures
+from pserver.deposits import Deposits
 from pserver.door import NOTHING, Door, Outgoing
 from pserver.errors import BugError, ConfigError, LostPeerError, PaddleError
 from pserver.lag import LagLimits
@@ -49,6 +50,7 @@ class Service(Door):
         super().__post_init__()
         self._arrival: Arrival | None = None
         self._captures = Captures()
+        self._deposits = Deposits(0)
         self._file_task: tuple[Task, Trainer, Op] | None = None
         self._captured: Sequence[memoryview] = ()
         self._owns: Sequence[Any] = ()  # the trainers' parts of the checkpoint that this attempt goes on from
@@ -62,6 +64,7 @@ class Service(Door):
             Op.PUSH: self._push,
             Op.FINISH_PASS: self._finish_pass,
             Op.CAPTURE: self._capture,
+            Op.DEPOSIT: self._deposit,
             Op.SAVE: self._save_or_load,
             Op.LOAD: self._save_or_load,
             Op.GOODBYE: self._goodbye,
@@ -128,6 +131,7 @@ class Service(Door):
         self._arrival = None
         self.rounds = arrival.finish()
         self._owns = arrival.trainers
+        self._deposits = arrival.deposits
         return [out for other in self._present() if other.is_waiting for out in self._send_first(other)]
 
     def _fetch(self, trainer: Trainer, message: Message, now: float) -> list[Outgoing]:
@@ -142,6 +146,9 @@ class Service(Door):
             # the request goes to all services, also to those whose state has fewer arrays
             array = self._captured[kind - Fetch.STATE : kind - Fetch.STATE + 1]
             return self._answer_array(trainer, Op.FETCH, array[0] if array else memoryview(b""))
+        if kind == Fetch.DEPOSIT:
+            self._take(trainer, message, "asked for what it had left")
+            return self._answer_array(trainer, Op.FETCH, memoryview(self._deposits.whole.get(trainer.number, b"")))
         if kind == Fetch.ROWS:
             return self._fetch_rows(trainer, message)
         if kind == Fetch.AVERAGES:
@@ -311,6 +318,14 @@ class Service(Door):
         answers = [] if trainer.number == 0 else [self._reply(trainer, Op.CAPTURE)]
         return answers + self._finish_capture()
 
+    def _deposit(self, trainer: Trainer, message: Message, now: float) -> list[Outgoing]:
+        """Take a piece of what a trainer leaves for the next checkpoint."""
+        self._require_rounds()
+        payload = self._payload_of(trainer, message)
+        self._deposits.add(trainer.number, message.piece, message.note.get("bytes"), payload)
+        self._take(trainer, message, "left its state for a checkpoint")
+        return [self._answer(trainer, message)]
+
     def _finish_capture(self) -> list[Outgoing]:
         """Answer trainer 0 once all have given their parts; who ended the pass gave its part with that."""
         awaited = self._in_pass() if self.in_pass else [other.number for other in self._present()]
@@ -322,6 +337,7 @@ class Service(Door):
         # while it is fetched the others go on in asynchronous training, and ask for rows, which brings them up to date
         changes = rounds.is_asynchronous or not rounds.answers_with_values
         counters, arrays = list_state(rounds.shard, copies=changes and self.in_pass)
+        arrays += self._deposits.list_arrays()
         self._captured = [view for _, _, view in arrays]
         note = {
             "trainers": [self.trainers[number].own for number in range(self.identity.num_trainers)],

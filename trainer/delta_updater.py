@@ -22,7 +22,7 @@ from pserver.errors import ConfigError
 from pserver.methods.delta import DELTA
 from pserver.regularization import separate_decay
 from pserver.rules import Array, Optimization, ParameterSpec
-from pserver.snapshot import Captured
+from pserver.snapshot import VALUES, Captured, Part
 from trainer.arguments import Argument
 from trainer.network import OnFinal
 from trainer.optimization import Sending
@@ -32,14 +32,15 @@ from trainer.updater import MASKS, LocalUpdater
 if TYPE_CHECKING:
     from pserver.client import Client
 
+OWN_STATE = "optimiser"  # what the updater adds to what a trainer says of itself in a checkpoint
 MOST_DECAY = 0.1  # that the servers may apply in one exchange
 
 
 class DeltaUpdater:
     """An optimiser of this trainer's own, whose steps the servers gather every so many batches.
 
-    The averages of `average_window` are the servers'. A checkpoint waits for the next exchange; the state of the
-    trainers' own optimisers is not in it, so they begin afresh after a restart, from the servers' values.
+    The averages of `average_window` are the servers'. A checkpoint waits for the next exchange; for it the trainers
+    leave the state of their own optimisers with the servers.
 
     Args: trainers: their number.  is_first: whether this is trainer 0.
     Raises: ConfigError: if the settings of a parameter do not go together, or not with the method.
@@ -82,8 +83,35 @@ class DeltaUpdater:
             pruning.start()  # again: all trainers keep what trainer 0 kept
         else:
             pruning.go_on(own.get(MASKS, {}))
+            self._go_on(own.get(OWN_STATE))
         self._base[:] = self._table.values
         return own
+
+    def _go_on(self, described: dict[str, Any] | None) -> None:
+        """Go on from the state that was left; own values wait until the pass begins."""
+        if described is None:
+            return
+        centre = self._table.values.copy()
+        data = self._client.fetch_deposit(described["bytes"])
+        arrays, start = {}, 0
+        for name, kind, count in described["arrays"]:
+            arrays[name] = np.frombuffer(data, kind, count, start)
+            start += arrays[name].nbytes
+        self._local.put_back(Part(described["counters"], arrays))
+        if self._sending.is_elastic:
+            self._kept = self._table.values.copy()
+        self._table.values[:] = centre
+
+    def _leave_state(self) -> dict[str, Any]:
+        """Leave the state of this trainer's optimiser with the servers, and return what describes it."""
+        part = self._local.take()
+        arrays = dict(part.arrays)
+        if self._kept is not None:
+            arrays[VALUES] = self._kept
+        data = bytearray().join(array.tobytes() for array in arrays.values())
+        self._client.deposit(memoryview(data))
+        listed = [[name, array.dtype.str, array.size] for name, array in arrays.items()]
+        return {OWN_STATE: {"counters": part.counters, "arrays": listed, "bytes": len(data)}}
 
     def check(self) -> None:
         """Ask the heartbeat."""
@@ -133,14 +161,16 @@ class DeltaUpdater:
 
     def capture(self, own: dict[str, Any]) -> Captured | None:
         """Let trainer 0 collect what every trainer says of itself, and the state of the servers."""
-        return self._client.capture(self._with_masks(own))
+        return self._client.capture({**self._with_masks(own), **self._leave_state()})
 
     def finish_pass(self, own: dict[str, Any] | None = None) -> None:
         """Give the servers the last steps, wait for the other trainers, and take the servers' values."""
         described = own and self._with_masks(own)
-        # when trainer 0 itself ends its pass, nobody could write what the others ask for
-        if self._batches and self._exchange() and not self._is_first:
-            self._client.capture(described)
+        is_due = bool(self._batches) and self._exchange()
+        if described and not self._is_first:  # when trainer 0 has ended its pass, nobody writes what others ask for
+            described = {**described, **self._leave_state()}
+            if is_due:
+                self._client.capture(described)
         self._local.finish_pass()
         self._is_in_pass = False
         if self._sending.is_elastic:

@@ -11,7 +11,7 @@ from pserver.crew import ALONE, Crew
 from pserver.errors import ConfigError
 from pserver.rules import Array, Optimization, ParameterSpec
 from pserver.shard import Shard
-from pserver.snapshot import Captured
+from pserver.snapshot import Captured, Part
 from trainer.arguments import Argument
 from trainer.network import OnFinal
 from trainer.optimization import has_sparse_rows, refuse_l1
@@ -140,6 +140,17 @@ class LocalUpdater:
         own = restored.trainers[0] or {}
         self.pruning.go_on(own.get(MASKS, {}))
         return own
+
+    def take(self) -> Part:
+        """Return the state of the optimiser with the values, whose arrays change with the next step."""
+        return snapshot.take(self._shard)
+
+    def put_back(self, part: Part) -> None:
+        """Go on from such a state.
+
+        Raises: ConfigError: if it does not fit this job.
+        """
+        snapshot.put_back(self._shard, part)
 
     def check(self) -> None:
         """There are no others."""

@@ -111,10 +111,15 @@ def test_synchronous_modes_repeat_bit_for_bit(tmp_path, paddle, tools, arguments
 
 @pytest.mark.parametrize(
     ("arguments", "is_exact"),
-    [("get=2", True), ("is_async=1", False), ("send=2", True), ("send=2,momentum=0.5", False)],
+    [
+        ("get=2", True),
+        ("is_async=1", False),
+        ("send=2,momentum=0.5", True),
+        ("send=3,centre=elastic_average,momentum=0.5", True),
+    ],
 )
 def test_an_interrupted_run_goes_on_in_every_mode(tmp_path, paddle, tools, arguments, is_exact):
-    """From the checkpoint inside of pass 0; trainers whose own optimisers have no state lose nothing."""
+    """From the checkpoint inside of pass 0; the optimisers of the trainers go on, too."""
     lines = tools.make_lines(44)
     shards = [lines[:24], lines[24:]]
     whole = Job(tmp_path / "whole", paddle, tools, shards)
@@ -124,10 +129,10 @@ def test_an_interrupted_run_goes_on_in_every_mode(tmp_path, paddle, tools, argum
     again = Job(tmp_path / "again", paddle, tools, shards)
     assert again.run(arguments, f"--resume_from={state / 'pass-00000-001'}") == [0, 0, 0], again.log(0)
     assert "Pass=1 Batch=6 samples=24" in again.log(0) and "Pass=1 Batch=5 samples=20" in again.log(1)
-    for name in PARAMETERS:
-        if is_exact:
-            assert again.saved()[name].tobytes() == whole.saved()[name].tobytes()
-    assert again.costs()[-1] == pytest.approx(whole.costs()[-1], rel=0.2)
+    if is_exact:
+        assert all(again.saved()[name].tobytes() == whole.saved()[name].tobytes() for name in PARAMETERS)
+    else:  # the order of the steps is another one in every run
+        assert again.costs()[-1] < whole.costs()[0]
 
 
 def test_one_asynchronous_trainer_is_a_local_run_at_a_constant_rate(tmp_path, paddle, tools):

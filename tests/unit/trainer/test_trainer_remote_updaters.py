@@ -85,6 +85,9 @@ class Client:
         self.calls.append("finish")
         self.fetch(values)
 
+    def deposit(self, data):
+        self.deposited = bytes(data)
+
     def capture(self, own):
         self.calls.append("capture")
         self.owns.append(own)

@@ -1,0 +1,75 @@
+"""What trainers leave with a server for the next checkpoint, beside what they say of themselves: arrays, as bytes.
+
+Trainer t leaves it with dense service t rem S. It becomes one more array of that service's state, `own.<t>`, and comes
+back with it in the attempt that goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pserver import protocol
+from pserver.errors import BugError
+
+PREFIX = "own."
+MOST_PER_ELEMENT = 64  # bytes of an optimiser's state, with room
+
+
+class Deposits:
+    """The bytes of each trainer; `whole` holds them when their last piece is here.
+
+    Args: elements: of the model, which bounds what a trainer may leave.
+    """
+
+    def __init__(self, elements: int) -> None:
+        self.whole: dict[int, bytearray] = {}
+        self._most = MOST_PER_ELEMENT * elements + protocol.PIECE_BYTES
+        self._arriving: dict[int, tuple[bytearray, set[int]]] = {}
+
+    def add(self, trainer: int, piece: int, length: object, payload: memoryview) -> None:
+        """Take a piece; its first one says the length of the whole. Nothing of it is kept in its message.
+
+        Raises: BugError: if it is none, or of more than a model can need.
+        """
+        if piece == 0:
+            if not isinstance(length, int) or not 0 <= length <= self._most:
+                raise BugError(f"trainer {trainer} leaves {length} bytes; at most {self._most} are possible")
+            self._arriving[trainer] = (bytearray(length), set(range(protocol.count_pieces(length))))
+        data, missing = self._arriving.get(trainer, (bytearray(), set()))
+        target = protocol.cut(memoryview(data), piece) if piece in missing else memoryview(b"")
+        if piece not in missing or len(target) != payload.nbytes:
+            raise BugError(
+                f"piece {piece} of what trainer {trainer} leaves has {payload.nbytes} bytes, not {len(target)}"
+            )
+        target[:] = payload
+        missing.discard(piece)
+        if not missing:
+            del self._arriving[trainer]
+            if data:
+                self.whole[trainer] = data
+
+    def list_arrays(self) -> list[tuple[str, str, memoryview]]:
+        """Return name, dtype and bytes of each, as arrays of the state; later deposits do not change them."""
+        return [(f"{PREFIX}{trainer}", "|u1", memoryview(data)) for trainer, data in sorted(self.whole.items())]
+
+
+def restore(sizes: object, elements: int) -> dict[str, bytearray]:
+    """Return empty arrays for what a checkpoint has of deposits.
+
+    Raises: BugError: if they are none.
+    """
+    if sizes is None:
+        return {}
+    most = MOST_PER_ELEMENT * elements + protocol.PIECE_BYTES
+    if not isinstance(sizes, Mapping) or not all(
+        isinstance(size, int) and 0 <= size <= most and name.removeprefix(PREFIX).isdecimal() and name[:4] == PREFIX
+        for name, size in sizes.items()
+    ):
+        raise BugError(f"the state has deposits that are none: {str(sizes)[:200]}")
+    return {name: bytearray(size) for name, size in sizes.items()}
+
+
+def describe(arrays: Mapping[str, Any]) -> dict[str, int]:
+    """Return the sizes of those arrays of a state that are deposits."""
+    return {name: array.nbytes for name, array in arrays.items() if name.startswith(PREFIX)}
