@@ -34,7 +34,7 @@ from typing import Any
 VERSION = 3
 DTYPE = "float32"
 MAGIC = b"PDLP"
-PIECE_BYTES = 1 << 20  # long enough that the cost of a message is small, short enough that all stages work at once
+PIECE_BYTES = 2 << 20  # long enough that the cost of a message is small, short enough that all stages work at once
 MAX_NOTE_BYTES = 16 << 20
 MAX_PAYLOAD_BYTES = 4 << 20
 

@@ -55,7 +55,8 @@ def test_a_round_steps_when_every_trainer_has_pushed():
     assert rounds.shard.values.tolist()[6:8] == [6 - 11, 7 - 22] and rounds.shard.values.tolist()[20:23] == [15, 16, 17]
 
 
-def test_a_long_array_comes_in_pieces_in_any_order():
+def test_a_long_array_comes_in_pieces_in_any_order(monkeypatch):
+    monkeypatch.setattr(protocol, "PIECE_BYTES", 1 << 20)
     table = [ParameterSpec("wide", 3000 * 100, sparse_update=True, row_width=100)]
     rounds = RowRounds(shard(table))
     content = memoryview(array(range(3000), more=np.ones(300_000)))
@@ -99,7 +100,8 @@ def test_no_memory_is_taken_for_more_rows_than_there_are(length):
         rounds.look_up(0, 0, b"", length)
 
 
-def test_a_piece_that_is_none_of_the_announced_ones_is_refused():
+def test_a_piece_that_is_none_of_the_announced_ones_is_refused(monkeypatch):
+    monkeypatch.setattr(protocol, "PIECE_BYTES", 1 << 20)
     table = [ParameterSpec("wide", 3000 * 100, sparse_update=True, row_width=100)]
     rounds = RowRounds(shard(table))
     content = memoryview(array(range(3000), more=np.ones(300_000)))
