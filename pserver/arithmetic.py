@@ -18,7 +18,6 @@ from pserver.asynchronous import AsynchronousSteps
 from pserver.crew import Crew, hire
 from pserver.errors import BugError, ConfigError
 from pserver.lag import LagLimits
-from pserver.protocol import Buffer
 from pserver.rounds import SynchronousRounds
 from pserver.row_rounds import RowRounds
 from pserver.row_shard import RowShard
@@ -28,13 +27,11 @@ from pserver.shard import Shard
 from pserver.table import local_specs
 
 ASYNCHRONOUS = "async_sgd"  # the algorithm of the settings
+MAX_SERVICES = 1 << 16
 
 Rounds = SynchronousRounds | RowRounds
 Steps = AsynchronousSteps | RowSteps
 Mode = Rounds | Steps  # what takes the gradients
-
-
-MAX_SERVICES = 1 << 16
 
 
 def describe_setup(parameters: Sequence[ParameterSpec], optimization: Optimization) -> dict[str, Any]:
@@ -195,8 +192,3 @@ def average(shard: Shard) -> memoryview:
 def as_bytes(array: np.ndarray[Any, Any]) -> memoryview:
     """Return the bytes of a contiguous array without copying them."""
     return array.reshape(-1).view(np.uint8).data
-
-
-def as_array(part: Buffer) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Return the float32 values of a received frame without copying them."""
-    return np.frombuffer(part, dtype=protocol.DTYPE)

@@ -101,7 +101,7 @@ class RowShard(Shard):
             for start in range(0, len(rows), self._block(segment)):
                 part = slice(start, start + self._block(segment))
                 self._step_some_rows(number, resting, rows[part], total[part])
-            resting.end_step(np.float32(self._rate * segment.settings.traits.learning_rate))
+            resting.end_step(np.float32(self.rate * segment.settings.traits.learning_rate))
             resting.note(rows)
             if resting.is_full:
                 self._settle_rows(number, resting)

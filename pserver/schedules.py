@@ -119,6 +119,15 @@ class Schedule:
         self._segment = 0
         self._warned_of_zero = False
 
+    @property
+    def said(self) -> tuple[int, bool]:
+        """What the log has been told: the segment of a manual schedule, and that caffe_poly has ended."""
+        return self._segment, self._warned_of_zero
+
+    @said.setter
+    def said(self, said: tuple[int, bool]) -> None:
+        self._segment, self._warned_of_zero = said
+
     def rate(self, samples: int, passes: int) -> float:
         """Return `scheduled_rate`; neither number may fall from call to call."""
         rate = scheduled_rate(self._optimization, samples, passes)

@@ -37,6 +37,7 @@ class Shard:
     `state` holds the optimiser's flat arrays by name, as long as the values; an array exists when some stretch needs
     it, and its memory is used where it does; after `catch_up` it is that of the last step. `row_steps` holds, for rows
     that can take steps of their own, the number of the step which brought each up to date, by purpose.
+    `batch` counts the steps of this pass; `rate` is that of the last step, without a parameter's own factor.
 
     Args: parameters: all parameters, in order.  ranges: what of them lies here.
         per_parameter: whether every parameter has an optimiser of its own, as on a server and in local training with
@@ -71,6 +72,7 @@ class Shard:
         self.samples = 0
         self.steps = 0
         self.passes = 0
+        self.batch = 0  # of this pass
         self.averaging = Averaging.of(optimization)
         names = {name for segment in self.segments for name in segment.method.state_names()}
         # zeros cost no memory before they are written
@@ -85,10 +87,9 @@ class Shard:
         self._crew = crew
         self._scratches = [[np.empty(length, np.float32) for _ in range(SCRATCHES)] for _ in range(crew.count)]
         self._scratch = self._scratches[0]
-        self._schedule = Schedule(optimization)
-        self._rate = float(np.float32(optimization.learning_rate))
+        self.schedule = Schedule(optimization)
+        self.rate = float(np.float32(optimization.learning_rate))
         self._log_clipping = log_clipping
-        self._batch = 0  # of this pass
         self._raw: Array | None = None
 
     # ----- Steps -----
@@ -120,14 +121,14 @@ class Shard:
     def begin_step(self, samples: int) -> None:
         """Begin a step that is taken range by range: every range once by `step_range`, then `finish_step`."""
         self.steps += 1
-        self._batch += 1
+        self.batch += 1
         self.samples += samples
         if ALL_METHODS[self.optimization.learning_method].uses_schedule:
-            self._rate = self._schedule.rate(self.samples, self.passes)
+            self.rate = self.schedule.rate(self.samples, self.passes)
         if self.averaging:
             self.averaging.start_step()
         for segment in self.segments:
-            segment.method.start_step(self._rate, self.steps)
+            segment.method.start_step(self.rate, self.steps)
 
     def step_range(self, start: int, gradients: Sequence[Array]) -> None:
         """Take the step on the elements from `start` on with the sum of gradients of these alone.
@@ -154,7 +155,7 @@ class Shard:
         for segment in self.segments:
             segment.method.finish_step(self.values[segment.start : segment.stop], self._state_of(segment))
             if self._is_decay_due(segment):
-                segment.decayed = self._batch
+                segment.decayed = self.batch
         if self.averaging:
             self._move_sums(self.averaging)
         if self.steps % FLUSH_PERIOD == 0:
@@ -163,7 +164,7 @@ class Shard:
     def finish_pass(self) -> None:
         """Bring everything up to date and count the pass; schedules by pass depend on it."""
         self.catch_up()
-        self._batch = 0
+        self.batch = 0
         for segment in self.segments:
             segment.decayed = 0
         self.passes += 1
@@ -340,7 +341,7 @@ class Shard:
     def _is_decay_due(self, segment: Segment) -> bool:
         """Return whether this is a batch after which all of a stretch is pulled to zero."""
         decay = segment.settings.decay
-        return decay is not None and decay.period > 1 and self._batch % decay.period == 0
+        return decay is not None and decay.period > 1 and self.batch % decay.period == 0
 
     def _decay_when_due(self, segment: Segment, start: int, stop: int) -> None:
         if self._is_decay_due(segment):
@@ -348,11 +349,11 @@ class Shard:
 
     def _decay_all(self, segment: Segment) -> None:
         self._decay(segment, segment.start, segment.stop)
-        segment.decayed = self._batch
+        segment.decayed = self.batch
 
     def _decay(self, segment: Segment, start: int, stop: int) -> None:
         """Pull a part of a stretch to zero for the batches since the whole stretch was."""
-        batches = self._batch - segment.decayed
+        batches = self.batch - segment.decayed
         if not batches:
             return
         for first, last in _chunks(start, stop):
@@ -390,7 +391,7 @@ class Shard:
         if segment.method.has_rates:
             rates = scratch[1]
             segment.method.rates(state, rates)
-        rate = np.float32(self._rate * segment.settings.traits.learning_rate)
+        rate = np.float32(self.rate * segment.settings.traits.learning_rate)
         pull(w, rates, scratch[0], decay, rate=rate, batches=batches)
 
     # ----- Averages -----
@@ -415,6 +416,11 @@ class Shard:
             for name in SUMS[1:]:
                 part += np.multiply(self.state[name][start:stop], scale, out=scratch)
         return result
+
+    @property
+    def shows_averages(self) -> bool:
+        """Whether averages stand in the place of the values."""
+        return self._raw is not None
 
     def restore(self) -> None:
         """Put the values back that training goes on with."""

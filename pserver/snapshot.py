@@ -51,7 +51,7 @@ def take(shard: Shard) -> Part:
 
     Raises: BugError: if averages stand in the place of the values.
     """
-    if shard._raw is not None:
+    if shard.shows_averages:
         raise BugError("the state of a shard is asked for while averages stand in the place of its values")
     counters: Counters = {
         "settings": {name: _write(value) for name, value in asdict(shard.optimization).items()},
@@ -60,9 +60,9 @@ def take(shard: Shard) -> Part:
         "samples": shard.samples,
         "steps": shard.steps,
         "passes": shard.passes,
-        "batch": shard._batch,
-        "rate": shard._rate.hex(),
-        "schedule": [shard._schedule._segment, shard._schedule._warned_of_zero],
+        "batch": shard.batch,
+        "rate": shard.rate.hex(),
+        "schedule": list(shard.schedule.said),
         "averaging": None if shard.averaging is None else _write_all(vars(shard.averaging)),
         "segments": [
             {
@@ -84,12 +84,12 @@ def put_back(shard: Shard, part: Part) -> None:
     """
     counters, arrays = part.counters, _arrays_of(shard)
     _check(shard, part, arrays)
+    shard.restore()
     for name, array in arrays.items():
         np.copyto(array, part.arrays[name])
     shard.samples, shard.steps, shard.passes = counters["samples"], counters["steps"], counters["passes"]
-    shard._batch, shard._rate = counters["batch"], float.fromhex(counters["rate"])
-    shard._schedule._segment, shard._schedule._warned_of_zero = counters["schedule"]
-    shard._raw = None
+    shard.batch, shard.rate = counters["batch"], float.fromhex(counters["rate"])
+    shard.schedule.said = tuple(counters["schedule"])
     if shard.averaging is not None:
         vars(shard.averaging).update({name: _read(value) for name, value in counters["averaging"].items()})
     for segment, given in zip(shard.segments, counters["segments"], strict=True):
