@@ -57,7 +57,7 @@ fuzz: setup  ## hostile messages and peers for MINUTES, with seeds that were not
 
 bench: setup  ## the timed scripts of bench/, with ratios
 	$(BIN)/python bench/launch.py
-	$(BIN)/python bench/round.py
+	$(BIN)/python bench/pserver.py
 	$(BIN)/python bench/train.py
 
 proto: setup  ## generate the message modules again after a change of proto/*.proto (protoc: Debian's protobuf-compiler)

@@ -3,7 +3,7 @@
 usage: bench/launch.py [--runs N] [--launchers N ...] [--seconds S]
 
 1. From the last pod Running to the first batch of the three-pod digits job, by localcluster (goal 1.5 s), and the ratio
-   to what nine bare starts of `python -c 'import numpy, zmq'` (one per process of the job) cost on the same machine.
+   to what nine bare starts of `python -c 'import numpy'` (one per process of the job) cost on the same machine.
 2. N launchers wait for a pod that does not come (threads of start_paddle.wait_for_pods against localcluster's API
    server): list calls a second, at the worst and on average (goal: never over 200), and how many were refused.
 """
@@ -53,7 +53,7 @@ def time_first_batch(volume: Path) -> float:
 def time_bare_starts(processes: int) -> float:
     """Returns the seconds that so many Python processes take together to import what ours need."""
     began = time.monotonic()
-    command = [sys.executable, "-c", "import numpy, zmq"]
+    command = [sys.executable, "-c", "import numpy"]
     for process in [subprocess.Popen(command) for _ in range(processes)]:
         process.wait(DEADLINE_S)
     return time.monotonic() - began
@@ -73,7 +73,7 @@ def bench_start(runs: int) -> None:
             bare.append(time_bare_starts(9))
     ratios = [batch / start for batch, start in zip(batches, bare, strict=True)]
     print(f"last pod Running to first batch, N = 3: {spread(batches)} s, goal 1.5 s; {runs} runs")
-    print(f"nine bare starts with numpy and zmq:    {spread(bare)} s; ratio {spread(ratios)}")
+    print(f"nine bare starts with numpy:            {spread(bare)} s; ratio {spread(ratios)}")
 
 
 # ----- List calls of waiting launchers
