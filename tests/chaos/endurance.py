@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -221,6 +222,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     faults = endure(arguments.trainers, arguments.servers, arguments.minutes, folder)
     for fault in faults:
         print(f"FAILED: {fault}; logs in {folder}", file=sys.stderr)
+    if not faults:
+        shutil.rmtree(folder, ignore_errors=True)
     return 1 if faults else 0
 
 

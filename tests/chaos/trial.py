@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[2]
 JOB = "paddle-cluster-job"
 BOUND = 60.0  # seconds from the harm to the Job's end
 MOMENT_BOUND = 40.0  # seconds from the Job's start to the moment
+STALL_BOUND = 20.0  # seconds without a batch, after which those bounds count: a busy machine is slow, and no fault
+HARD_BOUND = 240.0  # seconds from the Job's start to its end, however busy the machine is
 NOTICE_BOUND = 15.0  # seconds after which the others must have noticed
 LASTING = {"short": 1.2, "long": 5.0}  # seconds of a stop or cut; the peer timeout is 3
 LOOK_INTERVAL = 0.001  # until the moment has come
@@ -100,23 +102,24 @@ class Run:
         self.report = Report(trial, str(directory))
         self.cluster = make_cluster(trial, directory, isolated)
         self._attempt: object = None
+        self._began = self._advanced = time.monotonic()
 
     def run(self) -> Report:
         """Run it; the report is returned and never raises."""
         result = None
-        began = time.monotonic()
+        self._began = self._advanced = time.monotonic()
         with self.cluster:
             try:
                 if self.trial.is_disturbed:
                     self._await_moment()
                     result = self._disturb()
                 else:
-                    result = self.cluster.wait(MOMENT_BOUND)
+                    result = self.cluster.wait(HARD_BOUND)
             except harms.MissedError as missed:
                 self.report.missed = str(missed)
             except WaitError as error:
                 self.report.faults.append(str(error).splitlines()[0])
-        self.report.seconds = time.monotonic() - began
+        self.report.seconds = time.monotonic() - self._began
         if result is not None:
             self._judge(result)
         return self.report
@@ -127,7 +130,7 @@ class Run:
         """Return when the moment has come, and its jitter has passed."""
         deadline = time.monotonic() + MOMENT_BOUND
         while not self._has_come():
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline and self._has_stalled():
                 raise WaitError(f"the moment did not come within {MOMENT_BOUND:g} s: {self.trial}")
             if self._ended() is not None:
                 raise harms.MissedError("the job ended before the moment")
@@ -137,12 +140,24 @@ class Run:
     def _has_come(self) -> bool:
         if self.trial.moment == "start":
             return harms.is_running(self.cluster, self.trial)
-        self.progress.look()
+        self._look()
         return is_moment(self.trial, self.progress)
+
+    def _look(self) -> None:
+        """Look how far the job is, and note when it came further."""
+        before = (self.progress.logs, self.progress.passes, self.progress.batch)
+        self.progress.look()
+        if before != (self.progress.logs, self.progress.passes, self.progress.batch):
+            self._advanced = time.monotonic()
+
+    def _has_stalled(self) -> bool:
+        """Whether the job has trained nothing for long, or runs for longer than any machine may need."""
+        now = time.monotonic()
+        return now - self._advanced > STALL_BOUND or now - self._began > HARD_BOUND
 
     def _disturb(self) -> Result:
         """Do the harm, end it when its time has come, and wait for the Job's end."""
-        self.progress.look()
+        self._look()
         logs = self.progress.logs
         heal = harms.strike(self.cluster, self.trial)
         self.report.struck = True
@@ -152,7 +167,7 @@ class Run:
             if heal is not None and self._is_over(now):
                 heal()
                 heal = None
-            self.progress.look()
+            self._look()
             if self.report.recovered is None and self.progress.logs > logs and self.progress.has_batches:
                 self.report.recovered = now
             self._watch_record()
@@ -161,8 +176,8 @@ class Run:
                 if self.report.recovered is None and self.trial.harm not in ("stop", "cut"):
                     self.report.recovered = now
                 return result
-            if now > BOUND:
-                raise WaitError(f"the Job has not ended {BOUND:g} s after the harm")
+            if now > BOUND and self._has_stalled():
+                raise WaitError(f"the Job has not ended {now:.0f} s after the harm, and trains no more")
             time.sleep(WATCH_INTERVAL)
 
     def _is_over(self, now: float) -> bool:
