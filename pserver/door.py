@@ -23,14 +23,12 @@ from pserver.membership import (
     refuse_stranger,
     refuse_trainer,
 )
-from pserver.protocol import Buffer, Flag, Message, Op
+from pserver.protocol import NOTHING, Buffer, Flag, Message, Op
 from pserver.shared_memory import SharedMemory
 
 QUIET_PERIOD = 30.0  # seconds in which COMPLAINTS lines are logged about who calls wrongly
 COMPLAINTS = 5
 STRANGERS_ANSWERED = 100  # in a second: who sends noise and never reads is not answered for ever
-
-NOTHING: Mapping[str, Any] = {}
 
 Outgoing = tuple[bytes, list[Buffer]]  # name of the connection, and frames
 

@@ -28,8 +28,8 @@ import hmac
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 VERSION = 3
 DTYPE = "float32"
@@ -44,6 +44,7 @@ _TAG_BYTES = 8
 _NO_TAG = bytes(_TAG_BYTES)
 
 Buffer = bytes | bytearray | memoryview
+NOTHING: Mapping[str, Any] = MappingProxyType({})  # the note of a message that has none
 
 
 class Op(enum.IntEnum):
@@ -108,8 +109,7 @@ class VersionError(ProtocolError):
         self.version = version
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """One parsed message.
 
     `payload`: the bytes of its array; one buffer, or none, where it was received, and any number to send, which follow
@@ -122,7 +122,7 @@ class Message:
     sequence: int
     argument: int = 0
     flags: Flag = Flag.NONE
-    note: Mapping[str, Any] = field(default_factory=dict)
+    note: Mapping[str, Any] = NOTHING
     payload: Sequence[Buffer] = ()
     piece: int = 0
     samples: int = 0

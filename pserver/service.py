@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pserver import glog, protocol
 from pserver.captures import Captures
 from pserver.deposits import Deposits
-from pserver.door import NOTHING, Door, Outgoing
+from pserver.door import Door, Outgoing
 from pserver.errors import BugError, ConfigError, LostPeerError, PaddleError
 from pserver.lag import LagLimits
 from pserver.membership import (
@@ -23,7 +23,7 @@ from pserver.membership import (
     Trainer,
     list_trainers,
 )
-from pserver.protocol import Fetch, Flag, Message, Op
+from pserver.protocol import NOTHING, Fetch, Flag, Message, Op
 from pserver.stragglers import Stragglers
 from pserver.task import Task
 
