@@ -1,6 +1,6 @@
 """How fast `paddle train` trains, against the same steps written by hand in plain numpy.
 
-usage: bench/train.py [--only NAME ...] [--threads N ...] [--passes N] [--rounds N] [--batches N]
+usage: bench/train.py [--only NAME ...] [--threads N ...] [--passes N] [--rounds N] [--batches N] [--nodes N]
 
 Four trainings: recommendation (batch 1600) and quick_start's lr, cnn and lstm (batch 128, vocabulary 30,000, about 80
 words a text), on synthetic data. Each is the command as users run it, in a process of its own, with the log at its
@@ -9,6 +9,9 @@ Its peer, bench/yardstick.py, runs in turn with it, so that noise hits both.
 
 Before anything is timed, both train three times on one batch from the same parameters, without dropout: all three
 costs must agree, or the yardstick is not the same work.
+
+With --nodes, nothing of that, but so many trainers with as many servers, all on this machine, which train together:
+each on a batch of its own, all in step. What counts is the samples of all of them.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from pathlib import Path
 
 import numpy as np
 from machine import describe_machine, spread
+from nodes import run_job
 from workloads import TRAIN_LIST, WORKLOADS, Sizes, Workload, prepare
 
 HERE = Path(__file__).parent
@@ -131,8 +135,7 @@ def time_trainer(workload: Workload, directory: Path, model: Path, threads: int,
     """Returns the rates of so many passes after the first."""
     flags = [f"--init_model_path={model}", f"--trainer_count={threads}", f"--num_passes={passes + 1}", *FLAGS]
     lines, usage = run_trainer(workload, directory, *flags)
-    times = [datetime.strptime(f"2000{when}", "%Y%m%d %H:%M:%S.%f") for when, _, _ in lines]
-    pairs = itertools.pairwise(times)
+    pairs = itertools.pairwise(find_times(lines))
     return Run([lines[0][1] / (after - before).total_seconds() for before, after in pairs], usage.ru_maxrss / 1024)
 
 
@@ -181,6 +184,29 @@ def bench(workload: Workload, threads: int, model: Path, directory: Path, passes
     return " | ".join(["", *cells, *PUBLISHED[workload.name], ""]).strip()
 
 
+def find_times(lines: Sequence[tuple[str, int, str]]) -> list[datetime]:
+    """Returns when each pass ended."""
+    return [datetime.strptime(f"2000{when}", "%Y%m%d %H:%M:%S.%f") for when, _, _ in lines]
+
+
+def bench_nodes(workload: Workload, nodes: int, directory: Path, passes: int, rounds: int) -> str:
+    """Returns a row of the table of distributed training."""
+    passes *= workload.pass_factor
+    run_trainer(workload, directory, "--num_passes=1", "--save_dir=start")
+    rates, trainer_mb, server_mb = [], 0.0, 0.0
+    for _ in range(rounds):
+        flags = [f"--config={workload.config}", f"--init_model_path={directory / 'start/pass-00000'}", *FLAGS]
+        environ = bare_environment(PYTHONPATH=str(HERE.parent), OPENBLAS_NUM_THREADS="1")
+        job = run_job(nodes, directory, environ, [*flags, f"--num_passes={passes + 1}"])
+        lines = [[(when, int(n), cost) for when, n, cost in PASS_LINE.findall(text)] for text in job.logs]
+        samples = sum(one[0][1] for one in lines)
+        pairs = itertools.pairwise(find_times(lines[0]))
+        rates += [samples / (after - before).total_seconds() for before, after in pairs]
+        trainer_mb, server_mb = max(trainer_mb, job.trainer_mb), max(server_mb, job.server_mb)
+    cells = [workload.name, str(nodes), show_rates(rates), f"{trainer_mb:.0f} MB", f"{server_mb:.0f} MB"]
+    return f"| {' | '.join(cells)} |"
+
+
 def main() -> None:
     """Prints the comparison of costs, then a row for each training and number of threads."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -191,10 +217,19 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--batches", type=int, default=Sizes.batches, help="of a pass")
+    parser.add_argument("--nodes", type=int, default=0, help="train on so many instead, each a trainer and a server")
     options = parser.parse_args()
     sizes = Sizes(batches=options.batches)
     chosen = [workload for workload in WORKLOADS if not options.only or workload.name in options.only]
     print(describe_machine())
+    if options.nodes:
+        with tempfile.TemporaryDirectory() as scratch:
+            print("| training | nodes | samples/s of all | peak of a trainer | of a server |\n|---|---|---|---|---|")
+            for workload in chosen:
+                directory = prepare(workload, Path(scratch, workload.name), sizes)
+                print(bench_nodes(workload, options.nodes, directory, options.passes, options.rounds), flush=True)
+        print(f"load at the end: {os.getloadavg()[0]:.1f}")
+        return
     for threads in options.threads:
         print(f"products of (1600, 256) by (256, 256), {threads} threads: {measure_products(threads)} GFLOP/s")
     with tempfile.TemporaryDirectory() as scratch:
