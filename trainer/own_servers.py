@@ -21,6 +21,7 @@ _SHARED = (
     "nics",
     "num_gradient_servers",
     "log_period_server",
+    "pserver_num_threads",
     "sock_send_buf_size",
     "sock_recv_buf_size",
     "sock_listen_queue_size",

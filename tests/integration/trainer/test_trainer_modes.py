@@ -150,8 +150,11 @@ def test_one_asynchronous_trainer_is_a_local_run_at_a_constant_rate(tmp_path, pa
 def test_a_server_of_its_own_serves_every_mode(tmp_path, paddle, tools):
     folder = Job(tmp_path, paddle, tools, [tools.make_lines(20)], servers=0).folders[0]
     flags = [*FLAGS, "--num_passes=2", "--local=0", "--start_pserver", f"--port={tools.free_port()}"]
-    status, log = paddle.train(folder, *flags, "--config_args=is_async=1", "--async_lagged_ratio_default=4")
+    servers = ["--async_lagged_ratio_default=4", "--pserver_num_threads=2"]
+    status, log = paddle.train(folder, *flags, "--config_args=is_async=1", *servers)
     assert status == 0, log
+    started = next(line for line in log.splitlines() if "paddle pserver" in line)
+    assert all(flag.partition("=")[0] in started for flag in servers), started
     assert "discard lagged async gradient ratio: 1.5 asyncLaggedhreshold: 2" in log
 
 
