@@ -159,12 +159,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     run_references(runner, modes)
     reports = []
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        for done in as_completed([pool.submit(runner.run, trial) for trial in trials]):
-            report = done.result()
-            reports.append(report)
-            print(describe(report), flush=True)
-            if not report.faults:
-                shutil.rmtree(report.directory, ignore_errors=True)
+        try:
+            for done in as_completed([pool.submit(runner.run, trial) for trial in trials]):
+                report = done.result()
+                reports.append(report)
+                print(describe(report), flush=True)
+                if not report.faults:
+                    shutil.rmtree(report.directory, ignore_errors=True)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # those that run end by themselves, no other begins
+            raise
     print()
     print(format_table(reports))
     failed = sorted(report.trial.name for report in reports if report.faults)
