@@ -402,10 +402,17 @@ class Shard:
         if self.averaging is None or self._raw is not None or not self.averaging.count:
             return
         self._raw = self.values.copy()
-        self.values[:] = self.averages()
+        self.values[:] = self._average()
 
     def averages(self) -> Array:
-        """Return the average of the last steps' values, or the values where nothing is averaged: a fresh array."""
+        """Return the average of the last steps' values, or the values where nothing is averaged: a fresh array.
+
+        Everything is brought up to date first, so a decay after every k-th batch may come before its time.
+        """
+        self.catch_up()
+        return self._average()
+
+    def _average(self) -> Array:
         if self.averaging is None or not self.averaging.count:
             return self.values.copy()
         result = np.empty_like(self.values)

@@ -128,6 +128,19 @@ def test_what_a_save_inside_the_period_applied_is_not_applied_again():
     assert made.values[0] == pytest.approx(16 / 1.25 / 1.5)
 
 
+def test_who_asks_for_averages_inside_the_period_has_the_decay_applied():
+    """As the original's APPLY on servers: catch-up, then the average; the next decay is for the batches since."""
+    spec = ParameterSpec("w", 1, decay_rate=1.0, num_batches_regularization=4)
+    shard = Shard([spec], blocks.whole([spec]), Optimization("momentum", 0.1, average_window=1.0), per_parameter=True)
+    shard.values[:] = 1.0
+    for _ in range(3):
+        shard.step(np.zeros(1, np.float32), 1)
+    assert shard.averages() == pytest.approx([1.0])
+    assert shard.values == pytest.approx([1 / 1.3])
+    shard.step(np.zeros(1, np.float32), 1)
+    assert shard.values == pytest.approx([1 / 1.3 / 1.1])
+
+
 def test_one_optimiser_for_all_decays_within_the_step_in_every_batch():
     made = build(ParameterSpec("w", 1, decay_rate=0.5, num_batches_regularization=3), values=16.0, per_parameter=False)
     step(made, 0)
