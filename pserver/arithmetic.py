@@ -26,7 +26,6 @@ from pserver.rules import Optimization, ParameterSpec
 from pserver.shard import Shard
 from pserver.table import local_specs
 
-ASYNCHRONOUS = "async_sgd"  # the algorithm of the settings
 MAX_SERVICES = 1 << 16
 
 Rounds = SynchronousRounds | RowRounds
@@ -74,9 +73,10 @@ class Arrival:
                 )
             self._shard: Shard
             if setup.get("by_rows"):
-                is_asynchronous = optimization.algorithm == ASYNCHRONOUS
                 tables = local_specs(parameters, services, service)
-                self._shard = RowShard(tables, optimization, is_asynchronous=is_asynchronous, crew=_find_crew(threads))
+                self._shard = RowShard(
+                    tables, optimization, is_asynchronous=optimization.is_asynchronous, crew=_find_crew(threads)
+                )
                 slots = self._shard.size
             else:
                 _refuse_tables(parameters)
@@ -147,7 +147,7 @@ class Arrival:
         if self._counters is not None:
             snapshot.put_back(self._shard, snapshot.Part(self._counters, self._part.arrays))
         glog.info("pserver: setParameter", at="ParameterServer2.cpp:260")
-        is_asynchronous = self._shard.optimization.algorithm == ASYNCHRONOUS
+        is_asynchronous = self._shard.optimization.is_asynchronous
         if isinstance(self._shard, RowShard) and is_asynchronous:
             return RowSteps(self._shard, self._num_trainers, self._limits)
         if isinstance(self._shard, RowShard):

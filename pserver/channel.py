@@ -14,6 +14,7 @@ from pserver.protocol import Buffer, Flag, Message
 from pserver.rules import Array
 from pserver.shared_memory import SharedMemory
 
+MOST_ARRAYS = 8  # whose views are kept; a trainer has a few, which it uses in every batch
 MOST_PARTS = 48  # places that a piece is read into or sent from without a copy
 LEAST_PART = 4096  # elements of such a place, on average; shorter ones are copied sooner than listed
 
@@ -69,7 +70,7 @@ class Channel:
         """
         known = self._parts.get(id(flat))
         if known is None or known[0] is not flat:
-            if len(self._parts) >= 8:
+            if len(self._parts) >= MOST_ARRAYS:
                 self._parts.clear()
             known = self._parts[id(flat)] = (flat, [_rows_of(views) for views in self._pieces_of(flat)])
         return known[1][piece]
@@ -96,7 +97,7 @@ class Channel:
     def lowest(self, piece: int) -> int:
         """Return the first element of the flat vector that a piece holds any of."""
         if not self._lowest:
-            length = protocol.PIECE_BYTES // 4
+            length = protocol.PIECE_ELEMENTS
             cuts = [cut_runs(self.runs, start, start + length) for start in range(0, max(self.size, 1), length)]
             self._lowest = [min((run.flat for run in cut), default=0) for cut in cuts]
         return self._lowest[piece]
@@ -115,9 +116,9 @@ class Channel:
         """Return the strided views of each piece; those of the last few arrays are kept."""
         known = self._views.get(id(flat))
         if known is None or known[0] is not flat:
-            if len(self._views) >= 8:
+            if len(self._views) >= MOST_ARRAYS:
                 self._views.clear()
-            length = protocol.PIECE_BYTES // 4
+            length = protocol.PIECE_ELEMENTS
             pieces = [
                 [(_view(flat, run), run) for run in cut_runs(self.runs, start, min(start + length, self.size))]
                 for start in range(0, max(self.size, 1), length)

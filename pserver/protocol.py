@@ -35,6 +35,7 @@ VERSION = 3
 DTYPE = "float32"
 MAGIC = b"PDLP"
 PIECE_BYTES = 2 << 20  # long enough that the cost of a message is small, short enough that all stages work at once
+PIECE_ELEMENTS = PIECE_BYTES // 4  # of float32
 MAX_NOTE_BYTES = 16 << 20
 MAX_PAYLOAD_BYTES = 4 << 20
 

@@ -21,14 +21,14 @@ from kernels.tables import RowIds, descend_rows, merge_rows, put_rows, take_rows
 from pserver import blocks
 from pserver.averaging import SUMS, Averaging
 from pserver.crew import ALONE, Crew
-from pserver.errors import BugError, ConfigError
+from pserver.errors import BugError
 from pserver.methods import METHODS
 from pserver.methods.base import Steps, Traits
 from pserver.methods.momentum import Momentum
 from pserver.regularization import separate_decay
 from pserver.resting import Doubles, Resting, find_resting
 from pserver.rules import Array, Optimization, ParameterSpec
-from pserver.segments import Segment, Settings
+from pserver.segments import Segment, Settings, check_momentum
 from pserver.shard import Shard
 
 BLOCK = 1 << 16  # elements of rows that are worked on at a time, so that they stay in the cache
@@ -291,11 +291,7 @@ def make_segments(
     for index, p in enumerate(tables):
         if not p.sparse_update or p.is_static or p.row_width < 1 or p.size % p.row_width:
             raise BugError(f"parameter {p.name} is no table that is updated by rows")
-        if optimization.learning_method == "sparse_momentum" and not p.momentum:
-            raise ConfigError(
-                f"parameter {p.name} has sparse_update and momentum 0, by which sparse_momentum divides; "
-                "use MomentumOptimizer(momentum=...) without sparse=True"
-            )
+        check_momentum(p, optimization)
         decay = separate_decay(p)
         traits = Traits(p.learning_rate, p.momentum, is_sparse=is_asynchronous)
         settings = Settings(

@@ -48,6 +48,11 @@ class Optimization:
     async_lagged_grad_discard_ratio: float = 1.5
     delta_add_rate: float = 1.0
 
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether servers step every trainer's gradient by itself."""
+        return self.algorithm == "async_sgd"
+
 
 @dataclass(frozen=True)
 class ParameterSpec:

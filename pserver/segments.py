@@ -126,6 +126,18 @@ def _choose_settings(p: ParameterSpec, optimization: Optimization, *, per_parame
     )
 
 
+def check_momentum(p: ParameterSpec, optimization: Optimization) -> None:
+    """Return if the method can step rows of a parameter with its momentum.
+
+    Raises: ConfigError: if it would divide by it.
+    """
+    if optimization.learning_method == "sparse_momentum" and not p.momentum:
+        raise ConfigError(
+            f"parameter {p.name} has sparse_update and momentum 0, by which sparse_momentum divides; "
+            "use MomentumOptimizer(momentum=...) without sparse=True"
+        )
+
+
 def _check_rows(p: ParameterSpec, optimization: Optimization) -> None:
     name = optimization.learning_method
     if not ALL_METHODS[name].takes_rows:
@@ -133,10 +145,6 @@ def _check_rows(p: ParameterSpec, optimization: Optimization) -> None:
             f"parameter {p.name} has sparse_update, which {name} cannot do; leave sparse_update out of its ParamAttr, "
             "or take another learning_method"
         )
-    if name == "sparse_momentum" and not p.momentum:
-        raise ConfigError(
-            f"parameter {p.name} has sparse_update and momentum 0, by which sparse_momentum divides; "
-            "use MomentumOptimizer(momentum=...) without sparse=True"
-        )
+    check_momentum(p, optimization)
     if p.row_width < 1 or p.size % p.row_width:
         raise BugError(f"parameter {p.name}: rows of {p.row_width} elements do not fill {p.size}")

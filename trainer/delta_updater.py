@@ -62,7 +62,7 @@ class DeltaUpdater:
             [parameter.spec() for parameter in table],
             sending,
             trainers=trainers,
-            is_asynchronous=optimization.algorithm == "async_sgd",
+            is_asynchronous=optimization.is_asynchronous,
         )
         self._served_optimization = replace(optimization, learning_method=DELTA, delta_add_rate=sending.rate)
         self._averages = bool(optimization.average_window)

@@ -145,7 +145,7 @@ def list_oddities(
             f"num_batches_per_get_parameter={sending.batches_per_get}: the trainers take new values after so many "
             "batches; the original ignored this setting"
         )
-    if not local and optimization.algorithm == "async_sgd" and "pass" in optimization.learning_rate_schedule:
+    if not local and optimization.is_asynchronous and "pass" in optimization.learning_rate_schedule:
         lines.append(
             f"learning_rate_schedule '{optimization.learning_rate_schedule}': servers do not count passes in "
             "asynchronous training, as in the original; the first rate stays"

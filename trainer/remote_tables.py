@@ -52,8 +52,7 @@ class RemoteTables:
         self._optimization, self._client = optimization, client
         self._values: Array = table.values[: self.size]
         self._rows: list[RowIds] = []  # of the batch in hand
-        is_asynchronous = optimization.algorithm == "async_sgd"
-        make_segments(self._specs(), optimization, is_asynchronous=is_asynchronous)  # as the servers will
+        make_segments(self._specs(), optimization, is_asynchronous=optimization.is_asynchronous)  # as the servers will
 
     def connect(self, restored: Captured | None = None) -> Any:
         """Join every sparse service; trainer 0 gives its rows, or a checkpoint.
