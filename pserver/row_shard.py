@@ -248,11 +248,6 @@ class RowShard(Shard):
             stop = min(start + self._block(segment), segment.rows)
             self._add_to_sums(number, np.arange(start, stop, dtype=np.uint32), self.steps)
 
-    def averages(self) -> Array:
-        """Return the average of the last steps' values, or the values where nothing is averaged: a fresh array."""
-        self.catch_up()
-        return super().averages()
-
     def _move_sums(self, averaging: Averaging) -> None:
         if averaging.is_window_full:
             for number, resting in enumerate(self._resting):
