@@ -61,6 +61,9 @@ class Group:
                 one.wait(DEADLINE_S)
             finally:
                 one.kill()
+                one.wait()
+        for one in self._trainers:
+            one.stdout.close()
 
 
 def peak_mb(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> float:
