@@ -80,7 +80,7 @@ class AsynchronousSteps:
         if self.lag.is_kept(trainer):
             self.shard.begin_step(0)
             for piece, gradient in sorted(sent.items()):
-                self.shard.step_range(piece * protocol.PIECE_ELEMENTS, [np.frombuffer(gradient, np.float32)])
+                self.shard.step_range(piece * protocol.piece_elements(), [np.frombuffer(gradient, np.float32)])
             self.shard.finish_step()
             self.shard.samples += self._samples[trainer]
         sent.clear()

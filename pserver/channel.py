@@ -97,7 +97,7 @@ class Channel:
     def lowest(self, piece: int) -> int:
         """Return the first element of the flat vector that a piece holds any of."""
         if not self._lowest:
-            length = protocol.PIECE_ELEMENTS
+            length = protocol.piece_elements()
             cuts = [cut_runs(self.runs, start, start + length) for start in range(0, max(self.size, 1), length)]
             self._lowest = [min((run.flat for run in cut), default=0) for cut in cuts]
         return self._lowest[piece]
@@ -118,7 +118,7 @@ class Channel:
         if known is None or known[0] is not flat:
             if len(self._views) >= MOST_ARRAYS:
                 self._views.clear()
-            length = protocol.PIECE_ELEMENTS
+            length = protocol.piece_elements()
             pieces = [
                 [(_view(flat, run), run) for run in cut_runs(self.runs, start, min(start + length, self.size))]
                 for start in range(0, max(self.size, 1), length)

@@ -35,7 +35,6 @@ VERSION = 3
 DTYPE = "float32"
 MAGIC = b"PDLP"
 PIECE_BYTES = 2 << 20  # long enough that the cost of a message is small, short enough that all stages work at once
-PIECE_ELEMENTS = PIECE_BYTES // 4  # of float32
 MAX_NOTE_BYTES = 16 << 20
 MAX_PAYLOAD_BYTES = 4 << 20
 
@@ -132,6 +131,11 @@ class Message(NamedTuple):
 def count_pieces(length: int) -> int:
     """Return in how many pieces an array of so many bytes goes; an empty one goes, too."""
     return max(1, -(-length // PIECE_BYTES))
+
+
+def piece_elements() -> int:
+    """Return how many float32 a piece has, but for the last one of an array."""
+    return PIECE_BYTES // 4
 
 
 def cut(array: memoryview, piece: int) -> memoryview:

@@ -67,7 +67,7 @@ class SynchronousRounds:
             if not self._stepped:
                 self.shard.begin_step(sum(self._samples.values()))
             gradients = [np.frombuffer(sent[trainer], np.float32) for trainer in trainers]
-            self.shard.step_range(piece * protocol.PIECE_ELEMENTS, gradients)
+            self.shard.step_range(piece * protocol.piece_elements(), gradients)
             sent.clear()
             self._stepped += 1
             done.append(piece)
