@@ -310,19 +310,11 @@ def test_a_log_that_nobody_takes_ends_no_training(job, stderr):
 
 def test_what_is_not_supported_is_refused_before_any_data_is_read(job, paddle):
     (job / "train.list").unlink()
-    text = (job / "config.py").read_text()
-    for addition, flags, message in [
-        ("evaluator_base(input=x, type='horoscope')", [], "type 'horoscope' is not supported yet"),
-        (
-            "settings(batch_size=4, is_async=True)",
-            ["--local=0"],
-            "asynchronous training (is_async) is not supported yet",
-        ),
-    ]:
-        (job / "config.py").write_text(f"{text}{addition}\n")
-        got, log = paddle.train(job, *PLAIN, *flags)
-        assert got == 78, log
-        assert message in log
+    with (job / "config.py").open("a") as config:
+        config.write("evaluator_base(input=x, type='horoscope')\n")
+    got, log = paddle.train(job, *PLAIN)
+    assert got == 78, log
+    assert "type 'horoscope' is not supported yet" in log
 
 
 def test_what_the_legacy_ignored_is_warned_of_once(job, paddle):
