@@ -24,7 +24,7 @@ class Deposits:
 
     def __init__(self, elements: int) -> None:
         self.whole: dict[int, bytearray] = {}
-        self._most = MOST_PER_ELEMENT * elements + protocol.PIECE_BYTES
+        self._most = _most_bytes(elements)
         self._arriving: dict[int, tuple[bytearray, set[int]]] = {}
 
     def add(self, trainer: int, piece: int, length: object, payload: memoryview) -> None:
@@ -61,9 +61,9 @@ def restore(sizes: object, elements: int) -> dict[str, bytearray]:
     """
     if sizes is None:
         return {}
-    most = MOST_PER_ELEMENT * elements + protocol.PIECE_BYTES
+    most = _most_bytes(elements)
     if not isinstance(sizes, Mapping) or not all(
-        isinstance(size, int) and 0 <= size <= most and name.removeprefix(PREFIX).isdecimal() and name[:4] == PREFIX
+        isinstance(size, int) and 0 <= size <= most and name.startswith(PREFIX) and name[len(PREFIX) :].isdecimal()
         for name, size in sizes.items()
     ):
         raise BugError(f"the state has deposits that are none: {str(sizes)[:200]}")
@@ -73,3 +73,8 @@ def restore(sizes: object, elements: int) -> dict[str, bytearray]:
 def describe(arrays: Mapping[str, Any]) -> dict[str, int]:
     """Return the sizes of those arrays of a state that are deposits."""
     return {name: array.nbytes for name, array in arrays.items() if name.startswith(PREFIX)}
+
+
+def _most_bytes(elements: int) -> int:
+    """Return how much a trainer of a model of so many elements may leave."""
+    return MOST_PER_ELEMENT * elements + protocol.PIECE_BYTES
