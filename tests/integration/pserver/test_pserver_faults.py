@@ -1,7 +1,9 @@
 """What is lost, wrong or hostile: noticed in time, named, and never a changed bit."""
 
+import contextlib
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -14,9 +16,11 @@ import pytest
 from pserver import protocol
 from pserver.channel import Channel
 from pserver.errors import ConfigError, LostPeerError, PeerUnreachableError
-from pserver.port import MOST_STRANGERS
+from pserver.membership import Identity
+from pserver.port import MOST_STRANGERS, STRANGER_S, Port
 from pserver.protocol import Message, Op
 from pserver.rules import Optimization, ParameterSpec
+from pserver.service import Service
 
 TRAINER = """
 import sys, numpy as np
@@ -422,12 +426,24 @@ def test_connections_that_say_nothing_keep_no_trainer_out(pserver, train, strang
     assert server.wait() == 0
 
 
-def test_a_connection_that_does_not_join_is_closed(pserver, stranger):
+def test_a_connection_that_does_not_join_is_closed(tools):
     """It has all the time that it takes to say hello, but no more."""
-    server = pserver()
-    slow = stranger(server)
-    slow.say(protocol.MAGIC + b"\x03\x00")
-    assert slow.answers() == []
+    number, began = tools.find_ports(1), 100.0
+    with contextlib.closing(select.epoll()) as poller:
+        port = Port("127.0.0.1", number, Service(Identity("here", 1), 15.0, 600.0), poller, backlog=8)
+        with socket.create_connection(("127.0.0.1", number), tools.deadline) as slow:
+            slow.sendall(protocol.MAGIC + b"\x03\x00")
+            for _ in ("it comes", "it says something"):
+                for file, events in poller.poll(tools.deadline):
+                    port.handle(file, events, began)
+            port.tidy(began + STRANGER_S)
+            slow.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                slow.recv(1)
+            port.tidy(began + STRANGER_S + 0.1)
+            slow.settimeout(tools.deadline)
+            assert slow.recv(1) == b""
+        port.close(0)
 
 
 def test_a_name_that_is_used_twice_belongs_to_the_last(pserver, client, stranger):
