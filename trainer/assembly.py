@@ -138,7 +138,15 @@ class Assembly:
         if not self._flags.resume_from or self._flags.trainer_id != 0:
             return None
         glog.info(f"Loading the checkpoint {self._flags.resume_from}")
-        return read_checkpoint(Path(self._flags.resume_from), self._table)
+        restored = read_checkpoint(Path(self._flags.resume_from), self._table)
+        made_by, number = len(restored.trainers), 1 if self._flags.local else self._flags.num_gradient_servers
+        if made_by != number:
+            raise ConfigError(
+                f"the checkpoint {self._flags.resume_from} was made by {made_by} trainer{'s' * (made_by != 1)}, "
+                f"this job has {number}: go on with as many, or from the parameters of a pass alone: "
+                "--init_model_path=<save_dir>/pass-*"
+            )
+        return restored
 
     def gradient_checking(self) -> GradientChecking:
         """Return the job that checks gradients; parameter servers have no part in it."""

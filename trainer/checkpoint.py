@@ -221,7 +221,9 @@ def _read_job(directory: Path) -> dict[str, Any]:
     if not directory.is_dir():
         raise MissingInputError(f"--resume_from={directory}: there is no such directory")
     if not (directory / DONE).is_file():
-        others = list_checkpoints(directory.parent)
+        folders = (directory, directory / FOLDER, directory.parent)
+        found = [folder / name for folder in folders for name in list_checkpoints(folder)]
+        others = [str(path) for path in found if (path / JOB).is_file()]  # a model's directory has the mark, too
         hint = f"; complete are {', '.join(others)}" if others else ""
         raise MissingInputError(
             f"--resume_from={directory}: it has no file '{DONE}', so it is no complete checkpoint{hint}"

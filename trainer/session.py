@@ -129,6 +129,11 @@ class Training:
         self._saves, self._made, self._is_due = place.saves, place.checkpoints, place.is_due
         self._is_pass_complete = place.stage == AFTER
         self._is_resumed = place.stage != BEFORE
+        last = self._flags.start_pass + self._flags.num_passes - 1
+        if place.number > last:
+            glog.info(
+                f"nothing is left to do: the last pass is {last} (--start_pass + --num_passes - 1), and it is done"
+            )
 
     def run(self) -> None:
         """Train all passes."""

@@ -173,6 +173,13 @@ def test_a_volume_that_is_full_ends_training_with_74_and_keeps_what_was_there(tm
     [
         (["--resume_from=nowhere"], 66, "there is no such directory"),
         (["--resume_from=out/pass-00000"], 66, "these are in <save_dir>/state"),
+        (["--resume_from=out/state"], 66, "complete are out/state/pass-00000"),
+        (["--resume_from=out"], 66, "complete are out/state/pass-00000"),
+        (
+            ["--resume_from=out/state/pass-00000", "--local=0", "--num_gradient_servers=2"],
+            78,
+            "was made by 1 trainer, this job has 2",
+        ),
         (["--resume_from=out/state/pass-00000", "--config_args=kind=norm"], 78, "is only here"),
         (["--resume_from=out/state/pass-00000", "--config_args=kind=adam"], 78, "learning_method 'momentum'"),
         (["--resume_from=out/state/pass-00000", "--job=test"], 64, "--resume_from goes on with training"),
@@ -195,6 +202,7 @@ def test_nothing_is_left_to_do_after_the_last_pass(tmp_path, paddle, tools):
     status, log = paddle.train(job, *flags, "--resume_from=out/state/pass-00000")
     assert status == 0, log
     assert " Pass=" not in log
+    assert "nothing is left to do: the last pass is 0" in log
 
 
 # ----- With parameter servers -----
