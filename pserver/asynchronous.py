@@ -15,7 +15,7 @@ import numpy as np
 from pserver import glog, protocol
 from pserver.errors import BugError
 from pserver.lag import Lag, LagLimits
-from pserver.protocol import Buffer, Flag
+from pserver.protocol import Buffer
 from pserver.rounds import check_piece
 from pserver.rules import Array
 from pserver.shard import Shard
@@ -59,7 +59,7 @@ class AsynchronousSteps:
         """Return the length of a piece; none is that long where there is no such piece."""
         return len(protocol.cut(self.values, piece)) if piece < self.pieces else -1
 
-    def add(self, trainer: int, piece: int, gradient: Buffer, samples: int, flags: Flag, length: int = 0) -> None:
+    def add(self, trainer: int, piece: int, gradient: Buffer, samples: int, flags: int, length: int = 0) -> None:
         """Take a piece of a trainer's gradient; nothing of it is copied.
 
         Raises: BugError: if it has not the length of this piece, or comes twice.

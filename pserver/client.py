@@ -397,7 +397,7 @@ class Client:
 
     # ----- Requests -----
 
-    def _request(self, ask: Ask, timeout: float | None = None) -> Flag:
+    def _request(self, ask: Ask, timeout: float | None = None) -> int:
         return self._require_exchange().request(ask, timeout)
 
     def _require_exchange(self) -> Exchange:

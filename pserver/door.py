@@ -233,7 +233,7 @@ class Door:
         payload: memoryview | None = None,
         *,
         piece: int = 0,
-        flags: Flag = Flag.NONE,
+        flags: int = Flag.NONE,
         note: Mapping[str, Any] = NOTHING,
     ) -> Outgoing:
         """Answer the request in hand, and remember the answer.

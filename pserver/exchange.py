@@ -15,7 +15,7 @@ from pserver import glog, protocol
 from pserver.channel import Channel
 from pserver.errors import LostPeerError, PaddleError, PeerUnreachableError
 from pserver.heartbeat import error_of
-from pserver.links import wait
+from pserver.links import Watch
 from pserver.protocol import Buffer, Flag, Message, Op
 from pserver.transport import Pool
 
@@ -36,7 +36,7 @@ class Ask(NamedTuple):
     doing: str  # for messages
     argument: int = 0
     samples: int = 0
-    flags: Flag = Flag.NONE
+    flags: int = Flag.NONE
     note: Callable[[Channel, int], Mapping[str, Any]] | None = None  # of a piece
     pieces: Callable[[Channel], int] = one_piece
     send: Callable[[Channel, int], memoryview | list[memoryview]] | None = None  # the payload of a piece
@@ -68,7 +68,7 @@ class Exchange:
         first = trainer * len(channels) // max(num_trainers, 1)
         self._channels = [*channels[first:], *channels[:first]]
         self._of_link = {channel.link: channel for channel in channels}
-        self._links = [channel.link for channel in self._channels]
+        self._watch = Watch([channel.link for channel in self._channels])
         self._pool = Pool()
         self._peer_timeout, self._wait_timeout = peer_timeout, wait_timeout
         self._failure = failure
@@ -78,7 +78,7 @@ class Exchange:
         self._ask = Ask(Op.PING, "nothing")
         self._flags = Flag.NONE
 
-    def request(self, ask: Ask, timeout: float | None = None) -> Flag:
+    def request(self, ask: Ask, timeout: float | None = None) -> int:
         """Send a request to every service and return when all have answered; returns what flags the answers had.
 
         Raises: LostPeerError, PeerUnreachableError: a service does not answer.  PaddleError: what one answered.
@@ -109,7 +109,7 @@ class Exchange:
                 self.send(channel, piece)
         self._read(0)
 
-    def send_rest(self, flags: Flag = Flag.NONE) -> None:
+    def send_rest(self, flags: int = Flag.NONE) -> None:
         """Send what was not sent yet, to all services by turns, and read meanwhile; `flags` go along."""
         self._ask = self._ask._replace(flags=self._ask.flags | flags)
         waiting = [(channel, sorted(channel.unsent)) for channel in self._channels]
@@ -143,7 +143,7 @@ class Exchange:
         )
         channel.send(protocol.encode(message, channel.key))
 
-    def collect(self, timeout: float | None = None) -> Flag:
+    def collect(self, timeout: float | None = None) -> int:
         """Wait for the answers to the request in hand."""
         started = time.monotonic()
         deadline = started + (self._wait_timeout if timeout is None else timeout)
@@ -176,7 +176,7 @@ class Exchange:
     # ----- What comes -----
 
     def _read(self, timeout: float) -> None:
-        for link, messages in wait(self._links, timeout):
+        for link, messages in self._watch.wait(timeout):
             for frames in messages:
                 self._receive(self._of_link[link], frames)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pserver import glog, protocol
 from pserver.errors import LostPeerError, PaddleError
-from pserver.links import Link, wait
+from pserver.links import Link, Watch
 from pserver.membership import RECONNECT_GRACE
 from pserver.protocol import Buffer, Message, Op
 from pserver.transport import Frames
@@ -70,7 +70,7 @@ class Heartbeat(threading.Thread):
 
     def run(self) -> None:
         """Ask, listen and judge until stopped or until a failure."""
-        links = list(self._of_link)
+        watch = Watch(list(self._of_link), self._woken)
         for pulse in self._pulses:
             pulse.heard = time.monotonic()
         due = 0.0
@@ -81,7 +81,7 @@ class Heartbeat(threading.Thread):
                     due = now + self._interval
                     for pulse in self._pulses:
                         self._ask(pulse, now)
-                for link, messages in wait(links, due - now, self._woken):
+                for link, messages in watch.wait(due - now):
                     for frames in messages:
                         self._listen(self._of_link[link], frames)
                 if select.select([self._woken], [], [], 0)[0]:
@@ -89,7 +89,7 @@ class Heartbeat(threading.Thread):
                 for pulse in self._pulses:
                     self._judge(pulse, time.monotonic())
         finally:
-            for link in links:
+            for link in self._of_link:
                 link.close()
 
     def _ask(self, pulse: Pulse, now: float) -> None:

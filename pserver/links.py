@@ -148,25 +148,45 @@ class Link:
         self._coming = self.connection = None
 
 
-def wait(links: Sequence[Link], timeout: float, wake: int | None = None) -> list[tuple[Link, list[Frames]]]:
-    """Return what has come on some links, after so many seconds at the latest; keeps all of them going.
+class Watch:
+    """Waits for some links, and keeps all of them going.
+
+    What it polls for is told to the poller only when it changes: in a small round that would take as long as the rest.
 
     Args: wake: a file that ends the waiting when it can be read.
     """
-    now = time.monotonic()
-    poller = select.poll()
-    of_file: dict[int, Link] = {}
-    for link in links:
-        timeout = min(timeout, link.begin(now))
-        awaited = link.awaited
+
+    def __init__(self, links: Sequence[Link], wake: int | None = None) -> None:
+        self._links = links
+        self._poller = select.poll()
+        self._awaited: list[tuple[int, int] | None] = [None] * len(links)
+        self._of_file: dict[int, Link] = {}
+        if wake is not None:
+            self._poller.register(wake, select.POLLIN)
+
+    def wait(self, timeout: float) -> list[tuple[Link, list[Frames]]]:
+        """Return what has come, after so many seconds at the latest."""
+        now = time.monotonic()
+        for number, link in enumerate(self._links):
+            timeout = min(timeout, link.begin(now))
+            awaited = link.awaited
+            if awaited != self._awaited[number]:
+                self._change(number, awaited)
+        ready = self._poller.poll(1000 * timeout)
+        of_file = self._of_file
+        come = [(of_file[file], of_file[file].handle(events)) for file, events in ready if file in of_file]
+        return [(link, messages) for link, messages in come if messages]
+
+    def _change(self, number: int, awaited: tuple[int, int] | None) -> None:
+        link, before = self._links[number], self._awaited[number]
+        # a file that was closed may be another link's by now
+        if before is not None and self._of_file.get(before[0]) is link and (awaited is None or before[0] != awaited[0]):
+            del self._of_file[before[0]]
+            self._poller.unregister(before[0])
         if awaited is not None:
-            of_file[awaited[0]] = link
-            poller.register(*awaited)
-    if wake is not None:
-        poller.register(wake, select.POLLIN)
-    ready = poller.poll(1000 * timeout)
-    come = [(of_file[file], of_file[file].handle(events)) for file, events in ready if file in of_file]
-    return [(link, messages) for link, messages in come if messages]
+            self._of_file[awaited[0]] = link
+            self._poller.register(*awaited)
+        self._awaited[number] = awaited
 
 
 def close_all(links: Sequence[Link], seconds: float) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pserver import glog, protocol
 from pserver.environment import JobEnvironment
 from pserver.errors import PeerUnreachableError
-from pserver.links import Link, wait
+from pserver.links import Link, Watch
 from pserver.protocol import Message, Op
 from pserver.transport import Frames
 
@@ -74,7 +74,7 @@ def _ask_all(targets: Sequence[Target], job: JobEnvironment, deadline: float) ->
             if is_lost or now >= target.due:
                 _ask(target, job)
         wake = min([deadline, *(target.due for target in waiting)])
-        for link, messages in wait([target.link for target in waiting], max(0.0, wake - now)):
+        for link, messages in Watch([target.link for target in waiting]).wait(max(0.0, wake - now)):
             for frames in messages:
                 _take(of_link[link], frames, job)
 

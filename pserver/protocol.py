@@ -79,8 +79,11 @@ class Fetch(enum.IntEnum):
     STATE = 16
 
 
-class Flag(enum.IntFlag):
-    """What else a message says of itself."""
+class Flag:
+    """What else a message says of itself: numbers to be added up.
+
+    Plain ones: to combine those of an enum takes longer than to parse the message.
+    """
 
     NONE = 0
     ANSWER = 1
@@ -90,11 +93,8 @@ class Flag(enum.IntFlag):
     KEEP = 16  # of a PUSH: its trainer keeps the values that it has; the answer brings none
 
 
-_ALL_FLAGS = int(
-    Flag.ANSWER | Flag.FATAL | Flag.CHECKPOINT | Flag.LOCAL | Flag.KEEP
-)  # a number: the complement of an IntFlag knows only its own bits
+_ALL_FLAGS = Flag.ANSWER | Flag.FATAL | Flag.CHECKPOINT | Flag.LOCAL | Flag.KEEP
 _OPS = {int(op): op for op in Op}
-_FLAGS = {number: Flag(number) for number in range(_ALL_FLAGS + 1)}
 
 
 class ProtocolError(Exception):
@@ -121,7 +121,7 @@ class Message(NamedTuple):
     trainer: int
     sequence: int
     argument: int = 0
-    flags: Flag = Flag.NONE
+    flags: int = Flag.NONE
     note: Mapping[str, Any] = NOTHING
     payload: Sequence[Buffer] = ()
     piece: int = 0
@@ -244,7 +244,7 @@ def decode(frames: Sequence[Buffer]) -> Message:
     if sum(_byte_length(part) for part in payload) != length:
         raise ProtocolError(f"a payload of {sum(map(_byte_length, payload))} bytes instead of the declared {length}")
     note = _parse_note(frames[1]) if note_length else {}
-    return Message(op, session, trainer, sequence, argument, _FLAGS[flags], note, payload, piece, samples)
+    return Message(op, session, trainer, sequence, argument, flags, note, payload, piece, samples)
 
 
 def prove(secret: str, *facts: object) -> str:

@@ -42,7 +42,7 @@ class SynchronousRounds:
         """Return whether a trainer has sent all its pieces."""
         return all(self._stepped == self.pieces or trainer in sent for sent in self._sent)
 
-    def add(self, trainer: int, piece: int, gradient: Buffer, samples: int, flags: Flag, length: int = 0) -> None:
+    def add(self, trainer: int, piece: int, gradient: Buffer, samples: int, flags: int, length: int = 0) -> None:
         """Take a piece of a trainer's gradient; nothing of it is copied. Its `length` is that of the values.
 
         Raises: BugError: if it has not the length of this piece, or comes twice.
@@ -80,7 +80,7 @@ class SynchronousRounds:
         """
         raise BugError(f"trainer {trainer} asks for rows of a service that has no tables")
 
-    def finish(self) -> Flag | None:
+    def finish(self) -> int | None:
         """End the round if all its pieces have taken their step; return what its trainers asked for, else None."""
         if self._stepped < self.pieces:
             return None

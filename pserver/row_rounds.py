@@ -50,7 +50,7 @@ class RowInbox:
         """Return the length of a piece in shared memory: there is none."""
         return -1
 
-    def add(self, trainer: int, piece: int, payload: Buffer, samples: int, flags: Flag, length: int) -> None:
+    def add(self, trainer: int, piece: int, payload: Buffer, samples: int, flags: int, length: int) -> None:
         """Take a piece of a trainer's gradients, of which all are `length` bytes.
 
         Raises: BugError: if it is none, or comes twice; if the rows are not of these tables.
@@ -136,7 +136,7 @@ class RowRounds(RowInbox):
         """Return whether a trainer has sent all its pieces."""
         return trainer in self._gradients
 
-    def add(self, trainer: int, piece: int, payload: Buffer, samples: int, flags: Flag, length: int) -> None:
+    def add(self, trainer: int, piece: int, payload: Buffer, samples: int, flags: int, length: int) -> None:
         """Take a piece of a trainer's gradients, as `RowInbox.add`."""
         super().add(trainer, piece, payload, samples, flags, length)
         self._asked |= flags & Flag.CHECKPOINT
@@ -151,7 +151,7 @@ class RowRounds(RowInbox):
         self._is_stepped = True
         return [0]
 
-    def finish(self) -> Flag | None:
+    def finish(self) -> int | None:
         """End the round if its step was taken; return what its trainers asked for, else None."""
         if not self._is_stepped:
             return None

@@ -49,6 +49,7 @@ class Service(Door):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._arrival: Arrival | None = None
+        self._active: list[Trainer] = []  # who has not finished the pass, by number
         self._captures = Captures()
         self._deposits = Deposits(0)
         self._file_task: tuple[Task, Trainer, Op] | None = None
@@ -198,6 +199,7 @@ class Service(Door):
             other.is_waiting = other.has_finished_pass = False
             other.batch = other.starts_at
             other.pushed = now
+        self._active = sorted(waiting, key=lambda other: other.number)
         return [self._reply(other, Op.START_PASS) for other in waiting]
 
     def _push(self, trainer: Trainer, message: Message, now: float) -> list[Outgoing]:
@@ -253,8 +255,7 @@ class Service(Door):
 
     def _step(self, rounds: Rounds, pieces: Iterable[int], now: float) -> list[Outgoing]:
         """Step what is complete of these pieces, and answer it to all trainers of the round."""
-        active = [self.trainers[number] for number in sorted(self.trainers)]
-        active = [trainer for trainer in active if not trainer.has_finished_pass]
+        active = self._active
         done = rounds.step(list(pieces), [trainer.number for trainer in active])
         if not done:
             return []
@@ -290,6 +291,7 @@ class Service(Door):
             raise BugError(f"{trainer} finishes a pass that it is not in")
         self._take(trainer, message, f"finished pass {trainer.passes}")
         trainer.has_finished_pass = True
+        self._active = [other for other in self._active if other is not trainer]
         trainer.own = message.note.get("own")
         trainer.passes += 1
         rounds = self._require_rounds()

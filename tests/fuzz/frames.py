@@ -8,7 +8,7 @@ import struct
 from random import Random
 
 from pserver import protocol
-from pserver.protocol import Flag, Message, Op
+from pserver.protocol import Message, Op
 
 HEADER = protocol.HEADER_BYTES
 EDGES = [0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1]
@@ -73,7 +73,7 @@ def message(random: Random, session: bytes = b"", like: dict[str, object] | None
         random.choice([-1, 0, 1, 2, random.randrange(-(2**31), 2**31)]),
         random.choice([0, 1, 2, 3, 4, 5, number(random) % 2**64]),
         random.choice([0, 1, 2, 16, (number(random) + 2**63) % 2**64 - 2**63]),
-        Flag(random.choice([0, 0, 0, random.randrange(16)])),
+        random.choice([0, 0, 0, random.randrange(16)]),
         note(random, like) if random.random() < 0.6 else {},
         [random.randbytes(random.choice([0, 1, 4, 16, 28, 1000])) for _ in range(random.choice([0, 0, 1, 1, 2, 4]))],
         random.choice([0, 0, 1, number(random) % 2**32]),
