@@ -5,6 +5,7 @@ Every flag that the legacy's pserver took is accepted; those that mean nothing h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -146,8 +147,10 @@ def _convert(flag: Flag, text: str) -> Value:
                 raise ValueError
             return text.lower() in _TRUE
         value = type(flag.default)(text)
+        if isinstance(value, float) and math.isinf(value):
+            raise ValueError
     except ValueError:
-        kind = {bool: "true or false", int: "a whole number", float: "a number"}[type(flag.default)]
+        kind = {bool: "true or false", int: "a whole number", float: "a finite number"}[type(flag.default)]
         raise UsageError(f"illegal value '{text}' for --{flag.name}: it must be {kind}") from None
     if not isinstance(value, str) and not (flag.least is None or value >= flag.least):
         raise UsageError(f"illegal value '{text}' for --{flag.name}: it must be at least {flag.least}")

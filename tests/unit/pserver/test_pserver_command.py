@@ -63,6 +63,7 @@ def test_flags_are_read_as_gflags_did(argv, name, value):
         (["--port=0"], "at least 1"),
         (["--port=65536"], "at most 65535"),
         (["--num_gradient_servers=None"], "illegal value 'None'"),
+        (["--async_lagged_ratio_default=inf"], "it must be a finite number"),
         (["--num_gradient_servers=0"], "at least 1"),
         (["--ports_num=-1"], "at least 1"),
         (["--probe=maybe"], "true or false"),
