@@ -45,6 +45,7 @@ class Door:
     trainers: dict[int, Trainer] = field(default_factory=dict, init=False)
     opened: float = field(default=0.0, init=False)  # when the first trainer joined
     _complaints: dict[str, float] = field(default_factory=dict, init=False)  # what was said lately, and when
+    _refused: str = field(default="", init=False)  # the last member of the job that could not join, and why
     _answered: tuple[float, int] = field(default=(float("-inf"), 0), init=False)  # since when, how many strangers
 
     def __post_init__(self) -> None:
@@ -119,7 +120,7 @@ class Door:
             return self.fail(
                 PeerUnreachableError(
                     f"{list_trainers(missing)} of {self.identity.num_trainers} did not join {self.identity} within "
-                    f"{self.join_timeout:.0f} s after {self._first()}"
+                    f"{self.join_timeout:.0f} s after {self._first()}{self._refused}"
                 )
             )
         return []
@@ -149,7 +150,9 @@ class Door:
         refusal = refuse_stranger(self.identity, self.nonce if is_joining else "", connection, message, who)
         if refusal is None and is_joining:
             refusal = self.failure or refuse_trainer(self.identity, self.trainers, connection, message, who)
-            if refusal is None:
+            if refusal:
+                self._refused = f"; refused was: {refusal}"
+            else:
                 self._admit(connection, address, message, now)
         if refusal:
             self._complain(f"refused: {refusal}"[:200], f"refused: {refusal}", now)

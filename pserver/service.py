@@ -433,7 +433,7 @@ class Service(Door):
     def _describe_wait(self) -> str:
         missing = self._missing()
         if missing:
-            return f"{list_trainers(missing)} of {self.identity.num_trainers} to join"
+            return f"{list_trainers(missing)} of {self.identity.num_trainers} to join{self._refused}"
         rounds = self.rounds
         if rounds is None:
             return "the initial values of trainer 0"

@@ -454,3 +454,17 @@ def test_no_frame_of_a_stranger_changes_a_round(wire, data):
         made.send(data.draw(st.binary(min_size=1, max_size=20)), frames)
     two.push(2)
     np.testing.assert_array_equal(one.values, np.full(7, np.float32(0) - np.float32(0.1) * np.float32(3)))
+
+
+def test_who_could_not_join_and_why_is_told_to_those_who_wait_for_it(wire):
+    wire = wire(2)
+    one, wrong = wire.trainer(0).join(), wire.trainer(1, num_trainers=3)
+    wrong.join()
+    assert wrong.last.op == Op.ERROR
+    one.ping()
+    waits = one.last.note["waits_for"]
+    assert waits.startswith("trainer 1 of 2 to join; refused was: ") and "trainer 1 at 10.0.0.9 has" in waits
+    wire.now += 601
+    one.ping()
+    wire.check()
+    assert "did not join" in str(wire.service.failure) and "num_gradient_servers = 3" in str(wire.service.failure)
