@@ -30,6 +30,7 @@ case "$1 $2" in
     train*) eval "$TRAINER" ;;
 esac
 """
+# `1<>fifo` opens it for reading too, so that no writer waits for a reader that has ended meanwhile
 UNTIL_GOODBYE = "echo server up; until [ -e goodbye ]; do read -t 1 _ <>fifo; done 2>/dev/null"
 PATIENT = "trap 'exit 143' TERM; echo server up; while :; do read _ <>fifo; done"
 
@@ -112,7 +113,7 @@ def launch(tmp_path: Path, api: ApiServer) -> Iterator[Callable[..., Launch]]:
         CALLS=str(tmp_path / "calls"),
         PATH=f"{program.parent}:{os.environ['PATH']}",
         PSERVER=UNTIL_GOODBYE,
-        TRAINER="echo trained; touch goodbye; echo >fifo",
+        TRAINER="echo trained; touch goodbye; echo 1<>fifo",
         PROBE="exit 0",
     )
 
@@ -172,7 +173,7 @@ def test_S13_a_dead_pserver_stops_the_trainer_and_its_last_lines_are_reported(
     """The original ran it unwatched in the background."""
     job = launch(
         PSERVER=f"until [ -e started ]; do read -t 1 _ <>fifo; done; echo no room; {end}",
-        TRAINER="trap 'exit 143' TERM; touch started; echo >fifo; while :; do read _ <>fifo2; done",
+        TRAINER="trap 'exit 143' TERM; touch started; echo 1<>fifo; while :; do read _ <>fifo2; done",
         PROBE="mkfifo fifo2",
         STOP_TIMEOUT="1",
     )
@@ -183,7 +184,7 @@ def test_S13_a_dead_pserver_stops_the_trainer_and_its_last_lines_are_reported(
 def test_a_trainer_with_a_reason_of_its_own_wins_over_the_pserver_it_took_along(launch: Callable[..., Launch]) -> None:
     job = launch(
         PSERVER="until [ -e started ]; do read -t 1 _ <>fifo; done; exit 75",
-        TRAINER="touch started; echo >fifo; read -t 1 _ <>fifo2; echo bad data; exit 65",
+        TRAINER="touch started; echo 1<>fifo; read -t 1 _ <>fifo2; echo bad data; exit 65",
         PROBE="mkfifo fifo2",
     )
     assert job.wait() == 65
@@ -203,7 +204,7 @@ def test_S14_the_pod_stays_until_its_pserver_has_seen_all_trainers_leave(launch:
 def test_S14_a_pserver_that_lost_a_peer_after_our_training_makes_the_pod_retriable(
     launch: Callable[..., Launch],
 ) -> None:
-    job = launch(TRAINER="touch goodbye; echo >fifo", PSERVER=f"{UNTIL_GOODBYE}; echo trainer 2 is lost; exit 75")
+    job = launch(TRAINER="touch goodbye; echo 1<>fifo", PSERVER=f"{UNTIL_GOODBYE}; echo trainer 2 is lost; exit 75")
     assert job.wait() == 75
     assert "trainer 2 is lost" in job.error()["message"]
     assert not json.loads((job.output / "job.json").read_text())["finished"]
@@ -341,7 +342,7 @@ def test_S20_a_missing_shard_ends_the_pod_before_training(launch: Callable[..., 
 
 
 def test_a_grandchild_that_keeps_the_pipe_open_does_not_hold_up_the_end(launch: Callable[..., Launch]) -> None:
-    job = launch(TRAINER="(trap '' HUP; exec tail -f /dev/null) & echo $! >pid; touch goodbye; echo >fifo")
+    job = launch(TRAINER="(trap '' HUP; exec tail -f /dev/null) & echo $! >pid; touch goodbye; echo 1<>fifo")
     try:
         assert job.wait() == 0
     finally:
@@ -358,7 +359,7 @@ def test_S22_no_shell_reads_the_values(launch: Callable[..., Launch]) -> None:
 
 SAVE_A_PASS = f'for k in 0 1; do d=$JOB_PATH/{JOB}/output/pass-0000$k; mkdir "$d"; touch "$d/done"; done'
 ONCE = "[ -e failed ] || {{ touch failed; {}; }}; "  # what the first attempt does, and no later one
-GOODBYE = "touch goodbye; echo >fifo"
+GOODBYE = "touch goodbye; echo 1<>fifo"
 
 
 @pytest.mark.parametrize("end", ["exit 75", "exit 69", "exit 74", "exit 70", "exit 1", "exit 143", "kill -9 $$"])
@@ -378,7 +379,7 @@ def test_a_program_that_fails_is_started_again_in_the_same_pod(launch: Callable[
 def test_a_pserver_that_is_killed_is_started_again_in_the_same_pod(launch: Callable[..., Launch]) -> None:
     job = launch(
         PSERVER=ONCE.format("until [ -e started ]; do read -t 1 _ <>fifo; done; kill -9 $$") + UNTIL_GOODBYE,
-        TRAINER=f"[ -e started ] && {{ {GOODBYE}; exit; }}; touch started; echo >fifo; read _ <>fifo2; exit 70",
+        TRAINER=f"[ -e started ] && {{ {GOODBYE}; exit; }}; touch started; echo 1<>fifo; read _ <>fifo2; exit 70",
         PROBE="[ -e fifo2 ] || mkfifo fifo2",
         RESTARTS="1",
         STOP_TIMEOUT="1",
@@ -579,7 +580,7 @@ def test_a_stdout_that_cannot_be_written_does_not_change_the_status(
     job = launch("--dry_run")
     assert job.wait() == 0
     command = [sys.executable, str(LAUNCHER), "--num_passes=3", "--config=config.py"]
-    environ = {**job.environ, "TRAINER": "seq 20000; touch goodbye; echo >fifo; exit 65", "PYTHONUNBUFFERED": ""}
+    environ = {**job.environ, "TRAINER": "seq 20000; touch goodbye; echo 1<>fifo; exit 65", "PYTHONUNBUFFERED": ""}
     script = f'{{ "$@"; echo $? >status; }} {redirection}'
     run = subprocess.run(
         ["bash", "-c", script, "bash", *command], cwd=job.root / "work", env=environ, timeout=DEADLINE_S, check=False,

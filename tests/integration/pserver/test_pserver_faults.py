@@ -126,7 +126,7 @@ def test_the_last_trainer_that_is_lost_is_no_goodbye(pserver, client, crowd, pro
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_a_server_that_is_gone_is_noticed_and_named_with_what_it_last_did(pserver, client, crowd, number):
     server = pserver(trainers=2)
-    one, values = begin_alone(client, server, crowd, peer_timeout=2.0)
+    one, values = begin_alone(client, server, crowd, peer_timeout=5.0)
     crowd.start(0, one.push_pull, np.ones(4, np.float32), values, 1)
     os.kill(server.process.pid, number)
     crowd.join()
