@@ -55,7 +55,7 @@ def only_user_of_the_cluster() -> Iterator[None]:
     """A machine has one cluster: a second run must not take down that of the first."""
     directory = Path(os.environ.get("CLUSTER_DIR", "/var/tmp/paddle-cluster"))
     directory.mkdir(parents=True, exist_ok=True)
-    with (directory / "lock").open("w") as lock:
+    with (directory / f"lock-{os.environ.get('CLUSTER_NUMBER', 0)}").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
