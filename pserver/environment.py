@@ -18,7 +18,7 @@ class JobEnvironment:
     job: str = ""
     attempt: str = ""
     secret: str = ""
-    peer_timeout: float = 15.0
+    peer_timeout: float = 12.0
 
     def __repr__(self) -> str:
         return f"JobEnvironment(job={self.job!r}, attempt={self.attempt!r}, peer_timeout={self.peer_timeout!r})"
@@ -29,13 +29,13 @@ def read_environment(environ: Mapping[str, str]) -> JobEnvironment:
 
     Raises: ConfigError: if the timeout is no number of seconds of at least 0.1, or the secret's file is not right.
     """
-    text = environ.get("PADDLE_PEER_TIMEOUT") or "15"
+    text = environ.get("PADDLE_PEER_TIMEOUT") or "12"
     try:
         peer_timeout = float(text)
     except ValueError:
         peer_timeout = 0.0
     if not 0.1 <= peer_timeout <= 86400:
-        raise ConfigError(f"PADDLE_PEER_TIMEOUT is '{text}'; set it to seconds between 0.1 and 86400, e.g. 15")
+        raise ConfigError(f"PADDLE_PEER_TIMEOUT is '{text}'; set it to seconds between 0.1 and 86400, e.g. 12")
     return JobEnvironment(
         environ.get("PADDLE_JOB_NAME", ""),
         environ.get("PADDLE_ATTEMPT", ""),

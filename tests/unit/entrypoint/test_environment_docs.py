@@ -20,7 +20,7 @@ PROGRAMS = {
     "PADDLE_ATTEMPT": ("empty: stand-alone", "the attempt and its set of pods; set by the launcher, too"),
     "PADDLE_SECRET": ("empty", "as the launcher has it"),
     "PADDLE_SECRET_FILE": ("empty", "as the launcher has it"),
-    "PADDLE_PEER_TIMEOUT": ("15", "seconds without a sign of life after which a peer is lost (0.1 to 86400)"),
+    "PADDLE_PEER_TIMEOUT": ("12", "seconds without a sign of life after which a peer is lost (0.1 to 86400)"),
     "OPENBLAS_NUM_THREADS": ("1", "threads of numpy in a program"),
     "OMP_NUM_THREADS": ("1", "the same, for other builds of numpy"),
 }
