@@ -74,6 +74,8 @@ LONGEST_PAUSE_S = 60.0  # between two attempts without progress
 WATCH_PERIOD_S = 3.0  # between two looks at the volume, while the trainer runs, for the end of the attempt elsewhere
 END_PERIOD_S = 0.5  # between two looks at job.json for the end of the job
 KEPT_ATTEMPTS = 100  # in job.json
+OVERDUE_S = 30.0  # that a pod may still be listed after its deletion was due, clocks being what they are
+TABLE_ROWS = 20  # of the table of pods at a deadline
 
 
 # ----- Errors
@@ -489,6 +491,9 @@ class Pod:
     index: int | None  # completion index of an Indexed Job
     controller_uid: str
     why: str  # reason and message of what keeps it from running
+    node: str = ""
+    due: float = math.inf  # epoch seconds; a terminating pod is to be gone by then
+    is_silent: bool = False  # its node has stopped reporting: nobody knows whether it still runs
 
     @classmethod
     def parse(cls, item: JsonObject) -> Pod:
@@ -508,23 +513,66 @@ class Pod:
             index=int(index) if index is not None and index.isdecimal() else None,
             controller_uid=controller or (owners[0] if owners else ""),
             why=explain_status(status),
+            node=(item.get("spec") or {}).get("nodeName") or "",
+            due=parse_time(metadata.get("deletionTimestamp")),
+            is_silent=has_silent_node(status),
         )
 
     @property
     def is_live(self) -> bool:
         """Running, staying, and reachable: the only pods that count."""
-        return self.phase == "Running" and not self.terminating and bool(self.ip)
+        return self.phase == "Running" and not self.terminating and bool(self.ip) and not self.is_silent
 
     @property
     def is_expected(self) -> bool:
         """Live, or on the way there."""
         return self.phase in ("Pending", "Running", "Unknown") and not self.terminating
 
-    def __str__(self) -> str:
+    @property
+    def state(self) -> str:
+        """Phase, what is wrong, and what a person can do about a node that does not report."""
         state = "Terminating" if self.terminating else self.phase
         if self.phase == "Running" and not self.ip:
             state += ", no IP yet"
-        return f"{self.name or self.ip or 'a pod'}: {state}" + (f", {self.why}" if self.why else "")
+        if self.terminating and (self.is_silent or time.time() > self.due + OVERDUE_S):
+            return (
+                f"{state}, but its node {self.node} does not report, so that the pod stays and the Job makes no other: "
+                f"start the node again or, if it is off and stays off, kubectl taint node {self.node} "
+                "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+            )
+        if self.is_silent:
+            return f"{state}, but its node {self.node} does not report: waiting for it, or for the pod to be given up"
+        return state + (f", {self.why}" if self.why else "")
+
+    @property
+    def place(self) -> str:
+        """Name, and node once it has one."""
+        return (self.name or self.ip or "a pod") + (f" on {self.node}" if self.node else "")
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.state}"
+
+
+def has_silent_node(status: JsonObject) -> bool:
+    """Tells whether a pod's node has stopped reporting.
+
+    The control plane then sets the condition Ready to False, and that alone; a kubelet that finds containers not ready
+    sets ContainersReady as well.
+    Source: MarkPodsNotReady of the node lifecycle controller.
+    """
+    conditions = {one.get("type"): one for one in status.get("conditions") or []}
+    ready, containers = conditions.get("Ready") or {}, conditions.get("ContainersReady") or {}
+    if status.get("phase") != "Running" or ready.get("reason") == "ReadinessGatesNotReady":
+        return False
+    return ready.get("status") == "False" and containers.get("status") == "True"
+
+
+def parse_time(text: str | None) -> float:
+    """Returns the epoch seconds of a time of the API, infinity without one."""
+    try:
+        return datetime.datetime.fromisoformat(text or "").timestamp()
+    except ValueError:
+        return math.inf
 
 
 def explain_status(status: JsonObject) -> str:
@@ -563,8 +611,11 @@ def select_own_job(pods: Sequence[Pod], own_ip: str, own_name: str) -> tuple[lis
     return [pod for pod in pods if pod.controller_uid == uid], uid
 
 
-def why_not_ready(pods: Sequence[Pod], expected: int) -> str:
-    """Returns "" when exactly `expected` pods are live and tell apart, else what is missing, pod by pod."""
+def why_not_ready(pods: Sequence[Pod], expected: int, command: str = "") -> str:
+    """Returns "" when exactly `expected` pods are live and tell apart, else what is missing, pod by pod.
+
+    Args: command: shows why the Job does not make the pods that do not exist.
+    """
     live = [pod for pod in pods if pod.is_live]
     coming = [pod.name or pod.ip for pod in pods if pod.is_expected]
     if len(coming) > expected:
@@ -574,7 +625,9 @@ def why_not_ready(pods: Sequence[Pod], expected: int) -> str:
         )
     if len(live) != expected:
         others = "".join(f"; {pod}" for pod in pods if not pod.is_live)
-        absent = f"; {expected - len(coming)} not created yet" if len(coming) < expected else ""
+        there = len(coming) + sum(pod.terminating for pod in pods)
+        reason = f" ({command} says why the Job makes no other)" if command else ""
+        absent = f"; {there} of {expected} pods exist{reason}" if there < expected else ""
         return f"{len(live)} of {expected} Running{others}{absent}"
     indexes = [str(pod.index) for pod in live if pod.index is not None]
     for kind, keys in (("IP", [pod.ip for pod in live]), ("completion index", indexes)):
@@ -588,13 +641,38 @@ def why_not_ready(pods: Sequence[Pod], expected: int) -> str:
     return ""
 
 
-class IdMap(dict[str, int]):
-    """{ip: trainer id}, and which pods of which Job it was made of."""
+def table_of_pods(pods: Sequence[Pod], expected: int) -> str:
+    """Returns a line for each pod (trainer id, pod, node, state), of many pods for those that do not count."""
+    rows = [(pod.index, pod.place, pod.state) for pod in pods if len(pods) <= TABLE_ROWS or not pod.is_live]
+    if any(pod.index is not None for pod in pods):
+        rows += [(index, "no pod", "") for index in range(expected) if index not in {pod.index for pod in pods}]
+    rows.sort(key=lambda row: (row[0] is None, row[0] or 0))
+    left_out = [f"  ... and {len(rows) - TABLE_ROWS} more"] if len(rows) > TABLE_ROWS else []
+    width = max((len(place) for _, place, _ in rows), default=0)
+    lines = [f"  {'-' if index is None else index:>5}  {place:<{width}}  {state}" for index, place, state in rows]
+    return "\n".join([f"  trainer id, pod and node, state of {len(pods)} pods:", *lines[:TABLE_ROWS], *left_out])
 
-    def __init__(self, ids: Iterable[tuple[str, int]] = (), *, pod_uids: Iterable[str] = (), job_uid: str = "") -> None:
+
+class IdMap(dict[str, int]):
+    """{ip: trainer id}, and which pods of which Job it was made of. `places`: {ip: the pod and its node}."""
+
+    def __init__(
+        self,
+        ids: Iterable[tuple[str, int]] = (),
+        *,
+        pod_uids: Iterable[str] = (),
+        job_uid: str = "",
+        places: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(ids)
         self.pod_uids = sorted(pod_uids)
         self.job_uid = job_uid
+        self.places = places or {}
+
+    def describe_peers(self, message: str, own_ip: str) -> list[str]:
+        """Says who is who of the peers whose address is in a program's message."""
+        named = [ip for ip in in_id_order(self) if ip != own_ip and re.search(rf"\b{re.escape(ip)}\b", message)]
+        return [f"trainer {self[ip]} at {ip} is pod {self.places[ip]}" for ip in named if ip in self.places]
 
 
 def getIdMap(podlist: JsonObject) -> IdMap:
@@ -608,7 +686,12 @@ def getIdMap(podlist: JsonObject) -> IdMap:
     else:
         ids = [(ip, number) for number, ip in enumerate(sorted(pod.ip for pod in pods))]
     uids = {pod.controller_uid for pod in pods}
-    return IdMap(ids, pod_uids=[pod.uid or pod.ip for pod in pods], job_uid=uids.pop() if len(uids) == 1 else "")
+    return IdMap(
+        ids,
+        pod_uids=[pod.uid or pod.ip for pod in pods],
+        job_uid=uids.pop() if len(uids) == 1 else "",
+        places={pod.ip: pod.place for pod in pods},
+    )
 
 
 def isPodAllRunning(podlist: JsonObject) -> bool:
@@ -844,7 +927,8 @@ def complete_set(config: LauncherConfig, podlist: JsonObject) -> IdMap | str:
     pods, _ = select_own_job(parse_pods(podlist), config.pod_ip, config.pod_name)
     if any(pod.name == config.pod_name and pod.terminating for pod in pods):
         return f"this pod, {config.pod_name}, is being stopped"
-    obstacle = why_not_ready(pods, config.gradient_num)
+    command = f"kubectl --namespace={config.job_namespace} describe job/{config.job_name}"
+    obstacle = why_not_ready(pods, config.gradient_num, command)
     if obstacle:
         return obstacle
     uids = {pod.uid for pod in pods}
@@ -1229,9 +1313,11 @@ def meet(api: PodApi, config: LauncherConfig, passed: Mapping[str, str], waiting
     Raises: LaunchError.
     """
     waiting = dataclasses.replace(waiting)
+    seen: list[Pod] = []
 
     def decide(podlist: JsonObject) -> Meeting | str:
         pods, job_uid = select_own_job(parse_pods(podlist), config.pod_ip, config.pod_name)
+        seen[:] = pods
         record = read_record(config.output)
         if record and ((job_uid and record.job_uid == job_uid) or memory.record):
             waiting.timeout_s, waiting.limit = config.rejoin_timeout, "REJOIN_TIMEOUT"
@@ -1261,7 +1347,11 @@ def meet(api: PodApi, config: LauncherConfig, passed: Mapping[str, str], waiting
             "see its log, and whether all pods mount the same volume"
         )
 
-    return wait_for_pods(api, config.gradient_num, decide, waiting)
+    try:
+        return wait_for_pods(api, config.gradient_num, decide, waiting)
+    except UnreachableError as error:
+        table = f"\n{table_of_pods(seen, config.gradient_num)}" if seen else ""
+        raise UnreachableError(f"{error}{table}") from error
 
 
 @contextlib.contextmanager
@@ -1815,6 +1905,8 @@ def run_attempt(
         say(outcome.message)
     elif outcome.status:
         say(f"{outcome.program} failed, exit status {outcome.status}: {outcome.message}")
+        for peer in ids.describe_peers(outcome.message, config.pod_ip):
+            say(peer)
         write_error(node, record.name, trainer_id, outcome)
     else:
         if trainer_id == 0:

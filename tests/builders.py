@@ -31,8 +31,17 @@ class PodBuilder(dict):
         states = [{"name": "trainer", "state": {"waiting": {"reason": reason, "message": message}}}]
         return self._with("status", phase="Pending", containerStatuses=states)
 
-    def terminating(self) -> PodBuilder:
-        return self._with("metadata", deletionTimestamp="2026-11-21T07:00:00Z")
+    def terminating(self, due: str = "2999-01-01T00:00:00Z") -> PodBuilder:
+        return self._with("metadata", deletionTimestamp=due)
+
+    def on_node(self, node: str) -> PodBuilder:
+        return self._with("spec", nodeName=node)
+
+    def ready(self, ready: bool, *, containers: bool, reason: str | None = None) -> PodBuilder:
+        """Conditions as the kubelet reports them; a node that has stopped reporting: ready(False, containers=True)."""
+        states = {"Ready": (ready, reason), "ContainersReady": (containers, reason)}
+        conditions = [{"type": kind, "status": str(is_so), "reason": why} for kind, (is_so, why) in states.items()]
+        return self._with("status", conditions=conditions)
 
     def indexed(self, index: int) -> PodBuilder:
         return self._with(
@@ -48,7 +57,7 @@ def pod(ip: str, name: str = "") -> PodBuilder:
     name = name or f"{JOB}-{ip.replace('.', '-')}"
     labels = {"job-name": JOB, "batch.kubernetes.io/controller-uid": JOB_UID}
     metadata = {"name": name, "uid": f"uid-of-{name}", "labels": labels}
-    return PodBuilder(metadata=metadata, status={"phase": "Running", "podIP": ip})
+    return PodBuilder(metadata=metadata, spec={}, status={"phase": "Running", "podIP": ip})
 
 
 def podlist(*pods: PodBuilder, token: str = "") -> dict[str, Any]:

@@ -128,7 +128,7 @@ CASES = {
     "two pods with one IP": Case(
         69, "have the IP", {**SOON, "CONF_PADDLE_GRADIENT_NUM": "2"}, others=(pod("SAME", "twin"),)
     ),
-    "a pod too few": Case(69, "1 of 2 Running; 1 not created yet", {**SOON, "CONF_PADDLE_GRADIENT_NUM": "2"}),
+    "a pod too few": Case(69, "1 of 2 Running; 1 of 2 pods exist", {**SOON, "CONF_PADDLE_GRADIENT_NUM": "2"}),
     "a pod too many": Case(69, "2 pods exist", SOON, others=(pod("127.0.0.251", "more"),)),
     "a pserver that cannot be reached": Case(
         69, "127.250.0.251", {**SOON, "CONF_PADDLE_GRADIENT_NUM": "2"}, others=(pod("127.250.0.251", "zzz"),)

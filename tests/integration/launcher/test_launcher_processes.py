@@ -244,7 +244,7 @@ def test_S16_a_signal_reaches_the_trainer_and_nothing_is_left(launch: Callable[.
 
 def test_S16_a_signal_while_waiting_for_the_pods_ends_the_launcher(launch: Callable[..., Launch]) -> None:
     job = launch(CONF_PADDLE_GRADIENT_NUM="2")
-    job.wait_for(lambda: "1 of 2 Running; 1 not created yet" in job.said)
+    job.wait_for(lambda: "1 of 2 Running; 1 of 2 pods exist" in job.said)
     job.process.send_signal(signal.SIGTERM)
     assert job.wait() == 143
     assert "stopped by SIGTERM before the training began" in job.said

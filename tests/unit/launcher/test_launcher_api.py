@@ -210,7 +210,7 @@ def test_the_same_obstacle_is_said_once_per_30_seconds() -> None:
 @pytest.mark.parametrize(
     ("answer", "error", "said"),
     [
-        ({"json": podlist(THREE[0])}, start_paddle.UnreachableError, "1 of 3 Running; 2 not created yet"),
+        ({"json": podlist(THREE[0])}, start_paddle.UnreachableError, "1 of 3 Running; 1 of 3 pods exist"),
         ({"status": 403, "json": {"message": "no"}}, start_paddle.ForbiddenError, "verb `list`"),
         ({"status": 500, "body": "x"}, start_paddle.UnreachableError, "500"),
     ],
@@ -319,8 +319,12 @@ def write_record(tmp_path: Path, **fields: Any) -> start_paddle.JobRecord:
 @responses.activate
 def test_the_first_set_of_pods_is_waited_for_until_START_TIMEOUT(tmp_path: Path) -> None:
     responses.get(URL, json=own_list(*THREE[:2]))
-    with pytest.raises(start_paddle.UnreachableError, match=r"gave up after 60 s \(START_TIMEOUT\): 2 of 3 Running"):
+    said = r"gave up after 60 s \(START_TIMEOUT\): 2 of 3 Running; 2 of 3 pods exist \(kubectl "
+    with pytest.raises(start_paddle.UnreachableError, match=said) as error:
         meet(tmp_path, Clock())
+    names = [one["metadata"]["name"] for one in THREE[:2]]
+    rows = [line.split() for line in str(error.value).splitlines()[2:]]
+    assert rows == [["0", names[0], "Running"], ["1", names[1], "Running"], ["2", "no", "pod"]]
 
 
 @responses.activate

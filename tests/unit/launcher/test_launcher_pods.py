@@ -15,8 +15,8 @@ def three_pods_expected(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 NOT_ALL_RUNNING = {
-    "S1: fewer than expected, all of them running": ([A, B], "2 of 3 Running; 1 not created yet"),
-    "S2: none at all": ([], "0 of 3 Running; 3 not created yet"),
+    "S1: fewer than expected, all of them running": ([A, B], "2 of 3 Running; 2 of 3 pods exist"),
+    "S2: none at all": ([], "0 of 3 Running; 0 of 3 pods exist"),
     "one pending": ([A, B, C.pending()], "10-0-0-3: Pending"),
     "unschedulable": (
         [A, B, C.pending("Unschedulable", "0/3 nodes are available: 3 Insufficient memory.")],
@@ -26,6 +26,18 @@ NOT_ALL_RUNNING = {
     "S3: one of three failed": ([A, B, C.phase("Failed")], "2 of 3 Running; paddle-cluster-job-10-0-0-3: Failed"),
     "one of three succeeded": ([A, B, C.phase("Succeeded")], "2 of 3 Running"),
     "S4: one is terminating, phase still Running": ([A, B, C.terminating()], "10-0-0-3: Terminating"),
+    "its node has stopped reporting": (
+        [A, B, C.on_node("n3").ready(False, containers=True)],
+        "2 of 3 Running; paddle-cluster-job-10-0-0-3 on n3: Running, but its node n3 does not report",
+    ),
+    "given up with its node, and the Job makes no other": (
+        [A, B, C.on_node("n3").ready(False, containers=True).terminating()],
+        "stays off, kubectl taint node n3 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
+    ),
+    "terminating for longer than its grace period": (
+        [A, B, C.on_node("n3").terminating("2026-11-21T07:00:00Z")],
+        "Terminating, but its node n3 does not report",
+    ),
     "one has no IP yet": ([A, B, pod("", "late")], "late: Running, no IP yet"),
     "one more than expected": ([A, B, C, pod("10.0.0.4")], "4 pods exist"),
     "one more, still pending": ([A, B, C, pod("10.0.0.4").pending()], "parallelism and completions"),
@@ -40,6 +52,54 @@ def test_the_set_is_not_complete(pods: list, said: str) -> None:
     """The original compared the list with itself (running == len(items)), so it started with most of these."""
     assert not isPodAllRunning(podlist(*pods))
     assert said in why_not_ready(parse_pods(podlist(*pods)), 3)
+
+
+ALL_RUNNING = {
+    "a container that is not ready, for a reason of its own": C.ready(False, containers=False),
+    "a readiness gate that is not met": C.ready(False, containers=True, reason="ReadinessGatesNotReady"),
+    "ready": C.ready(True, containers=True),
+}
+
+
+@pytest.mark.parametrize("third", ALL_RUNNING.values(), ids=ALL_RUNNING.keys())
+def test_only_a_silent_node_makes_a_running_pod_not_count(third: dict) -> None:
+    assert isPodAllRunning(podlist(A, B, third))
+
+
+def test_a_pod_inside_its_grace_period_needs_nobody() -> None:
+    assert why_not_ready(parse_pods(podlist(A, B, C.on_node("n3").terminating())), 3) == (
+        "2 of 3 Running; paddle-cluster-job-10-0-0-3 on n3: Terminating"
+    )
+
+
+def test_a_pod_that_was_never_created_comes_with_the_command_that_shows_why() -> None:
+    said = why_not_ready(parse_pods(podlist(A, B)), 3, "kubectl describe job/j")
+    assert said == "2 of 3 Running; 2 of 3 pods exist (kubectl describe job/j says why the Job makes no other)"
+
+
+def test_the_table_of_pods_has_every_index_and_what_is_wrong_with_it() -> None:
+    pods = [A.indexed(0).on_node("n1"), C.indexed(2).on_node("n3").waiting("ErrImagePull", "no route to host")]
+    assert start_paddle.table_of_pods(parse_pods(podlist(*reversed(pods))), 3).splitlines() == [
+        "  trainer id, pod and node, state of 2 pods:",
+        "      0  paddle-cluster-job-10-0-0-1 on n1  Running",
+        "      1  no pod                             ",
+        "      2  paddle-cluster-job-10-0-0-3 on n3  Pending, ErrImagePull: no route to host",
+    ]
+
+
+def test_of_many_pods_the_table_has_those_that_do_not_count() -> None:
+    pods = [pod(f"10.0.1.{number}").indexed(number) for number in range(100)]
+    pods[40:70] = [one.phase("Pending") for one in pods[40:70]]
+    lines = start_paddle.table_of_pods(parse_pods(podlist(*pods)), 100).splitlines()
+    assert len(lines) == 1 + start_paddle.TABLE_ROWS + 1
+    assert lines[1].split() == ["40", "paddle-cluster-job-10-0-1-40", "Pending"]
+    assert lines[-1] == "  ... and 10 more"
+
+
+def test_the_peers_in_a_message_are_named_with_pod_and_node() -> None:
+    ids = getIdMap(podlist(A.indexed(0), B.indexed(1).on_node("n2"), pod("110.0.0.2").indexed(2)))
+    message = "trainer 1 at 10.0.0.2 is lost: not heard of for 12.1 s, says 10.0.0.1:7164"
+    assert ids.describe_peers(message, "10.0.0.1") == ["trainer 1 at 10.0.0.2 is pod paddle-cluster-job-10-0-0-2 on n2"]
 
 
 def test_exactly_the_expected_number_of_running_pods_is_all_running() -> None:
