@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 COUNT ?= 300
 SEED ?= 1
 MINUTES ?= 10
-.PHONY: help setup demo test lint check chaos chaos-endurance chaos-short e2e fuzz bench proto format clean
+.PHONY: help setup demo test lint check chaos chaos-endurance chaos-short e2e e2e-faults e2e-faults-short fuzz bench proto format clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -41,7 +41,13 @@ lint: setup  ## ruff, mypy, import rules, shellcheck, yamllint
 e2e: setup  ## what a user does, on a real three-node Kubernetes (root; installs what it needs)
 	tests/kubernetes/run
 
-check: lint test chaos-short e2e  ## what CI runs
+e2e-faults-short: setup  ## five things that happen to a job on that cluster (docs/testing.md)
+	tests/kubernetes/run short
+
+e2e-faults: setup  ## the whole table of what happens to a job on that cluster, within the hour
+	tests/kubernetes/run faults
+
+check: lint test chaos-short e2e e2e-faults-short  ## what CI runs
 
 chaos-short: setup  ## twenty seeded faults in real jobs: all must end as if nothing had happened
 	PYTHONPATH=tests $(BIN)/python -m chaos --count 20 --seed 1

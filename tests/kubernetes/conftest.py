@@ -4,7 +4,8 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from kubernetes_cluster import (
     Cluster,
     Image,
     Namespace,
+    Once,
     Overlay,
     Scenario,
     copy_volume,
@@ -34,8 +36,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(600))
 
 
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
+@contextlib.contextmanager
+def running_cluster() -> Iterator[Cluster]:
     """Three nodes. KEEP_CLUSTER=1 leaves them up, and uses those that are up."""
     keep = os.environ.get("KEEP_CLUSTER") == "1"
     running = Cluster()
@@ -48,6 +50,50 @@ def cluster() -> Iterator[Cluster]:
         finally:
             if not keep:
                 run(HERE / "cluster", "down")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """With pytest-xdist the controller keeps the cluster on which its workers run their tests."""
+    if session.config.getoption("numprocesses", None) and not is_worker():
+        stack = contextlib.ExitStack()
+        session.config.add_cleanup(stack.close)
+        stack.enter_context(running_cluster())
+
+
+def is_worker() -> bool:
+    return "PYTEST_XDIST_WORKER" in os.environ
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    if is_worker():
+        yield Cluster()
+    else:
+        with running_cluster() as running:
+            yield running
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+    """once(name, make): a directory that make(directory) has filled, by whichever worker or run came to it first.
+
+    $SHARED_DIR makes several runs share what they made (tests/kubernetes/run).
+    """
+    base = tmp_path_factory.getbasetemp()
+    root = Path(os.environ.get("SHARED_DIR") or (base.parent if is_worker() else base))
+
+    def fill(name: str, make: Callable[[Path], None]) -> Path:
+        whole, partial = root / name, root / f"{name}.partial"
+        with (root / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not whole.exists():
+                shutil.rmtree(partial, ignore_errors=True)
+                partial.mkdir()
+                make(partial)
+                partial.rename(whole)
+        return whole
+
+    return fill
 
 
 @contextlib.contextmanager
@@ -68,14 +114,18 @@ def size_of(cluster: Cluster, image: str) -> int:
 
 
 @pytest.fixture(scope="session")
-def image(cluster: Cluster) -> Image:
+def image(cluster: Cluster, once: Once) -> Image:
     """docker build and docker push, as the README has them; the build arguments are what this machine needs."""
     reference = f"{cluster.registry}/paddle:mypaddle"
-    cluster.run(HERE / "base-image")
-    options = ["--build-arg", f"BASE={BASE}", "--build-arg", "BUILD_BASE=paddle-test/build-base"]
-    options += ["--build-arg", "PIP_CERT=/etc/ssl/certs/ca-certificates.crt", "--network", "host"]
-    cluster.run("docker", "build", *options, "-t", reference, REPOSITORY)
-    cluster.run("docker", "push", "-q", reference)
+
+    def build(directory: Path) -> None:
+        cluster.run(HERE / "base-image")
+        options = ["--build-arg", f"BASE={BASE}", "--build-arg", "BUILD_BASE=paddle-test/build-base"]
+        options += ["--build-arg", "PIP_CERT=/etc/ssl/certs/ca-certificates.crt", "--network", "host"]
+        cluster.run("docker", "build", *options, "-t", reference, REPOSITORY)
+        cluster.run("docker", "push", "-q", reference)
+
+    once("image", build)
     return Image(reference, size_of(cluster, reference) - size_of(cluster, BASE))
 
 

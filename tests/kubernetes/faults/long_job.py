@@ -1,0 +1,217 @@
+"""The digits job made long enough to be disturbed, what is done to it from outside, and what must be true of it."""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kubernetes_cluster import HERE, Namespace, copy_volume, give, run
+from pod_watch import PodWatch
+
+JOB = "paddle-cluster-job"
+INDEX = "batch.kubernetes.io/job-completion-index"
+# shuffles, has momentum, a schedule and dropout: whoever forgets one of them has other bits
+CONFIG = HERE.parent / "chaos/chaos_config.py"
+BATCHES = 120  # of every trainer in every pass: 3 shards, batches of 4 samples
+REFERENCE_PASSES = 10
+FLAGS = (f"--config={CONFIG.name}", "--log_period=10", "--checkpoint_period_by_batches=40")
+PROGRAMS = {"trainer": "paddle train ", "pserver": "paddle pserver --port", "launcher": "start_paddle.py"}
+BATCH_LINE = re.compile(r" Batch=(\d+) samples=")
+PASS_LINE = re.compile(r" Pass=(\d+) Batch=")
+RESUMED_LINE = re.compile(r"going on \w+ pass (\d+), of which (\d+) batches are done")
+START_PASS = re.compile(r"--start_pass=(\d+)")
+
+
+class Position(NamedTuple):
+    """How far trainer 0's log says training is: the attempt, the pass from 0, batches of that pass."""
+
+    attempt: int
+    number: int
+    batch: int
+
+
+def training(passes: int, *flags: str) -> dict[str, Any]:
+    """The line of a JSON patch that makes the Job long: passes over the data, and further flags of `paddle train`."""
+    arguments = [*FLAGS, f"--num_passes={passes}", *flags]
+    return {"op": "add", "path": "/spec/template/spec/containers/0/args", "value": arguments}
+
+
+def variable(name: str, value: str) -> dict[str, Any]:
+    """The line of a JSON patch that sets a variable of the launcher; the last of a name wins."""
+    return {"op": "add", "path": "/spec/template/spec/containers/0/env/-", "value": {"name": name, "value": value}}
+
+
+class LongJob:
+    """The Job that users get, in a namespace of its own, and a watch on its pods.
+
+    overlay: directory of its kustomization. passes: that it trains; 120 batches each, 1 to 10 seconds by what else the
+    machine does. reference: output of the undisturbed run, absent in that run itself.
+    """
+
+    def __init__(self, space: Namespace, overlay: Path, passes: int, reference: Path | None, watch: PodWatch):
+        self.space, self.overlay, self.passes, self.reference, self.watch = space, overlay, passes, reference, watch
+        self.tree = space.volume / JOB
+        self.output = self.tree / "output"
+
+    # ----- what is done to it -----
+
+    def create(self) -> None:
+        """kubectl create of the training Job alone; its rights and its volume are there."""
+        self.space.kubectl("create", "-k", self.overlay, "-l", "app.kubernetes.io/component=training")
+
+    def delete(self) -> None:
+        """kubectl delete job, as a person does it: returns when Job and pods are gone."""
+        self.space.kubectl("delete", "job", JOB, "--timeout=120s")
+        self.wait("end of all pods", lambda: not self.watch.pods())
+
+    def kill(self, index: int, program: str, signum: signal.Signals = signal.SIGKILL) -> int:
+        """Send a signal to the trainer, pserver or launcher in the pod of an index; returns its pid on this machine."""
+        found = [pid for pid, line in self.processes(index).items() if PROGRAMS[program] in line]
+        assert len(found) == 1, f"not one {program} in the pod of index {index}: {self.processes(index)}"
+        os.kill(found[0], signum)
+        return found[0]
+
+    def execute(self, index: int, *command: str) -> str:
+        """Run a program of the image inside the pod's container, as root: files, network and pids are the pod's."""
+        pid = next(pid for pid, line in self.processes(index).items() if PROGRAMS["launcher"] in line)
+        return run("nsenter", f"--target={pid}", "--mount", "--net", "--pid", "--", *command)
+
+    # ----- what is seen of it -----
+
+    def pod(self, index: int) -> dict[str, Any]:
+        """The newest pod of a completion index."""
+        return [pod for pod in self.watch.pods(gone=True) if pod["metadata"]["labels"][INDEX] == str(index)][-1]
+
+    def pods_of(self, index: int) -> list[dict[str, Any]]:
+        """Every pod that an index ever had, the first one first."""
+        return [pod for pod in self.watch.pods(gone=True) if pod["metadata"]["labels"][INDEX] == str(index)]
+
+    def node(self, index: int) -> str:
+        """The number of the node that the pod of an index is on, as `cluster cut` wants it."""
+        return self.pod(index)["spec"]["nodeName"].removeprefix("node-")
+
+    def processes(self, index: int) -> dict[int, str]:
+        """Pid on this machine and command line of every process in the pod of an index."""
+        uid, found = self.pod(index)["metadata"]["uid"], {}
+        for path in Path("/proc").glob("[0-9]*/cgroup"):
+            with contextlib.suppress(OSError):
+                if uid in path.read_text():
+                    line = (path.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    found[int(path.parent.name)] = line
+        return found
+
+    def failed(self) -> int:
+        """Failures that the Job has counted against its backoffLimit."""
+        return int(self.space.job(JOB)["status"].get("failed", 0))
+
+    def log(self, index: int) -> str:
+        """What all pods of an index have printed, the first one first."""
+        return "\n".join(self.watch.log(pod) for pod in self.pods_of(index))
+
+    def logs(self) -> str:
+        """What all pods have ever printed."""
+        return "\n".join(self.watch.log(pod) for pod in self.watch.pods(gone=True))
+
+    def attempt(self) -> int:
+        """The number of the newest attempt, 0 before the first."""
+        with contextlib.suppress(OSError, ValueError):
+            return int(json.loads((self.output / "job.json").read_text())["attempt"])
+        return 0
+
+    def position(self) -> Position | None:
+        """How far the newest attempt is; None before its first line about a batch."""
+        attempt = self.attempt()
+        try:
+            content = (self.output / "node_0/train.log").read_text(errors="replace")
+        except OSError:
+            return None
+        number = batch = seen = 0
+        if match := START_PASS.search(content):
+            number = int(match[1])
+        for line in content.splitlines():
+            if match := RESUMED_LINE.search(line):
+                number, batch = int(match[1]), int(match[2])
+            elif match := PASS_LINE.search(line):
+                number, batch = int(match[1]) + 1, 0
+            elif match := BATCH_LINE.search(line):
+                batch, seen = int(match[1]), 1
+        return Position(attempt, number, batch) if seen and attempt == self.attempt() else None
+
+    # ----- waiting -----
+
+    def wait(self, what: str, condition: Callable[[], Any], *, seconds: float = 120) -> Any:
+        """Poll until the condition holds and return its value; a deadline ends with pods and logs in the message."""
+        end = time.monotonic() + seconds
+        while not (value := condition()):
+            if time.monotonic() > end:
+                said = "\n".join(self.watch.log(pod)[-3000:] for pod in self.watch.pods(gone=True))
+                raise AssertionError(f"no {what} after {seconds} s\n{self.space.describe(JOB)}\n{said}")
+            time.sleep(0.2)
+        return value
+
+    def wait_for_batch(self, number: int, batch: int, *, attempt: int = 0, seconds: float = 120) -> Position:
+        """Wait until a batch of a pass is trained, in an attempt that is not older than this one."""
+
+        def came() -> Position | None:
+            here = self.position()
+            return here if here and here.attempt >= attempt and here[1:] >= (number, batch) else None
+
+        return self.wait(f"batch {batch} of pass {number}", came, seconds=seconds)
+
+    def wait_for_next_attempt(self, after: int, *, seconds: float = 120) -> Position:
+        """Wait for the first batches of an attempt after the one of this number."""
+        return self.wait_for_batch(0, 0, attempt=after + 1, seconds=seconds)
+
+    def wait_for_log(self, index: int, pattern: str, *, seconds: float = 120) -> re.Match[str]:
+        """Wait for a line of a pod of this index and return the match."""
+        search = re.compile(pattern, re.MULTILINE).search
+        return self.wait(f"log line {pattern!r}", lambda: search(self.log(index)), seconds=seconds)
+
+    def wait_for_success(self, *, seconds: float = 300) -> None:
+        """Wait until the Job is Complete."""
+        conditions: dict[str, Any] = self.wait(
+            "end of the Job",
+            lambda: (found := self.space.conditions(JOB)) and {"Complete", "Failed"} & found.keys() and found,
+            seconds=seconds,
+        )
+        assert "Complete" in conditions, f"{conditions}\n{self.space.describe(JOB)}\n{self.logs()[-6000:]}"
+
+    # ----- what must be true -----
+
+    def check_bits(self) -> None:
+        """The last pass was saved, and every file of all that the undisturbed run has too has that one's bytes."""
+        assert self.reference, "the reference is not compared with itself"
+        assert (self.output / f"pass-{self.passes - 1:05d}/done").is_file()
+        for number in range(min(self.passes, REFERENCE_PASSES)):
+            name = f"pass-{number:05d}"
+            ours, theirs = read_files(self.output / name), read_files(self.reference / name)
+            assert "done" in theirs, f"the undisturbed run has no {name}"
+            wrong = sorted(file for file in ours.keys() | theirs.keys() if ours.get(file) != theirs.get(file))
+            assert not wrong, f"{name} differs from the undisturbed run's: {', '.join(wrong)}\n{self.logs()[-6000:]}"
+
+    def check_pods(self, *, lost: tuple[int, ...] = ()) -> None:
+        """Each index in `lost` has lost one pod for each time it is named and got another; all others kept theirs."""
+        had = {index: len(self.pods_of(index)) for index in range(3)}
+        expected = {index: 1 + lost.count(index) for index in range(3)}
+        assert had == expected, f"pods by index {had}, expected {expected}\n{self.space.describe(JOB)}"
+
+
+def read_files(directory: Path) -> dict[str, bytes]:
+    """The files of a directory by name; empty where there is none."""
+    return {path.name: path.read_bytes() for path in directory.glob("*") if path.is_file()}
+
+
+def fill_volume(shards: Path, volume: Path) -> None:
+    """A volume with the digits of the data job and our config beside its own."""
+    copy_volume(shards, volume)
+    shutil.copy(CONFIG, volume / JOB / "digits" / CONFIG.name)
+    give(volume)
+
+
+StartJob = Callable[..., LongJob]

@@ -1,0 +1,17 @@
+"""`kubectl delete pod`, politely and by force: one replacement, and everybody else keeps his pod."""
+
+import pytest
+from long_job import StartJob
+
+
+@pytest.mark.parametrize("index", [0, 1], ids=["trainer-0", "another"])
+@pytest.mark.parametrize("options", [(), ("--force", "--grace-period=0")], ids=["politely", "by-force"])
+def test_a_deleted_pod_is_replaced_and_the_bits_are_the_same(
+    long_job: StartJob, index: int, options: tuple[str, ...]
+) -> None:
+    job = long_job(f"delete-{index}-{'force' if options else 'politely'}")
+    job.wait_for_batch(1, 50)
+    job.space.kubectl("delete", "pod", job.pod(index)["metadata"]["name"], "--wait=false", *options)
+    job.wait_for_success()
+    job.check_pods(lost=(index,))
+    job.check_bits()
