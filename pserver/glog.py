@@ -2,21 +2,32 @@
 
 Lines that the legacy printed carry the legacy's file and line (`at=`), because people grep for them; our own carry
 the file and line of the caller. Every line is one write to stderr, at once.
+
+With `to_json` each line is also written as a JSON object into a file of its own, for programs that collect logs.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 import threading
 import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from pserver.errors import VolumeError
 
 _lock = threading.RLock()  # reentrant: a signal handler may log while its own thread is in the middle of a line
+_json: IO[str] | None = None  # where lines go as JSON, too
+_said_in_json: dict[str, Any] = {}  # what every JSON line says beside its message
+SEVERITIES = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL"}
 
 
-def info(message: str, at: str | None = None) -> None:
-    """Write an `I` line."""
-    _write("I", message, at)
+def info(message: str, at: str | None = None, record: Mapping[str, Any] | None = None) -> None:
+    """Write an `I` line; `record` is what it says in numbers, for its JSON line."""
+    _write("I", message, at, record)
 
 
 def warning(message: str, at: str | None = None) -> None:
@@ -32,6 +43,28 @@ def error(message: str, at: str | None = None) -> None:
 def fatal(message: str, at: str | None = None) -> None:
     """Write an `F` line; unlike the legacy's LOG(FATAL) it does not end the process, the caller returns a status."""
     _write("F", message, at)
+
+
+def to_json(path: str, *, role: str, number: int, attempt: str) -> None:
+    """Write every further line also to a file, as {time, severity, role, id, attempt, pass, batch, at, message}.
+
+    Args: role: trainer or pserver.  number: its id.  attempt: the attempt's name, or "".
+    Raises: VolumeError: if the file cannot be written.
+    """
+    global _json
+    try:
+        file = Path(path).open("a", encoding="utf-8", buffering=1)  # noqa: SIM115  # as long as the process
+    except OSError as error:
+        raise VolumeError(f"--log_json={path}: cannot be written: {error.strerror}") from error
+    with _lock:
+        _json = file
+        _said_in_json.update(role=role, id=number, attempt=attempt)
+        _said_in_json.update({"pass": None, "batch": None})
+
+
+def bind(pass_number: int, batch: int) -> None:
+    """Say in every further JSON line where training is."""
+    _said_in_json["pass"], _said_in_json["batch"] = pass_number, batch
 
 
 def write(text: str) -> None:
@@ -73,8 +106,14 @@ def _escape(character: str) -> str:
     return character if character.isprintable() else character.encode("unicode_escape").decode()
 
 
-def _write(severity: str, message: str, at: str | None) -> None:
+def _write(severity: str, message: str, at: str | None, record: Mapping[str, Any] | None = None) -> None:
     if at is None:
         frame = sys._getframe(2)
         at = f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
-    write(format_line(severity, message, at, time.time(), threading.get_native_id()))
+    now = time.time()
+    write(format_line(severity, message, at, now, threading.get_native_id()))
+    if _json is not None:
+        said = {"time": round(now, 6), "severity": SEVERITIES[severity], **_said_in_json, "at": at, "message": message}
+        line = json.dumps(said if record is None else {**said, "record": record})
+        with _lock, contextlib.suppress(OSError, ValueError):
+            _json.write(line + "\n")
