@@ -1895,6 +1895,7 @@ def run_attempt(
         return Outcome(error.exit_code, "launcher", str(error))
     say(f"trainer {trainer_id} of {len(ids)}, attempt {record.name}; logs in {node}")
     identity = {"PADDLE_JOB_NAME": config.job_name, "PADDLE_ATTEMPT": record.name, "PADDLE_SECRET": config.secret}
+    identity["PADDLE_OUTPUT"] = str(config.output)
     with Supervisor(config, stop, {**os.environ, **identity}, node) as supervisor:
         try:
             outcome = run_programs(supervisor, meeting.ids, record, passed, why_over, memory)

@@ -76,8 +76,11 @@ def _train(training: Training, updater: Updater) -> None:
         training.run()
     except BaseException as error:
         ignore_signals()
-        updater.abort(str(error) if isinstance(error, PaddleError) else f"{type(error).__name__}: {error}")
+        reason = str(error) if isinstance(error, PaddleError) else f"{type(error).__name__}: {error}"
+        updater.abort(reason)
+        training.end(error.exit_code if isinstance(error, PaddleError) else BugError.exit_code, reason)
         raise
+    training.end(0)
 
 
 if __name__ == "__main__":

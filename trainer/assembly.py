@@ -26,6 +26,7 @@ from trainer.config import parse_config
 from trainer.data.loading import check_data, open_source
 from trainer.data.source import DataSource
 from trainer.delta_updater import DeltaUpdater
+from trainer.description import describe_run
 from trainer.evaluators import make_evaluators
 from trainer.flags import Values, services
 from trainer.legacy import AT
@@ -36,6 +37,7 @@ from trainer.optimization import Sending, has_sparse_rows, list_oddities, read_o
 from trainer.own_servers import OwnServer
 from trainer.parameters import DenseParameters, ParameterTable
 from trainer.remote_updater import RemoteUpdater
+from trainer.reporter import Reporter, find_target
 from trainer.rng import Stream, share_state, start_state
 from trainer.session import Parts, Training
 from trainer.shares import AnyNetwork, Shares
@@ -131,6 +133,7 @@ class Assembly:
             prepare_save_directory(parts.save_dir)
         session = (Timing if self._flags.job == "time" else Training)(parts, updater, STOPPER)
         self._connect(session, updater, restored)
+        parts.reporter.start(**session.place(), **describe_run(self._flags, self._config, self._table))
         return session, updater
 
     def _read_checkpoint(self) -> Captured | None:
@@ -289,7 +292,14 @@ class Assembly:
             save_dir=flags.save_dir or config.save_dir,
             averages=config.opt_config.average_window > 0,
             save_tables=None if self._saved_by_servers is None else self._saved_by_servers.save,
+            reporter=self._make_reporter(flags.save_dir or config.save_dir),
         )
+
+    def _make_reporter(self, save_dir: str) -> Reporter:
+        flags = self._flags
+        is_told = flags.report and flags.job == "train" and flags.num_passes > 0
+        target = find_target(save_dir, flags.trainer_id, os.environ) if is_told else None
+        return Reporter(target, flags.start_pass + flags.num_passes, flags.progress_period)
 
     def _open(
         self, data: DataConfig, stream: Stream, check: Callable[[], None], *, is_train: bool

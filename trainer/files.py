@@ -46,6 +46,16 @@ def write_file(path: Path, content: Content) -> int:
         raise
 
 
+def replace_file(path: Path, text: str) -> None:
+    """Replace a small file so that readers see the old or the new one; it need not outlast a power cut.
+
+    Raises: OSError.
+    """
+    staging = path.with_name(f".{path.name}.writing")
+    staging.write_text(text, encoding="utf-8")
+    staging.replace(path)
+
+
 def sync_directory(path: Path) -> None:
     """Make the names in a directory outlast a power cut."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,66 +1,84 @@
-"""How far training is: a line for people, on request only, since the legacy had none."""
+"""How far training is: of the pass, of the job, how fast and how long still."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
-INTERVAL_S = 10.0
 
+@dataclass(frozen=True)
+class Place:
+    """How far a run is at one moment; None where nobody can know it yet.
 
-class Progress:
-    """Counts samples and says every ten seconds how far the pass and the run are.
-
-    How many samples a pass has is known from the second pass on.
-
-    Args: passes: how many this run makes.  clock: seconds, monotonic.
+    `samples_per_second` is this trainer's, since the last look; `seconds_left` by the average of the whole run.
     """
 
-    def __init__(self, passes: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._passes = passes
-        self._clock = clock
-        self._pass = 0
-        self._pass_samples = 0  # of the pass before
-        self._samples = 0  # in this pass
-        self._start = self._last = clock()
-        self._since_start = self._since_last = 0
+    pass_number: int
+    passes: int
+    samples: int
+    samples_per_second: float
+    pass_fraction: float | None = None
+    job_fraction: float | None = None
+    seconds_left: float | None = None
 
-    def start_pass(self) -> None:
-        """Begin to count a pass."""
-        self._samples = 0
-
-    def finish_pass(self) -> str:
-        """Count the pass and return its last line."""
-        self._pass_samples = self._samples
-        text = self._text(self._clock())
-        self._pass += 1
-        return text
-
-    def add(self, samples: int) -> str:
-        """Count a batch and return the line that is due, or ""."""
-        self._samples += samples
-        self._since_start += samples
-        self._since_last += samples
-        now = self._clock()
-        return self._text(now) if now - self._last >= INTERVAL_S else ""
-
-    def _text(self, now: float) -> str:
-        speed = self._since_last / max(now - self._last, 1e-9)
-        average = self._since_start / max(now - self._start, 1e-9)
-        self._last, self._since_last = now, 0
-        words = [f"progress: pass {self._pass + 1} of {self._passes}"]
-        if self._pass_samples:
-            share = min(self._samples / self._pass_samples, 1.0)
-            words.append(f"{share:.0%} of the pass")
+    def text(self, job_samples_per_second: float) -> str:
+        """Return the log's line; the speed in it is that of all trainers."""
+        words = [f"progress: pass {self.pass_number + 1} of {self.passes}"]
+        if self.pass_fraction is None or self.job_fraction is None:
+            words.append(f"{self.samples} samples")
         else:
-            words.append(f"{self._samples} samples")
-        words.append(f"{speed:.0f} samples/s")
-        if self._pass_samples and average > 0:
-            left = max(self._pass_samples - self._samples, 0) + self._pass_samples * (self._passes - self._pass - 1)
-            words.append(f"{_spell_time(left / average)} left")
+            words += [f"{self.pass_fraction:.0%} of the pass", f"{self.job_fraction:.0%} of the job"]
+        words.append(f"{job_samples_per_second:.0f} samples/s")
+        if self.seconds_left is not None:
+            words.append(f"{spell_time(self.seconds_left)} left")
         return ", ".join(words)
 
 
-def _spell_time(seconds: float) -> str:
+class Progress:
+    """Counts samples. How many a pass has is known from its end on, or from an earlier run of the same job.
+
+    Args: passes: the number of the last pass, plus 1.  pass_samples: of a pass, where an earlier run has counted them,
+        else 0.  clock: seconds, monotonic.
+    """
+
+    def __init__(self, passes: int, pass_samples: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
+        self.pass_samples = pass_samples
+        self._passes, self._clock = passes, clock
+        self._number = self._samples = 0  # of the pass in hand
+        self._since_start = self._since_look = 0
+        self._start = self._look = clock()
+
+    def start_pass(self, number: int, samples: int = 0) -> None:
+        """Begin a pass, or go on in it after so many samples."""
+        self._number, self._samples = number, samples
+
+    def add(self, samples: int) -> None:
+        """Count a batch."""
+        self._samples += samples
+        self._since_start += samples
+        self._since_look += samples
+
+    def finish_pass(self, samples: int) -> None:
+        """Remember how many samples a pass has."""
+        self._samples = self.pass_samples = samples
+
+    def look(self) -> Place:
+        """Return how far the run is now; the next look's speed counts from here."""
+        now = self._clock()
+        speed = self._since_look / max(now - self._look, 1e-9)
+        average = self._since_start / max(now - self._start, 1e-9)
+        self._look, self._since_look = now, 0
+        if not self.pass_samples:
+            return Place(self._number, self._passes, self._samples, speed)
+        fraction = min(self._samples / self.pass_samples, 1.0)
+        passes_left = self._passes - self._number - fraction
+        left = self.pass_samples * passes_left / average if average else None
+        done = (self._number + fraction) / max(self._passes, 1)
+        return Place(self._number, self._passes, self._samples, speed, fraction, done, left)
+
+
+def spell_time(seconds: float) -> str:
+    """Return h:mm:ss."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

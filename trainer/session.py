@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,12 @@ from trainer.flags import Values
 from trainer.legacy import AT
 from trainer.model_files import SaveTables, pass_name, remove_pass, save_pass
 from trainer.parameters import ParameterTable
-from trainer.progress import Progress
+from trainer.reporter import Reporter
 from trainer.rng import Stream
 from trainer.shares import AnyNetwork
 from trainer.stopping import Stopper
 from trainer.updater import Updater
+from trainer.usage import COMPUTE, DATA, EXCHANGE, OTHER, SAVE, TEST
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Parts:
 
     `configs` are the files copied into every pass directory; `save_dir` is where these go; `train` and `test` are the
     data sources, where there are such data. `averages` says whether the optimiser averages the values of its steps.
-    `save_tables` lets the parameter servers save the tables, where they do.
+    `save_tables` lets the parameter servers save the tables, where they do. `reporter` tells the owner how it goes.
     """
 
     flags: Values
@@ -55,6 +56,7 @@ class Parts:
     save_dir: str
     averages: bool = False
     save_tables: SaveTables | None = None
+    reporter: Reporter = field(default_factory=Reporter)
 
     def pass_directory(self, name: str) -> Path:
         """Return the path of a pass directory, or of a save inside a pass."""
@@ -93,9 +95,10 @@ class Training:
         self._is_pass_complete = self._is_stepping = self._has_open_dots = False
         self._stage, self._made, self._is_due = BEFORE, 0, False  # see Place
         self._is_resumed = False  # the next pass goes on from a checkpoint
+        self._progress_line = ""  # that is due after this batch
         self._may_leave = False  # the checkpoint that a signal waits for has been made
         self._gradients = finite.GradientCheck(self._table)
-        self._progress = Progress(parts.flags.num_passes) if parts.flags.progress else None
+        self._reporter, self._usage = parts.reporter, parts.reporter.usage
         printers = [one for one in parts.evaluators if isinstance(one, GradientPrinter)]
         self._network.watch(
             gradients_of={name for one in printers for name in one.config.input_layers},
@@ -135,6 +138,10 @@ class Training:
                 f"nothing is left to do: the last pass is {last} (--start_pass + --num_passes - 1), and it is done"
             )
 
+    def place(self) -> dict[str, int]:
+        """Return {pass, batch}: where training begins or goes on."""
+        return {"pass": self._number, "batch": self._batches}
+
     def run(self) -> None:
         """Train all passes."""
         with np.errstate(all="ignore"):  # a cost that is no number ends the run by name, without numpy's warnings
@@ -147,12 +154,16 @@ class Training:
                 raise
         self._updater.finish()
 
+    def end(self, status: int, message: str = "") -> None:
+        """Tell the owner how it ended: with an exit status, and why if not by itself."""
+        self._reporter.end(status, message)
+
     def _run_pass(self, number: int) -> None:
-        if self._progress is not None:
-            self._progress.start_pass()
+        glog.bind(number, self._batches)
+        self._reporter.start_pass(number, self._batches, self._since_start.samples if self._is_resumed else 0)
         if self._stage != AFTER:
             self._start_pass(number)
-            while (batch := self._source.next_batch(self._parts.batch_size)) is not None:
+            while (batch := self._next_batch()) is not None:
                 with self._whole_batch:
                     self._run_batch(*batch)
                 self._finish_batch(batch[1])
@@ -170,10 +181,19 @@ class Training:
                 self._checkpoints.mark()
                 if is_saved:
                     self._make_checkpoint(pass_name(number))
+        self._reporter.show()
+
+    def _next_batch(self) -> tuple[Mapping[str, Argument], int] | None:
+        self._usage.switch(DATA)
+        batch = self._source.next_batch(self._parts.batch_size)
+        self._usage.switch(OTHER)
+        return batch
 
     def _start_pass(self, number: int) -> None:
         """Begin a pass, or go on inside of one."""
+        self._usage.switch(EXCHANGE)
         self._updater.start_pass(self._batches)
+        self._usage.switch(OTHER)
         self._leave_if_told()
         if self._is_resumed:
             if self._is_due:
@@ -197,16 +217,17 @@ class Training:
         with self._whole_batch:
             own = self._checkpoints.describe(self._place()) if self._checkpoints is not None else None
             self._is_stepping = True
+            self._usage.switch(EXCHANGE)
             self._updater.finish_pass(own)
+            self._usage.switch(OTHER)
             self._leave_if_told()
             self._is_stepping, self._is_pass_complete, self._stage = False, True, AFTER
 
     def _report_pass(self, number: int) -> None:
-        if self._progress is not None:
-            self._log_progress(self._progress.finish_pass())
+        record = self._reporter.finish_pass(self._since_start)
         if self._batches:
             self._since_start.finish()
-            glog.info(logs.pass_line(number, self._batches, self._since_start), at=AT["pass"])
+            glog.info(logs.pass_line(number, self._batches, self._since_start), at=AT["pass"], record=record)
             self._has_open_dots = False
         elif self._flags.local:
             raise DataError(f"the data provider delivers no sample in pass {number}; check train_list and its files")
@@ -219,7 +240,9 @@ class Training:
         if self._average_period:
             self._measure_average(slots, samples)
         self._table.clear_gradients()
+        self._usage.switch(EXCHANGE)
         self._updater.prefetch(slots)
+        self._usage.switch(COMPUTE)
         self._network.forward(slots, self._parts.stream)
         if self._flags.show_layer_stat:
             logs.log_layers(self._network)
@@ -239,13 +262,16 @@ class Training:
         measures = measure(self._network, self._parts.evaluators)
         with self._stopper:
             self._is_stepping = True
+            self._usage.switch(EXCHANGE)
             is_wanted = self._updater.step(samples, self._wants_checkpoint())
+            self._usage.switch(OTHER)
             self._is_stepping = False
             self._leave_if_told()  # trainer 0 has written the checkpoint when it takes part in the step after that
             self._batches += 1
             self._unsaved += 1
             self._since_start.add(cost, samples, measures)
             self._window.add(cost, samples, measures)
+            self._progress_line = self._reporter.add(self._batches, samples, cost / samples)
             self._is_due = True
             if self._checkpoints is not None:
                 self._checkpoints.mark()
@@ -272,7 +298,10 @@ class Training:
             self._check_values()
             self._end_dots()
         self._stopper.ignore_limit()  # peers that are gone are noticed, and what is written now is worth waiting for
+        before = self._usage.switch(SAVE)
         self._checkpoints.make(self._place(), name)
+        self._usage.switch(before)
+        self._reporter.add_checkpoint(name)
         self._unsaved = 0
         self._may_leave = not self._flags.local and self._stopper.is_waiting
         if self._flags.trainer_id == 0:
@@ -331,7 +360,9 @@ class Training:
             self._window.finish()
             if flags.dot_period:
                 glog.write("\n")
-            glog.info(logs.batch_line(self._batches, self._since_start, self._window), at=AT["batch"])
+            glog.bind(self._number, self._batches)
+            record = self._reporter.add_batch_line(self._since_start, self._window)
+            glog.info(logs.batch_line(self._batches, self._since_start, self._window), at=AT["batch"], record=record)
             self._has_open_dots = False
         elif flags.dot_period and self._batches % flags.dot_period == 0:
             glog.write(".")
@@ -339,14 +370,9 @@ class Training:
         if self._average_period and self._batches % self._average_period == 0:
             self._averaged.finish()
             glog.info(logs.average_line(self._averaged))
-        if self._progress is not None:
-            self._log_progress(self._progress.add(samples))
-
-    def _log_progress(self, line: str) -> None:
-        if not line:
-            return
-        self._end_dots()
-        glog.info(line)
+        if self._progress_line:
+            self._end_dots()
+            glog.info(self._progress_line)
 
     def _end_dots(self) -> None:
         if self._has_open_dots:
@@ -367,6 +393,7 @@ class Training:
     def _test(self) -> None:
         if self._parts.test is None:
             return
+        before = self._usage.switch(TEST)
         with self._averaged_values():
             result = evaluate(
                 self._network,
@@ -375,7 +402,8 @@ class Training:
                 self._parts.batch_size,
                 shows_layers=self._flags.show_layer_stat,
             )
-        glog.info(logs.test_line(result), at=AT["test"])
+        self._usage.switch(before)
+        glog.info(logs.test_line(result), at=AT["test"], record=self._reporter.add_test(result))
 
     def _save(self, name: str) -> None:
         """Save on trainer 0; nothing may be logged between a test's line and this one."""
@@ -385,7 +413,10 @@ class Training:
         with self._stopper, self._updater.averaged():
             self._check_values()
             glog.info(f"Saving parameters to {parts.shown_directory(name)}", at=AT["save"])
+            before = self._usage.switch(SAVE)
             save_pass(parts.pass_directory(name), self._table, parts.configs, parts.save_tables)
+            self._usage.switch(before)
+            self._reporter.add_save(parts.shown_directory(name))
             older = self._number - self._flags.saving_period
             if self._flags.save_only_one and older >= 0:
                 remove_pass(parts.pass_directory(pass_name(older)))

@@ -389,24 +389,12 @@ def best_pass(log):
     return sorted(found)[0][1], len(found)
 
 
-@pytest.mark.parametrize("options", [[], ["--progress", "--show_layer_stat", "--test_period=2"]], ids=["plain", "more"])
+@pytest.mark.parametrize("options", [[], ["--show_layer_stat", "--test_period=2"]], ids=["plain", "more"])
 def test_the_demos_find_the_best_pass(job, paddle, options):
     status, log = paddle.train(job, *WITH_TEST, "--num_passes=4", *options)
     assert status == 0, log
     costs = [float(cost) for cost in re.findall(r"Test samples=8 cost=(\S+) .*\n.*Saving", log)]
     assert best_pass(log) == (f"{costs.index(min(costs)):05d}", 4)
-
-
-def test_progress_is_told_only_on_request_and_on_lines_of_its_own(job, paddle):
-    _, log = paddle.train(job, *WITH_TEST, "--num_passes=2", "--progress")
-    lines = [line for line in log.splitlines() if "progress:" in line]
-    assert [re.sub(r"^I.*\] |[\d.]+ samples/s", "", line) for line in lines] == [
-        "progress: pass 1 of 2, 100% of the pass, , 0:00:00 left",
-        "progress: pass 2 of 2, 100% of the pass, , 0:00:00 left",
-    ]
-    assert kinds(log).count("\nPass\nTest\nSaving\n") == 2
-    _, log = paddle.train(job, *WITH_TEST)
-    assert "progress" not in log
 
 
 def test_layer_statistics_come_with_every_forward_pass(job, paddle):
