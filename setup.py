@@ -47,7 +47,7 @@ setup(
         include=["kernels*", "localcluster*", "paddle*", "prepare*", "proto*", "pserver*", "trainer*"]
     ),
     ext_modules=[KERNELS],
-    package_data={"proto": ["*.proto", "*.pyi"]},
+    package_data={"proto": ["*.proto", "*.pyi"], "trainer.report": ["*.css", "*.js"]},
     py_modules=["start_paddle"],
     install_requires=["numpy>=1.26", "protobuf>=4.21", "requests>=2.28"],
     extras_require={

@@ -21,6 +21,7 @@ These are common paddle commands used in various situations:
     train             Start a paddle trainer
     merge_model       Start a paddle merge_model
     pserver           Start a paddle parameter server
+    report            Write the report of a job as a page
     version           Print paddle version
     dump_config       Dump the trainer config as proto string
     make_diagram      Make a model diagram by graphviz
@@ -143,6 +144,7 @@ COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
     "merge_model": _program("trainer.merge", *_OURS),
     "plotcurve": _program("paddle.utils.plotcurve", *_OURS),
     "pserver": _program("pserver.__main__", "pserver"),
+    "report": _program("trainer.report.__main__", "proto", "pserver", "trainer.report.__main__"),
     "train": _program("trainer.__main__", *_OURS),
     "usage": _printing(_program("paddle.utils.usage", *_OURS)),
     "version": _version,

@@ -1,0 +1,99 @@
+"""A chart: curves as SVG that fills its place, with texts beside it in HTML so that they keep their size on a phone.
+
+The picture is stretched to its place; lines and dots keep their widths by `vector-effect`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from trainer.report.axes import Axis, count_axis, time_axis, value_axis
+from trainer.report.curves import Curves, Series
+from trainer.report.markup import Markup, join, tag
+from trainer.report.text import general, rate, seconds
+
+WIDTH, HEIGHT = 1000, 500  # units of the picture
+DOTS = 60  # a curve of no more points shows them
+
+
+def draw_chart(curves: Curves, identity: str) -> Markup:
+    """Return the figure of some curves, with the data that the page's script shows under the pointer."""
+    is_time = curves.x_name == "time"
+    points = [point for series in curves.series for point in series.points]
+    x_axis = (time_axis if is_time else count_axis)([x for x, _ in points])
+    y_axis = value_axis([y for _, y in points])
+    spell: Callable[[float], str] = rate if is_time else general
+    lines = [_grid(x_axis, y_axis), *(_draw_series(series, x_axis, y_axis) for series in curves.series)]
+    picture = tag(
+        "svg",
+        *lines,
+        class_="plot",
+        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=_describe(curves, spell),
+    )
+    axes = [
+        *(tag("span", text, class_="y", style=f"bottom:{100 * at:.2f}%") for at, text in y_axis.ticks),
+        *(tag("span", text, class_="x", style=f"left:{100 * at:.2f}%") for at, text in x_axis.ticks),
+    ]
+    title = f"{curves.title}{', logarithmic' if y_axis.is_log else ''}"
+    return tag(
+        "figure",
+        tag("figcaption", tag("strong", title), tag("span", f"over {curves.x_name}", class_="quiet")),
+        tag("p", *(_legend(series, spell) for series in curves.series), class_="legend"),
+        tag("div", picture, *axes, tag("div", class_="tip", hidden=True), class_="chart", tabindex="0", id=identity),
+        _data(curves, x_axis, y_axis, spell, seconds if is_time else general),
+    )
+
+
+def _grid(x_axis: Axis, y_axis: Axis) -> Markup:
+    across = [f"M0 {HEIGHT * (1 - at):.1f}H{WIDTH}" for at, _ in y_axis.ticks]
+    along = [f"M{WIDTH * at:.1f} 0V{HEIGHT}" for at, _ in x_axis.ticks]
+    return tag("path", d="".join([*across, *along]), class_="grid")
+
+
+def _draw_series(series: Series, x_axis: Axis, y_axis: Axis) -> Markup:
+    pieces = [
+        [f"{WIDTH * x_axis.place(x):.1f} {HEIGHT * (1 - y_axis.place(y)):.1f}" for x, y in piece]
+        for piece in series.pieces
+    ]
+    parts = [tag("path", d="".join(f"M{'L'.join(piece)}" for piece in pieces), class_=f"line {series.style}")]
+    is_alone = all(len(piece) == 1 for piece in pieces)
+    if (len(series.points) <= DOTS and series.style != "window") or is_alone:
+        dots = "".join(f"M{point}h0" for piece in pieces for point in piece)
+        parts.append(tag("path", d=dots, class_=f"dots {series.style}"))
+    return join(parts)
+
+
+def _legend(series: Series, spell: Callable[[float], str]) -> Markup:
+    mark = tag("span", class_=f"mark {series.style}", aria_hidden="true")
+    return tag("span", mark, f"{series.name} ", tag("b", spell(series.points[-1][1])), class_="entry")
+
+
+def _describe(curves: Curves, spell: Callable[[float], str]) -> str:
+    parts = [
+        f"{one.name} from {spell(one.points[0][1])} to {spell(one.points[-1][1])}"
+        f" (lowest {spell(min(y for _, y in one.points))}, highest {spell(max(y for _, y in one.points))})"
+        for one in curves.series
+    ]
+    return f"{curves.title} over {curves.x_name}: {'; '.join(parts)}"
+
+
+def _data(
+    curves: Curves, x_axis: Axis, y_axis: Axis, spell_y: Callable[[float], str], spell_x: Callable[[float], str]
+) -> Markup:
+    """Return places and texts of all points, which the script reads; without it nothing shows."""
+    series = [
+        {
+            "name": one.name,
+            "style": one.style,
+            "points": [
+                [round(x_axis.place(x), 4), round(y_axis.place(y), 4), spell_x(x), spell_y(y)] for x, y in one.points
+            ],
+        }
+        for one in curves.series
+    ]
+    text = json.dumps(series, separators=(",", ":"))  # ASCII, and no tag can end the element:
+    return tag("script", Markup(text.replace("<", "\\u003c")), type="application/json", class_="data")

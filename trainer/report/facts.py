@@ -1,0 +1,222 @@
+"""What the files of a job's output tell, whatever is missing, half written or not what it should be."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pserver.errors import LostPeerError, PeerUnreachableError
+from trainer.report.history import History, Json, RecordFile
+from trainer.report.text import number, whole
+
+PASSED_ON = (PeerUnreachableError.exit_code, LostPeerError.exit_code)  # a peer was gone: never the cause itself
+_PASS = re.compile(r"pass-\d{5}(-\d{3,})?")
+_LOG = re.compile(r"(train|server)\.log(\.\d+)?")
+
+
+@dataclass(frozen=True)
+class File:
+    """A file or directory of the output: its name below it, and its bytes if it is a file."""
+
+    name: str
+    bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A launch of all programs: when it was started, from where, and which pod was first to fail."""
+
+    name: str
+    started: float | None
+    ended: float | None
+    origin: str
+    failure: Json | None
+
+
+@dataclass
+class Listing:
+    """What the directories hold: the errors that pods left, logs and state, and the names of saved passes."""
+
+    errors: list[Json] = field(default_factory=list)
+    files: list[File] = field(default_factory=list)
+    passes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Facts:
+    """All that a report is made of; `job` is job.json of the launcher, empty without one."""
+
+    output: Path
+    now: float
+    history: History = field(default_factory=History)
+    progress: Json = field(default_factory=dict)
+    job: Json = field(default_factory=dict)
+    listing: Listing = field(default_factory=Listing)
+
+    @property
+    def name(self) -> str:
+        """The job's: its directory on the volume is <JOB_PATH>/<JOB_NAME>/output."""
+        path = self.output
+        return path.parent.name if path.name == "output" and path.parent.name else path.name or "job"
+
+    @property
+    def attempt(self) -> str:
+        """The name of the newest attempt; "" without launcher."""
+        attempts = _objects(self.job.get("attempts"))
+        return str(attempts[-1].get("name", "") if attempts else self.history.start.get("attempt", ""))
+
+    def attempts(self) -> list[Attempt]:
+        """Return the attempts in their order, those of the launcher or else those that the records know."""
+        times: dict[str, float] = {}
+        for start in self.history.starts:
+            if (begun := number(start.get("time"))) is not None:
+                times.setdefault(str(start.get("attempt", "")), begun)
+        known = _objects(self.job.get("attempts")) or [
+            {"name": start.get("attempt", ""), "origin": Path(str(start.get("resumed_from") or "")).name}
+            for start in self.history.starts
+        ]
+        begins = [_read_clock(one.get("started"), times.get(str(one.get("name")))) for one in known]
+        if not self.job:
+            begins = [number(start.get("time")) for start in self.history.starts]
+        found = []
+        for index, one in enumerate(known):
+            name = str(one.get("name", ""))
+            failure = first_failure(self.listing.errors, name) if name else None
+            following = begins[index + 1] if index + 1 < len(begins) else self._last_time(name)
+            ended = number(failure.get("time")) if failure else following
+            found.append(Attempt(name, begins[index], ended, str(one.get("origin") or ""), failure))
+        return found
+
+    def _last_time(self, attempt: str) -> float | None:
+        """Return when an attempt was heard of last."""
+        history = self.history
+        records = [*history.ends[-1:], *history.passes[-1:], *history.tests[-1:], *history.starts[-1:], self.progress]
+        times = [number(one.get("time")) for one in records if str(one.get("attempt", "")) == attempt]
+        return max((one for one in times if one is not None), default=None)
+
+
+def first_failure(errors: list[Json], attempt: str) -> Json | None:
+    """Return the error that an attempt began to end with, by the launcher's rule.
+
+    Who left because a peer was gone is never the cause, even if it was quicker to say so; a program that was killed is.
+    """
+    own = [error for error in errors if str(error.get("attempt", "")) == attempt]
+    return min(
+        own,
+        key=lambda error: (error.get("exit_code") in PASSED_ON and not error.get("signal"), float(error["time"])),
+        default=None,
+    )
+
+
+class Reader:
+    """Reads the output of a job again and again; only what can have changed is read.
+
+    The directories of 1,000 pods on a network file system take their time: they are listed again after a pause that
+    keeps this below a twentieth of the job's time.
+    """
+
+    def __init__(self, output: Path, clock: Callable[[], float] = time.time) -> None:
+        self.output, self._clock = output, clock
+        self._records = RecordFile(output / "records.jsonl")
+        self._listing = Listing()
+        self._due = 0.0
+
+    def read(self) -> Facts:
+        """Return everything that is there; nothing that is missing or wrong is an error."""
+        now = self._clock()
+        if now >= self._due:
+            self._listing = list_output(self.output)
+            self._due = now + 20 * (self._clock() - now)
+        return Facts(
+            self.output,
+            now,
+            self._records.read(),
+            read_object(self.output / "progress.json"),
+            read_object(self.output / "job.json"),
+            self._listing,
+        )
+
+
+def list_output(output: Path) -> Listing:
+    """Return the errors and the files of a job."""
+    found = Listing()
+    for path in _list(output):
+        if re.fullmatch(r"node_\d{1,9}", path.name):
+            _list_node(found, output, path)
+        elif _PASS.fullmatch(path.name):
+            found.passes.append(path.name)
+        elif path.name == "state":
+            found.files.append(_describe(output, path))
+    found.files.sort(key=lambda file: _natural(file.name))
+    return found
+
+
+def read_object(path: Path) -> Json:
+    """Return the object that a JSON file holds, an empty one where there is none."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _list_node(found: Listing, output: Path, node: Path) -> None:
+    for path in _list(node):
+        if path.name.startswith("error.json"):
+            error = read_object(path)
+            if number(error.get("time")) is not None and "message" in error:
+                found.errors.append(error)
+        elif _LOG.fullmatch(path.name):
+            found.files.append(_describe(output, path))
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return what sorts node_10 after node_9."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name)]
+
+
+def _list(directory: Path) -> list[Path]:
+    try:
+        return sorted(directory.iterdir())
+    except OSError:
+        return []
+
+
+def _describe(output: Path, path: Path) -> File:
+    name = str(path.relative_to(output))
+    try:
+        return File(f"{name}/") if path.is_dir() else File(name, path.stat().st_size)
+    except OSError:
+        return File(name)
+
+
+def _objects(value: Any) -> list[Json]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _read_clock(started: Any, recorded: float | None) -> float | None:
+    """Return when an attempt was started: as job.json has it, which is the clock of the pods without its zone."""
+    try:
+        clock = time.mktime(time.strptime(str(started), "%Y-%m-%d %H:%M:%S"))
+    except (ValueError, OverflowError):
+        return recorded
+    if recorded is not None and abs(recorded - clock) > 1800:  # this machine's zone is another one
+        clock += round((recorded - clock) / 900) * 900
+    return clock
+
+
+def last_line(error: Json) -> str:
+    """Return what says most of a message: of a program's log or a traceback the last line."""
+    lines = str(error.get("message", "")).strip().splitlines()
+    return lines[-1].strip() if lines else "no message"
+
+
+def describe_error(error: Json) -> str:
+    """Say which trainer's pod failed, and how, without the message."""
+    place = f"trainer {whole(error.get('trainer_id'))} on {error.get('host', 'an unknown host')}"
+    return f"{place}: {error.get('program', 'program')}, exit status {whole(error.get('exit_code'))}"

@@ -1,0 +1,66 @@
+"""Links from a report to the files of its job: relative, so that they work wherever the volume is looked at."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import quote
+
+from trainer.report.facts import Facts, File
+from trainer.report.markup import Markup, join, tag
+from trainer.report.tables import make_table
+from trainer.report.text import NONE, size
+
+MOST_PASSES, MOST_FILES = 20, 60
+
+
+class Links:
+    """Makes links to files of an output from a page in some directory."""
+
+    def __init__(self, output: Path, page: Path) -> None:
+        self._output = output
+        self._prefix = Path(os.path.relpath(output, page.parent)).as_posix()
+
+    def to(self, name: str, text: str = "") -> Markup:
+        """Return a link to what lies at a place below the output."""
+        whole = name if self._prefix == "." else f"{self._prefix}/{name}"
+        first = "./" if ":" in whole.partition("/")[0] else ""  # else it would be a scheme
+        return tag("a", text or name, href=first + quote(whole))
+
+    def to_pass(self, path: str) -> object:
+        """Return a link to a directory where parameters were saved; its name alone if it is not in the output."""
+        name = Path(path).name
+        if not name:
+            return NONE
+        return self.to(f"{name}/", name) if (self._output / name).is_dir() else name
+
+
+def show_files(facts: Facts, links: Links) -> Markup:
+    """Return the list of logs, states and saved parameters."""
+    listing = facts.listing
+    logs = [file for file in listing.files if "/" in file.name.rstrip("/")]
+    others = [file for file in listing.files if file not in logs]
+    passes = [name for name in sorted(listing.passes) if (facts.output / name / "done").exists()][-MOST_PASSES:]
+    own = [File(name, _size(facts.output / name)) for name in ("records.jsonl", "progress.json", "job.json")]
+    rows = [[links.to(file.name), size(file.bytes)] for file in [*logs[:MOST_FILES], *others]]
+    rows += [[links.to(f"{name}/"), NONE] for name in passes]
+    rows += [[links.to(file.name), size(file.bytes)] for file in own if file.bytes is not None]
+    notes = []
+    if len(logs) > MOST_FILES:
+        notes.append(f"{len(logs) - MOST_FILES} more logs are in node_*/.")
+    if len(listing.passes) > len(passes):
+        notes.append(f"{len(listing.passes) - len(passes)} more passes are in pass-*/.")
+    where = tag("p", "In ", tag("code", facts.output), class_="path")
+    table = (
+        make_table("Files of the job", ["file", "size"], rows, is_titled=True)
+        if rows
+        else tag("p", "There are no files.")
+    )
+    return join([where, table, *(tag("p", note) for note in notes)])
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None

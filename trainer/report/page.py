@@ -1,0 +1,124 @@
+"""The page: head, sections in the order of an owner's questions, style and script inside of it."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+from importlib import resources
+
+from trainer.report.chart import draw_chart
+from trainer.report.configuration import show_configuration
+from trainer.report.curves import trace_costs, trace_speed
+from trainer.report.facts import Facts
+from trainer.report.links import Links, show_files
+from trainer.report.markup import Markup, breakable, join, tag
+from trainer.report.passes import show_passes
+from trainer.report.state import describe_state, last_pass, share_done
+from trainer.report.text import NONE, general, moment, number, percent, rate, seconds, whole
+from trainer.report.timeline import draw_attempts
+from trainer.report.trainers import draw_usage
+
+MOST_CHARTS = 12
+
+
+def make_page(facts: Facts, links: Links) -> str:
+    """Return the report as an HTML document that needs nothing but itself."""
+    style, script = (Markup(_read(name)) for name in ("page.css", "page.js"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    # only this script may run, whatever a name or a message of the job looks like
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    state = describe_state(facts)
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", f"{facts.name}: {state.name}"),
+        tag("link", rel="icon", href="data:,"),
+        tag("style", style),
+    )
+    body = tag("body", _make_head(facts), tag("main", *_make_sections(facts, links)), tag("script", script))
+    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _make_head(facts: Facts) -> Markup:
+    state, share = describe_state(facts), share_done(facts)
+    parts = [
+        tag("h1", facts.name, " ", tag("span", state.name, class_=f"state {state.name}")),
+        tag("p", f"Written {moment(facts.now)}", class_="quiet"),
+    ]
+    if share is not None:
+        parts.append(tag("progress", percent(share), max="1", value=f"{share:.4f}", aria_label="share of the job done"))
+    parts.append(
+        tag("dl", *(tag("div", tag("dt", breakable(name)), tag("dd", value)) for name, value in _list_numbers(facts)))
+    )
+    if state.message:
+        is_bad = state.name == "failed"
+        parts.append(tag("pre", state.message, class_=f"message {state.name}", role="alert" if is_bad else None))
+    return tag("header", *parts)
+
+
+def _list_numbers(facts: Facts) -> list[tuple[str, str]]:
+    """Return names and values of what the head shows."""
+    history, progress = facts.history, facts.progress
+    state, total = describe_state(facts).name, last_pass(facts)
+    numbers = []
+    if history.passes or progress or history.starts:
+        done = whole(history.passes[-1].get("pass")) + 1 if history.passes else whole(history.start.get("start_pass"))
+        passes = f"{done} of {total}" if total else f"{done}"
+        numbers.append(("passes done", passes))
+    if (share := share_done(facts)) is not None:
+        numbers.append(("done", percent(share)))
+    if state == "training":
+        numbers.append(("time left", seconds(progress.get("seconds_left"))))
+    newest = history.passes[-1] if history.passes else progress
+    if number(newest.get("cost")) is not None:
+        numbers.append(("cost, last pass" if history.passes else "cost", general(newest.get("cost"))))
+    if history.tests:
+        test = history.tests[-1]
+        numbers.append(("test cost", general(test.get("cost"))))
+        values = test.get("evaluators")
+        numbers += (
+            [(f"test {name}", general(value)) for name, value in values.items()][:3] if isinstance(values, dict) else []
+        )
+    speed = progress.get("samples_per_second")
+    if number(speed) is None and len(history.batches):
+        speed = history.batches.speeds[-1]
+    if number(speed) is not None:
+        numbers.append(("samples/s", rate(speed)))
+    if number(history.start.get("trainers")) is not None:
+        numbers.append(("trainers", general(history.start.get("trainers"))))
+    return numbers or [("passes done", NONE)]
+
+
+def _make_sections(facts: Facts, links: Links) -> list[Markup]:
+    charts = trace_costs(facts)
+    shown = [draw_chart(curves, f"chart-{place}") for place, curves in enumerate(charts[:MOST_CHARTS])]
+    speed = trace_speed(facts)
+    curves = tag("div", *shown, class_="charts") if shown else None
+    if len(charts) > MOST_CHARTS:
+        curves = join(
+            [curves, tag("p", f"{len(charts) - MOST_CHARTS} more evaluators are in the table of the passes.")]
+        )
+    return [
+        _section("Cost and evaluators", curves, "No batch has been trained yet."),
+        _section("Passes", show_passes(facts, links), "No pass is done yet."),
+        _section("Throughput", draw_chart(speed, "chart-speed") if speed else None, "No batch has been trained yet."),
+        _section("Time of the trainers", draw_usage(facts), "No trainer has reported its times yet."),
+        _section("Attempts", draw_attempts(facts), "No attempt was recorded."),
+        _section("Configuration", show_configuration(facts.history.start), "No start of a trainer was recorded."),
+        _section("Files", show_files(facts, links), ""),
+    ]
+
+
+def _section(title: str, content: Markup | None, otherwise: str) -> Markup:
+    identity = title.lower().replace(" ", "-")
+    shown = content if content is not None else tag("p", otherwise, class_="quiet")
+    return tag("section", tag("h2", title, id=identity), shown, aria_labelledby=identity)
+
+
+@functools.cache
+def _read(name: str) -> str:
+    return (resources.files(__package__) / name).read_text(encoding="utf-8")

@@ -1,0 +1,75 @@
+"""In which state a job is, in words: what the head of the report says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainer.report.facts import Facts, describe_error, last_line
+from trainer.report.history import Json
+from trainer.report.text import number, whole
+
+
+@dataclass(frozen=True)
+class State:
+    """The state, one of training, finished, failed, waiting; and why, or ""."""
+
+    name: str
+    message: str = ""
+
+
+def describe_state(facts: Facts) -> State:
+    """Return the state of the newest attempt."""
+    attempt = facts.attempt
+    newest = facts.attempts()[-1:]
+    end, progress = _newest_end(facts), facts.progress if _is_of(facts.progress, attempt) else {}
+    if facts.job.get("finished") is True or _is_good(end.get("status")) or progress.get("status") == "finished":
+        return State("finished")
+    if newest and newest[0].failure:
+        error = newest[0].failure
+        last = "No further attempt follows." if facts.job.get("given_up") is True else ""
+        return State("failed", f"{describe_error(error)}\n{last_line(error)}\n{last}".strip())
+    if end or progress.get("status") == "failed":
+        return State("failed", str(end.get("message") or progress.get("message") or "no reason was recorded"))
+    if progress or (facts.history.starts and _is_of(facts.history.start, attempt)):
+        return State("training", str(progress.get("message") or ""))
+    if facts.job:
+        return State("waiting", f"Attempt {attempt} has not begun to train." if attempt else "")
+    return State("waiting", "Nothing is recorded here yet: no records.jsonl, progress.json or job.json.")
+
+
+def share_done(facts: Facts) -> float | None:
+    """Return which share of the job is done, None where nothing tells."""
+    if describe_state(facts).name == "finished":
+        return 1.0
+    share = number(facts.progress.get("job_fraction"))
+    if share is not None:
+        return min(max(share, 0.0), 1.0)
+    total = last_pass(facts)
+    first = whole(facts.history.start.get("start_pass"))
+    done = len({whole(one.get("pass")) for one in facts.history.passes})
+    return min(done / (total - first), 1.0) if total > first and facts.history.passes else None
+
+
+def last_pass(facts: Facts) -> int:
+    """Return the pass before which training ends, 0 if it is unknown."""
+    start = facts.history.start
+    planned = whole(start.get("start_pass")) + whole(start.get("num_passes"))
+    return planned or whole(facts.progress.get("passes")) or whole(facts.job.get("passes"))
+
+
+def _newest_end(facts: Facts) -> Json:
+    """Return the end of the newest start; empty while it runs."""
+    ends, starts = facts.history.ends, facts.history.starts
+    if not ends or not _is_of(ends[-1], facts.attempt):
+        return {}
+    began = number(starts[-1].get("time")) if starts else None
+    ended = number(ends[-1].get("time"))
+    return ends[-1] if began is None or ended is None or ended >= began else {}
+
+
+def _is_of(record: Json, attempt: str) -> bool:
+    return bool(record) and str(record.get("attempt", "")) == attempt
+
+
+def _is_good(status: object) -> bool:
+    return status in ("finished", "done") or (status == 0 and status is not False)
