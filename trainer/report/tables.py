@@ -18,8 +18,8 @@ def make_table(
 ) -> Markup:
     """Return a table.
 
-    Args: words: how many of the first columns are text; the others are numbers.  total: a last row.  is_titled: a heading says
-        what the caption says, which is then for those who cannot see the heading.
+    Args: words: how many of the first columns are text; the others are numbers.  total: a last row.
+        is_titled: a heading says what the caption says, which is then only for those who cannot see it.
     """
     styles = ["word" if place < words else None for place in range(len(heads))]
 
