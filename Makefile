@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 COUNT ?= 300
 SEED ?= 1
 MINUTES ?= 10
-.PHONY: help setup demo test lint check chaos chaos-endurance chaos-short e2e e2e-faults e2e-faults-short fuzz bench proto format clean
+.PHONY: help setup demo test lint check chaos chaos-endurance chaos-short docs e2e e2e-faults e2e-faults-short fuzz bench proto format clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -47,7 +47,7 @@ e2e-faults-short: setup  ## five things that happen to a job on that cluster (do
 e2e-faults: setup  ## the whole table of what happens to a job on that cluster, within the hour
 	tests/kubernetes/run faults
 
-check: lint test chaos-short e2e e2e-faults-short  ## what CI runs
+check: lint test chaos-short docs e2e e2e-faults-short  ## what CI runs
 
 chaos-short: setup  ## twenty seeded faults in real jobs: all must end as if nothing had happened
 	PYTHONPATH=tests $(BIN)/python -m chaos --count 20 --seed 1
@@ -68,6 +68,9 @@ bench: setup  ## the timed scripts of bench/, with ratios
 
 proto: setup  ## generate the message modules again after a change of proto/*.proto (protoc: Debian's protobuf-compiler)
 	protoc -I. --python_out=. --pyi_out=. proto/*.proto
+
+docs: setup  ## write the generated tables of docs/ again
+	PYTHONPATH=tests $(BIN)/python -m docpages
 
 format: setup  ## format the code
 	$(BIN)/ruff check --fix .

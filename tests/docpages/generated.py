@@ -1,0 +1,29 @@
+"""The parts of pages that are made from the code: `make docs` writes them, a test compares them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from docpages import options
+from docpages.blocks import ROOT
+
+BEGIN, END = "<!-- made by: make docs -->", "<!-- end -->"
+MAKERS: dict[str, Callable[[], str]] = {"docs/flags.md": options.make_table}
+
+
+def current(page: str) -> str:
+    """The page as it should be. Raises: ValueError: it has no place for what is made."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return f"{text[: text.index(BEGIN) + len(BEGIN)]}\n{MAKERS[page]()}\n{text[text.index(END) :]}"
+
+
+def write_all() -> list[Path]:
+    """Writes every page that is not current; returns them."""
+    written = []
+    for page in MAKERS:
+        path, text = ROOT / page, current(page)
+        if text != path.read_text(encoding="utf-8"):
+            path.write_text(text, encoding="utf-8")
+            written.append(path)
+    return written

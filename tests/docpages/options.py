@@ -1,0 +1,149 @@
+"""Every variable and flag of the programs, from what the programs themselves print, read and parse."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import start_paddle
+from docpages.blocks import ROOT
+from localcluster.__main__ import build_parser
+from prepare.settings import OPTIONS
+from pserver.environment import JobEnvironment
+from pserver.flags import FLAGS as PSERVER_FLAGS
+from trainer.flags import TABLE as TRAINER_FLAGS
+from trainer.flags import Flag
+
+HEAD = ["| name | program | default | meaning | status |", "|---|---|---|---|---|"]
+SUPPORTED, QUIET = "supported", "accepted, without meaning here"
+
+# pserver and trainer have no table of their variables
+PROGRAMS = {
+    "PADDLE_JOB_NAME": ("empty: stand-alone", "the job's name; the launcher sets it for pserver, probe and trainer"),
+    "PADDLE_ATTEMPT": ("empty: stand-alone", "the attempt and its set of pods; set by the launcher, too"),
+    "PADDLE_SECRET": ("empty", "as the launcher has it"),
+    "PADDLE_SECRET_FILE": ("empty", "as the launcher has it"),
+    "PADDLE_PEER_TIMEOUT": (
+        f"{JobEnvironment.peer_timeout:g}",
+        "seconds without a sign of life after which a peer is lost (0.1 to 86400)",
+    ),
+    "OPENBLAS_NUM_THREADS": ("1", "threads of numpy in a program"),
+    "OMP_NUM_THREADS": ("1", "the same, for other builds of numpy"),
+    "PADDLE_KERNELS": ("empty", "plain: leaves the compiled loops out; numpy computes the same, slower"),
+}
+LAUNCHER_FLAGS = {
+    "dry_run": ("false", "print the plan (pods, ids, both command lines) and exit"),
+    "help": ("false", "print the variables and exit"),
+}
+
+
+class Row(NamedTuple):
+    """A line of the table."""
+
+    name: str
+    program: str
+    default: str
+    meaning: str
+    status: str
+
+    def __str__(self) -> str:
+        return f"| {' | '.join(escape(field) for field in self)} |"
+
+
+def escape(text: str) -> str:
+    """A text as a cell of a table."""
+    return text.replace("|", "\\|").replace("<", "&lt;") or " "
+
+
+def make_table() -> str:
+    """The whole table."""
+    rows = [
+        *variables(),
+        *launcher_flags(),
+        *trainer_flags(),
+        *pserver_flags(),
+        *data_job_flags(),
+        *localcluster_flags(),
+    ]
+    return "\n".join([*HEAD, *map(str, rows)])
+
+
+def start_sh_rows() -> dict[str, tuple[str, str]]:
+    """Name -> default and meaning, from start.sh --help."""
+    text = subprocess.run([ROOT / "start.sh", "--help"], capture_output=True, text=True, timeout=30, check=True).stdout
+    rows = re.findall(r"^([A-Z_]{5,})\s+(\S.*?)\s{2,}(.*)$", text, re.MULTILINE)
+    return {name: (default, meaning) for name, default, meaning in rows if name != "VARIABLE"}
+
+
+def launcher_rows() -> dict[str, tuple[str, str]]:
+    return {
+        one.name: ("required" if one.default is None else one.default or "empty", one.meaning)
+        for one in start_paddle.VARIABLES
+    }
+
+
+def data_job_rows() -> dict[str, tuple[str, str]]:
+    return {one.name.upper(): (one.default or "none", one.help) for one in OPTIONS}
+
+
+def variables() -> Iterator[Row]:
+    """One row for each variable: what its first reader says, and another default of the data job beside that."""
+    sources = {
+        "start.sh": start_sh_rows(),
+        "launcher": launcher_rows(),
+        "programs": PROGRAMS,
+        "data job": data_job_rows(),
+    }
+    rows: dict[str, Row] = {}
+    for reader, table in sources.items():
+        for name, (default, meaning) in table.items():
+            if name not in rows:
+                rows[name] = Row(name, reader, default, meaning, "variable")
+                continue
+            row = rows[name]
+            other = f"; data job: {default}" if reader == "data job" and default != row.default else ""
+            rows[name] = row._replace(program=f"{row.program}, {reader}", default=row.default + other)
+    return iter(rows.values())
+
+
+def launcher_flags() -> Iterator[Row]:
+    for name, (default, meaning) in LAUNCHER_FLAGS.items():
+        yield Row(f"--{name}", "launcher", default, meaning, SUPPORTED)
+
+
+def trainer_flags() -> Iterator[Row]:
+    for flag in TRAINER_FLAGS:
+        meaning = flag.meaning + (f" ({', '.join(flag.choices)})" if flag.choices and not named(flag) else "")
+        yield Row(f"--{flag.name}", "paddle train", show(flag.default), meaning, flag.status.value)
+
+
+def named(flag: Flag) -> bool:
+    """Whether the meaning names all choices itself."""
+    return all(choice in flag.meaning for choice in flag.choices)
+
+
+def pserver_flags() -> Iterator[Row]:
+    for flag in PSERVER_FLAGS.values():
+        status = SUPPORTED if flag.is_used else QUIET
+        yield Row(f"--{flag.name}", "paddle pserver", show(flag.default), flag.meaning, status)
+
+
+def data_job_flags() -> Iterator[Row]:
+    for one in OPTIONS:
+        yield Row(f"--{one.name}", "prepare", "its variable", f"as {one.name.upper()}, and wins over it", SUPPORTED)
+
+
+def localcluster_flags() -> Iterator[Row]:
+    (commands,) = (action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction))
+    for action in commands.choices["run"]._actions:
+        names = ", ".join(action.option_strings) or action.dest.upper()
+        default = action.default if action.default not in (None, [], False, argparse.SUPPRESS) else ""
+        yield Row(names, "localcluster run", show(default), action.help or "", SUPPORTED)
+
+
+def show(default: object) -> str:
+    """A default as it is written on a command line."""
+    return str(default).lower() if isinstance(default, bool) else str(default) if default != "" else "empty"

@@ -1,0 +1,61 @@
+"""A copy of the project in which a page's commands may do as they like."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from docpages.blocks import ROOT, blocks, script
+
+LEFT_OUT = (
+    ".git*",
+    ".venv",
+    ".*_cache",
+    ".hypothesis",
+    "__pycache__",
+    "*.egg-info",
+    "build",
+    "demo",
+    "jobpath",
+    "tests",
+)
+STATE = "<!-- commands after: "
+CONFIG_PAGE, CONFIG_END = "docs/your-own-job.md", "## Alone"  # the page's part that makes data, config and provider
+DIGITS = ("data-job.yaml", "job.yaml")
+
+
+def copy_project(target: Path) -> Path:
+    """Copies what a user checks out (but for the tests) and links the virtual environment; returns the target."""
+    shutil.copytree(ROOT, target, ignore=shutil.ignore_patterns(*LEFT_OUT), dirs_exist_ok=True)
+    (target / ".venv").symlink_to(Path(sys.executable).parent.parent)
+    return target
+
+
+def state_of(text: str) -> str:
+    """What a page's comment says was done before: `digits`, `config`, or ""."""
+    return text.partition(STATE)[2].partition(" -->")[0] if text.startswith(STATE) else ""
+
+
+def preparation(state: str) -> str:
+    """The bash lines that bring a project into a state. Raises: KeyError: there is no such state."""
+    config, _, _ = (ROOT / CONFIG_PAGE).read_text(encoding="utf-8").partition(CONFIG_END)
+    jobs = "".join(f"python -m localcluster run k8s/{name} --volume mfs=./jobpath\n" for name in DIGITS)
+    return {"": "", "digits": jobs, "config": script(blocks(CONFIG_PAGE, config), "machine")}[state]
+
+
+def run_script(text: str, project: Path, environ: Mapping[str, str]) -> str:
+    """Runs a page's script in the project's directory and returns what it printed; a failure shows all of it."""
+    home = project.with_name(f"{project.name}-home")
+    home.mkdir(exist_ok=True)
+    bin_dir = str(Path(sys.executable).parent)
+    env = {**os.environ, "HOME": str(home), "PATH": f"{bin_dir}:{os.environ['PATH']}", **environ}
+    done = subprocess.run(
+        ["bash", "-c", text], cwd=project, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, timeout=500, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"status {done.returncode}\n{done.stdout[-6000:]}"
+    return done.stdout

@@ -1,0 +1,47 @@
+"""Every command of README and docs/ that needs no cluster, page by page, as it stands there."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from docpages.blocks import ROOT, blocks_of, has_commands, script
+from docpages.project import copy_project, preparation, run_script, state_of
+
+PAGES = [
+    path for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))] if has_commands(blocks_of(path), "machine")
+]
+SMALL = {"docs/examples.md": {"SYNTHETIC_ROWS": "150"}}  # made-up data; the rest of what the pages do is small anyway
+
+
+def check_predictions(home: Path, _: str) -> None:
+    """docs/your-own-job.md: the network has learnt, and predicts a class and two probabilities a sample."""
+    log = (home / "weather/train.log").read_text()
+    assert float(re.findall(r"classification_error_evaluator=(\S+)", log)[-1]) < 0.1
+    lines = (home / "weather/rank-00000").read_text().splitlines()
+    assert len(lines) == 100
+    assert all(re.fullmatch(r"[01];\S+ \S+;", line) for line in lines)
+
+
+def check_resumed(_: Path, output: str) -> None:
+    assert "going on from state/pass-00009" in output
+
+
+CHECKS: dict[str, Callable[[Path, str], None]] = {
+    "docs/your-own-job.md": check_predictions,
+    "docs/resume.md": check_resumed,
+}
+
+
+def test_the_pages_that_are_checked_are_there() -> None:
+    assert {str(path.relative_to(ROOT)) for path in PAGES} >= {*CHECKS, *SMALL}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_the_commands_of_the_page_work(page: Path, tmp_path: Path) -> None:
+    name = str(page.relative_to(ROOT))
+    project = copy_project(tmp_path / "project")
+    before = preparation(state_of(page.read_text(encoding="utf-8")))
+    output = run_script(before + script(blocks_of(page), "machine"), project, SMALL.get(name, {}))
+    if name in CHECKS:
+        CHECKS[name](tmp_path / "project-home", output)

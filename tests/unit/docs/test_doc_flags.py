@@ -1,0 +1,43 @@
+"""docs/flags.md has every variable and flag that the programs read, and nothing else."""
+
+import re
+
+import pytest
+from docpages import options
+from docpages.blocks import ROOT
+from docpages.generated import MAKERS, current
+
+
+@pytest.mark.parametrize("page", MAKERS)
+def test_the_generated_part_of_the_page_is_current(page: str) -> None:
+    assert current(page) == (ROOT / page).read_text(encoding="utf-8"), "run `make docs`"
+
+
+def test_the_help_of_start_sh_is_understood() -> None:
+    text = (ROOT / "start.sh").read_text(encoding="utf-8")
+    table = text[text.index("VARIABLE  ") : text.index("EXIT 66")]
+    assert options.start_sh_rows().keys() == set(re.findall(r"^([A-Z_]{5,}) ", table, re.MULTILINE)) - {"VARIABLE"}
+
+
+def test_every_variable_that_the_script_reads_is_in_its_help() -> None:
+    read = set(re.findall(r"\$\{?([A-Z][A-Z_]{4,})", (ROOT / "start.sh").read_text(encoding="utf-8")))
+    own = {"BASH_SOURCE", "FUNCNAME", "TMPDIR", "EXIT_CONFIG", "EXIT_VOLUME", "EXIT_MISSING_INPUT"}
+    assert read - own <= options.start_sh_rows().keys()
+
+
+def test_every_variable_that_the_programs_read_is_in_the_table() -> None:
+    read = set()
+    for package in ("kernels", "paddle", "pserver", "trainer", "prepare"):
+        for path in (ROOT / package).rglob("*.py"):
+            text = path.read_text(encoding="utf-8")
+            read |= set(re.findall(r'environ(?:\.get|\.setdefault)?[(\[]"([A-Z][A-Z0-9_]+)"', text))
+            read |= set(re.findall(r'"((?:PADDLE|OPENBLAS|OMP)_[A-Z_]+)"', text))
+    assert {"PADDLE_JOB_NAME", "OPENBLAS_NUM_THREADS", "CONF_PADDLE_GRADIENT_NUM", "PADDLE_KERNELS"} <= read
+    assert read - {"PYTHONPATH"} <= {row.name for row in options.variables()}
+
+
+def test_no_variable_and_no_flag_of_a_program_is_listed_twice() -> None:
+    variables = [row.name for row in options.variables()]
+    flags = [(row.name, row.program) for row in options.trainer_flags()]
+    assert len(variables) == len(set(variables))
+    assert len(flags) == len(set(flags)) > 80

@@ -1,0 +1,103 @@
+"""The pages: every block of commands is run somewhere, every link leads somewhere, and the index has every page."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from docpages.blocks import ROOT, blocks, faults, pages, script
+from docpages.project import preparation, state_of
+
+RUN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]  # whose commands are all run
+BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^][]*(?:\[[^][]*\][^][]*)*\]\(([^()\s]+)\)")
+
+
+def prose(text: str) -> str:
+    """A page without its fenced blocks and code spans, in which a `[a](b)` is no link."""
+    return re.sub(r"`[^`\n]+`", "``", BLOCK.sub("", text))
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors that GitHub makes of a page's headings."""
+    headings = re.findall(r"^#+ +(.*)$", BLOCK.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(page: Path) -> Iterator[str]:
+    for target in LINK.findall(prose(page.read_text(encoding="utf-8"))):
+        if target.startswith(("https://", "http://")):
+            continue
+        name, _, anchor = target.partition("#")
+        path = (page.parent / name) if name else page
+        if not path.exists():
+            yield f"{page.name}: {target}: no such file"
+        elif anchor and anchor not in anchors(path.read_text(encoding="utf-8")):
+            yield f"{page.name}: {target}: no such heading"
+
+
+@pytest.mark.parametrize("page", RUN, ids=lambda path: path.name)
+def test_every_block_says_what_it_is_and_no_command_hides(page: Path) -> None:
+    assert list(faults(page.name, page.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    assert list(broken_links(page)) == []
+
+
+def test_the_index_has_every_page_once() -> None:
+    listed = re.findall(r"^\| \[[^]]+\]\(([a-z0-9-]+\.md)\)", (ROOT / "docs/index.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(path.name for path in ROOT.glob("docs/*.md") if path.name != "index.md")
+
+
+def test_every_target_of_make_that_a_page_names_is_there() -> None:
+    there = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page in RUN:
+        named = re.findall(r"(?:`|^)make ([a-z][a-z0-9-]+)", page.read_text(), re.MULTILINE)
+        assert set(named) <= there, page.name
+
+
+@pytest.mark.parametrize("page", RUN, ids=lambda path: path.name)
+def test_what_comes_before_a_page_is_known(page: Path) -> None:
+    preparation(state_of(page.read_text(encoding="utf-8")))
+
+
+# ----- the checks themselves
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("```sh\nls\n```\n", ""),
+        ("```sh cluster\nkubectl get pods\n```\n", ""),
+        ("```python file=a.py\nx = 1\n```\n", ""),
+        ("```text\npod-1  Running\n```\n", ""),
+        ("text\n\n- item\n    more of it\n", ""),
+        ("```\nls\n```\n", "p.md:1: ``` is no kind of block"),
+        ("```sh later\nls\n```\n", "p.md:1: ```sh later is no kind of block"),
+        ("```text\n$ ls\nkubectl get pods\n```\n", "p.md:1: a command that is not run: kubectl get pods"),
+        ("text\n\n    make demo\n", "p.md:3: an indented block; fence it, and say what it is"),
+    ],
+)
+def test_a_block_that_nobody_runs_is_found(text: str, fault: str) -> None:
+    assert list(faults("p.md", text)) == [fault] * bool(fault)
+
+
+def test_a_block_without_an_end_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"p\.md:3: a block without an end"):
+        blocks("p.md", "a\n\n```sh\nls\n")
+
+
+def test_the_script_has_the_blocks_of_one_kind_in_order_and_stops_at_a_failure() -> None:
+    page = "```sh\nfirst\n```\n```sh cluster\nother\n```\n```text file=a\nbody\n```\n```sh\nsecond\n```\n"
+    lines = script(blocks("p.md", page), "machine").splitlines()
+    assert lines[0] == "set -Eeuo pipefail"
+    assert [line for line in lines if line in ("first", "second", "other")] == ["first", "second"]
+    assert "other" in script(blocks("p.md", page), "cluster").splitlines()
+
+
+def test_a_broken_link_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "p.md"
+    page.write_text("# A: b's `c`\n[a](p.md#a-bs-c) [b](q.md) [c](#nothing) `[d](e)`\n")
+    assert list(broken_links(page)) == ["p.md: q.md: no such file", "p.md: #nothing: no such heading"]
