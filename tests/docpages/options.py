@@ -24,6 +24,7 @@ SUPPORTED, QUIET = "supported", "accepted, without meaning here"
 PROGRAMS = {
     "PADDLE_JOB_NAME": ("empty: stand-alone", "the job's name; the launcher sets it for pserver, probe and trainer"),
     "PADDLE_ATTEMPT": ("empty: stand-alone", "the attempt and its set of pods; set by the launcher, too"),
+    "PADDLE_OUTPUT": ("--save_dir", "where records, progress and report go; the launcher sets it to output/"),
     "PADDLE_SECRET": ("empty", "as the launcher has it"),
     "PADDLE_SECRET_FILE": ("empty", "as the launcher has it"),
     "PADDLE_PEER_TIMEOUT": (
