@@ -76,6 +76,9 @@ END_PERIOD_S = 0.5  # between two looks at job.json for the end of the job
 KEPT_ATTEMPTS = 100  # in job.json
 OVERDUE_S = 30.0  # that a pod may still be listed after its deletion was due, clocks being what they are
 TABLE_ROWS = 20  # of the table of pods at a deadline
+CGROUP = Path("/sys/fs/cgroup")  # where a container sees the kernel's accounts of itself
+NO_LIMIT = 1 << 60  # bytes; cgroup v1 says "none" by a number a little below 2^63
+MEMORY_ADVICE = "raise resources.limits.memory in the Job, or choose smaller batches or a smaller pool_size"
 
 
 # ----- Errors
@@ -512,7 +515,7 @@ class Pod:
             terminating=bool(metadata.get("deletionTimestamp")),
             index=int(index) if index is not None and index.isdecimal() else None,
             controller_uid=controller or (owners[0] if owners else ""),
-            why=explain_status(status),
+            why=explain_status(status, item.get("spec") or {}),
             node=(item.get("spec") or {}).get("nodeName") or "",
             due=parse_time(metadata.get("deletionTimestamp")),
             is_silent=has_silent_node(status),
@@ -575,18 +578,33 @@ def parse_time(text: str | None) -> float:
         return math.inf
 
 
-def explain_status(status: JsonObject) -> str:
+def explain_status(status: JsonObject, spec: JsonObject) -> str:
     """Returns `Reason: message` of what a pod waits for or ended with, the most specific that its status has."""
     for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
         for state in ("waiting", "terminated"):
             found = (container.get("state") or {}).get(state)
             if found and found.get("reason") not in (None, "ContainerCreating", "PodInitializing", "Completed"):
                 code = f" (exit code {found['exitCode']})" if found.get("exitCode") else ""
-                return join_reason(f"{found['reason']}{code}", found.get("message"))
+                message = found.get("message")
+                if found["reason"] == "OOMKilled":
+                    message = describe_memory_limit(spec, container.get("name"))
+                return join_reason(f"{found['reason']}{code}", message)
     for condition in status.get("conditions") or []:
         if condition.get("status") == "False" and condition.get("type") == "PodScheduled":
             return join_reason(condition.get("reason") or "Unschedulable", condition.get("message"))
     return join_reason(status.get("reason"), status.get("message"))
+
+
+def describe_memory_limit(spec: JsonObject, name: str | None) -> str:
+    """Says what a container that ended as OOMKilled was allowed, by the pod's spec, and what to do."""
+    limits = [
+        ((container.get("resources") or {}).get("limits") or {}).get("memory")
+        for container in spec.get("containers") or []
+        if container.get("name") == name
+    ]
+    if not limits or not limits[0]:
+        return "it has no memory limit, so its node ran out: set resources.limits.memory, or choose a larger node"
+    return f"it needed more memory than its limit, {limits[0]}: {MEMORY_ADVICE}"
 
 
 def join_reason(reason: str | None, message: str | None) -> str:
@@ -1224,11 +1242,19 @@ class Memory:
     is_dissolved: bool = False  # that one never began to train, because the set of pods changed
     status: int = 0  # which that one ended with
     staged: int | None = None  # the trainer whose shard is in ./data
+    lost: set[str] = dataclasses.field(default_factory=set)  # uids of the failed pods that were named
 
     @property
     def attempt(self) -> int:
         """The number of that attempt: only a later one is news."""
         return self.record.attempt if self.record else 0
+
+    def name_lost(self, pods: Iterable[Pod]) -> None:
+        """Says of each failed pod, once, what its status tells: it may have ended without a word of its own."""
+        for pod in pods:
+            if pod.phase == "Failed" and pod.uid not in self.lost:
+                self.lost.add(pod.uid)
+                say(f"this Job has lost {pod}")
 
 
 def agree(
@@ -1348,7 +1374,9 @@ def meet(api: PodApi, config: LauncherConfig, passed: Mapping[str, str], waiting
         )
 
     try:
-        return wait_for_pods(api, config.gradient_num, decide, waiting)
+        meeting = wait_for_pods(api, config.gradient_num, decide, waiting)
+        memory.name_lost(seen)
+        return meeting
     except UnreachableError as error:
         table = f"\n{table_of_pods(seen, config.gradient_num)}" if seen else ""
         raise UnreachableError(f"{error}{table}") from error
@@ -1451,12 +1479,69 @@ def unstage_data(config: LauncherConfig, trainer_id: int, target: Path) -> None:
 # ----- Programs
 
 
+@dataclasses.dataclass(frozen=True)
+class MemoryAccount:
+    """What the kernel says of this container's memory, in bytes; None: no limit, or not told."""
+
+    limit: int | None
+    peak: int | None
+    kills: int  # processes that it has killed for memory
+
+    @classmethod
+    def read(cls, root: Path = CGROUP) -> MemoryAccount | None:
+        """Reads the container's cgroup, version 2 or 1; None where there is none to be seen.
+
+        Source: the kernel's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
+        """
+        for limit, peak, events in (
+            ("memory.max", "memory.peak", "memory.events"),
+            ("memory/memory.limit_in_bytes", "memory/memory.max_usage_in_bytes", "memory/memory.oom_control"),
+        ):
+            kills = re.search(r"^oom_kill ([0-9]+)$", read_account(root / events), re.MULTILINE)
+            if kills:
+                numbers = [read_account(root / name).strip() for name in (limit, peak)]
+                found = [int(text) if re.fullmatch("[0-9]+", text) else None for text in numbers]
+                is_limited = found[0] is not None and found[0] < NO_LIMIT
+                return cls(found[0] if is_limited else None, found[1], int(kills[1]))
+        return None
+
+    def __str__(self) -> str:
+        """Says limit and peak, and what to do."""
+        peak = "" if self.peak is None else f", and the peak of all its processes was {mebibytes(self.peak)}"
+        if self.limit is None:
+            return f"this container has no memory limit{peak}, so its node ran out of memory: choose a larger one"
+        return f"this container's limit is {mebibytes(self.limit)}{peak}: {MEMORY_ADVICE}"
+
+
+def read_account(path: Path) -> str:
+    """Returns a file of the cgroup, empty where there is none."""
+    try:
+        return path.read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def mebibytes(size: int) -> str:
+    """Returns bytes as a text in the unit of Kubernetes manifests."""
+    return f"{size / 2**20:.0f}Mi"
+
+
+def explain_kill(before: MemoryAccount | None, after: MemoryAccount | None) -> str:
+    """Says whether the kernel has ended a program with SIGKILL for memory, by its accounts before and after."""
+    if before is None or after is None:
+        return " (out of memory?)"
+    if after.kills > before.kills:
+        return f" by the kernel, out of memory: {after}"
+    return " (not for memory: the kernel has killed nothing of this container)"
+
+
 class Program:
     """A child process whose end can be waited for in a selector, with the path of its log."""
 
     def __init__(self, name: str, argv: Sequence[str], environ: Mapping[str, str], log: Path, *, copied: bool) -> None:
         """Args: copied: its output comes to `process.stdout`, for the launcher to copy; else it goes to the log."""
         self.name, self.argv, self.log = name, argv, log
+        self.memory = MemoryAccount.read()
         self.file: IO[bytes] = log.open("wb")
         try:
             self.process = subprocess.Popen(
@@ -1496,9 +1581,10 @@ class Program:
     def describe_end(self) -> str:
         """Says how it ended, with the last lines of its log."""
         lines = (read_tail(self.log) or "(it wrote nothing)").splitlines()[-LAST_LINES:]
-        return f"{self.name} {describe_status(self.process.returncode)}; the end of {self.log}:\n" + "\n".join(
-            f"    {line}" for line in lines
-        )
+        ended = describe_status(self.process.returncode)
+        if self.process.returncode == -signal.SIGKILL:
+            ended += explain_kill(self.memory, MemoryAccount.read())
+        return f"{self.name} {ended}; the end of {self.log}:\n" + "\n".join(f"    {line}" for line in lines)
 
 
 def read_tail(path: Path, size: int = 4000) -> str:
@@ -1515,8 +1601,7 @@ def describe_status(status: int) -> str:
     """Says how a process ended in words."""
     if status >= 0:
         return f"ended with status {status}"
-    hint = " (out of memory?)" if -status == signal.SIGKILL else ""
-    return f"was killed by {signal.Signals(-status).name}{hint}"
+    return f"was killed by {signal.Signals(-status).name}"
 
 
 def exit_code_of(status: int) -> int:

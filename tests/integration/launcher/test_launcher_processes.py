@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -163,7 +164,8 @@ def test_S12_the_pod_ends_with_the_trainers_status(launch: Callable[..., Launch]
 def test_S12_a_killed_trainer_is_75_and_the_signal_is_named(launch: Callable[..., Launch]) -> None:
     job = launch(TRAINER="kill -9 $$", PSERVER=PATIENT)
     assert job.wait() == 75
-    assert "trainer was killed by SIGKILL (out of memory?)" in job.said
+    # which of them, depends on what this machine shows of its cgroup; tests/unit/launcher/test_launcher_memory.py
+    assert re.search(r"trainer was killed by SIGKILL \((out of memory\?|not for memory.*)\)", job.said)
 
 
 @pytest.mark.parametrize(("end", "status"), [("exit 75", 75), ("exit 78", 78), ("kill -11 $$", 75)], ids=str)
