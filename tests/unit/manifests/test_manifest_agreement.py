@@ -20,6 +20,7 @@ def load(name: str) -> dict[str, Any]:
 
 
 JOB, DATA, CLAIM, KUSTOMIZATION = load("job.yaml"), load("data-job.yaml"), load("pvc.yaml"), load("kustomization.yaml")
+POD_GROUP = load("components/volcano/pod-group.yaml")
 ACCOUNT, ROLE, BINDING = yaml.safe_load_all((K8S / "rbac.yaml").read_text())
 BOTH = pytest.mark.parametrize("job", [JOB, DATA], ids=["training", "data"])
 
@@ -69,11 +70,13 @@ def test_the_one_edit_reaches_every_place() -> None:
     (replacement,) = KUSTOMIZATION["replacements"]
     (generator,) = KUSTOMIZATION["configMapGenerator"]
     assert replacement["source"] == {"kind": "ConfigMap", "name": generator["name"], "fieldPath": "data.count"}
-    jobs = {job["metadata"]["name"]: job for job in (JOB, DATA)}
+    objects = {(one["kind"], one["metadata"]["name"]): one for one in (JOB, DATA, POD_GROUP)}
     values = [
-        find(jobs[target["select"]["name"]], path) for target in replacement["targets"] for path in target["fieldPaths"]
+        find(objects[target["select"]["kind"], target["select"]["name"]], path)
+        for target in replacement["targets"]
+        for path in target["fieldPaths"]
     ]
-    assert values == [3, 3, "3", "3"]
+    assert values == [3, 3, "3", 3, "3"]
     assert generator["options"]["annotations"]["config.kubernetes.io/local-config"] == "true"
 
 
