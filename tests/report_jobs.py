@@ -53,6 +53,7 @@ class Job:
         self.output, self.trainers, self.num_passes, self.batches = output, trainers, passes, batches
         self.now = BEGIN
         self.attempt = ""
+        self._done = 0  # passes of this attempt
         output.mkdir(parents=True, exist_ok=True)
 
     def record(self, kind: str, **fields: Any) -> Job:
@@ -64,12 +65,13 @@ class Job:
 
     def start(self, place: int = 0, batch: int = 0, **fields: Any) -> Job:
         """Append the start of trainer 0."""
+        self._done = 0
         whole = {
             "flags": {"config": "trainer_config.py", "num_passes": str(self.num_passes), "log_period": "5"},
             "config": "trainer_config.py",
             "trainers": self.trainers,
             "start_pass": 0,
-            "num_passes": self.num_passes,
+            "passes": self.num_passes,
             "resumed_from": f"state/pass-{place - 1:05d}" if place else "",
             "pass": place,
             "batch": batch,
@@ -92,23 +94,23 @@ class Job:
                 window_cost=cost,
                 evaluators={EVALUATOR: cost / 9},
                 window_evaluators={EVALUATOR: cost / 10},
-                samples_per_second=15000.0 + 700 * (batch % 4),
             )
         if until is not None:
             return self
         place = {"pass": number, "batch": self.batches, "samples": SAMPLES}
         values = {"cost": 2.41234567 / (1.5 + number), "evaluators": {EVALUATOR: 0.3123456 / (1 + number)}}
+        self._done += 1
         self.record("pass", **place, **values, seconds=2.4, usage=self.usage())
         test = {"cost": 2.6 / (1.5 + number), "evaluators": {EVALUATOR: 0.33 / (1 + number)}}
         self.record("test", **{**place, "samples": 360}, **test)
         name = f"pass-{number:05d}"
         (self.output / name).mkdir(exist_ok=True)
         (self.output / name / "done").touch()
-        return self.record("save", **{"pass": number}, path=f"./output/{name}")
+        return self.record("save", **{"pass": number, "batch": self.batches}, path=f"./output/{name}")
 
     def usage(self) -> dict[str, dict[str, float]]:
-        """Return the times of the trainers in a pass; trainer 1 is the slowest."""
-        return {
+        """Return the times of the trainers in this attempt; trainer 1 is the slowest."""
+        times = {
             str(trainer): {
                 "samples": SAMPLES,
                 "seconds": 2.4,
@@ -116,14 +118,18 @@ class Job:
                 "compute_seconds": 1.0,
                 "exchange_seconds": 1.1 - 0.5 * (trainer == 1),
                 "test_seconds": 0.1,
+                "save_seconds": 0.05,
+                "other_seconds": 0.05,
             }
             for trainer in range(self.trainers)
         }
+        return {trainer: {key: self._done * one[key] for key in one} for trainer, one in times.items()}
 
     def progress(self, status: str, place: int, message: str = "") -> Job:
         """Write progress.json."""
         usage = self.usage()
-        trainers = {one: {**usage[one], "time": self.now, "pass": place, "host": f"paddle-{one}"} for one in usage}
+        where = {"attempt": self.attempt, "time": self.now, "pass": place, "batch": 5}
+        trainers = {one: {**where, "host": f"paddle-{one}", "usage": usage[one]} for one in usage}
         self.write(
             "progress.json",
             {
@@ -138,7 +144,7 @@ class Job:
                 "seconds_left": 73.0,
                 "cost": 0.25,
                 "evaluators": {EVALUATOR: 0.04},
-                "slowest": {"trainer": 1, "exchange_seconds": 0.6},
+                "slowest": {"trainer": 1, "host": "paddle-1", "busy_seconds": 1.6, "mean_busy_seconds": 1.3},
                 "status": status,
                 "message": message,
                 "trainers": trainers,
@@ -203,7 +209,7 @@ def finished_job(output: Path) -> Job:
     job.start()
     for number in range(10):
         job.run_pass(number)
-    return job.record("end", status="finished", message="").progress("finished", 9)
+    return job.record("end", status=0, message="").progress("finished", 9)
 
 
 def failed_job(output: Path) -> Job:

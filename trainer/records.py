@@ -11,6 +11,8 @@ Every record has `kind`, `time` (seconds since the epoch) and `attempt` (its nam
   checkpoint  pass, batch, name
   end         status (an exit status), message
 
+Of a recurrent group, the layers that stand for others have these as `inputs`, or as `memory_of` of one step before.
+
 Costs and evaluators are what the log's line shows, with its six digits; null is a number that is not finite.
 """
 
@@ -21,9 +23,10 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trainer.evaluators import Accumulator
+if TYPE_CHECKING:  # who only reads records needs no numbers
+    from trainer.evaluators import Accumulator
 
 Record = dict[str, Any]
 FILE = "records.jsonl"
@@ -76,14 +79,15 @@ def drop_undone(records: Iterable[Record]) -> list[Record]:
         kind = record["kind"]
         if kind == "start":
             place = record["pass"], record["batch"]
-            kept = {key: one for key, one in kept.items() if one["kind"] not in PLACED or _place(one) <= place}
+            kept = {key: one for key, one in kept.items() if one["kind"] not in PLACED or place_of(one) <= place}
         key = (kind, record["pass"], record["batch"]) if kind in PLACED else number
         kept.pop(key, None)  # said again: it comes at its new place
         kept[key] = record
     return list(kept.values())
 
 
-def _place(record: Record) -> tuple[int, float]:
+def place_of(record: Record) -> tuple[int, float]:
+    """Return the pass of a record, and after how many of its batches it comes: its end after all of them."""
     return record["pass"], math.inf if record["kind"] == "pass" else record["batch"]
 
 

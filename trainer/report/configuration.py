@@ -5,24 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from trainer.records import Record
 from trainer.report.graph import MOST, draw_graph, read_layers
-from trainer.report.history import Json
 from trainer.report.markup import Markup, join, tag
 from trainer.report.tables import make_pairs, make_table
 from trainer.report.text import count, general, number, shorten, size, whole
 
 MOST_ROWS = 1000  # of the tables of layers and of parameters
 VALUE_BYTES = 4  # float32
+_kept: list[tuple[Record, Markup | None]] = []
 
 
-def show_configuration(start: Json) -> Markup | None:
-    """Return the configuration that the newest start recorded, None without one."""
+def show_configuration(start: Record) -> Markup | None:
+    """Return the configuration that a start recorded, None without one.
+
+    It is kept for the same record, since of a report that is made anew it is the part that takes longest.
+    """
+    if _kept and _kept[0][0] is start:
+        return _kept[0][1]
     parts = [_show_graph(start), _show_parameters(start), _show_settings(start), _show_flags(start)]
     shown = [part for part in parts if part]
-    return join(shown) if shown else None
+    _kept[:] = [(start, join(shown) if shown else None)]
+    return _kept[0][1]
 
 
-def _show_graph(start: Json) -> Markup:
+def _show_graph(start: Record) -> Markup:
     layers = read_layers(start)
     if not layers:
         return Markup("")
@@ -38,10 +45,14 @@ def _show_graph(start: Json) -> Markup:
     if graph is None:
         return join([title, tag("p", f"More than {MOST} layers are not drawn; the table has them."), table])
     picture = tag("div", graph, class_="scroll tall", tabindex="0", role="region", aria_label="Graph of layers")
-    return join([title, picture, tag("details", tag("summary", "the layers as a table"), table)])
+    words = ["blue: has parameters", "grey: data"]
+    if any(layer.group for layer in layers):
+        words += ["dashed border: in a recurrent group", "orange: to the next step"]
+    legend = tag("p", "; ".join(words), class_="quiet")
+    return join([title, picture, legend, tag("details", tag("summary", "the layers as a table"), table)])
 
 
-def _show_parameters(start: Json) -> Markup:
+def _show_parameters(start: Record) -> Markup:
     parameters = [one for one in _list(start.get("parameters")) if isinstance(one, dict)]
     if not parameters:
         return Markup("")
@@ -76,7 +87,7 @@ def _show_parameters(start: Json) -> Markup:
     )
 
 
-def _show_settings(start: Json) -> Markup:
+def _show_settings(start: Record) -> Markup:
     method = start.get("method")
     if not isinstance(method, dict) or not method:
         return Markup("")
@@ -84,7 +95,7 @@ def _show_settings(start: Json) -> Markup:
     return join([tag("h3", "Settings"), make_pairs("Settings of the config", pairs)])
 
 
-def _show_flags(start: Json) -> Markup:
+def _show_flags(start: Record) -> Markup:
     flags = start.get("flags")
     pairs: list[tuple[object, object]] = []
     if start.get("config"):

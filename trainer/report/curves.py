@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from trainer.records import Record
 from trainer.report.facts import Facts
-from trainer.report.history import Json
+from trainer.report.history import Batches
 from trainer.report.text import number, whole
 
 Point = tuple[float, float]
 DRAWABLE = 1e100  # neither nan nor inf, nor so near to it that a scale overflows
+WINDOW_S = 0.2
 BUCKETS = 250  # of a thinned curve: two points each
 
 
@@ -38,17 +40,17 @@ class Curves:
     series: list[Series]
 
 
-def thin(xs: Sequence[float], ys: Sequence[float], buckets: int = BUCKETS) -> list[Point]:
+def thin(points: Iterable[tuple[float, float | None]], buckets: int = BUCKETS) -> list[Point]:
     """Return the points that can be drawn; of many the lowest and the highest of each bucket: no peak is lost."""
-    points = [(x, y) for x, y in zip(xs, ys, strict=True) if abs(x) < DRAWABLE and abs(y) < DRAWABLE]
-    if len(points) <= 2 * buckets:
-        return points
-    kept = [points[0]]
+    found = [(x, y) for x, y in points if y is not None and abs(x) < DRAWABLE and abs(y) < DRAWABLE]
+    if len(found) <= 2 * buckets:
+        return found
+    kept = [found[0]]
     for bucket in range(buckets):
-        part = points[len(points) * bucket // buckets : len(points) * (bucket + 1) // buckets]
+        part = found[len(found) * bucket // buckets : len(found) * (bucket + 1) // buckets]
         low, high = min(part, key=_height), max(part, key=_height)
         kept += sorted({low, high})
-    return kept if kept[-1] == points[-1] else [*kept, points[-1]]
+    return kept if kept[-1] == found[-1] else [*kept, found[-1]]
 
 
 def _height(point: Point) -> float:
@@ -64,7 +66,7 @@ def trace_costs(facts: Facts) -> list[Curves]:
         for place, batch in zip(batches.passes, batches.batches, strict=True)
     ]
 
-    def at(record: Json) -> float:
+    def at(record: Record) -> float:
         place = whole(record.get("pass"))
         return place + min(whole(record.get("batch")) / max(lengths.get(place, 0), 1), 1.0)
 
@@ -72,9 +74,9 @@ def trace_costs(facts: Facts) -> list[Curves]:
         passes = [(float(whole(one.get("pass")) + 1), _value(one, key)) for one in history.passes]
         tests = [(at(one), _value(one, key)) for one in history.tests]
         series = [
-            Series("batches", "window", [thin(places, windows)]),
-            Series("pass", "pass", [_thin_pairs(passes)]),
-            Series("test", "test", [_thin_pairs(tests)]),
+            Series("batches", "window", [thin(zip(places, windows, strict=True))]),
+            Series("pass", "pass", [thin(passes)]),
+            Series("test", "test", [thin(tests)]),
         ]
         return Curves(title, "passes done", [one for one in series if one.points])
 
@@ -85,28 +87,43 @@ def trace_costs(facts: Facts) -> list[Curves]:
 
 
 def trace_speed(facts: Facts) -> Curves | None:
-    """Return the samples per second over the time since the job began, in a piece for each attempt."""
-    batches = facts.history.batches
-    begins = [begun for start in facts.history.starts if (begun := number(start.get("time"))) is not None]
-    times = [moment for moment in batches.times if math.isfinite(moment)]
-    begin = min([*begins, *times], default=0.0)
-    rows: dict[int, tuple[list[float], list[float]]] = {}
-    for attempt, moment, speed in zip(batches.attempts, batches.times, batches.speeds, strict=True):
-        xs, ys = rows.setdefault(attempt, ([], []))
-        xs.append(moment - begin)
-        ys.append(speed)
-    pieces = [thin(xs, ys, max(BUCKETS // len(rows), 10)) for xs, ys in rows.values()]
-    series = Series("samples per second", "pass", [piece for piece in pieces if piece])
-    return Curves("throughput", "time", [series]) if series.points else None
+    """Return trainer 0's samples per second over the time since the job began, in a piece for each attempt."""
+    history = facts.history
+    begin = min([*(one["time"] for one in history.starts), *history.batches.times[:1]], default=0.0)
+    passes: dict[str, list[Point]] = {}
+    for one in history.passes:
+        samples, taken = number(one.get("samples")), number(one.get("seconds"))
+        if samples is not None and taken:
+            passes.setdefault(str(one.get("attempt")), []).append((one["time"] - begin, samples / taken))
+    windows = measure_windows(history.batches)
+    share = max(BUCKETS // max(len(windows), len(passes), 1), 10)
+    series = [
+        Series("between two lines", "window", [thin([(x - begin, y) for x, y in one], share) for one in windows]),
+        Series("pass", "pass", [thin(one, share) for one in passes.values()]),
+    ]
+    shown = [one for one in series if one.points]
+    return Curves("samples per second of trainer 0", "time", shown) if shown else None
 
 
-def _value(record: Json, key: str | None) -> float | None:
+def measure_windows(batches: Batches) -> list[list[Point]]:
+    """Return times and samples per second between lines of the same pass, a list for each attempt.
+
+    What is between them is at least WINDOW_S, since the times of the records are milliseconds.
+    """
+    found: dict[int, list[Point]] = {}
+    first = 0
+    for row in range(1, len(batches)):
+        if (batches.starts[row], batches.passes[row]) != (batches.starts[first], batches.passes[first]):
+            first = row
+        elif (taken := batches.times[row] - batches.times[first]) >= WINDOW_S:
+            speed = (batches.samples[row] - batches.samples[first]) / taken
+            found.setdefault(batches.starts[row], []).append((batches.times[row], speed))
+            first = row
+    return list(found.values())
+
+
+def _value(record: Record, key: str | None) -> float | None:
     if key is None:
         return number(record.get("cost"))
     values = record.get("evaluators")
     return number(values.get(key)) if isinstance(values, dict) else None
-
-
-def _thin_pairs(pairs: Sequence[tuple[float, float | None]]) -> list[Point]:
-    known = [(x, y) for x, y in pairs if y is not None]
-    return thin([x for x, _ in known], [y for _, y in known])

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from pserver.errors import LostPeerError, PeerUnreachableError
-from trainer.report.history import History, Json, RecordFile
+from trainer.records import Record
+from trainer.report.history import History, RecordFile
 from trainer.report.text import number, whole
 
 PASSED_ON = (PeerUnreachableError.exit_code, LostPeerError.exit_code)  # a peer was gone: never the cause itself
@@ -35,14 +36,15 @@ class Attempt:
     started: float | None
     ended: float | None
     origin: str
-    failure: Json | None
+    failure: Record | None
 
 
 @dataclass
 class Listing:
-    """What the directories hold: the errors that pods left, logs and state, and the names of saved passes."""
+    """What the directories hold: errors and progress of pods, logs and state, and the names of saved passes."""
 
-    errors: list[Json] = field(default_factory=list)
+    errors: list[Record] = field(default_factory=list)
+    trainers: dict[str, Record] = field(default_factory=dict)
     files: list[File] = field(default_factory=list)
     passes: list[str] = field(default_factory=list)
 
@@ -54,8 +56,8 @@ class Facts:
     output: Path
     now: float
     history: History = field(default_factory=History)
-    progress: Json = field(default_factory=dict)
-    job: Json = field(default_factory=dict)
+    progress: Record = field(default_factory=dict)
+    job: Record = field(default_factory=dict)
     listing: Listing = field(default_factory=Listing)
 
     @property
@@ -100,7 +102,7 @@ class Facts:
         return max((one for one in times if one is not None), default=None)
 
 
-def first_failure(errors: list[Json], attempt: str) -> Json | None:
+def first_failure(errors: list[Record], attempt: str) -> Record | None:
     """Return the error that an attempt began to end with, by the launcher's rule.
 
     Who left because a peer was gone is never the cause, even if it was quicker to say so; a program that was killed is.
@@ -156,7 +158,7 @@ def list_output(output: Path) -> Listing:
     return found
 
 
-def read_object(path: Path) -> Json:
+def read_object(path: Path) -> Record:
     """Return the object that a JSON file holds, an empty one where there is none."""
     try:
         found = json.loads(path.read_bytes())
@@ -171,6 +173,8 @@ def _list_node(found: Listing, output: Path, node: Path) -> None:
             error = read_object(path)
             if number(error.get("time")) is not None and "message" in error:
                 found.errors.append(error)
+        elif path.name == "progress.json":
+            found.trainers[node.name.removeprefix("node_")] = read_object(path)
         elif _LOG.fullmatch(path.name):
             found.files.append(_describe(output, path))
 
@@ -195,7 +199,7 @@ def _describe(output: Path, path: Path) -> File:
         return File(name)
 
 
-def _objects(value: Any) -> list[Json]:
+def _objects(value: Any) -> list[Record]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
@@ -210,13 +214,13 @@ def _read_clock(started: Any, recorded: float | None) -> float | None:
     return clock
 
 
-def last_line(error: Json) -> str:
+def last_line(error: Record) -> str:
     """Return what says most of a message: of a program's log or a traceback the last line."""
     lines = str(error.get("message", "")).strip().splitlines()
     return lines[-1].strip() if lines else "no message"
 
 
-def describe_error(error: Json) -> str:
+def describe_error(error: Record) -> str:
     """Say which trainer's pod failed, and how, without the message."""
     place = f"trainer {whole(error.get('trainer_id'))} on {error.get('host', 'an unknown host')}"
     return f"{place}: {error.get('program', 'program')}, exit status {whole(error.get('exit_code'))}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trainer.report.history import Json
+from trainer.records import Record
 from trainer.report.layout import Edge, Layout, lay_out
 from trainer.report.markup import Markup, tag
 from trainer.report.text import count, shorten, whole
@@ -20,7 +20,7 @@ BESIDE = 12.0
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer of the records: `group` is the recurrent group that it belongs to, or ""."""
+    """A layer of the records: a memory has what another one said in the step before."""
 
     name: str
     type: str
@@ -28,10 +28,11 @@ class Layer:
     inputs: list[str]
     parameters: list[str]
     active_type: str
+    memory_of: str = ""
 
     @property
     def group(self) -> str:
-        """The part of the name after the @."""
+        """The recurrent group that it belongs to, or "": the part of its name after the @."""
         return self.name.partition("@")[2]
 
     @property
@@ -46,7 +47,7 @@ class Layer:
         return " · ".join(part for part in parts if part)
 
 
-def read_layers(start: Json) -> list[Layer]:
+def read_layers(start: Record) -> list[Layer]:
     """Return the layers that a start record names, without what is not a layer."""
     layers = start.get("layers")
     found: dict[str, Layer] = {}
@@ -60,41 +61,30 @@ def read_layers(start: Json) -> list[Layer]:
                 _names(one.get("inputs")),
                 _names(one.get("parameters")),
                 str(one.get("active_type") or ""),
+                str(one.get("memory_of") or ""),
             )
     return list(found.values())
 
 
-def connect(layers: Sequence[Layer]) -> list[Edge]:
-    """Return the edges between layers, also those into and out of recurrent groups.
-
-    The layers of type agent stand for others: for the same name outside (a step's input), inside of the group (its
-    output), or inside one step before (memory, `name+delay1`).
-    """
+def connect(layers: Sequence[Layer]) -> tuple[list[Edge], set[Edge]]:
+    """Return the edges between layers, and which of them lead to the next step of a recurrent group."""
     known = {layer.name for layer in layers}
-    outputs = {layer.shown: layer.name for layer in layers if layer.group and not layer.type.endswith("agent")}
-    edges: dict[Edge, None] = {}
-    for layer in layers:
-        sources = list(layer.inputs)
-        if not sources and layer.type.endswith("agent"):
-            remembered = f"{layer.shown.partition('+delay')[0]}@{layer.group}"
-            sources = [
-                layer.shown if "scatter" in layer.type else remembered if layer.group else outputs.get(layer.name, "")
-            ]
-        edges.update({(source, layer.name): None for source in sources if source in known and source != layer.name})
-    return list(edges)
+    edges = [(source, layer.name) for layer in layers for source in layer.inputs]
+    memories = [(layer.memory_of, layer.name) for layer in layers]
+    valid = [edge for edge in dict.fromkeys([*edges, *memories]) if edge[0] in known and edge[0] != edge[1]]
+    return valid, {edge for edge in memories if edge in set(valid)}
 
 
 def draw_graph(layers: Sequence[Layer]) -> Markup | None:
     """Return the picture of the layers, None of none or too many."""
-    edges = connect(layers)
+    edges, memories = connect(layers)
     linked = {name for edge in edges for name in edge}
     shown = [layer for layer in layers if layer.type != "recurrent_layer_group" or layer.name in linked]
     if not shown or len(shown) > MOST:
         return None
-    # memories first: a circle is then found at the edge into one of them
-    widths = {layer.name: _width(layer) for layer in sorted(shown, key=lambda layer: layer.type != "agent")}
+    widths = {layer.name: _width(layer) for layer in shown}
     groups = {layer.name: layer.group for layer in shown if layer.group}
-    layout = lay_out(widths, edges, groups, HIGH)
+    layout = lay_out(widths, edges, memories, groups, HIGH)
     width, height = layout.width + 2 * MARGIN, layout.height + 2 * MARGIN
     box = f"{-MARGIN:g} {-MARGIN:g} {width:.0f} {height:.0f}"
     return tag(
@@ -132,7 +122,7 @@ def _draw_node(layer: Layer, place: tuple[float, float], width: float) -> Markup
         ),
         tag("text", shorten(layer.shown, LONGEST), x=f"{x:.1f}", y=f"{y - 3:.1f}", class_="name"),
         tag("text", shorten(layer.kind, LONGEST), x=f"{x:.1f}", y=f"{y + 11:.1f}", class_="kind"),
-        class_=f"node {style}",
+        class_=f"node {style}{' inside' if layer.group else ''}",
     )
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from trainer.records import PLACED, Record, parse_lines, place_of
 from trainer.report.text import number, whole
 
-Json = dict[str, Any]
 Place = tuple[int, float]  # a pass, and after how many of its batches; the end of a pass comes after all of them
 
 
@@ -22,19 +21,22 @@ class Batches:
 
     def __init__(self) -> None:
         self.passes, self.batches, self.times = array("q"), array("q"), array("d")
-        self.costs, self.speeds, self.attempts = array("d"), array("d"), array("q")
+        self.costs, self.samples, self.starts = array("d"), array("d"), array("q")
         self.evaluators: dict[str, array[float]] = {}
 
     def __len__(self) -> int:
         return len(self.passes)
 
-    def add(self, record: Json, attempt: int) -> None:
-        """Append the record of a window of batches; `attempt` counts the starts before it."""
+    def add(self, record: Record, start: int) -> None:
+        """Append the record of a window of batches; `start` counts the starts before it."""
+        place = whole(record["pass"]), whole(record["batch"])
+        if self.passes and (self.passes[-1], self.batches[-1]) == place:  # said again
+            self._keep(len(self) - 1)
         rows = len(self)
-        self.passes.append(whole(record.get("pass")))
-        self.batches.append(whole(record.get("batch")))
-        self.attempts.append(attempt)
-        for column, key in ((self.times, "time"), (self.costs, "window_cost"), (self.speeds, "samples_per_second")):
+        self.passes.append(place[0])
+        self.batches.append(place[1])
+        self.starts.append(start)
+        for column, key in ((self.times, "time"), (self.costs, "window_cost"), (self.samples, "samples")):
             column.append(_or_nan(record.get(key)))
         for name, value in _numbers(record, "window_evaluators"):
             if name not in self.evaluators:
@@ -49,55 +51,65 @@ class Batches:
         keep = len(self)
         while keep and (self.passes[keep - 1], self.batches[keep - 1]) > place:
             keep -= 1
-        for column in (self.passes, self.batches, self.attempts):
+        self._keep(keep)
+
+    def _keep(self, keep: int) -> None:
+        for column in (self.passes, self.batches, self.starts):
             del column[keep:]
-        for values in (self.times, self.costs, self.speeds, *self.evaluators.values()):
+        for values in (self.times, self.costs, self.samples, *self.evaluators.values()):
             del values[keep:]
 
 
 class History:
-    """The records that count: those of an attempt end where the next one went on."""
+    """The records that count: an attempt that goes on from a place has undone what came after it."""
 
     def __init__(self) -> None:
-        self.starts: list[Json] = []
-        self.passes: list[Json] = []
-        self.tests: list[Json] = []
-        self.saves: list[Json] = []
-        self.ends: list[Json] = []
-        self.pass_tests: dict[int, Json] = {}  # the first one after the line of the pass
+        self.starts: list[Record] = []
+        self.ends: list[Record] = []
         self.batches = Batches()
+        self._placed: dict[str, dict[Place, Record]] = {kind: {} for kind in PLACED}
 
-    def add(self, record: Json) -> None:
-        """Take in the next record."""
-        kind = record.get("kind")
+    def add(self, record: Record) -> None:
+        """Take in the next record, as `drop_undone` does."""
+        kind = record["kind"]
         if kind == "start":
-            self._cut((whole(record.get("pass")), float(whole(record.get("batch")))))
+            self._cut((record["pass"], record["batch"]))
             self.starts.append(record)
         elif kind == "batch":
             self.batches.add(record, len(self.starts))
-        elif kind == "pass":
-            self.passes.append(record)
-        elif kind == "test":
-            self.tests.append(record)
-            place = whole(record.get("pass"))
-            if self.passes and whole(self.passes[-1].get("pass")) == place:
-                self.pass_tests.setdefault(place, record)
-        elif kind == "save":
-            self.saves.append(record)
+        elif kind in self._placed:
+            key = record["pass"], record["batch"]
+            self._placed[kind].pop(key, None)  # said again: it comes at its new place
+            self._placed[kind][key] = record
         elif kind == "end":
             self.ends.append(record)
 
     def _cut(self, place: Place) -> None:
-        """Drop what an attempt that goes on from a place does again."""
         self.batches.cut(place)
-        self.passes = [one for one in self.passes if whole(one.get("pass")) < place[0]]
-        self.tests = [one for one in self.tests if (whole(one.get("pass")), whole(one.get("batch"))) <= place]
-        self.saves = [one for one in self.saves if whole(one.get("pass")) <= place[0]]
-        kept = {whole(one.get("pass")) for one in self.passes}
-        self.pass_tests = {number: test for number, test in self.pass_tests.items() if number in kept}
+        for kind, records in self._placed.items():
+            self._placed[kind] = {key: one for key, one in records.items() if place_of(one) <= place}
 
     @property
-    def start(self) -> Json:
+    def passes(self) -> list[Record]:
+        """The ends of passes."""
+        return list(self._placed["pass"].values())
+
+    @property
+    def tests(self) -> list[Record]:
+        """The tests, at the end of a pass or inside."""
+        return list(self._placed["test"].values())
+
+    @property
+    def saves(self) -> list[Record]:
+        """Where parameters were saved."""
+        return list(self._placed["save"].values())
+
+    def test_of(self, one: Record) -> Record:
+        """Return the test at the end of a pass; empty where none was made."""
+        return self._placed["test"].get((one["pass"], one["batch"]), {})
+
+    @property
+    def start(self) -> Record:
         """The newest start; empty before the first."""
         return self.starts[-1] if self.starts else {}
 
@@ -113,8 +125,11 @@ class History:
         """Return the number of batches of each pass, for those under way of the longest before it."""
         lengths = {whole(one.get("pass")): whole(one.get("batch")) for one in self.passes}
         longest = max(lengths.values(), default=0)
+        for place in {whole(place): None for place in self.batches.passes}:
+            lengths.setdefault(place, longest)
         for place, batch in zip(self.batches.passes, self.batches.batches, strict=True):
-            lengths[place] = max(lengths.get(place, longest), batch)
+            if batch > lengths[place]:
+                lengths[place] = batch
         return lengths
 
 
@@ -128,28 +143,21 @@ class RecordFile:
 
     def read(self) -> History:
         """Take in what is new, but for a half last line, and return all that is known."""
-        try:
-            with self._path.open("rb") as file:
-                facts = os.fstat(file.fileno())
-                if facts.st_ino != self._inode or facts.st_size < self._offset:
-                    self._inode, self._offset, self.history = facts.st_ino, 0, History()
-                file.seek(self._offset)
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        break
-                    self._offset += len(line)
-                    for record in _parse(line):
-                        self.history.add(record)
-        except OSError:
-            pass
+        with contextlib.suppress(OSError), self._path.open("rb") as file:
+            facts = os.fstat(file.fileno())
+            if facts.st_ino != self._inode or facts.st_size < self._offset:
+                self._inode, self._offset, self.history = facts.st_ino, 0, History()
+            file.seek(self._offset)
+            for record in parse_lines(self._whole_lines(file)):
+                self.history.add(record)
         return self.history
 
-
-def _parse(line: bytes) -> Iterator[Json]:
-    with contextlib.suppress(ValueError, RecursionError):
-        record = json.loads(line)
-        if isinstance(record, dict):
-            yield record
+    def _whole_lines(self, file: Iterable[bytes]) -> Iterator[bytes]:
+        for line in file:
+            if not line.endswith(b"\n"):
+                return
+            self._offset += len(line)
+            yield line
 
 
 def _or_nan(value: Any) -> float:
@@ -157,7 +165,7 @@ def _or_nan(value: Any) -> float:
     return math.nan if found is None else found
 
 
-def _numbers(record: Json, key: str) -> Iterator[tuple[str, float]]:
+def _numbers(record: Record, key: str) -> Iterator[tuple[str, float]]:
     values = record.get(key)
     if isinstance(values, dict):
         yield from ((str(name), _or_nan(value)) for name, value in values.items())

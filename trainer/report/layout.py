@@ -37,12 +37,15 @@ class _Rows:
     below: dict[Node, list[Node]] = field(default_factory=lambda: defaultdict(list))
 
 
-def lay_out(widths: Mapping[str, float], edges: Sequence[Edge], groups: Mapping[str, str], height: float) -> Layout:
+def lay_out(
+    widths: Mapping[str, float], edges: Sequence[Edge], back: set[Edge], groups: Mapping[str, str], height: float
+) -> Layout:
     """Return the layout of nodes that are so wide and so high, in their order where nothing else decides.
 
-    Args: edges: from and to, both among the nodes and not the same.  groups: of nodes that are to stand together.
+    Args: edges: from and to, both among the nodes and not the same.  back: those that are to lead upwards.
+        groups: of nodes that are to stand together.
     """
-    turned = find_circles(list(widths), edges)
+    turned = back | find_circles(list(widths), [edge for edge in edges if edge not in back])
     down = {edge: edge[::-1] if edge in turned else edge for edge in edges}
     forward = list(dict.fromkeys(down.values()))
     ranks = rank(list(widths), forward)

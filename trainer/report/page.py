@@ -84,8 +84,6 @@ def _list_numbers(facts: Facts) -> list[tuple[str, str]]:
             [(f"test {name}", general(value)) for name, value in values.items()][:3] if isinstance(values, dict) else []
         )
     speed = progress.get("samples_per_second")
-    if number(speed) is None and len(history.batches):
-        speed = history.batches.speeds[-1]
     if number(speed) is not None:
         numbers.append(("samples/s", rate(speed)))
     if number(history.start.get("trainers")) is not None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pserver.errors import StoppedError
+from trainer.records import Record
 from trainer.report.facts import Facts, describe_error, last_line
-from trainer.report.history import Json
 from trainer.report.text import number, whole
 
 
 @dataclass(frozen=True)
 class State:
-    """The state, one of training, finished, failed, waiting; and why, or ""."""
+    """The state, one of training, finished, stopped, failed, waiting; and why, or ""."""
 
     name: str
     message: str = ""
@@ -22,8 +23,10 @@ def describe_state(facts: Facts) -> State:
     attempt = facts.attempt
     newest = facts.attempts()[-1:]
     end, progress = _newest_end(facts), facts.progress if _is_of(facts.progress, attempt) else {}
-    if facts.job.get("finished") is True or _is_good(end.get("status")) or progress.get("status") == "finished":
+    if facts.job.get("finished") is True or end.get("status") == 0 or progress.get("status") == "finished":
         return State("finished")
+    if end.get("status") == StoppedError.exit_code or progress.get("status") == "stopped":
+        return State("stopped", str(end.get("message") or progress.get("message") or ""))
     if newest and newest[0].failure:
         error = newest[0].failure
         last = "No further attempt follows." if facts.job.get("given_up") is True else ""
@@ -53,11 +56,10 @@ def share_done(facts: Facts) -> float | None:
 def last_pass(facts: Facts) -> int:
     """Return the pass before which training ends, 0 if it is unknown."""
     start = facts.history.start
-    planned = whole(start.get("start_pass")) + whole(start.get("num_passes"))
-    return planned or whole(facts.progress.get("passes")) or whole(facts.job.get("passes"))
+    return next((whole(one["passes"]) for one in (start, facts.progress, facts.job) if number(one.get("passes"))), 0)
 
 
-def _newest_end(facts: Facts) -> Json:
+def _newest_end(facts: Facts) -> Record:
     """Return the end of the newest start; empty while it runs."""
     ends, starts = facts.history.ends, facts.history.starts
     if not ends or not _is_of(ends[-1], facts.attempt):
@@ -67,9 +69,5 @@ def _newest_end(facts: Facts) -> Json:
     return ends[-1] if began is None or ended is None or ended >= began else {}
 
 
-def _is_of(record: Json, attempt: str) -> bool:
+def _is_of(record: Record, attempt: str) -> bool:
     return bool(record) and str(record.get("attempt", "")) == attempt
-
-
-def _is_good(status: object) -> bool:
-    return status in ("finished", "done") or (status == 0 and status is not False)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trainer.records import Record
 from trainer.report.facts import Facts
-from trainer.report.history import Json
 from trainer.report.markup import Markup, join, tag
 from trainer.report.tables import make_table
 from trainer.report.text import NONE, count, number, seconds, whole
 
-PHASES = ("compute", "data", "exchange", "test")
+PHASES = ("compute", "data", "exchange", "test", "save", "other")
 MOST = 40  # trainers shown; of more, the slowest
 NEAR = 1.05  # the slowest's own work over the median's, up to which no one is the slowest
 
@@ -37,22 +38,43 @@ class Usage:
 
 
 def add_usage(facts: Facts) -> list[Usage]:
-    """Return what every trainer spent in all passes, or else in those of the newest progress; the slowest first."""
-    now = facts.progress.get("trainers")
-    latest = now if isinstance(now, dict) else {}
-    recorded = [one["usage"] for one in facts.history.passes if isinstance(one.get("usage"), dict)] or [latest]
+    """Return what every trainer has spent in all attempts, the slowest first.
+
+    A trainer counts from the beginning of its attempt; of an earlier attempt the passes count that were not undone.
+    """
+    attempts: dict[str, Record] = {}
+    for one in facts.history.passes:
+        attempts[str(one.get("attempt", ""))] = _records(one.get("usage"))
+    latest = newest_usage(facts)
+    if latest:
+        attempts[facts.attempt] = {trainer: one["usage"] for trainer, one in latest.items()}
     sums: dict[str, list[float]] = {}
-    for usages in recorded:
-        for trainer, usage in usages.items():
-            if isinstance(usage, dict):
-                total = sums.setdefault(str(trainer), [0.0] * (1 + len(PHASES)))
-                for place, key in enumerate(("samples", *(f"{phase}_seconds" for phase in PHASES))):
-                    total[place] += max(number(usage.get(key)) or 0.0, 0.0)
+    for usages in attempts.values():
+        for trainer, usage in _records(usages).items():
+            total = sums.setdefault(trainer, [0.0] * (1 + len(PHASES)))
+            for place, key in enumerate(("samples", *(f"{phase}_seconds" for phase in PHASES))):
+                total[place] += max(number(usage.get(key)) or 0.0, 0.0)
     found = [
-        Usage(trainer, _host(latest.get(trainer)), whole(samples), tuple(phases))
+        Usage(trainer, str(latest.get(trainer, {}).get("host") or ""), whole(samples), tuple(phases))
         for trainer, (samples, *phases) in sums.items()
     ]
     return sorted((one for one in found if one.total > 0), key=lambda one: (-one.own, one.trainer))
+
+
+def newest_usage(facts: Facts) -> dict[str, Record]:
+    """Return what each trainer said last in the newest attempt: to trainer 0, or in its own progress.json."""
+    found: dict[str, Record] = {}
+    if str(facts.progress.get("attempt", "")) == facts.attempt:
+        found = _records(facts.progress.get("trainers"))
+    for trainer, own in facts.listing.trainers.items():
+        said = number(found.get(trainer, {}).get("time")) or -math.inf
+        if own.get("attempt") == facts.attempt and (number(own.get("time")) or 0.0) >= said:
+            found[trainer] = own
+    return {trainer: one for trainer, one in found.items() if isinstance(one.get("usage"), dict)}
+
+
+def _records(value: object) -> dict[str, Record]:
+    return {str(key): one for key, one in value.items() if isinstance(one, dict)} if isinstance(value, dict) else {}
 
 
 def name_slowest(usages: Sequence[Usage]) -> str:
@@ -100,7 +122,7 @@ def draw_usage(facts: Facts) -> Markup | None:
         class_="legend",
     )
     heads = ["trainer", "host", "time", *PHASES, "samples"]
-    caption = "Seconds by phase, of all passes" if facts.history.passes else "Seconds by phase, so far"
+    caption = "Time by phase, of all attempts"
     if len(usages) > MOST:
         caption += f"; the {MOST} slowest of {len(usages)} trainers"
     return join(
@@ -121,8 +143,3 @@ def _bar(usage: Usage, longest: float) -> Markup:
     ]
     text = ", ".join(f"{phase} {seconds(value)}" for phase, value in zip(PHASES, usage.phases, strict=True))
     return tag("span", *parts, class_="bar", role="img", aria_label=text, title=text)
-
-
-def _host(known: object) -> str:
-    record: Json = known if isinstance(known, dict) else {}
-    return str(record.get("host") or "")
