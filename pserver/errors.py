@@ -6,7 +6,7 @@
      +- MissingInputError     66  a config, list, data or model file that is not there
      +- PeerUnreachableError  69  a program that should answer does not (yet)
      +- BugError              70  our own mistake
-     +- VolumeError           74  the volume is full, read-only or not writable
+     +- VolumeError           74  the volume is full, read-only or not writable, or its server is away
      +- LostPeerError         75  a program of the job that did answer is gone
      +- PortInUseError        75  another process holds the port
      +- ConfigError           78  a bad environment or config, or something not supported yet
@@ -16,6 +16,8 @@
 """
 
 from __future__ import annotations
+
+import errno
 
 
 class PaddleError(Exception):
@@ -55,7 +57,7 @@ class BugError(PaddleError):
 
 
 class VolumeError(PaddleError):
-    """Output cannot be written."""
+    """Output cannot be written, or the volume that input lies on does not answer."""
 
     exit_code = 74
 
@@ -82,3 +84,18 @@ class StoppedError(PaddleError):
     """SIGTERM arrived."""
 
     exit_code = 143
+
+
+# of the volume and not of the file: a disk, a network file system whose server is away or came back as another one, a
+# mount that lost its client; once it is mended, the same file can be read
+SICK_VOLUME = frozenset({
+    errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ESHUTDOWN, errno.ETIMEDOUT, errno.ECONNRESET, errno.ECONNABORTED,
+    errno.ECONNREFUSED, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH, errno.EREMOTEIO,
+})  # fmt: skip
+
+
+def reading_error(kind: type[PaddleError], message: str, error: OSError) -> PaddleError:
+    """Return how to report a file that cannot be read: by this kind of error, or by a VolumeError, which may pass."""
+    if error.errno in SICK_VOLUME:
+        return VolumeError(f"{message}: {error.strerror}; look after the volume")
+    return kind(f"{message}: {error.strerror}")

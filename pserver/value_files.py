@@ -7,13 +7,15 @@ Source: ParameterServer2.cpp of v0.10 (saveValueVector, loadValueVector).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from pathlib import Path
 
 import numpy as np
 
-from pserver.errors import DataError, MissingInputError, VolumeError
+from pserver.durable import sync_directory
+from pserver.errors import DataError, MissingInputError, VolumeError, reading_error
 from pserver.rules import Array
 
 HEADER = struct.Struct("<iIQ")
@@ -38,8 +40,10 @@ def save(path: Path, values: Array) -> None:
             file.flush()
             os.fsync(file.fileno())
         staging.replace(path)
+        sync_directory(path.parent)
     except OSError as error:
-        staging.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # of a volume that has become read-only, for one
+            staging.unlink(missing_ok=True)
         raise VolumeError(f"a pserver cannot write {path}: {error.strerror}; it needs the trainers' volume") from error
 
 
@@ -59,7 +63,7 @@ def load(path: Path, values: Array) -> None:
                 )
             values[:] = np.fromfile(file, "<f4", values.size)
     except OSError as error:
-        raise MissingInputError(f"a pserver cannot read {path}: {error.strerror}") from error
+        raise reading_error(MissingInputError, f"a pserver cannot read {path}", error) from error
 
 
 def _describe(header: bytes) -> str:

@@ -25,16 +25,17 @@ import numpy as np
 import numpy.typing as npt
 
 from pserver import glog
-from pserver.errors import ConfigError, DataError, MissingInputError
+from pserver.durable import sync_directory
+from pserver.errors import ConfigError, DataError, MissingInputError, VolumeError, reading_error
 from pserver.snapshot import Captured, Part
 from trainer.files import (
     old_of,
     remove_if_possible,
     replace_directory,
     staging_of,
-    sync_directory,
     write_durably,
     write_file,
+    write_mark,
 )
 from trainer.model_files import DONE, HEADER, list_files
 from trainer.parameters import ParameterTable
@@ -92,8 +93,7 @@ def _write(
         sync_directory(staging)
         old = replace_directory(staging, directory)
         sync_directory(directory.parent)
-        write_file(directory / DONE, [hashlib.sha256(text).hexdigest().encode()])
-        sync_directory(directory)
+        write_mark(directory / DONE, [hashlib.sha256(text).hexdigest().encode()])
     except BaseException:
         remove_if_possible(staging)
         raise
@@ -150,17 +150,33 @@ def keep_newest(folder: Path, newest: str, count: int) -> None:
 
     What is of a later place was left by another run, or by one that went on from there and was taken back.
     """
-    names = list_checkpoints(folder)
-    at = names.index(newest)
-    for name in names[at + 1 :]:
+    try:
+        names = list_checkpoints(folder)
+    except OSError as error:
+        glog.warning(f"cannot look for old checkpoints in {folder}: {error.strerror}")
+        return
+    here = order_of(newest) or (0, 0.0)
+    later = [name for name in names if (order_of(name) or here) > here]
+    for name in later:
         glog.info(f"checkpoint {folder / name} is of a later place than this run has reached: it is removed")
         _remove(folder / name)
-    for name in names[: max(at + 1 - count, 0)]:
+    reached = names[: len(names) - len(later)]
+    for name in reached[: max(len(reached) - count, 0)]:
         _remove(folder / name)
 
 
 def clean(folder: Path) -> None:
-    """Remove what an attempt that died left half written or half removed; what it was replacing comes back."""
+    """Remove what an attempt that died left half written or half removed; what it was replacing comes back.
+
+    Raises: VolumeError: if that cannot come back; what cannot be removed only takes room.
+    """
+    try:
+        _clean(folder)
+    except OSError as error:
+        raise VolumeError(f"cannot put {folder} in order: {error.strerror} ({error.filename})") from error
+
+
+def _clean(folder: Path) -> None:
     if not folder.is_dir():
         return
     for path in list(folder.iterdir()):
@@ -247,7 +263,9 @@ def _read_job(directory: Path) -> dict[str, Any]:
 def _load_json(directory: Path, name: str) -> Any:
     try:
         return json.loads((directory / name).read_bytes())
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise reading_error(DataError, f"of the checkpoint {directory} {name} cannot be read", error) from error
+    except ValueError as error:
         raise DataError(f"the checkpoint {directory} is damaged: its {name} cannot be read: {error}") from error
 
 

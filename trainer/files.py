@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from pserver.durable import sync_directory
 from pserver.errors import VolumeError
 
 STALE_ATTEMPTS = 3  # a directory handle of NFS may go stale when the server restarts; the next attempt opens it anew
@@ -46,6 +47,21 @@ def write_file(path: Path, content: Content) -> int:
         raise
 
 
+def write_mark(path: Path, content: Content) -> None:
+    """Write and sync a small file that says by its name that something is complete: it must never be there by half.
+
+    Raises: OSError.
+    """
+    staging = staging_of(path)
+    try:
+        write_file(staging, content)
+        staging.replace(path)
+    except BaseException:
+        remove_if_possible(staging)
+        raise
+    sync_directory(path.parent)
+
+
 def replace_file(path: Path, text: str) -> None:
     """Replace a small file so that readers see the old or the new one; it need not outlast a power cut.
 
@@ -54,18 +70,6 @@ def replace_file(path: Path, text: str) -> None:
     staging = path.with_name(f".{path.name}.writing")
     staging.write_text(text, encoding="utf-8")
     staging.replace(path)
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory outlast a power cut."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # some network file systems cannot; their renames are durable anyhow
-            raise
-    finally:
-        os.close(handle)
 
 
 def staging_of(directory: Path) -> Path:

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from pserver import glog
+from pserver.durable import sync_directory
 from pserver.errors import VolumeError
 from trainer.files import (
     Content,
@@ -25,7 +26,6 @@ from trainer.files import (
     remove_if_possible,
     replace_directory,
     staging_of,
-    sync_directory,
     write_durably,
     write_file,
 )

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from proto.TrainerConfig_pb2 import TrainerConfig
 from pserver import glog
-from pserver.errors import DataError, MissingInputError, PaddleError
+from pserver.errors import DataError, MissingInputError, PaddleError, reading_error
 from trainer.legacy import AT
 from trainer.model_files import DONE, HEADER, PATH_FILE, VALUE_BYTES, pass_name
 from trainer.parameters import Parameter, ParameterTable
@@ -114,7 +114,7 @@ class Directory:
             with file.open("rb") as stream:
                 return stream.read(most)
         except OSError as error:
-            raise MissingInputError(f"{file} cannot be read: {error.strerror}") from error
+            raise reading_error(MissingInputError, f"{file} cannot be read", error) from error
 
 
 class MergedFile:

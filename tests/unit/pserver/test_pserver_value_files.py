@@ -1,6 +1,9 @@
 """Files with all values of a service: the legacy's bytes, complete or not there, and what is wrong with others."""
 
+import errno
+import os
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -46,6 +49,40 @@ def test_a_directory_that_is_not_there_is_named(tmp_path):
         value_files.save(path, np.ones(2, np.float32))
     with pytest.raises(MissingInputError, match=r"cannot read .*gone/pserver\.0000: No such file"):
         value_files.load(path, np.ones(2, np.float32))
+
+
+def test_the_name_of_a_file_outlasts_a_power_cut(tmp_path, monkeypatch):
+    synced, real = [], os.fsync
+
+    def note(handle):
+        synced.append((str(Path(f"/proc/self/fd/{handle}").readlink()), sorted(one.name for one in tmp_path.iterdir())))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", note)
+    value_files.save(tmp_path / "pserver.0000", np.ones(2, np.float32))
+    assert synced[-1] == (str(tmp_path), ["pserver.0000"])
+
+
+def test_a_volume_that_turns_read_only_under_a_file_is_a_volume_error(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(VolumeError, match="Read-only file system"):
+        value_files.save(tmp_path / "pserver.0000", np.ones(2, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(errno.ESTALE, VolumeError), (errno.EIO, VolumeError), (errno.EACCES, MissingInputError)]
+)
+def test_a_file_on_a_sick_volume_is_not_a_missing_one(tmp_path, monkeypatch, code, kind):
+    def fail(*_, **__):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(Path, "open", fail)
+    with pytest.raises(kind, match=rf"cannot read .*pserver\.0000: {os.strerror(code)}"):
+        value_files.load(tmp_path / "pserver.0000", np.ones(2, np.float32))
 
 
 def finish(wire):

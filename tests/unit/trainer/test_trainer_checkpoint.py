@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from proto.ParameterConfig_pb2 import ParameterConfig
 from pserver.errors import ConfigError, DataError, MissingInputError, VolumeError
 from pserver.snapshot import Captured, Part
-from trainer import checkpoint
+from trainer import checkpoint, files
 from trainer.checkpoint import clean, keep_newest, list_checkpoints, read_checkpoint, write_checkpoint
 from trainer.parameters import ParameterTable
 
@@ -118,6 +119,51 @@ def test_a_save_that_fails_anywhere_loses_nothing(tmp_path, monkeypatch, code):
             break
     assert 10 < fails_at < 99
     assert list_checkpoints(tmp_path) == ["pass-00000", "pass-00001"]
+
+
+@pytest.mark.parametrize("name", ["pass-00001", "pass-00000"])
+def test_a_volume_that_fills_up_at_any_file_leaves_only_complete_checkpoints(tmp_path, monkeypatch, name):
+    """A file is made without room for its first byte: the mark, too, which counts by its name."""
+    write(tmp_path, "pass-00000", 1.0)
+    real, calls, limit = files.write_file, [0], [0]
+
+    def fill_up(path, content):
+        calls[0] += 1
+        if calls[0] == limit[0]:
+            path.touch()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(path, content)
+
+    monkeypatch.setattr(files, "write_file", fill_up)
+    monkeypatch.setattr(checkpoint, "write_file", fill_up)
+    for fails_at in range(1, 100):
+        calls[0], limit[0] = 0, fails_at
+        try:
+            write(tmp_path, name, 2.0)
+        except VolumeError:
+            clean(tmp_path)  # as the next attempt does
+            assert list_checkpoints(tmp_path) == ["pass-00000"]
+            assert read(tmp_path, "pass-00000")[0]["w"].value[0] == 1.0
+        else:
+            break
+    assert 5 < fails_at < 99
+    assert read(tmp_path, name)[0]["w"].value[0] == 2.0
+
+
+def test_on_a_volume_that_does_not_answer_a_save_is_kept_and_going_on_may_be_tried_again(tmp_path, monkeypatch, capsys):
+    write(tmp_path, "pass-00000")
+
+    def fail(*_):
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(Path, "iterdir", fail)
+    keep_newest(tmp_path, "pass-00000", 2)
+    assert "cannot look for old checkpoints" in capsys.readouterr().err
+    with pytest.raises(VolumeError, match=r"cannot put .* in order: Stale file handle"):
+        clean(tmp_path)
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    with pytest.raises(VolumeError, match=r"job\.json cannot be read: Stale file handle"):
+        read(tmp_path, "pass-00000")
 
 
 def test_the_newest_are_kept_and_those_of_a_later_place_go(tmp_path, capsys):
