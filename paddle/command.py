@@ -21,13 +21,13 @@ These are common paddle commands used in various situations:
     train             Start a paddle trainer
     merge_model       Start a paddle merge_model
     pserver           Start a paddle parameter server
-    report            Write the report of a job as a page
     version           Print paddle version
     dump_config       Dump the trainer config as proto string
     make_diagram      Make a model diagram by graphviz
 
 'paddle train --help', 'paddle pserver --help', 'paddle dump_config --help' will list subcommands options.
 'paddle plotcurve --help' tells how to draw the curves of a log; it needs matplotlib.
+'paddle report OUTPUT_DIR' writes the report of a job, a page for any browser, from the files of its output.
 """
 EX_USAGE = 64
 EX_SOFTWARE = 70
