@@ -15,7 +15,7 @@ RUN apt-get update \
 RUN python3 -m venv /pip && python3 -m venv --without-pip /opt/venv
 COPY constraints.txt /src/
 RUN /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --only-binary :all: --constraint /src/constraints.txt \
-        numpy protobuf requests \
+        numpy prometheus-client protobuf requests \
     && find /opt/venv -type d -name tests -path '*/site-packages/*' -prune -exec rm -r {} +
 COPY setup.py pyproject.toml start.sh start_paddle.py /src/
 COPY kernels/ /src/kernels/
@@ -48,7 +48,7 @@ ENV PATH=/opt/venv/bin:${PATH} \
     PYTHONUNBUFFERED=1
 # /root is opened for every uid because the tutorial's command is /root/start.sh; the imports prove that the base fits the wheels
 # and that the hot loops are compiled
-RUN chmod 0755 /root && mkdir -m 1777 /work && python -c "import google.protobuf, kernels._compiled, numpy, requests"
+RUN chmod 0755 /root && mkdir -m 1777 /work && python -c "import google.protobuf, kernels._compiled, numpy, prometheus_client, requests"
 USER 1000
 # the tutorial's command "bin/bash" is relative
 WORKDIR /

@@ -3,6 +3,7 @@
 from setuptools import Extension, find_packages, setup
 
 LOCALCLUSTER = ["pyyaml>=6", "trustme>=1.1"]  # YAML of the Job; a CA and certificates for its API server
+METRICS = ["prometheus-client>=0.20"]  # /metrics of --metrics_port
 PLOT = ["matplotlib>=3.6"]  # paddle plotcurve
 
 # without a C compiler the project installs all the same, and computes in numpy
@@ -52,9 +53,11 @@ setup(
     install_requires=["numpy>=1.26", "protobuf>=4.21", "requests>=2.28"],
     extras_require={
         "localcluster": LOCALCLUSTER,
+        "metrics": METRICS,
         "plot": PLOT,
         "test": [
             *LOCALCLUSTER,
+            *METRICS,
             *PLOT,
             "hypothesis>=6.100",
             "import-linter>=2",

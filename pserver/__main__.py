@@ -6,13 +6,18 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from pserver import flags, glog
 from pserver.addresses import list_hosts, list_services
 from pserver.environment import JobEnvironment, read_environment
 from pserver.errors import BugError, PaddleError, StoppedError
+
+if TYPE_CHECKING:
+    from pserver.server import Server
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -79,13 +84,35 @@ def _serve(line: flags.CommandLine, job: JobEnvironment, ports: int) -> int:
             backlog=line.number("sock_listen_queue_size"),
         ),
     )
-    glog.info(f"number of parameterServer instances: {len(endpoints)}", at="ParameterServerController.cpp:83")
-    server.bind()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _: server.stop(describe_signal(number)))
-    server.run()
-    glog.info("all trainers have said goodbye")
+    with _watched(server, line, job):
+        glog.info(f"number of parameterServer instances: {len(endpoints)}", at="ParameterServerController.cpp:83")
+        server.bind()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, _: server.stop(describe_signal(number)))
+        server.run()
+        glog.info("all trainers have said goodbye")
     return 0
+
+
+@contextmanager
+def _watched(server: Server, line: flags.CommandLine, job: JobEnvironment) -> Iterator[None]:
+    """Answer /healthz, /readyz and /metrics in this block, if --metrics_port asks for it."""
+    if not line.number("metrics_port"):
+        yield
+        return
+    from pserver.health import Pages, watch
+    from pserver.metrics import Exposition
+    from pserver.nics import resolve_nics
+    from pserver.readings import Readings
+
+    readings = Readings(server, job.stuck_timeout)
+    pages = Pages(readings.why_stuck, readings.why_not_ready, Exposition(readings.read))
+    health = watch(resolve_nics(line.text("nics")), line.number("metrics_port"), pages)
+    try:
+        yield
+    finally:
+        if health is not None:
+            health.stop()
 
 
 def describe_signal(number: int) -> str:

@@ -19,29 +19,37 @@ class JobEnvironment:
     attempt: str = ""
     secret: str = ""
     peer_timeout: float = 12.0
+    stuck_timeout: float = 1800.0  # in one turn of a program's loop, after which /healthz calls it stuck
 
     def __repr__(self) -> str:
         return f"JobEnvironment(job={self.job!r}, attempt={self.attempt!r}, peer_timeout={self.peer_timeout!r})"
 
 
 def read_environment(environ: Mapping[str, str]) -> JobEnvironment:
-    """Return the job of this program: PADDLE_JOB_NAME, PADDLE_ATTEMPT, PADDLE_SECRET(_FILE) and PADDLE_PEER_TIMEOUT.
+    """Return the job of this program: PADDLE_JOB_NAME, PADDLE_ATTEMPT, PADDLE_SECRET(_FILE) and the two timeouts.
 
-    Raises: ConfigError: if the timeout is no number of seconds of at least 0.1, or the secret's file is not right.
+    Raises: ConfigError: if a timeout is no number of seconds of at least 0.1, or the secret's file is not right.
     """
-    text = environ.get("PADDLE_PEER_TIMEOUT") or "12"
-    try:
-        peer_timeout = float(text)
-    except ValueError:
-        peer_timeout = 0.0
-    if not 0.1 <= peer_timeout <= 86400:
-        raise ConfigError(f"PADDLE_PEER_TIMEOUT is '{text}'; set it to seconds between 0.1 and 86400, e.g. 12")
+    peer_timeout = _read_seconds(environ, "PADDLE_PEER_TIMEOUT", 12, 86400)
+    stuck_timeout = _read_seconds(environ, "PADDLE_STUCK_TIMEOUT", 1800, 1000000)
     return JobEnvironment(
         environ.get("PADDLE_JOB_NAME", ""),
         environ.get("PADDLE_ATTEMPT", ""),
         environ.get("PADDLE_SECRET") or _read_secret(environ.get("PADDLE_SECRET_FILE", "")),
         peer_timeout,
+        stuck_timeout,
     )
+
+
+def _read_seconds(environ: Mapping[str, str], name: str, default: int, most: int) -> float:
+    text = environ.get(name) or str(default)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds <= most:
+        raise ConfigError(f"{name} is '{text}'; set it to seconds between 0.1 and {most}, e.g. {default}")
+    return seconds
 
 
 def _read_secret(name: str) -> str:

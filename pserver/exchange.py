@@ -17,6 +17,7 @@ from pserver.errors import LostPeerError, PaddleError, PeerUnreachableError
 from pserver.heartbeat import error_of
 from pserver.links import Watch
 from pserver.protocol import Buffer, Flag, Message, Op
+from pserver.pulse import PULSE
 from pserver.transport import Pool
 
 POLL_INTERVAL = 0.25  # seconds
@@ -150,7 +151,7 @@ class Exchange:
         asked, reported = started, started
         while pending := [channel for channel in self._channels if channel.pending]:
             self._read(POLL_INTERVAL)
-            now = time.monotonic()
+            PULSE.turned = now = time.monotonic()
             if now - asked < min(ASK_INTERVAL, self._peer_timeout / 5):
                 self._raise_failure()
                 continue

@@ -42,6 +42,7 @@ FLAGS = {
         Flag("async_lagged_ratio_default", 1.5, "becomes this: gradients older than it times trainers are dropped", 0),
         Flag("pserver_num_threads", 1, "threads that take an optimiser step together; for large parameters", 1, 256),
         Flag("log_period_server", 500, "batches between two log lines of a pass; 0: none", 0),
+        Flag("metrics_port", 0, "port of /healthz, /readyz and /metrics, on what --nics names; 0: none", 0, 65535),
         Flag("sock_send_buf_size", 0, "bytes of the send buffer of a connection; 0: the system's choice", 0, 1 << 30),
         Flag(
             "sock_recv_buf_size", 0, "bytes of the receive buffer of a connection; 0: the system's choice", 0, 1 << 30
@@ -165,6 +166,10 @@ def _check_together(values: dict[str, Value]) -> None:
         raise UsageError(
             f"--port={values['port']} --ports_num={values['ports_num']} --ports_num_for_sparse="
             f"{values['ports_num_for_sparse']} would need port {last}; the last one is 65535"
+        )
+    if int(values["port"]) <= int(values["metrics_port"]) <= last and not values["probe"]:
+        raise UsageError(
+            f"--metrics_port={values['metrics_port']} is one of the ports {values['port']} to {last} of the server"
         )
     if values["rdma_tcp"] != "tcp":
         raise UsageError(f"illegal value '{values['rdma_tcp']}' for --rdma_tcp: only tcp is supported")

@@ -30,12 +30,16 @@ class LagLimits:
 class Lag:
     """Counts the gradients of all trainers; the age of one is how many came since its trainer's last, with itself.
 
+    Attributes: gradients, discarded: of each trainer, since it began.  age: the sum of all ages.
+
     Args: trainers: their number.  threshold: the age from which on a gradient is discarded.
     """
 
     def __init__(self, trainers: int, threshold: int) -> None:
         self.threshold = threshold
         self._marks = [0] * trainers
+        self.gradients, self.discarded = [0] * trainers, [0] * trainers
+        self.age = 0
         self.reset()
 
     def reset(self) -> None:
@@ -53,6 +57,9 @@ class Lag:
         self._marks[trainer] = self._steps
         self._ages[age] = self._ages.get(age, 0) + 1
         is_kept = age < self.threshold
+        self.age += age
+        self.gradients[trainer] += 1
+        self.discarded[trainer] += not is_kept
         (self._kept if is_kept else self._discarded)[trainer] += 1
         return is_kept
 

@@ -15,7 +15,7 @@ from pserver.errors import ConfigError, PortInUseError
 from pserver.membership import DATA, TOKEN_BYTES
 from pserver.protocol import Buffer, Op, ProtocolError
 from pserver.service import Service
-from pserver.transport import STRANGER_NOTE_BYTES, Connection, Frames, Pool, linger
+from pserver.transport import STRANGER_NOTE_BYTES, Connection, Frames, Pool, Traffic, linger
 
 STRANGER_S = 10.0  # to join in; a probe has long been answered
 MOST_STRANGERS = 256  # connections that have not joined; one more, and the oldest goes
@@ -59,6 +59,7 @@ class Port:
         receive_buffer: int = 0,
     ) -> None:
         self.service = service
+        self.traffic = Traffic()
         self._poller = poller
         self._pool = Pool()
         self._callers: dict[int, Caller] = {}  # by file
@@ -81,6 +82,10 @@ class Port:
         self._listener.setblocking(False)
         self.file = self._listener.fileno()
         self._poller.register(self.file, select.EPOLLIN)
+
+    def list_unsent(self) -> list[int]:
+        """Return for each connection how many parts of messages wait for its other side; also for other threads."""
+        return [caller.connection.unsent for caller in list(self._callers.values())]
 
     def owns(self, file: int) -> bool:
         """Return whether this file is the listener or a connection of this port."""
@@ -139,7 +144,9 @@ class Port:
                 continue
             stream.setblocking(False)
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection = Connection(stream, self._place, max_note=STRANGER_NOTE_BYTES, max_payload=0)
+            connection = Connection(
+                stream, self._place, max_note=STRANGER_NOTE_BYTES, max_payload=0, traffic=self.traffic
+            )
             self._count += 1
             name = self._count.to_bytes(8, "big")  # shorter than any that a caller chooses
             caller = Caller(connection, stream.fileno(), address[0], name, now)

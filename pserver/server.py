@@ -20,6 +20,7 @@ from pserver.errors import BugError, LostPeerError, PaddleError, StoppedError
 from pserver.lag import LagLimits
 from pserver.membership import Identity
 from pserver.port import Port
+from pserver.pulse import PULSE
 from pserver.service import Service
 
 POLL_INTERVAL = 0.25  # seconds between two looks at the clock
@@ -70,7 +71,8 @@ class Server:
             for host, port in self.endpoints
         ]
         self._poller = select.epoll()
-        self._ports: list[Port] = []
+        self.ports: list[Port] = []
+        self.busy_seconds = 0.0  # that the loop has had something to do
         self._stop_reason = ""
 
     def bind(self) -> None:
@@ -81,7 +83,7 @@ class Server:
         try:
             for number, (host, port) in enumerate(self.endpoints):
                 glog.info(f"Starting parameterServer[{number}]", at="ParameterServerController.cpp:87")
-                self._ports.append(
+                self.ports.append(
                     Port(
                         host,
                         port,
@@ -127,7 +129,7 @@ class Server:
 
     def close(self) -> None:
         """Let the last messages be read, then close every connection; may be called again."""
-        ports, self._ports = self._ports, []
+        ports, self.ports = self.ports, []
         deadline = time.monotonic() + LINGER
         for port in ports:
             port.close(max(0.0, deadline - time.monotonic()))
@@ -139,23 +141,24 @@ class Server:
                 ready = self._poller.poll(POLL_INTERVAL)
                 if self._stop_reason:
                     raise StoppedError(self._stop_reason)
-                now = time.monotonic()
+                PULSE.turned = now = time.monotonic()
                 for file, events in ready:
-                    for port in self._ports:
+                    for port in self.ports:
                         if port.owns(file):
                             port.handle(file, events, now)
+                self.busy_seconds += time.monotonic() - now
                 self._raise_failure()
                 if now - checked < POLL_INTERVAL:
                     continue
                 checked = now
-                for port in self._ports:
+                for port in self.ports:
                     port.tidy(now)
                 # judge silence when nothing is left to read; or when every connection has been read again and again
                 # meanwhile, because who floods this server must not hide that another one is gone
                 busy += 1
                 if busy > BUSY_LOOKS or not self._poller.poll(0):
                     busy = 0
-                    for port in self._ports:
+                    for port in self.ports:
                         port.send(port.service.check(now))
                     self._raise_failure()  # the last one that is lost is no longer there, and has not said goodbye
         except StoppedError as exc:
@@ -175,7 +178,7 @@ class Server:
             raise failure
 
     def _fail(self, error: PaddleError) -> None:
-        for port in self._ports:
+        for port in self.ports:
             port.send(port.service.fail(error))
 
     def _name(self) -> str:

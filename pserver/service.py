@@ -2,11 +2,12 @@
 
 The server hands in messages with the time and sends what comes back. Who may speak is the `Door`'s part, and what
 becomes of the gradients the rounds'; here is in which order requests come and what each is answered. Whatever ends the
-job is kept in `failure` and told to every trainer.
+job is kept in `failure` and told to every trainer. What is counted for the metrics decides nothing.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,6 +36,14 @@ STALL_PERIOD = 60.0  # seconds that a round may take before those who have not p
 MAX_REASON = 3000  # characters of why a trainer gave up
 
 
+class Tally:
+    """What a service has done since it began; other threads may read it at any moment."""
+
+    rounds = passes = 0
+    step_seconds = 0.0  # in the optimiser
+    round_seconds = 0.0  # from the first piece of a round to its end
+
+
 @dataclass
 class Service(Door):
     """The state of one port."""
@@ -42,6 +51,9 @@ class Service(Door):
     log_period: int = 500
     lag_limits: LagLimits = field(default_factory=LagLimits)
     threads: int = 1  # that take a step together
+    clock: Callable[[], float] = time.perf_counter  # measures steps, for the metrics alone
+    tally: Tally = field(default_factory=Tally, init=False)
+    stragglers: Stragglers = field(default_factory=Stragglers, init=False)
     rounds: Mode | None = field(default=None, init=False)  # from when all first values are here
     in_pass: bool = field(default=False, init=False)
     batch: int = field(default=0, init=False)  # rounds of this pass; in asynchronous training, trainer 0's batches
@@ -55,8 +67,8 @@ class Service(Door):
         self._file_task: tuple[Task, Trainer, Op] | None = None
         self._captured: Sequence[memoryview] = ()
         self._owns: Sequence[Any] = ()  # the trainers' parts of the checkpoint that this attempt goes on from
-        self._stragglers = Stragglers()
         self._stall_due = float("inf")
+        self._round_began = 0.0
         self._handlers: dict[Op, Callable[[Trainer, Message, float], list[Outgoing]]] = {
             Op.INITIALISE: self._initialise,
             Op.RESTORE: self._restore,
@@ -209,6 +221,7 @@ class Service(Door):
         gradient = self._payload_of(trainer, message, rounds.piece_bytes(message.piece))
         if not rounds.is_open:
             self._stall_due = now + STALL_PERIOD
+            self._round_began = now
         rounds.add(trainer.number, message.piece, gradient, message.samples, message.flags, _length_of(message))
         self._take(trainer, message, f"pushed batch {trainer.batch + 1} of pass {trainer.passes}")
         trainer.pushed, trainer.keeps_values = now, bool(message.flags & Flag.KEEP)
@@ -220,9 +233,11 @@ class Service(Door):
 
     def _step_alone(self, trainer: Trainer, rounds: Steps, now: float) -> list[Outgoing]:
         """Step a trainer's gradient if all of it is here, and answer it."""
+        began = self.clock()
         values = rounds.apply(trainer.number)
         if values is None:
             return []
+        self.tally.step_seconds += self.clock() - began
         trainer.batch += 1
         if trainer.number == 0:
             self.batch += 1
@@ -256,9 +271,11 @@ class Service(Door):
     def _step(self, rounds: Rounds, pieces: Iterable[int], now: float) -> list[Outgoing]:
         """Step what is complete of these pieces, and answer it to all trainers of the round."""
         active = self._active
+        began = self.clock()
         done = rounds.step(list(pieces), [trainer.number for trainer in active])
         if not done:
             return []
+        self.tally.step_seconds += self.clock() - began
         asked = rounds.finish()
         flags = Flag.NONE
         if asked is not None:
@@ -280,11 +297,13 @@ class Service(Door):
         self.batch += 1
         for trainer in active:
             trainer.batch += 1
-        self._stragglers.add({trainer.number: trainer.pushed for trainer in active})
+        self.tally.rounds += 1
+        self.tally.round_seconds += now - self._round_began
+        self.stragglers.add({trainer.number: trainer.pushed for trainer in active})
         if self.log_period and self.batch % self.log_period == 0:
             glog.info(f"======== Batch={self.batch}=======", at="ParameterServer2.cpp:1568")
-            glog.info(f"{self.identity}: {self._stragglers.describe(self.trainers, now)}")
-            self._stragglers = Stragglers()
+            glog.info(f"{self.identity}: {self.stragglers.describe(self.trainers, now)}")
+            self.stragglers.begin_period()
 
     def _finish_pass(self, trainer: Trainer, message: Message, now: float) -> list[Outgoing]:
         if not self.in_pass or trainer.has_finished_pass:
@@ -301,6 +320,7 @@ class Service(Door):
         if not all(other.has_finished_pass for other in self._present()):
             return captured if rounds.is_asynchronous else self._step(rounds, range(rounds.pieces), now)
         self.in_pass = False
+        self.tally.passes += 1
         self._captures.clear()
         glog.info(f"======== Batch={self.batch} pass END=======", at="ParameterServer2.cpp:1588")
         if rounds.is_asynchronous:

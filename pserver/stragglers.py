@@ -1,4 +1,4 @@
-"""Who holds up the rounds: for one log line per period, and for nothing else (pure)."""
+"""Who holds up the rounds: for one log line per period and for the metrics (pure)."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ class Stragglers:
 
     rounds: int = 0
     late: dict[int, _Lateness] = field(default_factory=dict)
+    waited: dict[int, float] = field(default_factory=dict)  # seconds for each trainer, of all periods
+
+    def begin_period(self) -> None:
+        """Forget the rounds of the period before."""
+        self.rounds = 0
+        self.late = {}
 
     def add(self, pushed: Mapping[int, float]) -> None:
         """Count a round; `pushed` is when each of its trainers had sent its gradient, in seconds."""
@@ -29,6 +35,7 @@ class Stragglers:
             wait = pushed[last] - max(others)
             one = self.late.setdefault(last, _Lateness())
             one.rounds, one.seconds, one.longest = one.rounds + 1, one.seconds + wait, max(one.longest, wait)
+            self.waited[last] = self.waited.get(last, 0.0) + wait
 
     def describe(self, names: Mapping[int, object], now: float) -> str:
         """Return the slowest trainer, how old its last push is, and how long the others waited for it."""

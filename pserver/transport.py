@@ -28,6 +28,14 @@ _SLOT_BYTES = 1 << 18
 _READS = 4  # of one connection before others have their turn
 
 Frames = list[Buffer]  # header, note, payload
+
+
+class Traffic:
+    """Bytes that some connections have moved together."""
+
+    received = sent = 0
+
+
 Place = Callable[[Sequence[Buffer], int], Sequence[memoryview]]
 
 
@@ -59,11 +67,21 @@ class Connection:
     Args: stream: non-blocking.  place: gives the memory that a payload is read into, from the frames before it and its
         length: one piece or several that take it one after the other.
         max_note, max_payload: in bytes; they may be changed. A message over them is the last that is read.
+        traffic: counts for this connection, too; by default for it alone.
     Raises (send, flush, receive): OSError, EOFError: the connection is broken, or closed by the other side.
     """
 
-    def __init__(self, stream: socket.socket, place: Place, *, max_note: int, max_payload: int) -> None:
+    def __init__(
+        self,
+        stream: socket.socket,
+        place: Place,
+        *,
+        max_note: int,
+        max_payload: int,
+        traffic: Traffic | None = None,
+    ) -> None:
         self.stream = stream
+        self.traffic = traffic or Traffic()
         self.max_note, self.max_payload = max_note, max_payload
         self.fault: ProtocolError | None = None  # why nothing more is read
         self._place = place
@@ -107,6 +125,7 @@ class Connection:
             sent = self.stream.sendmsg(parts)
         except BlockingIOError:
             return parts
+        self.traffic.sent += sent
         for number, part in enumerate(parts):
             if sent < len(part):
                 return [part[sent:], *parts[number + 1 :]]
@@ -143,6 +162,7 @@ class Connection:
         size = self.stream.recvmsg_into(parts)[0] if len(parts) > 1 else self.stream.recv_into(parts[0])
         if not size:
             raise EOFError("closed by the other side")
+        self.traffic.received += size
         left = size
         while self._missing and left:
             part = self._missing[0]

@@ -11,6 +11,7 @@ from pserver import glog
 from pserver.errors import BugError, PaddleError
 from trainer.flags import help_text, list_warnings, parse_flags
 from trainer.legacy import AT, DONE_TEXT
+from trainer.readings import Watched
 from trainer.stopping import STOPPER, ignore_signals
 
 if TYPE_CHECKING:
@@ -59,16 +60,19 @@ def run(arguments: Sequence[str]) -> None:
     for line in list_warnings(flags):
         glog.warning(line)
     flush_denormals()
-    assembly = Assembly(flags)
-    try:
-        if flags.job == "test":
-            assembly.testing().run()
-        elif flags.job == "checkgrad":
-            assembly.gradient_checking().run()
-        else:
-            _train(*assembly.training())
-    finally:
-        assembly.end()
+    with Watched(flags) as readings:
+        assembly = Assembly(flags)
+        try:
+            job = assembly.training() if flags.job in ("train", "time") else None
+            readings.begin()
+            if job is not None:
+                _train(*job)
+            elif flags.job == "test":
+                assembly.testing().run()
+            else:
+                assembly.gradient_checking().run()
+        finally:
+            assembly.end()
 
 
 def _train(training: Training, updater: Updater) -> None:

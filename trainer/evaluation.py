@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from pserver.errors import ConfigError, DataError, VolumeError
+from pserver.pulse import PULSE
 from trainer import finite, logs
 from trainer.arguments import Argument, Sparse
 from trainer.data.source import DataSource
@@ -39,6 +40,7 @@ def evaluate(
     source.start_pass()
     batches = 0
     while (batch := source.next_batch(batch_size)) is not None:
+        PULSE.turn()
         slots, samples = batch
         network.forward(slots)
         if shows_layers:

@@ -16,6 +16,7 @@ import numpy as np
 
 from pserver import glog
 from pserver.errors import ConfigError, DataError, StoppedError
+from pserver.pulse import PULSE
 from trainer import finite, logs
 from trainer.arguments import Argument
 from trainer.checkpointing import AFTER, BEFORE, INSIDE, Checkpointing, Place, name_inside, wants_checkpoints
@@ -235,6 +236,7 @@ class Training:
             glog.warning(f"the data provider delivers no sample in pass {number}; the other trainers' steps count")
 
     def _run_batch(self, slots: Mapping[str, Argument], samples: int) -> None:
+        PULSE.turn()
         if self._batches % self._flags.log_period == 0:
             self._window.reset()
         if self._average_period:

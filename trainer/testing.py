@@ -14,6 +14,7 @@ import numpy as np
 
 from pserver import glog
 from pserver.errors import ConfigError, MissingInputError, UsageError
+from pserver.pulse import PULSE
 from trainer import logs
 from trainer.evaluation import PredictionFile, evaluate
 from trainer.evaluators import Accumulator
@@ -85,6 +86,7 @@ class Testing:
         for model in self._models:
             while self._flags.test_wait and model.is_pass and not is_complete(model.path):
                 glog.info(f"Waiting for parameters of pass {model.number}")
+                PULSE.turn()
                 self._wait(WAIT_S)
             yield model
 

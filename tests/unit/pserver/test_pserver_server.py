@@ -35,7 +35,7 @@ def test_a_flood_does_not_hide_that_a_trainer_is_gone(monkeypatch):
         close=lambda seconds: None,
     )
     server = Server([], Options())
-    server.services, server._ports = [service], [port]
+    server.services, server.ports = [service], [port]
     server._poller.close()
     server._poller = Flooded()
     with pytest.raises(LostPeerError, match="trainer 1 is lost"):

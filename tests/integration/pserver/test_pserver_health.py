@@ -1,0 +1,193 @@
+"""/healthz, /readyz and /metrics over real sockets: of a server process, and under callers who mean no good."""
+
+import contextlib
+import http.client
+import os
+import re
+import signal
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from pserver import health
+from pserver.health import MOST_CALLERS, MOST_HEAD_BYTES, Health, Pages, watch
+
+
+@pytest.fixture
+def served(tools):
+    """A thread that answers on a free port; ask(path) -> (status, text)."""
+    port = tools.find_ports(1)
+    thread = Health(["127.0.0.1"], port, Pages(lambda: "", lambda: "not yet"))
+    thread.start()
+    yield port
+    thread.stop()
+    assert not thread.is_alive()
+
+
+def ask(port, path, method="GET", timeout=20):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def connect(port):
+    return socket.create_connection(("127.0.0.1", port), timeout=20)
+
+
+def read_all(stream):
+    found = b""
+    try:
+        while more := stream.recv(4096):
+            found += more
+    except ConnectionResetError:  # what we sent was not read
+        pass
+    return found
+
+
+def test_a_request_may_come_in_pieces(served):
+    with connect(served) as stream:
+        for piece in (b"GET /heal", b"thz HTTP/1.1\r\nHo", b"st: x\r\n", b"\r\n"):
+            stream.sendall(piece)
+        assert read_all(stream).startswith(b"HTTP/1.1 200 OK")
+    assert ask(served, "/readyz") == (503, "not yet\n")
+
+
+def test_a_request_without_end_is_refused_at_its_limit(served):
+    with connect(served) as stream:
+        stream.sendall(b"GET /healthz HTTP/1.1\r\nX: " + b"x" * (MOST_HEAD_BYTES - 26))
+        assert read_all(stream).startswith(b"HTTP/1.1 431 ")
+    assert ask(served, "/healthz")[0] == 200
+
+
+def test_callers_who_say_nothing_keep_nobody_out(served):
+    """The oldest go, and so does each when its patience is over."""
+    silent = [connect(served) for _ in range(3 * MOST_CALLERS)]
+    try:
+        assert ask(served, "/healthz") == (200, "ok\n")
+        began = time.monotonic()
+        assert [read_all(stream) for stream in silent] == [b""] * len(silent)
+        assert time.monotonic() - began < health.PATIENCE_S + 15
+    finally:
+        for stream in silent:
+            stream.close()
+
+
+def test_one_who_does_not_read_is_left(served):
+    streams = [connect(served) for _ in range(MOST_CALLERS)]
+    for stream in streams:
+        stream.sendall(b"GET /healthz HTTP/1.1\r\n\r\n" * 100)
+        stream.close()
+    assert ask(served, "/healthz")[0] == 200
+
+
+def test_a_flood_is_answered_at_a_bounded_rate(served, monkeypatch):
+    """The thread must not take the interpreter from the program."""
+    monkeypatch.setattr(health, "ANSWERS_PER_SECOND", 5)
+    began = time.monotonic()
+    assert [ask(served, "/healthz")[0] for _ in range(12)] == [200] * 12
+    assert time.monotonic() - began > 1
+
+
+def test_a_port_in_use_is_a_warning(served, capfd):
+    assert watch(["127.0.0.1"], served, Pages(lambda: "", lambda: "")) is None
+    assert f"--metrics_port={served}: cannot listen on 127.0.0.1: Address already in use" in capfd.readouterr().err
+
+
+def test_a_fault_of_ours_ends_the_answers_and_nothing_else(served, tools, capfd):
+    def broken():
+        raise ZeroDivisionError("ours")
+
+    port = tools.find_ports(1)
+    thread = watch(["127.0.0.1"], port, Pages(broken, broken))
+    with pytest.raises((http.client.HTTPException, OSError)):
+        ask(port, "/healthz")
+    thread.join(20)
+    assert "no longer answered: ZeroDivisionError: ours" in capfd.readouterr().err
+
+
+# ----- Of a server process -----
+
+
+def metric(text, name, *labels):
+    values = re.findall(rf"^{name}\{{([^}}]*)\}} (\S+)$", text, re.MULTILINE)
+    return sum(float(value) for given, value in values if all(label in given for label in labels))
+
+
+def test_a_server_is_ready_with_its_values_and_counts_its_rounds_and_bytes(pserver, client, tools):
+    port = tools.find_ports(1)
+    server = pserver(f"--metrics_port={port}", ports=2)
+    assert ask(port, "/healthz") == (200, "ok\n")
+    status, text = ask(port, "/readyz")
+    assert status == 503 and "no values yet" in text
+    one = client(server.services, own_addresses=())
+    values = np.zeros(tools.size, np.float32)
+    one.join(tools.parameters, tools.settings)
+    one.initialise(values)
+    assert ask(port, "/readyz") == (200, "ok\n")
+    one.start_pass()
+    for _ in range(3):
+        one.push_pull(np.ones(tools.size, np.float32), values, 10)
+    one.finish_pass(values)
+    time.sleep(health.PAGE_S)  # or until the next page
+    status, text = ask(port, "/metrics")
+    assert status == 200
+    for host, number in server.services:
+        name = f'service="{host}:{number}"'
+        assert metric(text, "paddle_pserver_rounds_total", name) == 3
+        assert metric(text, "paddle_pserver_passes_total", name) == 1
+        assert metric(text, "paddle_pserver_joined_trainers", name) == 1
+    size = 4 * tools.size
+    received, sent = (metric(text, f"paddle_pserver_{way}_bytes_total") for way in ("received", "sent"))
+    assert 4 * size < received < 4 * size + 20000  # first values and three gradients
+    assert 4 * size < sent < 4 * size + 20000  # three times values, and those after the pass
+    one.goodbye()
+    assert server.wait() == 0, server.text()
+
+
+def test_a_server_that_is_stopped_does_not_answer_and_does_again_when_it_goes_on(pserver, tools):
+    port = tools.find_ports(1)
+    server = pserver(f"--metrics_port={port}", environ={"PADDLE_STUCK_TIMEOUT": "0.5"})
+    os.kill(server.process.pid, signal.SIGSTOP)
+    with pytest.raises(TimeoutError):
+        ask(port, "/healthz", timeout=1)
+    os.kill(server.process.pid, signal.SIGCONT)
+    tools.until(lambda: ask(port, "/healthz")[0] == 200, "the server to be live again")
+
+
+def test_a_metrics_port_in_use_does_not_keep_a_server_from_serving(pserver, train, tools):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        server = pserver(f"--metrics_port={taken.getsockname()[1]}")
+        train(server.services, 0, 1, [[np.ones(tools.size, np.float32)]])
+        assert server.wait() == 0
+    assert "going on without /healthz, /readyz and /metrics" in server.text()
+
+
+def test_callers_of_metrics_while_a_server_works_change_nothing(pserver, train, tools):
+    port = tools.find_ports(1)
+    servers = [pserver(f"--metrics_port={port}"), pserver()]
+    ends, found = threading.Event(), []
+
+    def call():
+        while not ends.is_set():
+            with contextlib.suppress(OSError):  # the server has ended
+                found.append(ask(port, "/metrics")[0])
+
+    callers = [threading.Thread(target=call) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    gradients = tools.gradients(1, 20)[0]
+    watched = train(servers[0].services, 0, 1, [gradients])
+    ends.set()
+    for caller in callers:
+        caller.join()
+    assert found and set(found) == {200}
+    assert watched.tobytes() == train(servers[1].services, 0, 1, [gradients]).tobytes()
