@@ -64,7 +64,7 @@ def run(arguments: Sequence[str]) -> None:
         assembly = Assembly(flags)
         try:
             job = assembly.training() if flags.job in ("train", "time") else None
-            readings.begin()
+            readings.begin(job[0].reporter if job else None)
             if job is not None:
                 _train(*job)
             elif flags.job == "test":

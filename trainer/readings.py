@@ -13,9 +13,11 @@ from pserver.metrics import BUILD, Exposition, Metric, Sample, describe_build
 from pserver.nics import ANY_ADDRESS, resolve_nics
 from pserver.pulse import PULSE, Pulse
 from trainer.flags import Values
+from trainer.usage import COMPUTE, DATA, EXCHANGE, OTHER, SAVE, TEST
 
 if TYPE_CHECKING:
     from pserver.health import Health
+    from trainer.reporter import Reporter
 
 _OF = ("trainer",)
 
@@ -26,7 +28,41 @@ TURN = Metric(
     _OF,
 )
 
-METRICS = (BUILD, READY, TURN)
+PASS = Metric("paddle_trainer_pass", "number of the pass in hand", _OF)
+BATCH = Metric("paddle_trainer_batch", "batches of it that are done", _OF)
+WANTED = Metric("paddle_trainer_wanted_passes", "the number of the last pass, plus 1", _OF)
+PASSES = Metric("paddle_trainer_passes_total", "passes that it has finished", _OF)
+BATCHES = Metric("paddle_trainer_batches_total", "batches that it has trained", _OF)
+SAMPLES = Metric("paddle_trainer_samples_total", "samples that it has trained", _OF)
+SPEED = Metric("paddle_trainer_samples_per_second", "samples a second, over the last few seconds of training", _OF)
+COST = Metric("paddle_trainer_cost", "average cost since the pass began, of the newest line of the log", _OF)
+EVALUATOR = Metric("paddle_trainer_evaluator", "the same of each evaluator", ("trainer", "evaluator"))
+SECONDS = {
+    DATA: Metric("paddle_trainer_data_seconds_total", "that it waited for the data provider", _OF),
+    COMPUTE: Metric("paddle_trainer_compute_seconds_total", "forward, backward and evaluators", _OF),
+    EXCHANGE: Metric(
+        "paddle_trainer_exchange_seconds_total", "that it waited for pservers and through them for other trainers", _OF
+    ),
+    TEST: Metric("paddle_trainer_test_seconds_total", "in tests", _OF),
+    SAVE: Metric("paddle_trainer_save_seconds_total", "in saves and checkpoints", _OF),
+    OTHER: Metric("paddle_trainer_other_seconds_total", "in what is none of these", _OF),
+}
+
+METRICS = (
+    BUILD,
+    READY,
+    PASS,
+    BATCH,
+    WANTED,
+    PASSES,
+    BATCHES,
+    SAMPLES,
+    SPEED,
+    COST,
+    EVALUATOR,
+    *SECONDS.values(),
+    TURN,
+)
 
 
 class Readings:
@@ -38,15 +74,19 @@ class Readings:
     def __init__(self, trainer_id: int, job: JobEnvironment, pulse: Pulse = PULSE) -> None:
         self._trainer, self._job, self._pulse = str(trainer_id), job, pulse
         self._has_begun = False
+        self._reporter: Reporter | None = None
 
-    def begin(self) -> None:
-        """Note that training, or whatever the job is, begins now."""
-        self._has_begun = True
+    def begin(self, reporter: Reporter | None) -> None:
+        """Note that training begins now; without a reporter another job."""
+        self._has_begun, self._reporter = True, reporter
 
     def why_stuck(self) -> str:
-        """Return "" if the main thread has turned lately: see `pserver.pulse`."""
+        """Return "" if the main thread has turned lately: see `pserver.pulse`.
+
+        A save may take as long as the volume takes: to start the program anew would not mend that.
+        """
         age = self._pulse.age
-        if age <= self._job.stuck_timeout:
+        if age <= self._job.stuck_timeout or (self._reporter and self._reporter.usage.phase == SAVE):
             return ""
         return f"the trainer has begun no batch for {age:.0f} s, nor does it wait for its peers"
 
@@ -60,6 +100,27 @@ class Readings:
         yield describe_build("trainer", self._job.job, self._job.attempt)
         yield Sample(READY, self._has_begun, of)
         yield Sample(TURN, self._pulse.age, of)
+        if self._reporter is not None:
+            yield from _read_reporter(self._reporter, of)
+
+
+def _read_reporter(reporter: Reporter, of: tuple[str]) -> Iterator[Sample]:
+    usage, numbers = reporter.usage, reporter.numbers
+    yield Sample(PASS, usage.pass_number, of)
+    yield Sample(BATCH, usage.batch, of)
+    yield Sample(WANTED, reporter.passes, of)
+    yield Sample(PASSES, usage.passes, of)
+    yield Sample(BATCHES, usage.batches, of)
+    yield Sample(SAMPLES, usage.samples, of)
+    yield Sample(SPEED, reporter.samples_per_second, of)
+    if numbers["cost"] is not None:
+        yield Sample(COST, numbers["cost"], of)
+    for name, value in numbers["evaluators"].items():
+        if value is not None:
+            yield Sample(EVALUATOR, value, (*of, name))
+    totals = usage.totals()
+    for phase, metric in SECONDS.items():
+        yield Sample(metric, totals[f"{phase}_seconds"], of)
 
 
 class Watched:

@@ -66,7 +66,7 @@ class Reporter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.usage = Usage()
-        self._target, self._passes = target, passes
+        self._target, self.passes = target, passes
         self._line_period_s, self._clock = line_period_s, clock
         self._last_line = self._last_look = clock()
         known = read_job(target.output).get("pass_samples") if target and target.is_first else 0
@@ -77,6 +77,16 @@ class Reporter:
         self._status, self._message = TRAINING, ""
         self._batch_records, self._last_batch_record, self._began_pass = 0, -math.inf, clock()
         self._writer = Writer(target.output, self._write_progress, has_report=False) if target else None
+
+    @property
+    def numbers(self) -> Record:
+        """Cost and evaluators of the newest line of the log; the cost is None before the first."""
+        return self._numbers
+
+    @property
+    def samples_per_second(self) -> float:
+        """This trainer's speed, of a few seconds."""
+        return self._place.samples_per_second
 
     # ----- What the session says
 
@@ -118,6 +128,7 @@ class Reporter:
 
     def finish_pass(self, since_start: Accumulator) -> Record:
         """Record the end of a pass; returns the record."""
+        self.usage.passes += 1
         self._progress.finish_pass(since_start.samples)
         self._place = self._progress.look()
         self._numbers = numbers_of(since_start)
@@ -194,7 +205,7 @@ class Reporter:
             "status": self._status,
             "message": self._message,
             **self._where(),
-            "passes": self._passes,
+            "passes": self.passes,
             "pass_fraction": place.pass_fraction,
             "job_fraction": 1.0 if self._status == FINISHED else place.job_fraction,
             "samples_per_second": round(job_speed(trainers), 3),

@@ -117,6 +117,11 @@ class Training:
             if self._checkpoints is not None:  # all trainers make one together, after a step: no other place will do
                 self._whole_run = stopper
 
+    @property
+    def reporter(self) -> Reporter:
+        """What knows how far this is."""
+        return self._reporter
+
     def resume(self, own: Mapping[str, Any] | None) -> None:
         """Go on from a checkpoint, of which the updater has the parameters; to be called before `run`.
 

@@ -14,14 +14,15 @@ class Usage:
     """One trainer's place and time since it began to train; a switch costs a fraction of a microsecond.
 
     Attributes: pass_number, batch: the place, batches of the pass that are done.  samples: trained so far, of all
-        passes.  batches: the same in batches.  cost: of the last batch, per sample.  phase: what it does now.
+        passes.  batches: the same in batches.  passes: that were finished.  cost: of the last batch, per sample.
+        phase: what it does now.
         turned: when it began to do that, seconds of the clock.
 
     Args: clock: seconds, monotonic.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.pass_number = self.batch = self.batches = self.samples = 0
+        self.pass_number = self.batch = self.batches = self.samples = self.passes = 0
         self.cost = 0.0
         self.phase = OTHER
         self._clock = clock
