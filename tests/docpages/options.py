@@ -31,6 +31,10 @@ PROGRAMS = {
         f"{JobEnvironment.peer_timeout:g}",
         "seconds without a sign of life after which a peer is lost (0.1 to 86400)",
     ),
+    "PADDLE_STUCK_TIMEOUT": (
+        f"{JobEnvironment.stuck_timeout:g}",
+        "seconds in one turn of a program's loop (a batch, a piece of data) after which /healthz calls it stuck",
+    ),
     "OPENBLAS_NUM_THREADS": ("1", "threads of numpy in a program"),
     "OMP_NUM_THREADS": ("1", "the same, for other builds of numpy"),
     "PADDLE_KERNELS": ("empty", "plain: leaves the compiled loops out; numpy computes the same, slower"),
