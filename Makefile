@@ -35,7 +35,8 @@ lint: setup  ## ruff, mypy, import rules, shellcheck, yamllint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/shellcheck start.sh .ci/run tests/chaos/pod_network.sh $(addprefix tests/kubernetes/,base-image cluster install moosefs run)
+	$(BIN)/shellcheck start.sh .ci/run tests/chaos/pod_network.sh \
+		$(addprefix tests/kubernetes/,base-image cluster custom-resources/make install moosefs run)
 	$(BIN)/yamllint --strict k8s tests
 
 e2e: setup  ## what a user does, on a real three-node Kubernetes (root; installs what it needs)

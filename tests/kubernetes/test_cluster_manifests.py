@@ -1,0 +1,191 @@
+"""The components of k8s/: each is accepted by the API server, unknown fields refused; four run a job together."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes_cluster import REPOSITORY, Cluster, Image, Namespace, give
+
+COMPONENTS = sorted(path.name for path in (REPOSITORY / "k8s/components").iterdir())
+JOB = "paddle-cluster-job"
+STEPS = ("in (access, volume)", "=data", "=training")  # docs/number-of-nodes.md
+CUSTOM = ("podgroups", "podmonitors", "resourceflavors", "clusterqueues", "localqueues")
+
+
+@pytest.fixture(scope="module")
+def definitions(cluster: Cluster) -> Iterator[None]:
+    """The kinds of Kueue, Volcano and the Prometheus Operator, from their Go modules; no controller of theirs runs."""
+    made = Path(os.environ.get("CLUSTER_DIR", "/var/tmp/paddle-cluster")) / "custom-resources"
+    files = [f"-f{path}" for path in made.glob("*.yaml") if path.stem.partition("_")[2] in CUSTOM]
+    assert len(files) == len(CUSTOM)
+    cluster.kubectl("delete", "--ignore-not-found", *files)  # those of a cluster that was kept
+    cluster.kubectl("create", *files)
+    cluster.kubectl("wait", "--for=condition=established", "--timeout=60s", *files)
+    yield
+    cluster.kubectl("delete", *files)
+
+
+def chosen(directory: Path, *components: str, nodes: int = 3) -> Path:
+    """A copy of k8s/ in which the lines of these components, and the number of nodes, were edited as the docs say.
+
+    The Jobs are created suspended, by a directory above: nothing of this is to run.
+    """
+    shutil.copytree(REPOSITORY / "k8s", directory / "k8s", symlinks=True)
+    file = directory / "k8s/kustomization.yaml"
+    text = file.read_text().replace("count=3", f"count={nodes}")
+    for component in components:
+        text, edits = re.subn(rf"^#(  - components/{component} )", r"\1", text, flags=re.MULTILINE)
+        assert edits == 1
+    file.write_text(text)
+    suspended = [{"op": "add", "path": "/spec/suspend", "value": True}]
+    patch = {"target": {"kind": "Job"}, "patch": json.dumps(suspended)}
+    (directory / "kustomization.yaml").write_text(json.dumps({"resources": ["k8s"], "patches": [patch]}))
+    return directory
+
+
+def create(cluster: Cluster, directory: Path, *, steps: tuple[str, ...] = STEPS) -> None:
+    for step in steps:
+        labels = f"app.kubernetes.io/component{' ' if step[0] == 'i' else ''}{step}"
+        cluster.kubectl("create", "--validate=strict", "-k", directory, "-l", labels)
+
+
+def kept(cluster: Cluster, directory: Path) -> list[dict[str, Any]]:
+    """The objects of a directory, as the API server has them now."""
+    return json.loads(cluster.kubectl("get", "-k", directory, "-o", "json"))["items"]
+
+
+def one(objects: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
+    (found,) = [item for item in objects if (item["kind"], item["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+@pytest.fixture
+def clean(cluster: Cluster, definitions: None, tmp_path: Path) -> Iterator[Path]:
+    """A directory whose kustomization is deleted from the cluster afterwards."""
+    yield tmp_path
+    cluster.kubectl("delete", "--ignore-not-found", "--timeout=120s", "-k", tmp_path)
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_each_component_is_accepted_in_the_documented_steps(cluster: Cluster, clean: Path, component: str) -> None:
+    directory = chosen(clean, component)
+    create(cluster, directory)
+    wanted = list(yaml.safe_load_all(cluster.kubectl("kustomize", directory)))
+    objects = kept(cluster, directory)
+    assert len(objects) == len(wanted) and one(objects, "Job", JOB)
+    if component in ("nfs", "single-node"):
+        namespace = one(objects, "PersistentVolumeClaim", "mfs")["metadata"]["namespace"]
+        cluster.kubectl("-n", namespace, "wait", "--for=jsonpath={.status.phase}=Bound", "pvc/mfs", "--timeout=60s")
+
+
+def test_all_together_agree_on_the_number_of_nodes(cluster: Cluster, clean: Path) -> None:
+    directory = chosen(clean, *(name for name in COMPONENTS if name != "single-node"), nodes=5)
+    create(cluster, directory)
+    objects = kept(cluster, directory)
+    job = one(objects, "Job", JOB)
+    assert job["spec"]["parallelism"] == job["spec"]["completions"] == 5
+    assert one(objects, "PodGroup", JOB)["spec"]["minMember"] == 5
+    # the PersistentVolume and the Namespace itself are in none
+    assert {item["metadata"].get("namespace", "paddle") for item in objects} == {"paddle"}
+
+
+def test_a_directory_of_the_users_own_passes_the_number_on(cluster: Cluster, tmp_path: Path) -> None:
+    """docs/manifests.md: a kustomization beside k8s/."""
+    chosen(tmp_path, nodes=5)
+    components = [f"../k8s/components/{name}" for name in ("volcano", "restricted")]
+    own = {"resources": ["../k8s"], "components": components, "namespace": "science"}
+    (tmp_path / "science").mkdir()
+    (tmp_path / "science/kustomization.yaml").write_text(json.dumps(own))
+    objects = list(yaml.safe_load_all(cluster.kubectl("kustomize", tmp_path / "science")))
+    assert one(objects, "PodGroup", JOB)["spec"]["minMember"] == 5
+    assert one(objects, "Namespace", "science")
+    assert {item["metadata"].get("namespace", "science") for item in objects} == {"science"}
+
+
+def test_the_queues_of_kueue_are_accepted(cluster: Cluster, definitions: None) -> None:
+    file = REPOSITORY / "k8s/components/kueue/queues.yaml"
+    cluster.kubectl("create", "--validate=strict", "-f", file)
+    cluster.kubectl("delete", "-f", file, "--timeout=60s")
+
+
+def test_an_unknown_field_of_a_custom_kind_is_refused(cluster: Cluster, definitions: None) -> None:
+    group = yaml.safe_load((REPOSITORY / "k8s/components/volcano/pod-group.yaml").read_text())
+    group["spec"]["minMembers"] = group["spec"].pop("minMember")
+    with pytest.raises(AssertionError, match=r'unknown field "spec\.minMembers"'):
+        cluster.kubectl("create", "--validate=strict", "-f", "-", stdin=json.dumps(group))
+
+
+# ----- four components run a job
+
+
+@pytest.fixture(scope="module")
+def restricted(
+    cluster: Cluster, image: Image, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Namespace, Path]]:
+    """Data and training, complete, from a directory of the user's own with four components."""
+    directory, volume = tmp_path_factory.mktemp("own"), tmp_path_factory.mktemp("volume")
+    give(volume)
+    path = [{"op": "replace", "path": "/spec/hostPath/path", "value": str(volume)}]
+    k8s = os.path.relpath(REPOSITORY / "k8s", directory.resolve())
+    names = ("single-node", "network-policy", "prometheus", "restricted")
+    own = {
+        "resources": [k8s],
+        "components": [f"{k8s}/components/{name}" for name in names],
+        "images": [{"name": "REPO/paddle", "newName": image.reference.rpartition(":")[0]}],
+        "patches": [{"target": {"kind": "PersistentVolume"}, "patch": json.dumps(path)}],
+    }
+    (directory / "kustomization.yaml").write_text(json.dumps(own))
+    space = Namespace(cluster, "paddle", volume)
+    cluster.kubectl("label", "node", "node-2", "paddle-volume=here")
+    try:
+        create(cluster, directory, steps=STEPS[:2])
+        space.wait_for_success("paddle-data")
+        create(cluster, directory, steps=STEPS[2:])
+        space.wait_for_success(JOB)
+        yield space, directory
+    finally:
+        cluster.kubectl("delete", "--ignore-not-found", "--timeout=120s", "-k", directory)
+        cluster.kubectl("label", "node", "node-2", "paddle-volume-")
+
+
+def test_a_job_trains_in_a_namespace_with_pod_security_restricted(restricted: tuple[Namespace, Path]) -> None:
+    space, directory = restricted
+    assert (space.volume / JOB / "output/pass-00009/done").is_file()
+    namespace = one(kept(space.cluster, directory), "Namespace", "paddle")
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_the_namespace_refuses_a_pod_that_is_not_restricted(restricted: tuple[Namespace, Path]) -> None:
+    space, _ = restricted
+    with pytest.raises(AssertionError, match="violates PodSecurity"):
+        space.kubectl("run", "stranger", "--image=any", "--dry-run=server")
+
+
+def test_all_pods_ran_on_the_node_that_has_the_volume(restricted: tuple[Namespace, Path]) -> None:
+    space, _ = restricted
+    pods = [*space.pods("paddle-data"), *space.pods(JOB)]
+    assert [pod["spec"]["nodeName"] for pod in pods] == ["node-2"] * 4
+
+
+def test_the_policy_selects_the_pods_of_the_real_job_and_no_other(restricted: tuple[Namespace, Path]) -> None:
+    space, directory = restricted
+    policy = one(kept(space.cluster, directory), "NetworkPolicy", JOB)
+    (own, _) = policy["spec"]["ingress"]
+    (peer,) = own["from"]
+    for selector in (policy["spec"]["podSelector"], peer["podSelector"]):
+        labels = ",".join(f"{key}={value}" for key, value in selector["matchLabels"].items())
+        found = json.loads(space.kubectl("get", "pods", "-l", labels, "-o", "json"))["items"]
+        assert {pod["metadata"]["name"] for pod in found} == {pod["metadata"]["name"] for pod in space.pods(JOB)}
+        assert len(found) == 3
+
+
+def test_the_pods_are_found_by_the_annotations(restricted: tuple[Namespace, Path]) -> None:
+    space, _ = restricted
+    for pod in space.pods(JOB):
+        assert pod["metadata"]["annotations"]["prometheus.io/scrape"] == "true"
