@@ -54,7 +54,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import requests
 
@@ -112,6 +112,10 @@ class VolumeError(LaunchError):
     """The volume is full, read-only or not writable for this user."""
 
     exit_code = 74
+
+
+class LostMountError(VolumeError):
+    """This pod cannot reach the volume any more, however well that is."""
 
 
 class LostPeerError(LaunchError):
@@ -1358,12 +1362,7 @@ def meet(api: PodApi, config: LauncherConfig, passed: Mapping[str, str], waiting
         ids = complete_set(config, podlist)
         if isinstance(ids, str):
             return ids
-        try:
-            record = agree(config, ids, passed, dataclasses.replace(waiting, timeout_s=1.0), memory)
-        except VolumeError as error:
-            if not memory.record or not config.restarts:
-                raise
-            raise ApiError(str(error), final=VolumeError) from error  # somebody may make room meanwhile
+        record = agree(config, ids, passed, dataclasses.replace(waiting, timeout_s=1.0), memory)
         if record:
             return Meeting(ids, record)
         count, path = config.gradient_num, config.output / "job.json"
@@ -1374,12 +1373,46 @@ def meet(api: PodApi, config: LauncherConfig, passed: Mapping[str, str], waiting
         )
 
     try:
-        meeting = wait_for_pods(api, config.gradient_num, decide, waiting)
+        on_healthy = functools.partial(try_on_volume, config, memory, decide)
+        meeting = wait_for_pods(api, config.gradient_num, on_healthy, waiting)
         memory.name_lost(seen)
         return meeting
     except UnreachableError as error:
         table = f"\n{table_of_pods(seen, config.gradient_num)}" if seen else ""
         raise UnreachableError(f"{error}{table}") from error
+
+
+def try_on_volume(
+    config: LauncherConfig, memory: Memory, decide: Callable[[JsonObject], Answer], podlist: JsonObject
+) -> Answer:
+    """Returns what `decide` answers, which looks at the volume.
+
+    Raises: VolumeError: before the first attempt, and from a mount that is dead. ApiError: else the same, since
+        somebody may mend the volume meanwhile.
+    """
+    try:
+        check_mount(config.job_path)
+        with volume_errors(config.output):
+            return decide(podlist)
+    except VolumeError as error:
+        if isinstance(error, LostMountError) or not memory.record or not config.restarts:
+            raise
+        raise ApiError(str(error), final=VolumeError) from error
+
+
+def check_mount(volume: Path) -> None:
+    """Returns where this pod's mount of the volume is alive, or ails of what can be mended from outside.
+
+    Raises: LostMountError.
+    """
+    try:
+        on_volume(volume.stat)
+    except OSError as problem:
+        if problem.errno == errno.ENOTCONN:
+            raise LostMountError(
+                f"this pod's mount of the volume, {volume}, is dead: {problem.strerror}. Its client on this node has "
+                "ended, and only a new pod gets a new mount; look after the client if that one cannot start"
+            ) from problem
 
 
 @contextlib.contextmanager
@@ -1453,15 +1486,18 @@ def stage_data(config: LauncherConfig, trainer_id: int, target: Path) -> int:
         names = on_volume(lambda: [path.name for path in source.iterdir()])
     except (FileNotFoundError, NotADirectoryError):
         raise MissingInputError(f"there is no {source}, the shard of trainer {trainer_id}: {advice}") from None
-    except OSError as problem:
+    except PermissionError as problem:
         raise MissingInputError(f"uid {os.getuid()} cannot read {source}: {problem.strerror}: {advice}") from problem
+    except OSError as problem:
+        raise VolumeError(f"cannot read {source}: {problem.strerror}; look after the volume") from problem
     if all(name.startswith(".") for name in names):
         raise MissingInputError(f"{source}, the shard of trainer {trainer_id}, is empty: {advice}")
     try:
         shutil.copytree(source, target, dirs_exist_ok=True)
     except shutil.Error as problem:  # a list of (source, target, text), the first says enough
         first, _, text = problem.args[0][0]
-        kind = VolumeError if os.access(first, os.R_OK) else MissingInputError
+        is_of_file = re.match(rf"\[Errno ({errno.ENOENT}|{errno.EACCES}|{errno.EPERM})\]", text)
+        kind = MissingInputError if is_of_file and not os.access(first, os.R_OK) else VolumeError
         raise kind(f"cannot copy the shard: {text}") from problem
     except OSError as problem:
         raise VolumeError(describe_volume_error(target, problem)) from problem
@@ -1542,7 +1578,8 @@ class Program:
         """Args: copied: its output comes to `process.stdout`, for the launcher to copy; else it goes to the log."""
         self.name, self.argv, self.log = name, argv, log
         self.memory = MemoryAccount.read()
-        self.file: IO[bytes] = log.open("wb")
+        self.file = log.open("wb", buffering=0)
+        self.log_problem = ""
         try:
             self.process = subprocess.Popen(
                 argv,
@@ -1574,9 +1611,20 @@ class Program:
     def close(self) -> None:
         """Gives the descriptors back."""
         os.close(self.pidfd)
-        self.file.close()
+        with contextlib.suppress(OSError):  # a network file system may tell only now what it could not write
+            self.file.close()
         if self.process.stdout:
             self.process.stdout.close()
+
+    def add_to_log(self, chunk: bytes) -> None:
+        """Writes to the log; a volume that takes no more must not end the training: saving will say it."""
+        try:
+            while chunk:
+                chunk = chunk[self.file.write(chunk) :]
+        except OSError as problem:
+            if str(problem) != self.log_problem:
+                say(f"cannot write {self.log}: {problem}; what it misses is in the pod's own log")
+            self.log_problem = str(problem)
 
     def describe_end(self) -> str:
         """Says how it ended, with the last lines of its log."""
@@ -1742,7 +1790,7 @@ class Supervisor:
             while trainer.process.poll() is None:
                 events = selector.select(max(0.0, min(deadline, look_at) - time.monotonic()))
                 ready = {key.fd for key, _ in events}
-                if stdout in ready and not copy_output(stdout, trainer.file):
+                if stdout in ready and not copy_output(trainer):
                     selector.unregister(stdout)
                 if self.stop.wakeup in ready:
                     say(f"{self.stop.requested}: the trainer gets SIGTERM")
@@ -1764,7 +1812,7 @@ class Supervisor:
                 elif time.monotonic() >= deadline:
                     trainer.process.terminate()
                     deadline, is_asked = time.monotonic() + grace_s, True
-            while copy_output(stdout, trainer.file):
+            while copy_output(trainer):
                 pass
         return self._conclude(pserver, trainer, first, record)
 
@@ -1830,17 +1878,13 @@ def failure_of(program: Program) -> Outcome:
     return Outcome(exit_code_of(status), program.name, program.describe_end(), killer)
 
 
-def copy_output(stdout: int, log: IO[bytes]) -> bool:
-    """Copies what the trainer has written to its log and to our stdout, as it comes. Returns False when it is all."""
+def copy_output(program: Program) -> bool:
+    """Copies what a program has written to its log and to our stdout, as it comes. Returns False when it is all."""
     try:
-        chunk = os.read(stdout, 1 << 16)
+        chunk = os.read(program.output, 1 << 16)
     except BlockingIOError:
         return False
-    try:
-        log.write(chunk)
-        log.flush()
-    except OSError as problem:  # a full volume must not end the training; saving will say it
-        say(f"cannot write the log: {problem}")
+    program.add_to_log(chunk)
     with contextlib.suppress(OSError):
         sys.stdout.buffer.write(chunk)
         sys.stdout.flush()
@@ -1873,8 +1917,10 @@ def write_error(node: Path, attempt: str, trainer_id: int, outcome: Outcome) -> 
 
 def read_errors(output: Path, pattern: str = "error.json") -> list[JsonObject]:
     """Returns what all pods have left as output/node_<id>/error.json; with a suffix: of earlier attempts."""
-    errors = []
-    for path in output.glob(f"node_*/{pattern}"):
+    errors, paths = [], []
+    with contextlib.suppress(OSError):  # the volume is away
+        paths = list(output.glob(f"node_*/{pattern}"))
+    for path in paths:
         with contextlib.suppress(OSError, ValueError, RecursionError):
             errors.append(json.loads(path.read_text(encoding="utf-8")))
     keys = {"time", "attempt", "trainer_id", "host", "program", "exit_code", "message"}
@@ -2103,7 +2149,10 @@ def launch(cmd_args: Sequence[str], stop: Stop) -> int:
         if stop.requested:
             return StoppedError.exit_code
         if meeting.record and not outcome.is_dissolved:
-            pause_s = pause_after(meeting.record, find_saved(save_dir_of(config, passed)), config.restarts)
+            saved = Saved()
+            with contextlib.suppress(OSError):  # the next meeting says what ails the volume
+                saved = find_saved(save_dir_of(config, passed))
+            pause_s = pause_after(meeting.record, saved, config.restarts)
             say(f"keeping this pod and its data for the next attempt{f', in {pause_s:g} s' if pause_s else ''}")
             time.sleep(pause_s)
 
