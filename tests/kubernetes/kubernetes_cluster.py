@@ -138,8 +138,13 @@ class Namespace:
 
 
 @contextlib.contextmanager
-def namespace_with_volume(cluster: Cluster, name: str, volume: Path) -> Iterator[Namespace]:
-    """A fresh namespace (or `default`) with a PersistentVolume for the claim `mfs`; its Jobs are gone afterwards."""
+def namespace_with_volume(
+    cluster: Cluster, name: str, volume: Path, host_path: Path | None = None
+) -> Iterator[Namespace]:
+    """A fresh namespace (or `default`) with a PersistentVolume for the claim `mfs`; its Jobs are gone afterwards.
+
+    host_path: what the nodes mount, where that is not the path by which the tests see the volume.
+    """
     space = Namespace(cluster, name, volume)
     if name != "default":
         # there is one where the cluster was kept from an earlier run
@@ -151,7 +156,7 @@ def namespace_with_volume(cluster: Cluster, name: str, volume: Path) -> Iterator
         "storageClassName": "",
         "persistentVolumeReclaimPolicy": "Retain",
         "claimRef": {"namespace": name, "name": "mfs"},
-        "hostPath": {"path": str(volume), "type": "Directory"},
+        "hostPath": {"path": str(host_path or volume), "type": "Directory"},
     }
     space.create({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"mfs-{name}"}, "spec": spec})
     try:

@@ -37,7 +37,10 @@ def shards(cluster: Cluster, overlay: Overlay, once: Once) -> Path:
 
 @pytest.fixture(scope="session")
 def runner(cluster: Cluster, shards: Path, overlay: Overlay) -> Runner:
-    """runner(name, volume, patch..., passes, reference): the Job in a namespace of that name, as long as the block."""
+    """runner(name, volume, patch..., passes, reference): the Job in a namespace of that name, as long as the block.
+
+    host_path: what the nodes mount, where that is not the path by which the tests see the volume.
+    """
 
     @contextlib.contextmanager
     def start(
@@ -47,10 +50,11 @@ def runner(cluster: Cluster, shards: Path, overlay: Overlay) -> Runner:
         passes: int,
         reference: Path | None,
         flags: tuple[str, ...] = (),
+        host_path: Path | None = None,
     ) -> Iterator[LongJob]:
         if not volume.exists():
             fill_volume(shards, volume)
-        with namespace_with_volume(cluster, name, volume) as space, PodWatch(space, JOB) as watch:
+        with namespace_with_volume(cluster, name, volume, host_path) as space, PodWatch(space, JOB) as watch:
             directory = overlay(name, (JOB, [training(passes, *flags), *patch]))
             space.kubectl("create", "-k", directory, "-l", "app.kubernetes.io/component in (access, volume)")
             job = LongJob(space, directory, passes, reference, watch)
