@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 COUNT ?= 300
 SEED ?= 1
 MINUTES ?= 10
-.PHONY: help setup demo test lint check chaos chaos-endurance chaos-short docs e2e e2e-faults e2e-faults-short fuzz bench proto format clean
+.PHONY: help setup demo test lint check chaos chaos-endurance chaos-short docs e2e e2e-faults e2e-faults-short e2e-observability fuzz bench proto format clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -36,7 +36,8 @@ lint: setup  ## ruff, mypy, import rules, shellcheck, yamllint
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/shellcheck start.sh .ci/run tests/chaos/pod_network.sh \
-		$(addprefix tests/kubernetes/,base-image cluster custom-resources/make install moosefs run)
+		$(addprefix tests/kubernetes/,base-image cluster custom-resources/make install moosefs run) \
+		$(addprefix tests/observability/,install run)
 	$(BIN)/yamllint --strict k8s tests
 
 e2e: setup  ## what a user does, on a real three-node Kubernetes (root; installs what it needs)
@@ -48,7 +49,10 @@ e2e-faults-short: setup  ## five things that happen to a job on that cluster (do
 e2e-faults: setup  ## the whole table of what happens to a job on that cluster, within the hour
 	tests/kubernetes/run faults
 
-check: lint test chaos-short docs e2e e2e-faults-short  ## what CI runs
+e2e-observability: setup  ## the report in a real browser (root; installs what it needs)
+	tests/observability/run
+
+check: lint test chaos-short docs e2e-observability e2e e2e-faults-short  ## what CI runs
 
 chaos-short: setup  ## twenty seeded faults in real jobs: all must end as if nothing had happened
 	PYTHONPATH=tests $(BIN)/python -m chaos --count 20 --seed 1

@@ -27,7 +27,7 @@ def make_page(facts: Facts, links: Links) -> str:
     style, script = (Markup(_read(name)) for name in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # only this script may run, whatever a name or a message of the job looks like
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     state = describe_state(facts)
     head = tag(
         "head",

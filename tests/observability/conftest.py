@@ -1,0 +1,54 @@
+"""What the tests of this directory share: a finished job, and a browser."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))  # for `from three_pods import run_job`
+
+from chromium import Chromium
+from three_pods import prepare, run_job
+
+PADDLE = Path(sys.executable).with_name("paddle")
+
+
+def with_report(output: Path) -> Path:
+    """Write the report of an output as its owner does, and return the output."""
+    subprocess.run([PADDLE, "report", output], check=True, timeout=60)
+    return output
+
+
+@pytest.fixture(scope="session")
+def digits_output(tmp_path_factory) -> Path:
+    """The output of a finished job of three pods, as k8s/job.yaml starts it."""
+    volume = tmp_path_factory.mktemp("volume")
+    job = prepare(volume)
+    result = run_job(volume, deadline=300)
+    assert result.outcome.is_complete, result
+    return with_report(job / "output")
+
+
+@pytest.fixture(scope="session")
+def local_output(digits_output, tmp_path_factory) -> Path:
+    """The save directory of a run without launcher, with a line of the log after every fifth batch."""
+    folder = tmp_path_factory.mktemp("local") / "digits"
+    shutil.copytree(digits_output.parent / "digits", folder)
+    shutil.copytree(digits_output.parent / "0" / "data", folder / "data")
+    flags = ["--config=trainer_config.py", "--local=1", "--num_passes=4", "--log_period=5", "--save_dir=model"]
+    command = [PADDLE, "train", *flags]
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr[-3000:]
+    (folder / "train.log").write_text(run.stderr)
+    return with_report(folder / "model")
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    """A running Chromium."""
+    with Chromium(tmp_path_factory.mktemp("browser") / "profile") as chromium:
+        yield chromium
