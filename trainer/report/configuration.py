@@ -13,20 +13,14 @@ from trainer.report.text import count, general, number, shorten, size, whole
 
 MOST_ROWS = 1000  # of the tables of layers and of parameters
 VALUE_BYTES = 4  # float32
-_kept: list[tuple[Record, Markup | None]] = []
 
 
 def show_configuration(start: Record) -> Markup | None:
-    """Return the configuration that a start recorded, None without one.
-
-    It is kept for the same record, since of a report that is made anew it is the part that takes longest.
-    """
-    if _kept and _kept[0][0] is start:
-        return _kept[0][1]
-    parts = [_show_graph(start), _show_parameters(start), _show_settings(start), _show_flags(start)]
+    """Return the configuration that a start recorded, None without one."""
+    beside = [tag("div", part) for part in (_show_settings(start), _show_flags(start)) if part]
+    parts = [_show_graph(start), _show_parameters(start), tag("div", *beside, class_="beside") if beside else ""]
     shown = [part for part in parts if part]
-    _kept[:] = [(start, join(shown) if shown else None)]
-    return _kept[0][1]
+    return join(shown) if shown else None
 
 
 def _show_graph(start: Record) -> Markup:

@@ -98,7 +98,9 @@ def trace_speed(facts: Facts) -> Curves | None:
     windows = measure_windows(history.batches)
     share = max(BUCKETS // max(len(windows), len(passes), 1), 10)
     series = [
-        Series("between two lines", "window", [thin([(x - begin, y) for x, y in one], share) for one in windows]),
+        Series(
+            "between lines of the log", "window", [thin([(x - begin, y) for x, y in one], share) for one in windows]
+        ),
         Series("pass", "pass", [thin(one, share) for one in passes.values()]),
     ]
     shown = [one for one in series if one.points]

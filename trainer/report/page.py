@@ -8,13 +8,12 @@ import hashlib
 from importlib import resources
 
 from trainer.report.chart import draw_chart
-from trainer.report.configuration import show_configuration
 from trainer.report.curves import trace_costs, trace_speed
 from trainer.report.facts import Facts
 from trainer.report.links import Links, show_files
 from trainer.report.markup import Markup, breakable, join, tag
 from trainer.report.passes import show_passes
-from trainer.report.state import describe_state, last_pass, share_done
+from trainer.report.state import describe_state, last_pass, share_done, time_taken
 from trainer.report.text import NONE, general, moment, number, percent, rate, seconds, whole
 from trainer.report.timeline import draw_attempts
 from trainer.report.trainers import draw_usage
@@ -22,8 +21,11 @@ from trainer.report.trainers import draw_usage
 MOST_CHARTS = 12
 
 
-def make_page(facts: Facts, links: Links) -> str:
-    """Return the report as an HTML document that needs nothing but itself."""
+def make_page(facts: Facts, links: Links, configuration: Markup | None) -> str:
+    """Return the report as an HTML document that needs nothing but itself.
+
+    Args: configuration: what `show_configuration` returns of the newest start; it takes longest and seldom changes.
+    """
     style, script = (Markup(_read(name)) for name in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # only this script may run, whatever a name or a message of the job looks like
@@ -39,7 +41,9 @@ def make_page(facts: Facts, links: Links) -> str:
         tag("link", rel="icon", href="data:,"),
         tag("style", style),
     )
-    body = tag("body", _make_head(facts), tag("main", *_make_sections(facts, links)), tag("script", script))
+    body = tag(
+        "body", _make_head(facts), tag("main", *_make_sections(facts, links, configuration)), tag("script", script)
+    )
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
 
 
@@ -69,8 +73,10 @@ def _list_numbers(facts: Facts) -> list[tuple[str, str]]:
         done = whole(history.passes[-1].get("pass")) + 1 if history.passes else whole(history.start.get("start_pass"))
         passes = f"{done} of {total}" if total else f"{done}"
         numbers.append(("passes done", passes))
-    if (share := share_done(facts)) is not None:
+    if state != "finished" and (share := share_done(facts)) is not None:
         numbers.append(("done", percent(share)))
+    if (taken := time_taken(facts)) is not None:
+        numbers.append(("time" if state == "training" else "took", seconds(taken)))
     if state == "training":
         numbers.append(("time left", seconds(progress.get("seconds_left"))))
     newest = history.passes[-1] if history.passes else progress
@@ -91,7 +97,7 @@ def _list_numbers(facts: Facts) -> list[tuple[str, str]]:
     return numbers or [("passes done", NONE)]
 
 
-def _make_sections(facts: Facts, links: Links) -> list[Markup]:
+def _make_sections(facts: Facts, links: Links, configuration: Markup | None) -> list[Markup]:
     charts = trace_costs(facts)
     shown = [draw_chart(curves, f"chart-{place}") for place, curves in enumerate(charts[:MOST_CHARTS])]
     speed = trace_speed(facts)
@@ -106,7 +112,7 @@ def _make_sections(facts: Facts, links: Links) -> list[Markup]:
         _section("Throughput", draw_chart(speed, "chart-speed") if speed else None, "No batch has been trained yet."),
         _section("Time of the trainers", draw_usage(facts), "No trainer has reported its times yet."),
         _section("Attempts", draw_attempts(facts), "No attempt was recorded."),
-        _section("Configuration", show_configuration(facts.history.start), "No start of a trainer was recorded."),
+        _section("Configuration", configuration, "No start of a trainer was recorded."),
         _section("Files", show_files(facts, links), ""),
     ]
 

@@ -53,6 +53,14 @@ def share_done(facts: Facts) -> float | None:
     return min(done / (total - first), 1.0) if total > first and facts.history.passes else None
 
 
+def time_taken(facts: Facts) -> float | None:
+    """Return the seconds from the first attempt's start until the job was heard of last, None if unknown."""
+    attempts = facts.attempts()
+    begins = [one.started for one in attempts if one.started is not None]
+    ends = [one.ended for one in attempts if one.ended is not None]
+    return max(ends) - min(begins) if begins and ends and max(ends) > min(begins) else None
+
+
 def last_pass(facts: Facts) -> int:
     """Return the pass before which training ends, 0 if it is unknown."""
     start = facts.history.start

@@ -15,6 +15,7 @@ def make_table(
     words: int = 1,
     total: Sequence[object] = (),
     is_titled: bool = False,
+    style: str | None = None,
 ) -> Markup:
     """Return a table.
 
@@ -39,9 +40,11 @@ def make_table(
     ]
     if total:
         parts.append(tag("tfoot", row(total)))
-    return tag("div", tag("table", *parts), class_="scroll", tabindex="0", role="region", aria_label=caption)
+    return tag(
+        "div", tag("table", *parts, class_=style), class_="scroll", tabindex="0", role="region", aria_label=caption
+    )
 
 
 def make_pairs(caption: str, pairs: Sequence[tuple[object, object]]) -> Markup:
     """Return a table of names and values."""
-    return make_table(caption, ["name", "value"], pairs, words=2, is_titled=True)
+    return make_table(caption, ["name", "value"], pairs, words=2, is_titled=True, style="pairs")
