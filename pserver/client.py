@@ -67,7 +67,7 @@ class Client:
         attempt: str = "",
         secret: str = "",
         own_addresses: Collection[str] = (),
-        peer_timeout: float = 12.0,
+        peer_timeout: float = 10.0,
         connect_timeout: float = 60.0,
         wait_timeout: float = 3600.0,
     ) -> None:

@@ -18,7 +18,7 @@ class JobEnvironment:
     job: str = ""
     attempt: str = ""
     secret: str = ""
-    peer_timeout: float = 12.0
+    peer_timeout: float = 10.0
     stuck_timeout: float = 1800.0  # in one turn of a program's loop, after which /healthz calls it stuck
 
     def __repr__(self) -> str:
@@ -30,7 +30,7 @@ def read_environment(environ: Mapping[str, str]) -> JobEnvironment:
 
     Raises: ConfigError: if a timeout is no number of seconds of at least 0.1, or the secret's file is not right.
     """
-    peer_timeout = _read_seconds(environ, "PADDLE_PEER_TIMEOUT", 12, 86400)
+    peer_timeout = _read_seconds(environ, "PADDLE_PEER_TIMEOUT", 10, 86400)
     stuck_timeout = _read_seconds(environ, "PADDLE_STUCK_TIMEOUT", 1800, 1000000)
     return JobEnvironment(
         environ.get("PADDLE_JOB_NAME", ""),

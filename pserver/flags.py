@@ -120,7 +120,7 @@ def format_help() -> str:
         "",
         "Environment: PADDLE_JOB_NAME, PADDLE_ATTEMPT (set by the launcher; empty: stand-alone), PADDLE_SECRET or",
         "PADDLE_SECRET_FILE (proven to all peers; empty: anyone may take part),",
-        "PADDLE_PEER_TIMEOUT (seconds without a sign of life after which a trainer is lost; 12).",
+        "PADDLE_PEER_TIMEOUT (seconds without a sign of life after which a trainer is lost; 10).",
         "",
     ]
     for flag in FLAGS.values():

@@ -36,7 +36,7 @@ class Options:
     job: str = ""
     attempt: str = ""
     secret: str = ""
-    peer_timeout: float = 12.0
+    peer_timeout: float = 10.0
     join_timeout: float = 600.0
     log_period: int = 500
     lag_limits: LagLimits = field(default_factory=LagLimits)

@@ -133,7 +133,7 @@ def test_our_own_bug_shows_a_traceback_and_ends_with_70(capsys, monkeypatch):
 
 
 def test_the_environment_defaults_to_stand_alone_and_never_shows_its_secret():
-    assert (read_environment({}).job, read_environment({}).peer_timeout) == ("", 12.0)
+    assert (read_environment({}).job, read_environment({}).peer_timeout) == ("", 10.0)
     job = read_environment(
         {"PADDLE_JOB_NAME": "j", "PADDLE_ATTEMPT": "1", "PADDLE_SECRET": "hush", "PADDLE_PEER_TIMEOUT": "2.5"}
     )
