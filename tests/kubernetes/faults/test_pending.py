@@ -1,0 +1,98 @@
+"""The third pod does not come: the launchers of the others say whose and why, and go on when it is mended."""
+
+import json
+from datetime import datetime
+
+import pytest
+from infrastructure import (
+    SUSPENDED,
+    check_said_within,
+    first_said,
+    limit_pods,
+    name_of,
+    pod_on,
+    resume,
+    without_registry,
+)
+from kubernetes_cluster import Cluster
+from long_job import INDEX, JOB, LongJob, StartJob, variable
+
+SAID_WITHIN_S = 10
+CPU = "/spec/template/spec/containers/0/resources/requests/cpu"
+PAUSE = "pause:1"
+
+
+def check_others_say(job: LongJob, late: int, pattern: str, since: str) -> None:
+    """The other launchers print this within 10 s from when it was true, and they could."""
+    for index in {0, 1, 2} - {late}:
+        job.wait_for_log(index, "start_paddle: ")
+        started = first_said(job, index, "start_paddle: ")
+        assert started
+        check_said_within(job, index, pattern, SAID_WITHIN_S, max(started, datetime.fromisoformat(since)))
+
+
+def unscheduled(job: LongJob) -> tuple[int, str] | None:
+    """Index of a pod that finds no node, and since when."""
+    for pod in job.watch.pods():
+        for condition in pod["status"].get("conditions", []):
+            if (condition["type"], condition["status"]) == ("PodScheduled", "False"):
+                return int(pod["metadata"]["labels"][INDEX]), str(condition["lastTransitionTime"])
+    return None
+
+
+@pytest.mark.alone
+def test_a_pod_that_finds_no_cpu(cluster: Cluster, long_job: StartJob) -> None:
+    nodes = json.loads(cluster.kubectl("get", "nodes", "-o", "json"))["items"]
+    most = f"{min(int(node['status']['allocatable']['cpu']) for node in nodes) * 600}m"  # one to a node
+    container = {"name": "blocker", "image": f"{cluster.registry}/{PAUSE}", "resources": {"requests": {"cpu": most}}}
+    blocker = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "blocker"}, "spec": {"containers": [container]}}
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps(blocker))
+    try:
+        cluster.kubectl("wait", "--for=condition=Ready", "pod/blocker", "--timeout=60s")
+        job = long_job("no-cpu", {"op": "add", "path": CPU, "value": most})
+        late, since = job.wait("pod without a node", lambda: unscheduled(job))
+        said = rf"2 of 3 Running; {name_of(job, late)}: Pending, Unschedulable: .*Insufficient cpu"
+        check_others_say(job, late, said, since)
+    finally:
+        cluster.kubectl("delete", "pod", "blocker", "--timeout=60s")
+    job.wait_for_success()
+    job.check_pods()
+    job.check_bits()
+
+
+@pytest.mark.alone
+def test_a_pod_whose_node_cannot_pull_the_image(cluster: Cluster, long_job: StartJob) -> None:
+    with without_registry(cluster, "3"):
+        job = long_job("no-image")
+        job.wait("three pods", lambda: len([pod for pod in job.watch.pods() if pod["status"].get("startTime")]) == 3)
+        late = pod_on(job, "3")
+        said = rf"2 of 3 Running; {name_of(job, late)} on node-3: Pending, (ErrImagePull|ImagePullBackOff): .*refused"
+        check_others_say(job, late, said, job.pod(late)["status"]["startTime"])
+    job.wait_for_success()
+    job.check_pods()
+    job.check_bits()
+
+
+def test_a_pod_that_the_quota_forbids(long_job: StartJob) -> None:
+    """The deadline ends the waiting pods with a table; the Job tries them again, and in the end there is room."""
+    job = long_job("quota", SUSPENDED, variable("START_TIMEOUT", "30"))
+    limit_pods(job.space, 2)
+    resume(job)
+    command = f"kubectl --namespace=quota describe job/{JOB}"
+    for index in (0, 1):
+        job.wait_for_log(
+            index, rf"waiting: 2 of 3 Running; 2 of 3 pods exist \({command} says why the Job makes no other\)"
+        )
+    said = job.wait(
+        "reason in what the command shows", lambda: "exceeded quota" in job.space.kubectl(*command.split()[2:])
+    )
+    assert said
+    for index in (0, 1):
+        log = job.wait_for_log(
+            index, r"error: gave up after 30 s \(START_TIMEOUT\): 2 of 3 Running; 2 of 3 pods exist"
+        ).string
+        table = log[log.index("trainer id, pod and node, state of 2 pods:") :]
+        assert f"{name_of(job, 0)} on node-" in table and "2  no pod" in table
+    limit_pods(job.space, 6)
+    job.wait_for_success()
+    job.check_bits()
