@@ -15,6 +15,8 @@ What it does, in this order:
   7. when a peer is lost or a program of its own fails, stops both programs and begins again at 2, in the same pod; what
      no retry mends (64, 65, 66, 77, 78) ends the pod at once, and so do RESTARTS attempts in vain
   8. ends with the trainer's exit status, once the pserver has seen all trainers leave
+Meanwhile a thread answers the probes of the pod, where CONF_PADDLE_METRICS_PORT names its port: /healthz, which fails
+when a program of the pod is stuck, and /readyz, which is true while its programs train.
 
 Flags: --dry_run prints the plan (pods, ids, both command lines) and exits. Every other flag is handed to `paddle train`
 (--flag, --k=v, --k v); where it names a flag that the launcher sets too, the passed one wins, for the pserver as well.
@@ -37,6 +39,8 @@ import email.utils
 import errno
 import functools
 import hashlib
+import http.client
+import http.server
 import itertools
 import json
 import math
@@ -48,8 +52,10 @@ import shlex
 import shutil
 import signal
 import socket
+import socketserver
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -74,6 +80,9 @@ LONGEST_PAUSE_S = 60.0  # between two attempts without progress
 WATCH_PERIOD_S = 3.0  # between two looks at the volume, while the trainer runs, for the end of the attempt elsewhere
 END_PERIOD_S = 0.5  # between two looks at job.json for the end of the job
 KEPT_ATTEMPTS = 100  # in job.json
+ASK_TIMEOUT_S = 1.0  # for a program to say how it is
+JUDGED_S = 1.0  # so long the same answer is given to probes
+MOST_CALLERS = 16  # of /healthz and /readyz at a time; one more, and the oldest goes
 OVERDUE_S = 30.0  # that a pod may still be listed after its deletion was due, clocks being what they are
 TABLE_ROWS = 20  # of the table of pods at a deadline
 CGROUP = Path("/sys/fs/cgroup")  # where a container sees the kernel's accounts of itself
@@ -250,6 +259,19 @@ VARIABLES = (
         integer(0, 1000000),
     ),
     Variable("RESUME", "1", "0: never go on from an earlier Job's output, start afresh", integer(0, 1)),
+    Variable(
+        "CONF_PADDLE_METRICS_PORT",
+        "0",
+        "port of this pod's /healthz and /readyz; those of its pserver and trainer, with /metrics, follow; 0: none",
+        integer(0, 65533),
+    ),
+    Variable("CONF_PADDLE_LOG_JSON", "0", "1: both programs log as JSON lines, too, beside their logs", integer(0, 1)),
+    Variable(
+        "PADDLE_STUCK_TIMEOUT",
+        "1800",
+        "seconds in one turn of a program's loop (a batch, a piece of data) after which /healthz calls it stuck",
+        seconds,
+    ),
     Variable("PADDLE_SECRET", "", "shared secret of the job's programs; wins over PADDLE_SECRET_FILE"),
     Variable("PADDLE_SECRET_FILE", "", "file with that secret (of a mounted Secret); absent: none, with a WARNING"),
 )
@@ -289,6 +311,9 @@ class LauncherConfig:
     goodbye_timeout: float
     restarts: int
     resume: bool
+    metrics_port: int
+    log_json: bool
+    stuck_timeout: float
     secret: str = dataclasses.field(repr=False)
     secret_file: str
 
@@ -321,6 +346,8 @@ class LauncherConfig:
         if not problems and values["port"] + values["ports_num"] + values["ports_num_sparse"] - 1 > 65535:
             count = f"{values['ports_num']} dense and {values['ports_num_sparse']} sparse ports"
             problems.append(f"CONF_PADDLE_PORT is {values['port']}: with {count} it runs past 65535; lower it")
+        if not problems:
+            problems += find_overlap(values)
         if problems:
             listed = "\n".join(f"  {problem}" for problem in problems)
             raise BadEnvironmentError(f"the environment of this pod is not right (--help has the table):\n{listed}")
@@ -328,6 +355,8 @@ class LauncherConfig:
             job_path=Path(values["job_path"]),
             service_account_dir=account,
             resume=bool(values["resume"]),
+            log_json=bool(values["log_json"]),
+            stuck_timeout=values.pop("paddle_stuck_timeout"),
             secret=values.pop("paddle_secret"),
             secret_file=values.pop("paddle_secret_file"),
         )
@@ -346,6 +375,16 @@ class LauncherConfig:
     def runs_pserver(self, trainer_id: int) -> bool:
         """Tells whether the pod with this trainer id has a pserver."""
         return trainer_id < self.pserver_num
+
+
+def find_overlap(values: Mapping[str, Any]) -> list[str]:
+    """Returns a sentence if the ports of /healthz are also the pserver's."""
+    watching, first = values["metrics_port"], values["port"]
+    last = first + values["ports_num"] + values["ports_num_sparse"] - 1
+    if not watching or watching + 2 < first or watching > last:
+        return []
+    theirs = f"the pserver has ports {first} to {last}"
+    return [f"CONF_PADDLE_METRICS_PORT is {watching}: it and the two ports behind it must be free, but {theirs}"]
 
 
 def parse_variable(variable: Variable, text: str | None) -> Any:
@@ -434,7 +473,13 @@ def merge_flags(ours: Mapping[str, str], passed: Mapping[str, str], last: Mappin
     return [f"--{name}={value}" for name, value in merged.items()]
 
 
-def build_pserver_argv(config: LauncherConfig, passed: Mapping[str, str]) -> list[str]:
+def watching_flags(config: LauncherConfig, trainer_id: int, place: int, log: str) -> dict[str, str]:
+    """Returns the flags by which a program is watched: the port after the pod's own of this place, its JSON log."""
+    flags = {"metrics_port": str(config.metrics_port + place)} if config.metrics_port else {}
+    return flags | ({"log_json": str(config.output / f"node_{trainer_id}" / log)} if config.log_json else {})
+
+
+def build_pserver_argv(config: LauncherConfig, trainer_id: int, passed: Mapping[str, str]) -> list[str]:
     """Returns the pserver's command line (the tutorial's, but as a list, so that no shell reads it)."""
     flags = {
         "port": str(config.port),
@@ -444,7 +489,9 @@ def build_pserver_argv(config: LauncherConfig, passed: Mapping[str, str]) -> lis
         "comment": "paddle_process_by_paddle",
         "num_gradient_servers": str(config.gradient_num),
     }
-    return ["paddle", "pserver", *merge_flags(flags, {name: passed[name] for name in flags if name in passed}, {})]
+    watching = watching_flags(config, trainer_id, 1, "server.jsonl")  # passed ones of these are the trainer's
+    named = {name: passed[name] for name in flags if name in passed}
+    return ["paddle", "pserver", *merge_flags(flags, named, {}), *merge_flags(watching, {}, {})]
 
 
 def build_trainer_argv(
@@ -462,6 +509,7 @@ def build_trainer_argv(
         "num_gradient_servers": str(config.gradient_num),
         "trainer_id": str(trainer_id),
         "save_dir": str(config.output),
+        **watching_flags(config, trainer_id, 2, "train.jsonl"),
     }
     return ["paddle", "train", *merge_flags(flags, passed, last)]
 
@@ -805,6 +853,7 @@ class PodApi:
         token = read_text(self.account / "token")
         authority = self.account / "ca.crt"
         headers = {"Accept": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+        HEALTH.asking_since = HEALTH.clock()
         try:
             return self.session.get(
                 self.url,
@@ -818,6 +867,8 @@ class PodApi:
             raise ApiError(f"the API server does not answer at {self.url}: {describe_failure(problem)}") from problem
         except OSError as problem:  # an unreadable CA file, for one
             raise ApiError(f"no request to {self.url}: {problem}", final=BadEnvironmentError, fatal=True) from problem
+        finally:
+            HEALTH.asking_since = math.inf
 
     def _refusal(self, response: requests.Response) -> ApiError:
         try:
@@ -1449,7 +1500,7 @@ def prepare_node_dir(config: LauncherConfig, trainer_id: int, attempt: int) -> P
     node = config.output / f"node_{trainer_id}"
     with volume_errors(node):
         node.mkdir(parents=True, exist_ok=True)
-        for name in ("train.log", "server.log", "error.json"):
+        for name in ("train.log", "train.jsonl", "server.log", "server.jsonl", "error.json"):
             if (node / name).exists():
                 numbers = itertools.count(max(1, attempt - 1))
                 kept = next(path for path in (node / f"{name}.{k}" for k in numbers) if not path.exists())
@@ -1714,9 +1765,11 @@ class Supervisor:
 
     def __enter__(self) -> Supervisor:
         self.stop.supervising = True
+        HEALTH.programs = self.programs
         return self
 
     def __exit__(self, *_: object) -> None:
+        HEALTH.programs = []
         for program in reversed(self.programs):
             program.stop(self.failed_stop_s)
             program.close()
@@ -1891,6 +1944,149 @@ def copy_output(program: Program) -> bool:
     return bool(chunk)
 
 
+# ----- Health
+
+
+class Health:
+    """What /healthz and /readyz of the pod say, by the programs that run in it; they are asked when somebody asks.
+
+    A pod is stuck when a program says so of itself, or has not answered at all for PADDLE_STUCK_TIMEOUT, or when the
+    launcher has waited as long for one answer of the API server. What the launcher does on the volume is not judged:
+    it takes as long as the volume takes, and to start the pod anew would not mend that.
+
+    Thread safety: the main thread sets `programs` and `asking_since`, the threads that answer read them.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self.host, self.limit_s = "", math.inf
+        self.programs: Sequence[Program] = []  # of the attempt in hand
+        self.asking_since = math.inf  # when the request to the API server that is under way was sent
+        self._silent_since: dict[int, float] = {}  # by process id
+        self._lock = threading.Lock()
+        self._judged, self._stuck, self._unready = -math.inf, "", ""
+
+    def judge(self) -> tuple[str, str]:
+        """Returns why the pod is stuck, and why it is not ready; "" where it is not stuck, or ready."""
+        with self._lock:
+            if self.clock() - self._judged > JUDGED_S:
+                self._stuck, self._unready = self._ask_all()
+                self._judged = self.clock()
+            return self._stuck, self._stuck or self._unready
+
+    def _ask_all(self) -> tuple[str, str]:
+        asked_s = self.clock() - self.asking_since
+        if asked_s > self.limit_s:
+            return f"the API server has been answering one request for {asked_s:.0f} s", ""
+        running = [program for program in self.programs if program.process.returncode is None]
+        found = [self._look_at(program) for program in running]
+        has_trainer = any(program.name == "trainer" for program in running)
+        unready = [*(why for _, why in found), "" if has_trainer else "no trainer runs"]
+        return "; ".join(why for why, _ in found if why), "; ".join(filter(None, unready))
+
+    def _look_at(self, program: Program) -> tuple[str, str]:
+        """Returns why a program is stuck, and why it is not ready."""
+        status, text = self._ask(program, "/healthz")
+        number, now = program.process.pid, self.clock()
+        if not status:
+            silent_s = now - self._silent_since.setdefault(number, now)
+            why = f"{program.name} has not answered for {silent_s:.0f} s"
+            return why if silent_s > self.limit_s else "", why
+        self._silent_since.pop(number, None)
+        if status == http.HTTPStatus.SERVICE_UNAVAILABLE:
+            return f"{program.name}: {text}", ""
+        status, text = self._ask(program, "/readyz") if status == http.HTTPStatus.OK else (status, text)
+        return "", "" if status == http.HTTPStatus.OK else f"{program.name}: {text or 'it does not answer'}"
+
+    def _ask(self, program: Program, path: str) -> tuple[int, str]:
+        """Returns a program's answer; status 0 for none at all, -1 where nobody listens."""
+        port = next((flag.partition("=")[2] for flag in program.argv if flag.startswith("--metrics_port=")), "0")
+        connection = http.client.HTTPConnection(self.host, int(port), timeout=ASK_TIMEOUT_S)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read(1000).decode("utf-8", "replace").strip()
+        except ConnectionRefusedError:  # it has just begun, or could not have its port
+            return -1, "it is not watched, or not yet"
+        except (OSError, http.client.HTTPException):
+            return 0, ""
+        finally:
+            connection.close()
+
+
+HEALTH = Health()  # a launcher is one pod
+
+
+class HealthHandler(http.server.BaseHTTPRequestHandler):
+    """Answers one probe."""
+
+    server_version, sys_version = "paddle", ""
+    timeout = 5.0  # seconds for the next bytes of a request
+
+    def do_GET(self) -> None:
+        """Answers /healthz and /readyz."""
+        if self.path not in ("/healthz", "/readyz"):
+            self.answer(http.HTTPStatus.NOT_FOUND, "there are /healthz and /readyz")
+            return
+        stuck, unready = HEALTH.judge()
+        why = stuck if self.path == "/healthz" else unready
+        self.answer(http.HTTPStatus.SERVICE_UNAVAILABLE if why else http.HTTPStatus.OK, why or "ok")
+
+    def answer(self, status: http.HTTPStatus, text: str) -> None:
+        """Sends a line of text."""
+        body = f"{text}\n".encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """A probe is no news."""
+
+
+class HealthServer(socketserver.ThreadingTCPServer):
+    """Answers probes, a thread for each; of many callers the oldest go, so that who waits keeps nobody out."""
+
+    allow_reuse_address = daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, host: str, port: int) -> None:
+        self.callers: list[Any] = []
+        super().__init__((host, port), HealthHandler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Begins to answer, in a thread of its own."""
+        self.callers.append(request)
+        if len(self.callers) > MOST_CALLERS:
+            with contextlib.suppress(OSError):
+                self.callers.pop(0).shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Ends the connection."""
+        with contextlib.suppress(ValueError):
+            self.callers.remove(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, *_: Any) -> None:
+        """A caller that has gone is no news either."""
+
+
+def watch_pod(config: LauncherConfig) -> None:
+    """Begins to answer the probes, if CONF_PADDLE_METRICS_PORT says where; without its port the launch goes on."""
+    HEALTH.host, HEALTH.limit_s = config.pod_ip, config.stuck_timeout
+    if not config.metrics_port:
+        return
+    try:
+        server = HealthServer(config.pod_ip, config.metrics_port)
+    except OSError as problem:
+        place = f"{config.pod_ip}:{config.metrics_port}"
+        say(f"WARNING: cannot listen on {place} (CONF_PADDLE_METRICS_PORT): {problem.strerror}; probes get no answer")
+        return
+    threading.Thread(target=server.serve_forever, name="health", daemon=True).start()
+
+
 # ----- Failures
 
 
@@ -2060,7 +2256,7 @@ def run_programs(
     config = supervisor.config
     trainer_id = own_trainer_id(config, ids)
     trainer_argv = build_trainer_argv(config, ids, trainer_id, resumed_flags(config, record, passed))
-    pserver_argv = build_pserver_argv(config, passed)
+    pserver_argv = build_pserver_argv(config, trainer_id, passed)
     pserver: Program | None = None
     if config.runs_pserver(trainer_id):
         say(f"starting {shlex.join(pserver_argv)}")
@@ -2116,7 +2312,7 @@ def print_plan(config: LauncherConfig, ids: IdMap, passed: Mapping[str, str]) ->
         notes += [] if config.runs_pserver(ids[ip]) else [", without a pserver"]
         print(f"trainer {ids[ip]}: {ip}{''.join(notes)}")
     if config.runs_pserver(trainer_id):
-        print(shlex.join(build_pserver_argv(config, passed)))
+        print(shlex.join(build_pserver_argv(config, trainer_id, passed)))
     print(shlex.join(build_trainer_argv(config, ids, trainer_id, passed)))
 
 
@@ -2135,6 +2331,7 @@ def launch(cmd_args: Sequence[str], stop: Stop) -> int:
         print_plan(config, ids, passed)
         return 0
     warn_of_strangers(config)
+    watch_pod(config)
     memory = Memory()
     while True:
         meeting = meet(api, config, passed, waiting, memory)

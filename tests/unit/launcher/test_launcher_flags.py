@@ -47,7 +47,7 @@ def test_the_trainer_command_line_is_the_tutorials() -> None:
 
 
 def test_the_pserver_command_line_is_the_tutorials() -> None:
-    assert build_pserver_argv(CONFIG, {"config": "x.py"}) == [
+    assert build_pserver_argv(CONFIG, 0, {"config": "x.py"}) == [
         "paddle", "pserver", "--port=7164", "--ports_num=2", "--ports_num_for_sparse=2", "--nics=eth0",
         "--comment=paddle_process_by_paddle", "--num_gradient_servers=3",
     ]  # fmt: skip
@@ -63,7 +63,7 @@ def test_only_the_first_pods_run_a_pserver_where_fewer_are_wanted() -> None:
     config = LauncherConfig.from_env(pod_environment(CONF_PADDLE_PSERVER_NUM="2"))
     trainer = build_trainer_argv(config, IDS, 2, {})
     assert "--pservers=10.0.0.1,10.0.0.2" in trainer and "--num_gradient_servers=3" in trainer
-    assert "--pservers=10.0.0.1,10.0.0.2" in build_probe_argv(build_pserver_argv(config, {}), trainer)
+    assert "--pservers=10.0.0.1,10.0.0.2" in build_probe_argv(build_pserver_argv(config, 0, {}), trainer)
     assert [config.runs_pserver(number) for number in range(3)] == [True, True, False]
 
 
@@ -86,7 +86,7 @@ def test_S27_config_and_passes_can_be_chosen() -> None:
 def test_S28_a_passed_port_reaches_trainer_pserver_and_probe() -> None:
     """The original had one fixed port range; and a port passed to the trainer alone would meet no server."""
     passed = {"port": "8000", "ports_num": "1"}
-    trainer, pserver = build_trainer_argv(CONFIG, IDS, 0, passed), build_pserver_argv(CONFIG, passed)
+    trainer, pserver = build_trainer_argv(CONFIG, IDS, 0, passed), build_pserver_argv(CONFIG, 0, passed)
     probe = build_probe_argv(pserver, trainer)
     for argv in (trainer, pserver, probe):
         assert "--port=8000" in argv and "--ports_num=1" in argv
@@ -98,3 +98,30 @@ def test_S28_a_passed_port_reaches_trainer_pserver_and_probe() -> None:
 def test_an_impossible_number_of_passes_is_refused(text: str) -> None:
     with pytest.raises(start_paddle.UsageError, match=f"--num_passes={text}"):
         start_paddle.whole_number({"num_passes": text}, "num_passes", 100, 1)
+
+
+def test_programs_get_the_two_ports_behind_the_pods_own_and_json_logs_beside_their_logs() -> None:
+    config = LauncherConfig.from_env(pod_environment(CONF_PADDLE_METRICS_PORT="9164", CONF_PADDLE_LOG_JSON="1"))
+    node = "/home/jobpath/paddle-cluster-job/output/node_1"
+    pserver, trainer = build_pserver_argv(config, 1, {}), build_trainer_argv(config, IDS, 1, {})
+    assert pserver[-2:] == ["--metrics_port=9165", f"--log_json={node}/server.jsonl"]
+    assert trainer[-2:] == ["--metrics_port=9166", f"--log_json={node}/train.jsonl"]
+
+
+def test_a_passed_metrics_port_is_the_trainers_alone() -> None:
+    config = LauncherConfig.from_env(pod_environment(CONF_PADDLE_METRICS_PORT="9164"))
+    passed = {"metrics_port": "1234"}
+    assert "--metrics_port=9165" in build_pserver_argv(config, 0, passed)
+    assert "--metrics_port=1234" in build_trainer_argv(config, IDS, 0, passed)
+    assert not [flag for flag in build_trainer_argv(config, IDS, 0, passed) if "9166" in flag]
+
+
+@pytest.mark.parametrize("port", ["7162", "7164", "7167"])
+def test_the_ports_of_the_pods_health_are_not_the_pservers(port: str) -> None:
+    with pytest.raises(start_paddle.BadEnvironmentError, match="the pserver has ports 7164 to 7167"):
+        LauncherConfig.from_env(pod_environment(CONF_PADDLE_METRICS_PORT=port))
+
+
+@pytest.mark.parametrize("port", ["0", "7161", "7168"])
+def test_other_ports_are_free_for_the_pods_health(port: str) -> None:
+    assert LauncherConfig.from_env(pod_environment(CONF_PADDLE_METRICS_PORT=port)).metrics_port == int(port)

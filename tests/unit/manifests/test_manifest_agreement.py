@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from builders import pod_environment
 
 import start_paddle
 
@@ -96,8 +97,33 @@ def test_the_ports_are_those_that_a_pserver_binds() -> None:
     first = int(env(JOB)["CONF_PADDLE_PORT"])
     count = int(env(JOB)["CONF_PADDLE_PORTS_NUM"]) + int(env(JOB)["CONF_PADDLE_PORTS_NUM_SPARSE"])
     ports = container(JOB)["ports"]
-    assert [port["containerPort"] for port in ports] == list(range(first, first + count))
-    assert [port["name"] for port in ports] == [f"jobport{k}" for k in range(count)]
+    assert [port["containerPort"] for port in ports[:count]] == list(range(first, first + count))
+    assert [port["name"] for port in ports[:count]] == [f"jobport{k}" for k in range(count)]
+
+
+def test_the_ports_behind_those_are_what_the_launcher_and_its_programs_are_watched_by() -> None:
+    health = int(env(JOB)["CONF_PADDLE_METRICS_PORT"])
+    assert [(port["name"], port["containerPort"]) for port in container(JOB)["ports"][4:]] == [
+        ("health", health),
+        ("metrics-pserver", health + 1),
+        ("metrics-trainer", health + 2),
+    ]
+    start_paddle.LauncherConfig.from_env(pod_environment(CONF_PADDLE_METRICS_PORT=str(health)))
+
+
+@pytest.mark.parametrize(
+    ("probe", "path"), [("startupProbe", "/healthz"), ("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")]
+)
+def test_the_probes_ask_the_launcher(probe: str, path: str) -> None:
+    """A program is judged by the launcher, which knows whether it should run: between attempts a pod lives."""
+    assert container(JOB)[probe]["httpGet"] == {"path": path, "port": "health"}
+
+
+def test_a_probe_waits_longer_than_the_launcher_needs_to_ask_both_programs() -> None:
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container(JOB)[probe]["timeoutSeconds"] > 4 * start_paddle.ASK_TIMEOUT_S
+    liveness = container(JOB)["livenessProbe"]
+    assert liveness["periodSeconds"] * liveness["failureThreshold"] >= 300
 
 
 def test_pods_share_a_node_if_they_must() -> None:

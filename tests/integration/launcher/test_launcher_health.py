@@ -1,0 +1,258 @@
+"""The pod's /healthz and /readyz: of programs that are well, stuck, silent or not there, and under idle callers."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from builders import pod_environment
+
+import start_paddle
+
+DEADLINE_S = 60.0
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Stub:
+    """A program that answers what a test says; status 0: it takes the question and never answers."""
+
+    def __init__(self, name: str) -> None:
+        self.answers = {"/healthz": (200, "ok"), "/readyz": (200, "ok")}
+        self.is_over = threading.Event()
+        stub = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                status, text = stub.answers[self.path]
+                if not status:
+                    stub.is_over.wait(DEADLINE_S)
+                    return
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(f"{text}\n".encode())
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.block_on_close = False
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+        self.program = program(name, self.server.server_port, id(self))
+
+    def close(self) -> None:
+        self.is_over.set()
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def program(name: str, port: int, pid: int = 1) -> Any:
+    process = SimpleNamespace(pid=pid, returncode=None)
+    return SimpleNamespace(name=name, argv=["paddle", name, f"--metrics_port={port}"], process=process)
+
+
+@pytest.fixture
+def stub() -> Iterator[Callable[[str], Stub]]:
+    with contextlib.ExitStack() as stack:
+        yield lambda name: stack.enter_context(contextlib.closing(Stub(name)))
+
+
+@pytest.fixture
+def health(monkeypatch: pytest.MonkeyPatch) -> start_paddle.Health:
+    """The health of a pod on 127.0.0.1 whose limit is a minute, by a clock of its own."""
+    made = start_paddle.Health(Clock())
+    made.host, made.limit_s = "127.0.0.1", 60.0
+    monkeypatch.setattr(start_paddle, "HEALTH", made)
+    monkeypatch.setattr(start_paddle, "ASK_TIMEOUT_S", 0.2)
+    return made
+
+
+def judge(health: start_paddle.Health, later_s: float = 2.0) -> tuple[str, str]:
+    """What the pod says a while later."""
+    health.clock.now += later_s
+    return health.judge()
+
+
+def test_between_attempts_a_pod_is_alive_and_not_ready(health: start_paddle.Health) -> None:
+    assert judge(health) == ("", "no trainer runs")
+
+
+def test_a_pod_is_ready_when_all_its_programs_are(health: start_paddle.Health, stub: Callable[[str], Stub]) -> None:
+    pserver, trainer = stub("pserver"), stub("trainer")
+    health.programs = [pserver.program]
+    assert judge(health) == ("", "no trainer runs")
+    health.programs = [pserver.program, trainer.program]
+    assert judge(health) == ("", "")
+    trainer.answers["/readyz"] = (503, "the trainer has not begun yet")
+    assert judge(health) == ("", "trainer: the trainer has not begun yet")
+    trainer.program.process.returncode = 75
+    assert judge(health) == ("", "no trainer runs")
+
+
+def test_a_program_that_calls_itself_stuck_makes_the_pod_stuck(
+    health: start_paddle.Health, stub: Callable[[str], Stub]
+) -> None:
+    trainer = stub("trainer")
+    health.programs = [trainer.program]
+    trainer.answers["/healthz"] = (503, "the trainer has begun no batch for 61 s")
+    why = "trainer: the trainer has begun no batch for 61 s"
+    assert judge(health) == (why, why)
+    trainer.answers["/healthz"] = (200, "ok")
+    assert judge(health) == ("", "")
+
+
+def test_a_silent_program_is_stuck_only_after_the_limit(
+    health: start_paddle.Health, stub: Callable[[str], Stub]
+) -> None:
+    pserver, trainer = stub("pserver"), stub("trainer")
+    health.programs = [pserver.program, trainer.program]
+    pserver.answers["/healthz"] = (0, "")
+    assert judge(health) == ("", "pserver has not answered for 0 s")
+    assert judge(health, 60.0)[0] == ""
+    assert judge(health)[0] == "pserver has not answered for 62 s"
+    pserver.answers["/healthz"] = (200, "ok")
+    assert judge(health) == ("", "")
+    pserver.answers["/healthz"] = (0, "")
+    assert judge(health, 1000.0)[0] == "", "its silence begins anew"
+
+
+def test_a_program_that_could_not_have_its_port_is_not_judged(health: start_paddle.Health) -> None:
+    """A port in use must not end the training: nobody listens there, or a stranger does."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        health.programs = [program("trainer", unused.getsockname()[1])]
+        for _ in range(3):
+            assert judge(health, 1000.0) == ("", "trainer: it is not watched, or not yet")
+
+
+def test_a_stranger_on_a_programs_port_is_not_judged(health: start_paddle.Health, stub: Callable[[str], Stub]) -> None:
+    stranger = stub("trainer")
+    stranger.answers["/healthz"] = (404, "who is that")
+    health.programs = [stranger.program]
+    assert judge(health, 1000.0) == ("", "trainer: who is that")
+
+
+def test_a_request_to_the_api_server_that_never_ends_makes_the_pod_stuck(health: start_paddle.Health) -> None:
+    """requests' timeout is between two bytes: an answer that drips has no end."""
+    health.asking_since = health.clock.now
+    assert judge(health, 59.0)[0] == ""
+    assert judge(health)[0] == "the API server has been answering one request for 61 s"
+
+
+def test_programs_are_asked_once_however_many_probes_come(
+    health: start_paddle.Health, stub: Callable[[str], Stub]
+) -> None:
+    trainer = stub("trainer")
+    health.programs = [trainer.program]
+    assert judge(health) == ("", "")
+    trainer.answers["/healthz"] = (503, "stuck")
+    assert health.judge() == ("", "")
+    assert judge(health)[0] == "trainer: stuck"
+
+
+def test_a_stopped_pserver_is_silent_and_well_again_when_it_goes_on(health: start_paddle.Health) -> None:
+    """A real one: SIGSTOP, as a debugger or a frozen container does it."""
+    ports = []
+    with contextlib.ExitStack() as stack:
+        for _ in range(2):
+            ports.append(stack.enter_context(socket.socket()))
+            ports[-1].bind(("127.0.0.1", 0))
+        first, second = (one.getsockname()[1] for one in ports)
+    argv = [sys.executable, "-m", "pserver", "--nics=127.0.0.1", f"--port={first}", f"--metrics_port={second}"]
+    process = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
+    try:
+        health.programs = [SimpleNamespace(name="pserver", argv=argv, process=process)]
+        wait_for(lambda: "no values yet" in judge(health)[1])
+        assert judge(health)[0] == ""
+        os.kill(process.pid, signal.SIGSTOP)
+        wait_for(lambda: "has not answered" in judge(health)[1])  # it may have been in the middle of an answer
+        assert judge(health, 61.0)[0].startswith("pserver has not answered for ")
+        os.kill(process.pid, signal.SIGCONT)
+        wait_for(lambda: judge(health)[0] == "")
+    finally:
+        process.kill()
+        process.wait()
+
+
+# ----- Over HTTP
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def ask(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=DEADLINE_S) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+@pytest.fixture
+def served(health: start_paddle.Health) -> Iterator[int]:
+    server = start_paddle.HealthServer("127.0.0.1", 0)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield server.server_address[1]
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_probes_get_the_judgement(health: start_paddle.Health, served: int) -> None:
+    assert ask(served, "/healthz") == (200, "ok\n")
+    assert ask(served, "/readyz") == (503, "no trainer runs\n")
+    assert ask(served, "/metrics")[0] == 404
+    health.limit_s = -1.0
+    health.asking_since = health.clock.now
+    health.clock.now += 2
+    assert ask(served, "/healthz")[0] == ask(served, "/readyz")[0] == 503
+
+
+def test_idle_callers_keep_no_probe_out(served: int) -> None:
+    idle = [socket.create_connection(("127.0.0.1", served)) for _ in range(3 * start_paddle.MOST_CALLERS)]
+    try:
+        idle[-1].sendall(b"GET /healthz HTTP/1.1\r\nX: " + b"x" * 100_000)
+        assert ask(served, "/healthz") == (200, "ok\n")
+    finally:
+        for one in idle:
+            one.close()
+    assert ask(served, "/healthz") == (200, "ok\n")
+
+
+def test_without_its_port_the_launch_goes_on(
+    health: start_paddle.Health, served: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environ = pod_environment(CONF_PADDLE_METRICS_PORT=str(served), POD_IP="127.0.0.1")
+    start_paddle.watch_pod(start_paddle.LauncherConfig.from_env(environ))
+    assert f"WARNING: cannot listen on 127.0.0.1:{served} (CONF_PADDLE_METRICS_PORT)" in capsys.readouterr().out
+
+
+def test_nobody_listens_where_no_port_is_asked_for(health: start_paddle.Health) -> None:
+    before = threading.active_count()
+    start_paddle.watch_pod(start_paddle.LauncherConfig.from_env(pod_environment()))
+    assert threading.active_count() == before
