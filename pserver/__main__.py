@@ -66,6 +66,9 @@ def _serve(line: flags.CommandLine, job: JobEnvironment, ports: int) -> int:
 
     first = line.number("port")
     endpoints = [(host, first + number) for number in range(ports) for host in resolve_nics(line.text("nics"))]
+    if line.text("log_json"):
+        host, port = endpoints[0]
+        glog.to_json(line.text("log_json"), role="pserver", number=f"{host}:{port}", attempt=job.attempt)
     server = Server(
         endpoints,
         Options(

@@ -42,6 +42,7 @@ FLAGS = {
         Flag("async_lagged_ratio_default", 1.5, "becomes this: gradients older than it times trainers are dropped", 0),
         Flag("pserver_num_threads", 1, "threads that take an optimiser step together; for large parameters", 1, 256),
         Flag("log_period_server", 500, "batches between two log lines of a pass; 0: none", 0),
+        Flag("log_json", "", "file that log lines are also appended to, each as a JSON object; empty: none"),
         Flag("metrics_port", 0, "port of /healthz, /readyz and /metrics, on what --nics names; 0: none", 0, 65535),
         Flag("sock_send_buf_size", 0, "bytes of the send buffer of a connection; 0: the system's choice", 0, 1 << 30),
         Flag(

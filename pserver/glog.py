@@ -45,10 +45,11 @@ def fatal(message: str, at: str | None = None) -> None:
     _write("F", message, at)
 
 
-def to_json(path: str, *, role: str, number: int, attempt: str) -> None:
+def to_json(path: str, *, role: str, number: int | str, attempt: str) -> None:
     """Write every further line also to a file, as {time, severity, role, id, attempt, pass, batch, at, message}.
 
-    Args: role: trainer or pserver.  number: its id.  attempt: the attempt's name, or "".
+    Args: role: trainer or pserver.  number: a trainer's id, a pserver's address:port.
+        attempt: the attempt's name, or "".
     Raises: VolumeError: if the file cannot be written.
     """
     global _json

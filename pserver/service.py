@@ -207,6 +207,7 @@ class Service(Door):
         if len(waiting) < self.identity.num_trainers:
             return []
         self.in_pass, self.batch = True, self.trainers[0].starts_at
+        glog.bind(trainer.passes, self.batch)
         for other in waiting:
             other.is_waiting = other.has_finished_pass = False
             other.batch = other.starts_at
@@ -242,6 +243,7 @@ class Service(Door):
         if trainer.number == 0:
             self.batch += 1
             if self.log_period and self.batch % self.log_period == 0:
+                glog.bind(trainer.passes, self.batch)
                 glog.info(f"======== Batch={self.batch}=======", at="ParameterServer2.cpp:1568")
                 self._report_lag(rounds, now)
         due = Flag.CHECKPOINT if self._captures.tell(trainer.number) else Flag.NONE
@@ -301,6 +303,7 @@ class Service(Door):
         self.tally.round_seconds += now - self._round_began
         self.stragglers.add({trainer.number: trainer.pushed for trainer in active})
         if self.log_period and self.batch % self.log_period == 0:
+            glog.bind(active[0].passes, self.batch)
             glog.info(f"======== Batch={self.batch}=======", at="ParameterServer2.cpp:1568")
             glog.info(f"{self.identity}: {self.stragglers.describe(self.trainers, now)}")
             self.stragglers.begin_period()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -52,6 +53,9 @@ def run(arguments: Sequence[str]) -> None:
     if flags.version:
         sys.stdout.write(DONE_TEXT)
         return
+    if flags.log_json:
+        attempt = os.environ.get("PADDLE_ATTEMPT", "")
+        glog.to_json(flags.log_json, role="trainer", number=flags.trainer_id, attempt=attempt)
     with STOPPER:  # an import of a compiled module turns what a signal raises into an error of its own
         # imported here, so that a wrong flag is answered at once
         from kernels import flush_denormals

@@ -96,6 +96,7 @@ TABLE: tuple[Flag, ...] = (
         0,
     ),
     Flag("report", bool, True, _S, "write records.jsonl, progress.json and report.html beside what is saved"),
+    Flag("log_json", str, "", _S, "file that log lines are also appended to, each as a JSON object; empty: none"),
     Flag("metrics_port", int, 0, _S, "port of /healthz, /readyz and /metrics, on what --nics names; 0 = none", 0),
     Flag("layer_stack_error_only_current_thread", bool, True, _I, "form of the crash dump"),
     Flag("profile_signal", int, 12, _I, "signal of the CPU profiler"),
