@@ -77,10 +77,12 @@ def cluster() -> Iterator[Cluster]:
 def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
     """once(name, make): a directory that make(directory) has filled, by whichever worker or run came to it first.
 
-    $SHARED_DIR makes several runs share what they made (tests/kubernetes/run).
+    $SHARED_DIR makes several runs share what they made (tests/kubernetes/run). It lies in made-once/ there, and nothing
+    else of that directory is touched.
     """
     base = tmp_path_factory.getbasetemp()
-    root = Path(os.environ.get("SHARED_DIR") or (base.parent if is_worker() else base))
+    root = Path(os.environ.get("SHARED_DIR") or (base.parent if is_worker() else base)) / "made-once"
+    root.mkdir(exist_ok=True)
 
     def fill(name: str, make: Callable[[Path], None]) -> Path:
         whole, partial = root / name, root / f"{name}.partial"
@@ -125,18 +127,21 @@ def image(cluster: Cluster, once: Once) -> Image:
         cluster.run("docker", "build", *options, "-t", reference, REPOSITORY)
         cluster.run("docker", "push", "-q", reference)
 
-    once("image", build)
+    once(f"image-of-{cluster.registry.replace(':', '-')}", build)
     return Image(reference, size_of(cluster, reference) - size_of(cluster, BASE))
 
 
 @pytest.fixture(scope="session")
 def overlay(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Overlay:
-    """overlay(namespace, (job, JSON patch)...): a kustomization that edits the image, and what the patches say."""
+    """overlay(namespace, (job, JSON patch)...): a kustomization that edits the image, and what the patches say.
 
-    def make(namespace: str, *patches: tuple[str, list[dict[str, Any]]]) -> Path:
+    manifests: another directory than k8s/, a user's edited copy of it.
+    """
+
+    def make(namespace: str, *patches: tuple[str, list[dict[str, Any]]], manifests: Path = REPOSITORY / "k8s") -> Path:
         directory = tmp_path_factory.mktemp("overlay")
         kustomization = {
-            "resources": [os.path.relpath(REPOSITORY / "k8s", directory.resolve())],
+            "resources": [os.path.relpath(manifests.resolve(), directory.resolve())],
             "images": [{"name": "REPO/paddle", "newName": image.reference.rpartition(":")[0]}],
             "namespace": namespace,
             "patches": [{"target": {"kind": "Job", "name": job}, "patch": json.dumps(patch)} for job, patch in patches],
