@@ -51,9 +51,10 @@ def runner(cluster: Cluster, shards: Path, overlay: Overlay) -> Runner:
         reference: Path | None,
         flags: tuple[str, ...] = (),
         host_path: Path | None = None,
+        edit: Callable[[Path], None] = lambda tree: None,
     ) -> Iterator[LongJob]:
         if not volume.exists():
-            fill_volume(shards, volume)
+            fill_volume(shards, volume, edit)
         with namespace_with_volume(cluster, name, volume, host_path) as space, PodWatch(space, JOB) as watch:
             directory = overlay(name, (JOB, [training(passes, *flags), *patch]))
             space.kubectl("create", "-k", directory, "-l", "app.kubernetes.io/component in (access, volume)")
@@ -80,11 +81,14 @@ def reference(runner: Runner, once: Once) -> Path:
 
 @pytest.fixture
 def long_job(runner: Runner, reference: Path, tmp_path: Path) -> Iterator[StartJob]:
-    """long_job(name, patch..., passes=10, flags=()): the Job, created, in a namespace of that name."""
+    """long_job(name, patch..., passes=10, flags, edit): the Job, created, in a namespace of that name.
+
+    edit(tree): changes <volume>/paddle-cluster-job before.
+    """
     with contextlib.ExitStack() as stack:
 
-        def start(name: str, *patch: dict[str, Any], passes: int = 10, flags: tuple[str, ...] = ()) -> LongJob:
-            run = runner(name, tmp_path / name, *patch, passes=passes, reference=reference, flags=flags)
+        def start(name: str, *patch: dict[str, Any], passes: int = 10, **options: Any) -> LongJob:
+            run = runner(name, tmp_path / name, *patch, passes=passes, reference=reference, **options)
             return stack.enter_context(run)
 
         yield start

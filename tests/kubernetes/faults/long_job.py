@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import requests
 from kubernetes_cluster import HERE, Namespace, copy_volume, give, run
 from pod_watch import PodWatch
 
@@ -54,9 +55,12 @@ class LongJob:
     machine does. reference: output of the undisturbed run, absent in that run itself.
     """
 
-    def __init__(self, space: Namespace, overlay: Path, passes: int, reference: Path | None, watch: PodWatch):
+    def __init__(
+        self, space: Namespace, overlay: Path, passes: int, reference: Path | None, watch: PodWatch, name: str = JOB
+    ):
         self.space, self.overlay, self.passes, self.reference, self.watch = space, overlay, passes, reference, watch
-        self.tree = space.volume / JOB
+        self.name = name
+        self.tree = space.volume / name
         self.output = self.tree / "output"
 
     # ----- what is done to it -----
@@ -67,7 +71,7 @@ class LongJob:
 
     def delete(self) -> None:
         """kubectl delete job, as a person does it: returns when Job and pods are gone."""
-        self.space.kubectl("delete", "job", JOB, "--timeout=120s")
+        self.space.kubectl("delete", "job", self.name, "--timeout=120s")
         self.wait("end of all pods", lambda: not self.watch.pods())
 
     def kill(self, index: int, program: str, signum: signal.Signals = signal.SIGKILL) -> int:
@@ -86,11 +90,11 @@ class LongJob:
 
     def pod(self, index: int) -> dict[str, Any]:
         """The newest pod of a completion index."""
-        return [pod for pod in self.watch.pods(gone=True) if pod["metadata"]["labels"][INDEX] == str(index)][-1]
+        return self.pods_of(index)[-1]
 
     def pods_of(self, index: int) -> list[dict[str, Any]]:
         """Every pod that an index ever had, the first one first."""
-        return [pod for pod in self.watch.pods(gone=True) if pod["metadata"]["labels"][INDEX] == str(index)]
+        return [pod for pod in self.watch.pods(gone=True) if pod["metadata"]["labels"].get(INDEX) == str(index)]
 
     def node(self, index: int) -> str:
         """The number of the node that the pod of an index is on, as `cluster cut` wants it."""
@@ -106,9 +110,12 @@ class LongJob:
                     found[int(path.parent.name)] = line
         return found
 
+    def uid(self) -> str:
+        return self.space.job(self.name)["metadata"]["uid"]
+
     def failed(self) -> int:
         """Failures that the Job has counted against its backoffLimit."""
-        return int(self.space.job(JOB)["status"].get("failed", 0))
+        return int(self.space.job(self.name)["status"].get("failed", 0))
 
     def log(self, index: int) -> str:
         """What all pods of an index have printed, the first one first."""
@@ -146,14 +153,21 @@ class LongJob:
     # ----- waiting -----
 
     def wait(self, what: str, condition: Callable[[], Any], *, seconds: float = 120) -> Any:
-        """Poll until the condition holds and return its value; a deadline ends with pods and logs in the message."""
-        end = time.monotonic() + seconds
-        while not (value := condition()):
+        """Poll until the condition holds and return its value; the deadline comes so long after training last advanced.
+
+        It ends with pods and logs in the message. An API server that does not answer is no condition that holds.
+        """
+        position, end = self.position(), time.monotonic() + seconds
+        while True:
+            with contextlib.suppress(requests.ConnectionError, requests.Timeout):
+                if value := condition():
+                    return value
+            if position != (position := self.position()):
+                end = time.monotonic() + seconds
             if time.monotonic() > end:
                 said = "\n".join(self.watch.log(pod)[-3000:] for pod in self.watch.pods(gone=True))
-                raise AssertionError(f"no {what} after {seconds} s\n{self.space.describe(JOB)}\n{said}")
+                raise AssertionError(f"no {what} after {seconds} s\n{self.space.describe(self.name)}\n{said}")
             time.sleep(0.2)
-        return value
 
     def wait_for_batch(self, number: int, batch: int, *, attempt: int = 0, seconds: float = 120) -> Position:
         """Wait until a batch of a pass is trained, in an attempt that is not older than this one."""
@@ -173,14 +187,14 @@ class LongJob:
         search = re.compile(pattern, re.MULTILINE).search
         return self.wait(f"log line {pattern!r}", lambda: search(self.log(index)), seconds=seconds)
 
-    def wait_for_success(self, *, seconds: float = 300) -> None:
-        """Wait until the Job is Complete."""
+    def wait_for_success(self, *, seconds: float = 180) -> None:
+        """Wait until the Job is Complete, as long as training advances at least once in so many seconds."""
         conditions: dict[str, Any] = self.wait(
             "end of the Job",
-            lambda: (found := self.space.conditions(JOB)) and {"Complete", "Failed"} & found.keys() and found,
+            lambda: (found := self.space.conditions(self.name)) and {"Complete", "Failed"} & found.keys() and found,
             seconds=seconds,
         )
-        assert "Complete" in conditions, f"{conditions}\n{self.space.describe(JOB)}\n{self.logs()[-6000:]}"
+        assert "Complete" in conditions, f"{conditions}\n{self.space.describe(self.name)}\n{self.logs()[-6000:]}"
 
     # ----- what must be true -----
 
@@ -199,7 +213,7 @@ class LongJob:
         """Each index in `lost` has lost one pod for each time it is named and got another; all others kept theirs."""
         had = {index: len(self.pods_of(index)) for index in range(3)}
         expected = {index: 1 + lost.count(index) for index in range(3)}
-        assert had == expected, f"pods by index {had}, expected {expected}\n{self.space.describe(JOB)}"
+        assert had == expected, f"pods by index {had}, expected {expected}\n{self.space.describe(self.name)}"
 
 
 def read_files(directory: Path) -> dict[str, bytes]:
@@ -207,10 +221,17 @@ def read_files(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.glob("*") if path.is_file()}
 
 
-def fill_volume(shards: Path, volume: Path) -> None:
-    """A volume with the digits of the data job and our config beside its own."""
+def terminated(pod: dict[str, Any]) -> dict[str, Any]:
+    """How the container of a pod ended: exitCode, reason, finishedAt; empty as long as it has not."""
+    statuses = pod["status"].get("containerStatuses", [])
+    return statuses[0]["state"].get("terminated", {}) if statuses else {}
+
+
+def fill_volume(shards: Path, volume: Path, edit: Callable[[Path], None]) -> None:
+    """A volume with the digits of the data job, our config beside its own, and what `edit(job's tree)` changes."""
     copy_volume(shards, volume)
     shutil.copy(CONFIG, volume / JOB / "digits" / CONFIG.name)
+    edit(volume / JOB)
     give(volume)
 
 

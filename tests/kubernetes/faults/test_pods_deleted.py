@@ -3,9 +3,14 @@
 import pytest
 from long_job import StartJob
 
+BY_FORCE = ("--force", "--grace-period=0")
 
-@pytest.mark.parametrize("index", [0, 1], ids=["trainer-0", "another"])
-@pytest.mark.parametrize("options", [(), ("--force", "--grace-period=0")], ids=["politely", "by-force"])
+
+@pytest.mark.parametrize(
+    ("index", "options"),
+    [pytest.param(0, (), marks=pytest.mark.short), (1, ()), (0, BY_FORCE), (1, BY_FORCE)],
+    ids=["trainer-0", "another", "trainer-0-by-force", "another-by-force"],
+)
 def test_a_deleted_pod_is_replaced_and_the_bits_are_the_same(
     long_job: StartJob, index: int, options: tuple[str, ...]
 ) -> None:
@@ -14,4 +19,5 @@ def test_a_deleted_pod_is_replaced_and_the_bits_are_the_same(
     job.space.kubectl("delete", "pod", job.pod(index)["metadata"]["name"], "--wait=false", *options)
     job.wait_for_success()
     job.check_pods(lost=(index,))
+    assert job.failed() == 1
     job.check_bits()
