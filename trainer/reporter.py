@@ -76,7 +76,7 @@ class Reporter:
         self._others: dict[str, Record] = {}  # trainer -> what its progress.json says
         self._status, self._message = TRAINING, ""
         self._batch_records, self._last_batch_record, self._began_pass = 0, -math.inf, clock()
-        self._writer = Writer(target.output, self._write_progress, has_report=False) if target else None
+        self._writer = Writer(target.output, self._write_progress, has_report=target.is_first) if target else None
 
     @property
     def numbers(self) -> Record:

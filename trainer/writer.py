@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import threading
 import time
 from collections.abc import Callable
@@ -84,7 +83,7 @@ class Writer(threading.Thread):
         self._unwritten = []
 
     def _make_report(self) -> None:
-        write_report = importlib.import_module("trainer.report").write_report
+        from trainer.report import write_report  # its import takes longer than most reports
 
         began = time.monotonic()
         write_report(self._output)
