@@ -2,6 +2,7 @@
 """Launches one pod of a distributed training job: pserver and trainer, with the ids that all pods of the job agree on.
 
 usage: start_paddle.py [--dry_run] [--help] [--FLAG=VALUE ...]
+       start_paddle.py status [JOB] [--namespace=NAME] [--job_path=DIRECTORY]
 
 What it does, in this order:
   1. reads and checks the environment (table below) and the flags; every problem is reported, then status 78 or 64
@@ -20,6 +21,10 @@ when a program of the pod is stuck, and /readyz, which is true while its program
 
 Flags: --dry_run prints the plan (pods, ids, both command lines) and exits. Every other flag is handed to `paddle train`
 (--flag, --k=v, --k v); where it names a flag that the launcher sets too, the passed one wins, for the pserver as well.
+
+status prints how a job is: its pods with ids and nodes, attempt, pass, cost, slowest trainer, and how its attempts
+ended. Inside a pod (kubectl exec POD -- /root/start_paddle.py status) it asks the API, elsewhere kubectl; progress is
+read from the volume, DIRECTORY/JOB/output (default: JOB_PATH).
 
 Environment:
 {environment}
@@ -83,6 +88,8 @@ KEPT_ATTEMPTS = 100  # in job.json
 ASK_TIMEOUT_S = 1.0  # for a program to say how it is
 JUDGED_S = 1.0  # so long the same answer is given to probes
 MOST_CALLERS = 16  # of /healthz and /readyz at a time; one more, and the oldest goes
+REPORT_LIMIT_S = 20.0  # for `paddle report`; it takes less than a second, but the volume may be the trouble
+KUBECTL_LIMIT_S = 30.0  # for `kubectl get pods`
 OVERDUE_S = 30.0  # that a pod may still be listed after its deletion was due, clocks being what they are
 TABLE_ROWS = 20  # of the table of pods at a deadline
 CGROUP = Path("/sys/fs/cgroup")  # where a container sees the kernel's accounts of itself
@@ -1185,9 +1192,10 @@ def find_saved(save_dir: Path) -> Saved:
 
 
 def earlier_output(output: Path, save_dir: Path) -> list[Path]:
-    """Returns the entries that an earlier attempt or Job left: pass-* and state, and node_*."""
-    saves = {*save_dir.glob("pass-[0-9]*"), *save_dir.glob("state")}
-    return sorted({*saves, *output.glob("node_[0-9]*")})
+    """Returns the entries that an earlier attempt or Job left: pass-*, state, node_*, and what was told beside them."""
+    found = {*save_dir.glob("pass-[0-9]*"), *save_dir.glob("state"), *output.glob("node_[0-9]*")}
+    told = {output / name for name in ("records.jsonl", "progress.json", "report.html")} if found else set()
+    return sorted({*found, *filter(Path.exists, told)})
 
 
 def archive(paths: Iterable[Path]) -> str:
@@ -2090,13 +2098,13 @@ def watch_pod(config: LauncherConfig) -> None:
 # ----- Failures
 
 
-def write_error(node: Path, attempt: str, trainer_id: int, outcome: Outcome) -> None:
-    """Leaves output/node_<id>/error.json, and names the pod of this attempt that was first to fail."""
+def write_error(node: Path, attempt: str, trainer_id: int, host: str, outcome: Outcome) -> None:
+    """Leaves output/node_<id>/error.json for all pods to read."""
     record = {
         "time": time.time(),
         "attempt": attempt,
         "trainer_id": trainer_id,
-        "host": socket.gethostname(),
+        "host": host,
         "program": outcome.program,
         "exit_code": outcome.status,
         "signal": outcome.signal,
@@ -2106,8 +2114,12 @@ def write_error(node: Path, attempt: str, trainer_id: int, outcome: Outcome) -> 
         write_atomically(node / "error.json", json.dumps(record, indent=1) + "\n")
     except OSError as problem:
         say(f"cannot write {node / 'error.json'}: {problem}")
-    first = first_failure(read_errors(node.parent), attempt)
-    if first and first["trainer_id"] != trainer_id:
+
+
+def say_first_failure(output: Path, attempt: str) -> None:
+    """Says which pod of an attempt was first to fail, with the last lines of its program; every pod ends with this."""
+    first = first_failure(read_errors(output), attempt)
+    if first:
         say(f"first to fail was {describe_error(first)}")
 
 
@@ -2141,7 +2153,8 @@ def first_failure(errors: Sequence[JsonObject], attempt: str) -> JsonObject | No
 def describe_error(error: JsonObject) -> str:
     """Says which trainer's pod failed, and how."""
     place = f"trainer {error['trainer_id']} on {error['host']}"
-    return f"{place}: {error['program']}, exit status {error['exit_code']}: {error['message']}"
+    when = datetime.datetime.fromtimestamp(error["time"]).strftime("%Y-%m-%d %H:%M:%S")
+    return f"{place}: {error['program']}, exit status {error['exit_code']}, {when}: {error['message']}"
 
 
 def describe_attempts(output: Path, record: JobRecord) -> list[str]:
@@ -2235,13 +2248,31 @@ def run_attempt(
         say(f"{outcome.program} failed, exit status {outcome.status}: {outcome.message}")
         for peer in ids.describe_peers(outcome.message, config.pod_ip):
             say(peer)
-        write_error(node, record.name, trainer_id, outcome)
+        write_error(node, record.name, trainer_id, config.pod_name, outcome)
+        say_first_failure(config.output, record.name)
+        if trainer_id == 0:
+            make_report(supervisor)
     else:
         if trainer_id == 0:
             with volume_errors(config.output):
                 write_record(config.output, dataclasses.replace(record, finished=True))
         say("training finished")
     return outcome
+
+
+def make_report(supervisor: Supervisor) -> None:
+    """Lets `paddle report` make output/report.html anew after a failure; where that fails nothing else is lost."""
+    command = ["paddle", "report", str(supervisor.config.output)]
+    try:
+        made = subprocess.run(
+            command, env=dict(supervisor.environ), stdin=subprocess.DEVNULL, capture_output=True, timeout=REPORT_LIMIT_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        say(f"no report was made: {problem}")
+        return
+    if made.returncode:
+        lines = made.stderr.decode("utf-8", "replace").splitlines() or ["it said nothing"]
+        say(f"no report was made: paddle report ended with status {made.returncode}: {lines[-1]}")
 
 
 def run_programs(
@@ -2333,6 +2364,21 @@ def launch(cmd_args: Sequence[str], stop: Stop) -> int:
     warn_of_strangers(config)
     watch_pod(config)
     memory = Memory()
+    try:
+        return run_attempts(config, api, passed, stop, waiting, memory)
+    except LaunchError:
+        if memory.record:  # between two attempts: why there was a last one is worth more than that it is over
+            say_first_failure(config.output, memory.record.name)
+        raise
+
+
+def run_attempts(
+    config: LauncherConfig, api: PodApi, passed: Mapping[str, str], stop: Stop, waiting: Waiting, memory: Memory
+) -> int:
+    """Meets and trains until it is done or no retry mends it; returns the pod's exit status.
+
+    Raises: LaunchError.
+    """
     while True:
         meeting = meet(api, config, passed, waiting, memory)
         if meeting.record and meeting.record.given_up:
@@ -2393,12 +2439,155 @@ def find_end(config: LauncherConfig, record: JobRecord, trainer_id: int) -> Outc
     return None
 
 
+# ----- Status
+
+
+def show_status(cmd_args: Sequence[str]) -> int:
+    """Prints how a job is (see the module's docstring) and returns the exit status.
+
+    Raises: LaunchError: the pods cannot be listed.
+    """
+    job = [cmd_args[0]] if cmd_args and not cmd_args[0].startswith("-") else []
+    refined = refine_unknown_args(cmd_args[len(job) :])
+    options = dict(zip(refined[::2], refined[1::2], strict=True))
+    unknown = sorted(options.keys() - {"namespace", "job_path"})
+    if unknown:
+        raise UsageError(f"status knows no flag --{unknown[0]}: status [JOB] [--namespace=NAME] [--job_path=DIRECTORY]")
+    name = job[0] if job else os.environ.get("JOB_NAME", "")
+    if not name:
+        raise UsageError("status of which job? start_paddle.py status JOB")
+    pods = parse_pods(list_pods_of(name, options.get("namespace", "")))
+    output = Path(options.get("job_path") or os.environ.get("JOB_PATH") or "/home/jobpath") / name / "output"
+    record = read_record(output)
+    if record and any(pod.controller_uid == record.job_uid for pod in pods):
+        pods = [pod for pod in pods if pod.controller_uid == record.job_uid]
+    if not pods and not output.is_dir():
+        raise MissingInputError(f"there are no pods of a job {name!r} here, and no {output}: see kubectl get jobs -A")
+    for line in [name, *describe_job(output), *tabulate_pods(pods, output)]:
+        print(line)
+    if not output.is_dir():
+        print(f"there is no {output} here; inside a pod there is: kubectl exec POD -- /root/start_paddle.py status")
+    return 0
+
+
+def list_pods_of(job: str, namespace: str) -> JsonObject:
+    """Returns the PodList of a job: from the API where this is a pod, else by kubectl."""
+    if os.environ.get("KUBERNETES_SERVICE_HOST") and os.environ.get("JOB_NAME"):
+        config = LauncherConfig.from_env(os.environ)
+        config = dataclasses.replace(config, job_name=job, job_namespace=namespace or config.job_namespace)
+        try:
+            return PodApi(config).list_pods()
+        except ApiError as error:
+            raise error.final(str(error)) from error
+    command = ["kubectl", "get", "pods", f"--selector=job-name={job}", "--output=json"]
+    try:
+        listed = subprocess.run(
+            [*command, *([f"--namespace={namespace}"] if namespace else [])],
+            capture_output=True,
+            text=True,
+            timeout=KUBECTL_LIMIT_S,
+        )
+        if listed.returncode:
+            raise UnreachableError(f"{shlex.join(command)} failed: {listed.stderr.strip()}")
+        return dict(json.loads(listed.stdout))
+    except FileNotFoundError:
+        raise MissingInputError("there is no kubectl on PATH; without a cluster: paddle status OUTPUT_DIR") from None
+    except (subprocess.TimeoutExpired, ValueError) as problem:
+        raise UnreachableError(f"{shlex.join(command)}: {problem}") from problem
+
+
+def read_json(path: Path) -> JsonObject:
+    """Returns the object in a file, {} where there is none."""
+    try:
+        found = json.loads(on_volume(lambda: path.read_bytes()))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def describe_job(output: Path) -> list[str]:
+    """Returns lines about a job from the files of its output: attempt, pass, cost, slowest trainer, failed attempts."""
+    record, progress = read_record(output), read_json(output / "progress.json")
+    lines = []
+    if record:
+        ended = "has given up" if record.given_up else "has finished" if record.finished else "goes on"
+        start = f" from {record.origin}" if record.origin else ""
+        lines.append(f"attempt {record.name}{start}; the job {ended}")
+    if not progress:
+        lines.append("no trainer has said yet how far it is")
+        return lines
+    lines.append(describe_progress(progress))
+    slowest = progress.get("slowest")
+    if slowest:
+        lines.append(
+            f"slowest: trainer {slowest.get('trainer')} on {slowest.get('host')}, "
+            f"busy for {slowest.get('busy_seconds')} s where the mean of all is {slowest.get('mean_busy_seconds')} s"
+        )
+    failed = describe_attempts(output, record) if record and read_errors(output, "error.json*") else []
+    return [*lines, *(f"  {line}" for line in failed)]
+
+
+def describe_progress(progress: JsonObject) -> str:
+    """Returns the line that progress.json amounts to."""
+    words = [f"{progress.get('status')}: pass {progress.get('pass')}, batch {progress.get('batch')}"]
+    words[0] += f" of passes 0 to {int(progress.get('passes') or 0) - 1}"
+    for name, what in (("pass_fraction", "pass"), ("job_fraction", "job")):
+        if isinstance(progress.get(name), float):
+            words.append(f"{progress[name]:.0%} of the {what}")
+    words.append(f"{progress.get('samples_per_second') or 0:.0f} samples/s")
+    if progress.get("seconds_left"):
+        words.append(f"{datetime.timedelta(seconds=round(progress['seconds_left']))} left")
+    if progress.get("cost") is not None:
+        words.append(f"cost {progress['cost']:g}")
+    words += [f"{name} {value:g}" for name, value in (progress.get("evaluators") or {}).items() if value is not None]
+    words.append(f"said {describe_age(progress)}")
+    return ", ".join(words) + (f": {progress['message']}" if progress.get("message") else "")
+
+
+def describe_age(progress: JsonObject) -> str:
+    """Returns how long ago something was said."""
+    age = time.time() - float(progress.get("time") or 0)
+    return f"{datetime.timedelta(seconds=max(0, round(age)))} ago"
+
+
+def tabulate_pods(pods: Sequence[Pod], output: Path) -> list[str]:
+    """Returns a table of trainers: id, pod, node, state, and how far each is; without pods those of the output."""
+    index = {f"{pod.index}": pod for pod in pods if pod.index is not None and pod.is_expected}
+    nodes = {path.parent.name.removeprefix("node_"): read_json(path) for path in output.glob("node_*/progress.json")}
+    nodes = nodes or read_json(output / "progress.json").get("trainers") or {}
+    by_host = {str(progress.get("host")): number for number, progress in nodes.items()}
+    rows = [("ID", "POD", "NODE", "STATE", "PASS", "BATCH", "SAMPLES/S", "SAID")]
+    shown = set()
+    for pod in sorted(pods, key=lambda pod: (pod.index is None, pod.index or 0, pod.name)):
+        number = str(pod.index) if pod.index is not None else by_host.get(pod.name[:63], "?")
+        is_own = index.get(number, pod) is pod  # of an index that was replaced, the pod that is there now
+        progress = nodes.get(number, {}) if is_own else {}
+        shown.add(number)
+        rows.append((number, pod.name, pod.node or "-", pod.state, *tabulate_progress(progress)))
+    for number, progress in sorted(nodes.items(), key=lambda item: (len(item[0]), item[0])):
+        if number not in shown and not pods:
+            rows.append((number, str(progress.get("host")), "-", "-", *tabulate_progress(progress)))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    table = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return table if len(table) > 1 else []
+
+
+def tabulate_progress(progress: JsonObject) -> tuple[str, str, str, str]:
+    """Returns pass, batch, samples/s and age as a table shows them; dashes for a trainer that has not said anything."""
+    if not progress:
+        return "-", "-", "-", "-"
+    speed = f"{progress.get('samples_per_second') or 0:.0f}"
+    return str(progress.get("pass")), str(progress.get("batch")), speed, describe_age(progress)
+
+
 def main(cmd_args: Sequence[str]) -> int:
     """Runs the launcher and returns its exit status; errors become one message."""
     if any(argument in ("--help", "-h", "-help") for argument in cmd_args):
         print((__doc__ or "").format(environment=describe_environment()))
         return 0
     try:
+        if cmd_args and cmd_args[0] == "status":
+            return show_status(cmd_args[1:])
         return launch(cmd_args, Stop())
     except LaunchError as error:
         say(f"error: {error}")

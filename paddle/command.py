@@ -27,7 +27,8 @@ These are common paddle commands used in various situations:
 
 'paddle train --help', 'paddle pserver --help', 'paddle dump_config --help' will list subcommands options.
 'paddle plotcurve --help' tells how to draw the curves of a log; it needs matplotlib.
-'paddle report OUTPUT_DIR' writes the report of a job, a page for any browser, from the files of its output.
+'paddle report OUTPUT_DIR' writes the report of a job, a page for any browser, from the files of its output;
+'paddle status OUTPUT_DIR' says in a few lines how far it is.
 """
 EX_USAGE = 64
 EX_SOFTWARE = 70
@@ -145,6 +146,7 @@ COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
     "plotcurve": _program("paddle.utils.plotcurve", *_OURS),
     "pserver": _program("pserver.__main__", "pserver"),
     "report": _program("trainer.report.__main__", "proto", "pserver", "trainer.report.__main__"),
+    "status": _printing(_program("paddle.utils.status", *_OURS)),
     "train": _program("trainer.__main__", *_OURS),
     "usage": _printing(_program("paddle.utils.usage", *_OURS)),
     "version": _version,

@@ -34,7 +34,8 @@ class Target:
     output: Path
     node: Path | None
     trainer_id: int
-    attempt: str
+    attempt: str = ""
+    host: str = ""
 
     @property
     def is_first(self) -> bool:
@@ -48,7 +49,8 @@ def find_target(save_dir: str, trainer_id: int, environ: Mapping[str, str]) -> T
     node = Path(output) / f"node_{trainer_id}" if output else None
     if trainer_id and node is None:
         return None
-    return Target(Path(output or save_dir), node, trainer_id, environ.get("PADDLE_ATTEMPT", ""))
+    host = environ.get("POD_NAME") or socket.gethostname()
+    return Target(Path(output or save_dir), node, trainer_id, environ.get("PADDLE_ATTEMPT", ""), host)
 
 
 class Reporter:
@@ -176,10 +178,10 @@ class Reporter:
 
     def _own(self) -> Record:
         """Return what this trainer says of itself."""
-        own = {"time": round(time.time(), 3), "attempt": self._target.attempt if self._target else ""}
+        target = self._target or Target(Path(), None, 0)
+        own = {"time": round(time.time(), 3), "attempt": target.attempt, "host": target.host}
         speed = round(self._place.samples_per_second, 3)
-        host = socket.gethostname()
-        return {**own, **self._where(), "host": host, "samples_per_second": speed, "usage": self.usage.totals()}
+        return {**own, **self._where(), "samples_per_second": speed, "usage": self.usage.totals()}
 
     def _trainers(self) -> dict[str, Record]:
         own = {str(self._target.trainer_id if self._target else 0): self._own()}

@@ -8,16 +8,16 @@ Source: python/paddle/utils/plotcurve.py of v0.10; spec/trainer.md section 8.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import io
 import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from pserver.errors import ConfigError, MissingInputError, PaddleError, UsageError, VolumeError
+from trainer.command_line import CommandParser
 
 Row = list[float]  # a pass number and the value of each key
 
@@ -29,14 +29,9 @@ class Curves(NamedTuple):
     test: list[Row]
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; {self.format_usage().strip()}")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw the curves and return the exit status."""
-    parser = _Parser(prog="paddle plotcurve", description="Draw the curves of a training log.")
+    parser = CommandParser(prog="paddle plotcurve", description="Draw the curves of a training log.")
     parser.add_argument("-i", "--input", help="the log; stdin without it")
     parser.add_argument("-o", "--output", help="the picture; stdout without it")
     parser.add_argument(

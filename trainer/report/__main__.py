@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
-from pserver.errors import MissingInputError, PaddleError, UsageError, VolumeError
+from pserver.errors import MissingInputError, PaddleError, VolumeError
+from trainer.command_line import CommandParser
 from trainer.report.writing import write_report
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; {self.format_usage().strip()}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the report and return the exit status."""
-    parser = _Parser(prog="paddle report", description="Write the report of a job: one HTML page that needs no other.")
+    parser = CommandParser(prog="paddle report", description="Write the report of a job: one page that needs no other.")
     parser.add_argument("output", type=Path, help="output/ of the job, or the --save_dir of a local run")
     parser.add_argument("-o", "--output-file", type=Path, metavar="FILE", help="by default report.html in the output")
     try:

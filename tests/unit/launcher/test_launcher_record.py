@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import json
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -308,7 +309,7 @@ def failed(config: LauncherConfig, attempt: str, trainer_id: int, code: int, mes
     node = config.output / f"node_{trainer_id}"
     node.mkdir(parents=True, exist_ok=True)
     outcome = start_paddle.Outcome(code, "trainer", message, signal=str(fields.get("signal", "")))
-    start_paddle.write_error(node, attempt, trainer_id, outcome)
+    start_paddle.write_error(node, attempt, trainer_id, f"pod-{trainer_id}", outcome)
 
 
 def test_the_report_has_every_attempt_with_its_first_failure(
@@ -328,8 +329,8 @@ def test_the_report_has_every_attempt_with_its_first_failure(
     lines = capsys.readouterr().out.splitlines()
     assert "2 attempts in a row" in lines[0] and len(lines) == 3
     for number, line in enumerate(lines[1:], 1):
-        assert f"attempt {number}." in line and "from the beginning: trainer 1 on " in line
-        assert f"exit status 74: volume is full; the end of train.log: no room {number}" in line
+        assert f"attempt {number}." in line and "from the beginning: trainer 1 on pod-1: " in line
+        assert re.search(rf"exit status 74, \d.*: volume is full; the end of train.log: no room {number}", line)
 
 
 def test_a_pod_that_comes_after_the_end_ends_the_job(config: LauncherConfig) -> None:

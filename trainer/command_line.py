@@ -1,0 +1,16 @@
+"""Command lines of the small commands: argparse, with our exit status for a wrong one."""
+
+from __future__ import annotations
+
+import argparse
+from typing import NoReturn
+
+from pserver.errors import UsageError
+
+
+class CommandParser(argparse.ArgumentParser):
+    """An ArgumentParser that raises UsageError instead of ending the process with status 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise UsageError."""
+        raise UsageError(f"{message}; {self.format_usage().strip()}")
