@@ -297,7 +297,8 @@ class Assembly:
 
     def _make_reporter(self, save_dir: str) -> Reporter:
         flags = self._flags
-        is_told = flags.report and flags.job == "train" and flags.num_passes > 0
+        wants = flags.report if "report" in flags.given else bool(os.environ.get("PADDLE_OUTPUT"))
+        is_told = wants and flags.job == "train" and flags.num_passes > 0
         target = find_target(save_dir, flags.trainer_id, os.environ) if is_told else None
         return Reporter(target, flags.start_pass + flags.num_passes, flags.progress_period)
 
