@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from docpages import options
+from docpages import messages, options
 from docpages.blocks import ROOT
 
 BEGIN, END = "<!-- made by: make docs -->", "<!-- end -->"
-MAKERS: dict[str, Callable[[], str]] = {"docs/flags.md": options.make_table}
+MAKERS: dict[str, Callable[[], str]] = {"docs/flags.md": options.make_table, "docs/messages.md": messages.make_page}
 
 
 def current(page: str) -> str:
