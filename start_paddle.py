@@ -2510,9 +2510,9 @@ def describe_job(output: Path) -> list[str]:
     record, progress = read_record(output), read_json(output / "progress.json")
     lines = []
     if record:
-        ended = "has given up" if record.given_up else "has finished" if record.finished else "goes on"
+        ended = "; the job has given up" if record.given_up else "; the job has finished" if record.finished else ""
         start = f" from {record.origin}" if record.origin else ""
-        lines.append(f"attempt {record.name}{start}; the job {ended}")
+        lines.append(f"attempt {record.name}{start}{ended}")
     if not progress:
         lines.append("no trainer has said yet how far it is")
         return lines
@@ -2557,15 +2557,13 @@ def tabulate_pods(pods: Sequence[Pod], output: Path) -> list[str]:
     nodes = nodes or read_json(output / "progress.json").get("trainers") or {}
     by_host = {str(progress.get("host")): number for number, progress in nodes.items()}
     rows = [("ID", "POD", "NODE", "STATE", "PASS", "BATCH", "SAMPLES/S", "SAID")]
-    shown = set()
     for pod in sorted(pods, key=lambda pod: (pod.index is None, pod.index or 0, pod.name)):
         number = str(pod.index) if pod.index is not None else by_host.get(pod.name[:63], "?")
         is_own = index.get(number, pod) is pod  # of an index that was replaced, the pod that is there now
         progress = nodes.get(number, {}) if is_own else {}
-        shown.add(number)
         rows.append((number, pod.name, pod.node or "-", pod.state, *tabulate_progress(progress)))
     for number, progress in sorted(nodes.items(), key=lambda item: (len(item[0]), item[0])):
-        if number not in shown and not pods:
+        if not pods:
             rows.append((number, str(progress.get("host")), "-", "-", *tabulate_progress(progress)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     table = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -52,7 +52,7 @@ def output(tmp_path: Path) -> Path:
 def test_the_files_alone_tell_how_a_job_is(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert status.main([str(output)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("attempt 2.") and lines[0].endswith(" from pass-00001; the job goes on")
+    assert lines[0].startswith("attempt 2.") and lines[0].endswith(" from pass-00001")
     assert lines[1].startswith(
         "training: pass 2, batch 70 of passes 0 to 9, 50% of the pass, 25% of the job, 201 samples/s, 1:02:03 left, "
         "cost 0.123456, error 0.25, said 0:00:0"
