@@ -93,8 +93,9 @@ class LongJob:
         return self.pods_of(index)[-1]
 
     def pods_of(self, index: int) -> list[dict[str, Any]]:
-        """Every pod that an index ever had, the first one first."""
-        return [pod for pod in self.watch.pods(gone=True) if pod["metadata"]["labels"].get(INDEX) == str(index)]
+        """Every pod that an index ever had, the first one first; a stranger with these labels has no owner."""
+        own = [pod for pod in self.watch.pods(gone=True) if "ownerReferences" in pod["metadata"]]
+        return [pod for pod in own if pod["metadata"]["labels"].get(INDEX) == str(index)]
 
     def node(self, index: int) -> str:
         """The number of the node that the pod of an index is on, as `cluster cut` wants it."""

@@ -13,7 +13,7 @@ SECOND = "second-job"
 
 
 def test_two_jobs_and_a_stranger_with_their_label_are_never_mixed(long_job: StartJob) -> None:
-    job = long_job("strangers")
+    job = long_job("strangers", passes=3)
     for name in (JOB, SECOND):
         create_stranger(job, name)
     shutil.copytree(job.tree, job.tree.with_name(SECOND), ignore=shutil.ignore_patterns("output"))
@@ -26,7 +26,8 @@ def test_two_jobs_and_a_stranger_with_their_label_are_never_mixed(long_job: Star
             one.check_pods()
             one.check_bits()
             addresses = [one.pod(index)["status"]["podIP"] for index in range(3)]
-            assert set(re.findall(r"--pservers=(\S+)", one.logs())) == {",".join(addresses)}
+            said = "\n".join(one.log(index) for index in range(3))
+            assert set(re.findall(r"--pservers=(\S+)", said)) == {",".join(addresses)}
             assert one.attempt() == 1
 
 
