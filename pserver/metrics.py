@@ -38,7 +38,9 @@ class Sample(NamedTuple):
 
 
 BUILD = Metric(
-    "paddle_build_info", "always 1: which program of which job and attempt", ("program", "version", "job", "attempt")
+    "paddle_build_info",
+    "always 1: which program of which job and attempt",
+    ("program", "version", "paddle_job", "attempt"),
 )
 
 

@@ -10,8 +10,8 @@ from pserver.pulse import PULSE, Pulse
 from pserver.server import Server
 from pserver.service import Service
 
-_OF = ("service",)
-_BY = ("service", "trainer")
+_OF = ("pserver",)  # address:port of one of its services
+_BY = ("pserver", "trainer")
 
 READY = Metric("paddle_pserver_ready", "1 when the service has its values", _OF)
 WANTED = Metric("paddle_pserver_wanted_trainers", "trainers of the job", _OF)
@@ -82,11 +82,14 @@ class Readings:
         return f"the loop of the pserver has not turned for {age:.0f} s" if age > self._stuck_timeout else ""
 
     def why_not_ready(self) -> str:
-        """Return "" if all ports are bound and have their values."""
+        """Return "" if all ports are bound and those that trainers use, which sparse ones need not be, have values."""
         server = self._server
         if len(server.ports) < len(server.services):
             return "the ports are not bound"
-        without = [service.identity.name for service in server.services if service.rounds is None]
+        used = [service for service in server.services if service.is_used]
+        without = [service.identity.name for service in used if service.rounds is None]
+        if not used:
+            return "no trainer has joined yet"
         return f"no values yet on {', '.join(without)}" if without else ""
 
     def read(self) -> Iterator[Sample]:

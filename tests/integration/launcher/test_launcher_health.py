@@ -182,7 +182,7 @@ def test_a_stopped_pserver_is_silent_and_well_again_when_it_goes_on(health: star
     process = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
     try:
         health.programs = [SimpleNamespace(name="pserver", argv=argv, process=process)]
-        wait_for(lambda: "no values yet" in judge(health)[1])
+        wait_for(lambda: "no trainer has joined yet" in judge(health)[1])
         assert judge(health)[0] == ""
         os.kill(process.pid, signal.SIGSTOP)
         wait_for(lambda: "has not answered" in judge(health)[1])  # it may have been in the middle of an answer

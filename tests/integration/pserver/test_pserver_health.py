@@ -125,7 +125,7 @@ def test_a_server_is_ready_with_its_values_and_counts_its_rounds_and_bytes(pserv
     server = pserver(f"--metrics_port={port}", ports=2)
     assert ask(port, "/healthz") == (200, "ok\n")
     status, text = ask(port, "/readyz")
-    assert status == 503 and "no values yet" in text
+    assert (status, text) == (503, "no trainer has joined yet\n")
     one = client(server.services, own_addresses=())
     values = np.zeros(tools.size, np.float32)
     one.join(tools.parameters, tools.settings)
@@ -139,7 +139,7 @@ def test_a_server_is_ready_with_its_values_and_counts_its_rounds_and_bytes(pserv
     status, text = ask(port, "/metrics")
     assert status == 200
     for host, number in server.services:
-        name = f'service="{host}:{number}"'
+        name = f'pserver="{host}:{number}"'
         assert metric(text, "paddle_pserver_rounds_total", name) == 3
         assert metric(text, "paddle_pserver_passes_total", name) == 1
         assert metric(text, "paddle_pserver_joined_trainers", name) == 1

@@ -129,7 +129,7 @@ def test_a_servers_metrics_are_what_it_did(served):
     pulse.turned = wire.now + 3
     found = series(read)
     name = "10.0.0.1:7164"
-    assert found["paddle_build_info", "2.ab", "job", "pserver", "0.10.1"] == 1  # labels by name
+    assert found["paddle_build_info", "2.ab", "job", "pserver", "0.10.1"] == 1
     assert found["paddle_pserver_ready", name] == 1
     assert found["paddle_pserver_rounds_total", name] == 2
     assert found["paddle_pserver_round_seconds_total", name] == 2.5
@@ -187,7 +187,9 @@ def test_a_server_is_stuck_when_its_loop_has_not_turned_for_long_and_ready_when_
     wire, server = served
     pulse = Pulse()
     seen = Readings(server, 60.0, pulse)
-    assert seen.why_stuck() == "" and "no values yet on 10.0.0.1:7164" in seen.why_not_ready()
+    assert seen.why_stuck() == "" and seen.why_not_ready() == "no trainer has joined yet"
+    wire.trainer(0).join()
+    assert seen.why_not_ready() == "no values yet on 10.0.0.1:7164"
     wire.ready()
     assert seen.why_not_ready() == ""
     pulse.turned -= 61
