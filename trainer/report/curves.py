@@ -62,8 +62,7 @@ def trace_costs(facts: Facts) -> list[Curves]:
     history, lengths = facts.history, facts.history.pass_lengths()
     batches = history.batches
     places = [
-        place + min(batch / max(lengths[place], 1), 1.0)
-        for place, batch in zip(batches.passes, batches.batches, strict=True)
+        place + batch / (lengths[place] or 1) for place, batch in zip(batches.passes, batches.batches, strict=True)
     ]
 
     def at(record: Record) -> float:
@@ -113,14 +112,16 @@ def measure_windows(batches: Batches) -> list[list[Point]]:
     What is between them is at least WINDOW_S, since the times of the records are milliseconds.
     """
     found: dict[int, list[Point]] = {}
-    first = 0
-    for row in range(1, len(batches)):
-        if (batches.starts[row], batches.passes[row]) != (batches.starts[first], batches.passes[first]):
-            first = row
-        elif (taken := batches.times[row] - batches.times[first]) >= WINDOW_S:
-            speed = (batches.samples[row] - batches.samples[first]) / taken
-            found.setdefault(batches.starts[row], []).append((batches.times[row], speed))
-            first = row
+    rows = zip(batches.starts, batches.passes, batches.times, batches.samples, strict=True)
+    first_start = first_pass = -1
+    first_time = first_samples = 0.0
+    for start, place, moment, samples in rows:
+        taken = moment - first_time
+        if start == first_start and place == first_pass and taken < WINDOW_S:
+            continue
+        if start == first_start and place == first_pass:
+            found.setdefault(start, []).append((moment, (samples - first_samples) / taken))
+        first_start, first_pass, first_time, first_samples = start, place, moment, samples
     return list(found.values())
 
 

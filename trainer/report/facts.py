@@ -97,7 +97,7 @@ class Facts:
     def _last_time(self, attempt: str) -> float | None:
         """Return when an attempt was heard of last."""
         history = self.history
-        records = [*history.ends[-1:], *history.passes[-1:], *history.tests[-1:], *history.starts[-1:], self.progress]
+        records = [history.end, *history.passes[-1:], *history.tests[-1:], *history.starts[-1:], self.progress]
         times = [number(one.get("time")) for one in records if str(one.get("attempt", "")) == attempt]
         return max((one for one in times if one is not None), default=None)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.records import PLACED, Record, parse_lines, place_of
-from trainer.report.text import number, whole
+from trainer.report.text import clamp, number, whole
 
 Place = tuple[int, float]  # a pass, and after how many of its batches; the end of a pass comes after all of them
 
@@ -29,22 +29,23 @@ class Batches:
 
     def add(self, record: Record, start: int) -> None:
         """Append the record of a window of batches; `start` counts the starts before it."""
-        place = whole(record["pass"]), whole(record["batch"])
+        place = clamp(record["pass"]), clamp(record["batch"])
         if self.passes and (self.passes[-1], self.batches[-1]) == place:  # said again
             self._keep(len(self) - 1)
         rows = len(self)
         self.passes.append(place[0])
         self.batches.append(place[1])
         self.starts.append(start)
-        for column, key in ((self.times, "time"), (self.costs, "window_cost"), (self.samples, "samples")):
-            column.append(_or_nan(record.get(key)))
-        for name, value in _numbers(record, "window_evaluators"):
-            if name not in self.evaluators:
+        self.times.append(_or_nan(record["time"]))
+        self.costs.append(_or_nan(record.get("window_cost")))
+        self.samples.append(_or_nan(record.get("samples")))
+        values = record.get("window_evaluators")
+        measured = values if isinstance(values, dict) else {}
+        if measured.keys() != self.evaluators.keys():
+            for name in measured.keys() - self.evaluators.keys():
                 self.evaluators[name] = array("d", [math.nan]) * rows
-            self.evaluators[name].append(value)
-        for column in self.evaluators.values():
-            if len(column) == rows:
-                column.append(math.nan)
+        for name, column in self.evaluators.items():
+            column.append(_or_nan(measured.get(name)))
 
     def cut(self, place: Place) -> None:
         """Drop what comes after a place."""
@@ -65,7 +66,7 @@ class History:
 
     def __init__(self) -> None:
         self.starts: list[Record] = []
-        self.ends: list[Record] = []
+        self.end: Record = {}  # of the newest start, if it has ended
         self.batches = Batches()
         self._placed: dict[str, dict[Place, Record]] = {kind: {} for kind in PLACED}
 
@@ -75,6 +76,7 @@ class History:
         if kind == "start":
             self._cut((record["pass"], record["batch"]))
             self.starts.append(record)
+            self.end = {}
         elif kind == "batch":
             self.batches.add(record, len(self.starts))
         elif kind in self._placed:
@@ -82,7 +84,7 @@ class History:
             self._placed[kind].pop(key, None)  # said again: it comes at its new place
             self._placed[kind][key] = record
         elif kind == "end":
-            self.ends.append(record)
+            self.end = record
 
     def _cut(self, place: Place) -> None:
         self.batches.cut(place)
@@ -125,7 +127,7 @@ class History:
         """Return the number of batches of each pass, for those under way of the longest before it."""
         lengths = {whole(one.get("pass")): whole(one.get("batch")) for one in self.passes}
         longest = max(lengths.values(), default=0)
-        for place in {whole(place): None for place in self.batches.passes}:
+        for place in set(self.batches.passes):
             lengths.setdefault(place, longest)
         for place, batch in zip(self.batches.passes, self.batches.batches, strict=True):
             if batch > lengths[place]:
@@ -161,6 +163,8 @@ class RecordFile:
 
 
 def _or_nan(value: Any) -> float:
+    if type(value) is float:  # what is not finite will not be drawn
+        return value
     found = number(value)
     return math.nan if found is None else found
 

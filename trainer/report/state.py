@@ -22,7 +22,7 @@ def describe_state(facts: Facts) -> State:
     """Return the state of the newest attempt."""
     attempt = facts.attempt
     newest = facts.attempts()[-1:]
-    end, progress = _newest_end(facts), facts.progress if _is_of(facts.progress, attempt) else {}
+    end, progress = (one if _is_of(one, attempt) else {} for one in (facts.history.end, facts.progress))
     if facts.job.get("finished") is True or end.get("status") == 0 or progress.get("status") == "finished":
         return State("finished")
     if end.get("status") == StoppedError.exit_code or progress.get("status") == "stopped":
@@ -65,16 +65,6 @@ def last_pass(facts: Facts) -> int:
     """Return the pass before which training ends, 0 if it is unknown."""
     start = facts.history.start
     return next((whole(one["passes"]) for one in (start, facts.progress, facts.job) if number(one.get("passes"))), 0)
-
-
-def _newest_end(facts: Facts) -> Record:
-    """Return the end of the newest start; empty while it runs."""
-    ends, starts = facts.history.ends, facts.history.starts
-    if not ends or not _is_of(ends[-1], facts.attempt):
-        return {}
-    began = number(starts[-1].get("time")) if starts else None
-    ended = number(ends[-1].get("time"))
-    return ends[-1] if began is None or ended is None or ended >= began else {}
 
 
 def _is_of(record: Record, attempt: str) -> bool:

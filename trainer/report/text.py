@@ -23,7 +23,12 @@ def number(value: Any) -> float | None:
 def whole(value: Any, default: int = 0) -> int:
     """Return a count, the default for anything else."""
     found = number(value)
-    return default if found is None else int(max(-LARGEST, min(found, LARGEST)))
+    return default if found is None else clamp(int(found))
+
+
+def clamp(value: int) -> int:
+    """Return a count that fits into 64 bits."""
+    return value if -LARGEST < value < LARGEST else 0
 
 
 def general(value: Any) -> str:
