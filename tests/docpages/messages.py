@@ -78,16 +78,21 @@ def sort_key(text: str) -> str:
 
 
 def rows_of(messages: Iterable[Message]) -> Iterator[Row]:
-    """The rows of the messages that a user can bring about. Raises: LookupError: one has no cause, or no cure."""
+    """The rows of the messages that a user can bring about. Raises: LookupError: some have no cause, or no cure."""
     yield from (Row(**fields) for fields in TABLE["written"])
-    used = set()
+    used, lacking = set(), []
     for message in messages:
         family = family_of(message)
         if family is not None:
             used.add((family, section_of(message), message.status))
         elif is_shown(message):
-            text, cure = split(message)
-            yield Row(section_of(message), message.status, text, cause_of(message), cure)
+            try:
+                text, cure = split(message)
+                yield Row(section_of(message), message.status, text, cause_of(message), cure)
+            except LookupError as error:
+                lacking.append(str(error))
+    if lacking:
+        raise LookupError("\n".join(lacking))
     for number, section, status in used:
         family = TABLE["families"][number]
         yield Row(section, status, family["text"], family["cause"], family["cure"])

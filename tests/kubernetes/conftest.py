@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from kubernetes_cluster import (
+    BASE,
+    BUILD_OPTIONS,
     HERE,
     OWNER,
     REPOSITORY,
@@ -25,8 +27,6 @@ from kubernetes_cluster import (
     namespace_with_volume,
     run,
 )
-
-BASE = "paddle-test/base"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -122,9 +122,7 @@ def image(cluster: Cluster, once: Once) -> Image:
 
     def build(directory: Path) -> None:
         cluster.run(HERE / "base-image")
-        options = ["--build-arg", f"BASE={BASE}", "--build-arg", "BUILD_BASE=paddle-test/build-base"]
-        options += ["--build-arg", "PIP_CERT=/etc/ssl/certs/ca-certificates.crt", "--network", "host"]
-        cluster.run("docker", "build", *options, "-t", reference, REPOSITORY)
+        cluster.run("docker", "build", *BUILD_OPTIONS, "-t", reference, REPOSITORY)
         cluster.run("docker", "push", "-q", reference)
 
     once(f"image-of-{cluster.registry.replace(':', '-')}", build)

@@ -18,6 +18,10 @@ import yaml
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parent.parent
 OWNER = 1000  # uid and gid of job.yaml
+BASE = "paddle-test/base"
+# what this machine needs for `docker build`: no registry has the base, and downloads need its CA bundle
+BUILD_OPTIONS = ["--build-arg", f"BASE={BASE}", "--build-arg", "BUILD_BASE=paddle-test/build-base"]
+BUILD_OPTIONS += ["--build-arg", "PIP_CERT=/etc/ssl/certs/ca-certificates.crt", "--network", "host"]
 
 
 def run(*command: str | Path, check: bool = True, stdin: str | None = None, env: dict[str, str] | None = None) -> str:

@@ -1,0 +1,98 @@
+"""The commands of README and docs/ that need a cluster, page by page, as they stand there, in a copy of the project.
+
+Changed in them are what the reader is told to change, registry and directory, and what this machine needs to build.
+"""
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from docpages.blocks import ROOT, blocks_of, has_commands, script
+from docpages.project import copy_project, run_script, state_of
+from kubernetes_cluster import BUILD_OPTIONS, Cluster, Image, Namespace, give, namespace_with_volume
+
+JOB = "paddle-cluster-job"
+PAGES = [
+    path for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))] if has_commands(blocks_of(path), "cluster")
+]
+REPOSITORY_OF_READER = "registry.example.com/team"
+# a job that has ended, for pages that begin so
+DIGITS = """kubectl create -f k8s/rbac.yaml -f k8s/pvc.yaml -f k8s/data-job.yaml
+kubectl wait --for=condition=complete job/paddle-data --timeout=5m
+kubectl create -f k8s/job.yaml
+kubectl wait --for=condition=complete job/paddle-cluster-job --timeout=5m
+"""
+
+
+def passes_are_saved(space: Namespace) -> None:
+    assert (space.volume / JOB / "output/pass-00001/done").is_file()
+
+
+def two_pods_trained(space: Namespace) -> None:
+    passes_are_saved(space)
+    assert {path.name for path in (space.volume / JOB / "output").glob("node_*")} == {"node_0", "node_1"}
+
+
+def pods_may_be_listed(space: Namespace) -> None:
+    account = f"system:serviceaccount:{space.name}:default"
+    assert space.kubectl("auth", "can-i", "list", "pods", f"--as={account}").strip() == "yes"
+
+
+CHECKS: dict[str, Callable[[Namespace], None]] = {
+    "README.md": lambda space: space.wait_for_success(JOB),
+    "cluster.md": passes_are_saved,
+    "number-of-nodes.md": two_pods_trained,
+    "resume.md": passes_are_saved,
+    "from-tutorial.md": pods_may_be_listed,
+}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_the_cluster_commands_of_the_page_work(page: Path, cluster: Cluster, image: Image, tmp_path: Path) -> None:
+    found = blocks_of(page)
+    text = script(found, "cluster")
+    project = copy_project(tmp_path / "project")
+    shorten(project / "k8s/job.yaml")
+    if REPOSITORY_OF_READER not in text:
+        edit_images(project, image)
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    give(volume)
+    with namespace_with_volume(cluster, f"docs-{page.stem.lower()}", volume) as space:
+        before = DIGITS if state_of(page.read_text(encoding="utf-8")) == "digits" else ""
+        environ = {**cluster.env, "KUBECONFIG": str(own_context(cluster, space, tmp_path))}
+        run_script(before + for_this_machine(text, cluster, volume), project, environ)
+        CHECKS.get(page.name, lambda space: None)(space)
+
+
+def test_the_pages_that_are_checked_are_there() -> None:
+    assert {path.name for path in PAGES} >= CHECKS.keys()
+
+
+def own_context(cluster: Cluster, space: Namespace, directory: Path) -> Path:
+    """A kubeconfig whose default namespace is the page's own."""
+    path = directory / "kubeconfig"
+    shutil.copy(cluster.env["KUBECONFIG"], path)
+    cluster.kubectl("--kubeconfig", path, "config", "set-context", "--current", f"--namespace={space.name}")
+    return path
+
+
+def for_this_machine(text: str, cluster: Cluster, volume: Path) -> str:
+    """The commands with this cluster's registry and this test's volume; images are built as its fixture builds them."""
+    text = text.replace(REPOSITORY_OF_READER, cluster.registry).replace("/export/paddle", str(volume))
+    return text.replace("docker build ", f"docker build {' '.join(BUILD_OPTIONS)} ")
+
+
+def shorten(job: Path) -> None:
+    """Two passes show as much as ten."""
+    text, count = re.subn(r'(name: NUM_PASSES, value: )"10"', r'\g<1>"2"', job.read_text())
+    assert count == 1
+    job.write_text(text)
+
+
+def edit_images(project: Path, image: Image) -> None:
+    """What docs/cluster.md tells the reader to do once."""
+    for path in project.glob("k8s/*.yaml"):
+        path.write_text(path.read_text().replace("REPO/paddle", image.reference.rpartition(":")[0]))
