@@ -74,6 +74,11 @@ Answer = TypeVar("Answer")
 
 CALLS_PER_SECOND = 200  # that all launchers of a job together may ask of the API server
 HEADROOM = 1.6  # their calls come at random: on average so much fewer, so that the busiest second stays below too
+PODS_PER_SECOND = 500  # in all answers to them together: a pod is 12 kB, and 0.1 to 0.4 ms of the API server's time
+FEW = 16  # up to so many launchers each list all pods; of more only trainer 0 does
+CALM_S = 60.0  # after which a wait in which nothing changes is slowed down
+LONGEST_INTERVAL_S = 60.0  # between two lists
+LOOKS_PER_SECOND = 1000  # that all launchers of a job together may take at job.json
 REQUEST_TIMEOUT_S = 10.0  # to connect, and again to read
 REPEAT_PERIOD_S = 30.0  # a wait says the same thing again after this long
 PROBE_PERIOD_S = 10.0  # that pservers do not answer, before the set of pods is looked at again
@@ -91,7 +96,7 @@ MOST_CALLERS = 16  # of /healthz and /readyz at a time; one more, and the oldest
 REPORT_LIMIT_S = 20.0  # for `paddle report`; it takes less than a second, but the volume may be the trouble
 KUBECTL_LIMIT_S = 30.0  # for `kubectl get pods`
 OVERDUE_S = 30.0  # that a pod may still be listed after its deletion was due, clocks being what they are
-TABLE_ROWS = 20  # of the table of pods at a deadline
+TABLE_ROWS = 20  # of the table of pods at a deadline, and pods named in a line
 CGROUP = Path("/sys/fs/cgroup")  # where a container sees the kernel's accounts of itself
 NO_LIMIT = 1 << 60  # bytes; cgroup v1 says "none" by a number a little below 2^63
 MEMORY_ADVICE = "raise resources.limits.memory in the Job, or choose smaller batches or a smaller pool_size"
@@ -250,6 +255,12 @@ VARIABLES = (
     ),
     Variable("POD_NAME", "the host name", "this pod's name, by the downward API (metadata.name)"),
     Variable(
+        "JOB_COMPLETION_INDEX",
+        "",
+        "this pod's completion index; Kubernetes sets it in an Indexed Job",
+        matching("[0-9]*", "a whole number"),
+    ),
+    Variable(
         "SERVICE_ACCOUNT_DIR",
         "/var/run/secrets/kubernetes.io/serviceaccount",
         "where token, ca.crt and namespace are; without a token no Authorization header is sent",
@@ -310,6 +321,7 @@ class LauncherConfig:
     kubernetes_service_port_https: int
     pod_ip: str
     pod_name: str
+    job_completion_index: str
     service_account_dir: Path
     train_config_dir: str
     start_timeout: float
@@ -681,11 +693,16 @@ def select_own_job(pods: Sequence[Pod], own_ip: str, own_name: str) -> tuple[lis
 
     Pods of an earlier Job of the same name, and strangers with the same label, have another controller.
     """
-    own = [pod for pod in pods if pod.name == own_name] or [pod for pod in pods if pod.ip == own_ip and pod.is_expected]
-    if not own or not own[0].controller_uid:
+    own = find_own(pods, own_ip, own_name)
+    if own is None or not own.controller_uid:
         return list(pods), ""
-    uid = own[0].controller_uid
-    return [pod for pod in pods if pod.controller_uid == uid], uid
+    return [pod for pod in pods if pod.controller_uid == own.controller_uid], own.controller_uid
+
+
+def find_own(pods: Sequence[Pod], own_ip: str, own_name: str) -> Pod | None:
+    """Returns this pod: the one of this name, else the one that has this address and has not ended."""
+    named = [pod for pod in pods if pod.name == own_name]
+    return next(iter(named or [pod for pod in pods if pod.ip == own_ip and pod.is_expected]), None)
 
 
 def why_not_ready(pods: Sequence[Pod], expected: int, command: str = "") -> str:
@@ -697,25 +714,32 @@ def why_not_ready(pods: Sequence[Pod], expected: int, command: str = "") -> str:
     coming = [pod.name or pod.ip for pod in pods if pod.is_expected]
     if len(coming) > expected:
         return (
-            f"{len(coming)} pods exist ({', '.join(coming)}) but CONF_PADDLE_GRADIENT_NUM is {expected}: "
+            f"{len(coming)} pods exist ({list_some(coming, ', ')}) but CONF_PADDLE_GRADIENT_NUM is {expected}: "
             "make it equal to the Job's parallelism and completions"
         )
     if len(live) != expected:
-        others = "".join(f"; {pod}" for pod in pods if not pod.is_live)
+        others = [str(pod) for pod in pods if not pod.is_live]
+        shown = f"; {list_some(others, '; ')}" if others else ""
         there = len(coming) + sum(pod.terminating for pod in pods)
         reason = f" ({command} says why the Job makes no other)" if command else ""
         absent = f"; {there} of {expected} pods exist{reason}" if there < expected else ""
-        return f"{len(live)} of {expected} Running{others}{absent}"
+        return f"{len(live)} of {expected} Running{shown}{absent}"
     indexes = [str(pod.index) for pod in live if pod.index is not None]
     for kind, keys in (("IP", [pod.ip for pod in live]), ("completion index", indexes)):
         doubled = sorted({key for key in keys if keys.count(key) > 1})
         if doubled:
-            names = ", ".join(pod.name for pod in live)
+            names = list_some([pod.name for pod in live], ", ")
             return f"{expected} of {expected} Running, but two of {names} have the {kind} {', '.join(doubled)}"
     beyond = [pod.name for pod in live if pod.index is not None and pod.index >= expected]
     if beyond:
         return f"{', '.join(beyond)}: completion index beyond CONF_PADDLE_GRADIENT_NUM = {expected}"
     return ""
+
+
+def list_some(texts: Sequence[str], separator: str) -> str:
+    """Joins texts, of many only the first ones."""
+    more = [f"and {len(texts) - TABLE_ROWS} more"] if len(texts) > TABLE_ROWS else []
+    return separator.join([*texts[:TABLE_ROWS], *more])
 
 
 def table_of_pods(pods: Sequence[Pod], expected: int) -> str:
@@ -811,7 +835,8 @@ class ApiError(Exception):
 class PodApi:
     """The pods of one job, from the Kubernetes API, with the pod's service account."""
 
-    def __init__(self, config: LauncherConfig) -> None:
+    def __init__(self, config: LauncherConfig, *, indexes: Sequence[int] = (), askers: int | None = None) -> None:
+        """Args: indexes: completion indexes of the pods to list, none: all. askers: launchers that list as many."""
         host = config.kubernetes_service_host
         host = f"[{host}]" if ":" in host else host
         self.url = (
@@ -821,15 +846,50 @@ class PodApi:
         self.namespace = config.job_namespace
         self.account = config.service_account_dir
         self.page = max(500, 2 * config.gradient_num)
+        self.indexes = sorted({*indexes})
+        self.own = config.pod_ip, config.pod_name
+        self.askers = askers or config.gradient_num
+        self.listed = len(self.indexes) or config.gradient_num  # pods in the last answer
         self.timeout_s = min(REQUEST_TIMEOUT_S, config.start_timeout)
         self.session = requests.Session()
         self.session.trust_env = False  # a proxy or CA bundle of the environment is never meant for the API server
 
-    def list_pods(self) -> JsonObject:
-        """Returns the PodList of the job, all pages of it.
+    @classmethod
+    def for_role(cls, config: LauncherConfig) -> PodApi:
+        """Returns one for what this pod has to know to take part.
 
+        Few launchers list all pods, each for itself. Of many only trainer 0 does, and what it finds comes to the others
+        by job.json: N lists of N pods would be 12 GB for 1000. The others ask for its pod and their own. Without
+        completion indexes nobody knows who trainer 0 is before all are there, so all list all.
+        """
+        if config.gradient_num <= FEW or not config.job_completion_index:
+            return cls(config)
+        own = int(config.job_completion_index)
+        return cls(config, indexes=(0, own)) if own else cls(config, askers=1)
+
+    def list_pods(self) -> JsonObject:
+        """Returns the PodList of the job, all pages of it; with indexes the pods that have them.
+
+        Where this pod is not among those (before Kubernetes 1.28 the index was no label), all pods are asked for.
         Raises: ApiError.
         """
+        found = self._list_indexes() if self.indexes else []
+        if not find_own(parse_pods({"items": found}), *self.own):
+            found = self._list_all()
+        self.listed = len(found)
+        return {"kind": "PodList", "items": found}
+
+    def _list_indexes(self) -> list[JsonObject]:
+        """Returns these pods as the API server has them in memory: 100 times cheaper for it than asking etcd.
+
+        What it remembers may be old; a pod's uid and controller are not, and a phase is only told to people.
+        """
+        numbers = ",".join(map(str, self.indexes))
+        selector = f"{self.selector},batch.kubernetes.io/job-completion-index in ({numbers})"
+        return list(self._get({"labelSelector": selector, "resourceVersion": "0"})["items"] or [])
+
+    def _list_all(self) -> list[JsonObject]:
+        """Returns all pods of the job as they are now."""
         items: list[JsonObject] = []
         token = None
         while True:
@@ -838,7 +898,11 @@ class PodApi:
             items += page["items"] or []
             token = (page.get("metadata") or {}).get("continue")
             if not token:
-                return {"kind": "PodList", "items": items}
+                return items
+
+    def interval(self, unchanged_s: float) -> float:
+        """Returns seconds between two lists of a launcher, by what the last answer cost, so that all stay modest."""
+        return poll_interval(self.askers, self.listed, unchanged_s)
 
     def _get(self, query: dict[str, str]) -> JsonObject:
         response = self._send(query)
@@ -924,9 +988,15 @@ def parse_retry_after(value: str | None) -> float:
         return 0.0
 
 
-def poll_interval(expected: int, unchanged_s: float) -> float:
-    """Returns seconds between two lists, so that `expected` launchers stay below CALLS_PER_SECOND together."""
-    return max(0.2 if unchanged_s < 60 else 1.0, HEADROOM * expected / CALLS_PER_SECOND)
+def poll_interval(askers: int, listed: int, unchanged_s: float) -> float:
+    """Returns seconds between two lists of `listed` pods, so that so many launchers stay modest together.
+
+    That is below CALLS_PER_SECOND and, unless it takes too long, PODS_PER_SECOND; a fifth of it when nothing has
+    changed for a while.
+    """
+    least = HEADROOM * askers / CALLS_PER_SECOND
+    wanted = max(0.2, least, askers * listed / PODS_PER_SECOND) * (1.0 if unchanged_s < CALM_S else 5.0)
+    return max(least, min(LONGEST_INTERVAL_S, wanted))
 
 
 @dataclasses.dataclass
@@ -941,17 +1011,23 @@ class Waiting:
     limit: str = "START_TIMEOUT"  # the variable that sets the timeout
 
 
-def wait_for_pods(api: PodApi, expected: int, decide: Callable[[JsonObject], Answer | str], waiting: Waiting) -> Answer:
+def wait_for_pods(
+    api: PodApi,
+    decide: Callable[[JsonObject], Answer | str],
+    waiting: Waiting,
+    look: Callable[[], Answer | None] | None = None,
+) -> Answer:
     """Lists the job's pods until `decide` has an answer, and returns it.
 
     Args: decide: gets a pod list; returns the answer, or a text that says what it still waits for.
+        look: asked between two lists, and more often than the API server; returns an answer that came in another way.
     Raises: LaunchError by the last obstacle at the deadline: ForbiddenError, UnreachableError, ...
     """
     now = waiting.clock()
     began, said, said_at, changed_at, failures = now, "", now, now, 0
     final: type[LaunchError] = UnreachableError
     # N launchers start together; spread over their interval they never ask all at once
-    waiting.sleep(waiting.rng.uniform(0.0, min(1.15 * HEADROOM * expected / CALLS_PER_SECOND, waiting.timeout_s)))
+    waiting.sleep(waiting.rng.uniform(0.0, min(1.15 * HEADROOM * api.askers / CALLS_PER_SECOND, waiting.timeout_s)))
     while True:
         backoff = 0.0
         try:
@@ -973,8 +1049,15 @@ def wait_for_pods(api: PodApi, expected: int, decide: Callable[[JsonObject], Ans
             said, said_at = obstacle, now
         if now >= deadline:
             raise final(f"gave up after {waiting.timeout_s:g} s ({waiting.limit}): {obstacle}")
-        pause = max(poll_interval(expected, now - changed_at), backoff) * waiting.rng.uniform(1.0, 1.3)
-        waiting.sleep(min(pause, max(deadline - now, 0.01)))
+        pause = max(api.interval(now - changed_at), backoff) * waiting.rng.uniform(1.0, 1.3)
+        end = now + min(pause, max(deadline - now, 0.01))
+        while look and waiting.clock() < end:
+            found = look()
+            if found is not None:
+                return found
+            waiting.sleep(min(max(0.05, api.askers / LOOKS_PER_SECOND), max(end - waiting.clock(), 0.001)))
+        if not look:
+            waiting.sleep(end - now)
 
 
 def getPodList() -> JsonObject:
@@ -983,7 +1066,7 @@ def getPodList() -> JsonObject:
     Raises: LaunchError.
     """
     config = LauncherConfig.from_env(os.environ)
-    return wait_for_pods(PodApi(config), config.gradient_num, lambda podlist: podlist, Waiting(config.start_timeout))
+    return wait_for_pods(PodApi(config), lambda podlist: podlist, Waiting(config.start_timeout))
 
 
 def own_trainer_id(config: LauncherConfig, ids: Mapping[str, int]) -> int:
@@ -1019,7 +1102,12 @@ def complete_set(config: LauncherConfig, podlist: JsonObject) -> IdMap | str:
 
 
 def is_whole(api: PodApi, ids: IdMap) -> bool:
-    """Tells whether every pod of the set is still live, as far as the API server says."""
+    """Tells whether every pod of the set is still live, as far as the API server says.
+
+    Where only trainer 0 lists all pods, the others leave that to it: they hear of its next attempt.
+    """
+    if api.indexes:
+        return True
     try:
         live = {pod.uid or pod.ip for pod in parse_pods(api.list_pods()) if pod.is_live}
     except ApiError:
@@ -1079,6 +1167,7 @@ class JobRecord:
     fruitless: int = 0  # attempts in a row, just before this one, that left no newer checkpoint or pass
     attempts: list[JsonObject] = dataclasses.field(default_factory=list)  # of this Job: name, started, origin
     given_up: bool = False  # `fruitless` is above RESTARTS: nobody begins another attempt
+    pods: list[JsonObject] = dataclasses.field(default_factory=list)  # by trainer id: ip, place (name and node)
 
     @property
     def name(self) -> str:
@@ -1096,13 +1185,28 @@ class JobRecord:
         ports = f"{self.ports_num}+{self.ports_num_sparse} ports"
         return f"{self.gradient_num} trainers and {self.pserver_num} pservers of {ports}"
 
+    @property
+    def ids(self) -> IdMap:
+        """The set of pods of this attempt, as trainer 0 found it."""
+        places = {str(pod.get("ip")): str(pod.get("place")) for pod in self.pods}
+        ids = ((ip, number) for number, ip in enumerate(places))
+        return IdMap(ids, pod_uids=self.pod_uids, job_uid=self.job_uid, places=places)
+
 
 def read_record(output: Path) -> JobRecord | None:
     """Returns what output/job.json says, None where there is none or it is not ours."""
     try:
-        text = on_volume(lambda: (output / "job.json").read_text(encoding="utf-8"))
+        return parse_record(on_volume(lambda: (output / "job.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return None
+
+
+@functools.lru_cache(maxsize=1)  # it is looked at far more often than it is written, and names every pod
+def parse_record(text: str) -> JobRecord | None:
+    """Returns the record that a text is, None when it is none."""
+    try:
         record = JobRecord(**json.loads(text))
-    except (OSError, ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError, RecursionError):
         return None
     kinds = {"str": str, "int": int, "bool": bool, "list[str]": list, "list[JsonObject]": list}
     fields = dataclasses.fields(record)
@@ -1128,6 +1232,7 @@ def wanted_record(config: LauncherConfig, ids: IdMap, passed: Mapping[str, str])
         pserver_num=0 if is_local(passed) else config.pserver_num,
         ports_num=whole_number(passed, "ports_num", config.ports_num, 0),
         ports_num_sparse=whole_number(passed, "ports_num_for_sparse", config.ports_num_sparse, 0),
+        pods=[{"ip": ip, "place": ids.places.get(ip, "")} for ip in in_id_order(ids)],
     )
 
 
@@ -1399,10 +1504,14 @@ def meet(api: PodApi, config: LauncherConfig, passed: Mapping[str, str], waiting
     A pod that was just replaced may see its doomed former peers still Running, and takes them for its set; they will
     not agree with it, so both are asked for again and again. Once the Job has had an attempt, the wait is longer: who
     is there already must not give up while the Job replaces a pod, or a node is drained.
+    Who does not list all pods takes the set that the record names.
     Raises: LaunchError.
     """
     waiting = dataclasses.replace(waiting)
     seen: list[Pod] = []
+
+    def look() -> Meeting | None:
+        return find_invitation(config, seen, memory)
 
     def decide(podlist: JsonObject) -> Meeting | str:
         pods, job_uid = select_own_job(parse_pods(podlist), config.pod_ip, config.pod_name)
@@ -1410,14 +1519,10 @@ def meet(api: PodApi, config: LauncherConfig, passed: Mapping[str, str], waiting
         record = read_record(config.output)
         if record and ((job_uid and record.job_uid == job_uid) or memory.record):
             waiting.timeout_s, waiting.limit = config.rejoin_timeout, "REJOIN_TIMEOUT"
-        if job_uid and record and record.job_uid == job_uid:
-            if record.given_up:
-                return Meeting(IdMap(), record)
-            # a pod succeeds when all trainers have said goodbye, and is never replaced
-            has_succeeded = any(pod.phase == "Succeeded" for pod in pods) and not is_local(passed)
-            saved = find_saved(save_dir_of(config, passed))
-            if has_succeeded or is_finished(record, saved, job_uid, wanted_passes(passed)):
-                return Meeting(IdMap())
+        if job_uid and record and record.job_uid == job_uid and has_ended(config, passed, record, pods):
+            return Meeting(IdMap(), record if record.given_up else None)
+        if api.indexes:
+            return look() or why_without_record(config, pods)
         ids = complete_set(config, podlist)
         if isinstance(ids, str):
             return ids
@@ -1433,11 +1538,11 @@ def meet(api: PodApi, config: LauncherConfig, passed: Mapping[str, str], waiting
 
     try:
         on_healthy = functools.partial(try_on_volume, config, memory, decide)
-        meeting = wait_for_pods(api, config.gradient_num, on_healthy, waiting)
+        meeting = wait_for_pods(api, on_healthy, waiting, look if api.indexes else None)
         memory.name_lost(seen)
         return meeting
     except UnreachableError as error:
-        table = f"\n{table_of_pods(seen, config.gradient_num)}" if seen else ""
+        table = f"\n{table_of_pods(seen, config.gradient_num)}" if seen and not api.indexes else ""
         raise UnreachableError(f"{error}{table}") from error
 
 
@@ -1472,6 +1577,37 @@ def check_mount(volume: Path) -> None:
                 f"this pod's mount of the volume, {volume}, is dead: {problem.strerror}. Its client on this node has "
                 "ended, and only a new pod gets a new mount; look after the client if that one cannot start"
             ) from problem
+
+
+def has_ended(config: LauncherConfig, passed: Mapping[str, str], record: JobRecord, pods: Sequence[Pod]) -> bool:
+    """Tells whether this Job begins no further attempt. Args: record, pods: its own."""
+    # a pod succeeds when all trainers have said goodbye, and is never replaced
+    has_succeeded = any(pod.phase == "Succeeded" for pod in pods) and not is_local(passed)
+    saved = find_saved(save_dir_of(config, passed))
+    return record.given_up or has_succeeded or is_finished(record, saved, record.job_uid, wanted_passes(passed))
+
+
+def find_invitation(config: LauncherConfig, pods: Sequence[Pod], memory: Memory) -> Meeting | None:
+    """Returns the attempt that names this pod, if job.json has one that is news. Args: pods: this one among them."""
+    own = find_own(pods, config.pod_ip, config.pod_name)
+    record = read_record(config.output) if own else None
+    if not own or not record or own.uid not in record.pod_uids or record.attempt <= memory.attempt:
+        return None
+    return Meeting(record.ids, record) if record.pods else None
+
+
+def why_without_record(config: LauncherConfig, pods: Sequence[Pod]) -> str:
+    """Says why trainer 0 has not begun, as far as its pod tells. Args: pods: its and this pod's."""
+    own = find_own(pods, config.pod_ip, config.pod_name)
+    if own is None or own.terminating:
+        return f"this pod, {config.pod_name}, is {'being stopped' if own else 'not listed'}"
+    first = [pod for pod in pods if pod.index == 0]
+    live = [pod for pod in first if pod.is_live]
+    if live:
+        logs = f"kubectl --namespace={config.job_namespace} logs {live[0].name}"
+        return f"trainer 0 has not written {config.output / 'job.json'} for this pod: see {logs}"
+    shown = "; ".join(map(str, first)) or "it does not exist"
+    return f"trainer 0's pod is not Running: {shown}"
 
 
 @contextlib.contextmanager
@@ -2356,14 +2492,14 @@ def launch(cmd_args: Sequence[str], stop: Stop) -> int:
     wanted_passes(passed)
     if passed.get("config") and not Path(passed["config"]).is_file():
         raise MissingInputError(f"--config={passed['config']}: there is no such file in {Path.cwd()}")
-    api, waiting = PodApi(config), Waiting(config.start_timeout)
+    waiting = Waiting(config.start_timeout)
     if dry_run:
-        ids = wait_for_pods(api, config.gradient_num, functools.partial(complete_set, config), waiting)
+        ids = wait_for_pods(PodApi(config), functools.partial(complete_set, config), waiting)
         print_plan(config, ids, passed)
         return 0
     warn_of_strangers(config)
     watch_pod(config)
-    memory = Memory()
+    api, memory = PodApi.for_role(config), Memory()
     try:
         return run_attempts(config, api, passed, stop, waiting, memory)
     except LaunchError:

@@ -4,7 +4,7 @@ usage: bench/launch.py [--runs N] [--launchers N ...] [--seconds S] [--kubernete
 
 1. From the last pod Running to the first batch of the three-pod digits job, by localcluster (goal 1.5 s), and the ratio
    to what nine bare starts of `python -c 'import numpy'` (one per process of the job) cost on the same machine.
-2. N launchers wait for a pod that does not come (threads of start_paddle.wait_for_pods against localcluster's API
+2. N launchers wait for a pod that does not come (threads that run start_paddle.meet against localcluster's API
    server): list calls a second, at the worst and on average (goal: never over 200), and how many were refused.
 3. With --kubernetes, instead: the same against the real API server that KUBECONFIG names, with Pod objects of a Job of
    N pods; and from the last pod Running to the last launcher's start (goal: 5 s for 100; for 1000 within 3 times what
@@ -21,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from launch_kubernetes import bench_kubernetes
@@ -98,19 +99,19 @@ def make_pod(number: int, *, running: bool) -> dict:
 
 def wait_in_vain(config: start_paddle.LauncherConfig, seconds: float) -> None:
     """Waits as a launcher does, for pods that are not complete."""
-    expected = config.gradient_num
-
-    def decide(podlist: dict) -> str | bool:
-        return start_paddle.why_not_ready(start_paddle.parse_pods(podlist), expected) or True
-
+    api = start_paddle.PodApi.for_role(config)
     waiting = start_paddle.Waiting(seconds, say=lambda message: None)
     with contextlib.suppress(start_paddle.UnreachableError):  # the deadline, as meant
-        start_paddle.wait_for_pods(start_paddle.PodApi(config), expected, decide, waiting)
+        start_paddle.meet(api, config, {}, waiting, start_paddle.Memory())
 
 
-def run_launchers(config: start_paddle.LauncherConfig, seconds: float, count: int) -> None:
-    """Runs so many waiting launchers in threads of this process."""
-    threads = [threading.Thread(target=wait_in_vain, args=(config, seconds)) for _ in range(count)]
+def run_launchers(environ: dict[str, str], seconds: float, numbers: Sequence[int]) -> None:
+    """Runs waiting launchers in threads of this process."""
+    threads = []
+    for number in numbers:
+        own = {"JOB_COMPLETION_INDEX": str(number), "POD_NAME": f"{JOB}-{number}"}
+        config = start_paddle.LauncherConfig.from_env({**environ, **own})
+        threads.append(threading.Thread(target=wait_in_vain, args=(config, seconds)))
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -121,7 +122,7 @@ def bench_waiting(launchers: int, seconds: float) -> None:
     """Prints the second figure for N launchers, which run in other processes so as not to slow down the server."""
     store = PodStore()
     for number in range(launchers):
-        store.put(make_pod(number, running=number > 0))
+        store.put(make_pod(number, running=number < launchers - 1))
     with ApiServer(store) as api, tempfile.TemporaryDirectory() as account:
         api.write_service_account(Path(account))
         environ = {
@@ -137,10 +138,9 @@ def bench_waiting(launchers: int, seconds: float) -> None:
             "POD_IP": "10.0.0.1",
             "SERVICE_ACCOUNT_DIR": account,
         }
-        config = start_paddle.LauncherConfig.from_env(environ)
-        shares = [launchers // 2, launchers - launchers // 2]
+        shares = [share for share in (range(0, launchers, 2), range(1, launchers, 2)) if share]
         spawn = multiprocessing.get_context("spawn")
-        processes = [spawn.Process(target=run_launchers, args=(config, seconds, share)) for share in shares if share]
+        processes = [spawn.Process(target=run_launchers, args=(environ, seconds, share)) for share in shares]
         for process in processes:
             process.start()
         for process in processes:

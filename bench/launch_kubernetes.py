@@ -38,7 +38,6 @@ ROOT = Path(__file__).parents[1]
 JOB = "paddle-cluster-job"
 DEADLINE_S = 600.0
 PROCESSES = 4
-SETTLED_S = 5.0  # after the last launcher began, before their questions are counted
 
 
 # ----- The cluster, as its owner
@@ -233,7 +232,7 @@ class Result:
 def launch_one(environ: dict[str, str], result: Result) -> None:
     """Waits as a launcher does, from its start to its ids."""
     config = start_paddle.LauncherConfig.from_env(environ)
-    api = start_paddle.PodApi(config)
+    api = start_paddle.PodApi.for_role(config)
     api.session = CountingSession(result.calls)
     waiting = start_paddle.Waiting(config.start_timeout, say=lambda message: None)
     try:
@@ -371,8 +370,9 @@ def bench_kubernetes(launchers: int, seconds: float, lists: int) -> None:
         ended_processor - waited_processor,
     )
     starts = sorted(result.done - complete for result in results)
+    share = starts[-1] / (sum(spans) * launchers / lists)
     print(
-        f"  from the last Running to the last launcher's start {starts[-1]:.2f} s (median {starts[len(starts) // 2]:.2f}); "
-        f"of {launchers} lists' time back to back {starts[-1] / (sum(spans) * launchers / lists):.3f}; "
-        f"refused, as the API server counts: {all_refused - refused:.0f}"
+        f"  last Running to last launcher's start {starts[-1]:.2f} s (median {starts[launchers // 2]:.2f}): "
+        f"{share:.3f} of {launchers} such lists; 429s that the API server counts: {all_refused - refused:g}",
+        flush=True,
     )

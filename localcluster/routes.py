@@ -126,9 +126,16 @@ class Routes:
         if snapshot is None:
             message = "The provided continue parameter is too old to display a consistent list result."
             return Response.failure(410, "Expired", message)
-        limit = query.get("limit", "0")
+        limit, oldest = query.get("limit", "0"), query.get("resourceVersion") or ""
         if not limit.isdecimal():
             return Response.failure(400, "BadRequest", f"limit: {limit!r} is no number")
+        if oldest and not oldest.isdecimal():
+            return Response.failure(400, "BadRequest", f"invalid resource version: resourceVersion: {oldest!r}")
+        if int(oldest or 0) > snapshot.version:
+            message = f"Timeout: Too large resource version: {oldest}, current: {snapshot.version}"
+            return Response.failure(504, "Timeout", message, Retry_After="1")
+        if oldest == "0":  # from the server's memory, which knows no pages
+            limit = "0"
         selectors = (query.get("labelSelector", ""), query.get("fieldSelector", ""))
         key = (snapshot.version, namespace, *selectors, start, int(limit))
         try:

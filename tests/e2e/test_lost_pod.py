@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,19 @@ from localcluster import Cluster, load_job
 PASSES = 30
 
 
-def start(volume: Path, **env: str) -> Cluster:
+def start(volume: Path, entrypoint: Path = ROOT / "start.sh", **env: str) -> Cluster:
     job = load_job(str(ROOT / "k8s" / "job.yaml"))
     env = {"NUM_PASSES": str(PASSES), "PADDLE_PEER_TIMEOUT": "3", **env}
-    return Cluster(job, volumes={"mfs": volume}, entrypoint=ROOT / "start.sh", env=env, logs=volume / "pods")
+    return Cluster(job, volumes={"mfs": volume}, entrypoint=entrypoint, env=env, logs=volume / "pods")
+
+
+def make_few(directory: Path, number: int) -> Path:
+    """Returns the start.sh of a launcher for which a job of more than so many pods has many."""
+    launcher = (ROOT / "start_paddle.py").read_text()
+    changed = re.sub(r"^FEW = \d+", f"FEW = {number}", launcher, count=1, flags=re.MULTILINE)
+    assert changed != launcher
+    (directory / "start_paddle.py").write_text(changed)
+    return shutil.copy(ROOT / "start.sh", directory / "start.sh")
 
 
 def launchers(cluster: Cluster) -> dict[str, int]:
@@ -135,3 +145,21 @@ def test_more_passes_wanted_later_go_on_from_the_last_one(tmp_path: Path) -> Non
     assert "going on from state/pass-00001 of an earlier Job" in result.pod(0).output
     assert "only the parameters" not in result.pod(0).output
     assert (job / "output" / "pass-00002" / "done").exists() and not (job / "output" / "run-1").exists()
+
+
+def test_a_job_of_many_pods_loses_trainer_0_and_another(tmp_path: Path) -> None:
+    """Only trainer 0 lists all pods; the others, and those that replace some, take the set that its record names."""
+    job = prepare(tmp_path / "volume")
+    with start(tmp_path / "volume", make_few(tmp_path, 1)) as cluster:
+        cluster.wait_for_output(r"Pass=2 ", deadline=60, pod="1")
+        cluster.kill("1")
+        cluster.wait_for_output(r"attempt 2\..*", deadline=60, pod="2")
+        cluster.wait_for_output(r"Pass=1\d ", deadline=60, pod="2")
+        cluster.kill("0")
+        result = cluster.wait(deadline=100)
+    assert result.outcome.is_complete, ends(result)
+    assert sorted(pod.exit_code for pod in result.pods) == [0, 0, 0, 137, 137]
+    record = json.loads((job / "output" / "job.json").read_text())
+    assert record["finished"] and record["attempt"] >= 3 and len(record["pods"]) == 3
+    assert "trainer 2 of 3, attempt 3." in result.pod(2).output
+    assert "is still in ./data" in result.pod(2).output

@@ -191,7 +191,7 @@ def test_waiting_goes_on_until_exactly_the_expected_pods_run() -> None:
     for pods in (THREE[:1], THREE[:2], [*THREE[:2], THREE[2].pending("Unschedulable", "no memory")], THREE):
         responses.get(URL, json=podlist(*pods))
     clock = Clock()
-    wait_for_pods(make_api(), 3, all_three, clock.waiting())
+    wait_for_pods(make_api(), all_three, clock.waiting())
     assert (
         len(clock.said) == 3
         and "2 of 3 Running; paddle-cluster-job-10-0-0-3: Pending, Unschedulable: no memory" in clock.said[2]
@@ -203,7 +203,7 @@ def test_the_same_obstacle_is_said_once_per_30_seconds() -> None:
     responses.get(URL, json=podlist())
     clock = Clock()
     with pytest.raises(start_paddle.UnreachableError):
-        wait_for_pods(make_api(), 3, all_three, clock.waiting(100.0))
+        wait_for_pods(make_api(), all_three, clock.waiting(100.0))
     assert len(clock.said) == 4
 
 
@@ -221,7 +221,7 @@ def test_the_deadline_ends_the_wait_with_the_same_table(answer: dict[str, Any], 
     responses.get(URL, **answer)
     clock = Clock()
     with pytest.raises(error, match="gave up after 60 s") as raised:
-        wait_for_pods(make_api(), 3, all_three, clock.waiting(60.0))
+        wait_for_pods(make_api(), all_three, clock.waiting(60.0))
     assert said in str(raised.value)
     assert 1060.0 <= clock.now < 1061.0
 
@@ -231,7 +231,7 @@ def test_403_goes_away_when_the_right_is_given() -> None:
     responses.get(URL, status=403, json={"message": "no"})
     responses.get(URL, json=podlist(*THREE))
     clock = Clock()
-    wait_for_pods(make_api(), 3, all_three, clock.waiting())
+    wait_for_pods(make_api(), all_three, clock.waiting())
     assert "verb `list`" in clock.said[0]
 
 
@@ -240,7 +240,7 @@ def test_404_ends_at_once() -> None:
     responses.get(URL, status=404, body="404 page not found")
     clock = Clock()
     with pytest.raises(start_paddle.BadEnvironmentError):
-        wait_for_pods(make_api(), 3, all_three, clock.waiting())
+        wait_for_pods(make_api(), all_three, clock.waiting())
     assert len(responses.calls) == 1
 
 
@@ -251,7 +251,7 @@ def test_failures_are_retried_with_growing_pauses_and_retry_after() -> None:
     responses.get(URL, status=429, headers={"Retry-After": "40"}, body="slow down")
     responses.get(URL, json=podlist(*THREE))
     clock = Clock()
-    wait_for_pods(make_api(), 3, all_three, clock.waiting())
+    wait_for_pods(make_api(), all_three, clock.waiting())
     pauses = clock.slept[1:]
     assert pauses[0] < pauses[2] < pauses[4] <= 15 * 1.3
     assert pauses[5] >= 40
@@ -274,11 +274,24 @@ def test_retry_after_is_read(value: str | None, is_right: Callable[[float], bool
     assert is_right(start_paddle.parse_retry_after(value))
 
 
-@pytest.mark.parametrize("launchers", [1, 3, 40, 100, 1000, 5000])
-def test_launchers_together_stay_below_200_calls_a_second(launchers: int) -> None:
-    assert launchers / start_paddle.poll_interval(launchers, 0.0) <= start_paddle.CALLS_PER_SECOND
-    assert start_paddle.poll_interval(launchers, 0.0) >= 0.2
-    assert start_paddle.poll_interval(launchers, 61.0) >= 1.0
+@pytest.mark.parametrize("launchers", [1, 3, 16, 100, 1000, 5000, 50000])
+@pytest.mark.parametrize("listed", [2, 0])
+def test_launchers_together_stay_below_200_calls_a_second(launchers: int, listed: int) -> None:
+    for unchanged_s in (0.0, 61.0):
+        interval = start_paddle.poll_interval(launchers, listed or launchers, unchanged_s)
+        assert launchers / interval <= start_paddle.CALLS_PER_SECOND
+        assert interval >= (1.0 if unchanged_s else 0.2)
+
+
+@pytest.mark.parametrize(("askers", "listed"), [(3, 3), (16, 16), (1, 1000), (1000, 2), (100, 100)])
+def test_launchers_together_list_at_most_500_pods_a_second(askers: int, listed: int) -> None:
+    """A pod costs the API server 0.1 to 0.4 ms and 12 kB in every list that has it."""
+    assert askers * listed / start_paddle.poll_interval(askers, listed, 0.0) <= start_paddle.PODS_PER_SECOND
+
+
+def test_no_launcher_asks_so_seldom_that_it_misses_its_deadline() -> None:
+    """Without completion indexes each of 1000 lists all 1000: by the rule above that is once in half an hour."""
+    assert start_paddle.poll_interval(1000, 1000, 0.0) == start_paddle.LONGEST_INTERVAL_S
 
 
 def test_an_ipv6_api_server_gets_brackets() -> None:

@@ -95,6 +95,12 @@ REFUSALS = {
     "watch": ({"watch": "true"}, 405, "MethodNotAllowed", "watch is not served here; list again"),
     "bad selector": ({"labelSelector": "a in b"}, 400, "BadRequest", "unable to parse requirement: 'a in b'"),
     "bad limit": ({"limit": "-1"}, 400, "BadRequest", "limit: '-1' is no number"),
+    "bad resourceVersion": (
+        {"resourceVersion": "abc"},
+        400,
+        "BadRequest",
+        "invalid resource version: resourceVersion: 'abc'",
+    ),
     "bad continue": ({"continue": "%%%"}, 400, "BadRequest", "continue key is not valid"),
 }
 
@@ -131,6 +137,18 @@ def test_pages_join_to_the_whole_list(routes: Routes):
 def test_the_first_page_says_how_many_remain_where_nothing_is_selected(routes: Routes):
     assert ask(routes, limit=4)[1]["metadata"]["remainingItemCount"] == 2
     assert "remainingItemCount" not in ask(routes, limit=4, labelSelector="job-name")[1]["metadata"]
+
+
+def test_a_list_from_memory_has_no_pages(routes: Routes):
+    body = ask(routes, limit=2, resourceVersion="0", labelSelector="job-name=j")[1]
+    assert len(body["items"]) == 5 and "continue" not in body["metadata"]
+
+
+def test_a_list_at_least_as_new_as_one_that_is_still_to_come_is_refused_for_now(routes: Routes):
+    version = int(ask(routes)[1]["metadata"]["resourceVersion"])
+    assert ask(routes, resourceVersion=version)[0].status == 200
+    response, body = ask(routes, resourceVersion=version + 1)
+    assert (response.status, body["reason"], response.headers["Retry-After"]) == (504, "Timeout", "1")
 
 
 def test_a_later_page_shows_the_list_as_it_was_at_the_first(routes: Routes, store: PodStore):

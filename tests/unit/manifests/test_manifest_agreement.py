@@ -246,7 +246,7 @@ def test_ids_stay_put_because_the_job_is_indexed() -> None:
 
 
 def test_the_launcher_may_look_at_pods_and_nothing_else() -> None:
-    assert ROLE["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
+    assert ROLE["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
     assert BINDING["roleRef"]["name"] == ROLE["metadata"]["name"] and BINDING["roleRef"]["kind"] == "Role"
     (subject,) = BINDING["subjects"]
     assert subject["name"] == ACCOUNT["metadata"]["name"] == pod(JOB)["serviceAccountName"]
