@@ -2,6 +2,7 @@
 
     ```sh                           commands for this machine; tests/e2e/test_docs_commands.py runs them
     ```sh cluster                   commands that need a Kubernetes; tests/kubernetes/test_cluster_docs.py runs them
+    ```sh ci                        commands that .ci/run has, word for word
     ```python file=trainer.py       a file that the reader makes; written before the next commands are run
     ```text, ```yaml, ...           only shown: output, trees, parts of files. No command may stand there
 
@@ -49,11 +50,13 @@ class Block:
 
     @property
     def kind(self) -> str:
-        """`machine`, `cluster`, `file` or `shown`; "" for a block that says none of these."""
+        """`machine`, `cluster`, `ci`, `file` or `shown`; "" for a block that says none of these."""
         if self.info == ("sh",):
             return "machine"
         if self.info == ("sh", "cluster"):
             return "cluster"
+        if self.info == ("sh", "ci"):
+            return "ci"
         if self.file and len(self.info) == 2:
             return "file"
         return "shown" if len(self.info) == 1 and self.language in SHOWN else ""
@@ -93,6 +96,8 @@ def faults(page: str, text: str) -> Iterator[str]:
     for block in found:
         if not block.kind:
             yield f"{block.place}: ```{' '.join(block.info)} is no kind of block"
+        if block.kind == "ci":
+            yield from (f"{block.place}: .ci/run has no line {line!r}" for line in missing_in_ci(block))
         if block.kind == "shown":
             yield from (f"{block.place}: a command that is not run: {line}" for line in hidden_commands(block))
     inside = {number for block in found for number in range(block.line, block.line + block.text.count("\n") + 2)}
@@ -107,6 +112,12 @@ def faults(page: str, text: str) -> Iterator[str]:
 def hidden_commands(block: Block) -> list[str]:
     """Lines of a block that is only shown which a reader would type."""
     return [line for line in block.text.splitlines() if block.language == "text" and COMMAND.match(line)]
+
+
+def missing_in_ci(block: Block) -> list[str]:
+    """Lines of a block, without their comments, that .ci/run does not have."""
+    run = (ROOT / ".ci/run").read_text(encoding="utf-8").splitlines()
+    return [line for line in (line.partition("#")[0].strip() for line in block.text.splitlines()) if line not in run]
 
 
 def has_commands(found: list[Block], kind: str) -> bool:

@@ -101,3 +101,8 @@ def test_a_broken_link_is_found(tmp_path: Path) -> None:
     page = tmp_path / "p.md"
     page.write_text("# A: b's `c`\n[a](p.md#a-bs-c) [b](q.md) [c](#nothing) `[d](e)`\n")
     assert list(broken_links(page)) == ["p.md: q.md: no such file", "p.md: #nothing: no such heading"]
+
+
+def test_what_ci_runs_is_what_the_page_says() -> None:
+    assert list(faults("page", "```sh ci\nmake test    # all of them\n```\n")) == []
+    assert list(faults("page", "```sh ci\nmake tset\n```\n")) == ["page:1: .ci/run has no line 'make tset'"]
