@@ -29,6 +29,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import requests
+import urllib3
 import yaml
 
 import start_paddle
@@ -212,7 +213,10 @@ class CountingSession(requests.Session):
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
         sent = time.monotonic()
         response = super().send(request, **{**options, "stream": True})
-        wire = response.raw.read(decode_content=False)
+        try:
+            wire = response.raw.read(decode_content=False)
+        except urllib3.exceptions.HTTPError as error:  # which requests would translate when it reads the body itself
+            raise requests.ConnectionError(error) from error
         is_packed = response.headers.get("Content-Encoding") == "gzip"
         response._content = gzip.decompress(wire) if is_packed else wire
         self.calls.append(Call(sent, response.status_code, len(wire), len(response.content)))
