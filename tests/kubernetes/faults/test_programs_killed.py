@@ -34,7 +34,7 @@ threading.Thread(target=_eat, daemon=True).start()
 )
 def test_a_killed_program_costs_no_pod_and_ten_seconds(long_job: StartJob, index: int, program: str) -> None:
     job = long_job(f"kill-{program}-{index}")
-    job.wait_for_batch(1, 50)
+    job.wait_for_batch(0, 50)
     attempt = job.attempt()
     job.kill(index, program)
     killed = time.monotonic()
@@ -58,7 +58,7 @@ def test_a_trainer_over_its_memory_limit_is_named_with_limit_and_peak(long_job: 
 
     limit = {"op": "add", "path": "/spec/template/spec/containers/0/resources/limits/memory", "value": "400Mi"}
     job = long_job("memory-limit", limit, edit=edit)
-    job.wait_for_batch(1, 50)
+    job.wait_for_batch(0, 50)
     (job.tree / f"eat-{job.pod(1)['metadata']['name']}").touch()
     job.wait_for_success()
     job.check_bits()

@@ -13,7 +13,7 @@ SECOND = "second-job"
 
 
 def test_two_jobs_and_a_stranger_with_their_label_are_never_mixed(long_job: StartJob) -> None:
-    job = long_job("strangers", passes=3)
+    job = long_job("strangers", passes=2)
     for name in (JOB, SECOND):
         create_stranger(job, name)
     shutil.copytree(job.tree, job.tree.with_name(SECOND), ignore=shutil.ignore_patterns("output"))
