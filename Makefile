@@ -36,7 +36,7 @@ lint: setup  ## ruff, mypy, import rules, shellcheck, yamllint
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/shellcheck start.sh .ci/run tests/chaos/pod_network.sh \
-		$(addprefix tests/kubernetes/,base-image cluster custom-resources/make install moosefs run) \
+		$(addprefix tests/kubernetes/,base-image cluster custom-resources/make install kueue/build moosefs run) \
 		$(addprefix tests/observability/,install run)
 	$(BIN)/yamllint --strict k8s tests
 

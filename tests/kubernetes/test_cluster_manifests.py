@@ -10,25 +10,19 @@ from typing import Any
 
 import pytest
 import yaml
+from custom_kinds import custom_kinds
 from kubernetes_cluster import REPOSITORY, Cluster, Image, Namespace, give
 
 COMPONENTS = sorted(path.name for path in (REPOSITORY / "k8s/components").iterdir())
 JOB = "paddle-cluster-job"
 STEPS = ("in (access, volume)", "=data", "=training")  # docs/number-of-nodes.md
-CUSTOM = ("podgroups", "podmonitors", "resourceflavors", "clusterqueues", "localqueues")
 
 
 @pytest.fixture(scope="module")
 def definitions(cluster: Cluster) -> Iterator[None]:
-    """The kinds of Kueue, Volcano and the Prometheus Operator, from their Go modules; no controller of theirs runs."""
-    made = Path(os.environ.get("CLUSTER_DIR", "/var/tmp/paddle-cluster")) / "custom-resources"
-    files = [f"-f{path}" for path in made.glob("*.yaml") if path.stem.partition("_")[2] in CUSTOM]
-    assert len(files) == len(CUSTOM)
-    cluster.kubectl("delete", "--ignore-not-found", *files)  # those of a cluster that was kept
-    cluster.kubectl("create", *files)
-    cluster.kubectl("wait", "--for=condition=established", "--timeout=60s", *files)
-    yield
-    cluster.kubectl("delete", *files)
+    """The kinds of Kueue, Volcano and the Prometheus Operator; no controller of theirs runs."""
+    with custom_kinds(cluster, "podgroups", "podmonitors", "resourceflavors", "clusterqueues", "localqueues"):
+        yield
 
 
 def chosen(directory: Path, *components: str, nodes: int = 3) -> Path:

@@ -22,6 +22,10 @@ NOT_ALL_RUNNING = {
         [A, B, C.pending("Unschedulable", "0/3 nodes are available: 3 Insufficient memory.")],
         "2 of 3 Running; paddle-cluster-job-10-0-0-3: Pending, Unschedulable: 0/3 nodes are available",
     ),
+    "held back by a gate of a queue": (
+        [A, B, C.pending("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")],
+        "2 of 3 Running; paddle-cluster-job-10-0-0-3: Pending, SchedulingGated: Scheduling is blocked",
+    ),
     "image cannot be pulled": ([A, B, C.waiting("ErrImagePull", "no such tag")], "Pending, ErrImagePull: no such tag"),
     "S3: one of three failed": ([A, B, C.phase("Failed")], "2 of 3 Running; paddle-cluster-job-10-0-0-3: Failed"),
     "one of three succeeded": ([A, B, C.phase("Succeeded")], "2 of 3 Running"),

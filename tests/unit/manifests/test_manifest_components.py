@@ -48,6 +48,11 @@ def environment(job: dict[str, Any]) -> dict[str, str]:
     return {variable["name"]: variable.get("value", "") for variable in container["env"]}
 
 
+def named_ports() -> dict[str, int]:
+    (container,) = JOB["spec"]["template"]["spec"]["containers"]
+    return {port["name"]: port["containerPort"] for port in container["ports"]}
+
+
 def pod_labels(job: dict[str, Any]) -> dict[str, str]:
     """Labels of a pod of the Job: the template's, and those that the Job controller adds."""
     name = job["metadata"]["name"]
@@ -137,7 +142,8 @@ PSERVER_PORTS = range(
     FIRST,
     FIRST + int(environment(JOB)["CONF_PADDLE_PORTS_NUM"]) + int(environment(JOB)["CONF_PADDLE_PORTS_NUM_SPARSE"]),
 )
-METRICS_PORTS = range(9164, 9167)
+METRICS = int(environment(JOB)["CONF_PADDLE_METRICS_PORT"])
+METRICS_PORTS = range(METRICS, METRICS + 3)
 
 
 def test_the_policy_selects_the_pods_of_the_training_job_only() -> None:
@@ -212,6 +218,13 @@ def test_the_number_of_nodes_reaches_the_pod_group_on_both_ways() -> None:
 def test_the_pod_monitor_selects_the_training_pods() -> None:
     monitor = added("prometheus-operator", "PodMonitor")["spec"]
     assert matches(monitor["selector"], pod_labels(JOB)) and not matches(monitor["selector"], pod_labels(DATA))
+    assert {endpoint["port"] for endpoint in monitor["podMetricsEndpoints"]} <= named_ports().keys()
+
+
+def test_the_annotated_port_is_the_trainers() -> None:
+    (patch,) = component("prometheus")["patches"]
+    notes = yaml.safe_load(patch["patch"])["spec"]["template"]["metadata"]["annotations"]
+    assert notes["prometheus.io/port"] == str(named_ports()["metrics-trainer"])
 
 
 def test_the_namespace_enforces_restricted_and_everything_goes_there() -> None:
