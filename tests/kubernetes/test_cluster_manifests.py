@@ -15,7 +15,8 @@ from kubernetes_cluster import REPOSITORY, Cluster, Image, Namespace, give
 
 COMPONENTS = sorted(path.name for path in (REPOSITORY / "k8s/components").iterdir())
 JOB = "paddle-cluster-job"
-STEPS = ("in (access, volume)", "=data", "=training")  # docs/number-of-nodes.md
+LABEL = "app.kubernetes.io/component"
+STEPS = (f"{LABEL} in (access, volume)", f"{LABEL}=data", f"{LABEL}=training")  # docs/number-of-nodes.md
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +46,7 @@ def chosen(directory: Path, *components: str, nodes: int = 3) -> Path:
 
 def create(cluster: Cluster, directory: Path, *, steps: tuple[str, ...] = STEPS) -> None:
     for step in steps:
-        labels = f"app.kubernetes.io/component{' ' if step[0] == 'i' else ''}{step}"
-        cluster.kubectl("create", "--validate=strict", "-k", directory, "-l", labels)
+        cluster.kubectl("create", "--validate=strict", "-k", directory, "-l", step)
 
 
 def kept(cluster: Cluster, directory: Path) -> list[dict[str, Any]]:
