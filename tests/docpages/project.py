@@ -51,8 +51,8 @@ def run_script(text: str, project: Path, environ: Mapping[str, str]) -> str:
     """Runs a page's script in the project's directory and returns what it printed; a failure shows all of it."""
     home = project.with_name(f"{project.name}-home")
     home.mkdir(exist_ok=True)
-    bin_dir = str(Path(sys.executable).parent)
-    env = {**os.environ, "HOME": str(home), "PATH": f"{bin_dir}:{os.environ['PATH']}", **environ}
+    env = {**os.environ, "HOME": str(home), **environ}
+    env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
     done = subprocess.run(
         ["bash", "-c", text], cwd=project, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, timeout=500, check=False,
