@@ -4,6 +4,7 @@ from setuptools import Extension, find_packages, setup
 
 LOCALCLUSTER = ["pyyaml>=6", "trustme>=1.1"]  # YAML of the Job; a CA and certificates for its API server
 METRICS = ["prometheus-client>=0.20"]  # /metrics of --metrics_port
+TENSORBOARD = ["tensorboardX>=2.6"]  # paddle tensorboard
 PLOT = ["matplotlib>=3.6"]  # paddle plotcurve
 
 # without a C compiler the project installs all the same, and computes in numpy
@@ -55,10 +56,12 @@ setup(
         "localcluster": LOCALCLUSTER,
         "metrics": METRICS,
         "plot": PLOT,
+        "tensorboard": TENSORBOARD,
         "test": [
             *LOCALCLUSTER,
             *METRICS,
             *PLOT,
+            *TENSORBOARD,
             "hypothesis>=6.100",
             "import-linter>=2",
             "kubernetes-validate>=1.31",

@@ -27,6 +27,7 @@ These are common paddle commands used in various situations:
 
 'paddle train --help', 'paddle pserver --help', 'paddle dump_config --help' will list subcommands options.
 'paddle plotcurve --help' tells how to draw the curves of a log; it needs matplotlib.
+'paddle tensorboard OUTPUT_DIR' writes the records of a job as event files; it needs tensorboardX.
 'paddle report OUTPUT_DIR' writes the report of a job, a page for any browser, from the files of its output;
 'paddle status OUTPUT_DIR' says in a few lines how far it is.
 """
@@ -147,6 +148,7 @@ COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
     "pserver": _program("pserver.__main__", "pserver"),
     "report": _program("trainer.report.__main__", "proto", "pserver", "trainer.report.__main__"),
     "status": _printing(_program("paddle.utils.status", *_OURS)),
+    "tensorboard": _printing(_program("paddle.utils.tensorboard", *_OURS)),
     "train": _program("trainer.__main__", *_OURS),
     "usage": _printing(_program("paddle.utils.usage", *_OURS)),
     "version": _version,

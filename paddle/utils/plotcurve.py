@@ -1,5 +1,8 @@
 """`paddle plotcurve [-i LOG] [-o PICTURE] [key ...]`: draw costs or evaluators of a training log over its passes.
 
+In place of a log it takes the records of a job (records.jsonl), or the output directory that they are in: then what a
+later attempt has trained again is drawn once.
+
 The lines of passes give a training curve for each key, those of tests a test curve. A key is what stands before the
 `=` in the log (a regular expression, as it was); AvgCost stands in no test line, so it has no test curve.
 
@@ -18,6 +21,7 @@ from typing import Any, NamedTuple
 
 from pserver.errors import ConfigError, MissingInputError, PaddleError, UsageError, VolumeError
 from trainer.command_line import CommandParser
+from trainer.records import FILE, Record, drop_undone, parse_lines
 
 Row = list[float]  # a pass number and the value of each key
 
@@ -32,7 +36,7 @@ class Curves(NamedTuple):
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw the curves and return the exit status."""
     parser = CommandParser(prog="paddle plotcurve", description="Draw the curves of a training log.")
-    parser.add_argument("-i", "--input", help="the log; stdin without it")
+    parser.add_argument("-i", "--input", help="the log, a records.jsonl or an output directory; stdin without it")
     parser.add_argument("-o", "--output", help="the picture; stdout without it")
     parser.add_argument(
         "--format", help="png, pdf, ps, eps or svg; by default what the output's name ends with, or png"
@@ -51,14 +55,10 @@ def plot(source: str | None, target: str | None, kind: str | None, keys: Sequenc
     """Draw a log's curves.
 
     Args: source, target: paths; None: stdin, stdout.  kind: the format of the picture.
-    Raises: MissingInputError: there is no such log.  VolumeError: the picture cannot be written.
+    Raises: MissingInputError: there is no such log, or no such records.  VolumeError: the picture cannot be written.
         ConfigError: matplotlib is not installed.  UsageError: a key or the format is impossible.
     """
-    try:
-        lines = Path(source).read_text(errors="replace").splitlines() if source else sys.stdin.readlines()
-    except OSError as error:
-        raise MissingInputError(f"the log {source} cannot be read: {error.strerror}") from error
-    curves = read_curves(lines, keys)
+    curves = read_curves(read_lines(source), keys)
     if curves.train or curves.test:
         picture = draw(curves, keys, kind or Path(target or "").suffix[1:] or "png")
     else:
@@ -71,6 +71,39 @@ def plot(source: str | None, target: str | None, kind: str | None, keys: Sequenc
             sys.stdout.buffer.write(picture)
     except OSError as error:
         raise VolumeError(f"the picture cannot be written to {target or 'stdout'}: {error.strerror}") from error
+
+
+def read_lines(source: str | None) -> list[str]:
+    """Return the lines of a log, or those that the records of a job stand for.
+
+    Raises: MissingInputError: it cannot be read.
+    """
+    path = Path(source or "")
+    if source and path.is_dir():
+        path /= FILE
+    try:
+        lines = path.read_text(errors="replace").splitlines() if source else sys.stdin.readlines()
+    except OSError as error:
+        raise MissingInputError(f"the log {path} cannot be read: {error.strerror}") from error
+    if not lines or not lines[0].startswith("{"):
+        return lines
+    return [spell(one) for one in drop_undone(parse_lines(line.encode() for line in lines)) if one["kind"] in SPELLED]
+
+
+SPELLED = {"pass": "Pass={pass} Batch={batch} AvgCost=", "test": "Test samples={samples} cost="}  # as the log has them
+
+
+def spell(record: Record) -> str:
+    """Return what matters to a curve of the line that the log has for a record."""
+    evaluators = record.get("evaluators")
+    numbers = evaluators.items() if isinstance(evaluators, dict) else ()
+    shown = [f" {name}={_spell_number(value)}" for name, value in numbers]
+    beginning = SPELLED[record["kind"]].format_map({"samples": 0, **record})
+    return f"{beginning}{_spell_number(record.get('cost'))}{''.join(shown)}"
+
+
+def _spell_number(value: object) -> str:
+    return f"{value:g}" if isinstance(value, (int, float)) else "nan"
 
 
 def read_curves(lines: Iterable[str], keys: Sequence[str]) -> Curves:

@@ -39,7 +39,14 @@ def local_output(digits_output, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("local") / "digits"
     shutil.copytree(digits_output.parent / "digits", folder)
     shutil.copytree(digits_output.parent / "0" / "data", folder / "data")
-    flags = ["--config=trainer_config.py", "--local=1", "--num_passes=4", "--log_period=5", "--save_dir=model"]
+    flags = [
+        "--config=trainer_config.py",
+        "--local=1",
+        "--num_passes=4",
+        "--log_period=5",
+        "--save_dir=model",
+        "--report",
+    ]
     command = [PADDLE, "train", *flags]
     run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr[-3000:]

@@ -1,5 +1,6 @@
 """What reads the log: curves over the passes, and the duration of a job."""
 
+import json
 import math
 import sys
 
@@ -8,6 +9,8 @@ import pytest
 from paddle.command import main
 from paddle.utils import plotcurve
 from paddle.utils.plotcurve import read_curves
+from paddle.utils.tensorboard import list_scalars
+from trainer.records import read_records
 
 LOG = """I0406 21:26:20.325584  3832 Util.cpp:166] commandline: paddle train
 I0406 21:26:21.325584  3832 TrainerInternal.cpp:165]  Batch=100 samples=100 AvgCost=0.9 CurrentCost=0.9 Eval: error=0.5
@@ -73,3 +76,111 @@ def test_usage_shows_the_job_and_sends_nothing(tmp_path, capsys):
     assert capsys.readouterr().out == "task: demo\nexit code: 0\nduration: 9229 s\nNothing is sent to anyone.\n"
     assert main(["usage"]) == 0
     assert capsys.readouterr().out == "Nothing is sent to anyone.\n"
+
+
+# ----- Records in place of a log
+
+
+def record(kind, number, batch, cost, error, time=1000.0):
+    window = {"window_cost": cost / 2, "window_evaluators": {"error": error}} if kind == "batch" else {}
+    numbers = {"samples": 4 * batch, "cost": cost, "evaluators": {"error": error}, **window}
+    return {"kind": kind, "time": time, "attempt": "", "pass": number, "batch": batch, **numbers}
+
+
+RECORDS = [
+    {"kind": "start", "time": 999.0, "attempt": "1.a", "pass": 0, "batch": 0, "flags": {}},
+    record("batch", 0, 5, 0.9, 0.5),
+    record("pass", 0, 10, 0.8, 0.4, 1001.5),
+    record("test", 0, 10, 0.7, 0.3),
+    record("pass", 1, 10, 0.75, 0.35),
+    {"kind": "start", "time": 1002.0, "attempt": "2.b", "pass": 1, "batch": 0, "flags": {}},
+    record("batch", 1, 5, 0.5, None, 1003.0),
+    record("pass", 1, 10, 6e-05, 0.2),
+    {
+        "kind": "test",
+        "time": 1004.0,
+        "attempt": "2.b",
+        "pass": 1,
+        "batch": 10,
+        "cost": None,
+        "evaluators": {"error": 0.1},
+    },
+    {"kind": "end", "time": 1005.0, "attempt": "2.b", "status": 0, "message": ""},
+    {"kind": "news", "time": 1005.0},
+]
+
+
+@pytest.fixture
+def output(tmp_path):
+    """An output directory whose second attempt has trained pass 1 again, and died in the middle of a line."""
+    lines = "".join(json.dumps(one) + "\n" for one in RECORDS)
+    (tmp_path / "records.jsonl").write_text(lines + '{"kind": "batch", "pass"')
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["", "records.jsonl"])
+def test_records_draw_what_their_log_would_without_what_was_undone(output, name):
+    lines = plotcurve.read_lines(str(output / name))
+    assert read_curves(lines, ["AvgCost"]) == ([[0, 0.8], [1, 6e-5]], [])
+    assert read_curves(lines, ["error"]) == ([[0, 0.4], [1, 0.2]], [[0, 0.3], [1, 0.1]])
+    costs = read_curves(lines, ["[Cc]ost", "error"]).test
+    assert costs[0] == [0, 0.7, 0.3] and math.isnan(costs[1][1])
+
+
+def test_records_may_come_from_stdin(output, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", (output / "records.jsonl").open())
+    with sys.stdin:
+        assert read_curves(plotcurve.read_lines(None), ["error"]).train == [[0, 0.4], [1, 0.2]]
+
+
+def test_a_directory_without_records_is_said(tmp_path, capsys):
+    assert main(["plotcurve", "-i", str(tmp_path)]) == 66
+    assert f"the log {tmp_path / 'records.jsonl'} cannot be read" in capsys.readouterr().err
+
+
+def test_scalars_are_the_records_with_steps_that_count_batches(output):
+    found = [tuple(one) for one in list_scalars(read_records(output))]
+    assert found == [
+        ("batches", "cost", 5, 0.45, 1000.0),
+        ("batches", "error", 5, 0.5, 1000.0),
+        ("passes", "cost", 10, 0.8, 1001.5),
+        ("passes", "error", 10, 0.4, 1001.5),
+        ("tests", "cost", 10, 0.7, 1000.0),
+        ("tests", "error", 10, 0.3, 1000.0),
+        ("batches", "cost", 15, 0.25, 1003.0),
+        ("passes", "cost", 20, 6e-05, 1000.0),
+        ("passes", "error", 20, 0.2, 1000.0),
+        ("tests", "error", 20, 0.1, 1004.0),
+    ]
+
+
+def test_event_files_are_written_anew_each_time(output, capsys):
+    for _ in range(2):
+        assert main(["tensorboard", str(output)]) == 0
+        assert f"10 numbers are in {output / 'tensorboard'}" in capsys.readouterr().out
+        files = sorted(path.relative_to(output / "tensorboard").parts[0] for path in output.glob("tensorboard/*/*"))
+        assert files == ["batches", "passes", "tests"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["nowhere"], 66, "nowhere has no records.jsonl with a batch, pass or test in it"),
+        ([], 64, "the following arguments are required: output"),
+        (
+            [".", "--logdir=records.jsonl/x"],
+            74,
+            "the event files cannot be written to records.jsonl/x: Not a directory",
+        ),
+    ],
+)
+def test_what_keeps_event_files_from_being_written_is_said(output, monkeypatch, capsys, arguments, status, said):
+    monkeypatch.chdir(output)
+    assert main(["tensorboard", *arguments]) == status
+    assert said in capsys.readouterr().err
+
+
+def test_without_tensorboardx_it_is_said_how_to_get_it(output, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    assert main(["tensorboard", str(output)]) == 78
+    assert "pip install tensorboardX" in capsys.readouterr().err

@@ -1,0 +1,106 @@
+"""`paddle tensorboard OUTPUT_DIR [--logdir DIR]`: the records of a job as event files, which TensorBoard shows.
+
+Runs: `batches` (the numbers of every batch line of the log, of its last --log_period batches), `passes` (averages over
+a pass) and `tests`. Tags are `cost` and the names of the evaluators; steps count batches from the first pass on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from pserver.errors import ConfigError, MissingInputError, PaddleError, UsageError, VolumeError
+from trainer.records import FILE, Record, read_records
+
+RUNS = {"batch": "batches", "pass": "passes", "test": "tests"}  # by kind of record
+PREFIX = {"batch": "window_"}  # of the fields of a kind
+EVENT_FILES = "events.out.tfevents.*"
+
+
+class Scalar(NamedTuple):
+    """One point of a curve; time is in seconds since the epoch."""
+
+    run: str
+    tag: str
+    step: int
+    value: float
+    time: float
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; {self.format_usage().strip()}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the event files and return the exit status."""
+    parser = _Parser(prog="paddle tensorboard", description="Write a job's records as event files of TensorBoard.")
+    parser.add_argument("output", type=Path, help=f"the output directory of a job, with its {FILE}")
+    parser.add_argument("--logdir", type=Path, help="where the event files go; OUTPUT/tensorboard without it")
+    try:
+        arguments = parser.parse_args(argv)
+        logdir = arguments.logdir or arguments.output / "tensorboard"
+        count = write_events(arguments.output, logdir)
+        sys.stdout.write(f"{count} numbers are in {logdir}; look at them with: tensorboard --logdir {logdir}\n")
+    except PaddleError as error:
+        sys.stderr.write(f"paddle tensorboard: {error}\n")
+        return error.exit_code
+    return 0
+
+
+def write_events(output: Path, logdir: Path) -> int:
+    """Write the event files of a job's records in place of those that are there; return the number of points.
+
+    Raises: MissingInputError: there are no records.  ConfigError: tensorboardX is not installed.  VolumeError.
+    """
+    scalars = list(list_scalars(read_records(output)))
+    if not scalars:
+        raise MissingInputError(
+            f"{output} has no {FILE} with a batch, pass or test in it; give the output directory of a job, or train "
+            "with --report"
+        )
+    try:
+        library: Any = importlib.import_module("tensorboardX")
+    except ModuleNotFoundError as error:
+        raise ConfigError("event files need tensorboardX; install it with: pip install tensorboardX") from error
+    try:
+        for run in RUNS.values():
+            for old in (logdir / run).glob(EVENT_FILES):
+                old.unlink()
+        writers = {run: library.SummaryWriter(str(logdir / run)) for run in {one.run for one in scalars}}
+        for one in scalars:
+            writers[one.run].add_scalar(one.tag, one.value, one.step, walltime=one.time)
+        for writer in writers.values():
+            writer.close()
+    except OSError as error:
+        raise VolumeError(
+            f"the event files cannot be written to {logdir}: {error.strerror}; give another place with --logdir"
+        ) from error
+    return len(scalars)
+
+
+def list_scalars(records: Iterable[Record]) -> Iterator[Scalar]:
+    """Yield the points of all curves; numbers that are not finite have none."""
+    lengths: dict[int, int] = {}  # batches of the passes that have ended
+    for record in records:
+        kind = record["kind"]
+        if kind not in RUNS:
+            continue
+        number = record["pass"]
+        if kind == "pass":
+            lengths[number] = record["batch"]
+        step = record["batch"] + sum(length for before, length in lengths.items() if before < number)
+        prefix = PREFIX.get(kind, "")
+        evaluators = record.get(f"{prefix}evaluators")
+        numbers = {"cost": record.get(f"{prefix}cost"), **(evaluators if isinstance(evaluators, dict) else {})}
+        for tag, value in numbers.items():
+            if isinstance(value, (int, float)):
+                yield Scalar(RUNS[kind], tag, step, float(value), record["time"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
