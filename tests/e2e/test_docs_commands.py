@@ -1,6 +1,7 @@
 """Every command of README and docs/ that needs no cluster, page by page, as it stands there."""
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,11 +38,21 @@ def test_the_pages_that_are_checked_are_there() -> None:
     assert {str(path.relative_to(ROOT)) for path in PAGES} >= {*CHECKS, *SMALL}
 
 
+@pytest.fixture(scope="session")
+def volume_of_digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The volume of a finished digits job, for the pages that begin with one."""
+    project = copy_project(tmp_path_factory.mktemp("digits") / "project")
+    run_script(preparation("digits"), project, {})
+    return project / "jobpath"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_the_commands_of_the_page_work(page: Path, tmp_path: Path) -> None:
-    name = str(page.relative_to(ROOT))
+def test_the_commands_of_the_page_work(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    name, state = str(page.relative_to(ROOT)), state_of(page.read_text(encoding="utf-8"))
     project = copy_project(tmp_path / "project")
-    before = preparation(state_of(page.read_text(encoding="utf-8")))
+    if state == "digits":
+        shutil.copytree(request.getfixturevalue("volume_of_digits"), project / "jobpath", symlinks=True)
+    before = preparation(state) if state != "digits" else ""
     output = run_script(before + script(blocks_of(page), "machine"), project, SMALL.get(name, {}))
     if name in CHECKS:
         CHECKS[name](tmp_path / "project-home", output)
