@@ -83,13 +83,13 @@ def reference(runner: Runner, once: Once) -> Path:
 
 @pytest.fixture
 def long_job(runner: Runner, reference: Path, tmp_path: Path) -> Iterator[StartJob]:
-    """long_job(name, patch..., passes=4, flags, edit): the Job, created, in a namespace of that name.
+    """long_job(name, patch..., passes=3, flags, edit): the Job, created, in a namespace of that name.
 
     edit(tree): changes <volume>/paddle-cluster-job before.
     """
     with contextlib.ExitStack() as stack:
 
-        def start(name: str, *patch: dict[str, Any], passes: int = 4, **options: Any) -> LongJob:
+        def start(name: str, *patch: dict[str, Any], passes: int = 3, **options: Any) -> LongJob:
             run = runner(name, tmp_path / name, *patch, passes=passes, reference=reference, **options)
             return stack.enter_context(run)
 

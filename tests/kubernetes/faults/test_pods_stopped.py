@@ -47,7 +47,7 @@ def test_a_drained_nodes_pod_saves_and_is_not_counted(cluster: Cluster, long_job
 
 def test_a_suspended_job_goes_on_from_the_newest_checkpoint(long_job: StartJob) -> None:
     job = long_job("suspend")
-    job.wait_for_batch(1, 50)
+    job.wait_for_batch(1, 20)
     attempt = job.attempt()
     suspend(job, True)
     job.wait("end of all pods", lambda: not job.watch.pods(), seconds=GRACE_S)
@@ -74,7 +74,7 @@ def newest_checkpoint(job: LongJob) -> str:
 
 def test_a_job_that_is_created_again_goes_on_from_the_newest_checkpoint(long_job: StartJob) -> None:
     job = long_job("again")
-    job.wait_for_batch(1, 50)
+    job.wait_for_batch(1, 20)
     job.delete()
     newest = newest_checkpoint(job)
     job.create()
@@ -89,7 +89,7 @@ def test_a_job_of_another_number_of_nodes_starts_from_the_saved_parameters(
 ) -> None:
     """docs/number-of-nodes.md: the one edit, then the data job and the training Job again."""
     job = long_job(f"nodes-{nodes}")
-    job.wait_for_batch(1, 50)
+    job.wait_for_batch(1, 20)
     job.delete()
     passes = sorted(path.parent.name for path in job.output.glob("pass-[0-9][0-9][0-9][0-9][0-9]/done"))
     manifests = tmp_path / "k8s"
