@@ -17,12 +17,6 @@ from three_pods import prepare, run_job
 PADDLE = Path(sys.executable).with_name("paddle")
 
 
-def with_report(output: Path) -> Path:
-    """Write the report of an output as its owner does, and return the output."""
-    subprocess.run([PADDLE, "report", output], check=True, timeout=60)
-    return output
-
-
 @pytest.fixture(scope="session")
 def digits_output(tmp_path_factory) -> Path:
     """The output of a finished job of three pods, as k8s/job.yaml starts it."""
@@ -30,7 +24,19 @@ def digits_output(tmp_path_factory) -> Path:
     job = prepare(volume)
     result = run_job(volume, deadline=300)
     assert result.outcome.is_complete, result
-    return with_report(job / "output")
+    return job / "output"
+
+
+@pytest.fixture(scope="session")
+def unborn_output(tmp_path_factory) -> Path:
+    """The output of a job of three pods whose config has a mistake."""
+    volume = tmp_path_factory.mktemp("unborn")
+    job = prepare(volume)
+    config = job / "digits" / "trainer_config.py"
+    config.write_text(config.read_text().replace("fc_layer", "fc_layr"))
+    result = run_job(volume, deadline=300)
+    assert not result.outcome.is_complete, result
+    return job / "output"
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +57,7 @@ def local_output(digits_output, tmp_path_factory) -> Path:
     run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr[-3000:]
     (folder / "train.log").write_text(run.stderr)
-    return with_report(folder / "model")
+    return folder / "model"
 
 
 @pytest.fixture(scope="session")

@@ -97,6 +97,15 @@ def test_a_finished_job_has_a_report_that_asks_for_nothing_and_complains_of_noth
     assert browser.evaluate("document.querySelector('.state').innerText") == "finished"
 
 
+def test_a_job_that_never_trained_has_a_report_that_says_why(browser, unborn_output):
+    show(browser, unborn_output)
+    assert browser.complaints() == []
+    assert browser.evaluate("document.querySelector('.state').innerText") == "failed"
+    message = browser.evaluate("document.querySelector('header pre').innerText")
+    assert re.search(r"trainer_config.py line \d+: NameError: name 'fc_layr' is not defined", message), message
+    assert "First to fail" in browser.evaluate("document.querySelector('.attempts').innerText")
+
+
 def test_the_numbers_of_the_passes_are_those_of_train_log(browser, digits_output):
     show(browser, digits_output)
     log = (digits_output / "node_0" / "train.log").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pserver.errors import StoppedError
 from trainer.report.facts import Attempt, Facts, describe_error, last_line
 from trainer.report.markup import Markup, join, tag
 from trainer.report.state import describe_state
@@ -24,7 +25,7 @@ def draw_attempts(facts: Facts) -> Markup | None:
         last = max(last, facts.now)
     items = []
     for one in shown:
-        outcome = "failed" if one.failure else state if one is shown[-1] else "ended"
+        outcome = _outcome(one, state if one is shown[-1] else "ended")
         items.append(
             tag(
                 "li",
@@ -41,6 +42,12 @@ def draw_attempts(facts: Facts) -> Markup | None:
             tag("p", tag("span", moment(first)), tag("span", moment(last)), class_="ends quiet") if begins else "",
         ]
     )
+
+
+def _outcome(attempt: Attempt, otherwise: str) -> str:
+    if attempt.failure is None:
+        return otherwise
+    return "stopped" if attempt.failure.get("exit_code") == StoppedError.exit_code else "failed"
 
 
 def _words(attempt: Attempt, outcome: str) -> str:
