@@ -1885,6 +1885,15 @@ class Stop:
         finally:
             self.supervising = True
 
+    @contextlib.contextmanager
+    def noted(self) -> Iterator[None]:
+        """In this block signals wake the supervisor, and raise nothing."""
+        self.supervising = True
+        try:
+            yield
+        finally:
+            self.supervising = False
+
 
 @dataclasses.dataclass
 class Outcome:
@@ -1908,7 +1917,6 @@ class Supervisor:
         self.programs: list[Program] = []
 
     def __enter__(self) -> Supervisor:
-        self.stop.supervising = True
         HEALTH.programs = self.programs
         return self
 
@@ -1917,7 +1925,6 @@ class Supervisor:
         for program in reversed(self.programs):
             program.stop(self.failed_stop_s)
             program.close()
-        self.stop.supervising = False
 
     @property
     def failed_stop_s(self) -> float:
@@ -2372,12 +2379,24 @@ def run_attempt(
     say(f"trainer {trainer_id} of {len(ids)}, attempt {record.name}; logs in {node}")
     identity = {"PADDLE_JOB_NAME": config.job_name, "PADDLE_ATTEMPT": record.name, "PADDLE_SECRET": config.secret}
     identity["PADDLE_OUTPUT"] = str(config.output)
-    with Supervisor(config, stop, {**os.environ, **identity}, node) as supervisor:
-        try:
-            outcome = run_programs(supervisor, meeting.ids, record, passed, why_over, memory)
-        except LaunchError as error:
-            outcome = Outcome(error.exit_code, "launcher", str(error))
-    memory.status, memory.is_dissolved = outcome.status, outcome.is_dissolved
+    with stop.noted():
+        with Supervisor(config, stop, {**os.environ, **identity}, node) as supervisor:
+            try:
+                outcome = run_programs(supervisor, meeting.ids, record, passed, why_over, memory)
+            except LaunchError as error:
+                outcome = Outcome(error.exit_code, "launcher", str(error))
+        memory.status, memory.is_dissolved = outcome.status, outcome.is_dissolved
+        # who fails first has the Job stop all others: by a signal, while they still say how they ended
+        put_down(supervisor, ids, record, trainer_id, outcome)
+    return outcome
+
+
+def put_down(supervisor: Supervisor, ids: IdMap, record: JobRecord, trainer_id: int, outcome: Outcome) -> None:
+    """Says how an attempt has ended in this pod, to the log and to those who read output/.
+
+    Raises: VolumeError: the end of the job cannot be written.
+    """
+    config, node = supervisor.config, supervisor.node
     if outcome.is_dissolved:
         say(outcome.message)
     elif outcome.status:
@@ -2393,7 +2412,6 @@ def run_attempt(
             with volume_errors(config.output):
                 write_record(config.output, dataclasses.replace(record, finished=True))
         say("training finished")
-    return outcome
 
 
 def make_report(supervisor: Supervisor) -> None:

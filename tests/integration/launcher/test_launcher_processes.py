@@ -29,6 +29,7 @@ case "$1 $2" in
     "pserver --probe"*) eval "$PROBE" ;;
     pserver*) eval "$PSERVER" ;;
     train*) eval "$TRAINER" ;;
+    report*) eval "$REPORT" ;;
 esac
 """
 # `1<>fifo` opens it for reading too, so that no writer waits for a reader that has ended meanwhile
@@ -430,6 +431,14 @@ def test_what_no_retry_mends_ends_the_pod_at_once(launch: Callable[..., Launch],
     job = launch(TRAINER=f"exit {status}", PSERVER=PATIENT, RESTARTS="10")
     assert job.wait() == status
     assert sum(call.startswith("train ") for call in job.calls()) == 1
+
+
+def test_a_signal_while_a_failure_is_put_down_changes_nothing_of_it(launch: Callable[..., Launch]) -> None:
+    """Who fails first of a reason that no retry mends has the Job stop all the others."""
+    job = launch(TRAINER="exit 65", REPORT='kill -TERM $PPID; sleep 0.2; echo page >"$2/report.html"')
+    assert job.wait() == 65, job.said
+    assert job.error()["exit_code"] == 65
+    assert (job.output / "report.html").read_text() == "page\n"
 
 
 def test_attempts_in_vain_end_with_a_report_and_then_the_job(launch: Callable[..., Launch]) -> None:
