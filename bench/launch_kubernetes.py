@@ -148,12 +148,14 @@ class Pods:
         job = yaml.safe_load((ROOT / "k8s" / "job.yaml").read_text(encoding="utf-8"))
         job["spec"].update(parallelism=self.count, completions=self.count)
         self.owner.call("POST", f"/apis/batch/v1/namespaces/{self.namespace}/jobs", job)
-        deadline = time.monotonic() + DEADLINE_S
-        while len(self.items) < self.count:  # the controller is slow on purpose
+        deadline, active = time.monotonic() + DEADLINE_S, 0
+        while active < self.count:  # the controller is slow on purpose
             if time.monotonic() > deadline:
-                raise SystemExit(f"bench/launch.py: {len(self.items)} of {self.count} pods after {DEADLINE_S:g} s")
+                raise SystemExit(f"bench/launch.py: {active} of {self.count} pods after {DEADLINE_S:g} s")
             time.sleep(1.0)
-            self.items = self.owner.call("GET", f"{self.path}/pods?resourceVersion=0")["items"]
+            status = self.owner.call("GET", f"/apis/batch/v1/namespaces/{self.namespace}/jobs/{JOB}")["status"]
+            active = status.get("active", 0)
+        self.items = self.owner.call("GET", f"{self.path}/pods")["items"]
         self.items.sort(key=lambda pod: int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]))
 
     def run(self, numbers: Sequence[int]) -> None:
