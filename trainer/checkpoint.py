@@ -33,6 +33,7 @@ from trainer.files import (
     remove_if_possible,
     replace_directory,
     staging_of,
+    warn_if_removed,
     write_durably,
     write_file,
     write_mark,
@@ -67,6 +68,7 @@ def _write(
     staging = staging_of(directory)
     remove_if_possible(staging)
     try:
+        warn_if_removed(directory.parent.parent)
         (staging / PARAMETERS).mkdir(parents=True)
         sizes: dict[str, int] = {}
         elsewhere = {one.name for one in table.tables()}  # only the servers have all their rows

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from pserver import glog
 from pserver.durable import sync_directory
 from pserver.errors import VolumeError
 
@@ -31,6 +32,15 @@ def write_durably(directory: Path, write: Callable[[], Any]) -> None:
                 continue
             raise VolumeError(f"cannot save to {directory}: {error.strerror} ({error.filename})") from error
         return
+
+
+def warn_if_removed(save_dir: Path) -> None:
+    """Say that somebody has removed the directory of all saves since training began.
+
+    It is made again: what is trained from now on is worth saving, and who removed it may have wanted just the room.
+    """
+    if not save_dir.is_dir():
+        glog.warning(f"{save_dir} has been removed since training began: it is made again, what was in it is lost")
 
 
 def write_file(path: Path, content: Content) -> int:

@@ -26,6 +26,7 @@ from trainer.files import (
     remove_if_possible,
     replace_directory,
     staging_of,
+    warn_if_removed,
     write_durably,
     write_file,
 )
@@ -97,6 +98,7 @@ def _write_directory(
     staging = staging_of(directory)
     try:
         remove_if_possible(staging)
+        warn_if_removed(directory.parent)
         staging.mkdir(parents=True)
         if save_tables is not None:
             save_tables(str(staging.resolve()))

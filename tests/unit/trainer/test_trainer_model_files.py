@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import shutil
 import struct
 import sys
 import tarfile
@@ -121,6 +122,17 @@ def test_a_file_where_the_directory_should_be_is_a_volume_error(tmp_path):
     (tmp_path / "out").write_text("")
     with pytest.raises(VolumeError, match="cannot save to"):
         save_pass(tmp_path / "out" / "pass-00000", make_table(), {})
+
+
+def test_a_save_directory_that_was_removed_is_made_again_with_a_word(tmp_path, capsys):
+    save_dir = tmp_path / "output"
+    model_files.prepare_save_directory(str(save_dir))
+    save_pass(save_dir / "pass-00000", make_table(), {})
+    assert "removed" not in capsys.readouterr().err
+    shutil.rmtree(save_dir)
+    save_pass(save_dir / "pass-00001", make_table(), {})
+    assert f"{save_dir} has been removed since training began" in capsys.readouterr().err
+    assert visible(save_dir) == ["pass-00001"]
 
 
 def test_a_stale_handle_is_tried_again(tmp_path, monkeypatch):
