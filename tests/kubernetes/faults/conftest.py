@@ -2,17 +2,16 @@
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kubernetes_cluster import Cluster, Once, Overlay, give, namespace_with_volume
-from long_job import JOB, REFERENCE_PASSES, LongJob, StartJob, fill_volume, training
+from long_job import JOB, REFERENCE_PASSES, LongJob, Runner, StartJob, fill_volume, training
 from pod_watch import PodWatch
 
 HERE = Path(__file__).parent
-Runner = Callable[..., contextlib.AbstractContextManager[LongJob]]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

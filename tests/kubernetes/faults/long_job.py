@@ -236,4 +236,5 @@ def fill_volume(shards: Path, volume: Path, edit: Callable[[Path], None]) -> Non
     give(volume)
 
 
+Runner = Callable[..., contextlib.AbstractContextManager[LongJob]]
 StartJob = Callable[..., LongJob]

@@ -1,0 +1,104 @@
+"""The job on a real network file system, each pod on its own node's mount: slow, away, read-only, lost to a node."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kubernetes_cluster import exit_codes
+from long_job import LongJob, Runner, fill_volume
+from moosefs import MooseFs, running_moosefs
+from saved import check_saved
+
+AWAY_S = 20.0
+READ_ONLY = r"Read-only file system.*the volume is read-only: mount it read-write"
+Start = Callable[..., contextlib.AbstractContextManager[LongJob]]
+
+
+@pytest.fixture
+def moosefs(request: pytest.FixtureRequest, shards: Path) -> Iterator[MooseFs]:
+    """With the digits on it."""
+    with running_moosefs("job") as file_system:
+        fill_volume(shards, file_system.volume)
+        yield file_system
+
+
+@pytest.fixture
+def start(moosefs: MooseFs, runner: Runner, reference: Path) -> Start:
+    """start(name, passes): the Job on that file system."""
+
+    def begin(name: str, passes: int) -> contextlib.AbstractContextManager[LongJob]:
+        volume, patch = moosefs.volume, moosefs.patch()
+        return runner(name, volume, *patch, passes=passes, reference=reference, host_path=moosefs.nodes)
+
+    return begin
+
+
+def finish(job: LongJob, *, lost: tuple[int, ...] = ()) -> None:
+    """It ends with the bits of the undisturbed run; only pods of the indexes in `lost` were replaced."""
+    job.wait_for_success()
+    job.check_bits()
+    job.check_pods(lost=lost)
+    assert "Traceback" not in job.logs()
+
+
+def test_a_slow_file_system_slows_down_saving_and_nothing_else(moosefs: MooseFs, start: Start) -> None:
+    moosefs.do("slow", "200")
+    with start("moosefs-slow", 4) as job:
+        finish(job)
+        assert job.attempt() == 1
+
+
+@pytest.mark.parametrize(("harm", "cure"), [("freeze", "thaw"), ("cut", "join")])
+def test_a_file_system_that_is_away_in_mid_training_is_waited_for(
+    moosefs: MooseFs, start: Start, harm: str, cure: str
+) -> None:
+    with start(f"moosefs-{harm}", 10) as job:
+        job.wait_for_batch(1, 50)
+        moosefs.do(harm)
+        time.sleep(AWAY_S)
+        moosefs.do(cure)
+        finish(job)
+
+
+def test_a_file_system_that_is_away_before_training_is_waited_for(moosefs: MooseFs, start: Start) -> None:
+    moosefs.do("freeze")
+    with start("moosefs-away", 4) as job:
+        time.sleep(AWAY_S)
+        assert not job.log(0)
+        moosefs.do("thaw")
+        finish(job)
+
+
+def test_a_file_system_that_becomes_read_only_is_waited_for_and_said(moosefs: MooseFs, start: Start) -> None:
+    with start("moosefs-read-only", 10) as job:
+        job.wait_for_batch(1, 50)
+        moosefs.do("read-only")
+        job.wait_for_log(0, r"cannot save to .*Read-only file system")
+        job.wait_for_log(0, rf"waiting: .*{READ_ONLY}")
+        check_saved(job)
+        moosefs.do("read-write")
+        finish(job)
+
+
+def test_a_read_only_file_system_is_an_error_before_training(moosefs: MooseFs, start: Start) -> None:
+    moosefs.do("read-only")
+    with start("moosefs-unwritable", 4) as job:
+        job.wait_for_log(0, rf"error: .*{READ_ONLY}")
+        job.wait("pod that ended with 74", lambda: 74 in exit_codes(job.watch.pods(gone=True)))
+        assert check_saved(job) == 0
+        moosefs.do("read-write")
+        job.wait_for_success()
+        job.check_bits()
+
+
+def test_a_pod_whose_node_has_lost_its_client_is_replaced(moosefs: MooseFs, start: Start) -> None:
+    """The mount inside the pod stays dead, also when the node has mounted the file system again."""
+    with start("moosefs-client", 10) as job:
+        job.wait_for_batch(1, 50)
+        node = job.node(0)
+        moosefs.do("unmount", node)
+        moosefs.do("mount", node)
+        job.wait_for_log(0, r"error: this pod's mount of the volume, \S+, is dead")
+        finish(job, lost=(0,))
