@@ -36,7 +36,7 @@ USE_GPU                      0                     --use_gpu
 WORK_DIR                     /root (image: /work)  writable directory; the job runs in WORK_DIR/JOB_NAME
 SERVICE_ACCOUNT_DIR          /var/run/secrets/kubernetes.io/serviceaccount  where the pod's account is mounted
 
-EXIT 66 the config directory or the config is missing; 74 WORK_DIR is not writable or is full;
+EXIT 66 the config directory or the config is missing; 74 WORK_DIR is not writable or is full, or the volume is sick;
      78 a variable is missing or malformed (all are named at once); else the launcher's own: start_paddle.py --help
 HELP
 }
@@ -104,6 +104,16 @@ copy_tree() {
     return 1
 }
 
+# A volume that answers neither yes nor no (ESTALE, EIO) may be mended; a missing directory ends the Job for good.
+check_volume() {
+    local said
+    if said=$(LC_ALL=C stat -- "$1" 2>&1 >/dev/null); then return; fi
+    case $said in
+        *': No such file or directory' | *': Not a directory' | *': Permission denied') ;;
+        *) fail $EXIT_VOLUME "cannot look at $1 ($said)" "look after the volume; the Job starts this pod again" ;;
+    esac
+}
+
 # Copies the config directory beside the work directory and renames it into place: what an earlier container left, whole or
 # half, is replaced and never mixed in.
 stage_config() {
@@ -114,6 +124,7 @@ stage_config() {
                 "give the shared directory to it, on the server: chown $(id -u):$(id -g) DIRECTORY"
         fi
     done
+    check_volume "$source"
     [ -d "$source" ] || fail $EXIT_MISSING_INPUT "no config directory $source" \
         "run the data job first (it makes JOB_PATH/JOB_NAME/TRAIN_CONFIG_DIR), or correct one of the three variables"
     mkdir -p -- "$WORK_DIR" 2>/dev/null || true

@@ -194,6 +194,17 @@ def test_a_missing_config_directory_is_named_with_status_66(pod: Pod) -> None:
     assert "RECORD" not in done.stdout
 
 
+@pytest.mark.parametrize("answer", ["Stale file handle", "Input/output error", "Transport endpoint is not connected"])
+def test_a_config_directory_on_a_sick_volume_is_not_a_missing_one(pod: Pod, answer: str) -> None:
+    """66 would end the Job for good."""
+    stat = pod.root / "bin/stat"
+    stat.write_text(f"#!/bin/sh\necho \"stat: cannot statx '$2': {answer}\" >&2\nexit 1\n")
+    stat.chmod(0o755)
+    done = pod.start(TRAIN_CONFIG_DIR="nowhere", PATH=f"{pod.root}/bin:{pod.env['PATH']}")
+    assert done.returncode == 74
+    assert f"cannot look at {pod.volume}/job/nowhere" in done.stderr and answer in done.stderr
+
+
 @pytest.mark.parametrize("closed", ["volume", "volume/job", "volume/job/digits"])
 def test_a_directory_that_the_uid_may_not_read_is_named_with_its_owner(pod: Pod, closed: str) -> None:
     """Root may read everything, so the check is asked with another answer."""
