@@ -1411,11 +1411,19 @@ class Memory:
     status: int = 0  # which that one ended with
     staged: int | None = None  # the trainer whose shard is in ./data
     lost: set[str] = dataclasses.field(default_factory=set)  # uids of the failed pods that were named
+    said: dict[int, set[str]] = dataclasses.field(default_factory=dict)  # after an attempt, of what comes next
 
     @property
     def attempt(self) -> int:
         """The number of that attempt: only a later one is news."""
         return self.record.attempt if self.record else 0
+
+    def say_once(self, message: str) -> None:
+        """Says what is decided on the next attempt, also where deciding is tried again and again on a full volume."""
+        said = self.said.setdefault(self.attempt, set())
+        if message not in said:
+            say(message)
+        said.add(message)
 
     def name_lost(self, pods: Iterable[Pod]) -> None:
         """Says of each failed pod, once, what its status tells: it may have ended without a word of its own."""
@@ -1456,14 +1464,14 @@ def decide_attempt(config: LauncherConfig, ids: IdMap, passed: Mapping[str, str]
     wanted = wanted_record(config, ids, passed)
     last = record if record and record.job_uid == ids.job_uid else None
     if last and last.attempts and not memory.is_dissolved:
-        say(f"the last was {describe_attempts(output, last)[-1]}")
+        memory.say_once(f"the last was {describe_attempts(output, last)[-1]}")
     found, saved = earlier_output(output, save_dir), find_saved(save_dir)
     decision = decide_start(record, saved, bool(found), wanted, config.resume)
     if decision.archive:
         say(f"{decision.message}; moved to {archive(found)}, starting afresh")
         record = None
     elif decision.message:
-        say(decision.message)
+        memory.say_once(decision.message)
     if decision.archive_state:
         say(f"moved state/ to {archive([save_dir / 'state'])}")
     decided = dataclasses.replace(

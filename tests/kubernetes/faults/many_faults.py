@@ -1,5 +1,6 @@
 """Twenty faults in one job, from a seed: which, to whom, at which batch; and doing them."""
 
+import os
 import random
 import signal
 import time
@@ -11,10 +12,10 @@ from long_job import BATCHES, PROGRAMS, LongJob, Position
 
 COUNT, PODS = 20, 3
 POD_ENDERS = ("delete", "force-delete", "kill-launcher")
-OTHERS = ("kill-trainer", "kill-pserver", "kill-both", "freeze-trainer", "cut-node", "stop-api")
+OTHERS = ("kill-trainer", "kill-pserver", "kill-both", "freeze-trainer", "cut-node", "api-and-trainer")
 ENDING_PODS = 4  # the back-off of a Job doubles with every pod that it loses, to ten minutes
-PASSES = 40  # 4800 batches: while the API server is away, or a fault is looked for, training goes on
-SPACING = 200  # batches between two faults
+SPACING = 48  # batches between two faults: all of them before the undisturbed run's last pass, or not long after
+PASSES = 20  # some more, since training goes on while the moment of a fault is looked for
 LINES = 10  # batches between two lines of the log
 
 
@@ -29,9 +30,8 @@ class Fault:
     seconds: float
 
     def __str__(self) -> str:
-        lasts = f" for {self.seconds:.1f} s" if self.kind in ("freeze-trainer", "cut-node", "stop-api") else ""
-        whom = "" if self.kind == "stop-api" else f" of pod {self.pod}"
-        return f"fault {self.number}: {self.kind}{whom}{lasts}, due at batch {self.batch}"
+        lasts = f" for {self.seconds:.1f} s" if self.kind in ("freeze-trainer", "cut-node", "api-and-trainer") else ""
+        return f"fault {self.number}: {self.kind} of pod {self.pod}{lasts}, due at batch {self.batch}"
 
 
 def make_plan(seed: int) -> list[Fault]:
@@ -41,14 +41,9 @@ def make_plan(seed: int) -> list[Fault]:
     kinds += (OTHERS * COUNT)[: COUNT - ENDING_PODS]
     rng.shuffle(kinds)
     return [
-        Fault(number, kind, rng.randrange(PODS), SPACING * number + rng.randrange(SPACING // 2), _lasts(rng, kind))
+        Fault(number, kind, rng.randrange(PODS), SPACING * number + rng.randrange(SPACING // 2), rng.uniform(2.0, 20.0))
         for number, kind in enumerate(kinds, 1)
     ]
-
-
-def _lasts(rng: random.Random, kind: str) -> float:
-    # a frozen or cut pod is missed after 10 s; without the API server training goes on, towards its end
-    return rng.uniform(2.0, 8.0 if kind == "stop-api" else 20.0)
 
 
 def strike(job: LongJob, fault: Fault) -> None:
@@ -63,13 +58,16 @@ def strike(job: LongJob, fault: Fault) -> None:
         "kill-both": lambda: _signal(job, fault.pod, "trainer", "pserver"),
         "freeze-trainer": lambda: _freeze(job, fault.pod, fault.seconds),
         "cut-node": lambda: _away(job, fault.seconds, ("cut", job.node(fault.pod)), ("join", job.node(fault.pod))),
-        "stop-api": lambda: _away(job, fault.seconds, ("stop-api",), ("start-api",)),
+        # training alone would not notice; who has lost a program needs the API server to meet again
+        "api-and-trainer": lambda: _away(
+            job, fault.seconds, ("stop-api",), ("start-api",), lambda: _signal(job, fault.pod, "trainer")
+        ),
     }
     actions[fault.kind]()
-    if fault.kind in POD_ENDERS or fault.kind.startswith("kill"):
-        job.wait_for_next_attempt(before, seconds=300)
-    else:
+    if fault.kind in ("freeze-trainer", "cut-node"):
         job.wait("training after the fault", _moves(job), seconds=300)
+    else:
+        job.wait_for_next_attempt(before, seconds=300)
 
 
 def wait_until_due(job: LongJob, fault: Fault) -> Position:
@@ -113,23 +111,30 @@ def _find(job: LongJob, pod: int, program: str) -> int:
 
 
 def _signal(job: LongJob, pod: int, *programs: str) -> None:
-    for program in programs:
-        _find(job, pod, program)
-    for program in programs:
-        job.kill(pod, program)
+    # all found before the first is killed: its launcher ends the others
+    for pid in [_find(job, pod, program) for program in programs]:
+        os.kill(pid, signal.SIGKILL)
 
 
 def _freeze(job: LongJob, pod: int, seconds: float) -> None:
-    pid = job.kill(pod, "trainer", signal.SIGSTOP) if _find(job, pod, "trainer") else 0
+    pid = _find(job, pod, "trainer")
+    os.kill(pid, signal.SIGSTOP)
     time.sleep(seconds)
-    if pid in job.processes(pod):  # the launcher may have ended it meanwhile
-        job.kill(pod, "trainer", signal.SIGCONT)
+    if pid in job.processes(pod):  # its launcher may have ended it meanwhile
+        os.kill(pid, signal.SIGCONT)
 
 
-def _away(job: LongJob, seconds: float, harm: tuple[str, ...], cure: tuple[str, ...]) -> None:
+def _away(
+    job: LongJob,
+    seconds: float,
+    harm: tuple[str, ...],
+    cure: tuple[str, ...],
+    meanwhile: Callable[[], None] = lambda: None,
+) -> None:
     script = HERE / "cluster"
     job.space.cluster.run(script, *harm)
     try:
+        meanwhile()
         time.sleep(seconds)
     finally:
         job.space.cluster.run(script, *cure)

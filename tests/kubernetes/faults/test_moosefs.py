@@ -12,6 +12,7 @@ from moosefs import MooseFs, running_moosefs
 from saved import check_saved
 
 AWAY_S = 20.0
+PASSES = 3
 READ_ONLY = r"Read-only file system.*the volume is read-only: mount it read-write"
 Start = Callable[..., contextlib.AbstractContextManager[LongJob]]
 
@@ -26,18 +27,18 @@ def moosefs(request: pytest.FixtureRequest, shards: Path) -> Iterator[MooseFs]:
 
 @pytest.fixture
 def start(moosefs: MooseFs, runner: Runner, reference: Path) -> Start:
-    """start(name, passes): the Job on that file system."""
+    """start(name): the Job on that file system."""
 
-    def begin(name: str, passes: int) -> contextlib.AbstractContextManager[LongJob]:
+    def begin(name: str) -> contextlib.AbstractContextManager[LongJob]:
         volume, patch = moosefs.volume, moosefs.patch()
-        return runner(name, volume, *patch, passes=passes, reference=reference, host_path=moosefs.nodes)
+        return runner(name, volume, *patch, passes=PASSES, reference=reference, host_path=moosefs.nodes)
 
     return begin
 
 
 def finish(job: LongJob, *, lost: tuple[int, ...] = ()) -> None:
     """It ends with the bits of the undisturbed run; only pods of the indexes in `lost` were replaced."""
-    job.wait_for_success()
+    job.wait_for_success(seconds=600)
     job.check_bits()
     job.check_pods(lost=lost)
     assert "Traceback" not in job.logs()
@@ -45,7 +46,7 @@ def finish(job: LongJob, *, lost: tuple[int, ...] = ()) -> None:
 
 def test_a_slow_file_system_slows_down_saving_and_nothing_else(moosefs: MooseFs, start: Start) -> None:
     moosefs.do("slow", "200")
-    with start("moosefs-slow", 4) as job:
+    with start("moosefs-slow") as job:
         finish(job)
         assert job.attempt() == 1
 
@@ -54,8 +55,8 @@ def test_a_slow_file_system_slows_down_saving_and_nothing_else(moosefs: MooseFs,
 def test_a_file_system_that_is_away_in_mid_training_is_waited_for(
     moosefs: MooseFs, start: Start, harm: str, cure: str
 ) -> None:
-    with start(f"moosefs-{harm}", 10) as job:
-        job.wait_for_batch(1, 50)
+    with start(f"moosefs-{harm}") as job:
+        job.wait_for_batch(0, 60)
         moosefs.do(harm)
         time.sleep(AWAY_S)
         moosefs.do(cure)
@@ -64,7 +65,7 @@ def test_a_file_system_that_is_away_in_mid_training_is_waited_for(
 
 def test_a_file_system_that_is_away_before_training_is_waited_for(moosefs: MooseFs, start: Start) -> None:
     moosefs.do("freeze")
-    with start("moosefs-away", 4) as job:
+    with start("moosefs-away") as job:
         time.sleep(AWAY_S)
         assert not job.log(0)
         moosefs.do("thaw")
@@ -72,8 +73,8 @@ def test_a_file_system_that_is_away_before_training_is_waited_for(moosefs: Moose
 
 
 def test_a_file_system_that_becomes_read_only_is_waited_for_and_said(moosefs: MooseFs, start: Start) -> None:
-    with start("moosefs-read-only", 10) as job:
-        job.wait_for_batch(1, 50)
+    with start("moosefs-read-only") as job:
+        job.wait_for_batch(0, 60)
         moosefs.do("read-only")
         job.wait_for_log(0, r"cannot save to .*Read-only file system")
         job.wait_for_log(0, rf"waiting: .*{READ_ONLY}")
@@ -84,19 +85,19 @@ def test_a_file_system_that_becomes_read_only_is_waited_for_and_said(moosefs: Mo
 
 def test_a_read_only_file_system_is_an_error_before_training(moosefs: MooseFs, start: Start) -> None:
     moosefs.do("read-only")
-    with start("moosefs-unwritable", 4) as job:
+    with start("moosefs-unwritable") as job:
         job.wait_for_log(0, rf"error: .*{READ_ONLY}")
         job.wait("pod that ended with 74", lambda: 74 in exit_codes(job.watch.pods(gone=True)))
         assert check_saved(job) == 0
         moosefs.do("read-write")
-        job.wait_for_success()
+        job.wait_for_success(seconds=600)
         job.check_bits()
 
 
 def test_a_pod_whose_node_has_lost_its_client_is_replaced(moosefs: MooseFs, start: Start) -> None:
     """The mount inside the pod stays dead, also when the node has mounted the file system again."""
-    with start("moosefs-client", 10) as job:
-        job.wait_for_batch(1, 50)
+    with start("moosefs-client") as job:
+        job.wait_for_batch(0, 60)
         node = job.node(0)
         moosefs.do("unmount", node)
         moosefs.do("mount", node)

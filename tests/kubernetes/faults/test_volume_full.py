@@ -45,8 +45,8 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 def test_a_job_whose_volume_fills_up_waits_for_room_and_goes_on(
     runner: Runner, reference: Path, disk: SmallDisk
 ) -> None:
-    with runner("volume-filled", disk.volume, passes=10, reference=reference) as job:
-        job.wait_for_batch(1, 50)
+    with runner("volume-filled", disk.volume, passes=3, reference=reference) as job:
+        job.wait_for_batch(0, 60)
         disk.fill()
         job.wait_for_log(0, r"cannot save to .*No space left on device")
         job.wait_for_log(0, rf"waiting: .*{FULL}")
@@ -60,7 +60,7 @@ def test_a_full_volume_is_an_error_before_training_and_the_job_runs_when_there_i
 ) -> None:
     fill_volume(shards, disk.volume)
     disk.fill()
-    with runner("volume-full", disk.volume, passes=4, reference=reference) as job:
+    with runner("volume-full", disk.volume, passes=3, reference=reference) as job:
         job.wait_for_log(0, rf"error: .*{FULL}")
         job.wait("pod that ended with 74", lambda: 74 in exit_codes(job.watch.pods(gone=True)))
         assert check_saved(job) == 0

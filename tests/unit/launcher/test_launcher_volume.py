@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from builders import pod_environment
+from builders import pod, pod_environment, podlist
 
 import start_paddle
 from start_paddle import ApiError, JobRecord, LauncherConfig, LostMountError, Memory, VolumeError
@@ -44,6 +44,27 @@ def test_before_the_first_attempt_a_full_volume_is_an_error_and_later_it_is_wait
     with pytest.raises(ApiError, match="the volume is full: make room") as caught:
         start_paddle.try_on_volume(config, IN_AN_ATTEMPT, lambda _: fail_with(errno.ENOSPC), {})
     assert caught.value.final is VolumeError and not caught.value.fatal
+
+
+def test_what_is_decided_again_and_again_on_a_full_volume_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids = start_paddle.getIdMap(podlist(pod("10.0.0.1"), pod("10.0.0.2"), pod("10.0.0.3")))
+    config = LauncherConfig.from_env(pod_environment(JOB_PATH=str(tmp_path), POD_IP="10.0.0.1"))
+    memory = Memory()
+    memory.record = start_paddle.decide_attempt(config, ids, {}, memory)
+    (config.output / "pass-00000").mkdir()
+    (config.output / "pass-00000/done").touch()
+    capsys.readouterr()
+    with monkeypatch.context() as patch:
+        patch.setattr(start_paddle, "write_atomically", lambda *_: fail_with(errno.ENOSPC))
+        for _ in range(3):
+            with pytest.raises(OSError, match="No space left"):
+                start_paddle.decide_attempt(config, ids, {}, memory)
+    start_paddle.decide_attempt(config, ids, {}, memory)
+    said = capsys.readouterr().out
+    assert said.count("the last was attempt 1") == 1
+    assert said.count("pass-00000") == 1
 
 
 @pytest.mark.parametrize("memory", [Memory(), IN_AN_ATTEMPT], ids=["before", "in an attempt"])
