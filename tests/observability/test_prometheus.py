@@ -6,6 +6,7 @@ The job's provider keeps the fourth pass waiting until the tests have looked: me
 import contextlib
 import json
 import re
+import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -201,6 +202,25 @@ LEFT_OUT = {
     "paddle_trainer_passes_total",
     "paddle_trainer_batches_total",
 }
+
+
+def test_the_pages_scrape_configuration_is_one(tmp_path):
+    (block,) = re.findall(
+        r"^```yaml\n(scrape_configs:.*?)^```", (ROOT / "docs" / "metrics.md").read_text(), re.M | re.S
+    )
+    assert block.count("kubernetes_sd_configs: [{role: pod}]") == 1
+    found = block.replace("kubernetes_sd_configs: [{role: pod}]", "static_configs: [{targets: [127.0.0.1:9165]}]")
+    (tmp_path / "prometheus.yml").write_text(found)
+    done = subprocess.run(["promtool", "check", "config", tmp_path / "prometheus.yml"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_pages_expressions_have_answers(job):
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    expressions = re.findall(r"`((?:sum|max|avg|rate)\b[^`]*)`", page[page.index("Where to look first") :])
+    assert len(expressions) >= 6
+    for expression in expressions:
+        assert job.prometheus.query(expression.replace("[1m]", "[1h]")), expression
 
 
 def test_the_job_ends_well_for_all_that(job):
