@@ -146,7 +146,7 @@ COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
     "merge_model": _program("trainer.merge", *_OURS),
     "plotcurve": _program("paddle.utils.plotcurve", *_OURS),
     "pserver": _program("pserver.__main__", "pserver"),
-    "report": _program("trainer.report.__main__", "proto", "pserver", "trainer.report.__main__"),
+    "report": _program("trainer.report.__main__"),
     "status": _printing(_program("paddle.utils.status", *_OURS)),
     "tensorboard": _printing(_program("paddle.utils.tensorboard", *_OURS)),
     "train": _program("trainer.__main__", *_OURS),

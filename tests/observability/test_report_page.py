@@ -102,7 +102,7 @@ def test_a_job_that_never_trained_has_a_report_that_says_why(browser, unborn_out
     assert browser.complaints() == []
     assert browser.evaluate("document.querySelector('.state').innerText") == "failed"
     message = browser.evaluate("document.querySelector('header pre').innerText")
-    assert re.search(r"trainer_config.py line \d+: NameError: name 'fc_layr' is not defined", message), message
+    assert re.search(r"exit status 78\n.* trainer_config.py line \d+: name 'fc_layr' is not defined", message), message
     assert "First to fail" in browser.evaluate("document.querySelector('.attempts').innerText")
 
 

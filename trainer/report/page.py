@@ -91,36 +91,41 @@ def _list_numbers(facts: Facts) -> list[tuple[str, str]]:
         )
     speed = progress.get("samples_per_second")
     if number(speed) is not None:
-        numbers.append(("samples/s", rate(speed)))
+        numbers.append(("samples/s, all trainers", rate(speed)))
     if number(history.start.get("trainers")) is not None:
         numbers.append(("trainers", general(history.start.get("trainers"))))
     return numbers or [("passes done", NONE)]
 
 
-def _make_sections(facts: Facts, links: Links, configuration: Markup | None) -> list[Markup]:
+def _make_sections(facts: Facts, links: Links, configuration: Markup | None) -> list[str]:
     charts = trace_costs(facts)
-    shown = [draw_chart(curves, f"chart-{place}") for place, curves in enumerate(charts[:MOST_CHARTS])]
+    drawn = [draw_chart(curves, f"chart-{place}") for place, curves in enumerate(charts[:MOST_CHARTS])]
     speed = trace_speed(facts)
-    curves = tag("div", *shown, class_="charts") if shown else None
+    curves = tag("div", *drawn, class_="charts") if drawn else None
     if len(charts) > MOST_CHARTS:
         curves = join(
             [curves, tag("p", f"{len(charts) - MOST_CHARTS} more evaluators are in the table of the passes.")]
         )
-    return [
-        _section("Cost and evaluators", curves, "No batch has been trained yet."),
-        _section("Passes", show_passes(facts, links), "No pass is done yet."),
-        _section("Throughput", draw_chart(speed, "chart-speed") if speed else None, "No batch has been trained yet."),
-        _section("Time of the trainers", draw_usage(facts), "No trainer has reported its times yet."),
-        _section("Attempts", draw_attempts(facts), "No attempt was recorded."),
-        _section("Configuration", configuration, "No start of a trainer was recorded."),
-        _section("Files", show_files(facts, links), ""),
-    ]
+    sections = {
+        "Cost and evaluators": curves,
+        "Passes": show_passes(facts, links),
+        "Throughput": draw_chart(speed, "chart-speed") if speed else None,
+        "Time of the trainers": draw_usage(facts),
+        "Attempts": draw_attempts(facts),
+        "Configuration": configuration,
+        "Files": show_files(facts, links),
+    }
+    order = list(sections)
+    if describe_state(facts).name == "failed":
+        order.sort(key=lambda title: title != "Attempts")
+    shown = [_section(title, content) for title in order if (content := sections[title]) is not None]
+    missing = ", ".join(title.lower() for title in order if sections[title] is None)
+    return [*shown, tag("p", f"Nothing is recorded of: {missing}.", class_="quiet") if missing else ""]
 
 
-def _section(title: str, content: Markup | None, otherwise: str) -> Markup:
+def _section(title: str, content: Markup) -> Markup:
     identity = title.lower().replace(" ", "-")
-    shown = content if content is not None else tag("p", otherwise, class_="quiet")
-    return tag("section", tag("h2", title, id=identity), shown, aria_labelledby=identity)
+    return tag("section", tag("h2", title, id=identity), content, aria_labelledby=identity)
 
 
 @functools.cache
