@@ -35,7 +35,7 @@ lint: setup  ## ruff, mypy, import rules, shellcheck, yamllint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/shellcheck start.sh .ci/run tests/chaos/pod_network.sh \
+	$(BIN)/shellcheck start.sh .ci/run tests/chaos/pod_network.sh tests/install-packages \
 		$(addprefix tests/kubernetes/,base-image cluster custom-resources/make install kueue/build moosefs run) \
 		$(addprefix tests/observability/,install run)
 	$(BIN)/yamllint --strict k8s tests
