@@ -80,12 +80,18 @@ def limit_pods(space: Namespace, number: int) -> None:
     space.kubectl("apply", "-f", "-", stdin=json.dumps({**quota, "spec": {"hard": {"pods": str(number)}}}))
 
 
-def resume(job: LongJob) -> None:
-    """Let a Job that was created with spec.suspend make its pods."""
-    job.space.kubectl("patch", "job", JOB, "--type=merge", "--patch", '{"spec": {"suspend": false}}')
-
-
 SUSPENDED = {"op": "add", "path": "/spec/suspend", "value": True}
+
+
+def start_two_of_three(job: LongJob) -> list[int]:
+    """Let a Job that was created with SUSPENDED make two pods, and no third; their indexes, once both wait."""
+    limit_pods(job.space, 2)
+    job.space.kubectl("patch", "job", JOB, "--type=merge", "--patch", '{"spec": {"suspend": false}}')
+    pods = job.wait("two pods", lambda: len(found := job.watch.pods()) == 2 and found)
+    indexes = sorted(int(pod["metadata"]["labels"][INDEX]) for pod in pods)
+    for index in indexes:
+        job.wait_for_log(index, "waiting: 2 of 3 Running; 2 of 3 pods exist")
+    return indexes
 
 
 def lonely_index(job: LongJob, wanted: int) -> int:

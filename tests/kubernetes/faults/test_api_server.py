@@ -4,7 +4,15 @@ import json
 import time
 
 import pytest
-from infrastructure import SUSPENDED, control, limit_pods, pod_on, resume, without_api_server, without_registry
+from infrastructure import (
+    SUSPENDED,
+    control,
+    limit_pods,
+    pod_on,
+    start_two_of_three,
+    without_api_server,
+    without_registry,
+)
 from kubernetes_cluster import Cluster
 from long_job import StartJob
 
@@ -50,11 +58,7 @@ def test_an_api_server_that_is_down_while_they_train(cluster: Cluster, long_job:
 
 def test_a_role_binding_that_is_taken_away_during_the_wait(long_job: StartJob) -> None:
     job = long_job("role-binding", SUSPENDED)
-    limit_pods(job.space, 2)
-    resume(job)
-    waiting = [0, 1]
-    for index in waiting:
-        job.wait_for_log(index, "2 of 3 pods exist")
+    waiting = start_two_of_three(job)
     binding = json.loads(job.space.kubectl("get", "rolebinding", "paddle", "-o", "json"))
     job.space.kubectl("delete", "rolebinding", "paddle")
     for index in waiting:

@@ -11,7 +11,7 @@ from infrastructure import (
     limit_pods,
     name_of,
     pod_on,
-    resume,
+    start_two_of_three,
     without_registry,
 )
 from kubernetes_cluster import Cluster
@@ -76,23 +76,22 @@ def test_a_pod_whose_node_cannot_pull_the_image(cluster: Cluster, long_job: Star
 def test_a_pod_that_the_quota_forbids(long_job: StartJob) -> None:
     """The deadline ends the waiting pods with a table; the Job tries them again, and in the end there is room."""
     job = long_job("quota", SUSPENDED, variable("START_TIMEOUT", "30"))
-    limit_pods(job.space, 2)
-    resume(job)
+    there = start_two_of_three(job)
+    absent = ({0, 1, 2} - set(there)).pop()
     command = f"kubectl --namespace=quota describe job/{JOB}"
-    for index in (0, 1):
+    for index in there:
         job.wait_for_log(
             index, rf"waiting: 2 of 3 Running; 2 of 3 pods exist \({command} says why the Job makes no other\)"
         )
-    said = job.wait(
-        "reason in what the command shows", lambda: "exceeded quota" in job.space.kubectl(*command.split()[2:])
-    )
-    assert said
-    for index in (0, 1):
+    shows = command.split()[1:]
+    job.wait("reason in what the command shows", lambda: "exceeded quota" in job.space.cluster.kubectl(*shows))
+    for index in there:
         log = job.wait_for_log(
             index, r"error: gave up after 30 s \(START_TIMEOUT\): 2 of 3 Running; 2 of 3 pods exist"
         ).string
         table = log[log.index("trainer id, pod and node, state of 2 pods:") :]
-        assert f"{name_of(job, 0)} on node-" in table and "2  no pod" in table
+        first = job.pods_of(index)[0]["metadata"]["name"]
+        assert f"{first} on node-" in table and f"{absent}  no pod" in table
     limit_pods(job.space, 6)
     job.wait_for_success()
     job.check_bits()

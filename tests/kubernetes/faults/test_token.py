@@ -1,7 +1,7 @@
 """A projected token that is no longer accepted: who waits says so, and goes on as soon as its file has a fresh one."""
 
 import pytest
-from infrastructure import SUSPENDED, control, limit_pods, resume
+from infrastructure import SUSPENDED, control, limit_pods, start_two_of_three
 from kubernetes_cluster import Cluster
 from long_job import StartJob
 
@@ -36,11 +36,7 @@ def test_a_token_that_is_revoked_and_renewed_during_the_wait(cluster: Cluster, l
     The kubelet renews a token when four fifths of its life are over; one that starts again does so at once.
     """
     job = long_job("token", *PATCH)
-    limit_pods(job.space, 2)
-    resume(job)
-    waiting = (0, 1)
-    for index in waiting:
-        job.wait_for_log(index, "2 of 3 pods exist")
+    waiting = start_two_of_three(job)
     before = [job.execute(index, "cat", f"{TOKEN}/token") for index in waiting]
     account = job.space.kubectl("get", "serviceaccount", "paddle", "-o", "yaml")
     job.space.kubectl("delete", "serviceaccount", "paddle")
