@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 COUNT ?= 300
 SEED ?= 1
 MINUTES ?= 10
-.PHONY: help setup demo test lint check chaos chaos-endurance chaos-short docs e2e e2e-faults e2e-faults-short e2e-observability fuzz bench proto format clean
+.PHONY: help setup demo test lint check chaos chaos-endurance chaos-short docs e2e e2e-faults e2e-faults-short e2e-kueue e2e-observability fuzz bench proto format clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -48,6 +48,9 @@ e2e-faults-short: setup  ## five things that happen to a job on that cluster (do
 
 e2e-faults: setup  ## the whole table of what happens to a job on that cluster, within the hour
 	tests/kubernetes/run faults
+
+e2e-kueue: setup  ## a job in the queue of Kueue, whose controller it compiles
+	tests/kubernetes/run kueue
 
 e2e-observability: setup  ## the report in a real browser (root; installs what it needs)
 	tests/observability/run

@@ -13,6 +13,7 @@ import yaml
 from custom_kinds import DIRECTORY, custom_kinds
 from kubernetes_cluster import REPOSITORY, Cluster, Image, Namespace, give, namespace_with_volume, run
 
+pytestmark = pytest.mark.kueue
 JOB = "paddle-cluster-job"
 KINDS = (
     "workloads",
