@@ -110,9 +110,14 @@ def first_failure(errors: list[Record], attempt: str) -> Record | None:
     own = [error for error in errors if str(error.get("attempt", "")) == attempt]
     return min(
         own,
-        key=lambda error: (error.get("exit_code") in PASSED_ON and not error.get("signal"), float(error["time"])),
+        key=lambda error: (is_passed_on(error), float(error["time"])),
         default=None,
     )
+
+
+def is_passed_on(error: Record) -> bool:
+    """Tell whether a pod failed because of another one; a program that was killed is a cause, whatever its status."""
+    return error.get("exit_code") in PASSED_ON and not error.get("signal")
 
 
 class Reader:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pserver.errors import StoppedError
-from trainer.report.facts import Attempt, Facts, describe_error, last_line
+from trainer.report.facts import Attempt, Facts, describe_error, is_passed_on, last_line
 from trainer.report.markup import Markup, join, tag
 from trainer.report.state import describe_state
 from trainer.report.text import moment, seconds
@@ -73,11 +73,13 @@ def _bar(attempt: Attempt, outcome: str, first: float, last: float) -> Markup:
 def _failure(attempt: Attempt) -> Markup:
     if attempt.failure is None:
         return Markup("")
+    # whoever was lost with its pod could leave no error: the others noticed
+    word = "First to notice" if is_passed_on(attempt.failure) else "First to fail"
     lines = str(attempt.failure.get("message", "")).strip().splitlines()
     whole = tag("details", tag("summary", f"all {len(lines)} lines"), tag("pre", "\n".join(lines)))
     return join(
         [
-            tag("p", "First to fail: ", tag("b", describe_error(attempt.failure))),
+            tag("p", f"{word}: ", tag("b", describe_error(attempt.failure))),
             tag("pre", last_line(attempt.failure)),
             whole if len(lines) > 1 else "",
         ]

@@ -101,6 +101,8 @@ def test_a_failed_job_says_who_failed_first_in_every_attempt(tmp_path):
     assert [round(one.started - BEGIN) for one in attempts] == [0, 20, 45]
     assert all(one.ended > one.started for one in attempts)
     text = page_of(tmp_path).text
+    assert re.findall(r"First to \w+: \n(trainer \d)", text) == ["trainer 2", "trainer 1", "trainer 1"]
+    assert re.findall(r"First to (\w+)", text) == ["fail", "notice", "fail"]
     assert "over its memory limit of 512 MiB" in text
     assert "ValueError: could not convert '?' to float" in text
     assert "trainer 1 on paddle-1: trainer, exit status 65" in text
