@@ -228,7 +228,7 @@ def terminated(pod: dict[str, Any]) -> dict[str, Any]:
     return statuses[0]["state"].get("terminated", {}) if statuses else {}
 
 
-def fill_volume(shards: Path, volume: Path, edit: Callable[[Path], None]) -> None:
+def fill_volume(shards: Path, volume: Path, edit: Callable[[Path], None] = lambda tree: None) -> None:
     """A volume with the digits of the data job, our config beside its own, and what `edit(job's tree)` changes."""
     copy_volume(shards, volume)
     shutil.copy(CONFIG, volume / JOB / "digits" / CONFIG.name)
