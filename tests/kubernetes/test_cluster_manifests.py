@@ -15,6 +15,7 @@ from kubernetes_cluster import REPOSITORY, Cluster, Image, Namespace, give
 
 COMPONENTS = sorted(path.name for path in (REPOSITORY / "k8s/components").iterdir())
 JOB = "paddle-cluster-job"
+NAMESPACE = "manifests"
 LABEL = "app.kubernetes.io/component"
 STEPS = (f"{LABEL} in (access, volume)", f"{LABEL}=data", f"{LABEL}=training")  # docs/number-of-nodes.md
 
@@ -23,6 +24,8 @@ STEPS = (f"{LABEL} in (access, volume)", f"{LABEL}=data", f"{LABEL}=training")  
 def definitions(cluster: Cluster) -> Iterator[None]:
     """The kinds of Kueue, Volcano and the Prometheus Operator; no controller of theirs runs."""
     with custom_kinds(cluster, "podgroups", "podmonitors", "resourceflavors", "clusterqueues", "localqueues"):
+        cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")  # that of a cluster that was kept
+        cluster.kubectl("create", "namespace", NAMESPACE)
         yield
 
 
@@ -39,8 +42,11 @@ def chosen(directory: Path, *components: str, nodes: int = 3) -> Path:
         assert edits == 1
     file.write_text(text)
     suspended = [{"op": "add", "path": "/spec/suspend", "value": True}]
-    patch = {"target": {"kind": "Job"}, "patch": json.dumps(suspended)}
-    (directory / "kustomization.yaml").write_text(json.dumps({"resources": ["k8s"], "patches": [patch]}))
+    above: dict[str, Any] = {"resources": ["k8s"]}
+    above["patches"] = [{"target": {"kind": "Job"}, "patch": json.dumps(suspended)}]
+    if "restricted" not in components:  # which has a namespace of its own
+        above["namespace"] = NAMESPACE
+    (directory / "kustomization.yaml").write_text(json.dumps(above))
     return directory
 
 
@@ -74,8 +80,7 @@ def test_each_component_is_accepted_in_the_documented_steps(cluster: Cluster, cl
     objects = kept(cluster, directory)
     assert len(objects) == len(wanted) and one(objects, "Job", JOB)
     if component in ("nfs", "single-node"):
-        namespace = one(objects, "PersistentVolumeClaim", "mfs")["metadata"]["namespace"]
-        cluster.kubectl("-n", namespace, "wait", "--for=jsonpath={.status.phase}=Bound", "pvc/mfs", "--timeout=60s")
+        cluster.kubectl("-n", NAMESPACE, "wait", "--for=jsonpath={.status.phase}=Bound", "pvc/mfs", "--timeout=60s")
 
 
 def test_all_together_agree_on_the_number_of_nodes(cluster: Cluster, clean: Path) -> None:
