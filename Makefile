@@ -52,7 +52,7 @@ e2e-faults: setup  ## the whole table of what happens to a job on that cluster, 
 e2e-kueue: setup  ## a job in the queue of Kueue, whose controller it compiles
 	tests/kubernetes/run kueue
 
-e2e-observability: setup  ## the report in a real browser (root; installs what it needs)
+e2e-observability: setup  ## the report in a real browser, the metrics in a real Prometheus (root; installs what it needs)
 	tests/observability/run
 
 check: lint test chaos-short e2e-observability e2e e2e-faults-short  ## what CI runs
