@@ -31,7 +31,12 @@ DIGITS = ("data-job.yaml", "job.yaml")
 def copy_project(target: Path) -> Path:
     """Copies what a user checks out (but for the tests) and links the virtual environment; returns the target."""
     shutil.copytree(ROOT, target, ignore=shutil.ignore_patterns(*LEFT_OUT), dirs_exist_ok=True)
-    (target / ".venv").symlink_to(Path(sys.executable).parent.parent)
+    (target / ".venv").mkdir()
+    for entry in Path(sys.executable).parent.parent.iterdir():
+        (target / ".venv" / entry.name).symlink_to(entry)
+    # `make setup` finds it up to date: the tests' own environment is not to be made anew from here
+    (target / ".venv/.setup").unlink(missing_ok=True)
+    (target / ".venv/.setup").touch()
     return target
 
 
