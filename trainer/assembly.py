@@ -93,6 +93,8 @@ class Assembly:
             # before the config's directories come on the module path; only here, because the network library makes
             # the start of a local run a quarter longer
             importlib.import_module("pserver.client")
+        if self._keeps_records() and flags.trainer_id == 0:  # who makes the report; likewise
+            importlib.import_module("trainer.report")
         seed = flags.seed or int(time.time())
         if not flags.seed:
             glog.info(f"random number seed={seed}", at=AT["seed"])
@@ -295,11 +297,14 @@ class Assembly:
             reporter=self._make_reporter(flags.save_dir or config.save_dir),
         )
 
-    def _make_reporter(self, save_dir: str) -> Reporter:
+    def _keeps_records(self) -> bool:
         flags = self._flags
         wants = flags.report if "report" in flags.given else bool(os.environ.get("PADDLE_OUTPUT"))
-        is_told = wants and flags.job == "train" and flags.num_passes > 0
-        target = find_target(save_dir, flags.trainer_id, os.environ) if is_told else None
+        return wants and flags.job == "train" and flags.num_passes > 0
+
+    def _make_reporter(self, save_dir: str) -> Reporter:
+        flags = self._flags
+        target = find_target(save_dir, flags.trainer_id, os.environ) if self._keeps_records() else None
         return Reporter(target, flags.start_pass + flags.num_passes, flags.progress_period)
 
     def _open(

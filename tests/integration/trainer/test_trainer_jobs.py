@@ -5,6 +5,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -537,3 +538,14 @@ def test_the_checkgrad_job_needs_a_sample(job, paddle):
     (job / "train.txt").write_text("")
     status, log = paddle.train(job, *PLAIN, "--job=checkgrad")
     assert (status, "the data provider delivers no sample; check train_list and its files" in log) == (65, True)
+
+
+def test_modules_beside_the_config_stand_in_no_way_of_the_report(job):
+    """It is made while these directories are on the module path."""
+    for name in ("base64", "hashlib", "html"):
+        (job / f"{name}.py").write_text("raise RuntimeError('not ours')\n")
+    program = Path(sys.executable).with_name("paddle")  # unlike `python -m` it has no directory of the user's at first
+    command = [program, "train", *PLAIN, "--report"]
+    done = subprocess.run(command, cwd=job, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "cannot be written" in done.stderr) == (0, False), done.stderr
+    assert "<title>out: finished</title>" in (job / "out" / "report.html").read_text()
