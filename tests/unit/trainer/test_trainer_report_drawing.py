@@ -5,7 +5,7 @@ import math
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_jobs import LAYERS
 
@@ -59,6 +59,7 @@ def test_only_markup_is_markup():
     assert breakable("a_<b") == "a_<wbr>&lt;b"
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.text())
 def test_escaped_text_has_no_markup_and_can_be_written(text):
     shown = escape(text)
@@ -70,6 +71,7 @@ def test_escaped_text_has_no_markup_and_can_be_written(text):
 # ----- Curves and axes
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.lists(st.floats(), max_size=3000))
 def test_a_thinned_curve_keeps_its_ends_and_its_extremes(values):
     points = [(float(x), y) for x, y in enumerate(values)]
@@ -84,6 +86,7 @@ def test_a_thinned_curve_keeps_its_ends_and_its_extremes(values):
         assert max(y for _, y in kept) == max(y for _, y in drawn)
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.lists(st.floats(-1e100, 1e100), min_size=1))
 def test_an_axis_has_all_values_between_its_ends_and_ticks_with_different_texts(values):
     axis = value_axis(values)
@@ -139,6 +142,7 @@ NAMES = [f"n{i}" for i in range(12)]
 EDGES = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)).filter(lambda e: e[0] != e[1]), unique=True)
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(EDGES, st.dictionaries(st.sampled_from(NAMES), st.sampled_from("ab")))
 def test_every_edge_leads_down_but_those_that_close_a_circle_and_nothing_overlaps(edges, groups):
     widths = {name: 40.0 + 10 * place for place, name in enumerate(NAMES)}

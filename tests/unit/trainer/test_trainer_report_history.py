@@ -3,7 +3,7 @@
 import json
 import math
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from trainer.records import drop_undone
@@ -42,6 +42,7 @@ def times_of(history):
     }
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 @given(attempts())
 def test_what_counts_is_what_the_records_module_says(records):
     history = History()
@@ -53,6 +54,7 @@ def test_what_counts_is_what_the_records_module_says(records):
     }
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 @given(attempts(), st.lists(st.integers(1, 4000), max_size=6))
 def test_a_file_read_as_it_grows_says_what_it_says_as_a_whole(tmp_path_factory, records, cuts):
     path = tmp_path_factory.mktemp("output") / "records.jsonl"
