@@ -17,6 +17,9 @@ READ_ONLY = r"Read-only file system.*the volume is read-only: mount it read-writ
 Start = Callable[..., contextlib.AbstractContextManager[LongJob]]
 
 
+pytestmark = pytest.mark.alone  # they share the file system, and its servers are harmed for all
+
+
 @pytest.fixture
 def moosefs(request: pytest.FixtureRequest, shards: Path) -> Iterator[MooseFs]:
     """With the digits on it."""
