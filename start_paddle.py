@@ -90,6 +90,7 @@ LONGEST_PAUSE_S = 60.0  # between two attempts without progress
 WATCH_PERIOD_S = 3.0  # between two looks at the volume, while the trainer runs, for the end of the attempt elsewhere
 END_PERIOD_S = 0.5  # between two looks at job.json for the end of the job
 KEPT_ATTEMPTS = 100  # in job.json
+ATTEMPT = ("name", "started", "origin")  # what each of them has
 ASK_TIMEOUT_S = 1.0  # for a program to say how it is
 JUDGED_S = 1.0  # so long the same answer is given to probes
 MOST_CALLERS = 16  # of /healthz and /readyz at a time; one more, and the oldest goes
@@ -98,6 +99,7 @@ KUBECTL_LIMIT_S = 30.0  # for `kubectl get pods`
 OVERDUE_S = 30.0  # that a pod may still be listed after its deletion was due, clocks being what they are
 TABLE_ROWS = 20  # of the table of pods at a deadline, and pods named in a line
 CGROUP = Path("/sys/fs/cgroup")  # where a container sees the kernel's accounts of itself
+END_OF_TIME = 1e11  # seconds since the epoch, in the year 5138
 NO_LIMIT = 1 << 60  # bytes; cgroup v1 says "none" by a number a little below 2^63
 MEMORY_ADVICE = "raise resources.limits.memory in the Job, or choose smaller batches or a smaller pool_size"
 
@@ -173,7 +175,16 @@ def say(message: str) -> None:
     """Writes one line of the launcher's own log to stdout, where `kubectl logs` shows it."""
     stamp = datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S")
     with contextlib.suppress(OSError):  # a full disk or a reader that has gone
-        print(f"{stamp} start_paddle: {message}", flush=True)
+        print(f"{stamp} start_paddle: {printable(message)}", flush=True)
+
+
+def printable(text: str) -> str:
+    """Returns a text with escapes for what a terminal would obey or an encoding has not; lines stay lines."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode() for each in text
+    )
 
 
 # ----- Environment
@@ -1172,7 +1183,8 @@ class JobRecord:
     @property
     def name(self) -> str:
         """The attempt as the programs know it: its number and its set of pods."""
-        return f"{self.attempt}.{hashlib.sha256(' '.join(self.pod_uids).encode()).hexdigest()[:8]}"
+        pods = " ".join(self.pod_uids).encode("utf-8", "backslashreplace")
+        return f"{self.attempt}.{hashlib.sha256(pods).hexdigest()[:8]}"
 
     @property
     def origin(self) -> str:
@@ -1210,7 +1222,11 @@ def parse_record(text: str) -> JobRecord | None:
         return None
     kinds = {"str": str, "int": int, "bool": bool, "list[str]": list, "list[JsonObject]": list}
     fields = dataclasses.fields(record)
-    return record if all(isinstance(getattr(record, one.name), kinds[str(one.type)]) for one in fields) else None
+    if not all(isinstance(getattr(record, one.name), kinds[str(one.type)]) for one in fields):
+        return None
+    are_objects = all(isinstance(one, dict) for one in (*record.pods, *record.attempts))
+    texts = [*record.pod_uids, *(one.get(name) for one in record.attempts if are_objects for name in ATTEMPT)]
+    return record if are_objects and all(isinstance(text, str) for text in texts) else None
 
 
 def save_dir_of(config: LauncherConfig, passed: Mapping[str, str]) -> Path:
@@ -2284,7 +2300,22 @@ def read_errors(output: Path, pattern: str = "error.json") -> list[JsonObject]:
             errors.append(json.loads(path.read_text(encoding="utf-8")))
     keys = {"time", "attempt", "trainer_id", "host", "program", "exit_code", "message"}
     whole = [error for error in errors if isinstance(error, dict) and keys <= error.keys()]
-    return [error for error in whole if isinstance(error["time"], (int, float))]
+    return [error for error in whole if is_time(error["time"]) and isinstance(error["exit_code"], int)]
+
+
+def is_time(value: object) -> bool:
+    """Tells whether a value is seconds since the epoch that a calendar has."""
+    found = number_of(value)
+    return found is not None and 0 <= found < END_OF_TIME
+
+
+def number_of(value: object) -> float | None:
+    """Returns a finite number, None for anything else that a file may hold."""
+    try:
+        found = float(value) if isinstance(value, (int, float)) else math.nan
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
 
 
 def first_failure(errors: Sequence[JsonObject], attempt: str) -> JsonObject | None:
@@ -2623,11 +2654,12 @@ def show_status(cmd_args: Sequence[str]) -> int:
     record = read_record(output)
     if record and any(pod.controller_uid == record.job_uid for pod in pods):
         pods = [pod for pod in pods if pod.controller_uid == record.job_uid]
-    if not pods and not output.is_dir():
+    is_there = os.path.isdir(output)  # noqa: PTH112 - Path's fails where a directory above may not be looked into
+    if not pods and not is_there:
         raise MissingInputError(f"there are no pods of a job {name!r} here, and no {output}: see kubectl get jobs -A")
     for line in [name, *describe_job(output), *tabulate_pods(pods, output)]:
-        print(line)
-    if not output.is_dir():
+        print(printable(line))
+    if not is_there:
         print(f"there is no {output} here; inside a pod there is: kubectl exec POD -- /root/start_paddle.py status")
     return 0
 
@@ -2677,10 +2709,10 @@ def describe_job(output: Path) -> list[str]:
         lines.append(f"attempt {record.name}{start}{ended}")
     if not progress:
         lines.append("no trainer has said yet how far it is")
-        return lines
-    lines.append(describe_progress(progress))
+    else:
+        lines.append(describe_progress(progress))
     slowest = progress.get("slowest")
-    if slowest:
+    if isinstance(slowest, dict) and slowest:
         lines.append(
             f"slowest: trainer {slowest.get('trainer')} on {slowest.get('host')}, "
             f"busy for {slowest.get('busy_seconds')} s where the mean of all is {slowest.get('mean_busy_seconds')} s"
@@ -2692,31 +2724,33 @@ def describe_job(output: Path) -> list[str]:
 def describe_progress(progress: JsonObject) -> str:
     """Returns the line that progress.json amounts to."""
     words = [f"{progress.get('status')}: pass {progress.get('pass')}, batch {progress.get('batch')}"]
-    words[0] += f" of passes 0 to {int(progress.get('passes') or 0) - 1}"
+    words[0] += f" of passes 0 to {(number_of(progress.get('passes')) or 0) - 1:.0f}"
     for name, what in (("pass_fraction", "pass"), ("job_fraction", "job")):
-        if isinstance(progress.get(name), float):
-            words.append(f"{progress[name]:.0%} of the {what}")
-    words.append(f"{progress.get('samples_per_second') or 0:.0f} samples/s")
-    if progress.get("seconds_left"):
-        words.append(f"{datetime.timedelta(seconds=round(progress['seconds_left']))} left")
-    if progress.get("cost") is not None:
-        words.append(f"cost {progress['cost']:g}")
-    words += [f"{name} {value:g}" for name, value in (progress.get("evaluators") or {}).items() if value is not None]
+        fraction = number_of(progress.get(name))
+        words += [] if fraction is None else [f"{fraction:.0%} of the {what}"]
+    words.append(f"{number_of(progress.get('samples_per_second')) or 0:.0f} samples/s")
+    left = number_of(progress.get("seconds_left"))
+    if left and 0 < left < END_OF_TIME:
+        words.append(f"{datetime.timedelta(seconds=round(left))} left")
+    evaluators = progress.get("evaluators")
+    numbers = {"cost": progress.get("cost"), **(evaluators if isinstance(evaluators, dict) else {})}
+    found = {name: number_of(value) for name, value in numbers.items()}
+    words += [f"{name} {value:g}" for name, value in found.items() if value is not None]
     words.append(f"said {describe_age(progress)}")
     return ", ".join(words) + (f": {progress['message']}" if progress.get("message") else "")
 
 
 def describe_age(progress: JsonObject) -> str:
     """Returns how long ago something was said."""
-    age = time.time() - float(progress.get("time") or 0)
-    return f"{datetime.timedelta(seconds=max(0, round(age)))} ago"
+    if not is_time(progress.get("time")):
+        return "at an unknown time"
+    return f"{datetime.timedelta(seconds=max(0, round(time.time() - progress['time'])))} ago"
 
 
 def tabulate_pods(pods: Sequence[Pod], output: Path) -> list[str]:
     """Returns a table of trainers: id, pod, node, state, and how far each is; without pods those of the output."""
     index = {f"{pod.index}": pod for pod in pods if pod.index is not None and pod.is_expected}
-    nodes = {path.parent.name.removeprefix("node_"): read_json(path) for path in output.glob("node_*/progress.json")}
-    nodes = nodes or read_json(output / "progress.json").get("trainers") or {}
+    nodes = read_trainers(output)
     by_host = {str(progress.get("host")): number for number, progress in nodes.items()}
     rows = [("ID", "POD", "NODE", "STATE", "PASS", "BATCH", "SAMPLES/S", "SAID")]
     for pod in sorted(pods, key=lambda pod: (pod.index is None, pod.index or 0, pod.name)):
@@ -2732,11 +2766,23 @@ def tabulate_pods(pods: Sequence[Pod], output: Path) -> list[str]:
     return table if len(table) > 1 else []
 
 
+def read_trainers(output: Path) -> dict[str, JsonObject]:
+    """Returns what each trainer has said of itself, by its id: under its node, else to trainer 0."""
+    paths = []
+    with contextlib.suppress(OSError):  # the volume is away
+        paths = list(output.glob("node_*/progress.json"))
+    told: Mapping[str, Any] = {path.parent.name.removeprefix("node_"): read_json(path) for path in paths}
+    if not told:
+        trainers = read_json(output / "progress.json").get("trainers")
+        told = trainers if isinstance(trainers, dict) else {}
+    return {number: progress for number, progress in told.items() if isinstance(progress, dict)}
+
+
 def tabulate_progress(progress: JsonObject) -> tuple[str, str, str, str]:
     """Returns pass, batch, samples/s and age as a table shows them; dashes for a trainer that has not said anything."""
     if not progress:
         return "-", "-", "-", "-"
-    speed = f"{progress.get('samples_per_second') or 0:.0f}"
+    speed = f"{number_of(progress.get('samples_per_second')) or 0:.0f}"
     return str(progress.get("pass")), str(progress.get("batch")), speed, describe_age(progress)
 
 

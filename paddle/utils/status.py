@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,10 +18,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("output", type=Path, help="output/ of the job, or the --save_dir of a local run")
     try:
         output: Path = parser.parse_args(argv).output
-        if not output.is_dir():
+        if not os.path.isdir(output):  # noqa: PTH112 - Path's fails where a directory above may not be looked into
             raise MissingInputError(f"there is no directory {output}: give the output/ of a job, or a --save_dir")
     except PaddleError as error:
         sys.stderr.write(f"paddle status: {error}\n")
         return error.exit_code
-    sys.stdout.write("\n".join([*start_paddle.describe_job(output), *start_paddle.tabulate_pods([], output), ""]))
+    lines = [*start_paddle.describe_job(output), *start_paddle.tabulate_pods([], output), ""]
+    sys.stdout.write(start_paddle.printable("\n".join(lines)))
     return 0

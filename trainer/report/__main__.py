@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,7 +31,7 @@ def report(output: Path, target: Path | None) -> Path:
 
     Raises: MissingInputError: there is no such directory.  VolumeError: the report cannot be written.
     """
-    if not output.is_dir():
+    if not os.path.isdir(output):  # noqa: PTH112 - Path's fails where a directory above may not be looked into
         raise MissingInputError(f"there is no directory {output}: give the output/ of a job, or a --save_dir")
     try:
         return write_report(output, target)

@@ -1,6 +1,7 @@
 """`start_paddle.py status` and `paddle status`: how a job is, from its pods and from the files of its output."""
 
 import json
+import math
 import os
 import time
 from pathlib import Path
@@ -126,3 +127,49 @@ def test_no_pods_and_no_output_is_an_error(kubectl: Path, tmp_path: Path, capsys
     kubectl.write_text(json.dumps({"items": []}))
     assert start_paddle.main(["status", "nobody", f"--job_path={tmp_path}"]) == 66
     assert "there are no pods of a job 'nobody' here" in capsys.readouterr().out
+
+
+def places_of(value: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the way to everything inside of a JSON value."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [each for key, one in inside for each in [(*way, key), *places_of(one, (*way, key))]]
+
+
+ODD = (None, True, -1, 10**400, 1e308, math.nan, math.inf, "x", "\ud800", "a\n\x1b[31mb", [None], {"a": None})
+
+
+@pytest.mark.parametrize(
+    "name", ["progress.json", "job.json", "node_0/progress.json", "node_1/error.json"], ids=lambda name: name
+)
+def test_whatever_a_file_says_is_no_traceback(output: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    file = output / name
+    told = file.read_text()
+    for way in places_of(json.loads(told)):
+        for odd in ODD:
+            whole = inner = json.loads(told)
+            for key in way[:-1]:
+                inner = inner[key]
+            inner[way[-1]] = odd
+            file.write_text(json.dumps(whole))
+            assert status.main([str(output)]) == 0, (way, odd)
+            start_paddle.say_first_failure(output, "1.aa")
+    said = capsys.readouterr().out
+    assert "\x1b" not in said and said.encode()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "1", "\0", '{"time": NaN}'], ids=repr)
+def test_files_that_hold_something_else_tell_nothing(
+    output: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    for file in output.glob("**/*.json"):
+        file.write_text(text)
+    assert status.main([str(output)]) == 0
+    assert capsys.readouterr().out.startswith(("no trainer has said yet", "None: pass None"))
+
+
+def test_a_job_that_fails_before_it_trains_says_why(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for file in [output / "progress.json", *output.glob("node_*/progress.json")]:
+        file.unlink()
+    assert status.main([str(output)]) == 0
+    said = capsys.readouterr().out
+    assert "no trainer has said yet how far it is\n" in said and "was killed by SIGKILL" in said
