@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from trainer.files import replace_file
-from trainer.records import Record
+from trainer.records import LARGEST, Record
 
 FILE = "progress.json"
 STALE_S = 60.0  # a trainer that has not said anything for so long does not count as fast any more
@@ -37,14 +38,18 @@ def read_trainers(output: Path, attempt: str) -> dict[str, Record]:
     found = {}
     for path in output.glob(f"node_*/{FILE}"):
         one = read_job(path.parent)
-        if one.get("attempt") == attempt and _is_whole(one):
-            found[path.parent.name.removeprefix("node_")] = one
+        number = path.parent.name.removeprefix("node_")
+        if one.get("attempt") == attempt and _is_whole(one) and re.fullmatch("[0-9]{1,9}", number):
+            found[number] = one
     return dict(sorted(found.items(), key=lambda item: (len(item[0]), item[0])))
 
 
 def _is_whole(progress: Record) -> bool:
-    numbers = (progress.get(name) for name in ("time", "samples_per_second", "pass", "batch"))
-    return all(isinstance(one, (int, float)) for one in numbers) and isinstance(progress.get("usage"), dict)
+    usage = progress.get("usage")
+    if not isinstance(usage, dict):
+        return False
+    numbers = [*(progress.get(name) for name in ("time", "samples_per_second", "pass", "batch")), *usage.values()]
+    return all(isinstance(one, (int, float)) and abs(one) < LARGEST for one in numbers)  # which no nan is
 
 
 def job_speed(trainers: Mapping[str, Record]) -> float:

@@ -30,12 +30,24 @@ if TYPE_CHECKING:  # who only reads records needs no numbers
 
 Record = dict[str, Any]
 FILE = "records.jsonl"
+LARGEST = 2**53  # a time or count above it is none
 PLACED = ("batch", "pass", "test", "save", "checkpoint")  # kinds that belong to a place of the training
 
 
 def encode_record(record: Mapping[str, Any]) -> str:
-    """Return the line of a record, with its newline."""
-    return json.dumps(record, separators=(",", ":"), allow_nan=False) + "\n"
+    """Return the line of a record, with its newline; a number that is not finite, such as a flag's, becomes null."""
+    try:
+        return json.dumps(record, separators=(",", ":"), allow_nan=False) + "\n"
+    except ValueError:  # looked for only where there is one
+        return json.dumps(_without_odd_numbers(record), separators=(",", ":"), allow_nan=False) + "\n"
+
+
+def _without_odd_numbers(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _without_odd_numbers(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_odd_numbers(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_all_records(output: Path) -> list[Record]:
@@ -64,7 +76,10 @@ def parse_lines(lines: Iterable[bytes]) -> Iterable[Record]:
 def is_placed_right(record: Record) -> bool:
     """Tell whether a record has the numbers that its kind is found by."""
     needed = ("pass", "batch") if record["kind"] in (*PLACED, "start") else ()
-    return isinstance(record.get("time"), (int, float)) and all(isinstance(record.get(name), int) for name in needed)
+    time, numbers = record.get("time"), [record.get(name) for name in needed]
+    if not isinstance(time, (int, float)) or not abs(time) < LARGEST:  # nor is nan
+        return False
+    return all(isinstance(one, int) and abs(one) < LARGEST for one in numbers)
 
 
 def read_records(output: Path) -> list[Record]:

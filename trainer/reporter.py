@@ -18,7 +18,7 @@ from typing import Any
 from trainer.evaluators import Accumulator
 from trainer.progress import Progress
 from trainer.progress_files import find_slowest, job_speed, read_job, read_trainers, write_progress
-from trainer.records import Record, encode_record, numbers_of
+from trainer.records import LARGEST, Record, encode_record, numbers_of
 from trainer.usage import Usage
 from trainer.writer import PERIOD_S, Writer
 
@@ -72,7 +72,7 @@ class Reporter:
         self._line_period_s, self._clock = line_period_s, clock
         self._last_line = self._last_look = clock()
         known = read_job(target.output).get("pass_samples") if target and target.is_first else 0
-        self._progress = Progress(passes, known if isinstance(known, int) else 0, clock)
+        self._progress = Progress(passes, known if isinstance(known, int) and 0 < known < LARGEST else 0, clock)
         self._place = self._progress.look()
         self._numbers: Record = {"cost": None, "evaluators": {}}  # of the newest line of the log
         self._others: dict[str, Record] = {}  # trainer -> what its progress.json says

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 from pserver.errors import ConfigError, MissingInputError, PaddleError, UsageError, VolumeError
 from trainer.command_line import CommandParser
 from trainer.records import FILE, Record, drop_undone, parse_lines
+from trainer.report.text import number as number_of
 
 Row = list[float]  # a pass number and the value of each key
 
@@ -79,7 +81,7 @@ def read_lines(source: str | None) -> list[str]:
     Raises: MissingInputError: it cannot be read.
     """
     path = Path(source or "")
-    if source and path.is_dir():
+    if source and os.path.isdir(path):  # noqa: PTH112 - Path's fails where a directory above may not be looked into
         path /= FILE
     try:
         lines = path.read_text(errors="replace").splitlines() if source else sys.stdin.readlines()
@@ -103,7 +105,8 @@ def spell(record: Record) -> str:
 
 
 def _spell_number(value: object) -> str:
-    return f"{value:g}" if isinstance(value, (int, float)) else "nan"
+    found = number_of(value)
+    return "nan" if found is None else f"{found:g}"
 
 
 def read_curves(lines: Iterable[str], keys: Sequence[str]) -> Curves:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from pserver.errors import ConfigError, MissingInputError, PaddleError, UsageError, VolumeError
 from trainer.records import FILE, Record, read_records
+from trainer.report.text import number as number_of
 
 RUNS = {"batch": "batches", "pass": "passes", "test": "tests"}  # by kind of record
 PREFIX = {"batch": "window_"}  # of the fields of a kind
@@ -98,8 +99,9 @@ def list_scalars(records: Iterable[Record]) -> Iterator[Scalar]:
         evaluators = record.get(f"{prefix}evaluators")
         numbers = {"cost": record.get(f"{prefix}cost"), **(evaluators if isinstance(evaluators, dict) else {})}
         for tag, value in numbers.items():
-            if isinstance(value, (int, float)):
-                yield Scalar(RUNS[kind], tag, step, float(value), record["time"])
+            found = number_of(value)
+            if found is not None:
+                yield Scalar(RUNS[kind], tag, step, found, record["time"])
 
 
 if __name__ == "__main__":

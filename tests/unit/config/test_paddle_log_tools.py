@@ -1,7 +1,9 @@
 """What reads the log: curves over the passes, and the duration of a job."""
 
+import errno
 import json
 import math
+import os
 import sys
 
 import pytest
@@ -131,6 +133,24 @@ def test_records_may_come_from_stdin(output, monkeypatch):
     monkeypatch.setattr(sys, "stdin", (output / "records.jsonl").open())
     with sys.stdin:
         assert read_curves(plotcurve.read_lines(None), ["error"]).train == [[0, 0.4], [1, 0.2]]
+
+
+@pytest.mark.parametrize("odd", [10**400, "NaN", None, [1]], ids=lambda odd: str(odd)[:5])
+def test_a_cost_that_is_no_number_is_no_point(tmp_path, odd):
+    whole = json.dumps(record("pass", 0, 10, odd, 0.5)).replace('"NaN"', "NaN")
+    (tmp_path / "records.jsonl").write_text(whole)
+    assert [one.tag for one in list_scalars(read_records(tmp_path))] == ["error"]
+    assert math.isnan(read_curves(plotcurve.read_lines(str(tmp_path)), ["AvgCost"]).train[0][1])
+
+
+@pytest.mark.parametrize("command", [["status"], ["report"], ["plotcurve", "-i"]])
+def test_a_place_that_may_not_be_looked_into_is_said(tmp_path, capsys, monkeypatch, command):
+    def refuse(path, *_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "stat", refuse)
+    assert main([*command, str(tmp_path / "closed/output")]) == 66
+    assert str(tmp_path) in capsys.readouterr().err
 
 
 def test_a_directory_without_records_is_said(tmp_path, capsys):

@@ -1,6 +1,9 @@
 """Records of a run: what is read back, and what a later attempt has undone."""
 
 import json
+import math
+
+import pytest
 
 from trainer.records import drop_undone, encode_record, numbers_of, read_all_records, read_records
 
@@ -66,3 +69,18 @@ def test_numbers_are_what_the_log_shows_and_what_is_not_finite_is_null():
         "odd": None,
     }
     assert json.loads(encode_record(numbers)) == numbers
+
+
+def test_a_flag_that_is_no_number_is_null(tmp_path):
+    line = encode_record(record("start", flags={"ratio": math.inf, "config": "c"}, sizes=[math.nan, 1.5]))
+    (tmp_path / "records.jsonl").write_text(line)
+    found = read_all_records(tmp_path)[0]
+    assert (found["flags"], found["sizes"]) == ({"ratio": None, "config": "c"}, [None, 1.5])
+
+
+@pytest.mark.parametrize("name", ["time", "pass", "batch"])
+@pytest.mark.parametrize("value", ["1e999", "NaN", "1" + "0" * 400, "-1" + "0" * 400])
+def test_a_place_or_time_beyond_all_counts_is_no_record(tmp_path, name, value):
+    whole = json.dumps(record("batch") | {name: "X"})
+    (tmp_path / "records.jsonl").write_text(whole.replace('"X"', "1") + "\n" + whole.replace('"X"', value) + "\n")
+    assert len(read_all_records(tmp_path)) == 1

@@ -1,6 +1,7 @@
 """What a run tells its owner: files of trainer 0 and of every trainer, and what happens when they cannot be written."""
 
 import json
+import math
 import time
 
 import pytest
@@ -156,3 +157,28 @@ def test_a_damaged_progress_is_no_trainer(tmp_path):
     (tmp_path / "node_10").mkdir()
     write_progress(tmp_path / "node_10", trainer(1, 1, 1))
     assert list(read_trainers(tmp_path, "1.a")) == ["10"]
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, 10**400, "1", None], ids=str)
+@pytest.mark.parametrize("name", ["time", "samples_per_second", "pass", "compute_seconds"])
+def test_progress_that_cannot_be_added_up_is_that_of_nobody(tmp_path, name, odd):
+    own = trainer(10, 1.0, 2.0)
+    write_progress_of(tmp_path / "node_1", own)
+    for node in ("node_2", "node_x"):
+        damaged = {**own, "usage": {**own["usage"]}}
+        (damaged if name in damaged else damaged["usage"])[name] = odd if node == "node_2" else own.get(name, 1.0)
+        write_progress_of(tmp_path / node, damaged)
+    assert list(read_trainers(tmp_path, "1.a")) == ["1"]
+
+
+@pytest.mark.parametrize("known", [-5, 10**400, 1.5, "x", None], ids=lambda known: str(known)[:5])
+def test_a_count_of_samples_that_cannot_be_is_not_known(tmp_path, known):
+    write_progress(tmp_path, {"pass_samples": known})
+    reporter = Reporter(Target(tmp_path, None, 0, ""), passes=2, line_period_s=1e-9)
+    reporter.start_pass(0)
+    assert "of the pass" not in reporter.add(1, 10, 0.5)
+
+
+def write_progress_of(directory, progress):
+    directory.mkdir()
+    write_progress(directory, progress)
