@@ -14,13 +14,14 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from io import FileIO
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from pserver.errors import VolumeError
 
 _lock = threading.RLock()  # reentrant: a signal handler may log while its own thread is in the middle of a line
-_json: IO[str] | None = None  # where lines go as JSON, too
+_json: FileIO | None = None  # where lines go as JSON, too; buffers refuse a signal handler's line in mid-line
 _said_in_json: dict[str, Any] = {}  # what every JSON line says beside its message
 SEVERITIES = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL"}
 
@@ -54,7 +55,7 @@ def to_json(path: str, *, role: str, number: int | str, attempt: str) -> None:
     """
     global _json
     try:
-        file = Path(path).open("a", encoding="utf-8", buffering=1)  # noqa: SIM115  # as long as the process
+        file = Path(path).open("ab", buffering=0)  # noqa: SIM115  # as long as the process
     except OSError as error:
         raise VolumeError(f"--log_json={path}: cannot be written: {error.strerror}") from error
     with _lock:
@@ -75,7 +76,8 @@ def write(text: str) -> None:
     """
     if sys.stderr is None:  # closed before the process began
         return
-    with _lock, contextlib.suppress(OSError, ValueError):
+    # RuntimeError: a signal handler's line in the middle of another one, which a buffer refuses
+    with _lock, contextlib.suppress(OSError, ValueError, RuntimeError):
         sys.stderr.write(text)
         sys.stderr.flush()
 
@@ -117,4 +119,4 @@ def _write(severity: str, message: str, at: str | None, record: Mapping[str, Any
         said = {"time": round(now, 6), "severity": SEVERITIES[severity], **_said_in_json, "at": at, "message": message}
         line = json.dumps(said if record is None else {**said, "record": record})
         with _lock, contextlib.suppress(OSError, ValueError):
-            _json.write(line + "\n")
+            _json.write(f"{line}\n".encode())
