@@ -2640,13 +2640,17 @@ def show_status(cmd_args: Sequence[str]) -> int:
 
     Raises: LaunchError: the pods cannot be listed.
     """
-    job = [cmd_args[0]] if cmd_args and not cmd_args[0].startswith("-") else []
-    refined = refine_unknown_args(cmd_args[len(job) :])
+    jobs: list[str] = []
+    flags: list[str] = []
+    for before, argument in zip(["", *cmd_args], cmd_args, strict=False):  # the job may stand behind its flags, too
+        is_value = before.startswith("-") and "=" not in before
+        (flags if argument.startswith("-") or is_value else jobs).append(argument)
+    refined = refine_unknown_args([*jobs[1:], *flags])
     options = dict(zip(refined[::2], refined[1::2], strict=True))
     unknown = sorted(options.keys() - {"namespace", "job_path"})
     if unknown:
         raise UsageError(f"status knows no flag --{unknown[0]}: status [JOB] [--namespace=NAME] [--job_path=DIRECTORY]")
-    name = job[0] if job else os.environ.get("JOB_NAME", "")
+    name = jobs[0] if jobs else os.environ.get("JOB_NAME", "")
     if not name:
         raise UsageError("status of which job? start_paddle.py status JOB")
     pods = parse_pods(list_pods_of(name, options.get("namespace", "")))
@@ -2686,7 +2690,7 @@ def list_pods_of(job: str, namespace: str) -> JsonObject:
         return dict(json.loads(listed.stdout))
     except FileNotFoundError:
         raise MissingInputError("there is no kubectl on PATH; without a cluster: paddle status OUTPUT_DIR") from None
-    except (subprocess.TimeoutExpired, ValueError) as problem:
+    except (subprocess.TimeoutExpired, ValueError, TypeError) as problem:
         raise UnreachableError(f"{shlex.join(command)}: {problem}") from problem
 
 

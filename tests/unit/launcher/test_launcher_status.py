@@ -89,8 +89,13 @@ def test_pods_have_their_ids_nodes_and_progress(
 ) -> None:
     pods = [pod(1, node="node-2"), pod(0), pod(1, "Failed"), pod(0, "Failed", OTHER_UID)]
     kubectl.write_text(json.dumps({"items": pods}))
-    assert start_paddle.main(["status", JOB, "--namespace=there", f"--job_path={output.parents[1]}"]) == 0
+    flags = ["--namespace=there", "--job_path", str(output.parents[1])]
+    assert start_paddle.main(["status", JOB, *flags]) == 0
     said = capsys.readouterr().out
+    assert start_paddle.main(["status", *flags, JOB]) == 0
+    assert [line.split()[:6] for line in capsys.readouterr().out.splitlines()][-5:] == [
+        line.split()[:6] for line in said.splitlines()
+    ][-5:]
     assert (kubectl.parent / "asked").read_text().split()[-1] == "--namespace=there"
     rows = [line.split() for line in said.splitlines() if line[:1].isdigit()]
     running = [f"{JOB}-{number}-jo" for number in (0, 1)]
@@ -113,6 +118,7 @@ def test_without_the_volume_the_pods_are_shown_and_where_the_rest_is(
     [
         ([], 64, "status of which job?"),
         ([JOB, "--color=1"], 64, "status knows no flag --color"),
+        ([JOB, "--namespace=there", "another"], 64, "argument 'another' is neither a flag"),
         ([JOB], 69, "kubectl get pods --selector=job-name=paddle-cluster-job --output=json failed: "),
     ],
 )
