@@ -2661,7 +2661,7 @@ def show_status(cmd_args: Sequence[str]) -> int:
     is_there = os.path.isdir(output)  # noqa: PTH112 - Path's fails where a directory above may not be looked into
     if not pods and not is_there:
         raise MissingInputError(f"there are no pods of a job {name!r} here, and no {output}: see kubectl get jobs -A")
-    for line in [name, *describe_job(output), *tabulate_pods(pods, output)]:
+    for line in [name, *(describe_job(output) if is_there else []), *tabulate_pods(pods, output)]:
         print(printable(line))
     if not is_there:
         print(f"there is no {output} here; inside a pod there is: kubectl exec POD -- /root/start_paddle.py status")
@@ -2712,7 +2712,8 @@ def describe_job(output: Path) -> list[str]:
         start = f" from {record.origin}" if record.origin else ""
         lines.append(f"attempt {record.name}{start}{ended}")
     if not progress:
-        lines.append("no trainer has said yet how far it is")
+        hint = "" if record else "; outside of pods trainers say so with --report"
+        lines.append(f"no trainer has said yet how far it is{hint}")
     else:
         lines.append(describe_progress(progress))
     slowest = progress.get("slowest")

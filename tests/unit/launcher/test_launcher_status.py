@@ -68,7 +68,8 @@ def test_what_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
     assert status.main([]) == 64
     assert "the following arguments are required: output" in capsys.readouterr().err
     assert status.main([str(tmp_path)]) == 0
-    assert capsys.readouterr().out == "no trainer has said yet how far it is\n"
+    hint = "outside of pods trainers say so with --report"
+    assert capsys.readouterr().out == f"no trainer has said yet how far it is; {hint}\n"
 
 
 @pytest.fixture
@@ -110,6 +111,7 @@ def test_without_the_volume_the_pods_are_shown_and_where_the_rest_is(
     kubectl.write_text(json.dumps({"items": [pod(0, "Pending", node="")]}))
     assert start_paddle.main(["status", JOB, f"--job_path={tmp_path}"]) == 0
     said = capsys.readouterr().out
+    assert "no trainer has said" not in said  # who cannot look does not know
     assert "Pending" in said and "kubectl exec POD -- /root/start_paddle.py status" in said
 
 
