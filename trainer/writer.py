@@ -97,7 +97,8 @@ class Writer(threading.Thread):
         except Exception as error:
             if not self._has_warned:
                 self._has_warned = True
-                glog.warning(f"records, progress or report cannot be written, training goes on without: {error!r}")
+                why = f"{type(error).__name__}: {error}"  # of a file with its path, which a repr leaves out
+                glog.warning(f"records, progress or report cannot be written, training goes on without: {why}")
 
 
 def ends_line(path: Path) -> bool:

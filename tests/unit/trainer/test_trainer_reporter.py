@@ -136,6 +136,14 @@ def test_records_wait_for_a_volume_that_comes_back_and_one_warning_says_so(tmp_p
     assert capsys.readouterr().err.count("cannot be written") == 1
 
 
+def test_the_warning_names_the_file(tmp_path, capsys):
+    (tmp_path / "progress.json").mkdir()
+    reporter = Reporter(Target(tmp_path, None, 0, ""), passes=4)
+    run(reporter)
+    reporter.end(0)
+    assert str(tmp_path / "progress.json") in capsys.readouterr().err
+
+
 def trainer(samples, data, compute, **fields):
     spent = {"samples": samples, "data_seconds": data, "compute_seconds": compute}
     own = {"time": time.time(), "samples_per_second": 10.0, "pass": 0, "batch": 1, "attempt": "1.a"}
