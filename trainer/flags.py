@@ -17,6 +17,8 @@ from typing import Any
 from pserver.addresses import list_hosts, list_services
 from pserver.errors import UsageError
 
+_INT32 = 1 << 31
+
 
 class Status(Enum):
     """What becomes of a flag that is given with another value than its default."""
@@ -29,7 +31,7 @@ class Status(Enum):
 
 @dataclass(frozen=True)
 class Flag:
-    """One line of the table; `least` is the smallest possible number."""
+    """One line of the table; `least` and `most` are the smallest and the largest possible number."""
 
     name: str
     kind: type[bool] | type[int] | type[float] | type[str]
@@ -38,6 +40,7 @@ class Flag:
     meaning: str
     least: int | None = None
     choices: tuple[str, ...] = ()
+    most: int = _INT32 - 1
 
 
 _S, _Q, _I, _N = Status.SUPPORTED, Status.QUIET, Status.IGNORED, Status.NOT_YET
@@ -97,7 +100,15 @@ TABLE: tuple[Flag, ...] = (
     ),
     Flag("log_json", str, "", _S, "file that log lines are also appended to, each as a JSON object; empty: none"),
     Flag("report", bool, False, _S, "write records.jsonl, progress.json and report.html; not given: in a pod only"),
-    Flag("metrics_port", int, 0, _S, "port of /healthz, /readyz and /metrics, on what --nics names; 0 = none", 0),
+    Flag(
+        "metrics_port",
+        int,
+        0,
+        _S,
+        "port of /healthz, /readyz and /metrics, on what --nics names; 0 = none",
+        0,
+        most=65535,
+    ),
     Flag("layer_stack_error_only_current_thread", bool, True, _I, "form of the crash dump"),
     Flag("profile_signal", int, 12, _I, "signal of the CPU profiler"),
     Flag("profile_data_file", str, "gperf.prof", _I, "output of the CPU profiler"),
@@ -213,7 +224,6 @@ _BOOLEANS = {
     "n": False,
     "0": False,
 }
-_INT32 = 1 << 31
 
 
 class Values:
@@ -294,8 +304,8 @@ def _convert(flag: Flag, text: str) -> bool | int | float | str:
         raise UsageError(f"--{flag.name} is '{text}'; it must be {kinds[flag.kind]}") from None
     if flag.kind is int and isinstance(value, int):
         least = -_INT32 if flag.least is None else flag.least
-        if not least <= value < _INT32:
-            raise UsageError(f"--{flag.name} is {value}; it must be in [{least}, {_INT32 - 1}]")
+        if not least <= value <= flag.most:
+            raise UsageError(f"--{flag.name} is {value}; it must be in [{least}, {flag.most}]")
     if flag.choices and value not in flag.choices:
         raise UsageError(f"--{flag.name} is '{value}'; it must be one of {', '.join(flag.choices)}")
     return value

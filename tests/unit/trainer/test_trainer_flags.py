@@ -101,6 +101,7 @@ def test_every_spelling_of_gflags_works(arguments, name, value):
         ),
         (["--local=0", "--port=65535", "--ports_num=2"], "127.0.0.1 would need the ports 65535 to 65536"),
         (["--port=0"], "--port is 0"),
+        (["--metrics_port=65536"], r"--metrics_port is 65536; it must be in \[0, 65535\]"),
         (["--local=0", "--pservers=a,,b"], "--pservers is 'a,,b'"),
         (["--predict_output_dir=."], "only valid in test mode"),
     ],
