@@ -95,6 +95,7 @@ ASK_TIMEOUT_S = 1.0  # for a program to say how it is
 JUDGED_S = 1.0  # so long the same answer is given to probes
 MOST_CALLERS = 16  # of /healthz and /readyz at a time; one more, and the oldest goes
 REPORT_LIMIT_S = 20.0  # for `paddle report`; it takes less than a second, but the volume may be the trouble
+LAST_REPORT_LIMIT_S = 5.0  # the same where the pod's grace period runs
 KUBECTL_LIMIT_S = 30.0  # for `kubectl get pods`
 OVERDUE_S = 30.0  # that a pod may still be listed after its deletion was due, clocks being what they are
 TABLE_ROWS = 20  # of the table of pods at a deadline, and pods named in a line
@@ -2456,9 +2457,10 @@ def put_down(supervisor: Supervisor, ids: IdMap, record: JobRecord, trainer_id: 
 def make_report(supervisor: Supervisor) -> None:
     """Lets `paddle report` make output/report.html anew after a failure; where that fails nothing else is lost."""
     command = ["paddle", "report", str(supervisor.config.output)]
+    limit_s = LAST_REPORT_LIMIT_S if supervisor.stop.requested else REPORT_LIMIT_S
     try:
         made = subprocess.run(
-            command, env=dict(supervisor.environ), stdin=subprocess.DEVNULL, capture_output=True, timeout=REPORT_LIMIT_S
+            command, env=dict(supervisor.environ), stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s
         )
     except (OSError, subprocess.TimeoutExpired) as problem:
         say(f"no report was made: {problem}")
