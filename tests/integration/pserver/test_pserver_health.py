@@ -120,6 +120,18 @@ def metric(text, name, *labels):
     return sum(float(value) for given, value in values if all(label in given for label in labels))
 
 
+def ask_until(port, is_there, limit_s=30.0):
+    """The page of metrics on which the end of a pass stands, which a server counts after it has answered."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        status, text = ask(port, "/metrics")
+        assert status == 200
+        if is_there(text):
+            return text
+        assert time.monotonic() < deadline, text
+        time.sleep(0.1)
+
+
 def test_a_server_is_ready_with_its_values_and_counts_its_rounds_and_bytes(pserver, client, tools):
     port = tools.find_ports(1)
     server = pserver(f"--metrics_port={port}", ports=2)
@@ -135,9 +147,7 @@ def test_a_server_is_ready_with_its_values_and_counts_its_rounds_and_bytes(pserv
     for _ in range(3):
         one.push_pull(np.ones(tools.size, np.float32), values, 10)
     one.finish_pass(values)
-    time.sleep(health.PAGE_S)  # or until the next page
-    status, text = ask(port, "/metrics")
-    assert status == 200
+    text = ask_until(port, lambda text: metric(text, "paddle_pserver_passes_total") == 2)
     for host, number in server.services:
         name = f'pserver="{host}:{number}"'
         assert metric(text, "paddle_pserver_rounds_total", name) == 3
