@@ -1,5 +1,7 @@
 # The image of every pod: launcher, pserver, trainer and the data job's program.
 #   docker build -t REPO/paddle:mypaddle .
+# The same with the data job's program as entrypoint, for a Job that names no command, as the tutorial's data job:
+#   docker build -t REPO/paddle:data --target data .
 # Any Debian-like base with python3 (3.11 or newer) serves: --build-arg BASE=...; for GPUs or another CPU, another BASE, no other file.
 ARG BASE=python:3.11-slim-bookworm
 # where downloads need a CA bundle that the image must not keep: BASE and that bundle, and --build-arg PIP_CERT=its path
@@ -15,15 +17,18 @@ RUN apt-get update \
 RUN python3 -m venv /pip && python3 -m venv --without-pip /opt/venv
 COPY constraints.txt /src/
 RUN /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --only-binary :all: --constraint /src/constraints.txt \
-        numpy prometheus-client protobuf requests \
+        numpy prometheus-client protobuf pyzmq requests \
     && find /opt/venv -type d -name tests -path '*/site-packages/*' -prune -exec rm -r {} +
 COPY setup.py pyproject.toml start.sh start_paddle.py /src/
 COPY kernels/ /src/kernels/
+COPY launcher/ /src/launcher/
 COPY localcluster/ /src/localcluster/
+COPY messages/ /src/messages/
 COPY paddle/ /src/paddle/
 COPY prepare/ /src/prepare/
 COPY proto/ /src/proto/
 COPY pserver/ /src/pserver/
+COPY runtime/ /src/runtime/
 COPY trainer/ /src/trainer/
 COPY examples/ /src/examples/
 # everything under /image with its final modes: a chmod in the last stage would store each file twice
@@ -35,7 +40,7 @@ RUN /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --no-deps 
     && mv /opt/venv /image/opt/ \
     && chmod -R a+rX /image
 
-FROM ${BASE}
+FROM ${BASE} AS runtime
 LABEL org.opencontainers.image.title="paddle-on-kubernetes" \
       org.opencontainers.image.description="Distributed training on Kubernetes: launcher, pserver, trainer, data job" \
       org.opencontainers.image.version="0.10.1" \
@@ -44,13 +49,28 @@ COPY --from=build /image/ /
 ENV PATH=/opt/venv/bin:${PATH} \
     EXAMPLES_DIR=/opt/paddle/examples \
     WORK_DIR=/work \
+    REQUIRE_VOLUME=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 # /root is opened for every uid because the tutorial's command is /root/start.sh; the imports prove that the base fits the wheels
 # and that the hot loops are compiled
-RUN chmod 0755 /root && mkdir -m 1777 /work && python -c "import google.protobuf, kernels._compiled, numpy, prometheus_client, requests"
+RUN chmod 0755 /root && mkdir -m 1777 /work && python -c "import google.protobuf, kernels._compiled, numpy, prometheus_client, requests, zmq; assert zmq.has('curve')"
 USER 1000
 # the tutorial's command "bin/bash" is relative
 WORKDIR /
 STOPSIGNAL SIGTERM
+
+# The tutorial's data image. It made the tree of quick_start from an archive that it fetched without a digest; where none is named,
+# as in the tutorial's YAML, this one makes the same tree of made-up text. Both can be set in the Job's env, or built in here.
+FROM runtime AS data
+ARG DATA_SOURCE=synthetic
+ARG DATA_URL=
+ARG DATA_SHA256=
+ENV DATA_SOURCE=${DATA_SOURCE} \
+    DATA_URL=${DATA_URL} \
+    DATA_SHA256=${DATA_SHA256}
+ENTRYPOINT ["tini", "--", "prepare"]
+
+# the last stage is what `docker build .` makes
+FROM runtime AS train
 ENTRYPOINT ["tini", "--", "/root/start.sh"]

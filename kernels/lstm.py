@@ -59,7 +59,7 @@ def lstm_backward(
 
 
 @dataclass(frozen=True)
-class Run:
+class LstmRun:
     """All steps of a layer over packed sequences, and what both directions need.
 
     Step t has the rows begins[t]:begins[t + 1] of every packed array, never more than the step before it.

@@ -11,7 +11,7 @@ import numpy.typing as npt
 Array = npt.NDArray[np.floating[Any]]
 Ids = npt.NDArray[np.integer[Any]]
 
-FEW = 4  # so many stretches per row of the longest one are taken stretch by stretch; more of them, step by step
+FEW = 4  # up to FEW times as many stretches as rows in the longest are reduced one by one, more of them step by step
 NARROW = 8  # columns up to which numpy's one-dimensional add.at beats sorting the rows
 
 
@@ -172,7 +172,7 @@ def spread_maxima(gradient: Array, places: Ids, rows: int) -> Array:
 
 
 def take_sum(out: Array, table: Array, ids: Ids, bias: Array | None, more: Array | None) -> None:
-    """Write table[ids[i]], plus a bias, plus more[i] where there are so many rows, to out[i]."""
+    """Write table[ids[i]], plus a bias, plus more[i] for each row that `more` has, to out[i]."""
     np.take(table, ids, axis=0, out=out, mode="clip")  # the default mode would copy `out` twice
     if bias is not None:
         out += bias

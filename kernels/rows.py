@@ -101,7 +101,7 @@ def spread_maxima(gradient: Array, places: Ids, rows: int) -> Array:
 
 
 def take_sum(out: Array, table: Array, ids: Ids, bias: Array | None = None, more: Array | None = None) -> None:
-    """Write table[ids[i]], plus a bias, plus more[i] where there are so many rows, to out[i].
+    """Write table[ids[i]], plus a bias, plus more[i] for each row that `more` has, to out[i].
 
     Shapes: out: (n, width), table: (any, width), ids: (n,), bias: (width,), more: (up to n, width).
     """

@@ -1,4 +1,5 @@
-/* Update rules: w, the state, the gradient g, then numbers. The same operations in the same order as in numpy. */
+/* Update rules: the values w, the gradient g, the state (the velocity m last, NULL where there is none), then numbers: the
+ * order of `pserver.optim.method`. The same operations in the same order as in numpy, so that the bits are the same. */
 #include <float.h>
 
 #include "kernels.h"
@@ -12,7 +13,7 @@
         w[i] -= (step); \
     }
 
-FAST static void momentum_loop(float *w, float *m, const float *g, Py_ssize_t n, float rate, float mu, float decay) {
+FAST static void momentum_loop(float *w, const float *g, float *m, Py_ssize_t n, float rate, float mu, float decay) {
     if (decay != 0)
         for (Py_ssize_t i = 0; i < n; i++) {
             DESCEND((w[i] * decay + g[i]) * rate)
@@ -23,7 +24,7 @@ FAST static void momentum_loop(float *w, float *m, const float *g, Py_ssize_t n,
         }
 }
 
-FAST static void adam_loop(float *w, float *m, float *v, const float *g, Py_ssize_t n, float rate, float beta1, float beta2,
+FAST static void adam_loop(float *w, const float *g, float *m, float *v, Py_ssize_t n, float rate, float beta1, float beta2,
                            float epsilon) {
     float rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
     for (Py_ssize_t i = 0; i < n; i++) {
@@ -33,7 +34,7 @@ FAST static void adam_loop(float *w, float *m, float *v, const float *g, Py_ssiz
     }
 }
 
-FAST static void adamax_loop(float *w, float *m, float *u, const float *g, Py_ssize_t n, float rate, float beta1, float beta2) {
+FAST static void adamax_loop(float *w, const float *g, float *m, float *u, Py_ssize_t n, float rate, float beta1, float beta2) {
     float rest1 = 1.0f - beta1;
     for (Py_ssize_t i = 0; i < n; i++) {
         float magnitude = fabsf(g[i]), kept = u[i] * beta2;
@@ -43,23 +44,23 @@ FAST static void adamax_loop(float *w, float *m, float *u, const float *g, Py_ss
     }
 }
 
+/* What the rules of AdaGrad's family share: the last step, with a rate r for each element. */
 typedef struct {
-    float rate, mu, decay, epsilon, rest; /* rest: 1 - rho */
-} Settings;
+    float rate, mu, decay, epsilon;
+} Family;
 
-/* The family of AdaGrad steps with a rate r for each element. */
 #define DESCEND_BY(r) \
     float full = s.decay != 0 ? w[i] * s.decay + g[i] : g[i], mu = s.mu; \
     DESCEND((r) * s.rate * full)
 
-FAST static void adagrad_loop(float *w, float *m, float *total, float *recent, const float *g, Py_ssize_t n, Settings s) {
+FAST static void adagrad_loop(float *w, const float *g, float *total, float *recent, float *m, Py_ssize_t n, Family s) {
     for (Py_ssize_t i = 0; i < n; i++) {
         recent[i] += g[i] * g[i];
         DESCEND_BY(1.0f / sqrtf(total[i] + recent[i] + s.epsilon))
     }
 }
 
-FAST static void decayed_adagrad_loop(float *w, float *m, float *q, const float *g, Py_ssize_t n, Settings s, float kappa,
+FAST static void decayed_adagrad_loop(float *w, const float *g, float *q, float *m, Py_ssize_t n, Family s, float kappa,
                                       float weight) {
     for (Py_ssize_t i = 0; i < n; i++) {
         q[i] = q[i] * kappa + (g[i] * g[i]) * weight;
@@ -67,175 +68,130 @@ FAST static void decayed_adagrad_loop(float *w, float *m, float *q, const float 
     }
 }
 
-FAST static void rmsprop_loop(float *w, float *m, float *q, float *f, const float *g, Py_ssize_t n, Settings s, float kappa,
-                              float weight) {
+FAST static void rmsprop_loop(float *w, const float *g, float *q, float *f, float *m, Py_ssize_t n, Family s, float rest,
+                              float kappa, float weight) {
     for (Py_ssize_t i = 0; i < n; i++) {
         q[i] = q[i] * kappa + (g[i] * g[i]) * weight;
-        f[i] = f[i] * kappa + g[i] * s.rest;
+        f[i] = f[i] * kappa + g[i] * rest;
         DESCEND_BY(1.0f / sqrtf(q[i] - f[i] * f[i] + s.epsilon))
     }
 }
 
-/* ----- What Python calls ----- */
+/* ----- What Python calls: step_name(w, g, *state, *numbers, rows or None, width) ----- */
 
-/* Get `count` float arrays of equal length, the last of them read only, and after them the velocity or None. */
-static int arrays_of(Arrays *arrays, PyObject *const *args, int count, float **data, float **velocity, Py_ssize_t *n) {
-    *velocity = NULL;
-    if (same_length(arrays, args, count, count - 1, data, n) < 0) return -1;
-    if (args[count] == Py_None) return 0;
-    Py_ssize_t length;
-    *velocity = floats(arrays, args[count], &length);
-    if (*velocity && length != *n) PyErr_SetString(PyExc_ValueError, "the velocity has another length");
-    return PyErr_Occurred() ? -1 : 0;
+enum { NO_VELOCITY, VELOCITY }; /* whether the last array may be None */
+
+/* Get `count` arrays of equal length: w, g, which is only read, and the state. A velocity that is None becomes NULL. */
+static int arrays_of(Arrays *arrays, PyObject *const *args, int count, int velocity, float **data, Py_ssize_t *n) {
+    for (int i = 0; i < count; i++) {
+        Py_ssize_t length;
+        data[i] = NULL;
+        if (velocity && i == count - 1 && args[i] == Py_None) return 0;
+        data[i] = i == 1 ? (float *)read_floats(arrays, args[i], &length) : floats(arrays, args[i], &length);
+        if (!data[i]) return -1;
+        if (i == 0) *n = length;
+        if (length != *n) {
+            PyErr_SetString(PyExc_ValueError, "the arrays have different lengths");
+            return -1;
+        }
+    }
+    return 0;
 }
 
 /* Which rows of the arrays a rule works on: `count` rows, `width` wide, those named in `rows` or else all in order. */
 typedef struct {
     Py_ssize_t count, width;
     const int64_t *rows;
-} Stretch;
+} Span;
 
-#define START(stretch, r) (((stretch).rows ? (stretch).rows[r] : (r)) * (stretch).width)
-
-/* Get the stretch from the arguments `rows or None, width`; without rows it is `parts` equal parts of n elements. */
-static int stretch_of(Arrays *arrays, PyObject *const *args, Py_ssize_t n, Py_ssize_t parts, Stretch *stretch) {
-    *stretch = (Stretch){.count = parts, .width = n / parts, .rows = NULL};
+/* Get the span from the arguments `rows or None, width`; without rows it is `parts` equal parts of n elements. */
+static int span_of(Arrays *arrays, PyObject *const *args, Py_ssize_t n, Py_ssize_t parts, Span *span) {
+    *span = (Span){.count = parts, .width = n / parts, .rows = NULL};
     if (args[0] == Py_None) return 0;
-    stretch->width = PyLong_AsSsize_t(args[1]);
-    stretch->rows = read_integers(arrays, args[0], &stretch->count);
-    if (!stretch->rows || PyErr_Occurred()) return -1;
-    if (stretch->width > 0 && n % stretch->width == 0 && in_range(stretch->rows, stretch->count, n / stretch->width))
+    span->width = PyLong_AsSsize_t(args[1]);
+    span->rows = read_integers(arrays, args[0], &span->count);
+    if (!span->rows || PyErr_Occurred()) return -1;
+    if (span->width > 0 && n % span->width == 0 && in_range(span->rows, span->count, n / span->width))
         return 0;
     PyErr_SetString(PyExc_ValueError, "the rows do not go with the arrays");
     return -1;
 }
 
-/* momentum(w, g, m or None, rate, mu, decay, rows or None, width) */
-static PyObject *momentum(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    NEED(8);
-    float *data[2], *m, value[3];
-    Py_ssize_t n;
-    Stretch all;
-    if (arrays_of(&arrays, args, 2, data, &m, &n) < 0 || numbers(args + 3, 3, value) < 0 ||
-        stretch_of(&arrays, args + 6, n, 1, &all) < 0)
-        return fail(&arrays, "");
-    Py_BEGIN_ALLOW_THREADS
-    for (Py_ssize_t r = 0; r < all.count; r++) {
-        Py_ssize_t at = START(all, r);
-        if (m)
-            momentum_loop(data[0] + at, m + at, data[1] + at, all.width, value[0], value[1], value[2]);
-        else
-            momentum_loop(data[0] + at, NULL, data[1] + at, all.width, value[0], 0, value[2]);
-    }
-    Py_END_ALLOW_THREADS
-    DONE;
-}
-
-/* adam(w, m, v, g, rate, beta1, beta2, epsilon) */
-static PyObject *adam(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    NEED(8);
-    float *data[4], value[4];
-    Py_ssize_t n;
-    if (same_length(&arrays, args, 4, 3, data, &n) < 0 || numbers(args + 4, 4, value) < 0) return fail(&arrays, "");
-    Py_BEGIN_ALLOW_THREADS
-    adam_loop(data[0], data[1], data[2], data[3], n, value[0], value[1], value[2], value[3]);
-    Py_END_ALLOW_THREADS
-    DONE;
-}
-
-/* adamax(w, m, u, g, rate, beta1, beta2) */
-static PyObject *adamax(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    NEED(7);
-    float *data[4], value[3];
-    Py_ssize_t n;
-    if (same_length(&arrays, args, 4, 3, data, &n) < 0 || numbers(args + 4, 3, value) < 0) return fail(&arrays, "");
-    Py_BEGIN_ALLOW_THREADS
-    adamax_loop(data[0], data[1], data[2], data[3], n, value[0], value[1], value[2]);
-    Py_END_ALLOW_THREADS
-    DONE;
-}
-
-static int settings_of(PyObject *const *args, Settings *s) {
-    float value[5];
-    if (numbers(args, 5, value) < 0) return -1;
-    *s = (Settings){.rate = value[0], .mu = value[1], .decay = value[2], .epsilon = value[3], .rest = value[4]};
-    return 0;
-}
-
-/* adagrad(w, total, recent, g, m or None, rate, mu, decay, epsilon, unused, rows or None, width) */
-static PyObject *adagrad(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    NEED(12);
-    float *data[4], *m;
-    Settings s;
-    Py_ssize_t n;
-    Stretch all;
-    if (arrays_of(&arrays, args, 4, data, &m, &n) < 0 || settings_of(args + 5, &s) < 0 ||
-        stretch_of(&arrays, args + 10, n, 1, &all) < 0)
-        return fail(&arrays, "");
-    Py_BEGIN_ALLOW_THREADS
-    for (Py_ssize_t r = 0; r < all.count; r++) {
-        Py_ssize_t at = START(all, r);
-        adagrad_loop(data[0] + at, m ? m + at : NULL, data[1] + at, data[2] + at, data[3] + at, all.width, s);
-    }
-    Py_END_ALLOW_THREADS
-    DONE;
-}
-
 /* Factors of rows, in the arguments `kappa, weight, rows or None, width`: one number for each of the rows named; if none
  * are named, for each of as many rows of equal length. */
-static const float *factors_of(Arrays *arrays, PyObject *const *args, Py_ssize_t n, const float **weight, Stretch *all) {
+static const float *factors_of(Arrays *arrays, PyObject *const *args, Py_ssize_t n, const float **weight, Span *all) {
     Py_ssize_t parts, more;
     const float *kappa = read_floats(arrays, args[0], &parts);
     *weight = kappa ? read_floats(arrays, args[1], &more) : NULL;
     if (!*weight) return NULL;
     if (more == parts && parts > 0 && (args[2] != Py_None || n % parts == 0)) {
-        if (stretch_of(arrays, args + 2, n, parts, all) < 0) return NULL;
+        if (span_of(arrays, args + 2, n, parts, all) < 0) return NULL;
         if (all->count == parts) return kappa;
     }
     PyErr_SetString(PyExc_ValueError, "the factors do not go with the rows");
     return NULL;
 }
 
-/* decayed_adagrad(w, q, g, m or None, rate, mu, decay, epsilon, rest, kappa, weight, rows or None, width) */
-static PyObject *decayed_adagrad(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    NEED(13);
-    float *data[3], *m;
-    const float *kappa, *weight;
-    Settings s;
-    Py_ssize_t n;
-    Stretch all;
-    if (arrays_of(&arrays, args, 3, data, &m, &n) < 0 || settings_of(args + 4, &s) < 0 ||
-        !(kappa = factors_of(&arrays, args + 9, n, &weight, &all)))
-        return fail(&arrays, "");
-    Py_BEGIN_ALLOW_THREADS
-    for (Py_ssize_t r = 0; r < all.count; r++) {
-        Py_ssize_t at = START(all, r);
-        decayed_adagrad_loop(data[0] + at, m ? m + at : NULL, data[1] + at, data[2] + at, all.width, s, kappa[r], weight[r]);
+/* Define name(COUNT arrays, NUMBERS numbers, rows or None, width), which does `loop` for each row from element `at` on, with
+ * the arrays a, the numbers c and the row's length n. */
+#define RULE(name, COUNT, HAS_VELOCITY, NUMBERS, loop) \
+    static PyObject *name(PyObject *self, PyObject *const *args, Py_ssize_t count) { \
+        NEED(COUNT + NUMBERS + 2); \
+        float *a[COUNT], c[NUMBERS]; \
+        Py_ssize_t total = 0; \
+        Span all; \
+        if (arrays_of(&arrays, args, COUNT, HAS_VELOCITY, a, &total) < 0 || numbers(args + COUNT, NUMBERS, c) < 0 || \
+            span_of(&arrays, args + COUNT + NUMBERS, total, 1, &all) < 0) \
+            return fail(&arrays, ""); \
+        EACH_ROW(loop) \
     }
-    Py_END_ALLOW_THREADS
-    DONE;
-}
 
-/* rmsprop(w, q, f, g, m or None, rate, mu, decay, epsilon, rest, kappa, weight, rows or None, width) */
-static PyObject *rmsprop(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    NEED(14);
-    float *data[4], *m;
-    const float *kappa, *weight;
-    Settings s;
-    Py_ssize_t n;
-    Stretch all;
-    if (arrays_of(&arrays, args, 4, data, &m, &n) < 0 || settings_of(args + 5, &s) < 0 ||
-        !(kappa = factors_of(&arrays, args + 10, n, &weight, &all)))
-        return fail(&arrays, "");
-    Py_BEGIN_ALLOW_THREADS
-    for (Py_ssize_t r = 0; r < all.count; r++) {
-        Py_ssize_t at = START(all, r);
-        rmsprop_loop(data[0] + at, m ? m + at : NULL, data[1] + at, data[2] + at, data[3] + at, all.width, s, kappa[r],
-                     weight[r]);
+/* The same with the factors kappa and weight after the numbers. */
+#define RULE_WITH_FACTORS(name, COUNT, HAS_VELOCITY, NUMBERS, loop) \
+    static PyObject *name(PyObject *self, PyObject *const *args, Py_ssize_t count) { \
+        NEED(COUNT + NUMBERS + 4); \
+        float *a[COUNT], c[NUMBERS]; \
+        const float *kappa, *weight; \
+        Py_ssize_t total = 0; \
+        Span all; \
+        if (arrays_of(&arrays, args, COUNT, HAS_VELOCITY, a, &total) < 0 || numbers(args + COUNT, NUMBERS, c) < 0 || \
+            !(kappa = factors_of(&arrays, args + COUNT + NUMBERS, total, &weight, &all))) \
+            return fail(&arrays, ""); \
+        EACH_ROW(loop) \
     }
-    Py_END_ALLOW_THREADS
-    DONE;
-}
 
-PyMethodDef rules_functions[] = {FUNCTION(momentum), FUNCTION(adam),    FUNCTION(adamax),      FUNCTION(adagrad),
-                                 FUNCTION(decayed_adagrad), FUNCTION(rmsprop), {NULL, NULL, 0, NULL}};
+#define EACH_ROW(loop) \
+    Py_BEGIN_ALLOW_THREADS \
+    for (Py_ssize_t r = 0; r < all.count; r++) { \
+        Py_ssize_t at = (all.rows ? all.rows[r] : r) * all.width, n = all.width; \
+        loop; \
+    } \
+    Py_END_ALLOW_THREADS \
+    DONE;
+
+#define FROM(array) ((array) ? (array) + at : NULL) /* of a velocity */
+#define FAMILY ((Family){.rate = c[0], .mu = c[1], .decay = c[2], .epsilon = c[3]})
+
+/* w, g, m; rate, mu, decay */
+RULE(step_momentum, 3, VELOCITY, 3, momentum_loop(a[0] + at, a[1] + at, FROM(a[2]), n, c[0], c[1], c[2]))
+
+/* w, g, m, v; rate, beta1, beta2, epsilon */
+RULE(step_adam, 4, NO_VELOCITY, 4, adam_loop(a[0] + at, a[1] + at, a[2] + at, a[3] + at, n, c[0], c[1], c[2], c[3]))
+
+/* w, g, m, u; rate, beta1, beta2 */
+RULE(step_adamax, 4, NO_VELOCITY, 3, adamax_loop(a[0] + at, a[1] + at, a[2] + at, a[3] + at, n, c[0], c[1], c[2]))
+
+/* w, g, S, s, m; rate, mu, decay, epsilon */
+RULE(step_adagrad, 5, VELOCITY, 4, adagrad_loop(a[0] + at, a[1] + at, a[2] + at, a[3] + at, FROM(a[4]), n, FAMILY))
+
+/* w, g, q, m; rate, mu, decay, epsilon, kappa, weight */
+RULE_WITH_FACTORS(step_decayed_adagrad, 4, VELOCITY, 4,
+                  decayed_adagrad_loop(a[0] + at, a[1] + at, a[2] + at, FROM(a[3]), n, FAMILY, kappa[r], weight[r]))
+
+/* w, g, q, f, m; rate, mu, decay, epsilon, rest, kappa, weight */
+RULE_WITH_FACTORS(step_rmsprop, 5, VELOCITY, 5,
+                  rmsprop_loop(a[0] + at, a[1] + at, a[2] + at, a[3] + at, FROM(a[4]), n, FAMILY, c[4], kappa[r], weight[r]))
+
+PyMethodDef rules_functions[] = {FUNCTION(step_momentum), FUNCTION(step_adam),
+                                 FUNCTION(step_adamax), FUNCTION(step_adagrad),
+                                 FUNCTION(step_decayed_adagrad), FUNCTION(step_rmsprop), {NULL, NULL, 0, NULL}};

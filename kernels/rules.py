@@ -1,10 +1,12 @@
-"""Update rules in one pass over the arrays. Each returns False, and does nothing, where numpy has to do it.
+"""The compiled update rules, by name: one pass over the arrays, with the bits of the same rule in `pserver.optim`.
 
-The arithmetic is that of pserver.rules, operation by operation.
+Every rule takes its arguments in one order, here, in `pserver.optim.method` and in `rules.c`: the values, the
+gradient, the arrays of the state (the velocity last), the numbers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,110 +16,33 @@ from kernels import compiled, fits
 
 Array = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.integer[Any]]
-Scalar = float | np.floating[Any]
-Number = Scalar | npt.NDArray[Any]
+
+# the last two numbers of these, kappa and weight, may be columns with one number for each row
+WITH_FACTORS = frozenset({"decayed_adagrad", "rmsprop"})
 
 
-def _column(number: Number) -> Array:
-    """Return a factor, or those of rows, as a flat array."""
-    return np.ascontiguousarray(number, np.float32).reshape(-1)
+def step(name: str, arrays: Sequence[Array | None], numbers: Sequence[Any], rows: Rows | None = None) -> bool:
+    """Take one step by a rule in place, if it is compiled and the arrays fit; return whether it was taken.
 
-
-def momentum(
-    w: Array, g: Array, m: Array | None, *, rate: Scalar, mu: Scalar, decay: Scalar, rows: Rows | None = None
-) -> bool:
-    """Momentum, or without `m` plain SGD."""
-    if compiled is None or not fits(w, g, m):
+    Args: name: of the rule; "" is none.  arrays: w, g and the state; None for a velocity that is not there.
+        numbers: float32, in the rule's order.
+        rows: the rows that take the step, int64 and contiguous, where not all do.
+    Shapes: arrays: one for all, (rows, width) if `rows` is given.
+    Raises: ValueError: if the rows are outside of the arrays, or the factors are not one for each row.
+    """
+    compiled_step = getattr(compiled, f"step_{name}", None)
+    if compiled_step is None or not fits(*arrays):
         return False
-    compiled.momentum(w, g, m, rate, mu, decay, rows, w.shape[-1])
+    if name in WITH_FACTORS:
+        numbers = *numbers[:-2], *_columns(numbers[-2], numbers[-1])
+    width = arrays[0].shape[-1] if arrays[0] is not None else 0
+    compiled_step(*arrays, *numbers, rows, width)
     return True
 
 
-def adam(
-    w: Array, g: Array, m: Array, v: Array, *, rate: Scalar, beta1: Scalar, beta2: Scalar, epsilon: Scalar
-) -> bool:
-    """Adam."""
-    if compiled is None or not fits(w, g, m, v):
-        return False
-    compiled.adam(w, m, v, g, rate, beta1, beta2, epsilon)
-    return True
-
-
-def adamax(w: Array, g: Array, m: Array, u: Array, *, rate: Scalar, beta1: Scalar, beta2: Scalar) -> bool:
-    """Adamax."""
-    if compiled is None or not fits(w, g, m, u):
-        return False
-    compiled.adamax(w, m, u, g, rate, beta1, beta2)
-    return True
-
-
-def adagrad(
-    w: Array,
-    g: Array,
-    total: Array,
-    recent: Array,
-    m: Array | None,
-    *,
-    rate: Scalar,
-    mu: Scalar,
-    decay: Scalar,
-    epsilon: Scalar,
-    rows: Rows | None = None,
-) -> bool:
-    """AdaGrad."""
-    if compiled is None or not fits(w, g, total, recent, m):
-        return False
-    compiled.adagrad(w, total, recent, g, m, rate, mu, decay, epsilon, 0.0, rows, w.shape[-1])
-    return True
-
-
-def decayed_adagrad(
-    w: Array,
-    g: Array,
-    q: Array,
-    m: Array | None,
-    *,
-    rate: Scalar,
-    mu: Scalar,
-    decay: Scalar,
-    epsilon: Scalar,
-    kappa: Number,
-    weight: Number,
-    rows: Rows | None = None,
-) -> bool:
-    """AdaGrad with a decaying mean; kappa and weight are numbers, or columns with one for each row."""
-    if compiled is None or not fits(w, g, q, m):
-        return False
-    compiled.decayed_adagrad(w, q, g, m, rate, mu, decay, epsilon, 0.0, *_columns(kappa, weight), rows, w.shape[-1])
-    return True
-
-
-def rmsprop(
-    w: Array,
-    g: Array,
-    q: Array,
-    f: Array,
-    m: Array | None,
-    *,
-    rate: Scalar,
-    mu: Scalar,
-    decay: Scalar,
-    epsilon: Scalar,
-    rest: Scalar,
-    kappa: Number,
-    weight: Number,
-    rows: Rows | None = None,
-) -> bool:
-    """RMSProp; kappa and weight are numbers, or columns with one for each row; rest is 1 - rho."""
-    if compiled is None or not fits(w, g, q, f, m):
-        return False
-    compiled.rmsprop(w, q, f, g, m, rate, mu, decay, epsilon, rest, *_columns(kappa, weight), rows, w.shape[-1])
-    return True
-
-
-def _columns(kappa: Number, weight: Number) -> tuple[Array, Array]:
+def _columns(kappa: Any, weight: Any) -> tuple[Array, Array]:
     """Return both factors as flat arrays of one length."""
-    one, other = _column(kappa), _column(weight)
+    one, other = (np.ascontiguousarray(each, np.float32).reshape(-1) for each in (kappa, weight))
     if len(one) != len(other):
         one, other = (np.ascontiguousarray(each) for each in np.broadcast_arrays(one, other))
     return one, other

@@ -1,4 +1,4 @@
-"""Rows of tables that are too large to be looked at as a whole: taken, put back, added up, shared out.
+"""Rows of tables of which a batch touches only a few: taken, put back, added up, shared out to services.
 
 Row numbers are uint32, as they travel between trainers and servers. Without the compiled module numpy does the same,
 bit for bit.

@@ -16,7 +16,7 @@ Ids = npt.NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
-class Windows:
+class SequenceWindows:
     """Windows over the rows of sequences, as places in tables of the distinct rows.
 
     The window of row r has the rows r + first, ..., r + first + length - 1; those outside of r's own sequence do not
@@ -35,7 +35,7 @@ class Windows:
         return as_int64(self.index), as_int64(self.starts), width, self.first, length, distinct
 
 
-def sum_windows(tables: Array, windows: Windows) -> Array:
+def sum_windows(tables: Array, windows: SequenceWindows) -> Array:
     """Return for each row r the sum over k of tables[index[r + first + k], k].
 
     Shapes: tables: (distinct rows, window length, width); result: (rows, width)
@@ -47,7 +47,7 @@ def sum_windows(tables: Array, windows: Windows) -> Array:
     return plain.sum_windows(tables, windows.index, windows.starts, windows.first)
 
 
-def add_windows(tables: Array, rows: Array, windows: Windows) -> None:
+def add_windows(tables: Array, rows: Array, windows: SequenceWindows) -> None:
     """Add rows[r] to tables[index[r + first + k], k] in place: the gradient of `sum_windows`."""
     rows = np.ascontiguousarray(rows)
     if compiled is not None and fits(tables, rows) and tables.shape[2]:
@@ -56,7 +56,7 @@ def add_windows(tables: Array, rows: Array, windows: Windows) -> None:
         plain.add_windows(tables, rows, windows.index, windows.starts, windows.first)
 
 
-def max_windows(tables: Array, windows: Windows) -> tuple[Array, Ids]:
+def max_windows(tables: Array, windows: SequenceWindows) -> tuple[Array, Ids]:
     """Return the maximum of each column of `sum_windows` in each sequence, and its first row; 0 and -1 in an empty one.
 
     Shapes: tables: (distinct rows, window length, width); results: (sequences, width)
@@ -69,7 +69,7 @@ def max_windows(tables: Array, windows: Windows) -> tuple[Array, Ids]:
     return plain.max_stretches(sum_windows(tables, windows), windows.starts)
 
 
-def add_maxima(tables: Array, gradient: Array, places: Ids, windows: Windows) -> None:
+def add_maxima(tables: Array, gradient: Array, places: Ids, windows: SequenceWindows) -> None:
     """Add the gradient of each maximum to the entries of `tables` that it is the sum of: the gradient of `max_windows`.
 
     Shapes: tables: (distinct rows, window length, width), gradient, places: (sequences, width).
@@ -82,7 +82,7 @@ def add_maxima(tables: Array, gradient: Array, places: Ids, windows: Windows) ->
 
 
 def descend_maxima(
-    weight: Array, x: Array, gradient: Array, places: Ids, windows: Windows
+    weight: Array, x: Array, gradient: Array, places: Ids, windows: SequenceWindows
 ) -> tuple[Array, Array] | None:
     """Return the gradients of weight and x, where the tables of `max_windows` are x times the weight's blocks.
 
