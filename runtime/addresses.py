@@ -1,0 +1,49 @@
+"""Where the parameter servers are: `--pservers=host,host:port`, and the ports of each (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runtime.errors import UsageError
+
+LAST_PORT = 65535
+
+
+def list_hosts(text: str, port: int, ports: int) -> list[tuple[str, int]]:
+    """Return each host with its first port, `port` where the text names none.
+
+    Args: ports: how many ports of each host are in use, from the first on.
+    Raises: UsageError: naming what is no host or port, or comes twice.
+    """
+    hosts = [_read_host(one.strip(), port, text) for one in text.split(",")]
+    for number, (host, first) in enumerate(hosts):
+        if first + ports - 1 > LAST_PORT:
+            raise UsageError(
+                f"--pservers: {host} would need the ports {first} to {first + ports - 1}; the last one is {LAST_PORT}"
+            )
+        for other, before in hosts[:number]:
+            if other == host and abs(first - before) < ports:
+                raise UsageError(
+                    f"--pservers is '{text}': {host}:{before} and {host}:{first}, with {ports} ports each, are not "
+                    "two servers"
+                )
+    return hosts
+
+
+def list_services(hosts: Sequence[tuple[str, int]], offset: int, count: int) -> list[tuple[str, int]]:
+    """Return `count` ports of every host, from its first one and `offset` on, host by host."""
+    return [(host, first + offset + number) for host, first in hosts for number in range(count)]
+
+
+def _read_host(text: str, port: int, whole: str) -> tuple[str, int]:
+    host, colon, number = text.partition(":")
+    if not host or ":" in number or any(each.isspace() for each in host):
+        raise UsageError(
+            f"--pservers is '{whole}'; it must be hosts separated by commas, each as name or IPv4 address, with or "
+            "without :port"
+        )
+    if not colon:
+        return host, port
+    if not (number.isascii() and number.isdigit() and 1 <= int(number) <= LAST_PORT):
+        raise UsageError(f"--pservers is '{whole}': '{number}' of {host} is no port; it must be in [1, {LAST_PORT}]")
+    return host, int(number)

@@ -1,0 +1,89 @@
+"""How many threads numpy's products get; to be said before numpy is imported, for its libraries ask once.
+
+A program that computes with several threads of its own, each of which calls products with several threads, has more
+threads than processors: they take turns, and a batch takes twice as long.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import MutableMapping
+from pathlib import Path
+
+from runtime.errors import ConfigError
+
+NAMES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")  # each is asked by other builds of numpy
+OWN = "PADDLE_BLAS_THREADS"
+_CGROUPS = Path("/sys/fs/cgroup")
+_OWN_CGROUP = Path("/proc/self/cgroup")
+
+
+def limit_threads(environ: MutableMapping[str, str], users: int, flag: str) -> str:
+    """Set the variables that say how many threads products get, and return a line about it, or "" for nothing to say.
+
+    One, unless a variable asks for more; never more than processors / users, unless PADDLE_BLAS_THREADS says so.
+
+    Args: users: threads of the program that call products at the same time.  flag: what says so, for the line.
+    Raises: ConfigError: PADDLE_BLAS_THREADS is no whole number from 1 on.
+    """
+    own, cores = environ.get(OWN, ""), count_cores()
+    if own:
+        if not own.isdecimal() or not 1 <= int(own) <= 1024:
+            raise ConfigError(f"{OWN} is {own!r}; it must be a whole number from 1 to 1024: threads of a product")
+        environ.update(dict.fromkeys(NAMES, str(int(own))))
+        return f"{OWN}={own}: products get {own} threads each, for {flag} on {cores:g} processors"
+    limit, cut = max(1, int(cores / users)), []
+    for name in NAMES:
+        asked = _read(environ.get(name, ""))
+        if asked > limit:
+            cut.append(f"{name}={environ[name]}")
+        environ[name] = str(min(asked, limit))
+    if not cut:
+        return ""
+    return (
+        f"products get {limit} thread{'s' * (limit > 1)} each, not {' and '.join(cut)}: {flag} on {cores:g} "
+        f"processors; {OWN} would say otherwise"
+    )
+
+
+def _read(text: str) -> int:
+    """Return the number that a variable asks for; 1 where it asks for none. OMP_NUM_THREADS may be a list, by level."""
+    first = text.partition(",")[0].strip()
+    return int(first) if first.isdecimal() and first.isascii() and int(first) > 0 else 1
+
+
+def count_cores() -> float:
+    """Return how many processors this process may use: those of its affinity, or less by the quota of its cgroup."""
+    cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    return min([cores, *_quotas(_CGROUPS, _OWN_CGROUP)])
+
+
+def _quotas(root: Path, own: Path) -> list[float]:
+    """Return the quotas, in processors, of this process's cgroup and of those above it, of version 2 and of 1."""
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        lines = []
+    found = []
+    for line in ["0::/", "1:cpu:/", *lines]:  # in a container the own cgroup lies at the root, whatever its name
+        _, _, rest = line.partition(":")
+        kinds, _, path = rest.partition(":")
+        kind = next((one for one in ("cpu,cpuacct", "cpu") if (root / one).is_dir()), "cpu")
+        if kinds and "cpu" not in kinds.split(","):
+            continue
+        place = Path(*[part for part in Path(path).parts if part not in ("/", "..")])
+        for directory in [place, *place.parents]:
+            found.append(_read_quota(root / kind / directory, version=1) if kinds else None)
+            found.append(None if kinds else _read_quota(root / directory, version=2))
+    return [quota for quota in found if quota is not None]
+
+
+def _read_quota(directory: Path, version: int) -> float | None:
+    try:
+        if version == 2:
+            quota, period = (directory / "cpu.max").read_text().split()
+        else:
+            quota, period = ((directory / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        return int(quota) / int(period) if int(quota) > 0 and int(period) > 0 else None
+    except (OSError, ValueError):  # no such file, or `max`: no quota
+        return None

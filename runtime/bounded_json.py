@@ -1,0 +1,143 @@
+"""JSON objects from other programs, read and written within limits (pure).
+
+The size, the depth and the number of values of a text are checked before it is parsed. What JSON allows and no program
+of ours writes is refused: numbers that are not finite, integers beyond 64 bits, a key that an object has twice, text
+that is no Unicode.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from runtime import glog
+
+MAX_INTEGER = (1 << 64) - 1
+
+_MAX_DIGITS = 20  # of an integer with its sign, checked before it is converted
+# An open string ends with the text, so that every quote is looked at once, whatever the text holds.
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+_BRACKETS = bytes.maketrans(b"[]{}", b"()()")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+class BoundedJsonError(ValueError):
+    """The text is over the limits, or no JSON object.
+
+    Its message goes on from the name of what was read: "a note" + " that is not JSON".
+    """
+
+
+def dump_bounded(value: Mapping[str, Any], *, depth: int, values: int) -> bytes:
+    """Return an object as JSON.
+
+    Args: depth: levels that it may have.  values: commas and opening brackets that it may have.
+    Raises: BoundedJsonError: if it holds what `parse_bounded` refuses.
+    """
+    try:
+        text = json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise BoundedJsonError(f"that cannot be written as JSON ({exc})") from exc
+    check_structure(text, depth=depth, values=values)
+    return text
+
+
+def parse_bounded(data: bytes, *, depth: int, values: int) -> dict[str, Any]:
+    """Return the object that a text holds.
+
+    Args: depth: levels that it may have.  values: commas and opening brackets that it may have.
+    Raises: BoundedJsonError: naming what is wrong with it.
+    """
+    check_structure(data, depth=depth, values=values)
+    try:
+        text = data.decode()
+        value = _DECODER.decode(text)
+        if "\\u" in text:
+            _check_text(value)
+    except BoundedJsonError:
+        raise
+    except (ValueError, RecursionError) as exc:
+        raise BoundedJsonError(f"that is not JSON ({glog.clean(exc, 200)})") from exc
+    if not isinstance(value, dict):
+        raise BoundedJsonError(f"that is a {type(value).__name__} instead of an object")
+    return value
+
+
+def check_structure(data: bytes, *, depth: int, values: int) -> None:
+    """Return if a text has neither too many values nor too many levels; no JSON is parsed for that.
+
+    Raises: BoundedJsonError: if it has.
+    """
+    opened = data.count(b"[") + data.count(b"{")
+    if opened <= depth and len(data) <= values:
+        return
+    plain = _STRING.sub(b"", data)
+    found = plain.count(b",") + plain.count(b"[") + plain.count(b"{")
+    if found > values:
+        raise BoundedJsonError(f"with about {found} values; at most {values} are taken")
+    left = plain.translate(_BRACKETS, _NO_BRACKETS)
+    for _ in range(depth):  # each turn takes the innermost level away
+        if not left:
+            return
+        left = left.replace(b"()", b"")
+    if left:
+        raise BoundedJsonError(f"with more than {depth} levels, or brackets that do not match")
+
+
+def is_integer(value: object, least: int = 0, most: int = MAX_INTEGER) -> bool:
+    """Return whether a value is an integer (true and false are none) from `least` to `most`."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def show_value(value: object, limit: int = 100) -> str:
+    """Return a value for a message: printable, and at most about `limit` characters."""
+    return glog.clean(repr(value), limit)
+
+
+def _check_text(value: object) -> None:
+    """Return if no text is half of a surrogate pair, which cannot be written as UTF-8."""
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, str) and _SURROGATE.search(one):
+            raise BoundedJsonError("with half of a surrogate pair")
+        if isinstance(one, dict):
+            left += [*one, *one.values()]
+        elif isinstance(one, list):
+            left += one
+
+
+def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise BoundedJsonError("with an object that has a key twice")
+    return made
+
+
+def _read_integer(text: str) -> int:
+    number = int(text) if len(text) <= _MAX_DIGITS else MAX_INTEGER + 1
+    if not -MAX_INTEGER <= number <= MAX_INTEGER:
+        raise BoundedJsonError("with an integer of more than 64 bits")
+    return number
+
+
+def _read_float(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise BoundedJsonError("with a number that is not finite")
+    return number
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise BoundedJsonError(f"with {text}")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_read_object,
+    parse_int=_read_integer,
+    parse_float=_read_float,
+    parse_constant=_refuse_constant,
+)

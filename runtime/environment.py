@@ -1,0 +1,73 @@
+"""What the launcher tells both programs by environment, so that the command lines stay the tutorial's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime.errors import ConfigError
+
+MAX_SECRET_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class JobEnvironment:
+    """Which job and attempt a program belongs to; all empty: it stands alone."""
+
+    job: str = ""
+    attempt: str = ""
+    secret: str = ""
+    peer_timeout: float = 10.0
+    stuck_timeout: float = 1800.0  # in one turn of a program's loop, after which /healthz calls it stuck
+
+    def __repr__(self) -> str:
+        return f"JobEnvironment(job={self.job!r}, attempt={self.attempt!r}, peer_timeout={self.peer_timeout!r})"
+
+
+def read_environment(environ: Mapping[str, str]) -> JobEnvironment:
+    """Return the job of this program: PADDLE_JOB_NAME, PADDLE_ATTEMPT, PADDLE_SECRET(_FILE) and the two timeouts.
+
+    Raises: ConfigError: if a timeout is no number of seconds of at least 0.1, or the secret's file is not right.
+    """
+    peer_timeout = _read_seconds(environ, "PADDLE_PEER_TIMEOUT", 10, 86400)
+    stuck_timeout = _read_seconds(environ, "PADDLE_STUCK_TIMEOUT", 1800, 1000000)
+    return JobEnvironment(
+        environ.get("PADDLE_JOB_NAME", ""),
+        environ.get("PADDLE_ATTEMPT", ""),
+        environ.get("PADDLE_SECRET") or _read_secret(environ.get("PADDLE_SECRET_FILE", "")),
+        peer_timeout,
+        stuck_timeout,
+    )
+
+
+def _read_seconds(environ: Mapping[str, str], name: str, default: int, most: int) -> float:
+    text = environ.get(name) or str(default)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds <= most:
+        raise ConfigError(f"{name} is '{text}'; set it to seconds between 0.1 and {most}, e.g. {default}")
+    return seconds
+
+
+def _read_secret(name: str) -> str:
+    """Return what a file holds; none is no secret, because a Secret that is mounted as optional may be absent."""
+    if not name:
+        return ""
+    try:
+        with Path(name).open("rb") as file:
+            content = file.read(MAX_SECRET_BYTES + 1)
+        secret = content.decode().strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "it is no UTF-8 text"
+        raise ConfigError(f"PADDLE_SECRET_FILE names {name}, which cannot be read: {reason}") from exc
+    if not secret or len(content) > MAX_SECRET_BYTES:
+        raise ConfigError(
+            f"PADDLE_SECRET_FILE names {name}, which holds {'no text' if not secret else 'too much'}; "
+            f"put 1 to {MAX_SECRET_BYTES} bytes there, e.g. of openssl rand -hex 32, or remove it"
+        )
+    return secret

@@ -1,0 +1,167 @@
+"""The syntax of gflags, once for all programs: `--name=value`, `--name value`, `--name`, `--noname`.
+
+A program with a table of flags reads its command line by `read_arguments`. The launcher, which passes most flags on to
+programs whose tables it does not know, reads its own by `read_pairs`. Both raise the same messages. One dash does the
+same as two; of a flag given twice the last one counts.
+
+Source: gflags 2.2, gflags.cc (CommandLineFlagParser); spec/trainer.md 1.1.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from runtime.errors import UsageError
+
+Value = bool | int | float | str
+
+_INT32 = 1 << 31  # whole numbers of gflags have 32 bits and a sign
+_TRUE, _FALSE = ("1", "t", "true", "y", "yes"), ("0", "f", "false", "n", "no")  # as gflags has them, in any case
+_FLAG = re.compile(r"--?([A-Za-z_][^=]*)(?:=(.*))?", re.DOTALL)
+_KINDS: Mapping[type, str] = {bool: "true or false", int: "a whole number", float: "a finite number", str: "a text"}
+
+
+class Status(Enum):
+    """What becomes of a flag that is given with another value than its default."""
+
+    SUPPORTED = "supported"
+    QUIET = "accepted, without meaning here"
+    IGNORED = "accepted with a warning, without meaning here"
+    NOT_YET = "not supported yet"
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One flag. The type of its default is its type; `least` and `most` are the bounds of a number, both inclusive."""
+
+    name: str
+    default: Value
+    status: Status
+    meaning: str
+    least: float | None = None
+    most: float | None = None
+    choices: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> type[Value]:
+        """The type of the flag's values: bool, int, float or str."""
+        return type(self.default)
+
+
+def index_flags(*flags: Flag) -> dict[str, Flag]:
+    """Return the flags by name, in their order."""
+    return {flag.name: flag for flag in flags}
+
+
+def read_arguments(arguments: Sequence[str], flags: Mapping[str, Flag]) -> dict[str, Any]:
+    """Return the values of the flags that are given, in the order in which each is given first.
+
+    Raises: UsageError: an argument is no flag, a flag is unknown (with the closest name), or its value is impossible.
+    """
+    given: dict[str, Any] = {}
+    rest = list(arguments)
+    while rest:
+        name, text = split_argument(rest.pop(0))
+        flag, negated = _find(name, flags)
+        if negated and text is not None:
+            raise UsageError(f"--{name}={text}: a negated flag takes no value; write --{name} or --{flag.name}={text}")
+        if text is None and flag.kind is bool:
+            given[flag.name] = not negated
+            continue
+        if text is None:
+            if not rest:
+                raise UsageError(f"--{flag.name} needs a value: --{flag.name}=...")
+            text = rest.pop(0)
+        given[flag.name] = convert(flag, text)
+    return given
+
+
+def read_pairs(arguments: Sequence[str]) -> list[tuple[str, str]]:
+    """Return name and text of every flag, without a table of flags.
+
+    What follows `--name` is its value unless it looks like a flag itself. A `--name` without value is true, and a
+    `--noname` is the `name` that is false: no flag of the programs has a name that begins with "no".
+    Raises: UsageError: an argument is neither a flag nor the value of one.
+    """
+    pairs: list[tuple[str, str]] = []
+    rest = list(arguments)
+    while rest:
+        name, text = split_argument(rest.pop(0))
+        if text is None and name.startswith("no") and name != "no":
+            name, text = name.removeprefix("no"), "false"
+        elif text is None:
+            has_value = bool(rest) and not _FLAG.fullmatch(rest[0])
+            text = rest.pop(0) if has_value else "true"
+        pairs.append((name, text))
+    return pairs
+
+
+def split_argument(argument: str) -> tuple[str, str | None]:
+    """Return the name and the text behind the equals sign, None if there is no such sign.
+
+    Raises: UsageError: the argument is no flag.
+    """
+    match = _FLAG.fullmatch(argument)
+    if not match:
+        raise UsageError(f"Unknown commandline argument: {argument}; write flags as --name=value")
+    return match[1], match[2]
+
+
+def convert(flag: Flag, text: str) -> Value:
+    """Return the value that a text stands for.
+
+    Raises: UsageError: it is of another type, out of bounds, or none of the choices.
+    """
+    converters: Mapping[type, Callable[[str], Value]] = {bool: _truth, int: int, float: _finite}
+    try:
+        value = converters.get(flag.kind, str)(text)
+    except ValueError:
+        raise UsageError(f"--{flag.name} is '{text}'; it must be {_KINDS[flag.kind]}") from None
+    if flag.choices and value not in flag.choices:
+        raise UsageError(f"--{flag.name} is '{value}'; it must be one of {', '.join(flag.choices)}")
+    if flag.kind in (int, float) and not isinstance(value, str):
+        _check_bounds(flag, value)
+    return value
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in _TRUE + _FALSE:
+        raise ValueError
+    return text.lower() in _TRUE
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError
+    return value
+
+
+def _check_bounds(flag: Flag, value: float) -> None:
+    least, most = flag.least, flag.most
+    if flag.kind is int:
+        least, most = (-_INT32 if least is None else least), (_INT32 - 1 if most is None else most)
+    if (least is None or value >= least) and (most is None or value <= most):
+        return
+    if least is not None and most is not None:
+        raise UsageError(f"--{flag.name} is {value}; it must be in [{least}, {most}]")
+    bound = f"at least {least}" if least is not None else f"at most {most}"
+    raise UsageError(f"--{flag.name} is {value}; it must be {bound}")
+
+
+def _find(name: str, flags: Mapping[str, Flag]) -> tuple[Flag, bool]:
+    """Return the flag of a name, and whether the name negates it."""
+    if name in flags:
+        return flags[name], False
+    plain = name.removeprefix("no")
+    if plain != name and plain in flags and flags[plain].kind is bool:
+        return flags[plain], True
+    close = difflib.get_close_matches(name, flags, 1)
+    hint = f"; did you mean --{close[0]}?" if close else "; --help lists all"
+    raise UsageError(f"unknown command line flag '{name}'{hint}")

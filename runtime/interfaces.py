@@ -1,0 +1,68 @@
+"""From `--nics` to addresses: an interface name, a label such as `lo:1`, or an IPv4 address."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import ipaddress
+import socket
+import struct
+
+from runtime.errors import ConfigError
+
+ANY_ADDRESS = "0.0.0.0"
+_SIOCGIFADDR = 0x8915
+_SIOCGIFCONF = 0x8912
+_ROOM = 40 * 1024  # for a thousand names
+
+
+def resolve_nics(nics: str) -> list[str]:
+    """Return the address to bind for each name of a comma list; an empty list means every address.
+
+    Raises: ConfigError: naming the one that does not exist and those that do.
+    """
+    names = [name.strip() for name in nics.split(",") if name.strip()]
+    return [resolve_nic(name) for name in names] or [ANY_ADDRESS]
+
+
+def find_own_addresses(nics: str) -> list[str]:
+    """Return the addresses by which others reach this host: those of `nics`, or all where it is empty or wrong."""
+    try:
+        return resolve_nics(nics) if nics else list(list_nics().values())
+    except ConfigError:
+        return list(list_nics().values())
+
+
+def resolve_nic(name: str) -> str:
+    """Return the IPv4 address of one interface, label or address.
+
+    Raises: ConfigError: if there is no such interface; an address is not checked here, binding it does that.
+    """
+    try:
+        return str(ipaddress.IPv4Address(name))
+    except ValueError:
+        pass
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        try:
+            request = struct.pack("256s", name.encode()[:15])
+            answer = fcntl.ioctl(control, _SIOCGIFADDR, request)
+            return socket.inet_ntoa(answer[20:24])
+        except OSError as exc:
+            there = ", ".join(f"{nic} ({address})" for nic, address in sorted(list_nics().items())) or "none"
+            raise ConfigError(
+                f"--nics names '{name}', which has no IPv4 address here ({exc.strerror}); those that exist: {there}"
+            ) from exc
+
+
+def list_nics() -> dict[str, str]:
+    """Return the IPv4 address of every interface and label of this machine."""
+    # struct ifconf {int length; void *buffer}: the kernel fills the buffer with entries of 40 bytes
+    buffer = array.array("B", bytes(_ROOM))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        answer = fcntl.ioctl(control, _SIOCGIFCONF, struct.pack("iL", _ROOM, buffer.buffer_info()[0]))
+    length = struct.unpack("iL", answer)[0]
+    found = {}
+    for at in range(0, length, 40):
+        entry = buffer[at : at + 40].tobytes()
+        found[entry[:16].rstrip(b"\0").decode(errors="replace")] = socket.inet_ntoa(entry[20:24])
+    return found

@@ -1,0 +1,110 @@
+"""A pool of threads that share the work on one array, and single worker threads."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+from typing import TypeVar
+
+import numpy as np
+
+Task = Callable[[], object]
+Result = SimpleQueue[BaseException | None]
+Piece = TypeVar("Piece")
+
+LEAVE_TIMEOUT_S = 2.0  # for a task that is under way when its thread is to end
+
+
+class Worker:
+    """A thread that does one task after the other until it is closed; it does not keep the process from ending.
+
+    Args: begin: what the thread does before all tasks.
+    """
+
+    def __init__(self, name: str, begin: Task | None = None) -> None:
+        self._begin = begin
+        self._tasks: SimpleQueue[tuple[Task, Result] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def start(self, task: Task) -> Result:
+        """Begin a task; the queue will have its error, or None when it is done."""
+        result: Result = SimpleQueue()
+        self._tasks.put((task, result))
+        return result
+
+    def close(self) -> None:
+        """End the thread after the task in hand."""
+        self._tasks.put(None)
+        self._thread.join(LEAVE_TIMEOUT_S)
+
+    def _work(self) -> None:
+        if self._begin is not None:
+            self._begin()
+        with np.errstate(all="ignore"):  # as the jobs do; it counts for one thread
+            while (given := self._tasks.get()) is not None:
+                task, result = given
+                try:
+                    task()
+                except BaseException as error:
+                    result.put(error)
+                else:
+                    result.put(None)
+
+
+def run_together(workers: Sequence[Worker], tasks: Sequence[Task]) -> None:
+    """Do the first task here and the others in the workers, and return when all are done; the first error counts."""
+    results = [worker.start(task) for worker, task in zip(workers, tasks[1:], strict=False)]
+    try:
+        for task in tasks[:1]:
+            task()
+    finally:
+        errors = [result.get() for result in results]
+    for error in errors:
+        if error is not None:
+            raise error
+
+
+def run_in_turn(tasks: Sequence[Task]) -> None:
+    """Do one task after the other."""
+    for task in tasks:
+        task()
+
+
+@dataclass(frozen=True)
+class ThreadPool:
+    """Up to `count` threads that work on one job together.
+
+    `run` does up to `count` tasks at the same time. It returns when all are done, and raises what a task raised.
+    """
+
+    count: int = 1
+    run: Callable[[Sequence[Task]], None] = run_in_turn
+
+    def share(self, pieces: Sequence[Piece], work: Callable[[int, Piece], None]) -> None:
+        """Call work(number of the thread, piece) for each piece; a thread that is free takes the next."""
+        waiting = deque(pieces)
+
+        def work_on(number: int) -> None:
+            while True:
+                try:
+                    piece = waiting.popleft()
+                except IndexError:
+                    return
+                work(number, piece)
+
+        self.run([partial(work_on, number) for number in range(min(self.count, len(pieces)))])
+
+
+SINGLE_THREAD = ThreadPool()
+
+
+def start_thread_pool(count: int) -> ThreadPool:
+    """Return a pool of the calling thread and `count` - 1 more, which live as long as the process."""
+    if count < 2:
+        return SINGLE_THREAD
+    return ThreadPool(count, partial(run_together, [Worker(f"pool {number}") for number in range(1, count)]))
