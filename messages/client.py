@@ -1,0 +1,218 @@
+"""A member of a protocol: a DEALER socket, and a thread that keeps it connected.
+
+Each connection has a socket of its own, and libzmq's reconnection is off: what is sent again after a break, and when,
+is decided in one place (`client_core`), and nothing old waits in a queue. libzmq's monitor tells when both sides have
+proven themselves, and why they have not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import zmq
+
+from messages.caller import Answer, Caller, ClientHandlers
+from messages.client_core import ClientCore, ClientEffect, ClientSend, OpenConnection
+from messages.envelope import MAX_BYTES
+from messages.keys import CurveKeys
+
+CONNECT_S = 5.0  # for a TCP connection, and again for the handshake
+QUEUED = 256  # messages that wait on either side
+CLOSING_S = 1.0  # for the last messages to leave
+TURN = 256  # messages that are taken before those that wait are sent
+
+_EVENT = struct.Struct("=HI")
+_FAILURES = {
+    zmq.EVENT_CONNECT_DELAYED: "",  # not over yet
+    zmq.EVENT_CONNECT_RETRIED: "no connection to it can be made",
+    zmq.EVENT_CLOSED: "no connection to it can be made",
+    zmq.EVENT_DISCONNECTED: "it has closed the connection",
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: "it has closed the connection in the handshake",
+    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "what answers there is no control server of this job",
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH: "it refuses the proof of the secret; PADDLE_SECRET differs between the two",
+}
+
+
+class ControlClient:
+    """A member that joins, and comes back, until it is closed.
+
+    Args: host, port: of the server.  keys: of the job's secret, or None where it has none.  note: takes lines for the
+        log.  source: the address of this side that the server sees; empty: the system's choice.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        core: ClientCore,
+        handlers: ClientHandlers,
+        *,
+        keys: CurveKeys | None,
+        note: Callable[[str], None],
+        source: str = "",
+    ) -> None:
+        target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._endpoint = f"tcp://{source}:0;{target}" if source else f"tcp://{target}"
+        self._keys = keys
+        self._caller = Caller(core, handlers, note, self._wake)
+        self._woken, self._waker = socket.socketpair()
+        self._woken.setblocking(False)
+        self._waker.setblocking(False)
+        self._context = zmq.Context()
+        self._dealer: zmq.Socket[bytes] | None = None
+        self._monitor: zmq.Socket[bytes] | None = None
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._run, name="messages-client", daemon=True)
+        self._thread.start()
+
+    @property
+    def trouble(self) -> str:
+        """Why this member has not joined; empty when it has."""
+        return self._caller.trouble
+
+    def submit(self, kind: str, body: Mapping[str, Any], timeout: float) -> Answer:
+        """Ask the server something, as soon as this member has joined.
+
+        Raises: SchemaError: it is no request of the protocol.  ClosedError: this member is closed.
+        """
+        return self._caller.submit(kind, body, timeout, time.monotonic())
+
+    def ask(self, kind: str, body: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
+        """Ask the server something, and wait for the answer. Not to be used in a handler.
+
+        Raises: RequestRefusedError: the server refuses.  NoAnswerError: it has not answered in time.  SchemaError and
+            ClosedError as `submit`.
+        """
+        return self.submit(kind, body, timeout).result()
+
+    def close(self) -> None:
+        """Leave; what was said is sent first, if the server takes it within a second."""
+        if self._is_closing:
+            return
+        self._caller.leave()
+        self._is_closing = True
+        self._wake()
+        self._thread.join()
+        self._context.destroy(int(CLOSING_S * 1000))
+        self._woken.close()
+        self._waker.close()
+
+    def __enter__(self) -> ControlClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -----
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # a wake-up is under way already, or it is closed
+            self._waker.send(b"x")
+
+    def _run(self) -> None:
+        while not self._is_closing:
+            self._obey()
+            self._wait()
+            self._step(ClientCore.tick)
+        self._obey()
+        self._disconnect(CLOSING_S)
+
+    def _obey(self) -> None:
+        """Do what the core wants of the transport."""
+        for command in self._caller.take_commands():
+            if isinstance(command, OpenConnection):
+                self._connect()
+            elif not isinstance(command, ClientSend):
+                self._disconnect(CLOSING_S)
+            elif self._dealer is not None:
+                try:
+                    self._dealer.send(command.data, zmq.DONTWAIT)
+                except zmq.Again:
+                    self._fail("it does not read what it is told")
+
+    def _wait(self) -> None:
+        """Wait until something has come, is to be sent, or is due; take what has come."""
+        poller = zmq.Poller()
+        poller.register(self._woken, zmq.POLLIN)
+        for each in (self._dealer, self._monitor):
+            if each is not None:
+                poller.register(each, zmq.POLLIN)
+        left = self._caller.due() - time.monotonic()
+        ready = dict(poller.poll(max(0, int(min(left, 3600.0) * 1000) + 1) if left > 0 else 0))
+        if self._woken.fileno() in ready:
+            with contextlib.suppress(BlockingIOError):
+                self._woken.recv(4096)
+        if self._dealer is not None and self._dealer in ready:
+            self._take(self._dealer)
+        if self._monitor is not None and self._monitor in ready:
+            self._watch(self._monitor)
+
+    def _take(self, dealer: zmq.Socket[bytes]) -> None:
+        for _ in range(TURN):
+            try:
+                frames = dealer.recv_multipart(zmq.DONTWAIT)
+            except zmq.Again:
+                return
+            self._step(ClientCore.receive, b"".join(frames))
+
+    def _watch(self, monitor: zmq.Socket[bytes]) -> None:
+        """Take what libzmq tells of the connection."""
+        with contextlib.suppress(zmq.Again):
+            while monitor is self._monitor:
+                frames = monitor.recv_multipart(zmq.DONTWAIT)
+                event = _EVENT.unpack(frames[0][: _EVENT.size])[0]
+                if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                    self._step(ClientCore.opened)
+                elif _FAILURES.get(event):
+                    self._fail(_FAILURES[event])
+
+    def _fail(self, reason: str) -> None:
+        if self._dealer is not None:
+            self._take(self._dealer)  # what came before the end
+        self._disconnect(0.0)
+        self._step(ClientCore.failed, reason)
+
+    def _step(self, what: Callable[..., list[ClientEffect]], *facts: object) -> None:
+        """Tell the core something that has happened now."""
+        now = time.monotonic()
+        self._caller.step(lambda core: what(core, *facts, now))
+
+    def _connect(self) -> None:
+        dealer = self._context.socket(zmq.DEALER)
+        for option, value in (
+            (zmq.MAXMSGSIZE, MAX_BYTES),
+            (zmq.RCVHWM, QUEUED),
+            (zmq.SNDHWM, QUEUED),
+            (zmq.RECONNECT_IVL, -1),
+            (zmq.CONNECT_TIMEOUT, int(CONNECT_S * 1000)),
+            (zmq.HANDSHAKE_IVL, int(CONNECT_S * 1000)),
+            (zmq.LINGER, int(CLOSING_S * 1000)),
+            (zmq.IPV6, 1),
+        ):
+            dealer.setsockopt(option, value)
+        if self._keys:
+            dealer.setsockopt(zmq.CURVE_SERVERKEY, self._keys.server_public)
+            dealer.setsockopt(zmq.CURVE_PUBLICKEY, self._keys.client_public)
+            dealer.setsockopt(zmq.CURVE_SECRETKEY, self._keys.client_private)
+        self._monitor = dealer.get_monitor_socket()
+        self._dealer = dealer
+        try:
+            dealer.connect(self._endpoint)
+        except zmq.ZMQError as exc:
+            self._fail(f"{self._endpoint} is no address: {exc.strerror}")
+
+    def _disconnect(self, linger: float) -> None:
+        """Close the connection, if there is one; what was sent may still leave."""
+        if self._dealer is None:
+            return
+        self._dealer.disable_monitor()
+        if self._monitor is not None:
+            self._monitor.close(0)
+        self._dealer.close(int(linger * 1000))
+        self._dealer = self._monitor = None

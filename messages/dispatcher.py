@@ -1,0 +1,178 @@
+"""Brings what members say to the application, and what it says to members (no sockets)."""
+
+from __future__ import annotations
+
+import collections
+import threading
+import traceback
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from messages.envelope import MemberId
+from messages.errors import RequestRefusedError
+from messages.server_core import MemberAsked, MemberJoined, MemberLost, ServerCore, ServerEffect, ServerSend
+
+
+class ServerHandlers(typing.Protocol):
+    """What an application does with its members. Nothing of it may block; all calls come from one thread."""
+
+    def joined(self, member: MemberId, hello: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Take a member in, or back; return where things stand (the welcome).
+
+        Raises: RequestRefusedError: to keep it out.
+        """
+
+    def asked(self, asked: MemberAsked) -> Mapping[str, Any] | None:
+        """Return the answer to a request, or None to answer later with the server's `answer`.
+
+        Raises: RequestRefusedError: to refuse it.
+        """
+
+    def lost(self, member: MemberId, reason: str) -> None:
+        """Take note that a member has gone."""
+
+
+class ControlServing(typing.Protocol):
+    """What a server offers to its application: the real one and the fake. All of it may be called from any thread."""
+
+    def push(self, kind: str, body: Mapping[str, Any], to: Iterable[MemberId] | None = None) -> None:
+        """Tell some members, or all."""
+
+    def answer(self, asked: MemberAsked, body: Mapping[str, Any]) -> None:
+        """Answer a request that was left open."""
+
+    def refuse(self, asked: MemberAsked, code: str, reason: str) -> None:
+        """Refuse a request that was left open."""
+
+    @property
+    def members(self) -> list[MemberId]:
+        """The members that are connected now."""
+
+
+class Dispatcher:
+    """Runs the handlers for a core, and collects what is to be sent.
+
+    An error in a handler ends nothing: the member is told, it is counted, and `note` gets the traceback.
+
+    Thread safety: `push`, `answer` and `refuse` may be called from any thread; the handlers run without the lock.
+    """
+
+    def __init__(
+        self, core: ServerCore, handlers: ServerHandlers, note: Callable[[str], None], wake: Callable[[], None]
+    ) -> None:
+        self.core = core
+        self._handlers, self._note, self._wake = handlers, note, wake
+        self._lock = threading.Lock()
+        self._unsent: collections.deque[ServerSend] = collections.deque()
+
+    def receive(self, route: bytes, data: bytes, now: float) -> None:
+        """Take a message."""
+        with self._lock:
+            effects = self.core.receive(route, data, now)
+        self._run(effects)
+
+    def tick(self, now: float) -> None:
+        """Let time pass."""
+        with self._lock:
+            effects = self.core.tick(now)
+        self._run(effects)
+
+    def broken(self, route: bytes, reason: str) -> None:
+        """Take note that nothing can be sent by a route any more."""
+        with self._lock:
+            effects = self.core.broken(route, reason)
+        self._run(effects)
+
+    def next_send(self) -> ServerSend | None:
+        """Return what is to be sent next, in the order in which it was said."""
+        with self._lock:
+            return self._unsent.popleft() if self._unsent else None
+
+    # ----- For the application -----
+
+    def push(self, kind: str, body: Mapping[str, Any], to: Iterable[MemberId] | None = None) -> None:
+        """See `ControlServing`.
+
+        Raises: SchemaError: it is no push of the protocol.
+        """
+        with self._lock:
+            self._collect(self.core.push(kind, body, to))
+        self._wake()
+
+    def answer(self, asked: MemberAsked, body: Mapping[str, Any]) -> None:
+        """See `ControlServing`.
+
+        Raises: SchemaError: it is not the answer that the protocol wants; the request stays open.
+        """
+        with self._lock:
+            self._collect(self.core.answer(asked, body))
+        self._wake()
+
+    def refuse(self, asked: MemberAsked, code: str, reason: str) -> None:
+        """See `ControlServing`."""
+        with self._lock:
+            self._collect(self.core.refuse(asked, code, reason))
+        self._wake()
+
+    @property
+    def members(self) -> list[MemberId]:
+        """The members that are connected now."""
+        with self._lock:
+            return self.core.joined
+
+    # -----
+
+    def _run(self, effects: list[ServerEffect]) -> None:
+        """Collect what is to be sent, and call the handlers, in order."""
+        for effect in effects:
+            if isinstance(effect, MemberJoined):
+                self._join(effect)
+            elif isinstance(effect, MemberAsked):
+                self._ask(effect)
+            elif isinstance(effect, MemberLost):
+                self._guard(f"the loss of {effect.member}", lambda lost=effect: self._lose(lost))  # type: ignore[misc]
+            else:
+                with self._lock:
+                    self._collect([effect])
+
+    def _join(self, joined: MemberJoined) -> None:
+        fault = self._guard(f"the join of {joined.member}", lambda: self._welcome(joined))
+        if fault is not None:
+            with self._lock:
+                self._collect(self.core.refuse_join(joined.member, fault.code, str(fault)))
+
+    def _welcome(self, joined: MemberJoined) -> None:
+        welcome = self._handlers.joined(joined.member, joined.hello)
+        with self._lock:
+            self._collect(self.core.welcome(joined.member, welcome))
+
+    def _ask(self, asked: MemberAsked) -> None:
+        fault = self._guard(f"request {asked.kind} of {asked.member}", lambda: self._handle(asked))
+        if fault is not None:
+            with self._lock:
+                self._collect(self.core.refuse(asked, fault.code, str(fault)))
+
+    def _handle(self, asked: MemberAsked) -> None:
+        answer = self._handlers.asked(asked)
+        if answer is not None:
+            with self._lock:
+                self._collect(self.core.answer(asked, answer))
+
+    def _lose(self, lost: MemberLost) -> None:
+        self._handlers.lost(lost.member, lost.reason)
+
+    def _guard(self, what: str, work: Callable[[], None]) -> RequestRefusedError | None:
+        """Run a handler; return why it fails."""
+        try:
+            work()
+        except RequestRefusedError as exc:
+            return exc
+        except Exception as exc:  # a handler's fault must not end the server
+            self.core.counts["failed"] += 1
+            self._note(f"{what} has failed: {''.join(traceback.format_exception(exc))}")
+            return RequestRefusedError("failed", f"the server has failed at it: {type(exc).__name__}: {exc}")
+        return None
+
+    def _collect(self, effects: Iterable[ServerEffect]) -> None:
+        self._unsent.extend(one for one in effects if isinstance(one, ServerSend))

@@ -1,0 +1,102 @@
+"""One message as bytes: a JSON object {"v": 1, "kind": ..., "id": ..., "ack": ..., "body": {...}} (pure).
+
+kind    join, beat, leave and the requests of a protocol go from a member to the server; joined, beat, reply, error and
+        the pushes of a protocol go back
+id      of a request, counted by the member from 1; its reply or error has the same; 0 where nothing is answered
+ack     from members: all requests below this id have their answers, so that the server may forget them
+body    what the protocol's table says
+
+Bounds are checked before anything is parsed. Nothing but JSON is ever read: a message cannot name code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from messages.errors import SchemaError
+from messages.schema import MOST_EXACT, Fields, Integer, JsonObject, Text
+from runtime.bounded_json import BoundedJsonError, dump_bounded, parse_bounded, show_value
+
+VERSION = 1  # of the envelope
+MAX_BYTES = 1 << 20  # of a message
+MAX_DEPTH = 16  # levels of objects and lists
+MAX_VALUES = 1 << 17  # of a message; each takes up to 100 bytes of memory
+
+JOIN, JOINED, BEAT, LEAVE, REPLY, ERROR = "join", "joined", "beat", "leave", "reply", "error"
+
+_BODY = "the message"
+IDENTITY = Fields(uid=Text(200, least=1), incarnation=Integer(0))
+JOIN_FIELDS = Fields(protocol=Text(200), realm=Text(200), member=IDENTITY)  # and the hello of the protocol
+JOINED_FIELDS = Fields(server=IDENTITY)  # and the welcome of the protocol
+ERROR_FIELDS = Fields(code=Text(40), reason=Text(4000))
+
+
+@dataclass(frozen=True, order=True)
+class MemberId:
+    """Who takes part: the UID of a pod (or of what stands for it), and which of its lives; a later one is larger."""
+
+    uid: str
+    incarnation: int
+
+    def __str__(self) -> str:
+        return f"{self.uid}.{self.incarnation}"
+
+    def to_json(self) -> JsonObject:
+        """Return it as a message carries it."""
+        return {"uid": self.uid, "incarnation": self.incarnation}
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A message."""
+
+    kind: str
+    body: Mapping[str, Any] = field(default_factory=dict)
+    id: int = 0
+    ack: int = 0
+
+
+def encode(message: Envelope) -> bytes:
+    """Return the bytes of a message.
+
+    Raises: SchemaError: if the other side would refuse it for its form or size.
+    """
+    parts = {"v": VERSION, "kind": message.kind, "id": message.id, "ack": message.ack, "body": message.body}
+    try:
+        data = dump_bounded(parts, depth=MAX_DEPTH, values=MAX_VALUES)
+    except BoundedJsonError as exc:
+        raise SchemaError("form", f"a message {message.kind} {exc}") from exc
+    if len(data) > MAX_BYTES:
+        raise SchemaError("size", f"a message {message.kind} of {len(data)} bytes; at most {MAX_BYTES} are taken")
+    return data
+
+
+def decode(data: bytes) -> Envelope:
+    """Return the message that some bytes hold; its body is not checked yet.
+
+    Raises: SchemaError: with code `size`, `form` or `version`.
+    """
+    if len(data) > MAX_BYTES:
+        raise SchemaError("size", f"a message of {len(data)} bytes; at most {MAX_BYTES} are taken")
+    try:
+        parts = parse_bounded(data, depth=MAX_DEPTH, values=MAX_VALUES)
+    except BoundedJsonError as exc:
+        raise SchemaError("form", f"a message {exc}") from exc
+    version = parts.pop("v", None)
+    if version != VERSION or isinstance(version, bool):
+        raise SchemaError("version", f"a message of version {show_value(version)}; this program speaks {VERSION}")
+    _ENVELOPE.check({key: value for key, value in parts.items() if key != "body"}, _BODY)
+    if not isinstance(parts.get("body"), dict):
+        raise SchemaError("schema", f"{_BODY}.body is {show_value(parts.get('body'))}, not an object")
+    return Envelope(parts["kind"], parts["body"], parts["id"], parts["ack"])
+
+
+def error(code: str, reason: str, answers: int = 0) -> bytes:
+    """Return the bytes of an error; its reason is cut to what an error may have."""
+    shown = reason[:4000].encode(errors="replace").decode()  # a file name may have halves of surrogate pairs
+    return encode(Envelope(ERROR, {"code": code[:40], "reason": shown}, answers))
+
+
+_ENVELOPE = Fields(kind=Text(60, least=1), id=Integer(0, MOST_EXACT), ack=Integer(0, MOST_EXACT))

@@ -1,0 +1,200 @@
+"""A network inside one process with a clock that is set by hand, for tests of what uses control messages.
+
+    network = FakeNetwork()
+    server = network.serve("10.0.0.1", server_core, handlers)
+    client = network.join("10.0.0.1", client_core, handlers)
+    network.run()               # until nobody has anything left to say
+    network.advance(3.0)        # time passes
+    network.cut(client)         # the connection breaks, and cannot be made until network.mend(client)
+
+Server and client offer what the real ones do, and everything but the sockets is the same code. Nothing happens but in
+`run` and `advance`, in an order that repeats.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from messages.caller import Answer, Caller, ClientHandlers
+from messages.client_core import ClientCore, ClientSend, OpenConnection
+from messages.dispatcher import Dispatcher, ServerHandlers
+from messages.envelope import MemberId
+from messages.server_core import MemberAsked, ServerCore
+
+STEP_S = 0.25  # at most, between two looks at who is silent, as in the real server
+
+
+class FakeServer:
+    """A server without sockets."""
+
+    def __init__(self, network: FakeNetwork, core: ServerCore, handlers: ServerHandlers) -> None:
+        self.dispatcher = Dispatcher(core, handlers, network.notes.append, _nothing)
+        self.is_open = True
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many messages were refused, by reason."""
+        return dict(self.dispatcher.core.counts)
+
+    @property
+    def members(self) -> list[MemberId]:
+        """The members that are connected now."""
+        return self.dispatcher.members
+
+    def push(self, kind: str, body: Mapping[str, Any], to: Iterable[MemberId] | None = None) -> None:
+        """Tell some members, or all that are connected."""
+        self.dispatcher.push(kind, body, to)
+
+    def answer(self, asked: MemberAsked, body: Mapping[str, Any]) -> None:
+        """Answer a request that its handler has left open."""
+        self.dispatcher.answer(asked, body)
+
+    def refuse(self, asked: MemberAsked, code: str, reason: str) -> None:
+        """Refuse a request that its handler has left open."""
+        self.dispatcher.refuse(asked, code, reason)
+
+    def close(self) -> None:
+        """Stop, as a process that ends."""
+        self.is_open = False
+
+
+class FakeClient:
+    """A member without sockets."""
+
+    def __init__(self, network: FakeNetwork, address: str, core: ClientCore, handlers: ClientHandlers) -> None:
+        self._network = network
+        self.caller = Caller(core, handlers, network.notes.append, _nothing)
+        self.address = address
+        self.route = b""  # of its connection; empty: it has none
+        self.is_cut = False
+        self.is_frozen = False
+
+    @property
+    def trouble(self) -> str:
+        """Why this member has not joined; empty when it has."""
+        return self.caller.trouble
+
+    def submit(self, kind: str, body: Mapping[str, Any], timeout: float) -> Answer:
+        """Ask the server something; the answer comes while the network runs."""
+        return self.caller.submit(kind, body, timeout, self._network.now)
+
+    def ask(self, kind: str, body: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
+        """Ask the server something, and let time pass until it has answered."""
+        answer = self.submit(kind, body, timeout)
+        self._network.run()
+        if not answer.done():
+            self._network.advance(timeout)
+        return answer.result(0)
+
+    def close(self) -> None:
+        """Leave."""
+        self.caller.leave()
+        self._network.run()
+
+
+class FakeNetwork:
+    """The network, and the clock of all that is in it."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+        self.notes: list[str] = []  # what servers and clients would log
+        self._servers: dict[str, FakeServer] = {}
+        self._clients: list[FakeClient] = []
+        self._routes = itertools.count(1)
+
+    def serve(self, address: str, core: ServerCore, handlers: ServerHandlers) -> FakeServer:
+        """Return a server at an address; one that was there before is closed."""
+        if address in self._servers:
+            self._servers[address].close()
+            for client in self._clients:
+                if client.address == address:
+                    client.route = b""
+                    client.caller.step(lambda core: core.failed("it has closed the connection", self.now))
+        self._servers[address] = FakeServer(self, core, handlers)
+        return self._servers[address]
+
+    def join(self, address: str, core: ClientCore, handlers: ClientHandlers) -> FakeClient:
+        """Return a member that connects to an address."""
+        self._clients.append(FakeClient(self, address, core, handlers))
+        return self._clients[-1]
+
+    def cut(self, client: FakeClient) -> None:
+        """Break a member's connection, for as long as it is not mended; both sides hear it at once."""
+        client.is_cut = True
+        self._break(client, "its connection is gone")
+
+    def mend(self, client: FakeClient) -> None:
+        """Let a member connect, and say something, again."""
+        client.is_cut = client.is_frozen = False
+
+    def freeze(self, client: FakeClient) -> None:
+        """Let a member hang: it neither hears nor says anything, and its connection stays."""
+        client.is_frozen = True
+
+    def run(self) -> None:
+        """Pass messages on until there are none."""
+        while any([self._run_client(client) for client in self._clients if not client.is_frozen]) or any(
+            [self._run_server(server) for server in self._servers.values() if server.is_open]
+        ):
+            pass
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        end = self.now + seconds
+        self.run()
+        while self.now < end:
+            self.now = min(end, self.now + STEP_S)
+            for server in self._servers.values():
+                if server.is_open:
+                    server.dispatcher.tick(self.now)
+            self.run()
+
+    # -----
+
+    def _run_client(self, client: FakeClient) -> bool:
+        """Let a member do what is due, and what it was told to; return whether there was anything."""
+        client.caller.step(lambda core: core.tick(self.now))
+        commands = client.caller.take_commands()
+        for command in commands:
+            if isinstance(command, OpenConnection):
+                self._connect(client)
+            elif isinstance(command, ClientSend):
+                server = self._servers.get(client.address)
+                if client.route and server is not None and server.is_open:
+                    server.dispatcher.receive(client.route, command.data, self.now)
+            else:
+                self._break(client, "")
+        return bool(commands)
+
+    def _connect(self, client: FakeClient) -> None:
+        server = self._servers.get(client.address)
+        if client.is_cut or server is None or not server.is_open:
+            client.caller.step(lambda core: core.failed("no connection to it can be made", self.now))
+            return
+        client.route = b"%d" % next(self._routes)
+        client.caller.step(lambda core: core.opened(self.now))
+
+    def _run_server(self, server: FakeServer) -> bool:
+        """Pass on what a server says; return whether there was anything."""
+        sends = list(iter(server.dispatcher.next_send, None))
+        for send in sends:
+            client = next((one for one in self._clients if one.route == send.route), None)
+            if client is None:
+                server.dispatcher.broken(send.route, "its connection is gone")
+            elif not client.is_frozen:
+                client.caller.step(lambda core, data=send.data: core.receive(data, self.now))  # type: ignore[misc]
+        return bool(sends)
+
+    def _break(self, client: FakeClient, reason: str) -> None:
+        route, client.route = client.route, b""
+        server = self._servers.get(client.address)
+        if route and reason:
+            client.caller.step(lambda core: core.failed(reason, self.now))
+            if server is not None:
+                server.dispatcher.broken(route, reason)
+
+
+def _nothing() -> None:
+    pass

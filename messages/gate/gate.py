@@ -1,0 +1,328 @@
+"""Stands between the network and libzmq: what nobody has let in costs no more than a bounded part of this process.
+
+libzmq accepts every connection, holds it for its handshake interval, and takes 1 MiB of each, so that 2,000 of them
+exhaust the file descriptors of the process and as many MiB of memory. So the port is this gate's, which accepts a
+bounded number, judges their first bytes (see `zmtp`), and hands each on to libzmq through a socket of this machine that
+only this process may connect to. Afterwards it passes bytes on, and reads no further than the other side takes them.
+
+One thread serves all connections. A connection costs three file descriptors: the peer's, and both ends of the one to
+libzmq, which is made when the peer has sent its signature.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import errno
+import os
+import resource
+import selectors
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from messages.gate.zmtp import PeerBytes, ServerBytes, ZmtpError
+
+READ_BYTES = 1 << 16  # at a time; as much waits for a side that does not read
+ACCEPTED_AT_ONCE = 64  # connections, before the others get their turn
+PAUSE_S = 0.1  # after the process ran out of file descriptors
+LISTEN_BACKLOG = 128  # connections that the kernel holds for this port
+REPEAT_S = 30.0  # between two notes of the same kind
+SPARE_FILES = 24  # that the gate leaves to the process; libzmq 4.3.5 aborts it when its own accept finds none
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: what is closed leaves nothing behind in the kernel
+
+
+@dataclass(frozen=True)
+class GateLimits:
+    """What the gate takes.
+
+    unauthenticated: connections that are not let in yet; one more, and the oldest of them goes.
+    peers: connections that are let in; one more is refused.
+    handshake: seconds for a connection to be let in.
+    """
+
+    unauthenticated: int = 128
+    peers: int = 4096
+    handshake: float = 10.0
+
+
+class _Passage:
+    """A connection: the peer's side, libzmq's side, and what has not been passed on."""
+
+    def __init__(self, outer: socket.socket, address: str, mechanism: bytes, deadline: float) -> None:
+        self.outer, self.address, self.deadline = outer, address, deadline
+        self.inner: socket.socket | None = None  # once the peer's signature has come
+        self.to_inner, self.to_outer = b"", b""
+        self.peer, self.server = PeerBytes(mechanism), ServerBytes()
+        self.is_answered = False  # libzmq has said something: it has accepted the connection
+        self.is_ending = False  # libzmq has closed; what is left for the peer is sent
+
+
+@dataclass(frozen=True)
+class GateTarget:
+    """Where connections go that are taken: the name of libzmq's abstract socket, and its mechanism, NULL or CURVE."""
+
+    inner: str
+    mechanism: bytes
+
+
+class Refusals:
+    """Counts the connections that are refused, by reason; each reason is noted at most once in REPEAT_S.
+
+    Args: note: takes a line for the log.
+    """
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self.counts: collections.Counter[str] = collections.Counter()
+        self._note = note
+        self._noted: dict[str, float] = {}
+
+    def add(self, code: str, text: str) -> None:
+        """Count one more."""
+        self.counts[code] += 1
+        now = time.monotonic()
+        if now - self._noted.get(code, -REPEAT_S) >= REPEAT_S:
+            self._noted[code] = now
+            self._note(f"a connection is refused ({self.counts[code]} for this reason so far): {text}")
+
+
+class Gate:
+    """The door of one server.
+
+    Args: listener: a listening socket.  admits: tells whether a peer of this address may speak at all.
+        refusals: counts those that may not.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        target: GateTarget,
+        *,
+        admits: Callable[[str], bool],
+        limits: GateLimits,
+        refusals: Refusals,
+    ) -> None:
+        self._listener, self._target = listener, target
+        self._admits, self._limits, self._refusals = admits, limits, refusals
+        self._unauthenticated: dict[_Passage, None] = {}  # the oldest first
+        self._peers: set[_Passage] = set()
+        self._selector = selectors.DefaultSelector()
+        self._resume = 0.0  # when to accept again; 0: it accepts
+        self._is_closing = False
+        self._wakeup = os.pipe()  # its reading end, its writing end
+        listener.setblocking(False)
+        self._selector.register(listener, selectors.EVENT_READ)
+        self._selector.register(self._wakeup[0], selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._run, name="messages-gate", daemon=True)
+        self._thread.start()
+
+    def close(self, seconds: float) -> None:
+        """Stop; what libzmq has sent leaves first, if its peers take it within so many seconds."""
+        os.write(self._wakeup[1], b"x")
+        self._thread.join(seconds)
+        self._is_closing = True
+        with contextlib.suppress(OSError):
+            os.write(self._wakeup[1], b"x")
+        self._thread.join()
+        os.close(self._wakeup[1])
+
+    # ----- The thread -----
+
+    def _run(self) -> None:
+        try:
+            while not self._is_closing and (self._listener.fileno() >= 0 or self._unauthenticated or self._peers):
+                self._turn()
+        finally:
+            for passage in [*self._unauthenticated, *self._peers]:
+                self._close(passage)
+            self._listener.close()
+            self._selector.close()
+            os.close(self._wakeup[0])
+
+    def _turn(self) -> None:
+        now = time.monotonic()
+        oldest = next(iter(self._unauthenticated), None)
+        due = [*([oldest.deadline] if oldest else []), *([self._resume] if self._resume else [])]
+        events = self._selector.select(max(0.0, min(due) - now) if due else None)
+        for key, mask in events:
+            if key.fileobj is self._listener:
+                self._accept()
+            elif key.fileobj == self._wakeup[0]:
+                self._stop_listening()
+            elif key.data.outer.fileno() >= 0:  # another event of this turn has not closed it
+                self._serve(key.data, key.fileobj is key.data.outer, mask)
+        now = time.monotonic()
+        if self._resume and now >= self._resume and self._listener.fileno() >= 0:
+            self._resume = 0.0
+            self._selector.register(self._listener, selectors.EVENT_READ)
+        for passage in list(self._unauthenticated):
+            if now < passage.deadline:
+                break
+            self._refuse(passage, "late", "it has taken too long to be let in")
+
+    def _stop_listening(self) -> None:
+        os.read(self._wakeup[0], 64)
+        for passage in list(self._unauthenticated):
+            self._close(passage)
+        if self._listener.fileno() >= 0:
+            if not self._resume:
+                self._selector.unregister(self._listener)
+            self._resume = 0.0
+            self._listener.close()
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                outer, address = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionError):
+                return
+            except OSError as exc:  # no file descriptor is left
+                self._pause(str(exc.strerror))
+                return
+            if not self._has_room(outer):
+                outer.close()
+                self._pause("the process has too few file descriptors left")
+                return
+            self._begin(outer, str(address[0]).removeprefix("::ffff:"))
+
+    def _pause(self, reason: str) -> None:
+        """Accept nothing for a moment, and let the oldest go that has not been let in."""
+        self._refusals.add("descriptors", f"no connection can be taken: {reason}")
+        if self._unauthenticated:
+            self._close(next(iter(self._unauthenticated)))
+        self._selector.unregister(self._listener)
+        self._resume = time.monotonic() + PAUSE_S
+
+    def _begin(self, outer: socket.socket, address: str) -> None:
+        """Take a connection, unless its address or the number of connections speaks against it."""
+        outer.setblocking(False)
+        passage = _Passage(outer, address, self._target.mechanism, time.monotonic() + self._limits.handshake)
+        if not self._admits(address):
+            self._refuse(passage, "address", "it is no address of this job")
+            return
+        if len(self._unauthenticated) >= self._limits.unauthenticated:
+            self._refuse(next(iter(self._unauthenticated)), "crowd", "too many connect and are not let in")
+        outer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._unauthenticated[passage] = None
+        self._selector.register(outer, selectors.EVENT_READ, passage)
+
+    def _serve(self, passage: _Passage, is_outer: bool, mask: int) -> None:
+        """Pass on what has come on one side, and what the side has room for."""
+        try:
+            if mask & selectors.EVENT_WRITE:
+                self._flush(passage)
+            if mask & selectors.EVENT_READ and is_outer:
+                self._read_outer(passage)
+            elif mask & selectors.EVENT_READ and passage.inner is not None:
+                self._read_inner(passage, passage.inner)
+            if passage.is_ending and not passage.to_outer:
+                self._close(passage)
+            else:
+                self._watch(passage)
+        except (BlockingIOError, InterruptedError):
+            return
+        except ZmtpError as exc:
+            self._refuse(passage, exc.code, str(exc))
+        except OSError:
+            self._close(passage)
+
+    def _read_outer(self, passage: _Passage) -> None:
+        data = passage.outer.recv(READ_BYTES if passage.peer.is_let_in else 4096)
+        if not data:
+            self._close(passage)
+            raise ConnectionError
+        passage.peer.feed(data)
+        passage.to_inner += data
+        if passage.inner is None and passage.peer.has_signed:
+            passage.inner = self._connect()
+            self._selector.register(passage.inner, selectors.EVENT_READ, passage)
+        self._flush(passage)
+        self._let_in(passage)
+
+    def _connect(self) -> socket.socket:
+        """Return a connection to libzmq."""
+        inner = socket.socket(socket.AF_UNIX)
+        inner.setblocking(False)
+        try:
+            if not self._has_room(inner):
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            inner.connect("\0" + self._target.inner)
+        except OSError as exc:  # EAGAIN, too: it has too many to accept
+            inner.close()
+            raise ConnectionError(f"libzmq takes no connection: {exc.strerror}") from exc
+        return inner
+
+    def _has_room(self, stream: socket.socket) -> bool:
+        """Return whether the process has descriptors to spare; the kernel hands out the lowest that is free.
+
+        Each connection that libzmq has not answered may be one that it has not accepted, and has no descriptor for yet.
+        """
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        coming = sum(one.inner is not None and not one.is_answered for one in self._unauthenticated)
+        return limit == resource.RLIM_INFINITY or stream.fileno() + coming < limit - SPARE_FILES
+
+    def _read_inner(self, passage: _Passage, inner: socket.socket) -> None:
+        data = inner.recv(READ_BYTES)
+        if not data:
+            passage.is_ending = True
+            return
+        passage.is_answered = True
+        passage.server.feed(data)
+        passage.peer.has_agreed = passage.server.is_ready
+        passage.to_outer += data
+        self._flush(passage)
+        self._let_in(passage)
+
+    def _let_in(self, passage: _Passage) -> None:
+        if passage in self._peers or not passage.peer.is_let_in:
+            return
+        if len(self._peers) >= self._limits.peers:
+            raise ZmtpError("full", f"{self._limits.peers} connections are let in already")
+        self._unauthenticated.pop(passage, None)
+        self._peers.add(passage)
+
+    def _flush(self, passage: _Passage) -> None:
+        with contextlib.suppress(BlockingIOError):
+            if passage.to_inner and passage.inner is not None:
+                passage.to_inner = passage.to_inner[passage.inner.send(passage.to_inner) :]
+        with contextlib.suppress(BlockingIOError):
+            if passage.to_outer:
+                passage.to_outer = passage.to_outer[passage.outer.send(passage.to_outer) :]
+
+    def _watch(self, passage: _Passage) -> None:
+        """Wait for what can be passed on: each side is read when nothing waits for the other."""
+        reads_outer = not passage.to_inner and not passage.is_ending
+        wanted = selectors.EVENT_READ * reads_outer | selectors.EVENT_WRITE * bool(passage.to_outer)
+        self._set_events(passage.outer, passage, wanted)
+        if passage.inner is not None:
+            reads_inner = not passage.to_outer and not passage.is_ending
+            wanted = selectors.EVENT_READ * reads_inner | selectors.EVENT_WRITE * bool(passage.to_inner)
+            self._set_events(passage.inner, passage, wanted)
+
+    def _set_events(self, stream: socket.socket, passage: _Passage, wanted: int) -> None:
+        key = self._selector.get_map().get(stream)
+        if key is None:
+            if wanted:
+                self._selector.register(stream, wanted, passage)
+        elif not wanted:
+            self._selector.unregister(stream)
+        elif key.events != wanted:
+            self._selector.modify(stream, wanted, passage)
+
+    def _refuse(self, passage: _Passage, code: str, reason: str) -> None:
+        self._refusals.add(code, f"{passage.address}: {reason}")
+        with contextlib.suppress(OSError):
+            passage.outer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        self._close(passage)
+
+    def _close(self, passage: _Passage) -> None:
+        self._unauthenticated.pop(passage, None)
+        self._peers.discard(passage)
+        for stream in (passage.outer, passage.inner):
+            if stream is not None and stream.fileno() >= 0:
+                with contextlib.suppress(KeyError, ValueError):
+                    self._selector.unregister(stream)
+                stream.close()

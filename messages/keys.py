@@ -1,0 +1,77 @@
+"""The keys of a job's control messages, made of its secret: every program of the job makes the same.
+
+Both sides have a CURVE pair of their own. The server's public key is known to nobody without the secret, so that it
+already keeps others out and proves the server; the client's is the only one that the server admits (ZAP). Both are
+derived anew by each program, and never sent in the clear or written.
+
+    private key = HKDF-SHA256(secret, salt=SALT, info=b"server" | b"client"), 32 bytes, clamped as X25519 wants it
+
+Source: RFC 5869 (HKDF), RFC 7748 section 5 (clamping), rfc.zeromq.org/spec/26 (CURVE) and 27 (ZAP).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import zmq
+from zmq.utils import z85
+
+from messages.errors import NoCurveError
+
+SALT = b"paddle-on-kubernetes control messages 1"
+ZAP_VERSION = b"1.0"
+ZAP_DOMAIN = b"paddle"
+
+
+@dataclass(frozen=True)
+class CurveKeys:
+    """The pair of each side, as 40 characters of Z85."""
+
+    server_public: bytes
+    server_private: bytes = field(repr=False)
+    client_public: bytes
+    client_private: bytes = field(repr=False)
+
+
+def derive_keys(secret: str) -> CurveKeys | None:
+    """Return the keys of a job, or None where it has no secret.
+
+    Raises: NoCurveError: this libzmq cannot encrypt.
+    """
+    if not secret:
+        return None
+    if not zmq.has("curve"):
+        raise NoCurveError(
+            f"the job has a secret, and libzmq {zmq.zmq_version()} of this Python has no CURVE to prove it with; "
+            "install pyzmq from its wheel (pip install --only-binary :all: pyzmq)"
+        )
+    server, client = (z85.encode(derive_private(secret, info)) for info in (b"server", b"client"))
+    return CurveKeys(zmq.curve_public(server), server, zmq.curve_public(client), client)
+
+
+def derive_private(secret: str, info: bytes) -> bytes:
+    """Return a private key of 32 bytes."""
+    extracted = hmac.new(SALT, secret.encode(), hashlib.sha256).digest()
+    key = bytearray(hmac.new(extracted, info + b"\x01", hashlib.sha256).digest())
+    key[0] &= 248
+    key[31] = key[31] & 127 | 64
+    return bytes(key)
+
+
+def answer_zap(frames: Sequence[bytes], client_public: bytes) -> list[bytes]:
+    """Return the answer to a question of libzmq whether a peer may come in: only with the client's key of the job.
+
+    Args: frames: version, request id, domain, address, identity, mechanism and credentials.
+    """
+    request = frames[1] if len(frames) > 1 else b""
+    admitted = (
+        len(frames) == 7
+        and frames[0] == ZAP_VERSION
+        and frames[5] == b"CURVE"
+        and hmac.compare_digest(frames[6], z85.decode(client_public))
+    )
+    status, text = (b"200", b"OK") if admitted else (b"400", b"not this job's client")
+    return [ZAP_VERSION, request, status, text, b"", b""]

@@ -1,0 +1,199 @@
+"""What the messages of a protocol hold: small tables that are checked on both sides (pure).
+
+    RENDEZVOUS = Protocol(
+        name="rendezvous",
+        version=1,
+        hello=Fields(address=Text(45)),
+        welcome=Fields(attempt=Maybe(Fields(number=Integer(1)))),
+        requests={"report": Call(Fields(status=Integer(0, 255), lines=Items(Text(1000), 20)), Fields())},
+        pushes={"stop": Fields(reason=Text(1000))},
+    )
+
+A message with a field that is missing, of another type, out of bounds or not in the table is refused with an error that
+names the field. A change of a table is a new `version`: there are no optional extras from the future.
+"""
+
+from __future__ import annotations
+
+import math
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from messages.errors import SchemaError
+from runtime.bounded_json import is_integer, show_value
+
+JsonObject = dict[str, Any]
+
+MOST_EXACT = (1 << 63) - 1  # integers fit into 64 bits with a sign everywhere
+
+
+class Shape(typing.Protocol):
+    """What a value must be."""
+
+    def check(self, value: object, path: str) -> None:
+        """Return if the value has this shape.
+
+        Args: path: where the value stands, for the message.
+        Raises: SchemaError: naming the field, the value and what is expected.
+        """
+
+
+@dataclass(frozen=True)
+class Integer:
+    """A whole number in [least, most]."""
+
+    least: int = 0
+    most: int = MOST_EXACT
+
+    def check(self, value: object, path: str) -> None:
+        """See `Shape`."""
+        if not is_integer(value, self.least, self.most):
+            _refuse(value, path, f"a whole number from {self.least} to {self.most}")
+
+
+@dataclass(frozen=True)
+class Number:
+    """A finite number in [least, most]."""
+
+    least: float = -1e300
+    most: float = 1e300
+
+    def check(self, value: object, path: str) -> None:
+        """See `Shape`."""
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value) or not self.least <= value <= self.most:  # type: ignore[arg-type,operator]
+            _refuse(value, path, f"a number from {self.least:g} to {self.most:g}")
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text of at most `most` characters, not empty unless `least` is 0."""
+
+    most: int
+    least: int = 0
+
+    def check(self, value: object, path: str) -> None:
+        """See `Shape`."""
+        if not isinstance(value, str) or not self.least <= len(value) <= self.most:
+            _refuse(value, path, f"a text of {self.least} to {self.most} characters")
+
+
+@dataclass(frozen=True)
+class Truth:
+    """True or false."""
+
+    def check(self, value: object, path: str) -> None:
+        """See `Shape`."""
+        if not isinstance(value, bool):
+            _refuse(value, path, "true or false")
+
+
+@dataclass(frozen=True)
+class Word:
+    """One of some texts."""
+
+    words: tuple[str, ...]
+
+    def check(self, value: object, path: str) -> None:
+        """See `Shape`."""
+        if value not in self.words or not isinstance(value, str):
+            _refuse(value, path, f"one of {', '.join(self.words)}")
+
+
+@dataclass(frozen=True)
+class Maybe:
+    """Null, or a value of another shape. The field itself must be there."""
+
+    shape: Shape
+
+    def check(self, value: object, path: str) -> None:
+        """See `Shape`."""
+        if value is not None:
+            self.shape.check(value, path)
+
+
+@dataclass(frozen=True)
+class Items:
+    """A list of at most `most` values of one shape."""
+
+    shape: Shape
+    most: int
+
+    def check(self, value: object, path: str) -> None:
+        """See `Shape`."""
+        if not isinstance(value, list) or len(value) > self.most:
+            _refuse(value, path, f"a list of at most {self.most} values")
+        for number, one in enumerate(value):
+            self.shape.check(one, f"{path}[{number}]")
+
+
+@dataclass(frozen=True)
+class Table:
+    """An object with at most `most` keys of any name (up to 200 characters) and values of one shape."""
+
+    shape: Shape
+    most: int
+
+    def check(self, value: object, path: str) -> None:
+        """See `Shape`."""
+        if not isinstance(value, dict) or len(value) > self.most:
+            _refuse(value, path, f"an object with at most {self.most} keys")
+        for key, one in value.items():
+            if len(key) > 200:
+                _refuse(key, path, "an object with keys of at most 200 characters")
+            self.shape.check(one, f"{path}.{key}")
+
+
+class Fields:
+    """An object that has exactly these fields."""
+
+    def __init__(self, **shapes: Shape) -> None:
+        self.shapes = shapes
+
+    def check(self, value: object, path: str) -> None:
+        """See `Shape`."""
+        if not isinstance(value, dict):
+            _refuse(value, path, "an object")
+        missing = [name for name in self.shapes if name not in value]
+        unknown = [name for name in value if name not in self.shapes]
+        if missing:
+            raise SchemaError("schema", f"{path} has no {missing[0]}")
+        if unknown:
+            raise SchemaError("schema", f"{path} has {show_value(unknown[0])}, which is not in the protocol")
+        for name, shape in self.shapes.items():
+            shape.check(value[name], f"{path}.{name}")
+
+
+@dataclass(frozen=True)
+class Call:
+    """What is asked, and what is answered."""
+
+    question: Fields
+    answer: Fields = field(default_factory=Fields)
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Everything that the programs of one protocol may say to each other.
+
+    `hello` is what a member says when it joins, `welcome` what it is answered; `requests` go from members to the
+    server, `pushes` from the server to members.
+    """
+
+    name: str
+    version: int
+    hello: Fields = field(default_factory=Fields)
+    welcome: Fields = field(default_factory=Fields)
+    requests: Mapping[str, Call] = field(default_factory=dict)
+    pushes: Mapping[str, Fields] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """Name and version, which both sides of a connection must have in common."""
+        return f"{self.name}/{self.version}"
+
+
+def _refuse(value: object, path: str, expected: str) -> typing.NoReturn:
+    raise SchemaError("schema", f"{path} is {show_value(value)}, not {expected}")

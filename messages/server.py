@@ -1,0 +1,212 @@
+"""The server of a protocol: a ROUTER socket behind a gate, one thread for messages and one for connections.
+
+Why ROUTER and DEALER also for what one tells all, and no PUB and SUB: members have to join, prove themselves and be
+heard anyway, so that a push to all that have joined costs a loop. It comes in order with the answers, to members that
+are known by name, through one port, one handshake and one heartbeat; a SUB socket would lose what is said while it
+connects, and nobody would know.
+
+Who may speak: with a secret, whoever proves it (CURVE, see `keys`); without one, the addresses that `admits` names.
+What is known to libzmq of a peer comes after the gate (see `gate`), so that addresses are judged there and not by ZAP.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import zmq
+
+from messages.dispatcher import Dispatcher, ServerHandlers
+from messages.envelope import MAX_BYTES, MemberId
+from messages.gate.gate import LISTEN_BACKLOG, Gate, GateLimits, GateTarget, Refusals
+from messages.keys import ZAP_DOMAIN, CurveKeys, answer_zap
+from messages.server_core import MemberAsked, ServerCore
+
+TICK_S = 0.25  # between two looks for silent members
+RECEIVED = 64  # messages of a member that wait for this program, each up to 1 MiB; then it is not read
+SENT = 1024  # messages that wait for a member: all open answers, and pushes; one more, and it is lost
+CLOSING_S = 1.0  # for the last messages to leave
+TURN = 256  # messages that are taken before those that wait are sent
+_INNER_BACKLOG = 1024  # more than the gate has connections that are not let in
+
+
+@dataclass(frozen=True)
+class ControlAccess:
+    """Who may speak: the job's keys, None where it has no secret; and whether a peer of an address may connect."""
+
+    keys: CurveKeys | None
+    admits: Callable[[str], bool]
+
+
+class ControlServer:
+    """Serves a protocol to its members until it is closed.
+
+    Args: host, port: where to listen; port 0 takes any, see `port`.  limits: see `GateLimits`.  note: takes lines for
+        the log.
+    Raises: OSError: the port is taken, or the address is none of this machine.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        core: ServerCore,
+        handlers: ServerHandlers,
+        access: ControlAccess,
+        *,
+        limits: GateLimits | None = None,
+        note: Callable[[str], None],
+    ) -> None:
+        self._refusals = Refusals(note)
+        self._dispatcher = Dispatcher(core, handlers, note, self._wake)
+        limits = limits or GateLimits()
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family, backlog=LISTEN_BACKLOG)
+        self.port: int = listener.getsockname()[1]
+        self._woken, self._waker = socket.socketpair()
+        self._woken.setblocking(False)
+        self._waker.setblocking(False)
+        inner = f"paddle-messages-{os.getpid()}-{secrets.token_hex(8)}"
+        self._context = zmq.Context()
+        self._keys = access.keys
+        self._zap = self._open_zap() if access.keys else None
+        self._router = self._open_router(inner, limits)
+        target = GateTarget(inner, b"CURVE" if access.keys else b"NULL")
+        self._gate = Gate(listener, target, admits=access.admits, limits=limits, refusals=self._refusals)
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._run, name="messages-server", daemon=True)
+        self._thread.start()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many messages and connections were refused, by reason."""
+        both = (self._dispatcher.core.counts, self._refusals.counts)
+        return {code: sum(one[code] for one in both) for code in sorted({*both[0], *both[1]})}
+
+    @property
+    def members(self) -> list[MemberId]:
+        """The members that are connected now."""
+        return self._dispatcher.members
+
+    def push(self, kind: str, body: Mapping[str, Any], to: Iterable[MemberId] | None = None) -> None:
+        """Tell some members, or all that are connected.
+
+        Raises: SchemaError: it is no push of the protocol.
+        """
+        self._dispatcher.push(kind, body, to)
+
+    def answer(self, asked: MemberAsked, body: Mapping[str, Any]) -> None:
+        """Answer a request that its handler has left open.
+
+        Raises: SchemaError: it is not the answer that the protocol wants; the request stays open.
+        """
+        self._dispatcher.answer(asked, body)
+
+    def refuse(self, asked: MemberAsked, code: str, reason: str) -> None:
+        """Refuse a request that its handler has left open."""
+        self._dispatcher.refuse(asked, code, reason)
+
+    def close(self) -> None:
+        """Stop; what was said leaves first, if its members take it within a second."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self._wake()
+        self._thread.join()
+        self._gate.close(CLOSING_S)
+        self._context.destroy(0)
+        self._woken.close()
+        self._waker.close()
+
+    def __enter__(self) -> ControlServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -----
+
+    def _open_router(self, inner: str, limits: GateLimits) -> zmq.Socket[bytes]:
+        router = self._context.socket(zmq.ROUTER)
+        for option, value in (
+            (zmq.MAXMSGSIZE, MAX_BYTES),
+            (zmq.RCVHWM, RECEIVED),
+            (zmq.SNDHWM, SENT),
+            (zmq.HANDSHAKE_IVL, int(limits.handshake * 1000)),
+            (zmq.LINGER, int(CLOSING_S * 1000)),
+            (zmq.BACKLOG, _INNER_BACKLOG),
+            (zmq.ROUTER_MANDATORY, 1),
+            (zmq.IPC_FILTER_PID, os.getpid()),  # the name of an abstract socket is seen by other programs of the pod
+        ):
+            router.setsockopt(option, value)
+        if self._keys:
+            router.setsockopt(zmq.CURVE_SERVER, 1)
+            router.setsockopt(zmq.CURVE_SECRETKEY, self._keys.server_private)
+            router.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
+            router.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+        router.bind(f"ipc://@{inner}")
+        return router
+
+    def _open_zap(self) -> zmq.Socket[bytes]:
+        zap = self._context.socket(zmq.REP)
+        zap.setsockopt(zmq.LINGER, 0)
+        zap.bind("inproc://zeromq.zap.01")
+        return zap
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # a wake-up is under way already, or it is closed
+            self._waker.send(b"x")
+
+    def _run(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._router, zmq.POLLIN)
+        poller.register(self._woken, zmq.POLLIN)
+        if self._zap:
+            poller.register(self._zap, zmq.POLLIN)
+        ticked = time.monotonic()
+        while not self._is_closing:
+            ready = dict(poller.poll(int(TICK_S * 1000)))
+            if self._woken.fileno() in ready:
+                with contextlib.suppress(BlockingIOError):
+                    self._woken.recv(4096)
+            if self._zap and self._keys and self._zap in ready:
+                self._zap.send_multipart(answer_zap(self._zap.recv_multipart(), self._keys.client_public))
+            self._take()
+            now = time.monotonic()
+            if now - ticked >= TICK_S:
+                ticked = now
+                self._dispatcher.tick(now)
+            self._send()
+        self._send()
+        self._router.close()
+        if self._zap:
+            self._zap.close()
+
+    def _take(self) -> None:
+        for _ in range(TURN):
+            try:
+                frames = self._router.recv_multipart(zmq.DONTWAIT)
+            except zmq.Again:
+                return
+            if len(frames) == 2:  # the route, and a message of one frame
+                self._dispatcher.receive(frames[0], frames[1], time.monotonic())
+            else:
+                self._dispatcher.core.counts["frames"] += 1
+
+    def _send(self) -> None:
+        for send in iter(self._dispatcher.next_send, None):
+            try:
+                self._router.send_multipart([send.route, send.data], zmq.DONTWAIT)
+            except zmq.Again:
+                self._dispatcher.broken(send.route, "it does not read what it is told")
+            except zmq.ZMQError as exc:
+                if exc.errno != zmq.EHOSTUNREACH:
+                    raise
+                self._dispatcher.broken(send.route, "its connection is gone")

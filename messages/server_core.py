@@ -1,0 +1,279 @@
+"""The server's side of a protocol: who has joined, what was asked and answered, who is lost (pure).
+
+Messages come in with the route that they came by, and go out with the route that they leave by; a route is what the
+transport calls one connection. Everything that follows from a message is returned as a list of effects.
+
+A request is handled once: a member that comes back after a lost connection sends again what has no answer yet, and is
+given the answer that was kept, or waits for the handler that is still at it. Answers are kept until the member says
+that it has them (`ack`). That holds as long as this server lives; a new one knows nothing of the old one's requests.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from messages import envelope
+from messages.envelope import BEAT, JOIN, JOINED, LEAVE, REPLY, Envelope, MemberId
+from messages.errors import SchemaError
+from messages.schema import Fields, JsonObject, Protocol
+
+MOST_OPEN = 64  # requests of a member without an answer
+FORGET_S = 600.0  # seconds after which a lost member's requests and answers are forgotten
+
+
+@dataclass(frozen=True)
+class ServerSend:
+    """Send these bytes by this route."""
+
+    route: bytes
+    data: bytes
+
+
+@dataclass(frozen=True)
+class MemberJoined:
+    """A member has joined, or is back; `welcome` or `refuse_join` must follow."""
+
+    member: MemberId
+    hello: Mapping[str, Any]
+    is_back: bool
+
+
+@dataclass(frozen=True)
+class MemberAsked:
+    """A member asks; `answer` or `refuse` must follow, now or later."""
+
+    member: MemberId
+    id: int
+    kind: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class MemberLost:
+    """A member is gone, for this reason."""
+
+    member: MemberId
+    reason: str
+
+
+ServerEffect = ServerSend | MemberJoined | MemberAsked | MemberLost
+
+
+@dataclass
+class _Session:
+    """What is known of a member."""
+
+    member: MemberId
+    route: bytes = b""  # empty: it is not connected
+    heard: float = 0.0  # when it last said something
+    joining: bool = True  # its hello is with the application
+    newest: int = 0  # request
+    open: dict[int, str] = field(default_factory=dict)  # requests without an answer, and their kinds
+    answers: dict[int, bytes] = field(default_factory=dict)  # until the member has them
+
+
+class ServerCore:
+    """The members of one server.
+
+    Args: realm: what the members and this server must have in common, as a job's UID.
+        member: this server's own identity, which members hear when they join.
+        silence: seconds without a word after which a member is lost.
+        most_members: that may be joined at a time; each of them has up to MOST_OPEN answers in memory.
+    """
+
+    def __init__(
+        self, protocol: Protocol, realm: str, member: MemberId, *, silence: float = 10.0, most_members: int = 4096
+    ) -> None:
+        self.protocol, self.realm, self.member = protocol, realm, member
+        self.counts: collections.Counter[str] = collections.Counter()  # of refused messages, by code
+        self._silence, self._most_members = silence, most_members
+        self._sessions: dict[str, _Session] = {}  # by UID; one incarnation of each
+        self._routes: dict[bytes, _Session] = {}
+
+    @property
+    def joined(self) -> list[MemberId]:
+        """The members that are connected now."""
+        return [one.member for one in self._routes.values() if not one.joining]
+
+    # ----- From members -----
+
+    def receive(self, route: bytes, data: bytes, now: float) -> list[ServerEffect]:
+        """Take a message."""
+        request = 0
+        try:
+            message = envelope.decode(data)
+            request = message.id
+            return self._take(route, message, now)
+        except SchemaError as exc:
+            return [self._error(route, exc.code, str(exc), request)]
+
+    def _take(self, route: bytes, message: Envelope, now: float) -> list[ServerEffect]:
+        if message.kind == JOIN:
+            return self._join(route, message, now)
+        session = self._routes.get(route)
+        if session is None:
+            return [self._error(route, "join", "this connection has not joined", message.id)]
+        session.heard = now
+        if message.ack:
+            session.answers = {number: kept for number, kept in session.answers.items() if number >= message.ack}
+        if message.kind == BEAT:
+            return [ServerSend(route, envelope.encode(Envelope(BEAT)))]
+        if message.kind == LEAVE:
+            return self._lose(session, "it has left", is_final=True)
+        return self._ask(session, message)
+
+    def _ask(self, session: _Session, message: Envelope) -> list[ServerEffect]:
+        request = self.protocol.requests.get(message.kind)
+        if request is None:
+            raise SchemaError("kind", f"{message.kind[:60]!r} is no request of {self.protocol.title}")
+        request.question.check(message.body, message.kind)
+        if message.id in session.answers:
+            return [ServerSend(session.route, session.answers[message.id])]
+        if message.id in session.open:
+            return []
+        if message.id <= session.newest:
+            raise SchemaError("repeated", f"request {message.id} was answered, and its answer is forgotten")
+        if len(session.open) >= MOST_OPEN:
+            raise SchemaError("busy", f"{MOST_OPEN} requests of this member have no answer yet")
+        session.newest = message.id
+        session.open[message.id] = message.kind
+        return [MemberAsked(session.member, message.id, message.kind, message.body)]
+
+    def _join(self, route: bytes, message: Envelope, now: float) -> list[ServerEffect]:
+        hello = message.body.get("hello")
+        envelope.JOIN_FIELDS.check({key: value for key, value in message.body.items() if key != "hello"}, JOIN)
+        protocol, realm = message.body["protocol"], message.body["realm"]
+        if protocol != self.protocol.title:
+            raise SchemaError("protocol", f"it speaks {protocol}; this server speaks {self.protocol.title}")
+        if realm != self.realm:
+            raise SchemaError("realm", f"it belongs to {realm!r}; this server belongs to {self.realm!r}")
+        self.protocol.hello.check(hello, "hello")
+        member = MemberId(message.body["member"]["uid"], message.body["member"]["incarnation"])
+        effects: list[ServerEffect] = []
+        known = self._sessions.get(member.uid)
+        if known is not None and known.member > member:
+            raise SchemaError("replaced", f"{member.uid} has a newer incarnation, {known.member.incarnation}")
+        other = self._routes.get(route)
+        if other is not None and other is not known:
+            raise SchemaError("joined", f"this connection has joined as {other.member}")
+        if known is not None and known.member < member:
+            effects = self._lose(known, f"incarnation {member.incarnation} has taken its place", is_final=True)
+        session = self._find(member)
+        is_back = session is not None
+        if session is None:
+            self._make_room()
+            session = self._sessions[member.uid] = _Session(member)
+        self._routes.pop(session.route, None)
+        session.route, session.heard, session.joining = route, now, True
+        self._routes[route] = session
+        return [*effects, MemberJoined(member, cast(JsonObject, hello), is_back)]
+
+    def _make_room(self) -> None:
+        """Forget the member that is lost for the longest time, if there are too many.
+
+        Raises: SchemaError: if all of them are connected.
+        """
+        if len(self._sessions) < self._most_members:
+            return
+        oldest = min((one for one in self._sessions.values() if not one.route), key=_last_heard, default=None)
+        if oldest is None:
+            raise SchemaError("full", f"{self._most_members} members have joined; no more are taken")
+        del self._sessions[oldest.member.uid]
+
+    # ----- From the application -----
+
+    def welcome(self, member: MemberId, body: Mapping[str, Any]) -> list[ServerEffect]:
+        """Let a member in that has joined, and tell it where things stand."""
+        session = self._find(member)
+        if session is None or not session.route:
+            return []
+        self.protocol.welcome.check(body, "welcome")
+        session.joining = False
+        said = {"server": self.member.to_json(), "welcome": body}
+        return [ServerSend(session.route, envelope.encode(Envelope(JOINED, said)))]
+
+    def refuse_join(self, member: MemberId, code: str, reason: str) -> list[ServerEffect]:
+        """Keep a member out; it may try again."""
+        session = self._find(member)
+        if session is None or not session.route:
+            return []
+        route = session.route
+        self._routes.pop(route, None)
+        del self._sessions[member.uid]
+        return [self._error(route, code, reason)]
+
+    def answer(self, asked: MemberAsked, body: Mapping[str, Any]) -> list[ServerEffect]:
+        """Answer a request; nothing happens if it has its answer, or its member is gone for good.
+
+        Raises: SchemaError: the answer is not what the protocol says; the request stays open.
+        """
+        self.protocol.requests[asked.kind].answer.check(body, f"the answer to {asked.kind}")
+        return self._settle(asked, envelope.encode(Envelope(REPLY, body, asked.id)))
+
+    def refuse(self, asked: MemberAsked, code: str, reason: str) -> list[ServerEffect]:
+        """Answer a request with an error."""
+        self.counts[code] += 1
+        return self._settle(asked, envelope.error(code, reason, asked.id))
+
+    def push(self, kind: str, body: Mapping[str, Any], to: Iterable[MemberId] | None = None) -> list[ServerEffect]:
+        """Tell some members, or all that have joined; one that is not connected now does not hear it.
+
+        What must not be missed belongs into the welcome, too, which a member hears when it comes back.
+        """
+        _fields_of(self.protocol, kind).check(body, kind)
+        data = envelope.encode(Envelope(kind, body))
+        sessions = self._routes.values() if to is None else [one for one in map(self._find, to) if one is not None]
+        return [ServerSend(one.route, data) for one in sessions if one.route and not one.joining]
+
+    def _settle(self, asked: MemberAsked, data: bytes) -> list[ServerEffect]:
+        session = self._find(asked.member)
+        if session is None or session.open.pop(asked.id, None) is None:
+            return []
+        session.answers[asked.id] = data
+        return [ServerSend(session.route, data)] if session.route and not session.joining else []
+
+    # ----- From the transport and the clock -----
+
+    def broken(self, route: bytes, reason: str) -> list[ServerEffect]:
+        """Take note that nothing can be sent by a route any more."""
+        session = self._routes.get(route)
+        return [] if session is None else self._lose(session, reason)
+
+    def tick(self, now: float) -> list[ServerEffect]:
+        """Find who has been silent for too long."""
+        silent = [one for one in self._routes.values() if now - one.heard >= self._silence]
+        effects: list[ServerEffect] = []
+        for one in silent:
+            effects += self._lose(one, f"it has said nothing for {now - one.heard:.1f} s")
+        for one in [each for each in self._sessions.values() if not each.route and now - each.heard >= FORGET_S]:
+            del self._sessions[one.member.uid]
+        return effects
+
+    def _lose(self, session: _Session, reason: str, *, is_final: bool = False) -> list[ServerEffect]:
+        was_connected = bool(session.route)
+        self._routes.pop(session.route, None)
+        session.route = b""
+        if is_final:
+            self._sessions.pop(session.member.uid, None)
+        return [MemberLost(session.member, reason)] if was_connected else []
+
+    def _find(self, member: MemberId) -> _Session | None:
+        session = self._sessions.get(member.uid)
+        return session if session is not None and session.member == member else None
+
+    def _error(self, route: bytes, code: str, reason: str, request: int = 0) -> ServerSend:
+        self.counts[code] += 1
+        return ServerSend(route, envelope.error(code, reason, request))
+
+
+def _last_heard(session: _Session) -> float:
+    return session.heard
+
+
+def _fields_of(protocol: Protocol, kind: str) -> Fields:
+    if kind not in protocol.pushes:
+        raise SchemaError("kind", f"{kind!r} is no push of {protocol.title}")
+    return protocol.pushes[kind]
