@@ -1,6 +1,5 @@
-"""The parameter server and its client, dense parameters and rows of tables, in step or asynchronously.
+"""The parameter server and its client: dense parameters and rows of tables, synchronous or asynchronous.
 
-Importing the package touches nothing and costs nothing; import the module that you need
-(`pserver.client`, `pserver.rules`, `pserver.methods`, `pserver.segments`, `pserver.shard`, `pserver.blocks`,
-`pserver.errors`, `pserver.glog`).
+Importing the package costs nothing. Import the room that you need: `wire`, `server`, `aggregate`, `store`, `optim`,
+`client`.
 """

@@ -11,26 +11,30 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from pserver import flags, glog
-from pserver.addresses import list_hosts, list_services
-from pserver.environment import JobEnvironment, read_environment
-from pserver.errors import BugError, PaddleError, StoppedError
+from pserver import flags
+from runtime import glog
+from runtime.addresses import list_hosts, list_services
+from runtime.environment import JobEnvironment, read_environment
+from runtime.errors import BugError, InterruptError, PaddleError, stopped_by
 
 if TYPE_CHECKING:
-    from pserver.server import Server
+    from pserver.server.event_loop import Server
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command with the arguments after `paddle pserver`, and return its exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if {"-h", "--help", "-help"} & set(arguments):
+        sys.stdout.write(flags.format_help())
+        return 0
     try:
         return _run(arguments)
+    except InterruptError as exc:
+        glog.info(str(exc))
+        return exc.exit_code
     except PaddleError as exc:
         glog.fatal(str(exc))
         return exc.exit_code
-    except KeyboardInterrupt:
-        glog.fatal("interrupted")
-        return StoppedError.exit_code
     except Exception:
         traceback.print_exc()
         return BugError.exit_code
@@ -38,13 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     line = flags.parse(arguments)
-    if line.values["help"]:
-        sys.stdout.write(flags.format_help())
-        return 0
     job = read_environment(os.environ)
     ports = line.number("ports_num") + line.number("ports_num_for_sparse")
     if line.values["probe"]:
-        from pserver import probe  # each of the two imports only what it needs
+        # the server, the probe and --help import only what each needs: a launcher waits for all three (bench/launch.py)
+        from pserver.client import probe
 
         hosts = list_hosts(line.text("pservers"), line.number("port"), ports)
         services = list_services(hosts, 0, ports)
@@ -55,14 +57,16 @@ def _run(arguments: list[str]) -> int:
     return _serve(line, job, ports)
 
 
-def _serve(line: flags.CommandLine, job: JobEnvironment, ports: int) -> int:
+def _serve(line: flags.PserverFlags, job: JobEnvironment, ports: int) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
     # a server never multiplies matrices: without this, importing numpy starts one thread per core for that
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from pserver.lag import LagLimits
-    from pserver.nics import resolve_nics
-    from pserver.server import Options, Server
+    # imported here for the time that --help and the probe take, and after the handlers of signals are set
+    from pserver.aggregate.staleness import StalenessLimits
+    from pserver.server.event_loop import Options, Server
+    from pserver.server.service_state import ServiceOptions
+    from runtime.interfaces import resolve_nics
 
     first = line.number("port")
     endpoints = [(host, first + number) for number in range(ports) for host in resolve_nics(line.text("nics"))]
@@ -76,12 +80,14 @@ def _serve(line: flags.CommandLine, job: JobEnvironment, ports: int) -> int:
             job=job.job,
             attempt=job.attempt,
             secret=job.secret,
-            peer_timeout=job.peer_timeout,
-            log_period=line.number("log_period_server"),
-            lag_limits=LagLimits(
-                float(line.values["async_lagged_ratio_min"]), float(line.values["async_lagged_ratio_default"])
+            service=ServiceOptions(
+                peer_timeout=job.peer_timeout,
+                log_period=line.number("log_period_server"),
+                staleness_limits=StalenessLimits(
+                    float(line.values["async_lagged_ratio_min"]), float(line.values["async_lagged_ratio_default"])
+                ),
+                threads=line.number("pserver_num_threads"),
             ),
-            threads=line.number("pserver_num_threads"),
             send_buffer=line.number("sock_send_buf_size"),
             receive_buffer=line.number("sock_recv_buf_size"),
             backlog=line.number("sock_listen_queue_size"),
@@ -91,25 +97,26 @@ def _serve(line: flags.CommandLine, job: JobEnvironment, ports: int) -> int:
         glog.info(f"number of parameterServer instances: {len(endpoints)}", at="ParameterServerController.cpp:83")
         server.bind()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda number, _: server.stop(describe_signal(number)))
+            signal.signal(number, lambda number, _: server.stop(stopped_by(number)))
         server.run()
         glog.info("all trainers have said goodbye")
     return 0
 
 
 @contextmanager
-def _watched(server: Server, line: flags.CommandLine, job: JobEnvironment) -> Iterator[None]:
+def _watched(server: Server, line: flags.PserverFlags, job: JobEnvironment) -> Iterator[None]:
     """Answer /healthz, /readyz and /metrics in this block, if --metrics_port asks for it."""
     if not line.number("metrics_port"):
         yield
         return
-    from pserver.health import Pages, watch
-    from pserver.metrics import Exposition
-    from pserver.nics import resolve_nics
-    from pserver.readings import Readings
+    # only a server with --metrics_port pays for these imports
+    from pserver.server.server_metrics import ServerMetrics
+    from runtime.health.metrics import Exposition
+    from runtime.health.pages import Pages, watch
+    from runtime.interfaces import resolve_nics
 
-    readings = Readings(server, job.stuck_timeout)
-    pages = Pages(readings.why_stuck, readings.why_not_ready, Exposition(readings.read))
+    metrics = ServerMetrics(server, job.stuck_timeout)
+    pages = Pages(metrics.why_stuck, metrics.why_not_ready, Exposition(metrics.read))
     health = watch(resolve_nics(line.text("nics")), line.number("metrics_port"), pages)
     try:
         yield
@@ -118,13 +125,8 @@ def _watched(server: Server, line: flags.CommandLine, job: JobEnvironment) -> It
             health.stop()
 
 
-def describe_signal(number: int) -> str:
-    """Return why the server stops, for its log and for the trainers."""
-    return f"stopped by {signal.Signals(number).name}"
-
-
 def _stop(number: int, frame: FrameType | None) -> None:
-    raise StoppedError(describe_signal(number))
+    raise stopped_by(number)
 
 
 if __name__ == "__main__":

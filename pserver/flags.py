@@ -1,78 +1,68 @@
-"""The command line of `paddle pserver`, read as gflags did: `--name=value`, `--name value`, `--flag`, `--noflag`.
+"""The command line of `paddle pserver`: the table of its flags; runtime/gflags.py reads them.
 
 Every flag that the legacy's pserver took is accepted; those that mean nothing here are named in one warning.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pserver.addresses import list_hosts
-from pserver.errors import UsageError
+from runtime.addresses import list_hosts
+from runtime.errors import UsageError
+from runtime.gflags import Flag, Status, Value, index_flags, read_arguments
 
-Value = bool | int | float | str
+_S, _Q = Status.SUPPORTED, Status.QUIET
 
-
-@dataclass(frozen=True)
-class Flag:
-    """One flag: its default gives its type; bounds are inclusive."""
-
-    name: str
-    default: Value
-    meaning: str
-    least: float | None = None
-    most: float | None = None
-    is_used: bool = True
-
-
-FLAGS = {
-    flag.name: flag
-    for flag in (
-        Flag("help", False, "print this and exit"),
-        Flag("port", 20134, "first port", 1, 65535),
-        Flag("ports_num", 1, "number of ports for dense parameters", 1, 65535),
-        Flag("ports_num_for_sparse", 0, "number of further ports for sparse parameters", 0, 65535),
-        Flag(
-            "nics", "", "comma list of interface names, labels such as lo:1, or IPv4 addresses to listen on; empty: all"
-        ),
-        Flag("num_gradient_servers", 1, "number of trainers", 1, 1 << 20),
-        Flag("async_lagged_ratio_min", 1.0, "a config's async_lagged_grad_discard_ratio that is not above it", 0),
-        Flag("async_lagged_ratio_default", 1.5, "becomes this: gradients older than it times trainers are dropped", 0),
-        Flag("pserver_num_threads", 1, "threads that take an optimiser step together; for large parameters", 1, 256),
-        Flag("log_period_server", 500, "batches between two log lines of a pass; 0: none", 0),
-        Flag("log_json", "", "file that log lines are also appended to, each as a JSON object; empty: none"),
-        Flag("metrics_port", 0, "port of /healthz, /readyz and /metrics, on what --nics names; 0: none", 0, 65535),
-        Flag("sock_send_buf_size", 0, "bytes of the send buffer of a connection; 0: the system's choice", 0, 1 << 30),
-        Flag(
-            "sock_recv_buf_size", 0, "bytes of the receive buffer of a connection; 0: the system's choice", 0, 1 << 30
-        ),
-        Flag("sock_listen_queue_size", 1024, "connections that may wait to be accepted", 1, 1 << 20),
-        Flag("rdma_tcp", "tcp", "transport; only tcp is supported"),
-        Flag("comment", "", "free text; scripts use it to find processes"),
-        Flag("probe", False, "ask every service of --pservers whether it is ready instead of serving; exit 0 or 69"),
-        Flag("pservers", "127.0.0.1", "with --probe: the hosts to ask, by comma; host:port has its own first port"),
-        Flag("timeout", 60.0, "with --probe: seconds until all must have answered", 0, 86400),
-        # ----- accepted, without a meaning here -----
-        Flag("small_messages", False, "messages always leave at once", is_used=False),
-        Flag("log_barrier_abstract", True, "no barrier statistics are kept", is_used=False),
-        Flag("log_barrier_lowest_nodes", 5, "no barrier statistics are kept", is_used=False),
-        Flag("log_barrier_show_log", False, "no barrier statistics are kept", is_used=False),
-        Flag("seed", 1, "a server draws no random numbers", is_used=False),
-        Flag("thread_local_rand_use_global_seed", False, "a server draws no random numbers", is_used=False),
-        Flag("use_gpu", False, "a server has no use for it", is_used=False),
-        Flag("trainer_count", 1, "a flag of the trainer", is_used=False),
-        Flag("trainer_id", 0, "a flag of the trainer", is_used=False),
-        Flag("local", False, "a flag of the trainer", is_used=False),
-    )
-}
-
-_TRUE, _FALSE = ("1", "true", "t", "yes", "y"), ("0", "false", "f", "no", "n")
+FLAGS = index_flags(
+    Flag("help", False, _S, "print this and exit"),
+    Flag("port", 20134, _S, "first port", 1, 65535),
+    Flag("ports_num", 1, _S, "number of ports for dense parameters", 1, 65535),
+    Flag("ports_num_for_sparse", 0, _S, "number of further ports for sparse parameters", 0, 65535),
+    Flag(
+        "nics",
+        "",
+        _S,
+        "comma list of interface names, labels such as lo:1, or IPv4 addresses to listen on; empty: all",
+    ),
+    Flag("num_gradient_servers", 1, _S, "number of trainers", 1, 1 << 20),
+    Flag("async_lagged_ratio_min", 1.0, _S, "a config's async_lagged_grad_discard_ratio that is not above it", 0),
+    Flag("async_lagged_ratio_default", 1.5, _S, "becomes this: gradients older than it times trainers are dropped", 0),
+    Flag("pserver_num_threads", 1, _S, "threads that take an optimiser step together; for large parameters", 1, 256),
+    Flag("log_period_server", 500, _S, "batches between two log lines of a pass; 0: none", 0),
+    Flag("log_json", "", _S, "file that log lines are also appended to, each as a JSON object; empty: none"),
+    Flag("metrics_port", 0, _S, "port of /healthz, /readyz and /metrics, on what --nics names; 0: none", 0, 65535),
+    Flag("sock_send_buf_size", 0, _S, "bytes of the send buffer of a connection; 0: the system's choice", 0, 1 << 30),
+    Flag(
+        "sock_recv_buf_size",
+        0,
+        _S,
+        "bytes of the receive buffer of a connection; 0: the system's choice",
+        0,
+        1 << 30,
+    ),
+    Flag("sock_listen_queue_size", 1024, _S, "connections that may wait to be accepted", 1, 1 << 20),
+    Flag("rdma_tcp", "tcp", _S, "transport; only tcp is supported", choices=("tcp",)),
+    Flag("comment", "", _S, "free text; scripts use it to find processes"),
+    Flag("probe", False, _S, "ask every service of --pservers whether it is ready instead of serving; exit 0 or 69"),
+    Flag("pservers", "127.0.0.1", _S, "with --probe: the hosts to ask, by comma; host:port has its own first port"),
+    Flag("timeout", 60.0, _S, "with --probe: seconds until all must have answered", 0, 86400),
+    # ----- accepted, without a meaning here -----
+    Flag("small_messages", False, _Q, "messages always leave at once"),
+    Flag("log_barrier_abstract", True, _Q, "no barrier statistics are kept"),
+    Flag("log_barrier_lowest_nodes", 5, _Q, "no barrier statistics are kept"),
+    Flag("log_barrier_show_log", False, _Q, "no barrier statistics are kept"),
+    Flag("seed", 1, _Q, "a server draws no random numbers"),
+    Flag("thread_local_rand_use_global_seed", False, _Q, "a server draws no random numbers"),
+    Flag("use_gpu", False, _Q, "a server has no use for it"),
+    Flag("trainer_count", 1, _Q, "a flag of the trainer"),
+    Flag("trainer_id", 0, _Q, "a flag of the trainer"),
+    Flag("local", False, _Q, "a flag of the trainer"),
+)
 
 
 @dataclass(frozen=True)
-class CommandLine:
+class PserverFlags:
     """The values of all flags, and which of the given ones mean nothing here."""
 
     values: dict[str, Value]
@@ -87,31 +77,15 @@ class CommandLine:
         return int(self.values[name])
 
 
-def parse(argv: Sequence[str]) -> CommandLine:
+def parse(argv: Sequence[str]) -> PserverFlags:
     """Return what the arguments say; of a flag given twice the last one counts, as gflags had it.
 
     Raises: UsageError: a flag that is unknown (with the closest known one), malformed or out of bounds.
     """
-    values: dict[str, Value] = {flag.name: flag.default for flag in FLAGS.values()}
-    ignored: list[str] = []
-    rest = list(argv)
-    while rest:
-        argument = rest.pop(0)
-        if not argument.startswith("-") or not argument.strip("-"):
-            raise UsageError(f"Unknown commandline argument: {argument}")
-        name, has_value, text = argument.removeprefix("-").removeprefix("-").partition("=")
-        flag = FLAGS.get(name) or _find_negated(name)
-        if not has_value and isinstance(flag.default, bool):
-            text = "true" if flag.name == name else "false"
-        elif not has_value:
-            if not rest:
-                raise UsageError(f"flag --{name} needs a value")
-            text = rest.pop(0)
-        values[flag.name] = _convert(flag, text)
-        if not flag.is_used and flag.name not in ignored:
-            ignored.append(flag.name)
+    given = read_arguments(argv, FLAGS)
+    values = {flag.name: flag.default for flag in FLAGS.values()} | given
     _check_together(values)
-    return CommandLine(values, ignored)
+    return PserverFlags(values, [name for name in given if FLAGS[name].status is Status.QUIET])
 
 
 def format_help() -> str:
@@ -125,40 +99,10 @@ def format_help() -> str:
         "",
     ]
     for flag in FLAGS.values():
-        note = "" if flag.is_used else "no effect: "
+        note = "" if flag.status is Status.SUPPORTED else "no effect: "
         default = str(flag.default).lower() if isinstance(flag.default, bool) else str(flag.default)
-        lines.append(f"  --{flag.name}={default}".ljust(42) + note + flag.meaning)
+        lines.append(f"  --{flag.name}={default}".ljust(41) + " " + note + flag.meaning)
     return "\n".join(lines) + "\n"
-
-
-def _find_negated(name: str) -> Flag:
-    flag = FLAGS.get(name.removeprefix("no"))
-    if flag and name.startswith("no") and isinstance(flag.default, bool):
-        return flag
-    import difflib  # costs more to import than everything else here, and is needed only now
-
-    close = difflib.get_close_matches(name, FLAGS, 1)
-    hint = f"; did you mean --{close[0]}?" if close else "; see paddle pserver --help"
-    raise UsageError(f"unknown flag --{name}{hint}")
-
-
-def _convert(flag: Flag, text: str) -> Value:
-    try:
-        if isinstance(flag.default, bool):
-            if text.lower() not in _TRUE + _FALSE:
-                raise ValueError
-            return text.lower() in _TRUE
-        value = type(flag.default)(text)
-        if isinstance(value, float) and math.isinf(value):
-            raise ValueError
-    except ValueError:
-        kind = {bool: "true or false", int: "a whole number", float: "a finite number"}[type(flag.default)]
-        raise UsageError(f"illegal value '{text}' for --{flag.name}: it must be {kind}") from None
-    if not isinstance(value, str) and not (flag.least is None or value >= flag.least):
-        raise UsageError(f"illegal value '{text}' for --{flag.name}: it must be at least {flag.least}")
-    if not isinstance(value, str) and not (flag.most is None or value <= flag.most):
-        raise UsageError(f"illegal value '{text}' for --{flag.name}: it must be at most {flag.most}")
-    return value
 
 
 def _check_together(values: dict[str, Value]) -> None:
@@ -172,7 +116,5 @@ def _check_together(values: dict[str, Value]) -> None:
         raise UsageError(
             f"--metrics_port={values['metrics_port']} is one of the ports {values['port']} to {last} of the server"
         )
-    if values["rdma_tcp"] != "tcp":
-        raise UsageError(f"illegal value '{values['rdma_tcp']}' for --rdma_tcp: only tcp is supported")
     if values["probe"]:
         list_hosts(str(values["pservers"]), int(values["port"]), last - int(values["port"]) + 1)

@@ -1,0 +1,6 @@
+"""How the gradients of several trainers become optimiser steps.
+
+sync_dense, sync_sparse      synchronous rounds: the gradients of all trainers are added, then one step is taken
+async_dense, async_sparse    asynchronous training: every gradient is a step of its own
+staleness                    which gradients of late trainers are discarded in asynchronous training
+"""

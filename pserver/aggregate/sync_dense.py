@@ -1,0 +1,113 @@
+"""Sum the gradients of all trainers, late ones too, in trainer-id order, then take one step (synchronous training).
+
+A round waits for the gradient of every trainer; none is discarded. Gradients come in pieces. A piece takes its step as
+soon as every trainer of the round has sent it, and its values go back at once, while later pieces are still on their
+way. The bits depend neither on the order in which pieces come nor on where the vector is cut.
+`pserver.store.updates.steps.sum_gradients` adds; `sync_sparse` does the same for rows of tables.
+
+Source: ParameterServer2.cpp of v0.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from pserver.store.shard import DenseShard
+from pserver.wire import protocol
+from pserver.wire.protocol import Buffer, MessageFlag
+from runtime.errors import BugError
+
+
+class SynchronousRounds:
+    """The open round of one dense service: which trainer has sent which pieces.
+
+    Class attributes, which all four modes have: `answers_with_values`: whether the answer to a push has values.
+    `is_asynchronous`.  `counts_passes`: whether the shard hears of the end of a pass.
+    """
+
+    answers_with_values = True
+    is_asynchronous: Literal[False] = False
+    counts_passes = True
+
+    def __init__(self, shard: DenseShard) -> None:
+        self.shard = shard
+        self.values = shard.values.view("B").data
+        self.pieces = protocol.count_pieces(shard.values.nbytes)
+        self._sent: list[dict[int, Buffer]] = [{} for _ in range(self.pieces)]
+        self._samples: dict[int, int] = {}
+        self._stepped = 0
+        self._asked = MessageFlag.NONE
+
+    @property
+    def is_open(self) -> bool:
+        """Whether any piece of the round has come."""
+        return bool(self._samples)
+
+    def has_all_of(self, trainer: int) -> bool:
+        """Return whether a trainer has sent all its pieces."""
+        return all(self._stepped == self.pieces or trainer in sent for sent in self._sent)
+
+    def add(self, trainer: int, piece: int, gradient: Buffer, samples: int, flags: int, length: int = 0) -> None:
+        """Take a piece of a trainer's gradient; nothing of it is copied. Its `length` is that of the values.
+
+        Raises: BugError: if it has not the length of this piece, or comes twice.
+        """
+        has_come = piece < self.pieces and trainer in self._sent[piece]
+        check_piece(self.pieces, self.piece_bytes(piece), piece, gradient, has_come)
+        self._sent[piece][trainer] = gradient
+        self._samples[trainer] = samples
+        self._asked |= flags & MessageFlag.CHECKPOINT
+
+    def piece_bytes(self, piece: int) -> int:
+        """Return the length of a piece; none is that long where there is no such piece."""
+        return len(protocol.cut(self.values, piece)) if piece < self.pieces else -1
+
+    def step(self, pieces: Sequence[int], trainers: Sequence[int]) -> list[int]:
+        """Take the step of those pieces which all trainers of the round have sent; return the pieces.
+
+        Args: trainers: the ids of the round's trainers, rising; their gradients are added in this order.
+        """
+        done = []
+        for piece in pieces:
+            sent = self._sent[piece]
+            if not sent or len(sent) < len(trainers):
+                continue
+            if not self._stepped:
+                self.shard.begin_step(sum(self._samples.values()))
+            gradients = [np.frombuffer(sent[trainer], np.float32) for trainer in trainers]
+            self.shard.step_range(piece * protocol.piece_elements(), gradients)
+            sent.clear()
+            self._stepped += 1
+            done.append(piece)
+        return done
+
+    def look_up(self, trainer: int, piece: int, payload: Buffer, length: int) -> memoryview | None:
+        """Only sparse services give rows.
+
+        Raises: BugError.
+        """
+        raise BugError(f"trainer {trainer} asks for rows of a service that has no tables")
+
+    def finish(self) -> int | None:
+        """End the round if all its pieces have taken their step; return what its trainers asked for, else None."""
+        if self._stepped < self.pieces:
+            return None
+        self.shard.finish_step()
+        asked, self._asked, self._stepped = self._asked, MessageFlag.NONE, 0
+        self._samples.clear()
+        return asked
+
+
+def check_piece(pieces: int, expected: int, piece: int, gradient: Buffer, has_come: bool) -> None:
+    """Return if a piece of a gradient has the expected length and is not here yet.
+
+    Raises: BugError.
+    """
+    length = memoryview(gradient).nbytes
+    if length != expected or has_come:
+        raise BugError(
+            f"piece {piece} of {pieces} of a gradient has {expected} bytes and comes once, not {length} bytes"
+        )

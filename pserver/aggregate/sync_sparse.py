@@ -1,0 +1,206 @@
+"""Sum the gradients of rows of all trainers, late ones too, in trainer-id order, then take one step (synchronous).
+
+Trainers ask for the rows of a batch before it and push the gradients of these rows after it. A round waits for the
+gradients of every trainer; none is discarded.
+
+An array of rows on the wire is, little-endian and without gaps, for T tables
+
+    u32 x T    how many rows of each table
+    u32 ...    their local numbers, table after table, rising in each
+    f32 ...    the rows, in the same order; not in a request for them
+
+and an answer has only the rows. The answer to gradients says only that the step is taken. An array comes in pieces, as
+every other; here they are put together first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from kernels.tables import RowIds, is_rising
+from pserver.optim.settings import Array
+from pserver.store.sparse_shard import SparseGradient, SparseShard
+from pserver.wire import protocol
+from pserver.wire.protocol import Buffer, MessageFlag
+from runtime.errors import BugError
+
+
+class SparseInbox:
+    """The gradients of rows and the requests for rows of each trainer, as far as they have come."""
+
+    answers_with_values = False
+    counts_passes = True  # asynchronous, too, in v0.10
+    pieces = 1  # of the answer to a push
+
+    def __init__(self, shard: SparseShard) -> None:
+        self.shard = shard
+        self._arriving: dict[int, Joined] = {}
+        self._asking: dict[int, Joined] = {}
+        self._answers: dict[int, Array] = {}  # of each trainer, free again when it asks for more
+        self._gradients: dict[int, list[SparseGradient]] = {}  # that are complete
+        self._samples: dict[int, int] = {}
+
+    @property
+    def values(self) -> memoryview:
+        """All rows as they are after the last step, as bytes."""
+        self.shard.catch_up()
+        return self.shard.values.view("B").data
+
+    def piece_bytes(self, piece: int) -> int:
+        """Return the length of a piece in shared memory: there is none."""
+        return -1
+
+    def add(self, trainer: int, piece: int, payload: Buffer, samples: int, flags: int, length: int) -> None:
+        """Take a piece of a trainer's gradients, of which all are `length` bytes.
+
+        Raises: BugError: if there is no such piece, or it comes twice; if the rows are not of these tables.
+        """
+        if trainer in self._gradients:
+            raise BugError(f"trainer {trainer} pushes rows twice")
+        whole = _join(self._arriving, trainer, piece, payload, length, self._most_bytes(with_rows=True))
+        if whole is None:
+            return
+        rows, gradients = self._split(whole)
+        expected = self.shard.count_elements(rows)
+        if gradients.size != expected:
+            raise BugError(
+                f"trainer {trainer} pushes {gradients.size} numbers as the gradients of rows with {expected} elements"
+            )
+        matrices = []
+        for one, group in zip(rows, self.shard.groups, strict=True):
+            width = group.settings.row_width
+            matrices.append(gradients[: one.size * width].reshape(-1, width))
+            gradients = gradients[one.size * width :]
+        self._gradients[trainer] = list(zip(rows, matrices, strict=True))
+        self._samples[trainer] = samples
+
+    def look_up(self, trainer: int, piece: int, payload: Buffer, length: int) -> memoryview | None:
+        """Take a piece of a request for rows; return the rows as they are now when all is here.
+
+        Raises: BugError: as `add`.
+        """
+        whole = _join(self._asking, trainer, piece, payload, length, self._most_bytes(with_rows=False))
+        if whole is None:
+            return None
+        rows, more = self._split(whole)
+        if more.size:
+            raise BugError(f"trainer {trainer} asks for rows with {more.size} numbers too many")
+        count = self.shard.count_elements(rows)
+        if trainer not in self._answers or len(self._answers[trainer]) < count:
+            self._answers[trainer] = np.empty(count + count // 4, np.float32)
+        return self.shard.take(rows, self._answers[trainer][:count]).view("B").data
+
+    def _most_bytes(self, *, with_rows: bool) -> int:
+        """Return the length in bytes of an array that names every row."""
+        groups = self.shard.groups
+        return 4 * sum(1 + one.rows * (1 + one.settings.row_width * with_rows) for one in groups)
+
+    def _split(self, whole: Array) -> tuple[list[RowIds], Array]:
+        """Return the rows of each table, and the floats that follow them.
+
+        Raises: BugError: if they are not rows of these tables.
+        """
+        numbers = whole.view(np.uint32)
+        groups = self.shard.groups
+        counts = numbers[: len(groups)].tolist()
+        start = len(groups)
+        if len(counts) != start or start + sum(counts) > numbers.size:
+            raise BugError(f"an array of {numbers.size} numbers that names {counts} rows of {len(groups)} tables")
+        rows = []
+        for count, group in zip(counts, groups, strict=True):
+            rows.append(numbers[start : start + count])
+            start += count
+            if not is_rising(rows[-1], group.rows):
+                raise BugError(f"the rows of parameter {group.settings.name} are not rising numbers below {group.rows}")
+        return rows, whole[start:]
+
+
+class SparseRounds(SparseInbox):
+    """The open round of one sparse service: the trainers whose gradients have come."""
+
+    is_asynchronous: Literal[False] = False
+
+    def __init__(self, shard: SparseShard) -> None:
+        super().__init__(shard)
+        self._asked = MessageFlag.NONE
+        self._is_stepped = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether any piece of the round has come."""
+        return bool(self._arriving or self._gradients)
+
+    def has_all_of(self, trainer: int) -> bool:
+        """Return whether a trainer has sent all its pieces."""
+        return trainer in self._gradients
+
+    def add(self, trainer: int, piece: int, payload: Buffer, samples: int, flags: int, length: int) -> None:
+        """Take a piece of a trainer's gradients, as `SparseInbox.add`."""
+        super().add(trainer, piece, payload, samples, flags, length)
+        self._asked |= flags & MessageFlag.CHECKPOINT
+
+    def step(self, pieces: Sequence[int], trainers: Sequence[int]) -> list[int]:
+        """Take the step if the gradients of all of the round's trainers (rising) are here; return [0] then."""
+        if not trainers or any(trainer not in self._gradients for trainer in trainers):
+            return []
+        self.shard.step_sparse([self._gradients[trainer] for trainer in trainers], sum(self._samples.values()))
+        self._gradients.clear()
+        self._samples.clear()
+        self._is_stepped = True
+        return [0]
+
+    def finish(self) -> int | None:
+        """End the round if its step was taken; return what its trainers asked for, else None."""
+        if not self._is_stepped:
+            return None
+        asked, self._asked, self._is_stepped = self._asked, MessageFlag.NONE, False
+        return asked
+
+
+class Joined:
+    """The pieces of one array.
+
+    Args: length: of the array, in bytes.
+    """
+
+    def __init__(self, length: int) -> None:
+        self._array = np.empty(length // 4, np.float32)
+        self._missing = set(range(protocol.count_pieces(length)))
+
+    def add(self, piece: int, payload: Buffer) -> Array | None:
+        """Put a piece in its place; return the array when it is complete.
+
+        Raises: BugError: if the array has no such piece, or has it already.
+        """
+        target = protocol.cut(self._array.view("B").data, piece)
+        given = memoryview(payload)
+        if piece not in self._missing or given.nbytes != len(target):
+            raise BugError(f"piece {piece} of rows has {given.nbytes} bytes, here it would have {len(target)}")
+        target[:] = given.cast("B")
+        self._missing.discard(piece)
+        return None if self._missing else self._array
+
+
+def _join(
+    arriving: dict[int, Joined], trainer: int, piece: int, payload: Buffer, length: int, most: int
+) -> Array | None:
+    """Return the whole array when its last piece comes; one of a single piece is not copied.
+
+    Args: arriving: the arrays that are not complete, by trainer.  length, most: bytes of this array, and its limit.
+    Raises: BugError: if the array would be longer than `most`, or has no such piece.
+    """
+    if not 0 <= length <= most or length % 4:
+        raise BugError(f"trainer {trainer} announces rows of {length} bytes; there are at most {most}")
+    view = memoryview(payload)
+    if protocol.count_pieces(length) == 1 and view.nbytes == length and piece == 0:
+        whole = np.frombuffer(view, np.float32)
+        return whole if whole.flags.aligned else whole.copy()
+    if trainer not in arriving:
+        arriving[trainer] = Joined(length)
+    joined = arriving[trainer].add(piece, payload)
+    if joined is not None:
+        del arriving[trainer]
+    return joined

@@ -1,0 +1,178 @@
+"""The checkpoint requests of a client: the state of every service, and the bytes that trainers leave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pserver.client.fan_out import FanOut
+from pserver.client.request import FetchArrays, SendArrays, SendVector, ServiceRequest
+from pserver.client.server_channel import ServerChannel
+from pserver.optim.settings import Array
+from pserver.store.model_setup import as_bytes
+from pserver.store.snapshot import Captured, Part
+from pserver.wire import checkpoint_blobs, notes, protocol
+from pserver.wire.protocol import Fetch, Message, Op
+from runtime import glog
+from runtime.errors import LostPeerError
+
+MAX_STATE_PER_ELEMENT = 64  # bytes of one array of a server's state, for each element of the model; with room
+
+
+class SendInitialValues(SendVector):
+    """Trainer 0's values for every service, with the setup, and the description of its state in a checkpoint.
+
+    Args: parts: the state of each service, where there is a checkpoint.  trainers: their parts of it.
+    """
+
+    def __init__(
+        self,
+        setup: Mapping[str, Any],
+        values: Array,
+        parts: Mapping[ServerChannel, Part],
+        trainers: Sequence[Any] = (),
+    ) -> None:
+        super().__init__(Op.INITIALISE, "send the initial values", values)
+        self._setup, self._parts, self._trainers = setup, parts, trainers
+
+    def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
+        """Return the setup, with the first piece."""
+        if piece:
+            return {}
+        part = self._parts.get(channel)
+        if part is None:
+            return self._setup
+        state = {"counters": part.counters, "arrays": sorted(part.arrays), "trainers": list(self._trainers)}
+        return {**self._setup, **state, "deposits": checkpoint_blobs.describe(part.arrays)}
+
+
+class CaptureState(ServiceRequest):
+    """A trainer's part of a checkpoint, for the first service; the answers of all describe their states."""
+
+    def __init__(self, first: ServerChannel, own: Any) -> None:
+        super().__init__(Op.CAPTURE, "capture the state", note={"own": own})
+        self._first = first
+
+    def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
+        """Return the trainer's part for the first service."""
+        return self.note if channel is self._first else {}
+
+
+class LeaveBlob(SendArrays):
+    """A trainer's bytes for the next checkpoint, for one service; the others get an empty array."""
+
+    def __init__(self, arrays: Mapping[ServerChannel, memoryview]) -> None:
+        super().__init__(Op.DEPOSIT, "leave its state", arrays)
+
+    def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
+        """Return the length of the whole array, with the first piece."""
+        return {} if piece else {"bytes": len(self._arrays[channel])}
+
+
+class FetchBlob(FetchArrays):
+    """The bytes that a trainer had left, from one service; what the others answer is not taken."""
+
+    def __init__(self, own: ServerChannel, arrays: Mapping[ServerChannel, memoryview]) -> None:
+        super().__init__("fetch what it had left", Fetch.DEPOSIT, arrays)
+        self._own = own
+
+    def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:
+        """Copy a piece to its place."""
+        if channel is self._own:
+            super().take(channel, answer, payload)
+
+
+class CheckpointRequests:
+    """The checkpoint requests of one trainer.
+
+    Args: channels: one to each service, in order.  elements: of the model, which bounds the state of a service.
+    """
+
+    def __init__(self, fan_out: FanOut, channels: Sequence[ServerChannel], trainer: int, elements: int) -> None:
+        self._fan_out, self._channels, self._trainer = fan_out, channels, trainer
+        self._max_bytes = MAX_STATE_PER_ELEMENT * elements + protocol.PIECE_BYTES
+
+    def capture(self, own: Any) -> Captured | None:
+        """Give this trainer's part; return the parts of all, and the state of every service, to trainer 0."""
+        request = CaptureState(self._channels[0], own)
+        self._fan_out.request(request)
+        if self._trainer != 0:
+            return None
+        said = [request.notes.get(channel, {}) for channel in self._channels]
+        parts = [_make_part(channel, note, self._max_bytes) for channel, note in zip(self._channels, said, strict=True)]
+        for number in range(max(len(part.arrays) for part in parts)):
+            arrays = self._list_arrays(parts, [list(part.arrays) for part in parts], number)
+            self._fan_out.request(FetchArrays("fetch the state", Fetch.STATE + number, arrays))
+        return Captured(parts, list(notes.get_list(said[0], "trainers")))
+
+    def restore(self, setup: Mapping[str, Any], values: Array, restored: Captured | None) -> None:
+        """Send the initial values to every service, and its state where there is a checkpoint.
+
+        Args: setup: the note of INITIALISE.
+        """
+        if restored is None:
+            self._fan_out.request(SendInitialValues(setup, values, {}))
+            return
+        parts = dict(zip(self._channels, restored.services, strict=True))
+        self._fan_out.request(SendInitialValues(setup, values, parts, restored.trainers))
+        for number in range(max(len(part.arrays) for part in restored.services)):
+            arrays = self._list_arrays(restored.services, [sorted(part.arrays) for part in restored.services], number)
+            self._fan_out.request(SendArrays(Op.RESTORE, "send the state of the checkpoint", arrays, number))
+
+    def leave_blob(self, data: memoryview) -> None:
+        """Leave bytes for the checkpoints to come."""
+        self._fan_out.request(LeaveBlob({channel: data[:0] for channel in self._channels} | {self._own: data}))
+
+    def fetch_blob(self, size: int) -> memoryview:
+        """Return the bytes that this trainer had left for the checkpoint that the job goes on from."""
+        data = memoryview(bytearray(size))
+        arrays = {channel: data[:0] for channel in self._channels} | {self._own: data}
+        self._fan_out.request(FetchBlob(self._own, arrays))
+        return data
+
+    @property
+    def _own(self) -> ServerChannel:
+        """The service that keeps this trainer's bytes."""
+        return self._channels[self._trainer % len(self._channels)]
+
+    def _list_arrays(
+        self, parts: Sequence[Part], names: Sequence[Sequence[str]], number: int
+    ) -> dict[ServerChannel, memoryview]:
+        """Return the array of a number of every service's state; a state with fewer arrays has an empty one."""
+        arrays = [
+            as_bytes(part.arrays[some[number]]) if number < len(some) else memoryview(bytearray())
+            for part, some in zip(parts, names, strict=True)
+        ]
+        return dict(zip(self._channels, arrays, strict=True))
+
+
+def _make_part(channel: ServerChannel, note: Mapping[str, Any], max_bytes: int) -> Part:
+    """Return the state that a service announced, its arrays still empty.
+
+    Raises: LostPeerError: the note does not describe a state.
+    """
+    try:
+        counters, arrays = note["counters"], {}
+        for name, kind, size in note["arrays"]:
+            if not isinstance(counters, dict) or not isinstance(name, str) or not notes.is_integer(size, 0, max_bytes):
+                raise ValueError(f"array {notes.show(name)} of {notes.show(size)} bytes")
+            dtype = _number_type(kind)
+            arrays[name] = np.empty(size // dtype.itemsize, dtype)
+    except (KeyError, TypeError, ValueError, MemoryError) as exc:
+        raise LostPeerError(
+            f"{channel.name} announces a state that is none ({type(exc).__name__}: {glog.clean(exc, 200)})"
+        ) from exc
+    return Part(counters, arrays)
+
+
+def _number_type(kind: object) -> np.dtype[Any]:
+    """Return the type of an array of numbers.
+
+    Raises: ValueError: it is none.
+    """
+    dtype = np.dtype(kind) if isinstance(kind, str) and len(kind) < 8 else np.dtype(object)
+    if dtype.kind not in "biuf":
+        raise ValueError(f"an array of {notes.show(kind)}")
+    return dtype

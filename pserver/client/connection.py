@@ -1,0 +1,286 @@
+"""The client's side of connections: made when the server is there, and made again when they break."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import select
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pserver.wire import protocol
+from pserver.wire.authentication import NONCE_BYTES, ClientHandshake
+from pserver.wire.connection import Connection, ConnectionLimits, Frames, Place, linger
+from pserver.wire.protocol import Buffer, Message
+
+RECONNECT_INTERVAL = 0.1  # seconds
+HANDSHAKE_TIMEOUT = 10.0  # seconds from the first packet of a connection to the end of its handshake; then a new one
+_UNDER_WAY = (errno.EINPROGRESS, errno.EAGAIN)
+
+
+def new_memory(frames: Sequence[Buffer], size: int) -> list[memoryview]:
+    """Return fresh memory for a payload."""
+    return [memoryview(bytearray(size))]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """The service that a connection leads to, and what this side tells it; see `ServerConnection`."""
+
+    host: str
+    port: int
+    name: bytes
+    secret: str
+    max_payload: int
+    source: str
+
+
+@dataclass
+class ConnectAttempt:
+    """The connection that is being made."""
+
+    stream: socket.socket | None = None
+    handshake: ClientHandshake | None = None  # from when the stream is connected
+    began: float = 0.0  # when it last began to connect, in seconds of the monotonic clock
+    due: float = 0.0  # when to connect again, or to give up the handshake
+
+
+class ServerConnection:
+    """A connection to one service, which is made again when it breaks.
+
+    A message that is sent before the service has proven that it knows the secret waits for that. A message that has
+    not arrived when the connection breaks is lost.
+
+    Args: name: of the connection, chosen by this side; the service answers to it.  secret: of the job, or empty.
+        place: see `Connection`.  max_payload: longest payload that may come.  source: the address of this side that
+        the service sees and names in its messages; empty: the system's choice, 127.0.0.1 for all of 127.0.0.0/8.
+
+    Attributes: closed: since when there is no connection; None: there is one, or the first one is being made.
+        breaks: number of connections that were lost.  fault: why the last handshake failed.
+        key: signs the messages of the connection.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        name: bytes,
+        secret: str,
+        place: Place = new_memory,
+        *,
+        max_payload: int = 0,
+        source: str = "",
+    ) -> None:
+        self.established: Connection | None = None
+        self.closed: float | None = None
+        self.breaks = 0
+        self.fault = ""
+        self.key = b""
+        self.place = place
+        self._endpoint = Endpoint(host, port, name, secret, max_payload, source)
+        self._unknown = ""  # why the host's name has no address
+        self._waiting: list[Message] = []
+        self._attempt = ConnectAttempt()
+
+    def __del__(self) -> None:
+        self.close()
+
+    @property
+    def host(self) -> str:
+        """The host of the service."""
+        return self._endpoint.host
+
+    @property
+    def port(self) -> int:
+        """The port of the service."""
+        return self._endpoint.port
+
+    def send(self, message: Message) -> None:
+        """Send a message as soon as possible; payloads are not copied, and must not change until they have left."""
+        if self.established is None:
+            self._waiting.append(message)
+            return
+        try:
+            self.established.send(protocol.encode(message, self.key))
+        except OSError:
+            self._break()
+
+    @property
+    def silence(self) -> str:
+        """What to say of a service that sends nothing."""
+        return f"cannot be found: {self._unknown}" if self._unknown else "does not answer"
+
+    @property
+    def waiting(self) -> int:
+        """The number of messages that wait for the connection."""
+        return len(self._waiting)
+
+    def close(self) -> None:
+        """Close it for good; messages that have not left are lost."""
+        for stream in (self._attempt.stream, self.established):
+            if stream is not None:
+                stream.close()
+        self._attempt.stream = self.established = None
+        self._attempt.due = float("inf")
+
+    # ----- For `wait` -----
+
+    def begin(self, now: float) -> float:
+        """Begin to connect when that is due; return the seconds until it is."""
+        if self.established is not None:
+            return float("inf")
+        if now < self._attempt.due:
+            return self._attempt.due - now
+        if self._attempt.stream is not None:  # the handshake has taken too long
+            self._break()
+        self._attempt.began, self._attempt.due = now, now + HANDSHAKE_TIMEOUT
+        try:
+            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+            family, kind, number, _, address = found[0]
+            self._attempt.stream = socket.socket(family, kind, number)
+            self._attempt.stream.setblocking(False)
+            if self._endpoint.source and _is_loopback(self._endpoint.source) == _is_loopback(str(address[0])):
+                with contextlib.suppress(OSError):  # this machine no longer has the address: any other will do
+                    self._attempt.stream.bind((self._endpoint.source, 0))
+            code = self._attempt.stream.connect_ex(address)
+            if code not in (0, *_UNDER_WAY):
+                raise OSError(code, os.strerror(code))
+            self._unknown = ""
+        except OSError as exc:
+            self._unknown = str(exc.strerror) if isinstance(exc, socket.gaierror) else ""
+            self._break()
+        return max(0.0, self._attempt.due - now)
+
+    @property
+    def awaited(self) -> tuple[int, int] | None:
+        """The file and the events that it waits for."""
+        if self._attempt.stream is not None:
+            return self._attempt.stream.fileno(), select.POLLOUT if self._attempt.handshake is None else select.POLLIN
+        if self.established is None:
+            return None
+        return self.established.stream.fileno(), select.POLLIN | (select.POLLOUT if self.established.unsent else 0)
+
+    def handle(self, events: int) -> list[Frames]:
+        """Do what an event asks for; return the messages that are complete and signed."""
+        try:
+            if self._attempt.stream is not None:
+                self._go_on(self._attempt.stream)
+                return []
+            connection = self.established
+            if connection is None:
+                return []
+            if events & select.POLLOUT:
+                connection.flush()
+            messages = connection.receive() if events & ~select.POLLOUT else []
+        except (OSError, EOFError):
+            self._break()
+            return []
+        signed = [frames for frames in messages if protocol.is_signed(frames, self.key)]
+        if connection.fault or len(signed) < len(messages):
+            self._break()
+        return signed
+
+    def _go_on(self, stream: socket.socket) -> None:
+        """Begin the handshake, or take what has come of it."""
+        if self._attempt.handshake is None:
+            code = stream.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                raise OSError(code, os.strerror(code))
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._attempt.handshake = ClientHandshake(
+                self._endpoint.secret, self._endpoint.name, secrets.token_bytes(NONCE_BYTES)
+            )
+            stream.sendall(self._attempt.handshake.greeting)  # a new stream takes the first bytes
+            self.closed = None
+            return
+        data = stream.recv(self._attempt.handshake.wanted)
+        if not data:
+            raise EOFError("closed by the other side")
+        answer = self._attempt.handshake.feed(data)
+        if self._attempt.handshake.fault:
+            self.fault = self._attempt.handshake.fault
+            raise EOFError(self.fault)
+        if answer:
+            stream.sendall(answer)
+        if not self._attempt.handshake.wanted:
+            self._open(stream, self._attempt.handshake)
+
+    def _open(self, stream: socket.socket, handshake: ClientHandshake) -> None:
+        self._attempt.stream = self._attempt.handshake = None
+        self.fault, self.key = "", handshake.key
+        self.established = Connection(
+            stream, self.place, ConnectionLimits(protocol.MAX_NOTE_BYTES, self._endpoint.max_payload)
+        )
+        waiting, self._waiting = self._waiting, []
+        for message in waiting:
+            self.established.send(protocol.encode(message, self.key))
+
+    def _break(self) -> None:
+        self.breaks += self.established is not None
+        if self.closed is None:
+            self.closed = time.monotonic()
+        for stream in (self._attempt.stream, self.established):
+            if stream is not None:
+                stream.close()
+        self._attempt.stream = self._attempt.handshake = self.established = None
+        self._attempt.due = self._attempt.began + RECONNECT_INTERVAL
+
+
+def _is_loopback(address: str) -> bool:
+    return address.startswith("127.")
+
+
+class Poller:
+    """Wait for several connections, and keep all of them going.
+
+    What it polls for is told to the poller only when it changes: in a small round that would take as long as the rest.
+
+    Args: wake: a file that ends the waiting when it can be read.
+    """
+
+    def __init__(self, connections: Sequence[ServerConnection], wake: int | None = None) -> None:
+        self._connections = connections
+        self._poller = select.poll()
+        self._awaited: list[tuple[int, int] | None] = [None] * len(connections)
+        self._of_file: dict[int, ServerConnection] = {}
+        if wake is not None:
+            self._poller.register(wake, select.POLLIN)
+
+    def wait(self, timeout: float) -> list[tuple[ServerConnection, list[Frames]]]:
+        """Return the messages that have come; wait at most `timeout` seconds for some."""
+        now = time.monotonic()
+        for number, connection in enumerate(self._connections):
+            timeout = min(timeout, connection.begin(now))
+            awaited = connection.awaited
+            if awaited != self._awaited[number]:
+                self._change(number, awaited)
+        ready = self._poller.poll(1000 * timeout)
+        of_file = self._of_file
+        come = [(of_file[file], of_file[file].handle(events)) for file, events in ready if file in of_file]
+        return [(connection, messages) for connection, messages in come if messages]
+
+    def _change(self, number: int, awaited: tuple[int, int] | None) -> None:
+        connection, before = self._connections[number], self._awaited[number]
+        # a file that was closed may be the one of another connection by now
+        if (
+            before is not None
+            and self._of_file.get(before[0]) is connection
+            and (awaited is None or before[0] != awaited[0])
+        ):
+            del self._of_file[before[0]]
+            self._poller.unregister(before[0])
+        if awaited is not None:
+            self._of_file[awaited[0]] = connection
+            self._poller.register(*awaited)
+        self._awaited[number] = awaited
+
+
+def close_all(connections: Sequence[ServerConnection], seconds: float) -> None:
+    """Close connections when the other sides have read all messages, or after `seconds` at the latest."""
+    linger([connection.established for connection in connections if connection.established is not None], seconds)
+    for connection in connections:
+        connection.close()

@@ -1,0 +1,274 @@
+"""One request to every service, and all their answers: pieces, repeats and deadlines (the client's sockets).
+
+An array goes in pieces, each a message of its own, and comes back in pieces. What was lost with a connection is found
+by asking: a PING follows the request on the same connection, and its answer follows the request's answers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+
+from pserver.client.connection import Poller
+from pserver.client.heartbeat import error_of
+from pserver.client.request import ServiceRequest
+from pserver.client.server_channel import ServerChannel
+from pserver.wire import notes, protocol
+from pserver.wire.connection import Pool
+from pserver.wire.protocol import Buffer, Message, MessageFlag, Op
+from runtime import glog
+from runtime.errors import BugError, LostPeerError, PaddleError, PeerUnreachableError
+from runtime.health.liveness import LIVENESS
+
+POLL_INTERVAL = 0.25  # seconds
+ASK_INTERVAL = 1.0  # seconds between two questions what a server waits for
+REPORT_INTERVAL = 30.0  # seconds between two log lines about one wait
+FIRST_REPORT = 2.0  # seconds to the first line before training begins: a server or trainer may not run at all
+
+
+class FanOut:
+    """Sends the requests of one trainer to every service and collects the answers.
+
+    Args: channels: one to each service, in order.  session, trainer, num_trainers: of the messages.
+        peer_timeout, wait_timeout: seconds, see `Client`.  failure: returns why the job cannot go on, if it cannot.
+    """
+
+    def __init__(
+        self,
+        channels: Sequence[ServerChannel],
+        session: bytes,
+        trainer: int,
+        num_trainers: int,
+        *,
+        peer_timeout: float,
+        wait_timeout: float,
+        failure: Callable[[], PaddleError | None],
+    ) -> None:
+        self._session, self._trainer = session, trainer
+        # every trainer begins with another server, so that they do not all call the first one first
+        first = trainer * len(channels) // max(num_trainers, 1)
+        self._channels = [*channels[first:], *channels[:first]]
+        self._of_connection = {channel.connection: channel for channel in channels}
+        self._poller = Poller([channel.connection for channel in self._channels])
+        self._pool = Pool()
+        self._peer_timeout, self._wait_timeout = peer_timeout, wait_timeout
+        self._failure = failure
+        for channel in channels:
+            channel.connection.place = partial(self._place, channel)
+        self._sequence = 0
+        self._request = ServiceRequest(Op.PING, "nothing")
+        self._has_pushed = False
+
+    def request(self, request: ServiceRequest, timeout: float | None = None) -> int:
+        """Send a request to every service and return when all have answered; returns what flags the answers had.
+
+        Raises: LostPeerError, PeerUnreachableError: a service does not answer.  PaddleError: what one answered.
+        """
+        self.begin(request)
+        self.send_rest()
+        return self.collect(timeout)
+
+    def begin(self, request: ServiceRequest) -> None:
+        """Begin a request; its pieces are sent by `send` or `send_rest`, and `collect` waits for the answers."""
+        self._raise_failure()
+        self._sequence += 1
+        self._request = request
+        self._has_pushed |= request.op == Op.PUSH
+        for channel in self._channels:
+            channel.unsent = set(range(request.count_pieces(channel)))
+            channel.pending = set(range(request.count_answers(channel)))
+            channel.placed.clear()
+
+    def send_early(self, is_ready: Callable[[ServerChannel, int], bool]) -> None:
+        """Send those pieces that are ready already, but for the first of each service, which says that all is said."""
+        for channel in self._channels:
+            for piece in [one for one in sorted(channel.unsent, reverse=True) if one and is_ready(channel, one)]:
+                self.send(channel, piece)
+        self._read(0)
+
+    def send_rest(self, flags: int = MessageFlag.NONE) -> None:
+        """Send what was not sent yet, to all services by turns, and read meanwhile; `flags` go along."""
+        self._request.flags |= flags
+        waiting = [(channel, sorted(channel.unsent)) for channel in self._channels]
+        for turn in range(max(len(pieces) for _, pieces in waiting)):
+            if turn:
+                self._read(0)
+            for channel, pieces in waiting:
+                if turn < len(pieces):
+                    self.send(channel, pieces[turn])
+
+    def send(self, channel: ServerChannel, piece: int) -> None:
+        """Send one piece of the request in hand."""
+        request = self._request
+        channel.unsent.discard(piece)
+        payload, flags = request.payload_for(channel, piece), request.flags
+        if payload and channel.memory is not None and request.op == Op.PUSH:
+            payload, flags = (), flags | MessageFlag.LOCAL
+        message = Message(
+            request.op,
+            self._session,
+            self._trainer,
+            self._sequence,
+            request.argument,
+            flags,
+            request.note_for(channel, piece),
+            payload,
+            piece,
+            request.samples,
+        )
+        try:
+            channel.send(message)
+        except protocol.ProtocolError as exc:
+            raise BugError(f"trainer {self._trainer} cannot {request.doing}: {exc}") from exc
+
+    def collect(self, timeout: float | None = None) -> int:
+        """Wait for the answers to the request in hand."""
+        started = time.monotonic()
+        deadline = started + (self._wait_timeout if timeout is None else timeout)
+        asked = started
+        due = started + (REPORT_INTERVAL if self._has_pushed else FIRST_REPORT)
+        while pending := [channel for channel in self._channels if channel.pending]:
+            self._read(POLL_INTERVAL)
+            self._raise_refusal(pending)
+            LIVENESS.turned = now = time.monotonic()
+            if now - asked < min(ASK_INTERVAL, self._peer_timeout / 5):
+                self._raise_failure()
+                continue
+            pending = [channel for channel in pending if channel.pending]
+            if not pending:
+                break
+            self._raise_failure()
+            if now > deadline:
+                raise self._late(pending, now - started)
+            asked = now
+            self._ask_progress(pending)
+            if now > due:
+                due = now + REPORT_INTERVAL
+                glog.info(f"has waited {now - started:.0f} s to {self._request.doing}: {_describe(pending)}")
+        return self._request.answer_flags
+
+    def abort(self, reason: str) -> None:
+        """Tell every service why this trainer gives up; never waits, never raises."""
+        message = Message(Op.ABORT, self._session, self._trainer, self._sequence + 1, note={"reason": reason})
+        for channel in self._channels:
+            channel.connection.send(message)
+
+    # ----- What comes -----
+
+    def _read(self, timeout: float) -> None:
+        for connection, messages in self._poller.wait(timeout):
+            for frames in messages:
+                self._receive(self._of_connection[connection], frames)
+
+    def _place(self, channel: ServerChannel, frames: Sequence[Buffer], size: int) -> Sequence[memoryview]:
+        """Return where the payload of an answer is read to: to where it belongs, if that is known and it is signed."""
+        op, flags, sequence, piece = protocol.peek(frames[0])
+        request = self._request
+        if (op, flags & MessageFlag.ANSWER, sequence) == (request.op, MessageFlag.ANSWER, self._sequence):
+            parts = request.place_for(channel, piece) if piece in channel.pending else None
+            key = channel.connection.key
+            if parts is not None and sum(map(len, parts)) == size and protocol.is_signed(frames, key):
+                channel.placed.add(piece)
+                return parts
+        return [self._pool.take(size)]
+
+    def _receive(self, channel: ServerChannel, frames: Sequence[Buffer]) -> None:
+        """Do what a message of a server asks for.
+
+        Raises: PaddleError: what it says, or that it says what is no answer.
+        """
+        try:
+            answer = protocol.decode(frames)
+        except protocol.ProtocolError as exc:
+            raise PeerUnreachableError(f"{channel.name} answers what is no message of ours: {exc}") from exc
+        if answer.op == Op.ERROR and (answer.flags & MessageFlag.FATAL or answer.sequence in (0, self._sequence)):
+            raise error_of(answer, channel.name)
+        if answer.sequence != self._sequence:
+            return  # late: the answer to a request that was repeated
+        try:
+            self._take(channel, answer)
+        except PaddleError:
+            raise
+        except Exception as exc:  # it has proven itself, and is wrong all the same; this trainer must not be
+            raise LostPeerError(
+                f"{channel.name} answers '{self._request.doing}' with what is no answer to it "
+                f"({type(exc).__name__}: {glog.clean(exc, 200)})"
+            ) from exc
+
+    def _take(self, channel: ServerChannel, answer: Message) -> None:
+        if answer.op == Op.PING:
+            self._repeat_if_lost(channel, answer)
+        elif answer.op == self._request.op and answer.piece in channel.pending:
+            if answer.piece not in channel.placed:
+                self._request.take(channel, answer, channel.payload_of(answer))
+            self._request.answer_flags |= answer.flags
+            channel.pending.discard(answer.piece)
+            if not channel.pending:
+                channel.last = f"answered '{self._request.doing}'"
+
+    def _ask_progress(self, pending: Collection[ServerChannel]) -> None:
+        """Ask on the data connection, behind the request, how far a server is with it.
+
+        While some servers do not answer the hello, the others are asked: there is no heartbeat yet to assure them. A
+        hello that was lost with its connection is sent again: a server does not answer pings of unjoined peers.
+        """
+        if self._request.op == Op.HELLO:
+            for channel in pending:
+                if channel.breaks != channel.connection.breaks:
+                    channel.breaks = channel.connection.breaks
+                    self.send(channel, min(channel.pending))
+        others = [channel for channel in self._channels if channel not in pending]
+        for channel in others if self._request.op == Op.HELLO else pending:
+            ping = Message(Op.PING, self._session, self._trainer, self._sequence)
+            if not channel.connection.waiting:  # one that is not there is asked when it is
+                channel.connection.send(ping)
+
+    def _repeat_if_lost(self, channel: ServerChannel, pong: Message) -> None:
+        """Send pieces again that the server never got, or whose answer was lost with a connection.
+
+        The question went out after the request and its answer comes after the request's, on one connection: so what
+        has not arrived by now was lost. The server counts a repeated piece once.
+        """
+        note, request = pong.note, self._request
+        channel.waits_for = glog.clean(note.get("waits_for", ""))
+        if not channel.pending:
+            return
+        pieces, answers = request.count_pieces(channel), request.count_answers(channel)
+        arrived = note.get("received") == self._sequence and note.get("pieces") == pieces - len(channel.unsent)
+        if arrived and notes.get_integer(note, "answers") <= answers - len(channel.pending):
+            return
+        glog.warning(f"{channel.name} lost '{request.doing}' with a connection; sending it again")
+        for piece in range(pieces) if pieces != answers else sorted(channel.pending - channel.unsent):
+            self.send(channel, piece)
+
+    # ----- What can go wrong -----
+
+    def _raise_refusal(self, pending: Collection[ServerChannel]) -> None:
+        """Raise what is wrong with a server that this trainer cannot join for."""
+        for channel in pending if self._request.op == Op.HELLO else ():
+            if channel.connection.fault:
+                raise PeerUnreachableError(
+                    f"{channel.name} is not a server of trainer {self._trainer}'s job: {channel.connection.fault}"
+                )
+
+    def _raise_failure(self) -> None:
+        failure = self._failure()
+        if failure:
+            last = "; ".join(
+                f"{channel.name} last {channel.last}"
+                for channel in self._channels
+                if f"{channel.name} is lost" in str(failure)
+            )
+            raise type(failure)(f"{failure} ({last})" if last else str(failure))
+
+    def _late(self, pending: Collection[ServerChannel], waited: float) -> PaddleError:
+        kind = PeerUnreachableError if self._request.op == Op.HELLO else LostPeerError
+        return kind(f"trainer {self._trainer} waited {waited:.0f} s to {self._request.doing}: {_describe(pending)}")
+
+
+def _describe(pending: Collection[ServerChannel]) -> str:
+    return "; ".join(
+        f"{channel.name} " + (f"waits for {channel.waits_for}" if channel.waits_for else channel.connection.silence)
+        for channel in list(pending)[:4]
+    )

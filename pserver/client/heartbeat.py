@@ -1,0 +1,132 @@
+"""The client's background thread: it asks every server whether it lives, and hears first when a job has failed."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pserver.client.connection import Poller, ServerConnection
+from pserver.wire import protocol
+from pserver.wire.connection import Frames
+from pserver.wire.protocol import Message, Op
+from runtime import glog
+from runtime.errors import LostPeerError, PaddleError
+
+MAX_MESSAGE = 4000  # characters of an error that a server tells; it may hold another trainer's reason
+_MAX_WAITING = 10  # pings that wait for one connection; more would only pile up
+
+
+@dataclass
+class ServerLiveness:
+    """What the thread knows of one server."""
+
+    connection: ServerConnection
+    name: str
+    asked: float | None = None  # when the oldest question without an answer was sent
+    heard: float = 0.0
+
+
+class Heartbeat(threading.Thread):
+    """Show every server that this trainer lives, and this trainer that every server does.
+
+    Args: services: host and port of each.  connection: the name of these connections.  secret: of the job, or empty.
+        source: see `ServerConnection`.
+
+    It has connections of its own, so that a ping never waits behind a gradient, however long the main thread computes.
+    `failure` is set once, when the job cannot go on; the client raises it.
+    """
+
+    def __init__(
+        self,
+        services: Sequence[tuple[str, int]],
+        connection: bytes,
+        secret: str,
+        session: bytes,
+        trainer: int,
+        peer_timeout: float,
+        source: str = "",
+    ) -> None:
+        super().__init__(name="heartbeat", daemon=True)
+        self.failure: PaddleError | None = None
+        self._ping = Message(Op.PING, session, trainer, 0)
+        self._peer_timeout = peer_timeout
+        self._interval = min(1.0, peer_timeout / 5)
+        self._woken, self._wake = os.pipe()
+        self._servers = [
+            ServerLiveness(ServerConnection(host, port, connection, secret, source=source), f"pserver {host}:{port}")
+            for host, port in services
+        ]
+        self._of_connection = {server.connection: server for server in self._servers}
+
+    def stop(self) -> None:
+        """End the thread and close its connections."""
+        if self.is_alive():
+            os.write(self._wake, b"x")
+            self.join()
+        os.close(self._wake)
+        os.close(self._woken)
+
+    def run(self) -> None:
+        """Ask, listen and judge until stopped or until a failure."""
+        poller = Poller(list(self._of_connection), self._woken)
+        for server in self._servers:
+            server.heard = time.monotonic()
+        due = 0.0
+        try:
+            while self.failure is None:
+                now = time.monotonic()
+                if now >= due:
+                    due = now + self._interval
+                    for server in self._servers:
+                        self._ask(server, now)
+                for connection, messages in poller.wait(due - now):
+                    for frames in messages:
+                        self._listen(self._of_connection[connection], frames)
+                if select.select([self._woken], [], [], 0)[0]:
+                    return
+                for server in self._servers:
+                    self._judge(server, time.monotonic())
+        finally:
+            for connection in self._of_connection:
+                connection.close()
+
+    def _ask(self, server: ServerLiveness, now: float) -> None:
+        if server.connection.waiting < _MAX_WAITING:
+            server.connection.send(self._ping)
+        if server.asked is None:
+            server.asked = now
+
+    def _listen(self, server: ServerLiveness, frames: Frames) -> None:
+        try:
+            answer = protocol.decode(frames)
+        except protocol.ProtocolError:
+            return
+        if answer.op == Op.ERROR:
+            self.failure = self.failure or error_of(answer, server.name)
+        server.asked, server.heard = None, time.monotonic()
+
+    def _judge(self, server: ServerLiveness, now: float) -> None:
+        why = None
+        closed = server.connection.closed
+        if closed is not None and now - closed > protocol.RECONNECT_GRACE:
+            why = f"its connection closed {now - closed:.1f} s ago and it accepts no new one"
+        elif server.asked is not None and now - server.asked > self._peer_timeout:
+            why = server.connection.fault or "it does not answer"
+        if why and self.failure is None:
+            self.failure = LostPeerError(
+                f"{server.name} is lost: {why}; it was last heard of {now - server.heard:.1f} s ago"
+            )
+
+
+def error_of(answer: Message, name: str) -> PaddleError:
+    """Return the error that a server sent, as the class that has its exit code."""
+    text = glog.clean(answer.note.get("message", f"{name} refuses without a reason"), MAX_MESSAGE)
+    code = answer.note.get("exit_code")
+    for kind in PaddleError.__subclasses__():
+        if kind.exit_code == code:
+            return kind(text)
+    return LostPeerError(f"{name}: {text}")

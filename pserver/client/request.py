@@ -1,0 +1,161 @@
+"""Requests as they go to each service: what is sent, and where the answers go.
+
+A request goes to every service. Its array goes in pieces, each a message of its own, and the answer comes in pieces.
+`FanOut` asks a request for the notes and payloads of its pieces, and hands it the pieces of the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pserver.client.server_channel import ServerChannel
+from pserver.optim.settings import Array
+from pserver.wire import protocol
+from pserver.wire.protocol import NOTHING, Buffer, Message, MessageFlag, Op
+
+
+class ServiceRequest:
+    """A request without an array, whose answers have none.
+
+    Args: doing: what it does, for messages.  argument, samples, flags: of its messages.  note: of its first pieces.
+
+    Attributes: notes: the notes of the answers, by service.  answer_flags: the flags of all answers.
+    """
+
+    def __init__(
+        self,
+        op: Op,
+        doing: str,
+        argument: int = 0,
+        *,
+        samples: int = 0,
+        flags: int = MessageFlag.NONE,
+        note: Mapping[str, Any] = NOTHING,
+    ) -> None:
+        self.op, self.doing, self.argument, self.samples, self.flags = op, doing, argument, samples, flags
+        self.note = note
+        self.notes: dict[ServerChannel, Mapping[str, Any]] = {}
+        self.answer_flags = MessageFlag.NONE
+
+    def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
+        """Return the note of a piece."""
+        return NOTHING if piece else self.note
+
+    def count_pieces(self, channel: ServerChannel) -> int:
+        """Return the number of pieces that a service is sent."""
+        return 1
+
+    def payload_for(self, channel: ServerChannel, piece: int) -> Sequence[Buffer]:
+        """Return the payload of a piece."""
+        return ()
+
+    def count_answers(self, channel: ServerChannel) -> int:
+        """Return the number of pieces that a service answers with."""
+        return 1
+
+    def place_for(self, channel: ServerChannel, piece: int) -> list[memoryview] | None:
+        """Return the memory that a piece of the answer is read into; None where `take` copies it."""
+        return None
+
+    def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:
+        """Take a piece of the answer, unless it was read to its place.
+
+        Raises: PaddleError: the answer says why the job cannot go on.  Any other error: it is not an answer.
+        """
+        if answer.note:
+            self.notes[channel] = answer.note
+
+
+class FetchVector(ServiceRequest):
+    """A request that every service answers with its elements of a flat vector, in place."""
+
+    def __init__(
+        self, op: Op, doing: str, values: Array, argument: int = 0, *, note: Mapping[str, Any] = NOTHING
+    ) -> None:
+        super().__init__(op, doing, argument, note=note)
+        self._values = values
+
+    def count_answers(self, channel: ServerChannel) -> int:
+        """Return the number of pieces of the service's elements."""
+        return channel.layout.pieces
+
+    def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:
+        """Copy the elements of a piece to their places."""
+        super().take(channel, answer, payload)
+        channel.layout.scatter(payload, self._values, answer.piece)
+
+
+class SendVector(ServiceRequest):
+    """A request that brings every service its elements of a flat vector; each piece is answered."""
+
+    def __init__(self, op: Op, doing: str, flat: Array, *, samples: int = 0, flags: int = MessageFlag.NONE) -> None:
+        super().__init__(op, doing, samples=samples, flags=flags)
+        self._flat = flat
+
+    def count_pieces(self, channel: ServerChannel) -> int:
+        """Return the number of pieces of the service's elements."""
+        return channel.layout.pieces
+
+    def payload_for(self, channel: ServerChannel, piece: int) -> Sequence[Buffer]:
+        """Return the elements of a piece."""
+        return channel.gather(self._flat, piece)
+
+    def count_answers(self, channel: ServerChannel) -> int:
+        """Return the number of pieces of the service's elements."""
+        return channel.layout.pieces
+
+
+class PushVector(SendVector):
+    """A gradient for every service; the answers bring the new values, which are read into their places.
+
+    Args: samples: number of samples of this trainer's batch.
+    """
+
+    def __init__(self, doing: str, gradient: Array, values: Array, samples: int) -> None:
+        super().__init__(Op.PUSH, doing, gradient, samples=samples)
+        self._values = values
+
+    def place_for(self, channel: ServerChannel, piece: int) -> list[memoryview] | None:
+        """Return the memory of the values of a piece."""
+        return channel.layout.parts_of(self._values, piece)
+
+    def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:
+        """Copy the values of a piece to their places."""
+        channel.layout.scatter(payload, self._values, answer.piece)
+
+
+class SendArrays(ServiceRequest):
+    """A request that brings each service an array of its own; each piece is answered."""
+
+    def __init__(self, op: Op, doing: str, arrays: Mapping[ServerChannel, memoryview], argument: int = 0) -> None:
+        super().__init__(op, doing, argument)
+        self._arrays = arrays
+
+    def count_pieces(self, channel: ServerChannel) -> int:
+        """Return the number of pieces of the service's array."""
+        return protocol.count_pieces(len(self._arrays[channel]))
+
+    def payload_for(self, channel: ServerChannel, piece: int) -> Sequence[Buffer]:
+        """Return a piece of the service's array."""
+        return (protocol.cut(self._arrays[channel], piece),)
+
+    def count_answers(self, channel: ServerChannel) -> int:
+        """Return the number of pieces of the service's array."""
+        return self.count_pieces(channel)
+
+
+class FetchArrays(ServiceRequest):
+    """A FETCH that each service answers with an array of its own, in place."""
+
+    def __init__(self, doing: str, argument: int, arrays: Mapping[ServerChannel, memoryview]) -> None:
+        super().__init__(Op.FETCH, doing, argument)
+        self._arrays = arrays
+
+    def count_answers(self, channel: ServerChannel) -> int:
+        """Return the number of pieces of the service's array."""
+        return protocol.count_pieces(len(self._arrays[channel]))
+
+    def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:
+        """Copy a piece to its place."""
+        protocol.cut(self._arrays[channel], answer.piece)[:] = payload

@@ -1,0 +1,151 @@
+"""The trainer's side of sparse services: rows are pulled before a batch and their gradients pushed after it.
+
+    client = SparseClient(services, trainer_id=1, num_trainers=2)
+    client.join(parameters, optimization)                    # tables: parameters with sparse_update
+    client.initialise(values)
+    for each pass:
+        client.start_pass()
+        client.pull(rows, tables)                            # once per batch
+        client.begin_push_rows(rows, gradients, samples)
+        client.finish_push_rows()
+        client.begin_end_of_pass()
+        client.finish_end_of_pass()
+    client.fetch(values)                                     # all rows, to test or to save
+    client.goodbye()
+
+What travels for a batch are the numbers of its rows, and these rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from kernels.tables import RowIds
+from pserver.client.membership import JobMember, ModelSetup
+from pserver.client.request import FetchVector, ServiceRequest
+from pserver.client.server_channel import ServerChannel
+from pserver.client.sparse_rows import PullRows, RowTargets, SendRows, SparseRows
+from pserver.optim.settings import Array, Optimization, ParameterSpec
+from pserver.store.model_setup import describe_setup
+from pserver.store.snapshot import Captured
+from pserver.wire.protocol import Fetch, Op
+
+
+class SparseClient(JobMember):
+    """A trainer's connection to all sparse services of a job; it shares no memory with any.
+
+    Args: as `JobMember`.  Raises, thread safety: as `Client`.
+    """
+
+    def __init__(self, services: Sequence[tuple[str, int]], **options: Any) -> None:
+        super().__init__(services, **options)
+        self._options = dataclasses.replace(self._options, own_addresses=())
+        self._rows = SparseRows((), len(services))
+
+    def join(self, parameters: Sequence[ParameterSpec], optimization: Optimization) -> None:
+        """Connect to every service and be admitted as this trainer.
+
+        Raises: as `Client.join`.
+        """
+        self._rows = SparseRows(parameters, len(self._services))
+        model = ModelSetup(list(parameters), describe_setup(parameters, optimization) | {"by_rows": True})
+        self._join(model, optimization, self._rows.lay_out())
+
+    def initialise(self, values: Array, restored: Captured | None = None) -> Any:
+        """Trainer 0 gives its rows to the servers; the others wait for that, and get none.
+
+        Rows come when they are used: fetching all now would bring them up to date twice.
+        Args, Returns, Raises: as `Client.initialise`.
+        """
+        if self._options.trainer_id == 0:
+            self._check_vector(values)
+            self._send_initial_values(values, restored)
+            return None if restored is None else restored.trainers[0]
+        request = ServiceRequest(Op.FETCH, "wait for the initial values", Fetch.INITIAL)
+        self._request(request)
+        return next((note["own"] for note in request.notes.values() if "own" in note), None)
+
+    def pull(self, rows: Sequence[RowIds], tables: Sequence[Array], *, in_place: bool = True) -> None:
+        """Get rows as they are after the last step.
+
+        Args: rows: of each table, rising.  tables: where row r goes to tables[k][r], or, not `in_place`, rows[k][i] to
+            tables[k][i].
+        """
+        self._rows.forget()
+        dealt = self._rows.deal(rows)
+        services = self._list_services()
+        bodies = {channel: self._rows.name_rows(service, dealt) for service, channel in services}
+        lengths = {channel: self._rows.count_bytes(service, dealt) for service, channel in services}
+        doing = f"pull the rows of batch {self._batch + 1} of pass {self._passes}"
+        self._request(PullRows(doing, bodies, lengths, RowTargets(rows, dealt, tables, in_place=in_place)))
+
+    def begin_push_rows(
+        self,
+        rows: Sequence[RowIds],
+        gradients: Sequence[Array],
+        samples: int,
+        *,
+        in_place: bool = True,
+    ) -> None:
+        """Send the gradients of the rows of a batch; `finish_push_rows` waits for the step of all trainers.
+
+        Args: rows, gradients, in_place: as rows and tables of `pull`.  samples: as of `Client.push_pull`.
+        """
+        dealt = self._rows.deal(rows)
+        self._batch += 1
+        bodies = {
+            channel: self._rows.gather(service, dealt, rows, gradients, in_place=in_place)
+            for service, channel in self._list_services()
+        }
+        self._begin(SendRows(Op.PUSH, f"push batch {self._batch} of pass {self._passes}", bodies, samples=samples))
+
+    def finish_push_rows(self) -> None:
+        """Wait until the step is done."""
+        self._require_fan_out().collect()
+
+    def fetch(self, values: Array) -> None:
+        """Get all rows of all tables in place, averaged where the settings say so.
+
+        Shapes: values: all tables, one after the other.
+        """
+        self._check_vector(values)
+        kind = Fetch.AVERAGES if self._optimization.average_window > 0 else Fetch.CURRENT
+        self._request(FetchVector(Op.FETCH, "fetch all rows", values, kind))
+
+    def save(self, directory: str) -> None:
+        """Let every service write its rows, averaged where the settings say so, into its file in a directory.
+
+        Raises: VolumeError: a service cannot.
+        """
+        self._request(ServiceRequest(Op.SAVE, f"save tables to {directory}", note={"directory": directory}))
+
+    def load(self, directory: str) -> None:
+        """Let every service read its rows, before the first pass.
+
+        Raises: MissingInputError, DataError: a service has no such file.
+        """
+        self._request(ServiceRequest(Op.LOAD, f"load tables from {directory}", note={"directory": directory}))
+
+    def begin_end_of_pass(self) -> None:
+        """Say that this trainer has no more batches; the others' steps go on without it."""
+        self._begin(ServiceRequest(Op.FINISH_PASS, f"finish pass {self._passes}"))
+
+    def finish_end_of_pass(self) -> None:
+        """Wait for the trainers that still have batches; no row is sent."""
+        self._require_fan_out().collect()
+        self._passes += 1
+
+    def count_services(self) -> int:
+        """Return the number of services."""
+        return len(self._services)
+
+    def _begin(self, request: ServiceRequest) -> None:
+        """Send a request; its answers are collected later."""
+        fan_out = self._require_fan_out()
+        fan_out.begin(request)
+        fan_out.send_rest()
+
+    def _list_services(self) -> list[tuple[int, ServerChannel]]:
+        return list(enumerate(self._channels))

@@ -1,0 +1,211 @@
+"""Which rows of the tables lie on which sparse service, and the arrays of rows that travel.
+
+The layout of an array of rows on the wire is in pserver.aggregate.sync_sparse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels.tables import RowIds, put_rows, take_rows
+from pserver.client.request import ServiceRequest
+from pserver.client.server_channel import ServerChannel
+from pserver.optim.settings import Array, ParameterSpec
+from pserver.store.partition import StridedRun
+from pserver.store.sparse_partition import Dealt, SparseTable
+from pserver.wire import protocol
+from pserver.wire.protocol import Buffer, Fetch, Message, Op
+from runtime.errors import BugError
+
+
+class SparseRows:
+    """The rows of all tables of a job, by service.
+
+    Args: parameters: the tables.  services: number of services.
+    """
+
+    def __init__(self, parameters: Sequence[ParameterSpec], services: int) -> None:
+        self._tables = [SparseTable.of(one, services) for one in parameters]
+        self._services = services
+        self._last_dealt: tuple[Sequence[RowIds], list[Dealt]] = ((), [])
+        self._outboxes: dict[int, Array] = {}  # by service; the memory is free again when the service has answered
+
+    def lay_out(self) -> list[list[StridedRun]]:
+        """Return for each service the elements of the tables, one after the other, that lie there."""
+        found = []
+        for service in range(self._services):
+            runs, start, local = [], 0, 0
+            for table in self._tables:
+                width, count = table.width, table.count(service)
+                if count:
+                    first = start + table.first(service) * width
+                    runs.append(StridedRun(first, local, width, width * table.services, count))
+                start, local = start + table.rows * width, local + count * width
+            found.append(runs)
+        return found
+
+    def forget(self) -> None:
+        """Forget which rows were dealt last: the same array may name other rows now."""
+        self._last_dealt = ((), [])
+
+    def deal(self, rows: Sequence[RowIds]) -> list[Dealt]:
+        """Return the rows of each table by service; those that were dealt last are not dealt again.
+
+        Raises: BugError: they are not rows of these tables.
+        """
+        known, dealt = self._last_dealt
+        if len(known) == len(rows) and all(one is other for one, other in zip(known, rows, strict=True)):
+            return dealt  # a trainer pushes the rows that it has pulled
+        if len(rows) != len(self._tables):
+            raise BugError(f"rows of {len(rows)} tables are given, there are {len(self._tables)}")
+        for table, some in zip(self._tables, rows, strict=True):
+            if some.dtype != np.uint32 or (len(some) and int(some[-1]) >= table.rows):
+                raise BugError(f"rows of parameter {table.name} are uint32, rising, and below {table.rows}")
+        dealt = [table.deal(some) for table, some in zip(self._tables, rows, strict=True)]
+        self._last_dealt = (list(rows), dealt)
+        return dealt
+
+    def count_bytes(self, service: int, dealt: Sequence[Dealt]) -> int:
+        """Return the length in bytes of a service's rows."""
+        floats = sum(
+            (one.starts[service + 1] - one.starts[service]) * table.width
+            for one, table in zip(dealt, self._tables, strict=True)
+        )
+        return 4 * floats
+
+    def name_rows(self, service: int, dealt: Sequence[Dealt]) -> memoryview:
+        """Return the array that names a service's rows, in memory that is used again next time."""
+        return self._name(service, dealt, 0)[0].view("B").data
+
+    def gather(
+        self,
+        service: int,
+        dealt: Sequence[Dealt],
+        rows: Sequence[RowIds],
+        gradients: Sequence[Array],
+        *,
+        in_place: bool,
+    ) -> memoryview:
+        """Return the array that names a service's rows and holds their gradients, in memory that is used again.
+
+        Args: as of `SparseClient.begin_push_rows`.
+        """
+        body, start = self._name(service, dealt, self.count_bytes(service, dealt) // 4)
+        for number, gradient in enumerate(gradients):
+            one = dealt[number]
+            order = one.order[one.starts[service] : one.starts[service + 1]]
+            size = len(order) * gradient.shape[1]
+            target = body[start : start + size].reshape(-1, gradient.shape[1])
+            take_rows(gradient, rows[number].take(order) if in_place else order, target)
+            start += size
+        return body.view("B").data
+
+    def _name(self, service: int, dealt: Sequence[Dealt], floats: int) -> tuple[Array, int]:
+        """Return an array that names a service's rows and has room for their elements, and where the room begins."""
+        counts = [one.starts[service + 1] - one.starts[service] for one in dealt]
+        body = self._outbox(service, len(counts) + sum(counts) + floats)
+        numbers = body.view(np.uint32)
+        numbers[: len(counts)] = counts
+        start = len(counts)
+        for one, count in zip(dealt, counts, strict=True):
+            numbers[start : start + count] = one.local[one.starts[service] : one.starts[service + 1]]
+            start += count
+        return body, start
+
+    def _outbox(self, service: int, length: int) -> Array:
+        if service not in self._outboxes or len(self._outboxes[service]) < length:
+            self._outboxes[service] = np.empty(length + length // 4, np.float32)
+        return self._outboxes[service][:length]
+
+
+class SendRows(ServiceRequest):
+    """A request that brings each service an array of rows, with its length where it goes in several pieces.
+
+    Args: bodies: the array of each service.
+    """
+
+    def __init__(
+        self, op: Op, doing: str, bodies: Mapping[ServerChannel, memoryview], argument: int = 0, *, samples: int = 0
+    ) -> None:
+        super().__init__(op, doing, argument, samples=samples)
+        self._bodies = bodies
+
+    def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
+        """Return the length of the whole array, where one piece does not hold it."""
+        length = len(self._bodies[channel])
+        return {"bytes": length} if protocol.count_pieces(length) > 1 else {}
+
+    def count_pieces(self, channel: ServerChannel) -> int:
+        """Return the number of pieces of the service's array."""
+        return protocol.count_pieces(len(self._bodies[channel]))
+
+    def payload_for(self, channel: ServerChannel, piece: int) -> Sequence[Buffer]:
+        """Return a piece of the service's array."""
+        return (protocol.cut(self._bodies[channel], piece),)
+
+
+class RowTargets:
+    """Where the rows of a batch go: the rows of each table, and the arrays that take them.
+
+    Args: as of `SparseClient.pull`.  dealt: these rows by service.
+    """
+
+    def __init__(
+        self, rows: Sequence[RowIds], dealt: Sequence[Dealt], tables: Sequence[Array], *, in_place: bool
+    ) -> None:
+        self._rows, self._dealt, self._tables, self._in_place = rows, dealt, tables, in_place
+
+    def put(self, service: int, received: Array) -> None:
+        """Put the rows that a service has sent into their places."""
+        start = 0
+        for some, one, table in zip(self._rows, self._dealt, self._tables, strict=True):
+            order = one.order[one.starts[service] : one.starts[service + 1]]
+            size = len(order) * table.shape[1]
+            part = received[start : start + size].reshape(-1, table.shape[1])
+            put_rows(table, some.take(order) if self._in_place else order, part)
+            start += size
+
+
+class PullRows(SendRows):
+    """A request for rows; the rows are put into their places when all of a service have come.
+
+    Args: bodies: the array that names each service's rows.  lengths: in bytes, of each service's rows.
+    """
+
+    def __init__(
+        self,
+        doing: str,
+        bodies: Mapping[ServerChannel, memoryview],
+        lengths: Mapping[ServerChannel, int],
+        targets: RowTargets,
+    ) -> None:
+        super().__init__(Op.FETCH, doing, bodies, Fetch.ROWS)
+        self._services = {channel: service for service, channel in enumerate(bodies)}
+        self._lengths, self._targets = lengths, targets
+        self._inboxes: dict[ServerChannel, Array] = {}  # of answers of several pieces
+
+    def count_answers(self, channel: ServerChannel) -> int:
+        """Return the number of pieces of the service's rows."""
+        return protocol.count_pieces(self._lengths[channel])
+
+    def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:
+        """Keep a piece of the rows; the last one completes them.
+
+        Raises: BugError: it does not have the length of the piece.
+        """
+        service, length = self._services[channel], self._lengths[channel]
+        if payload.nbytes == length:
+            self._targets.put(service, np.frombuffer(payload, np.float32))
+            return
+        inbox = self._inboxes.get(channel)
+        if inbox is None:
+            inbox = self._inboxes[channel] = np.empty(length // 4, np.float32)
+        target = protocol.cut(inbox.view("B").data, answer.piece)
+        if len(target) != payload.nbytes:
+            raise BugError(f"{channel.name} answers with {payload.nbytes} bytes instead of {len(target)}")
+        target[:] = payload
+        if len(channel.pending) == 1:
+            self._targets.put(service, inbox)

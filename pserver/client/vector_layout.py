@@ -1,0 +1,111 @@
+"""Which elements of the flat vector lie on one service, and how its pieces are read and written without copies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pserver.optim.settings import Array
+from pserver.store.partition import StridedRun, cut_runs
+from pserver.wire import protocol
+
+MAX_ARRAYS = 8  # whose views are kept; a trainer has a few arrays, which it uses in every batch
+MAX_PARTS = 48  # places that a piece is read into or sent from without a copy
+MIN_PART_ELEMENTS = 4096  # of such a place, on average; it is faster to copy shorter ones than to list them
+
+
+class VectorLayout:
+    """The elements of one service, in the order in which they travel.
+
+    Attributes: size: number of elements.  pieces: number of messages that they travel in.
+    """
+
+    def __init__(self, runs: Sequence[StridedRun]) -> None:
+        self.size = sum(run.length * run.count for run in runs)
+        self.pieces = protocol.count_pieces(4 * self.size)
+        self._runs = runs
+        self._buffer: Array | None = None
+        self._lowest: list[int] = []
+        self._views: dict[int, tuple[Array, list[list[tuple[Array, StridedRun]]]]] = {}  # by id of the array
+        self._parts: dict[int, tuple[Array, list[list[memoryview] | None]]] = {}  # by id of the array
+
+    def parts_of(self, flat: Array, piece: int) -> list[memoryview] | None:
+        """Return the vector's own memory that a piece of this service's elements lies in; None if in too many places.
+
+        Shapes: each part of the list: bytes; together they are the piece.
+        """
+        known = self._parts.get(id(flat))
+        if known is None or known[0] is not flat:
+            if len(self._parts) >= MAX_ARRAYS:
+                self._parts.clear()
+            known = self._parts[id(flat)] = (flat, [_rows_of(views) for views in self._pieces_of(flat)])
+        return known[1][piece]
+
+    def gather(self, flat: Array, piece: int) -> list[memoryview]:
+        """Return a piece of this service's elements as bytes: the vector's own memory, or a copy.
+
+        Where the elements lie in too many places they are copied into a buffer. The same piece must not be gathered
+        again before the service has answered.
+        """
+        parts = self.parts_of(flat, piece)
+        if parts is not None:
+            return parts
+        if self._buffer is None:
+            self._buffer = np.empty(self.size, np.float32)
+        part = protocol.cut(self._buffer.view("B").data, piece)
+        self.copy(flat, piece, part)
+        return [part]
+
+    def copy(self, flat: Array, piece: int, target: memoryview) -> None:
+        """Copy a piece of this service's elements into other memory."""
+        array = np.frombuffer(target, np.float32)
+        for view, run in self._pieces_of(flat)[piece]:
+            np.copyto(array[run.local : run.local + run.length * run.count].reshape(view.shape), view)
+
+    def scatter(self, payload: memoryview, flat: Array, piece: int) -> None:
+        """Write a piece of this service's elements into the flat vector.
+
+        Raises: ValueError: the payload does not have the length of the piece.
+        """
+        length = protocol.piece_elements()
+        expected = 4 * min(length, self.size - piece * length)
+        if payload.nbytes != expected:
+            raise ValueError(f"piece {piece} has {payload.nbytes} bytes instead of {expected}")
+        part = np.frombuffer(payload, np.float32)
+        for view, run in self._pieces_of(flat)[piece]:
+            np.copyto(view, part[run.local : run.local + run.length * run.count].reshape(view.shape))
+
+    def lowest(self, piece: int) -> int:
+        """Return the lowest element of the flat vector that a piece holds."""
+        if not self._lowest:
+            length = protocol.piece_elements()
+            cuts = [cut_runs(self._runs, start, start + length) for start in range(0, max(self.size, 1), length)]
+            self._lowest = [min((run.flat for run in cut), default=0) for cut in cuts]
+        return self._lowest[piece]
+
+    def _pieces_of(self, flat: Array) -> list[list[tuple[Array, StridedRun]]]:
+        """Return the strided views of each piece; those of the last few arrays are kept."""
+        known = self._views.get(id(flat))
+        if known is None or known[0] is not flat:
+            if len(self._views) >= MAX_ARRAYS:
+                self._views.clear()
+            length = protocol.piece_elements()
+            pieces = [
+                [(_view(flat, run), run) for run in cut_runs(self._runs, start, min(start + length, self.size))]
+                for start in range(0, max(self.size, 1), length)
+            ]
+            known = self._views[id(flat)] = (flat, pieces)
+        return known[1]
+
+
+def _rows_of(views: Sequence[tuple[Array, StridedRun]]) -> list[memoryview] | None:
+    count = sum(run.count for _, run in views)
+    elements = sum(run.count * run.length for _, run in views)
+    if count > MAX_PARTS or (count > 1 and elements < count * MIN_PART_ELEMENTS):
+        return None
+    return [row.view(np.uint8).data for view, _ in views for row in view]
+
+
+def _view(flat: Array, run: StridedRun) -> Array:
+    return np.lib.stride_tricks.as_strided(flat[run.flat :], (run.count, run.length), (run.stride * 4, 4))

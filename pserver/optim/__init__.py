@@ -1,0 +1,1 @@
+"""The update rules, the learning methods around them, schedules, weight decay and averaging."""

@@ -1,0 +1,76 @@
+"""Model averaging: how many of the last steps' values the average covers (counters only).
+
+The shard keeps the sums of the values (`pserver.store.updates.average_sums`): `recent` of the latest steps, `older` of
+those before them within the window, and `previous` of the window before. The counters here say when one sum moves into
+the next.
+
+Source: AverageOptimizer.cpp of v0.10.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pserver.optim.settings import Optimization
+
+FOLD_PERIOD = 16384  # steps after which the recent sum moves into the older one; source: v0.10
+LEAST_WINDOW = 10000  # steps, unless max_average_window is smaller; source: v0.10
+NO_LIMIT = (1 << 63) - 1  # steps
+
+SUMS = ("sum_recent", "sum_older", "sum_previous")
+
+
+@dataclass
+class Averaging:
+    """The counters of a run."""
+
+    window: float  # the share of all steps that the average is to cover
+    longest: int
+    shortest: int
+    follows_passes: bool  # whether the longest window is that of the last pass
+    updates: int = 0
+    accumulated: int = 0
+    accumulated_before: int = 0
+    _updates_before_pass: int = field(default=0, repr=False)
+
+    @classmethod
+    def of(cls, optimization: Optimization) -> Averaging | None:
+        """Return the counters at the start of a run; None where nothing is averaged."""
+        if optimization.average_window <= 0:
+            return None
+        limit = optimization.max_average_window
+        longest = NO_LIMIT if limit is None else limit
+        return cls(optimization.average_window, longest, min(LEAST_WINDOW, longest), limit is None)
+
+    @property
+    def count(self) -> int:
+        """The number of steps whose values are in the sums."""
+        return self.accumulated + self.accumulated_before
+
+    @property
+    def is_fold_due(self) -> bool:
+        """Whether the recent sum is to move into the older one, for precision."""
+        return self.updates % FOLD_PERIOD == 0
+
+    @property
+    def is_window_full(self) -> bool:
+        """Whether a new window begins after this step."""
+        return self.accumulated >= self.shortest and self.accumulated >= min(
+            self.longest, int(self.updates * self.window)
+        )
+
+    def start_step(self) -> None:
+        """Count a step."""
+        self.updates += 1
+        self.accumulated += 1
+
+    def start_window(self) -> None:
+        """Begin a new window."""
+        self.accumulated_before, self.accumulated = self.accumulated, 0
+
+    def finish_pass(self) -> None:
+        """Take the length of the pass as the longest window, unless the config names one."""
+        if self.follows_passes and self.updates > self._updates_before_pass:
+            self.longest = self.updates - self._updates_before_pass
+        self._updates_before_pass = self.updates
+        self.shortest = min(self.shortest, self.updates)

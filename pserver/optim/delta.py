@@ -1,0 +1,28 @@
+"""What servers do with the sum of what trainers changed in steps of their own (num_batches_per_send_parameter over 1).
+
+Source: AddOptimizer in FirstOrderOptimizer.h of v0.10.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pserver.optim.method import Method, Numbers
+from pserver.optim.settings import Steps
+from pserver.optim.sgd import momentum
+
+DELTA = "delta"  # no name of a config: trainers choose it for their servers
+
+
+class Delta(Method):
+    """Adds `delta_add_rate` times the sum. The scheduled rate is only that of the decay, which is always apart."""
+
+    rule = staticmethod(momentum)
+    kernel = "momentum"
+    uses_momentum = False
+    uses_decay = False
+    separates_decay = True
+
+    def numbers(self, last: Steps | None = None) -> Numbers:
+        """Return rate, mu and decay of a plain step that adds."""
+        return np.float32(-self.optimization.delta_add_rate), self.mu, np.float32(0)

@@ -1,0 +1,66 @@
+"""L1 and L2 that are applied apart from the step: after every step, after every k batches, or when a row is touched.
+
+Source: Regularizer.cpp and OptimizerWithRegularizer.cpp of v0.10.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pserver.optim.settings import Array, ParameterSpec, Steps
+from runtime.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Decay:
+    """How a parameter's values are pulled to zero.
+
+    `l1` and `l2` are rates of a step. `period` is the number of batches between two pulls. `by_row` says that a row is
+    pulled when a batch touches it, for all steps since.
+    """
+
+    l1: float = 0.0
+    l2: float = 0.0
+    period: int = 1
+    by_row: bool = False
+
+
+def separate_decay(parameter: ParameterSpec, *, always: bool = False) -> Decay | None:
+    """Return what is applied apart from the step; None where there is no decay or L2 is part of the step.
+
+    Args: always: whether L2 is never part of the step.
+    Raises: ConfigError: if the parameter has momentum besides.
+    """
+    l1, l2, period = parameter.decay_rate_l1, parameter.decay_rate, parameter.num_batches_regularization
+    if not (l1 or l2) or not (always or l1 or period > 1 or parameter.sparse_update):
+        return None
+    if parameter.momentum:
+        kind = "L1" if l1 else "num_batches_regularization over 1" if period > 1 else "L2 with sparse_update"
+        raise ConfigError(
+            f"parameter {parameter.name} has momentum {parameter.momentum:g} and {kind}, which do not go together; "
+            "set one of them to 0 in its ParamAttr"
+        )
+    return Decay(l1, l2, max(period, 1), parameter.sparse_update and period <= 1)
+
+
+def pull(
+    w: Array, rates: Array | None, scratch: Array, decay: Decay, *, rate: np.float32, batches: Steps | int
+) -> None:
+    """Pull values to zero in place: L1 w = sign(w)*max(|w| - rate*l1*batches, 0), then L2 w = w/(1 + rate*l2*batches).
+
+    Args: rates: the elements' own rates, which multiply `rate`, or None.  batches: a number, or a column for rows.
+    """
+    batches64 = np.asarray(batches, np.float64)
+    if decay.l1:
+        threshold = np.float32(rate) * (decay.l1 * batches64).astype(np.float32)
+        np.multiply(rates if rates is not None else np.float32(1), threshold, out=scratch)
+        np.minimum(scratch, np.abs(w), out=scratch)
+        np.copysign(scratch, w, out=scratch)
+        w -= scratch
+    if decay.l2:
+        strength = np.float32(rate) * (decay.l2 * batches64).astype(np.float32)
+        np.multiply(rates if rates is not None else np.float32(1), strength, out=scratch)
+        scratch += np.float32(1)
+        w /= scratch

@@ -1,0 +1,1 @@
+"""The server process: listeners, sessions, admission, handlers of messages, checkpoints, statistics."""

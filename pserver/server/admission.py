@@ -1,0 +1,114 @@
+"""Which callers may join a server: the identity of both sides, and refusals that name both (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pserver.server.trainer_session import TrainerSession
+from pserver.wire import notes, protocol
+from pserver.wire.authentication import DATA, TOKEN_BYTES
+from pserver.wire.notes import show
+from pserver.wire.protocol import Message
+from runtime import glog
+from runtime.errors import BugError, ConfigError, PaddleError, PeerUnreachableError
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The job that a server belongs to, and how many trainers may join it."""
+
+    name: str  # address:port, for messages
+    num_trainers: int
+    job: str = ""
+    attempt: str = ""
+    secret: str = ""
+
+    def __str__(self) -> str:
+        return f"pserver {self.name} (job {self.job!r}, attempt {self.attempt!r})"
+
+
+def refuse_other_job(one: Identity, hello: Mapping[str, Any], who: str) -> PaddleError | None:
+    """Return why a caller, probe or trainer, does not belong to this job and attempt, or None."""
+    for key, ours in (("job", one.job), ("attempt", one.attempt)):
+        if hello.get(key) != ours:
+            return PeerUnreachableError(
+                f"{one} was called by {who} with {key} {show(hello.get(key))}; this server has {key} {ours!r}"
+            )
+    return None
+
+
+def refuse_trainer(
+    one: Identity, trainers: Mapping[int, TrainerSession], connection: bytes, message: Message, who: str
+) -> PaddleError | None:
+    """Return why a member of the job cannot join as a trainer, or None.
+
+    Args: connection: its name.
+    """
+    hello = message.note
+    if connection[TOKEN_BYTES:] != DATA:
+        return BugError(f"{one}: {who} joins on a connection that is not for data")
+    if hello.get("num_trainers") != one.num_trainers:
+        return ConfigError(
+            f"{one} serves num_gradient_servers = {one.num_trainers}; {who} has "
+            f"num_gradient_servers = {show(hello.get('num_trainers'))}"
+        )
+    if not 0 <= message.trainer < one.num_trainers:
+        return ConfigError(f"{one} serves trainers 0 to {one.num_trainers - 1}; {who} has another id")
+    if hello.get("dtype") != protocol.DTYPE:
+        return ConfigError(f"{one} keeps {protocol.DTYPE}; {who} has {show(hello.get('dtype'))}")
+    try:
+        _check_types(hello)
+    except PaddleError as exc:
+        return BugError(f"{one}: the hello of {who} is none: {exc}")
+    known = trainers.get(message.trainer)
+    if known and known.token != connection[:TOKEN_BYTES]:
+        return ConfigError(f"{one} was joined by two trainers with one id: {known} and {who}")
+    first = next(iter(trainers.values()), None)
+    return _refuse_difference(one, hello, who, first) if first else None
+
+
+def _check_types(hello: Mapping[str, Any]) -> None:
+    """Return if the fields of a trainer's hello have the types that they should have.
+
+    Raises: BugError: naming a field that does not.
+    """
+    for key in ("parameters", "settings"):
+        notes.get_text(hello, key, 64)
+    for key in ("services", "service"):
+        notes.get_integer(hello, key)
+    notes.get_object(hello, "memory")
+    shape = notes.get_list(hello, "shape")
+    if len(shape) != 2 or not all(notes.is_integer(number) for number in shape):
+        raise BugError(f"its shape is {show(shape)}, not the count and the size of parameters")
+
+
+def _refuse_difference(one: Identity, hello: Mapping[str, Any], who: str, first: TrainerSession) -> PaddleError | None:
+    for key, name in (
+        ("services", "number of services (hosts x ports)"),
+        ("service", "number for this service"),
+        ("parameters", "parameter digest"),
+        ("shape", "count and size of the parameters"),
+    ):
+        if hello.get(key) != first.hello.get(key):
+            return ConfigError(
+                f"{one}: {who} joins with another {name} than {first}: {_show(hello)} against {_show(first.hello)}"
+            )
+    if hello.get("settings") != first.hello.get("settings"):
+        glog.warning(f"{who} has other optimization settings than {first}; those of trainer 0 count")
+    return None
+
+
+def list_trainers(numbers: Sequence[int]) -> str:
+    """Return 'trainer 1' or 'trainers 1, 2'."""
+    return f"trainer{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers[:10]))}" + (
+        f" and {len(numbers) - 10} more" if len(numbers) > 10 else ""
+    )
+
+
+def _show(hello: Mapping[str, Any]) -> str:
+    return (
+        f"service {show(hello.get('service'))} of {show(hello.get('services'))}, digest "
+        f"{show(hello.get('parameters'))} of {show(hello.get('shape'))} (parameters, elements)"
+    )

@@ -1,0 +1,177 @@
+"""The event loop of a server process: it binds, reads and sends; every decision is made by a `Service`.
+
+All ports of a process are served by one thread with one poller. Arithmetic on a shard is bound by memory, not by
+instructions, and a shard's step follows its last push at once, so more threads would mostly wait for each other and
+for the interpreter's lock; the system moves the bytes meanwhile. (A step alone may have more: --pserver_num_threads.)
+And one thread needs no locks: the process ends as one, when a service fails or when all are done.
+"""
+
+from __future__ import annotations
+
+import importlib
+import select
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pserver.server.admission import Identity
+from pserver.server.listener import Listener
+from pserver.server.service import Service
+from pserver.server.service_state import ServiceOptions
+from runtime import glog
+from runtime.errors import BugError, LostPeerError, PaddleError, StoppedError
+from runtime.health.liveness import LIVENESS
+
+POLL_INTERVAL = 0.25  # seconds between two looks at what is due without a message
+BUSY_LOOKS = 20  # looks with something left to read, after which silence is judged all the same
+LINGER = 1.0  # seconds for the last messages to be read
+
+
+@dataclass(frozen=True)
+class Options:
+    """What all services of a process share; buffers are in bytes (0: the system's choice)."""
+
+    num_trainers: int = 1
+    job: str = ""
+    attempt: str = ""
+    secret: str = ""
+    service: ServiceOptions = field(default_factory=ServiceOptions)
+    send_buffer: int = 0
+    receive_buffer: int = 0
+    backlog: int = 1024
+
+
+class Server:
+    """One parameter server per endpoint, until the job is over.
+
+        server = Server([("127.0.0.1", 7164)], Options(num_trainers=3))
+        server.bind()
+        server.run()
+
+    Thread safety: one thread runs it; only `stop` may be called from another one.
+    """
+
+    def __init__(self, endpoints: Sequence[tuple[str, int]], options: Options) -> None:
+        self.endpoints = list(endpoints)
+        self.options = options
+        self.services = [
+            Service(
+                Identity(f"{host}:{port}", options.num_trainers, options.job, options.attempt, options.secret),
+                options.service,
+            )
+            for host, port in self.endpoints
+        ]
+        self._poller = select.epoll()
+        self.listeners: list[Listener] = []
+        self.busy_seconds = 0.0  # in which the loop had something to do
+        self._stopped: StoppedError | None = None
+
+    def bind(self) -> None:
+        """Listen on every endpoint.
+
+        Raises: PortInUseError: naming the address and port.  ConfigError: the address does not belong to this machine.
+        """
+        try:
+            for number, (host, port) in enumerate(self.endpoints):
+                glog.info(f"Starting parameterServer[{number}]", at="ParameterServerController.cpp:87")
+                self.listeners.append(
+                    Listener(
+                        host,
+                        port,
+                        self.services[number],
+                        self._poller,
+                        backlog=self.options.backlog,
+                        send_buffer=self.options.send_buffer,
+                        receive_buffer=self.options.receive_buffer,
+                    )
+                )
+                glog.info("tcp server start ", at="LightNetwork.cpp:269")
+        except PaddleError:
+            self.close()
+            raise
+        glog.info("Waiting parameterServer[0]", at="ParameterServerController.cpp:96")
+
+    def run(self) -> None:
+        """Serve until all trainers have said goodbye on every port that any trainer joined.
+
+        Raises: LostPeerError, PeerUnreachableError, ConfigError: why the job cannot go on; every trainer was told.
+            StoppedError: after `stop`.
+        """
+        # the first arithmetic should not wait for numpy, nor the first hello
+        warm = threading.Thread(target=importlib.import_module, args=("pserver.server.arithmetic",), daemon=True)
+        warm.start()
+        try:
+            self._serve()
+        except PaddleError:
+            raise
+        except Exception as exc:
+            self._fail(BugError(f"{self._name()} failed: {type(exc).__name__}: {exc}"))
+            raise
+        finally:
+            warm.join()
+            self.close()
+
+    def stop(self, error: StoppedError) -> None:
+        """Make `run` raise this error between two messages; for other threads and for signal handlers.
+
+        An exception out of a handler could come in the middle of a request, and be taken for its failure.
+        """
+        self._stopped = error
+
+    def close(self) -> None:
+        """Let the last messages be read, then close every connection; may be called again."""
+        listeners, self.listeners = self.listeners, []
+        deadline = time.monotonic() + LINGER
+        for listener in listeners:
+            listener.close(max(0.0, deadline - time.monotonic()))
+
+    def _serve(self) -> None:
+        checked, busy = time.monotonic(), 0
+        try:
+            while not self._is_done():
+                ready = self._poller.poll(POLL_INTERVAL)
+                if self._stopped is not None:
+                    raise self._stopped
+                LIVENESS.turned = now = time.monotonic()
+                for file, events in ready:
+                    for listener in self.listeners:
+                        if listener.owns(file):
+                            listener.handle(file, events, now)
+                self.busy_seconds += time.monotonic() - now
+                self._raise_failure()
+                if now - checked < POLL_INTERVAL:
+                    continue
+                checked = now
+                for listener in self.listeners:
+                    listener.tidy(now)
+                # Silence is judged when nothing is left to read. It is also judged after BUSY_LOOKS turns with
+                # something to read, because a peer that floods this server must not hide that another is gone.
+                busy += 1
+                if busy > BUSY_LOOKS or not self._poller.poll(0):
+                    busy = 0
+                    for listener in self.listeners:
+                        listener.send(listener.service.check(now))
+                    self._raise_failure()  # the last one that is lost is no longer there, and has not said goodbye
+        except StoppedError as exc:
+            self._fail(LostPeerError(f"{self._name()} is leaving: {exc}"))
+            raise
+
+    # ----- The end -----
+
+    def _is_done(self) -> bool:
+        used = [service for service in self.services if service.sessions.is_used]
+        return bool(used) and all(service.sessions.is_done for service in used)
+
+    def _raise_failure(self) -> None:
+        failure = next((service.failure for service in self.services if service.failure), None)
+        if failure:
+            self._fail(failure)
+            raise failure
+
+    def _fail(self, error: PaddleError) -> None:
+        for listener in self.listeners:
+            listener.send(listener.service.sessions.fail(error))
+
+    def _name(self) -> str:
+        return "pserver " + ", ".join(service.identity.name for service in self.services)

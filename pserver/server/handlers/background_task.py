@@ -1,0 +1,31 @@
+"""A call that takes long, in a thread of its own, while the server's one thread goes on answering."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from runtime.errors import BugError, PaddleError
+
+
+class BackgroundTask:
+    """A call in a thread of its own, which begins at once."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.error: PaddleError | None = None
+        self._thread.start()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the call has returned, or raised `error`."""
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._call()
+        except PaddleError as error:
+            self.error = error
+        except Exception as error:  # the trainer that waits for the task must hear of any error
+            self.error = BugError(f"{type(error).__name__}: {error}")

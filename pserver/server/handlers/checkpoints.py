@@ -1,0 +1,80 @@
+"""CAPTURE and DEPOSIT: the parts of a checkpoint that trainers give, and the state that trainer 0 fetches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pserver.server.handlers.checkpoint_barrier import CheckpointBarrier
+from pserver.server.service_state import ServiceState
+from pserver.server.session_table import SessionTable
+from pserver.server.trainer_session import Outgoing, TrainerSession
+from pserver.wire.checkpoint_blobs import CheckpointBlobs
+from pserver.wire.protocol import Fetch, Message, Op
+
+
+class Checkpoints:
+    """The checkpoints of one service.
+
+    Attributes: barrier: which trainers have given their parts.  blobs: the arrays that trainers leave for them.
+    """
+
+    def __init__(self, sessions: SessionTable, state: ServiceState) -> None:
+        self.barrier = CheckpointBarrier()
+        self.blobs = CheckpointBlobs(0)
+        self._sessions, self._state = sessions, state
+        self._arrays: Sequence[memoryview] = ()  # of the last state that was captured
+
+    def capture(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
+        """Take a trainer's part of a checkpoint; trainer 0 gets all parts, and a list of the state's arrays."""
+        self._state.require_rounds()
+        own = message.note.get("own")
+        trainer.take(message, "gave its part of a checkpoint")
+        trainer.checkpoint_part = own
+        self.barrier.give(trainer.number, self._sessions.list_in_pass())
+        answers = [] if trainer.number == 0 else [trainer.reply(Op.CAPTURE)]
+        return answers + self.finish()
+
+    def keep_blob(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
+        """Take a piece of the array that a trainer leaves for the next checkpoint."""
+        self._state.require_rounds()
+        payload = trainer.payload_of(message)
+        self.blobs.add(trainer.number, message.piece, message.note.get("bytes"), payload)
+        trainer.take(message, "left its state for a checkpoint")
+        return [trainer.acknowledge(message)]
+
+    def finish(self) -> list[Outgoing]:
+        """Answer trainer 0 once all have given their parts; a trainer that ended the pass gave its part with that."""
+        present = [other.number for other in self._sessions.list_present()]
+        awaited = self._sessions.list_in_pass() if self._state.in_pass else present
+        if not self.barrier.finish(awaited):
+            return []
+        # this imports numpy, which a server does not do before its first hello (0.15 s of bench/launch.py)
+        from pserver.server.arithmetic import list_state
+
+        rounds = self._state.require_rounds()
+        # In asynchronous training the others go on while trainer 0 fetches the state. On a sparse service they ask for
+        # rows, which brings these rows up to date.
+        changes = rounds.is_asynchronous or not rounds.answers_with_values
+        counters, arrays = list_state(rounds.shard, copies=changes and self._state.in_pass)
+        arrays += self.blobs.list_arrays()
+        self._arrays = [view for _, _, view in arrays]
+        trainers = self._sessions.trainers
+        note = {
+            "trainers": [trainers[number].checkpoint_part for number in range(self._sessions.identity.num_trainers)],
+            "counters": counters,
+            "arrays": [[name, dtype, len(view)] for name, dtype, view in arrays],
+        }
+        return [trainers[0].reply(Op.CAPTURE, note=note)]
+
+    def fetch_state(self, trainer: TrainerSession, message: Message) -> list[Outgoing]:
+        """Answer with an array of the captured state."""
+        trainer.take(message, "asked for the state")
+        # the request goes to all services, also to those whose state has fewer arrays
+        number = message.argument - Fetch.STATE
+        array = self._arrays[number : number + 1]
+        return trainer.reply_array(Op.FETCH, array[0] if array else memoryview(b""))
+
+    def fetch_blob(self, trainer: TrainerSession, message: Message) -> list[Outgoing]:
+        """Answer with the array that a trainer had left."""
+        trainer.take(message, "asked for what it had left")
+        return trainer.reply_array(Op.FETCH, memoryview(self.blobs.whole.get(trainer.number, b"")))

@@ -1,0 +1,59 @@
+"""FETCH: values, averages, rows, and what the other handlers have for a trainer."""
+
+from __future__ import annotations
+
+from pserver.server.handlers.checkpoints import Checkpoints
+from pserver.server.handlers.initial_values import InitialValues
+from pserver.server.service_state import ServiceState, length_of
+from pserver.server.trainer_session import Outgoing, TrainerSession
+from pserver.wire.protocol import Fetch, Message, Op
+from runtime.errors import BugError
+
+
+class Fetches:
+    """Answers the FETCH requests of one service."""
+
+    def __init__(self, state: ServiceState, initial_values: InitialValues, checkpoints: Checkpoints) -> None:
+        self._state, self._initial_values, self._checkpoints = state, initial_values, checkpoints
+
+    def fetch(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
+        """Answer with what the argument of the message names."""
+        kind = message.argument
+        if kind == Fetch.INITIAL:
+            return self._initial_values.fetch(trainer, message)
+        self._state.require_rounds()
+        if kind >= Fetch.STATE:
+            return self._checkpoints.fetch_state(trainer, message)
+        if kind == Fetch.DEPOSIT:
+            return self._checkpoints.fetch_blob(trainer, message)
+        if kind == Fetch.ROWS:
+            return self._fetch_rows(trainer, message)
+        if kind == Fetch.AVERAGES:
+            return self._fetch_averages(trainer, message)
+        if kind == Fetch.CURRENT:
+            return self._fetch_values(trainer, message)
+        raise BugError(f"{trainer} fetches {kind}, which is nothing")
+
+    def _fetch_rows(self, trainer: TrainerSession, message: Message) -> list[Outgoing]:
+        rows = self._state.require_rounds().look_up(
+            trainer.number, message.piece, trainer.payload_of(message), length_of(message)
+        )
+        batch, number = self._state.batch + 1, trainer.progress.passes
+        trainer.take(message, f"asked for the rows of batch {batch} of pass {number}")
+        return [] if rows is None else trainer.reply_array(Op.FETCH, rows)
+
+    def _fetch_averages(self, trainer: TrainerSession, message: Message) -> list[Outgoing]:
+        # this imports numpy, which a server does not do before its first hello (0.15 s of bench/launch.py)
+        from pserver.server.arithmetic import average
+
+        # a copy: answers to other trainers, with the values themselves, may not have left yet
+        averages = average(self._state.require_rounds().shard)
+        trainer.take(message, "asked for the averages")
+        return trainer.reply_array(Op.FETCH, averages)
+
+    def _fetch_values(self, trainer: TrainerSession, message: Message) -> list[Outgoing]:
+        trainer.take(message, "asked for the values")
+        rounds = self._state.require_rounds()
+        # a copy inside a pass, because other trainers may go on meanwhile
+        values = memoryview(bytearray(rounds.values)) if self._state.in_pass else rounds.values
+        return trainer.reply_array(Op.FETCH, values)

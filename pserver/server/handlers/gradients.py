@@ -1,0 +1,136 @@
+"""PUSH: gradients become steps, of all trainers together or of each alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from pserver.server.handlers.checkpoints import Checkpoints
+from pserver.server.service_state import STALL_PERIOD, ServiceState, length_of
+from pserver.server.session_table import SessionTable
+from pserver.server.trainer_session import Outgoing, TrainerSession
+from pserver.wire import protocol
+from pserver.wire.protocol import Message, MessageFlag, Op
+from runtime import glog
+from runtime.errors import BugError
+
+if TYPE_CHECKING:
+    from pserver.server.arithmetic import Rounds, Steps
+
+
+class Gradients:
+    """Takes the gradients of one service.
+
+    Args: log_period: batches between two log lines; 0: none.  clock: measures steps, for the metrics alone; seconds.
+    """
+
+    def __init__(
+        self,
+        sessions: SessionTable,
+        state: ServiceState,
+        checkpoints: Checkpoints,
+        log_period: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self._sessions, self._state, self._checkpoints = sessions, state, checkpoints
+        self._log_period, self._clock = log_period, clock
+        self._round_began = 0.0
+
+    def push(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
+        """Take a piece of a trainer's gradient, and the step for which it was the last one."""
+        state, progress = self._state, trainer.progress
+        rounds = state.rounds
+        if rounds is None or not state.in_pass or progress.has_finished_pass:
+            raise BugError(f"{trainer} pushes a gradient outside of a pass")
+        gradient = trainer.payload_of(message, rounds.piece_bytes(message.piece))
+        if not rounds.is_open:
+            state.stall_due = now + STALL_PERIOD
+            self._round_began = now
+        rounds.add(trainer.number, message.piece, gradient, message.samples, message.flags, length_of(message))
+        trainer.take(message, f"pushed batch {progress.batch + 1} of pass {progress.passes}")
+        progress.pushed, progress.keeps_values = now, bool(message.flags & MessageFlag.KEEP)
+        if not rounds.is_asynchronous:
+            return self.step_together(rounds, [message.piece], now)
+        if message.flags & MessageFlag.CHECKPOINT:
+            self._checkpoints.barrier.ask(trainer.number, self._sessions.list_in_pass())
+        return self._step_alone(trainer, rounds, now)
+
+    def step_together(self, rounds: Rounds, pieces: Iterable[int], now: float) -> list[Outgoing]:
+        """Take the step of those pieces that all trainers of the round have sent, and answer them to these trainers."""
+        active = self._state.active
+        began = self._clock()
+        done = rounds.step(list(pieces), [trainer.number for trainer in active])
+        if not done:
+            return []
+        self._state.counters.step_seconds += self._clock() - began
+        asked = rounds.finish()
+        flags = MessageFlag.NONE
+        if asked is not None:
+            self._finish_batch(active, now)
+            # trainer 0 writes the checkpoint, so there is none while trainer 0 waits for the end of the pass
+            flags = asked if active[0].number == 0 else MessageFlag.NONE
+        out = []
+        for piece in done:
+            values = protocol.cut(rounds.values, piece) if rounds.answers_with_values else None
+            more = flags if piece == done[-1] else MessageFlag.NONE
+            out += [
+                trainer.reply(Op.PUSH, None if trainer.progress.keeps_values else values, piece=piece, flags=more)
+                for trainer in active
+            ]
+        return out
+
+    def report_staleness(self, rounds: Steps, now: float) -> None:
+        """Log what was discarded and the age of each trainer's last gradient; then count anew, as v0.10 did."""
+        identity, trainers = self._sessions.identity, self._sessions.trainers
+        for line in rounds.staleness.describe():
+            glog.info(f"{identity}: {line}")
+        rounds.staleness.reset()
+        ages = [
+            f"{number}: batch {trainers[number].progress.batch}, {now - trainers[number].progress.pushed:.1f} s"
+            for number in self._sessions.list_in_pass()
+        ]
+        if ages:
+            glog.info(f"{identity}: batch of each trainer and the age of its last gradient: {'; '.join(ages)}")
+
+    def _step_alone(self, trainer: TrainerSession, rounds: Steps, now: float) -> list[Outgoing]:
+        """Take the step of a trainer's gradient if all of it is here, and answer it."""
+        state, progress = self._state, trainer.progress
+        began = self._clock()
+        values = rounds.apply(trainer.number)
+        if values is None:
+            return []
+        state.counters.step_seconds += self._clock() - began
+        progress.batch += 1
+        if trainer.number == 0:
+            state.batch += 1
+            if self._log_period and state.batch % self._log_period == 0:
+                glog.bind(progress.passes, state.batch)
+                glog.info(f"======== Batch={state.batch}=======", at="ParameterServer2.cpp:1568")
+                self.report_staleness(rounds, now)
+        due = MessageFlag.CHECKPOINT if self._checkpoints.barrier.tell(trainer.number) else MessageFlag.NONE
+        return [
+            trainer.reply(
+                Op.PUSH,
+                None if progress.keeps_values else protocol.cut(values, piece),
+                piece=piece,
+                flags=due if piece == rounds.pieces - 1 else MessageFlag.NONE,
+            )
+            for piece in range(rounds.pieces)
+        ]
+
+    def _finish_batch(self, active: Sequence[TrainerSession], now: float) -> None:
+        state = self._state
+        state.stall_due = float("inf")
+        state.batch += 1
+        for trainer in active:
+            trainer.progress.batch += 1
+        state.counters.rounds += 1
+        state.counters.round_seconds += now - self._round_began
+        state.stragglers.add({trainer.number: trainer.progress.pushed for trainer in active})
+        if self._log_period and state.batch % self._log_period == 0:
+            glog.bind(active[0].progress.passes, state.batch)
+            glog.info(f"======== Batch={state.batch}=======", at="ParameterServer2.cpp:1568")
+            names = self._sessions.trainers
+            pushed = {number: trainer.progress.pushed for number, trainer in names.items()}
+            glog.info(f"{self._sessions.identity}: {state.stragglers.describe(names, pushed, now)}")
+            state.stragglers.begin_period()

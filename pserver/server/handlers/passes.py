@@ -1,0 +1,119 @@
+"""START_PASS, FINISH_PASS, GOODBYE and ABORT: the barriers of a pass, and how trainers leave."""
+
+from __future__ import annotations
+
+from pserver.server.handlers.checkpoints import Checkpoints
+from pserver.server.handlers.gradients import Gradients
+from pserver.server.service_state import ServiceState
+from pserver.server.session_table import SessionTable
+from pserver.server.trainer_session import Outgoing, TrainerSession
+from pserver.wire.protocol import Message, Op
+from runtime import glog
+from runtime.errors import BugError, ConfigError, LostPeerError
+
+MAX_BATCHES = 1 << 40  # of a pass
+MAX_REASON = 3000  # characters of why a trainer gives up
+
+
+class Passes:
+    """The passes of one service."""
+
+    def __init__(
+        self, sessions: SessionTable, state: ServiceState, checkpoints: Checkpoints, gradients: Gradients
+    ) -> None:
+        self._sessions, self._state, self._checkpoints, self._gradients = sessions, state, checkpoints, gradients
+
+    def start(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
+        """Begin a pass once every trainer has asked for it."""
+        state = self._state
+        if state.rounds is None or state.in_pass:
+            raise BugError(f"{trainer} starts a pass {'inside a pass' if state.in_pass else 'without initial values'}")
+        if not 0 <= message.argument < MAX_BATCHES:
+            raise BugError(f"{trainer} starts a pass at batch {message.argument}")
+        trainer.take(message, f"asked for the start of pass {trainer.progress.passes}")
+        trainer.progress.is_waiting, trainer.progress.starts_at = True, message.argument
+        left = [other for other in self._sessions.trainers.values() if other.has_left]
+        if left:
+            return self._fail_early_leave(left[0], trainer)
+        waiting = [other for other in self._sessions.list_present() if other.progress.is_waiting]
+        if len(waiting) < self._sessions.identity.num_trainers:
+            return []
+        state.in_pass, state.batch = True, self._sessions.trainers[0].progress.starts_at
+        glog.bind(trainer.progress.passes, state.batch)
+        for other in waiting:
+            progress = other.progress
+            progress.is_waiting = progress.has_finished_pass = False
+            progress.batch = progress.starts_at
+            progress.pushed = now
+        state.active = sorted(waiting, key=lambda other: other.number)
+        return [other.reply(Op.START_PASS) for other in waiting]
+
+    def finish(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
+        """Take a trainer out of the rounds of a pass; the last one ends the pass for all."""
+        state = self._state
+        if not state.in_pass or trainer.progress.has_finished_pass:
+            raise BugError(f"{trainer} finishes a pass that it is not in")
+        own = message.note.get("own")
+        trainer.take(message, f"finished pass {trainer.progress.passes}")
+        trainer.progress.has_finished_pass = True
+        state.active = [other for other in state.active if other is not trainer]
+        trainer.checkpoint_part = own
+        trainer.progress.passes += 1
+        rounds = state.require_rounds()
+        captured = self._checkpoints.finish()
+        if trainer.number == 0:
+            self._checkpoints.barrier.clear()
+        if not all(other.progress.has_finished_pass for other in self._sessions.list_present()):
+            if rounds.is_asynchronous:
+                return captured
+            return self._gradients.step_together(rounds, range(rounds.pieces), now)
+        return self._end(now)
+
+    def _end(self, now: float) -> list[Outgoing]:
+        """End the pass, and answer all trainers."""
+        state = self._state
+        rounds = state.require_rounds()
+        state.in_pass = False
+        state.counters.passes += 1
+        self._checkpoints.barrier.clear()
+        glog.info(f"======== Batch={state.batch} pass END=======", at="ParameterServer2.cpp:1588")
+        if rounds.is_asynchronous:
+            self._gradients.report_staleness(rounds, now)
+        if rounds.counts_passes:
+            rounds.shard.finish_pass()
+        present = self._sessions.list_present()
+        if not rounds.answers_with_values:
+            return [other.reply(Op.FINISH_PASS) for other in present]
+        return [out for other in present for out in state.reply_values(other, Op.FINISH_PASS)]
+
+    def leave(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
+        """Take the goodbye of a trainer, which must be between two passes."""
+        sessions = self._sessions
+        trainer.take(message, f"said goodbye after {trainer.progress.passes} passes")
+        trainer.has_left = True
+        glog.info(f"worker begin to finish, peer = {trainer.address}", at="LightNetwork.cpp:339")
+        glog.info(
+            f"{trainer} said goodbye to {sessions.identity}: "
+            f"{sum(other.has_left for other in sessions.trainers.values())} of {sessions.identity.num_trainers}"
+        )
+        answer = [trainer.acknowledge(message)]
+        if not trainer.progress.has_finished_pass:
+            where = f"in the middle of pass {trainer.progress.passes}"
+            return answer + sessions.fail(LostPeerError(f"{trainer} said goodbye {where}"))
+        stuck = [other for other in sessions.list_present() if other.progress.is_waiting]
+        return answer + (self._fail_early_leave(trainer, stuck[0]) if stuck else [])
+
+    def abort(self, trainer: TrainerSession, message: Message) -> list[Outgoing]:
+        """Tell all trainers that one of them gives up."""
+        trainer.has_left = True
+        reason = glog.clean(message.note.get("reason", "it did not say why"), MAX_REASON)
+        error = LostPeerError(f"{trainer} gave up: {reason} (it last {trainer.request.doing})")
+        return self._sessions.fail(error)
+
+    def _fail_early_leave(self, left: TrainerSession, stuck: TrainerSession) -> list[Outgoing]:
+        return self._sessions.fail(
+            ConfigError(
+                f"{left} {left.request.doing}, but {stuck} {stuck.request.doing}: "
+                "all trainers of a job must have the same num_passes and start_pass"
+            )
+        )

@@ -1,0 +1,61 @@
+"""SAVE and LOAD: a service writes its values into a file, or reads them, beside its one thread."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from pserver.server.handlers.background_task import BackgroundTask
+from pserver.server.service_state import ServiceState
+from pserver.server.session_table import SessionTable
+from pserver.server.trainer_session import Outgoing, TrainerSession
+from pserver.wire import notes
+from pserver.wire.protocol import Message, Op
+from runtime import glog
+from runtime.errors import BugError
+
+
+class ValueFileRequests:
+    """The file of values that a service writes or reads, one at a time."""
+
+    def __init__(self, sessions: SessionTable, state: ServiceState) -> None:
+        self._sessions, self._state = sessions, state
+        self._task: BackgroundTask | None = None
+        self._asked_by: tuple[TrainerSession, Op] | None = None  # which trainer waits for the task, with what
+
+    def begin(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
+        """Begin to write the values into a file, averaged where the settings say so, or to read them.
+
+        Trainer 0 asks between two rounds, and waits for the answer, so that no step comes meanwhile. In asynchronous
+        training the file gets a copy.
+        """
+        # these import numpy, which a server does not do before its first hello (0.15 s of bench/launch.py)
+        from pserver.server.arithmetic import values_to_save
+        from pserver.store import value_files
+
+        rounds = self._state.require_rounds()
+        directory = notes.get_text(message.note, "directory")
+        if trainer.number != 0 or self._task or not directory.startswith("/"):
+            raise BugError(f"{trainer} cannot have files of values in '{directory}' now")
+        path = value_files.path_of(directory, int(trainer.hello["service"]))
+        if message.op == Op.SAVE:
+            trainer.take(message, f"asked for {path}")
+            copies = rounds.is_asynchronous and self._state.in_pass
+            call = partial(value_files.save, path, values_to_save(rounds, copies=copies))
+        else:
+            if self._state.in_pass or rounds.shard.steps:
+                raise BugError(f"{trainer} cannot load values after the first step")
+            trainer.take(message, f"asked to load {path}")
+            call = partial(value_files.load, path, rounds.shard.values)
+        glog.info(f"{self._sessions.identity}: {message.op.name.lower()} {path}")
+        self._task, self._asked_by = BackgroundTask(call), (trainer, message.op)
+        return []
+
+    def check(self) -> list[Outgoing]:
+        """Answer once the file is written or read: that it is, or why not."""
+        if self._task is None or self._asked_by is None or not self._task.is_done:
+            return []
+        error, (trainer, op) = self._task.error, self._asked_by
+        self._task = self._asked_by = None
+        if error is None:
+            return [trainer.reply(op)]
+        return [trainer.send(self._sessions.make_error(trainer.number, trainer.request.sequence, error))]

@@ -1,0 +1,337 @@
+"""One listening port of a server: its connections, the peers behind them, and what they may carry.
+
+A connection goes through three stages, each with its own limits. At first its peer is unauthenticated: it has proven
+nothing. Then it is unjoined: it has proven that it knows the secret. In the end it is one of the two of a trainer that
+has joined.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import secrets
+import select
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pserver.server.service import Service
+from pserver.server.trainer_session import Outgoing
+from pserver.wire import protocol
+from pserver.wire.authentication import DATA, NONCE_BYTES, TOKEN_BYTES, ServerHandshake
+from pserver.wire.connection import SCRATCH_BYTES, Connection, ConnectionLimits, Frames, Pool, Traffic, linger
+from pserver.wire.protocol import Buffer, Message, MessageFlag, Op, ProtocolError
+from runtime.errors import BugError, ConfigError, PortInUseError
+
+ADMISSION_TIMEOUT = 10.0  # seconds for the handshake, and again to join; a probe is answered much sooner
+MAX_UNAUTHENTICATED = 256  # connections in their handshake; one more closes the oldest
+MAX_UNJOINED = 256  # connections that know the secret and have not joined; one more closes the oldest
+UNJOINED_NOTE_BYTES = 8 << 10  # a hello has less than 1 KiB; a longer note would take more than SCRATCH_BYTES
+MAX_UNSENT = 4096  # parts of messages that a client may leave unread; above that the server does not read it either
+ACCEPTS_PER_TURN = 64  # connections; then others have their turn
+_DUMPS = 4  # reads of bytes that came too late, so that the peer reads the last message before the end
+
+
+@dataclass(eq=False)
+class Peer:
+    """A connection and what is known of its peer."""
+
+    stream: socket.socket
+    file: int
+    address: str
+    since: float  # of its stage
+    handshake: ServerHandshake
+    connection: Connection | None = None  # from when the handshake is over
+    has_asked: bool = False
+    has_joined: bool = False
+    is_leaving: bool = False  # nothing is read from it any more; it gets the time to read why
+    events: int = select.EPOLLIN
+
+    @property
+    def name(self) -> bytes:
+        """The name that it has proven."""
+        return self.handshake.name
+
+    @property
+    def unsent(self) -> int:
+        """The number of parts of messages that it has not taken yet."""
+        return self.connection.unsent if self.connection else 0
+
+
+class Listener:
+    """Accepts, reads and sends for one service.
+
+    Args: poller: of the process; it knows a connection by its file number.  backlog: connections that may wait to be
+        accepted.  send_buffer, receive_buffer: bytes; 0: the system's choice.
+    Raises: PortInUseError, ConfigError: it cannot listen there.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        service: Service,
+        poller: select.epoll,
+        *,
+        backlog: int,
+        send_buffer: int = 0,
+        receive_buffer: int = 0,
+    ) -> None:
+        self.service = service
+        self.traffic = Traffic()
+        self._poller = poller
+        self._pool = Pool()
+        self._peers: dict[int, Peer] = {}  # by file
+        self._names: dict[bytes, Peer] = {}
+        self._unauthenticated: dict[int, Peer] = {}  # by file, the oldest first; also those that leave
+        self._unjoined: dict[int, Peer] = {}  # by file, the oldest first
+        self._dump = bytearray(SCRATCH_BYTES)
+        self._socket = _listen(host, port, backlog, send_buffer, receive_buffer)
+        self.file = self._socket.fileno()
+        self._poller.register(self.file, select.EPOLLIN)
+
+    def list_unsent(self) -> list[int]:
+        """Return for each connection how many parts of messages its peer has not taken; other threads may call it."""
+        return [peer.unsent for peer in list(self._peers.values())]
+
+    def owns(self, file: int) -> bool:
+        """Return whether this file is the listener or a connection of this port."""
+        return file == self.file or file in self._peers
+
+    def handle(self, file: int, events: int, now: float) -> None:
+        """Read or send, as the poller found for a file."""
+        peer = self._peers.get(file)
+        if peer is None:
+            self._accept(now)
+            return
+        try:
+            self._handle(peer, events, now)
+        except (OSError, EOFError):
+            self._lose(peer, now)
+        except Exception as exc:  # an unforeseen error ends the connection and not the server
+            self.service.sessions.complaints.count_failure(peer.address, "message", exc, now)
+            self._lose(peer, now)
+
+    def send(self, outgoing: Sequence[Outgoing]) -> None:
+        """Send messages to the connections of these names; it is not an error if one has closed meanwhile."""
+        for name, message in outgoing:
+            peer = self._names.get(name)
+            if peer is not None and message is None:
+                self._dismiss(peer)
+            elif peer is not None and message is not None:
+                self._send(peer, message)
+
+    def tidy(self, now: float) -> None:
+        """Close the connections of peers that had the time to join and did not."""
+        late = [
+            peer
+            for stage in (self._unauthenticated, self._unjoined)
+            for peer in stage.values()
+            if now - peer.since > ADMISSION_TIMEOUT
+        ]
+        for peer in late:
+            self._lose(peer, now)
+
+    def close(self, seconds: float) -> None:
+        """Stop listening, wait at most this long until the last messages are read, and close all connections."""
+        self._socket.close()
+        for peer in self._peers.values():
+            if peer.connection is None:
+                peer.stream.close()
+        linger([peer.connection for peer in self._peers.values() if peer.connection is not None], seconds)
+        for some in (self._peers, self._names, self._unauthenticated, self._unjoined):
+            some.clear()
+
+    # ----- Connections -----
+
+    def _accept(self, now: float) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                stream, address = self._socket.accept()
+            except BlockingIOError:
+                return
+            except OSError as exc:
+                others = self._unauthenticated or self._unjoined
+                if exc.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM) or not others:
+                    return  # the connection closed before it was accepted
+                self._close(next(iter(others.values())))
+                continue
+            stream.setblocking(False)
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            handshake = ServerHandshake(self.service.identity.secret, secrets.token_bytes(NONCE_BYTES))
+            peer = Peer(stream, stream.fileno(), address[0], now, handshake)
+            self._peers[peer.file] = self._unauthenticated[peer.file] = peer
+            self._poller.register(peer.file, peer.events)
+            if len(self._unauthenticated) > MAX_UNAUTHENTICATED:
+                self._close(next(iter(self._unauthenticated.values())))
+
+    def _shake(self, peer: Peer, now: float) -> None:
+        """Go on with a handshake.
+
+        Raises: OSError, EOFError: the connection is broken.
+        """
+        handshake = peer.handshake
+        with contextlib.suppress(BlockingIOError):
+            while handshake.wanted:
+                data = peer.stream.recv(handshake.wanted)
+                if not data:
+                    raise EOFError("closed by the other side")
+                self.traffic.received += len(data)
+                self.traffic.sent += peer.stream.send(handshake.feed(data))  # a new stream takes the first bytes
+        if handshake.fault:
+            self.service.sessions.complaints.count_malformed(peer.address, handshake.fault, now)
+            peer.since = now
+            self._dismiss(peer)
+            self._watch(peer)
+        elif not handshake.wanted:
+            self._welcome(peer, now)
+
+    def _welcome(self, peer: Peer, now: float) -> None:
+        """Begin to read messages from a connection; it supersedes an earlier one of the same name."""
+        limits = ConnectionLimits(UNJOINED_NOTE_BYTES, 0)
+        peer.connection = Connection(peer.stream, self._place, limits, traffic=self.traffic)
+        peer.since = now
+        del self._unauthenticated[peer.file]
+        before = self._names.get(peer.name)
+        if before is not None:
+            self._close(before)
+        self._names[peer.name] = self._unjoined[peer.file] = peer
+        self._note_joining(peer)
+        if len(self._unjoined) > MAX_UNJOINED:
+            self._close(next(iter(self._unjoined.values())))
+
+    def _note_joining(self, peer: Peer) -> None:
+        """Lift the limits of a connection when it is one of a trainer that has joined."""
+        if peer.has_joined or peer.connection is None or not self.service.sessions.knows(peer.name):
+            return
+        peer.has_joined = True
+        self._unjoined.pop(peer.file, None)
+        is_data = peer.name[TOKEN_BYTES:] == DATA
+        full = ConnectionLimits(protocol.MAX_NOTE_BYTES, protocol.MAX_PAYLOAD_BYTES)
+        peer.connection.limits = full if is_data else ConnectionLimits(protocol.SMALL_NOTE_BYTES, 0)
+
+    def _place(self, frames: Sequence[Buffer], size: int) -> list[memoryview]:
+        return [self._pool.take(size)]
+
+    def _lose(self, peer: Peer, now: float) -> None:
+        """Note that a connection broke."""
+        is_known = self._names.get(peer.name) is peer
+        self._close(peer)
+        if is_known:
+            self.service.sessions.suspect(peer.name, now)
+
+    def _close(self, peer: Peer) -> None:
+        if self._peers.get(peer.file) is not peer:
+            return  # it was closed before
+        del self._peers[peer.file]
+        for stage in (self._unauthenticated, self._unjoined):
+            stage.pop(peer.file, None)
+        if self._names.get(peer.name) is peer:
+            del self._names[peer.name]
+        with contextlib.suppress(OSError):
+            self._poller.unregister(peer.file)
+        if peer.is_leaving:
+            with contextlib.suppress(OSError):
+                for _ in range(_DUMPS):
+                    if not peer.stream.recv_into(self._dump):
+                        break
+        peer.stream.close()
+
+    # ----- Messages -----
+
+    def _handle(self, peer: Peer, events: int, now: float) -> None:
+        """Read and send.
+
+        Raises: OSError, EOFError: the connection is broken.
+        """
+        if peer.is_leaving and not peer.unsent:
+            raise EOFError("the peer has read the last message")  # nothing else is polled for
+        connection = peer.connection
+        if connection is None:
+            self._shake(peer, now)
+            return
+        if events & select.EPOLLOUT:
+            connection.flush()
+        if events & ~select.EPOLLOUT and not peer.is_leaving:
+            for frames in connection.receive():
+                self._take(peer, connection, frames, now)
+            if connection.fault:
+                self.service.sessions.complaints.count_malformed(peer.address, connection.fault, now)
+                self._lose(peer, now)
+        self._watch(peer)
+
+    def _take(self, peer: Peer, connection: Connection, frames: Frames, now: float) -> None:
+        if peer.is_leaving or self._peers.get(peer.file) is not peer:
+            return
+        if peer.has_asked and not peer.has_joined:
+            self._close(peer)  # an unjoined peer may ask once
+            return
+        peer.has_asked = True
+        self.send(self.service.handle(peer.name, peer.address, frames, now, peer.handshake.key))
+        self._note_joining(peer)
+
+    def _dismiss(self, peer: Peer) -> None:
+        """Read nothing more from a connection; its peer closes it, or else `tidy` does."""
+        if self._peers.get(peer.file) is not peer:
+            return
+        peer.is_leaving = True
+        for stage in (self._unauthenticated, self._unjoined):
+            stage.pop(peer.file, None)
+        self._unauthenticated[peer.file] = peer
+        self._watch(peer)
+
+    def _send(self, peer: Peer, message: Message) -> None:
+        if peer.connection is None or peer.is_leaving:
+            return
+        try:
+            peer.connection.send(_encode_answer(message, peer.handshake.key))
+        except OSError:
+            return  # the next read finds it, too
+        self._watch(peer)
+
+    def _watch(self, peer: Peer) -> None:
+        """Poll for the events that the connection waits for; the poller always tells of a broken one."""
+        if self._peers.get(peer.file) is not peer:
+            return
+        unsent = peer.unsent
+        events = select.EPOLLOUT if unsent else 0
+        if peer.is_leaving and not unsent:
+            with contextlib.suppress(OSError):
+                peer.stream.shutdown(socket.SHUT_WR)
+        elif not peer.is_leaving and unsent < MAX_UNSENT:
+            events |= select.EPOLLIN
+        if events != peer.events:
+            peer.events = events
+            self._poller.modify(peer.file, events)
+
+
+def _listen(host: str, port: int, backlog: int, send_buffer: int, receive_buffer: int) -> socket.socket:
+    """Return a socket that listens; arguments and errors as of `Listener`."""
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        for option, value in ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer)):
+            if value:
+                made.setsockopt(socket.SOL_SOCKET, option, value)
+        made.bind((host, port))
+        made.listen(backlog)
+    except OSError as exc:
+        made.close()
+        if exc.errno == errno.EADDRINUSE:
+            raise PortInUseError(f"cannot listen on {host}:{port}: another process holds this port") from exc
+        raise ConfigError(f"cannot listen on {host}:{port}: {exc.strerror or exc}") from exc
+    made.setblocking(False)
+    return made
+
+
+def _encode_answer(message: Message, key: bytes) -> list[Buffer]:
+    """Return the frames of an answer, or of an error if it is over a limit of the protocol."""
+    try:
+        return protocol.encode(message, key)
+    except ProtocolError as exc:
+        text = f"the answer to {message.op.name} is over a limit: {exc}"
+        note = {"message": text, "exit_code": BugError.exit_code}
+        error = Message(
+            Op.ERROR, message.session, message.trainer, message.sequence, flags=MessageFlag.ANSWER, note=note
+        )
+        return protocol.encode(error, key)

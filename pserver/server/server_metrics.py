@@ -1,0 +1,152 @@
+"""The metrics of a server process, and whether it is alive and ready; read by the thread of its health pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pserver.server.event_loop import Server
+from pserver.server.listener import Listener
+from pserver.server.service import Service
+from runtime.health.liveness import LIVENESS, Liveness
+from runtime.health.metrics import BUILD, MOST_TRAINERS, Metric, Sample, describe_build, label_of
+
+_OF = ("pserver",)  # address:port of one of its services
+_BY = ("pserver", "trainer")
+
+READY = Metric("paddle_pserver_ready", "1 when the service has its values", _OF)
+WANTED = Metric("paddle_pserver_wanted_trainers", "trainers of the job", _OF)
+JOINED = Metric("paddle_pserver_joined_trainers", "trainers that have joined and not left", _OF)
+CONNECTIONS = Metric(
+    "paddle_pserver_connections", "open connections, two of each trainer and those of peers that have not joined", _OF
+)
+QUEUE = Metric("paddle_pserver_queue_messages", "parts of messages that the other sides have not taken yet", _OF)
+RECEIVED = Metric("paddle_pserver_received_bytes_total", "read from connections; not what shared memory brought", _OF)
+SENT = Metric("paddle_pserver_sent_bytes_total", "written to connections; not what shared memory brought", _OF)
+DROPPED = Metric(
+    "paddle_pserver_dropped_messages_total", "messages and handshakes that were none, or not this job's", _OF
+)
+FAILED = Metric(
+    "paddle_pserver_failed_messages_total", "messages whose handling raised; each one's connection was closed", _OF
+)
+ROUNDS = Metric("paddle_pserver_rounds_total", "rounds of synchronous training that are done", _OF)
+ROUND_SECONDS = Metric(
+    "paddle_pserver_round_seconds_total", "from the first piece of a round that came to its end, of all rounds", _OF
+)
+STEP_SECONDS = Metric("paddle_pserver_step_seconds_total", "in the optimiser", _OF)
+PASSES = Metric("paddle_pserver_passes_total", "passes that all trainers have finished", _OF)
+WAITED = Metric(
+    "paddle_pserver_wait_seconds_total",
+    "that the other trainers waited for this one, in the rounds in which it was the last",
+    _BY,
+)
+SILENCE = Metric("paddle_pserver_silence_seconds", "since the trainer's last gradient, inside of a pass", _BY)
+GRADIENTS = Metric("paddle_pserver_async_gradients_total", "gradients of asynchronous training that came", _BY)
+DISCARDED = Metric("paddle_pserver_discarded_gradients_total", "those of them that were too old to be used", _BY)
+LAG = Metric(
+    "paddle_pserver_lag_steps_total",
+    "steps by which they lagged, added up; by paddle_pserver_async_gradients_total, the average",
+    _OF,
+)
+BUSY = Metric("paddle_pserver_busy_seconds_total", "that the server's loop has had something to do")
+TURN = Metric("paddle_pserver_turn_age_seconds", "since the server's loop turned last; above 1 it is in one long step")
+
+METRICS = (
+    BUILD,
+    READY,
+    WANTED,
+    JOINED,
+    CONNECTIONS,
+    QUEUE,
+    RECEIVED,
+    SENT,
+    DROPPED,
+    FAILED,
+    ROUNDS,
+    ROUND_SECONDS,
+    STEP_SECONDS,
+    PASSES,
+    WAITED,
+    SILENCE,
+    GRADIENTS,
+    DISCARDED,
+    LAG,
+    BUSY,
+    TURN,
+)
+
+
+class ServerMetrics:
+    """The state of a server process as its health pages show it.
+
+    Args: stuck_timeout: seconds.
+    """
+
+    def __init__(self, server: Server, stuck_timeout: float, liveness: Liveness = LIVENESS) -> None:
+        self._server, self._stuck_timeout, self._liveness = server, stuck_timeout, liveness
+
+    def why_stuck(self) -> str:
+        """Return "" if the loop has turned lately."""
+        age = self._liveness.age
+        return f"the loop of the pserver has not turned for {age:.0f} s" if age > self._stuck_timeout else ""
+
+    def why_not_ready(self) -> str:
+        """Return "" if all ports are bound and those that trainers use, which sparse ones need not be, have values."""
+        server = self._server
+        if len(server.listeners) < len(server.services):
+            return "the ports are not bound"
+        used = [service for service in server.services if service.sessions.is_used]
+        without = [service.identity.name for service in used if service.state.rounds is None]
+        if not used:
+            return "no trainer has joined yet"
+        return f"no values yet on {', '.join(without)}" if without else ""
+
+    def read(self) -> Iterator[Sample]:
+        """Yield what is known now."""
+        server = self._server
+        first = server.options
+        yield describe_build("pserver", first.job, first.attempt)
+        yield Sample(BUSY, server.busy_seconds)
+        yield Sample(TURN, self._liveness.age)
+        for service in server.services:
+            yield from _read_service(service, self._liveness.turned)
+        for listener in list(server.listeners):
+            yield from _read_port(listener)
+
+
+def _read_port(listener: Listener) -> Iterator[Sample]:
+    of = (listener.service.identity.name,)
+    unsent = listener.list_unsent()
+    yield Sample(CONNECTIONS, len(unsent), of)
+    yield Sample(QUEUE, sum(unsent), of)
+    yield Sample(RECEIVED, listener.traffic.received, of)
+    yield Sample(SENT, listener.traffic.sent, of)
+
+
+def _read_service(service: Service, now: float) -> Iterator[Sample]:
+    name, state, complaints = service.identity.name, service.state, service.sessions.complaints
+    counters, rounds = state.counters, state.rounds
+    of = (name,)
+    trainers = list(service.sessions.trainers.values())
+    yield Sample(READY, rounds is not None, of)
+    yield Sample(WANTED, service.identity.num_trainers, of)
+    yield Sample(JOINED, sum(not trainer.has_left for trainer in trainers), of)
+    yield Sample(DROPPED, complaints.malformed, of)
+    yield Sample(FAILED, complaints.failed, of)
+    yield Sample(ROUNDS, counters.rounds, of)
+    yield Sample(ROUND_SECONDS, counters.round_seconds, of)
+    yield Sample(STEP_SECONDS, counters.step_seconds, of)
+    yield Sample(PASSES, counters.passes, of)
+    waited = dict(state.stragglers.waited)
+    for trainer in trainers:
+        by = (name, label_of(trainer.number))
+        yield Sample(WAITED, waited.get(trainer.number, 0.0), by)
+        if trainer.number < MOST_TRAINERS:  # beyond that several trainers share one series, which has no silence
+            is_training = state.in_pass and not trainer.progress.has_finished_pass
+            yield Sample(SILENCE, max(0.0, now - trainer.progress.pushed) if is_training else 0.0, by)
+    if rounds is not None and rounds.is_asynchronous:
+        staleness = rounds.staleness
+        yield Sample(LAG, staleness.age, of)
+        for number, (came, discarded) in enumerate(zip(staleness.gradients, staleness.discarded, strict=True)):
+            by = (name, label_of(number))
+            yield Sample(GRADIENTS, came, by)
+            yield Sample(DISCARDED, discarded, by)

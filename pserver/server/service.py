@@ -1,0 +1,170 @@
+"""One independent parameter server: messages come in with the time, and what is to be sent goes out (no sockets).
+
+`SessionTable` decides which connection speaks for which trainer. What the requests of a trainer do is in
+`pserver.server.handlers`, which share a `ServiceState`. Here is the order of the checks that every message passes.
+The reason that ends the job is kept in `failure` and told to every trainer. No decision depends on a metric.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from pserver.server.admission import Identity
+from pserver.server.handlers.checkpoints import Checkpoints
+from pserver.server.handlers.fetches import Fetches
+from pserver.server.handlers.gradients import Gradients
+from pserver.server.handlers.initial_values import InitialValues
+from pserver.server.handlers.passes import MAX_REASON, Passes
+from pserver.server.handlers.value_file_requests import ValueFileRequests
+from pserver.server.service_state import STALL_PERIOD, ServiceOptions, ServiceState
+from pserver.server.session_table import SessionTable
+from pserver.server.trainer_session import Outgoing, TrainerSession
+from pserver.wire import protocol
+from pserver.wire.protocol import Buffer, Message, MessageFlag, Op
+from runtime import glog
+from runtime.errors import BugError, LostPeerError, PaddleError
+
+Handler = Callable[[TrainerSession, Message, float], list[Outgoing]]
+
+
+class Service:
+    """The parameter server of one port.
+
+    Args: clock: measures steps, for the metrics alone; seconds.
+
+    Attributes: sessions: its trainers.  state: its values and the state of its pass.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        options: ServiceOptions | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        options = options or ServiceOptions()
+        self.sessions = SessionTable(identity, options.peer_timeout, options.join_timeout)
+        self.state = ServiceState(identity)
+        checkpoints = Checkpoints(self.sessions, self.state)
+        gradients = Gradients(self.sessions, self.state, checkpoints, options.log_period, clock)
+        initial_values = InitialValues(self.sessions, self.state, checkpoints, options)
+        self._passes = Passes(self.sessions, self.state, checkpoints, gradients)
+        self._files = ValueFileRequests(self.sessions, self.state)
+        self._handlers: dict[Op, Handler] = {
+            Op.INITIALISE: initial_values.initialise,
+            Op.RESTORE: initial_values.restore,
+            Op.FETCH: Fetches(self.state, initial_values, checkpoints).fetch,
+            Op.START_PASS: self._passes.start,
+            Op.PUSH: gradients.push,
+            Op.FINISH_PASS: self._passes.finish,
+            Op.CAPTURE: checkpoints.capture,
+            Op.DEPOSIT: checkpoints.keep_blob,
+            Op.SAVE: self._files.begin,
+            Op.LOAD: self._files.begin,
+            Op.GOODBYE: self._passes.leave,
+        }
+
+    @property
+    def identity(self) -> Identity:
+        """The job of the service, and its name in messages."""
+        return self.sessions.identity
+
+    @property
+    def failure(self) -> PaddleError | None:
+        """Why the job cannot go on."""
+        return self.sessions.failure
+
+    def handle(
+        self, connection: bytes, address: str, frames: Sequence[Buffer], now: float, key: bytes = b""
+    ) -> list[Outgoing]:
+        """Take one message from the wire and return what is to be sent for it; no message makes it raise.
+
+        Args: connection: its name, which its other side has proven.  key: signs its messages.
+        """
+        message = None
+        try:
+            if not protocol.is_signed(frames, key):
+                reason = "a message without the signature of its connection"
+                return [*self.sessions.drop(connection, address, reason, now), (connection, None)]
+            message = protocol.decode(frames)
+            return self._decide(connection, address, message, now)
+        except protocol.ProtocolError as exc:
+            self.sessions.drop(connection, address, str(exc), now)
+            error: PaddleError = BugError(f"{self.identity} dropped a message: {exc}")
+        except Exception as exc:  # an unforeseen error ends the connection and not the server
+            what = message.op.name if message else "message"
+            error = self.sessions.complaints.count_failure(address, what, exc, now)
+        sequence = message.sequence if message else 0
+        return [(connection, self.sessions.make_error(-1, sequence, error)), (connection, None)]
+
+    def check(self, now: float) -> list[Outgoing]:
+        """Do what is due without a message; call it only when nothing is left to read.
+
+        It answers for files that are written or read, names the trainers that a long round waits for, and fails the
+        job if a trainer is lost or has not joined in time.
+        """
+        if self.failure or not self.sessions.is_used:
+            return []
+        if done := self._files.check():
+            return done
+        if now > self.state.stall_due:
+            self.state.stall_due = now + STALL_PERIOD
+            batch = self.state.batch + 1
+            glog.warning(f"{self.identity}: batch {batch} of the pass waits for {self._describe_wait()}")
+        return self.sessions.check(now)
+
+    def _decide(self, connection: bytes, address: str, message: Message, now: float) -> list[Outgoing]:
+        if message.op == Op.ERROR or message.flags & MessageFlag.ANSWER:
+            return []  # an error about an answer of ours; an answer to it could make an endless exchange
+        if message.op == Op.HELLO:
+            return self.sessions.answer_hello(connection, address, message, now)
+        trainer = self.sessions.find(connection, message)
+        if trainer is None:
+            text = (
+                f"{self.identity} does not know you as trainer {message.trainer}; join first "
+                "(or was this server restarted?)"
+            )
+            dropped = self.sessions.drop(connection, address, text, now, LostPeerError.exit_code)
+            return dropped if self.sessions.knows(connection) else [*dropped, (connection, None)]
+        trainer.heard, trainer.suspected = now, None
+        if message.op == Op.PING:
+            return [(connection, trainer.answer_ping(message, self._describe_wait()))]
+        return self._answer(trainer, message, now)
+
+    def _answer(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
+        """Do what a trainer that has joined asks for."""
+        make_error = self.sessions.make_error
+        if self.failure:
+            return [trainer.send(make_error(trainer.number, message.sequence, self.failure))]
+        if message.op == Op.ABORT:  # it may follow a request of any sequence that went wrong
+            return self._passes.abort(trainer, message)
+        if trainer.has_taken(message):
+            return trainer.repeat(message.piece)
+        sequence = trainer.request.sequence
+        if message.sequence not in (sequence, sequence + 1):  # a late request, or one that follows none
+            reason = f"request {message.sequence} of {trainer} after its request {sequence}"
+            return self.sessions.drop(trainer.names[0], trainer.address, reason, now)
+        handler = self._handlers.get(message.op)
+        try:
+            if handler is None:
+                raise BugError(f"{self.identity} knows no request {message.op.name}")
+            return handler(trainer, message, now)
+        except PaddleError as exc:
+            glog.warning(f"{self.identity} refused {message.op.name} of {trainer}: {glog.clean(exc, MAX_REASON)}")
+            return [trainer.send(make_error(trainer.number, message.sequence, exc))]
+
+    def _describe_wait(self) -> str:
+        """Return what the service waits for: trainers to join, initial values, or gradients."""
+        missing = self.sessions.describe_missing()
+        if missing:
+            return missing
+        rounds = self.state.rounds
+        if rounds is None:
+            return "the initial values of trainer 0"
+        present = self.sessions.list_present()
+        slow = (
+            [t for t in present if not t.progress.has_finished_pass and not rounds.has_all_of(t.number)]
+            if self.state.in_pass
+            else [t for t in present if not t.progress.is_waiting]
+        )
+        return "; ".join(f"{trainer}, which last {trainer.request.doing}" for trainer in slow[:4])

@@ -1,0 +1,85 @@
+"""What the handlers of one service share: its options, its values, and where its pass stands (no sockets, no clock)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pserver.aggregate.staleness import StalenessLimits
+from pserver.server.admission import Identity
+from pserver.server.stragglers import Stragglers
+from pserver.server.trainer_session import Outgoing, TrainerSession
+from pserver.wire.protocol import NOTHING, Message, Op
+from runtime import glog
+from runtime.errors import BugError
+
+if TYPE_CHECKING:
+    from pserver.server.arithmetic import Mode
+    from pserver.store.shard import Shard
+
+STALL_PERIOD = 60.0  # seconds that a round may take before the trainers that have not pushed are named, and again
+
+
+@dataclass(frozen=True)
+class ServiceOptions:
+    """The settings of a service."""
+
+    peer_timeout: float = 10.0  # seconds
+    join_timeout: float = 600.0  # seconds
+    log_period: int = 500  # batches between two log lines of a pass; 0: none
+    staleness_limits: StalenessLimits = field(default_factory=StalenessLimits)
+    threads: int = 1  # that take a step together
+
+
+class ServiceCounters:
+    """What a service has done since it began, for the metrics; other threads may read it at any moment."""
+
+    rounds = passes = 0
+    step_seconds = 0.0  # in the optimiser
+    round_seconds = 0.0  # from the first piece of a round to its end
+
+
+class ServiceState:
+    """The values of a service and the state of its pass.
+
+    Attributes: rounds: what takes the gradients, from when all first values are here.
+        batch: rounds of this pass; in asynchronous training, trainer 0's batches.
+        active: the trainers that have not finished the pass, by number.
+        stall_due: when to name the trainers that a round waits for, in seconds of the caller's clock.
+    """
+
+    def __init__(self, identity: Identity) -> None:
+        self.identity = identity
+        self.rounds: Mode | None = None
+        self.in_pass = False
+        self.batch = 0
+        self.active: list[TrainerSession] = []
+        self.stall_due = float("inf")
+        self.counters = ServiceCounters()
+        self.stragglers = Stragglers()
+
+    @property
+    def shard(self) -> Shard | None:
+        """The values and the optimiser, from when they have come."""
+        return self.rounds.shard if self.rounds else None
+
+    def require_rounds(self) -> Mode:
+        """Return what takes the gradients.
+
+        Raises: BugError: the first values have not come.
+        """
+        if self.rounds is None:
+            raise BugError(f"{self.identity} has no values yet")
+        return self.rounds
+
+    def reply_values(self, trainer: TrainerSession, op: Op, note: Mapping[str, Any] = NOTHING) -> list[Outgoing]:
+        """Answer a request with the values."""
+        glog.info("pserver: getParameter", at="ParameterServer2.cpp:707")
+        return trainer.reply_array(op, self.require_rounds().values, note)
+
+
+def length_of(message: Message) -> int:
+    """Return the length in bytes of an array of rows: what the message says, or the length of its payload."""
+    length = message.note.get("bytes", sum(memoryview(part).nbytes for part in message.payload))
+    return length if isinstance(length, int) else -1

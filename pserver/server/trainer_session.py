@@ -1,0 +1,176 @@
+"""A trainer that has joined a service: its connections, its request in hand and its answers (no sockets, no clock)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pserver.wire import protocol
+from pserver.wire.authentication import DATA, HEARTBEAT, TOKEN_BYTES
+from pserver.wire.protocol import NOTHING, Message, MessageFlag, Op
+from pserver.wire.shared_memory import SharedMemory
+from runtime.errors import PaddleError
+
+# a message for the connection of this name; None: close the connection when the rest has left
+Outgoing = tuple[bytes, Message | None]
+
+
+@dataclass
+class RequestInHand:
+    """The last request of a trainer."""
+
+    sequence: int = 0
+    pieces: set[int] = field(default_factory=set)  # those that have come
+    answers: dict[int, Message] = field(default_factory=dict)  # by piece, as far as there are any
+    doing: str = "joined"  # what the trainer last did, for messages
+
+
+@dataclass
+class PassProgress:
+    """Where a trainer stands in its passes."""
+
+    passes: int = 0  # that it has finished
+    batch: int = 0  # of the pass, up to which its gradients have taken their steps
+    starts_at: int = 0  # batches of the pass that it trained in an earlier attempt
+    pushed: float = 0.0  # when the last piece of a gradient came, in seconds of the service's clock
+    keeps_values: bool = False  # it wants no values with the answer to its gradient
+    is_waiting: bool = False  # for the start of a pass, or for initial values
+    has_finished_pass: bool = True
+
+
+class TrainerSession:
+    """A trainer that has joined.
+
+    Args: number: the trainer's id.  token: the first part of the names of its connections.  address: for messages.
+        hello: the note of its hello.  session: names job and attempt in every message.  heard: when it joined, in
+        seconds.  sequence: of its hello.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        token: bytes,
+        address: str,
+        hello: dict[str, Any],
+        *,
+        session: bytes,
+        heard: float,
+        sequence: int = 0,
+    ) -> None:
+        self.number, self.address, self.hello = number, address, hello
+        # the names of its two connections; no other connection is this trainer's
+        self.names = (token + DATA, token + HEARTBEAT)
+        self.session = session
+        self.heard = heard
+        self.suspected: float | None = None  # when its connection closed
+        self.has_left = False
+        self.checkpoint_part: Any = None  # JSON-able; what it says of itself for a checkpoint
+        self.memory: SharedMemory | None = None  # holds its payloads, if it runs on the host of this server
+        self.request = RequestInHand(sequence)
+        self.progress = PassProgress()
+
+    def __str__(self) -> str:
+        return f"trainer {self.number} at {self.address}"
+
+    @property
+    def token(self) -> bytes:
+        """The first part of the names of its connections."""
+        return self.names[0][:TOKEN_BYTES]
+
+    # ----- Requests -----
+
+    def has_taken(self, message: Message) -> bool:
+        """Return whether this piece of the request in hand has come before."""
+        return message.sequence == self.request.sequence and message.piece in self.request.pieces
+
+    def take(self, message: Message, doing: str) -> None:
+        """Note that a piece of a request came; the first one begins the request."""
+        request = self.request
+        if message.sequence != request.sequence:
+            request.sequence, request.doing = message.sequence, doing
+            request.pieces.clear()
+            request.answers.clear()
+        request.pieces.add(message.piece)
+
+    def payload_of(self, message: Message, length: int | None = None) -> memoryview:
+        """Return the array that a message carries, or that lies in the memory that both sides share.
+
+        Args: length: in bytes, of an array in shared memory.
+        """
+        if message.flags & MessageFlag.LOCAL and self.memory is not None and length is not None:
+            return protocol.cut(self.memory.outbox, message.piece)[: max(length, 0)]
+        return memoryview(message.payload[0] if message.payload else b"")
+
+    # ----- Answers -----
+
+    def send(self, message: Message) -> Outgoing:
+        """Address a message to the trainer's data connection."""
+        return self.names[0], message
+
+    def acknowledge(self, message: Message) -> Outgoing:
+        """Answer that a piece of a request is done."""
+        return self.reply(message.op, piece=message.piece)
+
+    def reply(
+        self,
+        op: Op,
+        payload: memoryview | None = None,
+        *,
+        piece: int = 0,
+        flags: int = MessageFlag.NONE,
+        note: Mapping[str, Any] = NOTHING,
+    ) -> Outgoing:
+        """Answer the request in hand, and remember the answer.
+
+        The payload is not copied: the next step comes only after every trainer has these values and has pushed.
+        """
+        flags |= MessageFlag.ANSWER
+        parts: tuple[memoryview, ...] = () if payload is None else (payload,)
+        shared = protocol.cut(self.memory.inbox, piece) if self.memory is not None else memoryview(b"")
+        if payload is not None and payload.nbytes == len(shared) > 0:
+            shared[:] = payload
+            flags, parts = flags | MessageFlag.LOCAL, ()
+        request = self.request
+        answer = Message(
+            op, self.session, self.number, request.sequence, flags=flags, note=note, payload=parts, piece=piece
+        )
+        request.answers[piece] = answer
+        return self.names[0], answer
+
+    def reply_array(self, op: Op, array: memoryview, note: Mapping[str, Any] = NOTHING) -> list[Outgoing]:
+        """Answer with an array of bytes, piece by piece; the note goes with the first piece."""
+        return [
+            self.reply(op, protocol.cut(array, piece), piece=piece, note=NOTHING if piece else note)
+            for piece in range(protocol.count_pieces(len(array)))
+        ]
+
+    def repeat(self, piece: int) -> list[Outgoing]:
+        """Return the answers to a piece that came again; it counts once.
+
+        A request of one piece may have an answer of several.
+        """
+        request = self.request
+        answers = request.answers.values() if len(request.pieces) == 1 else filter(None, [request.answers.get(piece)])
+        return [self.send(answer) for answer in answers]
+
+    def answer_ping(self, ping: Message, waits_for: str) -> Message:
+        """Return how far the request in hand is, and what the service waits for."""
+        note = {
+            "received": self.request.sequence,
+            "pieces": len(self.request.pieces),
+            "answers": len(self.request.answers),
+            "waits_for": waits_for,
+        }
+        return Message(Op.PING, self.session, self.number, ping.sequence, ping.argument, MessageFlag.ANSWER, note)
+
+
+def make_error(session: bytes, trainer: int, sequence: int, error: PaddleError, *, is_fatal: bool = False) -> Message:
+    """Return the message that tells an error.
+
+    Args: trainer: the number of the trainer that hears it, -1 where that is unknown.
+        is_fatal: whether the job cannot go on.
+    """
+    flags = MessageFlag.ANSWER | (MessageFlag.FATAL if is_fatal else MessageFlag.NONE)
+    note = {"message": str(error)[: protocol.MAX_REASON], "exit_code": error.exit_code}
+    return Message(Op.ERROR, session, trainer, sequence, flags=flags, note=note)

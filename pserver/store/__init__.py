@@ -1,0 +1,1 @@
+"""Which service holds which values, and the values themselves with the optimiser's state."""

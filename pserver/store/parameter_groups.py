@@ -1,0 +1,153 @@
+"""Which parts of a shard take their steps as one group, and which of the parameters' settings count there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pserver.optim.method import Hyperparameters, Method
+from pserver.optim.methods import ALL_METHODS
+from pserver.optim.settings import Optimization, ParameterSpec, Rows
+from pserver.optim.weight_decay import Decay, separate_decay
+from pserver.store.partition import Range
+from runtime.errors import BugError, ConfigError
+
+ROW_COST = 32  # elements that could be updated in the time that it takes to find a row
+SCATTER_COST = 2  # times an element of a scattered row takes as long as one of a contiguous range
+MIN_LAZY_ELEMENTS = 1 << 14  # elements of a parameter from which on rows may be lazy; smaller ones are stepped whole
+
+
+@dataclass(frozen=True)
+class GroupSettings:
+    """What neighbours in the flat vector must have in common to take their steps as one group.
+
+    `clip` is the largest magnitude of an element of the gradient; 0: any. `decay` is what is applied apart from the
+    step. `row_width` is not 0, and `name` is set, where rows can take steps of their own: such a group is one
+    parameter. The rows that a batch does not touch wait (`hyperparameters.is_sparse`), or they are lazy: without
+    gradient, momentum and decay a step would change only their state, and that is made up for later.
+    """
+
+    hyperparameters: Hyperparameters
+    clip: float = 0.0
+    decay: Decay | None = None
+    row_width: int = 0
+    name: str = ""
+
+
+@dataclass
+class ParameterGroup:
+    """The elements [start, stop) of the flat vector, with one method for them.
+
+    `parameter` is the number of its (first) parameter. `first_row` is the place of its rows in the shard's row clocks.
+    `decayed` is the batch of the pass up to which the whole group has been pulled to zero. `settled` is the step up to
+    which every row is up to date.
+    """
+
+    start: int
+    stop: int
+    settings: GroupSettings
+    method: Method
+    parameter: int = 0
+    first_row: int = 0
+    decayed: int = 0
+    settled: int = 0
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the rows that a batch does not touch wait."""
+        return self.settings.hyperparameters.is_sparse
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that can take steps of their own."""
+        return (self.stop - self.start) // self.settings.row_width if self.settings.row_width else 0
+
+    def saves_time(self, rows: Rows) -> bool:
+        """Return whether a step of only these rows takes less time than one of the whole group."""
+        return SCATTER_COST * rows.size * (self.settings.row_width + ROW_COST) < self.stop - self.start
+
+
+def find_parameter_groups(
+    parameters: Sequence[ParameterSpec],
+    ranges: Sequence[Range],
+    optimization: Optimization,
+    *,
+    per_parameter: bool,
+    named: bool = False,
+) -> list[ParameterGroup]:
+    """Return the groups of a dense shard, in the order of the flat vector.
+
+    Args: per_parameter: see `DenseShard`.  named: keep parameters with clipping apart, so that the log can name them.
+    Raises: ConfigError: if the settings of a parameter do not go together, or not with the method.
+    """
+    groups: list[ParameterGroup] = []
+    at = row = 0
+    for index, start, stop in ranges:
+        p = parameters[index]
+        settings = _choose_settings(p, optimization, per_parameter=per_parameter, named=named)
+        if not settings.row_width and stop - start == p.size and _can_be_lazy(p, optimization, settings):
+            settings = replace(settings, row_width=p.row_width, name=p.name)
+        last = groups[-1] if groups else None
+        if last and last.settings == settings and not settings.row_width:
+            last.stop = at + stop - start
+        else:
+            method = ALL_METHODS[optimization.learning_method](optimization, settings.hyperparameters)
+            groups.append(ParameterGroup(at, at + stop - start, settings, method, index, row))
+            row += groups[-1].rows
+        at = groups[-1].stop
+    return groups
+
+
+def _can_be_lazy(p: ParameterSpec, optimization: Optimization, settings: GroupSettings) -> bool:
+    """Return whether rows without gradient may be left out of a step."""
+    return (
+        ALL_METHODS[optimization.learning_method].allows_lazy_rows
+        and p.size >= MIN_LAZY_ELEMENTS
+        and 0 < p.row_width < p.size
+        and p.size % p.row_width == 0
+        and not (settings.hyperparameters.momentum or settings.hyperparameters.decay or settings.decay)
+        and not optimization.average_window
+    )
+
+
+def _choose_settings(
+    p: ParameterSpec, optimization: Optimization, *, per_parameter: bool, named: bool
+) -> GroupSettings:
+    """Return which of a parameter's settings count."""
+    if not per_parameter:
+        return GroupSettings(Hyperparameters(p.learning_rate, p.momentum, p.decay_rate))
+    decay = separate_decay(p, always=ALL_METHODS[optimization.learning_method].separates_decay)
+    if p.sparse_update:
+        _check_rows(p, optimization)
+    clip = p.gradient_clipping_threshold
+    return GroupSettings(
+        Hyperparameters(p.learning_rate, p.momentum, p.decay_rate if decay is None else 0.0, p.sparse_update),
+        clip,
+        decay,
+        p.row_width if p.sparse_update else 0,
+        p.name if p.sparse_update or (named and clip) else "",
+    )
+
+
+def check_momentum(p: ParameterSpec, optimization: Optimization) -> None:
+    """Return if the method can step rows of a parameter with its momentum.
+
+    Raises: ConfigError: if it would divide by it.
+    """
+    if optimization.learning_method == "sparse_momentum" and not p.momentum:
+        raise ConfigError(
+            f"parameter {p.name} has sparse_update and momentum 0, by which sparse_momentum divides; "
+            "use MomentumOptimizer(momentum=...) without sparse=True"
+        )
+
+
+def _check_rows(p: ParameterSpec, optimization: Optimization) -> None:
+    name = optimization.learning_method
+    if not ALL_METHODS[name].allows_sparse:
+        raise ConfigError(
+            f"parameter {p.name} has sparse_update, which {name} cannot do; leave sparse_update out of its ParamAttr, "
+            "or take another learning_method"
+        )
+    check_momentum(p, optimization)
+    if p.row_width < 1 or p.size % p.row_width:
+        raise BugError(f"parameter {p.name}: rows of {p.row_width} elements do not fill {p.size}")

@@ -1,0 +1,279 @@
+"""The values of some ranges of the parameters with the optimiser's state beside them, and one step on them; no sockets.
+
+A trainer without servers holds one `DenseShard` of everything. Each service of a server holds its own shard: a
+`DenseShard` of blocks, or a `SparseShard` (`pserver.store.sparse_shard`) of rows. What they do in a step lies in
+`steps`, `decay_steps` and `average_sums`; the data lies in `shard_state`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from pserver.optim.methods import ALL_METHODS, check_supported
+from pserver.optim.schedules import Schedule
+from pserver.optim.settings import Array, Optimization, ParameterSpec, Rows
+from pserver.store.parameter_groups import ParameterGroup, find_parameter_groups
+from pserver.store.partition import Range
+from pserver.store.updates.average_sums import AverageSums
+from pserver.store.updates.decay_steps import DecaySteps
+from pserver.store.updates.shard_state import ShardState, chunks
+from pserver.store.updates.steps import Chunk, DenseSteps, TouchedRows, report_clipping
+from runtime.errors import BugError
+from runtime.thread_pool import SINGLE_THREAD, ThreadPool
+
+FLUSH_PERIOD = 128  # steps between two flushes of denormal numbers
+ALL_ROWS: Mapping[int, Rows] = {}
+
+
+class Shard:
+    """What dense and sparse shards share: the life of a step and of a pass, and averages in the place of values.
+
+    Attributes:
+        data: the arrays and counters.  values: the parameters, flat; the array of `data`.
+        samples: of all trainers, since the start of the run.  passes: that are finished.
+    Raises: ConfigError: if the optimization is not supported, or does not fit a parameter.
+    Thread safety: none; one thread calls.
+    """
+
+    def __init__(
+        self, groups: list[ParameterGroup], size: int, optimization: Optimization, pool: ThreadPool = SINGLE_THREAD
+    ) -> None:
+        self.optimization = optimization
+        self.data = ShardState(groups, size, optimization, pool)
+        self.values = self.data.values
+        self.schedule = Schedule(optimization)
+        self.samples = 0
+        self.passes = 0
+        self._decay = DecaySteps(self.data)
+        self._sums = AverageSums(self.data)
+        self._dense = DenseSteps(self.data, self._decay)
+        self._raw: Array | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.data.size
+
+    @property
+    def groups(self) -> Sequence[ParameterGroup]:
+        """The parts of the flat vector that take their steps as one."""
+        return self.data.groups
+
+    @property
+    def steps(self) -> int:
+        """The number of steps since the start of the run."""
+        return self.data.steps
+
+    @property
+    def state(self) -> Mapping[str, Array]:
+        """The optimiser's arrays by name; after `catch_up` as they are after the last step."""
+        return self.data.arrays
+
+    # ----- Steps and passes -----
+
+    def begin_step(self, samples: int) -> None:
+        """Begin a step of a global batch of `samples` samples: find its rate and the methods' constants."""
+        data = self.data
+        data.steps += 1
+        data.batch += 1
+        self.samples += samples
+        if ALL_METHODS[self.optimization.learning_method].uses_schedule:
+            data.rate = self.schedule.rate(self.samples, self.passes)
+        if data.averaging:
+            data.averaging.start_step()
+        for group in data.groups:
+            group.method.start_step(data.rate, data.steps)
+
+    def finish_step(self) -> None:
+        """End a step: what follows when all elements have taken it."""
+        data = self.data
+        for group in data.groups:
+            group.method.finish_step(data.values[group.start : group.stop], data.arrays_of(group))
+            if self._decay.is_due(group):
+                group.decayed = data.batch
+        self._sums.finish_step()
+        if data.steps % FLUSH_PERIOD == 0:
+            for start, stop in self._ranges_to_flush():
+                data.flush_denormals(start, stop)
+
+    def finish_pass(self) -> None:
+        """Bring everything up to date and count the pass; schedules by pass depend on it."""
+        self.catch_up()
+        self.data.batch = 0
+        for group in self.data.groups:
+            group.decayed = 0
+        self.passes += 1
+        if self.data.averaging:
+            self.data.averaging.finish_pass()
+
+    def catch_up(self) -> None:
+        """Bring every element to where it is after the last step, with the decay that is still due."""
+        raise NotImplementedError
+
+    def _ranges_to_flush(self) -> Iterable[tuple[int, int]]:
+        """Return the elements whose state may become denormal."""
+        raise NotImplementedError
+
+    # ----- Averages -----
+
+    @property
+    def is_averaged(self) -> bool:
+        """Whether the values of the last steps are averaged."""
+        return self.data.averaging is not None
+
+    @property
+    def shows_averages(self) -> bool:
+        """Whether averages stand in the place of the values."""
+        return self._raw is not None
+
+    def apply_average(self) -> None:
+        """Put the average of the last steps' values in the place of the values, until `restore`."""
+        self.catch_up()
+        averaging = self.data.averaging
+        if averaging is None or self._raw is not None or not averaging.count:
+            return
+        self._raw = self.values.copy()
+        self.values[:] = self._sums.average()
+
+    def restore(self) -> None:
+        """Put the values back that training goes on with."""
+        if self._raw is not None:
+            self.values[:] = self._raw
+            self._raw = None
+
+    def averages(self) -> Array:
+        """Return the average of the last steps' values, or the values where nothing is averaged: a fresh array.
+
+        Everything is brought up to date first, so a decay after every k-th batch may come before its time.
+        """
+        self.catch_up()
+        return self._sums.average()
+
+
+class DenseShard(Shard):
+    """A shard of ranges of the parameters, every element of which takes every step.
+
+    Rows may be left out where a parameter has sparse_update, in local training; and rows without gradient are left out
+    and made up for later where that saves time and changes no value (`ParameterGroup.rows`).
+
+    Args: parameters: all parameters, in order.  ranges: what of them lies here.
+        per_parameter: whether every parameter has an optimiser of its own, as on a server and in local training with
+        sparse parameters; clipping, L1, num_batches_regularization and sparse rows exist only there.
+        log_clipping: whether to say which gradients are clipped.
+        pool: the threads that take a step together; what they do to an element does not depend on their number.
+    Raises: ConfigError: if the optimization is not supported, or does not fit a parameter.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[ParameterSpec],
+        ranges: Sequence[Range],
+        optimization: Optimization,
+        *,
+        per_parameter: bool,
+        log_clipping: bool = False,
+        pool: ThreadPool = SINGLE_THREAD,
+    ) -> None:
+        check_supported(optimization)
+        groups = find_parameter_groups(
+            parameters, ranges, optimization, per_parameter=per_parameter, named=log_clipping
+        )
+        super().__init__(groups, sum(stop - start for _, start, stop in ranges), optimization, pool)
+        self._rows = TouchedRows(self.data, self._decay, self._sums, log_clipping=log_clipping)
+        self._log_clipping = log_clipping
+
+    def step(self, gradient: Array | Sequence[Array], samples: int, touched: Mapping[int, Rows] = ALL_ROWS) -> None:
+        """Take one optimiser step in place with the sum of the gradients.
+
+        Args: gradient: the gradient, or those of the trainers in the order in which they are to be added.
+            samples: samples of the global batch.
+            touched: by number of the parameter, the rows that this batch touched, rising; all where it is not given.
+        Shapes: each gradient: (size,) float32; they are not changed.
+        Raises: BugError: if a gradient has another shape or type.
+        """
+        gradients = [gradient] if isinstance(gradient, np.ndarray) else list(gradient)
+        if not gradients or any(g.shape != self.values.shape or g.dtype != np.float32 for g in gradients):
+            raise BugError(
+                f"a step needs float32 gradients of {self.size} elements, not "
+                f"{[(str(g.dtype), g.shape) for g in gradients]}"
+            )
+        self.begin_step(samples)
+        pending: list[Chunk] = []
+        for group in self.data.groups:
+            pending += self._step_group(group, gradients, touched.get(group.parameter) if group.rows else None)
+        self._dense.run(pending, gradients)
+        for group in self.data.groups:
+            if self._decay.is_due(group):
+                self._decay.decay_part(group, group.start, group.stop)
+        self.finish_step()
+
+    def step_range(self, start: int, gradients: Sequence[Array]) -> None:
+        """Take the step on the elements from `start` on with the sum of gradients of these alone.
+
+        It follows `begin_step`, once for every range; `finish_step` follows all of them. The range's values are final
+        then and may be sent: nothing in `finish_step` changes any.
+
+        Shapes: each gradient: (length,) float32, the same for all; they are not changed.
+        """
+        stop = start + len(gradients[0])
+        found = [(one, max(start, one.start), min(stop, one.stop)) for one in self.data.groups]
+        parts = [(group, first, last) for group, first, last in found if first < last]
+        pending: list[Chunk] = []
+        for group, first, last in parts:
+            if group.settled < self.data.steps:
+                self._rows.catch_up(group, self.data.steps - 1)
+                group.settled = self.data.steps
+            pending += [(group, *chunk) for chunk in chunks(first, last)]
+        self._dense.run(pending, gradients, start)
+        for group, first, last in parts:
+            if self._decay.is_due(group):
+                self._decay.decay_part(group, first, last)
+
+    def _step_group(self, group: ParameterGroup, gradients: Sequence[Array], rows: Rows | None) -> list[Chunk]:
+        """Step some rows of a group, or return the chunks of all that is to take the step."""
+        if group.is_sparse:
+            self._rows.step(group, gradients, np.arange(group.rows) if rows is None else rows)
+            return []
+        if rows is not None and group.saves_time(rows):
+            self._rows.step(group, gradients, rows)
+            return []
+        self._rows.catch_up(group, self.data.steps - 1)
+        group.settled = self.data.steps
+        if group.settings.clip and self._log_clipping:
+            report_clipping(group.settings, np.sum([g[group.start : group.stop] for g in gradients], axis=0))
+        return [(group, start, stop) for start, stop in chunks(group.start, group.stop)]
+
+    def catch_up(self) -> None:
+        """Apply the decay that is still due and make up for the steps that lazy rows did not take."""
+        for group in self.data.groups:
+            self._decay.catch_up(group)
+            if not group.is_sparse:
+                self._rows.catch_up(group, self.data.steps)
+            elif self.data.averaging:
+                self._sums.add_all_rows(group)
+
+    def rates(self, start: int, stop: int) -> Array | None:
+        """Return the rates that the elements [start, stop) had in their last step, without the common one.
+
+        None if the method has no such rates. Rows that took no step have 0.
+        """
+        if not ALL_METHODS[self.optimization.learning_method].has_rates:
+            return None
+        result: Array = np.zeros(stop - start, np.float32)
+        for group in self.data.groups:
+            first, last = max(start, group.start), min(stop, group.stop)
+            if first < last:
+                if not group.is_sparse:
+                    self._rows.catch_up(group, self.data.steps)
+                out = result[first - start : last - start]
+                group.method.rates(self.data.arrays_of(group, first, last), out)
+                if group.is_sparse:
+                    rows = np.arange(first - group.start, last - group.start) // group.settings.row_width
+                    out[self.data.clock_of("step", group)[rows] == 0] = 0
+        return result
+
+    def _ranges_to_flush(self) -> Iterable[tuple[int, int]]:
+        """Return all elements."""
+        return [(0, self.size)]

@@ -1,0 +1,157 @@
+"""The shard of a service, made from the setup that trainer 0 sends and filled piece by piece."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pserver.optim.settings import Optimization, ParameterSpec
+from pserver.store import partition, snapshot
+from pserver.store.model_setup import SETUP_ERRORS, as_bytes, read_setup
+from pserver.store.shard import DenseShard
+from pserver.store.sparse_partition import local_specs
+from pserver.store.sparse_shard import SparseShard
+from pserver.wire import checkpoint_blobs, protocol
+from pserver.wire.notes import show
+from runtime import glog
+from runtime.errors import BugError, ConfigError
+from runtime.thread_pool import ThreadPool, start_thread_pool
+
+MAX_SERVICES = 1 << 16
+
+
+@functools.cache
+def _find_thread_pool(threads: int) -> ThreadPool:
+    """Return the thread pool of this size; the services of a process are served in turn and share it."""
+    return start_thread_pool(threads)
+
+
+class ShardLoader:
+    """A shard whose first values, and the state of a checkpoint where there is one, come in piece by piece.
+
+    Args: hello: trainer 0's hello to this service: its number, and how many services there are.
+        setup: the note of INITIALISE: `describe_setup`, and with a checkpoint its counters, the names of its arrays,
+        and the parts that the trainers gave.  threads: number of threads that take a step together.
+    Raises: BugError: the setup does not fit the hello, or contradicts itself.  ConfigError: it is not supported.
+    """
+
+    def __init__(self, hello: Mapping[str, Any], setup: Mapping[str, Any], threads: int = 1) -> None:
+        try:
+            parameters, optimization = read_setup(setup)
+            self._shard, slots = _make_shard(parameters, optimization, hello, setup, threads)
+            self.trainers = list(setup.get("trainers") or ())  # their parts of the checkpoint
+        except (MemoryError, OverflowError) as exc:
+            raise ConfigError(
+                f"this service's part of the parameters does not fit into its memory ({glog.clean(exc)}); "
+                "use more hosts"
+            ) from exc
+        except SETUP_ERRORS as exc:
+            raise BugError(
+                f"the setup of the parameters does not parse ({type(exc).__name__}: {glog.clean(exc)})"
+            ) from exc
+        elements = partition.count_elements(parameters)
+        self.blobs = checkpoint_blobs.CheckpointBlobs(elements)
+        self._part = snapshot.take(self._shard)
+        self._counters = setup.get("counters")
+        self._restored_blobs = checkpoint_blobs.restore(setup.get("deposits"), elements)
+        has_state = self._counters is not None
+        self._names: list[str] = sorted([*self._part.arrays, *self._restored_blobs]) if has_state else []
+        if setup.get("arrays", self._names) != self._names:
+            raise BugError(f"the state has the arrays {show(setup.get('arrays'))}, this service has {self._names}")
+        if slots:
+            glog.info(f"pserver: new cpuvector: size={slots}", at="ParameterServer2.cpp:306")
+        self._targets = self._list_targets()
+        self._awaited = {
+            (name, piece)
+            for name, target in self._targets.items()
+            if len(target) or name == "values"  # an empty array of the state is not waited for
+            for piece in range(protocol.count_pieces(len(target)))
+        }
+
+    def _list_targets(self) -> dict[str, memoryview]:
+        """Return the memory of every array that is waited for, by the name under which its pieces are added."""
+        targets = {"values": self._shard.values.view("B").data}
+        for name, array in self._part.arrays.items():
+            if name in self._names:
+                targets[f"state {name}"] = as_bytes(array)
+        return targets | {f"state {name}": memoryview(data) for name, data in self._restored_blobs.items()}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every piece has come."""
+        return not self._awaited
+
+    def name_of(self, number: int) -> str:
+        """Return the name under which an array of the state is added.
+
+        Raises: BugError: the state has no array of this number.
+        """
+        if not 0 <= number < len(self._names):
+            raise BugError(f"the state has {len(self._names)} arrays, none of number {number}")
+        return f"state {self._names[number]}"
+
+    def add(self, name: str, piece: int, payload: memoryview) -> None:
+        """Put a piece of an array in its place.
+
+        Raises: BugError: the array has no such piece, or has it already.
+        """
+        target = protocol.cut(self._targets[name], piece)
+        if (name, piece) not in self._awaited or len(target) != payload.nbytes:
+            raise BugError(f"piece {piece} of the {name} has {payload.nbytes} bytes, here it would have {len(target)}")
+        target[:] = payload
+        self._awaited.discard((name, piece))
+
+    def finish(self) -> DenseShard | SparseShard:
+        """Return the shard, with its values and its state.
+
+        Raises: BugError, ConfigError: the state of the checkpoint does not fit this shard.
+        """
+        for name, data in self._restored_blobs.items():
+            self.blobs.whole[int(name.removeprefix(checkpoint_blobs.PREFIX))] = data
+        if self._counters is not None:
+            try:
+                snapshot.put_back(self._shard, snapshot.Part(self._counters, self._part.arrays))
+            except SETUP_ERRORS as exc:
+                raise BugError(
+                    f"the counters of the checkpoint do not parse ({type(exc).__name__}: {glog.clean(exc)})"
+                ) from exc
+        glog.info("pserver: setParameter", at="ParameterServer2.cpp:260")
+        return self._shard
+
+
+def _make_shard(
+    parameters: Sequence[ParameterSpec],
+    optimization: Optimization,
+    hello: Mapping[str, Any],
+    setup: Mapping[str, Any],
+    threads: int,
+) -> tuple[DenseShard | SparseShard, int]:
+    """Return the empty shard of a service, and its size in elements as v0.10 logged it.
+
+    Raises: BugError: the setup does not fit the hello.  SETUP_ERRORS: they do not parse.
+    """
+    service, services = int(hello["service"]), int(hello["services"])
+    if not 0 <= service < services <= MAX_SERVICES:
+        raise BugError(f"service {service} of {services}; at most {MAX_SERVICES} are possible")
+    if partition.digest(parameters) != hello.get("parameters"):
+        raise BugError(
+            f"the setup (digest {partition.digest(parameters)}) is not that of the hello "
+            f"(digest {show(hello.get('parameters'))})"
+        )
+    if setup.get("by_rows"):
+        tables = local_specs(parameters, services, service)
+        is_asynchronous = optimization.is_asynchronous
+        shard = SparseShard(tables, optimization, is_asynchronous=is_asynchronous, pool=_find_thread_pool(threads))
+        return shard, shard.size
+    _refuse_tables(parameters)
+    ranges = partition.layout(parameters, services)[service]
+    slots = partition.count_slots(ranges, partition.block_size(partition.count_elements(parameters), services))
+    pool = _find_thread_pool(threads)
+    return DenseShard(parameters, ranges, optimization, per_parameter=True, pool=pool), slots
+
+
+def _refuse_tables(parameters: Sequence[ParameterSpec]) -> None:
+    for p in parameters:
+        if p.sparse_update and not p.is_static:
+            raise BugError(f"parameter {p.name} has sparse_update; its rows belong on a sparse service")

@@ -1,0 +1,230 @@
+"""The complete state of a shard, taken between two steps and put back into another of the same layout, bit for bit.
+
+Nothing is brought up to date for it: lazy rows stay as they are and decay that is due stays due. So a snapshot changes
+no bit of the run.
+
+Counters can be written as JSON: floats are hexadecimal text there, since a decimal one may not come back as it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pserver.optim.averaging import Averaging
+from pserver.optim.methods import ALL_METHODS
+from pserver.store.parameter_groups import ParameterGroup
+from pserver.store.shard import Shard
+from runtime import glog
+from runtime.errors import BugError, ConfigError
+
+Counters = dict[str, Any]
+VALUES, STATE, CLOCKS = "values", "state.", "clock."  # names, and prefixes of names, of the arrays
+
+
+@dataclass(frozen=True)
+class Part:
+    """The state of one shard.
+
+    `counters` can be written as JSON. `arrays` are the values, the optimiser's arrays (`state.<name>`) and the row
+    clocks (`clock.<purpose>`); as `take` gives them they are the shard's own, to be written before its next step.
+    """
+
+    counters: Counters
+    arrays: dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Captured:
+    """The state of a job between two batches: a part for each service, and what each trainer says of itself.
+
+    `trainers` is by trainer id, None where nothing is known; what they say can be written as JSON.
+    """
+
+    services: list[Part]
+    trainers: list[dict[str, Any] | None]
+
+
+def take(shard: Shard) -> Part:
+    """Return the state of a shard, without copies and without changing it.
+
+    Raises: BugError: if averages stand in the place of the values.
+    """
+    if shard.shows_averages:
+        raise BugError("the state of a shard is asked for while averages stand in the place of its values")
+    counters: Counters = {
+        "settings": {name: _write(value) for name, value in asdict(shard.optimization).items()},
+        "size": shard.size,
+        "layout": [_describe(group) for group in shard.groups],
+        "samples": shard.samples,
+        "steps": shard.data.steps,
+        "passes": shard.passes,
+        "batch": shard.data.batch,
+        "rate": shard.data.rate.hex(),
+        "schedule": list(shard.schedule.reported),
+        "averaging": None if shard.data.averaging is None else _write_all(vars(shard.data.averaging)),
+        "segments": [
+            {
+                "decayed": group.decayed,
+                "settled": group.settled,
+                "scalars": {name: float(getattr(group.method, name)).hex() for name in group.method.saved_scalars},
+            }
+            for group in shard.groups
+        ],
+    }
+    return Part(counters, _arrays_of(shard))
+
+
+def put_back(shard: Shard, part: Part) -> None:
+    """Give a shard the state that another of the same layout and method had.
+
+    Settings that differ, but for the method, are the shard's, with a warning.
+    Raises: ConfigError: naming what does not fit, on both sides.
+    """
+    counters, arrays = part.counters, _arrays_of(shard)
+    _check(shard, part, arrays)
+    shard.restore()
+    for name, array in arrays.items():
+        np.copyto(array, part.arrays[name])
+    shard.samples, shard.data.steps, shard.passes = counters["samples"], counters["steps"], counters["passes"]
+    shard.data.batch, shard.data.rate = counters["batch"], float.fromhex(counters["rate"])
+    shard.schedule.reported = tuple(counters["schedule"])
+    if shard.data.averaging is not None:
+        vars(shard.data.averaging).update({name: _read(value) for name, value in counters["averaging"].items()})
+    for group, given in zip(shard.groups, counters["segments"], strict=True):
+        group.decayed, group.settled = given["decayed"], given["settled"]
+        group.method.number = shard.data.steps
+        for name, text in given["scalars"].items():
+            setattr(group.method, name, np.float32(float.fromhex(text)))
+
+
+# ----- What is in order (pure)
+
+
+def find_flaw(counters: Any) -> str:
+    """Return what keeps counters that were read from being those of a shard; "" where `put_back` can judge them."""
+    if not isinstance(counters, dict):
+        return "no counters"
+    counts = ("size", "samples", "steps", "passes", "batch")
+    wrong = [name for name in counts if not _is_count(counters.get(name))]
+    settings, layout, schedule = (counters.get(name) for name in ("settings", "layout", "schedule"))
+    averaging, groups = counters.get("averaging"), counters.get("segments")
+    checks = {
+        "settings": isinstance(settings, dict)
+        and isinstance(settings.get("learning_method"), str)
+        and all(map(_is_written, settings.values())),
+        "layout": isinstance(layout, list),
+        "rate": _is_hexadecimal(counters.get("rate")),
+        "schedule": isinstance(schedule, list) and len(schedule) == 2 and all(isinstance(one, int) for one in schedule),
+        "averaging": "averaging" in counters and (averaging is None or _is_averaging(averaging)),
+        "segments": isinstance(groups, list)
+        and isinstance(layout, list)
+        and len(groups) == len(layout)
+        and all(map(_is_group, groups)),
+    }
+    wrong += [name for name, is_right in checks.items() if not is_right]
+    return f"counters whose {', '.join(wrong)} cannot be" if wrong else ""
+
+
+def _is_group(value: Any) -> bool:
+    if not isinstance(value, dict) or not (_is_count(value.get("decayed")) and _is_count(value.get("settled"))):
+        return False
+    scalars = value.get("scalars")
+    return isinstance(scalars, dict) and scalars.keys() <= _SCALARS and all(map(_is_hexadecimal, scalars.values()))
+
+
+def _is_averaging(value: Any) -> bool:
+    if not isinstance(value, dict) or value.keys() != {field.name for field in fields(Averaging)}:
+        return False
+    return all(_is_written(one) and not isinstance(one, str | None) for one in value.values())
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_written(value: Any) -> bool:
+    """Tell whether `_write` makes such a value."""
+    if isinstance(value, dict):
+        return value.keys() == {"float"} and _is_hexadecimal(value["float"])
+    return isinstance(value, str | int | None)
+
+
+def _is_hexadecimal(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and len(value) < _LONGEST_FLOAT and float.fromhex(value) is not None
+    except (ValueError, OverflowError):
+        return False
+
+
+_LONGEST_FLOAT = 40  # characters of a hexadecimal one
+_SCALARS = {name for method in ALL_METHODS.values() for name in method.saved_scalars}
+
+
+def _arrays_of(shard: Shard) -> dict[str, npt.NDArray[Any]]:
+    return {
+        VALUES: shard.values,
+        **{STATE + name: array for name, array in shard.data.arrays.items()},
+        **{CLOCKS + name: array for name, array in shard.data.row_clocks.items()},
+    }
+
+
+def _describe(group: ParameterGroup) -> list[Any]:
+    """Return what a group must have in common with the one whose state it takes."""
+    settings = group.settings
+    return [group.start, group.stop, settings.row_width, group.is_sparse, list(group.method.state_names())]
+
+
+def _check(shard: Shard, part: Part, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    given, own = part.counters["settings"], asdict(shard.optimization)
+    method = given["learning_method"]
+    if method != shard.optimization.learning_method:
+        raise ConfigError(
+            f"the checkpoint is of learning_method '{_shorten(method)}', the config asks for "
+            f"'{shard.optimization.learning_method}'; their states do not fit: change the config, or start anew"
+        )
+    pairs = {
+        "elements": (part.counters["size"], shard.size),
+        "stretches [start, stop, row width, sparse, state]": (
+            part.counters["layout"],
+            [_describe(group) for group in shard.groups],
+        ),
+        "arrays": (_shapes(part.arrays), _shapes(arrays)),
+        "averaging": (part.counters["averaging"] is not None, shard.data.averaging is not None),
+    }
+    for what, (theirs, ours) in pairs.items():
+        if theirs != ours:
+            raise ConfigError(
+                f"the checkpoint does not fit this job: its {what}: {_shorten(theirs)}, here: {_shorten(ours)}; go on "
+                "with the config, the number of servers and the ports that it was made with"
+            )
+    changed = [
+        f"{name} {_read(given[name])!r} is now {value!r}"
+        for name, value in own.items()
+        if name in given and _read(given[name]) != value
+    ]
+    if changed:
+        glog.warning(f"settings have changed since the checkpoint, and the new ones count: {', '.join(changed)}")
+
+
+def _shapes(arrays: dict[str, npt.NDArray[Any]]) -> dict[str, str]:
+    return {name: f"{array.dtype} {list(array.shape)}" for name, array in sorted(arrays.items())}
+
+
+def _shorten(value: object) -> str:
+    return glog.clean(value, 200)
+
+
+def _write_all(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: _write(value) for name, value in values.items()}
+
+
+def _write(value: Any) -> Any:
+    return {"float": value.hex()} if isinstance(value, float) else value
+
+
+def _read(value: Any) -> Any:
+    return float.fromhex(value["float"]) if isinstance(value, dict) else value

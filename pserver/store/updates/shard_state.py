@@ -1,0 +1,100 @@
+"""The data of a shard: values, the optimiser's arrays beside them, clocks of rows and counters.
+
+The parts of a shard (`steps`, `decay_steps`, `average_sums`) share one `ShardState`. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pserver.optim.averaging import SUMS, Averaging
+from pserver.optim.settings import Array, Optimization, Steps
+from pserver.store.parameter_groups import ParameterGroup
+from runtime.thread_pool import ThreadPool
+
+CHUNK = 1 << 17  # elements worked on at a time: values, state and scratch stay in the cache; found by bench/pserver.py
+SCRATCHES = 4  # arrays of a chunk's length for each thread: one for the gradient's sum, up to three for a rule
+TINY = np.finfo(np.float32).tiny  # found while denormals are computed with: numpy looks for the smallest one, too
+
+
+class ShardState:
+    """The arrays and counters of one shard.
+
+    Attributes:
+        groups: the parts of the flat vector that take their steps as one.  size: elements of all.
+        values: the parameters.
+        arrays: the optimiser's arrays by name. An array exists when some group needs it, and its memory is used
+            where that group is.
+        row_clocks: for rows that can take steps of their own, the number of the step which brought each up to date, by
+            purpose.
+        averaging: the counters of model averaging, or None.
+        pool: the threads that take a step together.  scratches: for each thread.
+        steps: since the start of the run.  batch: steps of this pass.
+        rate: that of the last step, without a parameter's own factor.
+    Shapes: values, arrays: (size,) float32; row_clocks: (rows of all groups,) int64.
+    """
+
+    def __init__(self, groups: list[ParameterGroup], size: int, optimization: Optimization, pool: ThreadPool) -> None:
+        self.groups = groups
+        self.size = size
+        self.averaging = Averaging.of(optimization)
+        self.values: Array = np.zeros(size, np.float32)
+        names = {name for group in groups for name in group.method.state_names()}
+        # zeros cost no memory before they are written
+        self.arrays = {name: np.zeros(size, np.float32) for name in sorted(names | set(SUMS if self.averaging else ()))}
+        rows = sum(group.rows for group in groups)
+        clocks = ("step", "decay", "average") if rows else ()
+        self.row_clocks: dict[str, Steps] = {name: np.zeros(rows, np.int64) for name in clocks}
+        widest = max((group.settings.row_width for group in groups), default=0)
+        length = max(min(CHUNK, size), widest)
+        self.pool = pool
+        self.scratches = [[np.empty(length, np.float32) for _ in range(SCRATCHES)] for _ in range(pool.count)]
+        self.steps = 0
+        self.batch = 0
+        self.rate = float(np.float32(optimization.learning_rate))
+
+    def arrays_of(self, group: ParameterGroup, start: int | None = None, stop: int | None = None) -> dict[str, Array]:
+        """Return views of the optimiser's arrays of a group, or of its elements [start, stop)."""
+        part = slice(group.start if start is None else start, group.stop if stop is None else stop)
+        return {name: self.arrays[name][part] for name in group.method.state_names()}
+
+    def matrices_of(self, group: ParameterGroup) -> tuple[Array, dict[str, Array]]:
+        """Return views of a group's values and optimiser's arrays. Shapes: (rows, width) each."""
+        shape = (-1, group.settings.row_width)
+        arrays = {name: array.reshape(shape) for name, array in self.arrays_of(group).items()}
+        return self.values[group.start : group.stop].reshape(shape), arrays
+
+    def clock_of(self, purpose: str, group: ParameterGroup) -> Steps:
+        """Return a view of the clocks of a group's rows."""
+        return self.row_clocks[purpose][group.first_row : group.first_row + group.rows]
+
+    def scratch_like(self, array: Array) -> list[Array]:
+        """Return the calling thread's scratch arrays in the shape of another, which is at most a chunk."""
+        return [one[: array.size].reshape(array.shape) for one in self.scratches[0]]
+
+    def flush_denormals(self, start: int, stop: int) -> None:
+        """Set denormal numbers in the optimiser's arrays to zero.
+
+        The legacy flushed them always (SSE FTZ/DAZ). Decaying state of elements without gradient ends there and
+        stays, and arithmetic on denormals is many times slower.
+        """
+        for array in self.arrays.values():
+            for first, last in chunks(start, stop):
+                part = array[first:last]
+                magnitude = np.abs(part, out=self.scratches[0][0][: part.size])
+                part[magnitude < TINY] = 0
+
+
+def chunks(start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges, at most CHUNK long, that [start, stop) is worked on in."""
+    for begin in range(start, stop, CHUNK):
+        yield begin, min(begin + CHUNK, stop)
+
+
+def row_chunks(count: int, width: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of `count` rows that are worked on at a time: a chunk of elements, at least one row."""
+    length = max(CHUNK // width, 1)
+    for begin in range(0, count, length):
+        yield begin, min(begin + length, count)

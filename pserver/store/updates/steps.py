@@ -1,0 +1,159 @@
+"""How the elements of a parameter group take an optimiser step: all of them chunk by chunk, or only some rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from pserver.optim.settings import Array, Rows
+from pserver.store.parameter_groups import GroupSettings, ParameterGroup
+from pserver.store.updates.average_sums import AverageSums
+from pserver.store.updates.decay_steps import DecaySteps
+from pserver.store.updates.shard_state import ShardState, row_chunks
+from runtime import glog
+
+Chunk = tuple[ParameterGroup, int, int]  # elements [start, stop) of a group
+
+
+class DenseSteps:
+    """Steps of all elements of chunks, by the threads of the pool."""
+
+    def __init__(self, data: ShardState, decay: DecaySteps) -> None:
+        self._data = data
+        self._decay = decay
+
+    def run(self, chunks: Sequence[Chunk], gradients: Sequence[Array], origin: int = 0) -> None:
+        """Step chunks with the sum of the gradients, in place; `origin` is the element that the gradients begin with.
+
+        Shapes: each gradient: the same, from `origin` to the end of the last chunk or further.
+        """
+        self._data.pool.share(chunks, partial(self._step_chunk, gradients, origin))
+
+    def _step_chunk(self, gradients: Sequence[Array], origin: int, thread: int, chunk: Chunk) -> None:
+        group, start, stop = chunk
+        data, settings = self._data, group.settings
+        w, arrays = data.values[start:stop], data.arrays_of(group, start, stop)
+        scratch = [one[: stop - start] for one in data.scratches[thread]]
+        g = sum_gradients(gradients, start - origin, stop - origin, settings.clip, scratch.pop())
+        group.method.update(w, g, arrays, scratch)
+        if settings.decay is not None and settings.decay.period == 1:
+            self._decay.pull(group, w, arrays, scratch, 1)
+        if data.averaging:
+            data.arrays["sum_recent"][start:stop] += w
+
+
+class TouchedRows:
+    """Steps of the rows that a batch touched, where the others wait or are lazy (`ParameterGroup.rows`).
+
+    Args: log_clipping: whether the log says which rows are clipped.
+    """
+
+    def __init__(self, data: ShardState, decay: DecaySteps, sums: AverageSums, *, log_clipping: bool) -> None:
+        self._data = data
+        self._decay = decay
+        self._sums = sums
+        self._log_clipping = log_clipping
+
+    def step(self, group: ParameterGroup, gradients: Sequence[Array], rows: Rows) -> None:
+        """Step these rows of a group with the sum of the gradients, in place.
+
+        Shapes: each gradient: (size of the shard,).
+        """
+        by_row = group.settings.decay is not None and group.settings.decay.by_row
+        if not rows.size:
+            return
+        is_plain = len(gradients) == 1 and not (group.settings.clip or by_row)
+        if is_plain and self._step_in_place(group, gradients[0], rows):
+            return
+        data, steps = self._data, self._data.row_clocks["step"]
+        values, matrices = data.matrices_of(group)
+        for begin, end in row_chunks(rows.size, group.settings.row_width):
+            some = rows[begin:end]
+            clock = some + group.first_row
+            w, arrays = values.take(some, axis=0), {name: one.take(some, axis=0) for name, one in matrices.items()}
+            scratch = data.scratch_like(w)
+            g = self._sum_rows(group, gradients, some)
+            group.method.update(w, g, arrays, scratch, np.maximum(steps[clock, None], group.settled))
+            steps[clock] = data.steps
+            if by_row:
+                decayed = data.row_clocks["decay"]
+                self._decay.pull(group, w, arrays, scratch, data.steps - decayed[clock, None])
+                decayed[clock] = data.steps
+            values[some] = w
+            for name, matrix in matrices.items():
+                matrix[some] = arrays[name]
+            if data.averaging:
+                self._sums.add_rows(group, some, data.steps)
+
+    def catch_up(self, group: ParameterGroup, now: int) -> None:
+        """Make up for the steps until `now` that rows of a group did not take."""
+        if not group.rows or group.settled == now:
+            return
+        clock = self._data.clock_of("step", group)
+        np.maximum(clock, group.settled, out=clock)
+        late = np.flatnonzero(clock < now)
+        _, matrices = self._data.matrices_of(group)
+        for begin, end in row_chunks(late.size, group.settings.row_width):
+            some = late[begin:end]
+            arrays = {name: matrix.take(some, axis=0) for name, matrix in matrices.items()}
+            group.method.pass_over(arrays, now - clock[some, None])
+            for name, matrix in matrices.items():
+                matrix[some] = arrays[name]
+        group.settled = now
+
+    def _step_in_place(self, group: ParameterGroup, gradient: Array, rows: Rows) -> bool:
+        """Step these rows without copies of them, if the method can; return whether it can."""
+        data, clock = self._data, rows + group.first_row
+        values, matrices = data.matrices_of(group)
+        last = np.maximum(data.row_clocks["step"][clock], group.settled)
+        g = gradient[group.start : group.stop].reshape(values.shape)
+        if not group.method.update_rows(values, g, matrices, np.ascontiguousarray(rows, np.int64), last):
+            return False
+        data.row_clocks["step"][clock] = data.steps
+        if data.averaging:
+            self._sums.add_rows(group, rows, data.steps)
+        return True
+
+    def _sum_rows(self, group: ParameterGroup, gradients: Sequence[Array], rows: Rows) -> Array:
+        """Return the clipped sum of some rows, a fresh array."""
+        settings = group.settings
+        parts = [g[group.start : group.stop].reshape(-1, settings.row_width).take(rows, axis=0) for g in gradients]
+        total = parts[0]
+        for part in parts[1:]:
+            total += part
+        if settings.clip:
+            if self._log_clipping:
+                for row in total:
+                    report_clipping(settings, row)
+            np.clip(total, np.float32(-settings.clip), np.float32(settings.clip), out=total)
+        return total
+
+
+def sum_gradients(gradients: Sequence[Array], start: int, stop: int, clip: float, out: Array) -> Array:
+    """Return the sum of the trainers' gradients of the elements [start, stop), added in the order given and clipped.
+
+    Args: clip: the largest magnitude of an element of the sum; 0: any.  out: an array for the sum. It stays unused
+        where one gradient, aligned and not clipped, is returned as it is.
+    """
+    total = gradients[0][start:stop]
+    if len(gradients) > 1:
+        total = np.add(total, gradients[1][start:stop], out=out)
+        for more in gradients[2:]:
+            total += more[start:stop]
+    if clip:
+        return np.clip(total, np.float32(-clip), np.float32(clip), out=out)
+    if not total.flags.aligned:  # as a message may bring it; compiled loops want it aligned
+        np.copyto(out, total)
+        return out
+    return total
+
+
+def report_clipping(settings: GroupSettings, gradient: Array) -> None:
+    """Say in the log that a gradient is clipped, if it is."""
+    magnitudes = np.abs(gradient)
+    if magnitudes.size and magnitudes.max() > settings.clip:
+        glog.info(
+            f"parameter={settings.name} need clipping, max grad={magnitudes.max():g} avg grad={magnitudes.mean():g}"
+        )

@@ -1,0 +1,74 @@
+"""The file with all values of one service, `pserver.%04d`, as the legacy wrote it for --loadsave_parameters_in_pserver.
+
+    i32 version 0    u32 bytes of a value, 4    u64 number of values    the values, little-endian float32
+
+Source: ParameterServer2.cpp of v0.10 (saveValueVector, loadValueVector).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from pathlib import Path
+
+import numpy as np
+
+from pserver.optim.settings import Array
+from runtime.durable_files import sync_directory
+from runtime.errors import DataError, MissingInputError, VolumeError, reading_error
+from runtime.regular_files import open_regular
+
+HEADER = struct.Struct("<iIQ")
+VALUE_BYTES = 4
+
+
+def path_of(directory: str, service: int) -> Path:
+    """Return the path of a service's file."""
+    return Path(directory) / f"pserver.{service:04d}"
+
+
+def save(path: Path, values: Array) -> None:
+    """Write and sync a file, complete or not at all.
+
+    Raises: VolumeError: if its directory is not there, full or not writable.
+    """
+    staging = path.with_name(f".{path.name}.writing")
+    try:
+        with staging.open("wb") as file:
+            file.write(HEADER.pack(0, VALUE_BYTES, values.size))
+            file.write(values.astype("<f4", copy=False).data)
+            file.flush()
+            os.fsync(file.fileno())
+        staging.replace(path)
+        sync_directory(path.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):  # of a volume that has become read-only, for one
+            staging.unlink(missing_ok=True)
+        raise VolumeError(f"a pserver cannot write {path}: {error.strerror}; it needs the trainers' volume") from error
+
+
+def load(path: Path, values: Array) -> None:
+    """Fill the values from a file.
+
+    Raises: MissingInputError: if it cannot be read.  DataError: if it is another file, or has another number of values.
+    """
+    try:
+        with open_regular(path) as file:
+            header = file.read(HEADER.size)
+            expected = HEADER.pack(0, VALUE_BYTES, values.size)
+            if header != expected or path.stat().st_size != HEADER.size + values.nbytes:
+                raise DataError(
+                    f"{path} is not the file of the {values.size} values of this service: {_describe(header)}, "
+                    f"{path.stat().st_size} bytes; it needs as many servers and sparse ports as wrote it"
+                )
+            values[:] = np.fromfile(file, "<f4", values.size)
+    except OSError as error:
+        raise reading_error(MissingInputError, f"a pserver cannot read {path}", error) from error
+
+
+def _describe(header: bytes) -> str:
+    if len(header) < HEADER.size:
+        return "no header"
+    version, value_bytes, count = HEADER.unpack(header)
+    return f"version {version}, {value_bytes} bytes a value, {count} values"

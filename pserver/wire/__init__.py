@@ -1,0 +1,1 @@
+"""The data path between trainer and parameter server: messages, authentication, connections, shared memory."""

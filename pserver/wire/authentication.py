@@ -1,0 +1,186 @@
+"""The handshake that every connection begins with: four records of 64 bytes, of which nothing has to be parsed (pure).
+
+    client    greeting     its nonce
+    server    challenge    its nonce
+    client    proof        the name of the connection, and the proof that it knows the secret
+    server    proof        that it knows the secret, too
+
+Each has its fields at fixed places, little-endian, and zeros in the rest:
+
+    offset  0  4s   magic b"PDLP"      offset  4  u16  version     offset  6  u8  record    offset  7  u8  1: a server's
+    offset  8  32s  nonce, or proof    offset 40  16s  token       offset 56  1s  kind
+
+The proofs are HMAC-SHA256 with the secret over both nonces and the name: token and kind. Without a secret they are made
+with an empty key, so that there is one form. The client proves first: a server says nothing to a peer that cannot. In
+place of an answer may come a refusal, which has its reason at offset 8, and is the last word.
+From the same facts comes the key that signs the messages of this connection.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import hmac
+import struct
+
+MAGIC = b"PDLP"
+VERSION = 4
+RECORD_BYTES = 64
+NONCE_BYTES = 32
+TOKEN_BYTES = 16  # of the name of a connection; its last byte is the kind
+DATA, HEARTBEAT, PROBE = b"d", b"h", b"p"
+KINDS = (DATA, HEARTBEAT, PROBE)
+
+_RECORD = struct.Struct("<4sHBB32s16s1s7s")
+_LABEL = struct.Struct("<4sH10s")
+_ZEROS = bytes(RECORD_BYTES)
+
+
+class Record(enum.IntEnum):
+    """What a record is; no message has one of these numbers but ERROR, which every version reads as a refusal."""
+
+    REFUSAL = 0
+    GREETING = 12
+    PROOF = 16
+
+
+class Reason(enum.IntEnum):
+    """Why a handshake is refused: all that a peer is told that has proven nothing."""
+
+    FORM = 1
+    VERSION = 2
+    PROOF = 3
+
+
+_WORDS = {
+    Reason.FORM: "it takes what it was sent for no handshake",
+    Reason.VERSION: f"it does not speak protocol version {VERSION}",
+    Reason.PROOF: "it refuses the proof of the secret; PADDLE_SECRET differs between the two",
+}
+
+
+class Handshake:
+    """One side of a handshake: takes the bytes that come, and says what to send.
+
+    `wanted` is how many bytes the next record lacks, 0 when the handshake is over: then `fault` says why it failed, or
+    `key` signs the messages. Never more than a record is kept of the other side.
+    """
+
+    def __init__(self, secret: str, nonce: bytes) -> None:
+        self.name = b""
+        self.key = b""
+        self.fault = ""
+        self.wanted = RECORD_BYTES
+        self._secret, self._nonce = secret, nonce
+        self._come = b""
+        self._other = b""  # the other side's nonce
+
+    def feed(self, data: bytes) -> bytes:
+        """Take at most `wanted` bytes; return what to send."""
+        self._come += data
+        self.wanted = RECORD_BYTES - len(self._come)
+        head = self._come[:8]
+        if head[:4] != MAGIC[: len(head)]:
+            return self._fail(Reason.FORM, f"it begins with {head[:4]!r} instead of {MAGIC!r}")
+        if len(head) >= 6 and (version := int.from_bytes(head[4:6], "little")) != VERSION:
+            return self._fail(
+                Reason.VERSION, f"it speaks protocol version {version}, this program speaks version {VERSION}"
+            )
+        if self.wanted:
+            return b""
+        come, self._come, self.wanted = self._come, b"", RECORD_BYTES
+        return self._take(*_RECORD.unpack(come)[2:])
+
+    def _take(self, record: int, side: int, field: bytes, token: bytes, kind: bytes, rest: bytes) -> bytes:
+        raise NotImplementedError
+
+    def _fail(self, reason: Reason, why: str) -> bytes:
+        """End the handshake; return what to say about it."""
+        self.fault, self.wanted, self._come = why, 0, b""
+        return b""
+
+    def _finish(self) -> None:
+        self.wanted = 0
+        self.key = self._mac(b"messages") if self._secret else b""
+
+    def _mac(self, label: bytes) -> bytes:
+        """Return the proof, or key, of this label for this connection; all facts have fixed lengths."""
+        raise NotImplementedError
+
+    def _digest(self, label: bytes, client_nonce: bytes, server_nonce: bytes) -> bytes:
+        facts = _LABEL.pack(MAGIC, VERSION, label) + client_nonce + server_nonce + self.name
+        return hmac.new(self._secret.encode(), facts, hashlib.sha256).digest()
+
+
+class ServerHandshake(Handshake):
+    """The side that is called. `name` is the connection's when the handshake is over without a fault."""
+
+    def _take(self, record: int, side: int, field: bytes, token: bytes, kind: bytes, rest: bytes) -> bytes:
+        if not self._other:
+            if (record, side, token, kind, rest) != (Record.GREETING, 0, bytes(16), bytes(1), bytes(7)):
+                return self._fail(Reason.FORM, "it does not begin with a greeting")
+            self._other = field
+            return _pack(Record.GREETING, 1, self._nonce)
+        if (record, side, rest) != (Record.PROOF, 0, bytes(7)) or kind not in KINDS:
+            return self._fail(Reason.FORM, "it answers the challenge with something else than a proof")
+        self.name = token + kind
+        if not hmac.compare_digest(field, self._mac(b"client")):
+            return self._fail(
+                Reason.PROOF, "it does not prove this job's secret; PADDLE_SECRET differs between the two"
+            )
+        self._finish()
+        return _pack(Record.PROOF, 1, self._mac(b"server"))
+
+    def _fail(self, reason: Reason, why: str) -> bytes:
+        super()._fail(reason, why)
+        self.name = b""
+        return _pack(Record.REFUSAL, 1, bytes([reason]))
+
+    def _mac(self, label: bytes) -> bytes:
+        return self._digest(label, self._other, self._nonce)
+
+
+class ClientHandshake(Handshake):
+    """The side that calls.
+
+    Args: secret: of the job, or empty.  name: of the connection: 16 bytes of a token, and its kind.
+        nonce: 32 bytes that were never used before.
+    """
+
+    def __init__(self, secret: str, name: bytes, nonce: bytes) -> None:
+        super().__init__(secret, nonce)
+        self.name = name
+
+    @property
+    def greeting(self) -> bytes:
+        """The first record."""
+        return _pack(Record.GREETING, 0, self._nonce)
+
+    def _take(self, record: int, side: int, field: bytes, token: bytes, kind: bytes, rest: bytes) -> bytes:
+        is_blank = token + kind + rest == _ZEROS[:24]
+        if record == Record.REFUSAL and side:
+            reason = field[0]
+            return self._fail(
+                Reason.FORM, _WORDS[Reason(reason)] if reason in _WORDS else f"it refuses, for reason {reason}"
+            )
+        wanted = Record.PROOF if self._other else Record.GREETING
+        if not is_blank or record != wanted or not side:
+            return self._fail(Reason.FORM, f"it answers {'the proof' if self._other else 'the greeting'} with noise")
+        if not self._other:
+            self._other = field
+            return _RECORD.pack(
+                MAGIC, VERSION, Record.PROOF, 0, self._mac(b"client"), self.name[:-1], self.name[-1:], b""
+            )
+        if not hmac.compare_digest(field, self._mac(b"server")):
+            return self._fail(
+                Reason.PROOF, "it does not prove this job's secret; PADDLE_SECRET differs between the two"
+            )
+        self._finish()
+        return b""
+
+    def _mac(self, label: bytes) -> bytes:
+        return self._digest(label, self._nonce, self._other)
+
+
+def _pack(record: Record, side: int, field: bytes) -> bytes:
+    return _RECORD.pack(MAGIC, VERSION, record, side, field, b"", b"", b"")

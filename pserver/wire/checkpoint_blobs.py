@@ -1,0 +1,80 @@
+"""The blobs that trainers leave with a server for the next checkpoint: arrays, as bytes.
+
+Trainer t leaves its blob with dense service t rem S. The blob becomes one more array of that service's state,
+`own.<t>`, and comes back with the state in the attempt that goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pserver.wire import protocol
+from runtime.errors import BugError
+
+PREFIX = "own."
+MAX_BYTES_PER_ELEMENT = 64  # of the model; an optimiser's state has fewer
+
+
+class CheckpointBlobs:
+    """The blob of each trainer; `whole` holds a blob when its last piece has come.
+
+    Args: elements: of the model, which bounds the size of a blob.
+    """
+
+    def __init__(self, elements: int) -> None:
+        self.whole: dict[int, bytearray] = {}
+        self._most = _most_bytes(elements)
+        self._arriving: dict[int, tuple[bytearray, set[int]]] = {}
+
+    def add(self, trainer: int, piece: int, length: object, payload: memoryview) -> None:
+        """Copy a piece; the first one says the length of the whole.
+
+        Raises: BugError: the blob has no such piece, or is larger than a model can need.
+        """
+        if piece == 0:
+            if not isinstance(length, int) or not 0 <= length <= self._most:
+                raise BugError(f"trainer {trainer} leaves {length} bytes; at most {self._most} are possible")
+            self._arriving[trainer] = (bytearray(length), set(range(protocol.count_pieces(length))))
+        data, missing = self._arriving.get(trainer, (bytearray(), set()))
+        target = protocol.cut(memoryview(data), piece) if piece in missing else memoryview(b"")
+        if piece not in missing or len(target) != payload.nbytes:
+            raise BugError(
+                f"piece {piece} of what trainer {trainer} leaves has {payload.nbytes} bytes, not {len(target)}"
+            )
+        target[:] = payload
+        missing.discard(piece)
+        if not missing:
+            del self._arriving[trainer]
+            if data:
+                self.whole[trainer] = data
+
+    def list_arrays(self) -> list[tuple[str, str, memoryview]]:
+        """Return name, dtype and bytes of each, as arrays of the state; later blobs do not change them."""
+        return [(f"{PREFIX}{trainer}", "|u1", memoryview(data)) for trainer, data in sorted(self.whole.items())]
+
+
+def restore(sizes: object, elements: int) -> dict[str, bytearray]:
+    """Return empty arrays for the blobs of a checkpoint.
+
+    Raises: BugError: the sizes are not sizes of blobs.
+    """
+    if sizes is None:
+        return {}
+    most = _most_bytes(elements)
+    if not isinstance(sizes, Mapping) or not all(
+        isinstance(size, int) and 0 <= size <= most and name.startswith(PREFIX) and name[len(PREFIX) :].isdecimal()
+        for name, size in sizes.items()
+    ):
+        raise BugError(f"the state has deposits that are none: {str(sizes)[:200]}")
+    return {name: bytearray(size) for name, size in sizes.items()}
+
+
+def describe(arrays: Mapping[str, Any]) -> dict[str, int]:
+    """Return the sizes of those arrays of a state that are blobs."""
+    return {name: array.nbytes for name, array in arrays.items() if name.startswith(PREFIX)}
+
+
+def _most_bytes(elements: int) -> int:
+    """Return the largest blob, in bytes, for a model of `elements` elements."""
+    return MAX_BYTES_PER_ELEMENT * elements + protocol.PIECE_BYTES

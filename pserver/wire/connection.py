@@ -1,0 +1,290 @@
+"""Messages over plain TCP: what both sides of a connection share. Nothing here blocks.
+
+A connection is, after its handshake, a sequence of messages: the header, the note and the payload of each follow
+without a gap. Lengths are checked against the connection's limits before any memory is taken, and payloads are read
+straight into their places.
+
+Why no library does this: with zmq every message is handed over between two threads of both processes, which is most of
+the time of a small round, and arrives in fresh memory, which is a third of the time of a large one (bench/RESULTS.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from pserver.wire import protocol
+from pserver.wire.protocol import Buffer, ProtocolError
+
+SCRATCH_BYTES = 1 << 14  # headers and short notes are read into it
+_MOST_PARTS = 64  # buffers of one system call
+_SLOT_BYTES = 1 << 18  # sizes of pooled memory are rounded up to it
+_READS = 4  # of one connection before others have their turn
+
+Frames = list[Buffer]  # header, note, payload
+
+
+class Traffic:
+    """Bytes that some connections have moved together."""
+
+    received = sent = 0
+
+
+Place = Callable[[Sequence[Buffer], int], Sequence[memoryview]]
+
+
+class Pool:
+    """Memory for payloads, used again when nothing refers to it any more.
+
+    Fresh memory costs more than the reading, because the system zeroes every page of it. The pool holds as much memory
+    as was in use at once.
+    """
+
+    def __init__(self) -> None:
+        self._slots: dict[int, deque[bytearray]] = {}
+
+    def take(self, size: int) -> memoryview:
+        """Return memory of this size in bytes; it is used again when the last view of it is gone."""
+        slots = self._slots.setdefault(-(-size // _SLOT_BYTES), deque())
+        for _ in range(min(len(slots), 4)):  # the longest in use come first
+            slot = slots[0]
+            slots.rotate(-1)
+            if sys.getrefcount(slot) == 3:  # here, in the row and as the argument
+                return memoryview(slot)[:size]
+        slots.append(bytearray(max(-(-size // _SLOT_BYTES), 1) * _SLOT_BYTES))
+        return memoryview(slots[-1])[:size]
+
+
+class ConnectionLimits(NamedTuple):
+    """The longest note and payload that a connection takes, in bytes."""
+
+    note: int
+    payload: int
+
+
+class Connection:
+    """One open connection.
+
+    Args: stream: non-blocking.  place: gives the memory that a payload is read into, from the frames before it and its
+        length: one piece, or several that take it one after the other.
+        limits: they may be changed. From a message on that is over them nothing is read.
+        traffic: counts the bytes of this connection, too; by default of it alone.
+    Raises (send, flush, receive): OSError, EOFError: the connection is broken, or closed by the other side.
+    """
+
+    def __init__(
+        self,
+        stream: socket.socket,
+        place: Place,
+        limits: ConnectionLimits,
+        *,
+        traffic: Traffic | None = None,
+    ) -> None:
+        self.stream = stream
+        self.traffic = traffic or Traffic()
+        self.limits = limits
+        # why nothing more is read; only the text, for an exception would keep its frames, and with them the connection
+        self.fault = ""
+        self._place = place
+        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._begin = self._end = 0  # what of the scratch is not parsed yet
+        self._frames: Frames = []  # of the message that is being read
+        self._lengths = (0, 0)
+        self._missing: deque[memoryview] = deque()  # memory that what comes next is read into
+        self._unsent: deque[memoryview] = deque()
+
+    def close(self) -> None:
+        """Close it; messages that have not left are lost."""
+        self.stream.close()
+
+    # ----- Out -----
+
+    @property
+    def unsent(self) -> int:
+        """The number of parts that wait until the stream takes more."""
+        return len(self._unsent)
+
+    def send(self, frames: Sequence[Buffer]) -> None:
+        """Send a message as far as the stream takes it, and keep what is left for `flush`; payloads are not copied."""
+        parts = [memoryview(b"".join(frames[:2])), *(memoryview(frame).cast("B") for frame in frames[2:])]
+        if not self._unsent and len(parts) <= _MOST_PARTS:
+            parts = self._send_some(parts)
+        self._unsent.extend(parts)
+
+    def flush(self) -> None:
+        """Send what is waiting, as far as the stream takes it."""
+        while self._unsent:
+            parts = [self._unsent.popleft() for _ in range(min(len(self._unsent), _MOST_PARTS))]
+            left = self._send_some(parts)
+            self._unsent.extendleft(reversed(left))
+            if left:
+                return
+
+    def _send_some(self, parts: list[memoryview]) -> list[memoryview]:
+        """Return what the stream did not take."""
+        try:
+            sent = self.stream.sendmsg(parts)
+        except BlockingIOError:
+            return parts
+        self.traffic.sent += sent
+        for number, part in enumerate(parts):
+            if sent < len(part):
+                return [part[sent:], *parts[number + 1 :]]
+            sent -= len(part)
+        return []
+
+    # ----- In -----
+
+    def receive(self) -> list[Frames]:
+        """Read what has come, up to a bound, and return the messages that are complete."""
+        messages: list[Frames] = []
+        for _ in range(_READS):
+            try:
+                if not self._read(messages):
+                    break
+            except BlockingIOError:
+                break
+            except (OSError, EOFError):
+                if messages:
+                    break  # the next call finds it again
+                raise
+        return messages
+
+    def _read(self, messages: list[Frames]) -> bool:
+        """Read once; return whether there may be more to read."""
+        if self.fault:
+            return False
+        parts = [*(self._missing[number] for number in range(min(len(self._missing), _MOST_PARTS)))]
+        if len(parts) == len(self._missing):
+            parts.append(self._scratch[self._end :])
+        wanted = sum(map(len, parts))
+        size = self.stream.recvmsg_into(parts)[0] if len(parts) > 1 else self.stream.recv_into(parts[0])
+        if not size:
+            raise EOFError("closed by the other side")
+        self.traffic.received += size
+        left = size
+        while self._missing and left:
+            part = self._missing[0]
+            if left < len(part):
+                self._missing[0] = part[left:]
+                return False
+            left -= len(part)
+            self._missing.popleft()
+        if not self._missing:
+            self._end += left
+            self._parse(messages)
+        return size == wanted
+
+    def _parse(self, messages: list[Frames]) -> None:
+        """Cut what is in the scratch into messages."""
+        while True:
+            is_whole = len(self._frames) > 2 or (len(self._frames) == 2 and not self._lengths[1])
+            if is_whole and not self._missing:
+                messages.append(self._frames)
+                self._frames = []
+            elif not self._cut_frame():
+                break
+        if self._begin == self._end:
+            self._begin = self._end = 0
+        elif self._begin:
+            rest = bytes(self._scratch[self._begin : self._end])
+            self._begin, self._end = 0, len(rest)
+            self._scratch[: self._end] = rest
+
+    def _cut_frame(self) -> bool:
+        """Take the next frame of the message, or begin to; return False if nothing can be done before more comes."""
+        if self._missing or self.fault:
+            return False
+        if len(self._frames) == 0:
+            return self._cut_header()
+        return self._cut_note(self._lengths[0]) if len(self._frames) == 1 else self._cut_payload(self._lengths[1])
+
+    def _cut_header(self) -> bool:
+        head = bytes(self._scratch[self._begin : min(self._begin + protocol.HEADER_BYTES, self._end)])
+        if not head:
+            return False
+        try:
+            lengths = protocol.measure(head)
+            if lengths is None:
+                return False
+            note, payload = lengths
+            if note > self.limits.note or payload > self.limits.payload:
+                raise ProtocolError(
+                    f"a note of {note} and a payload of {payload} bytes, over this connection's limits of "
+                    f"{self.limits.note} and {self.limits.payload}"
+                )
+        except ProtocolError as exc:
+            self.fault = str(exc)
+            return False
+        self._frames.append(head)
+        self._lengths = (note, payload)
+        self._begin += protocol.HEADER_BYTES
+        return True
+
+    def _cut_note(self, length: int) -> bool:
+        have = self._end - self._begin
+        if have >= length:
+            self._frames.append(bytes(self._scratch[self._begin : self._begin + length]))
+            self._begin += length
+            return True
+        if length <= SCRATCH_BYTES:
+            return False
+        note = memoryview(bytearray(length))
+        self._frames.append(note)
+        self._fill([note])
+        return True
+
+    def _cut_payload(self, length: int) -> bool:
+        parts = self._place(self._frames, length)
+        self._frames += parts
+        self._fill(parts)
+        return True
+
+    def _fill(self, parts: Sequence[memoryview]) -> None:
+        """Move what has come already into memory, and have the rest read there."""
+        for part in parts:
+            have = min(self._end - self._begin, len(part))
+            if have:
+                part[:have] = self._scratch[self._begin : self._begin + have]
+                self._begin += have
+            if have < len(part):
+                self._missing.append(part[have:] if have else part)
+
+
+def linger(connections: Sequence[Connection], seconds: float) -> None:
+    """Close connections when all messages have left and been read, or at the latest after this time.
+
+    If a socket is closed with unread input, the system discards the output that the peer has not read.
+    """
+    deadline = time.monotonic() + seconds
+    poller = select.poll()
+    of_file: dict[int, Connection] = {}
+    for one in connections:
+        with contextlib.suppress(OSError):
+            of_file[one.stream.fileno()] = one
+            poller.register(one.stream, select.POLLIN | select.POLLOUT)
+    dump = bytearray(SCRATCH_BYTES)
+    while of_file and (left := deadline - time.monotonic()) > 0:
+        for file, _ in poller.poll(max(1, int(1000 * left))):
+            one = of_file[file]
+            try:
+                one.flush()
+                if not one.unsent:
+                    one.stream.shutdown(socket.SHUT_WR)
+                    poller.modify(file, select.POLLIN)
+                while one.stream.recv_into(dump):
+                    pass
+            except BlockingIOError:
+                continue
+            except OSError:
+                pass
+            poller.unregister(file)
+            del of_file[file]
+    for one in connections:
+        one.close()

@@ -1,0 +1,99 @@
+"""Notes: the JSON objects of messages, written and read within limits (pure).
+
+A note comes from another program, so its size, its depth and the number of its values are checked before it is parsed
+(`runtime.bounded_json`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from runtime.bounded_json import MAX_INTEGER, BoundedJsonError, dump_bounded, is_integer, parse_bounded
+from runtime.bounded_json import show_value as show
+from runtime.errors import BugError
+
+__all__ = ["MAX_INTEGER", "is_integer", "show"]  # what every reader of a note wants of the JSON below it
+
+MAX_DEPTH = 32  # objects and lists within each other; the state of a trainer in a checkpoint has 8
+MAX_VALUES = 1 << 20  # in lists and objects; 10,000 parameters have 110,000. An empty list takes 64 bytes of memory.
+MAX_TEXT = 4096  # characters of a text that names something
+
+
+class NoteError(ValueError):
+    """A note that is over the limits, or no JSON object."""
+
+
+def dump(note: Mapping[str, Any], depth: int = MAX_DEPTH) -> bytes:
+    """Return the bytes of a note.
+
+    Args: depth: levels that it may have.
+    Raises: NoteError: if it holds what the other side would refuse.
+    """
+    if not note:
+        return b""
+    try:
+        return dump_bounded(note, depth=depth, values=MAX_VALUES)
+    except BoundedJsonError as exc:
+        raise NoteError(f"a note {exc}") from exc
+
+
+def parse(data: bytes, depth: int = MAX_DEPTH) -> dict[str, Any]:
+    """Return the object of a note.
+
+    Args: depth: levels that it may have.
+    Raises: NoteError: naming what is wrong with it.
+    """
+    if not data:
+        return {}
+    try:
+        return parse_bounded(data, depth=depth, values=MAX_VALUES)
+    except BoundedJsonError as exc:
+        raise NoteError(f"a note {exc}") from exc
+
+
+# ----- Fields of a note -----
+
+
+def get_integer(note: Mapping[str, Any], key: str, least: int = 0, most: int = MAX_INTEGER) -> int:
+    """Return an integer of a note.
+
+    Raises: BugError: the value is not an integer from `least` to `most`.
+    """
+    value = note.get(key)
+    if not isinstance(value, int) or not is_integer(value, least, most):
+        raise BugError(f"its {key} is {show(value)}, not an integer from {least} to {most}")
+    return value
+
+
+def get_text(note: Mapping[str, Any], key: str, most: int = MAX_TEXT) -> str:
+    """Return a text of a note.
+
+    Raises: BugError: if it is no text, or longer than the limit.
+    """
+    value = note.get(key)
+    if not isinstance(value, str) or len(value) > most:
+        raise BugError(f"its {key} is {show(value)}, not a text of at most {most} characters")
+    return value
+
+
+def get_object(note: Mapping[str, Any], key: str) -> Mapping[str, Any] | None:
+    """Return an object of a note, or None where there is none or null.
+
+    Raises: BugError: if it is anything else.
+    """
+    value = note.get(key)
+    if value is not None and not isinstance(value, Mapping):
+        raise BugError(f"its {key} is {show(value)}, not an object")
+    return value
+
+
+def get_list(note: Mapping[str, Any], key: str) -> Sequence[Any]:
+    """Return a list of a note.
+
+    Raises: BugError: the value is not a list.
+    """
+    value = note.get(key)
+    if not isinstance(value, list):
+        raise BugError(f"its {key} is {show(value)}, not a list")
+    return value

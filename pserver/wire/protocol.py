@@ -1,0 +1,290 @@
+"""The wire format: what a message looks like, and what is refused (pure; no numpy, no sockets).
+
+A TCP connection begins with a handshake (`pserver.wire.authentication`), in which both sides prove that they know the
+secret. Then it carries messages, one after the other with nothing between them; each is
+
+    header    64 bytes, little-endian, below
+    note      a JSON object, or nothing
+    payload   the bytes of a little-endian array, or nothing; they are neither copied nor looked at here
+
+    offset  0  4s  magic b"PDLP"        offset  4  u16  version      offset  6  u8  op     offset  7  u8  flags
+    offset  8  8s  session              offset 16  i32  trainer      offset 20  u32 length of the note
+    offset 24  u64 sequence             offset 32  i64  argument     offset 40  u64 length of the payload
+    offset 48  u32 piece                offset 52  u32  samples      offset 56  8s  tag
+
+`session` is a digest of job and attempt, so that every message says where it belongs; `sequence` counts the requests
+of one trainer, so that a repeated or late one is recognised; an answer repeats the op and sequence of its request.
+An array longer than PIECE_BYTES goes in several messages of one sequence, its pieces, which `piece` numbers from 0.
+`tag` proves that the sender knows the secret and speaks on this connection: it is made from the header before it and
+the note with the key that the handshake gave. Without a secret it is zeros.
+In memory a message is its frames: header, note, and the payload in any number of buffers.
+The first 8 bytes keep their meaning in every version, so that two versions can tell each other apart.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import hmac
+import struct
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from pserver.wire import notes
+from pserver.wire.authentication import MAGIC, VERSION
+
+DTYPE = "float32"
+PIECE_BYTES = 2 << 20  # bytes; the cost of a message is small beside it, and all stages can work at once
+MAX_NOTE_BYTES = 16 << 20  # of the ops that carry the model's description or the states of trainers: LARGE_NOTES
+SMALL_NOTE_BYTES = 64 << 10  # of the others: the longest is an ERROR of MAX_REASON characters, 12 bytes each
+MAX_REASON = 4000  # characters of why a program gives up or refuses
+MAX_PAYLOAD_BYTES = 4 << 20
+RECONNECT_GRACE = 2.5  # seconds from the end of a peer's connection until it is lost; both sides apply it
+
+_HEADER = struct.Struct("<4sHBB8siIQqQII8s")
+HEADER_BYTES = _HEADER.size
+_TAG_BYTES = 8
+_NO_TAG = bytes(_TAG_BYTES)
+
+Buffer = bytes | bytearray | memoryview
+NOTHING: Mapping[str, Any] = MappingProxyType({})  # the note of a message that has none
+
+
+class Op(enum.IntEnum):
+    """What a message asks for; an answer carries the op of its request, a refusal ERROR."""
+
+    ERROR = 0
+    HELLO = 1
+    PING = 2
+    INITIALISE = 3
+    FETCH = 4
+    START_PASS = 5
+    PUSH = 6
+    FINISH_PASS = 7
+    GOODBYE = 8
+    ABORT = 9
+    CAPTURE = 10
+    RESTORE = 11
+    SAVE = 13  # the values of every service into a file of a directory, which the note names
+    LOAD = 14  # from there
+    DEPOSIT = 15  # bytes that belong to this trainer's part of the next checkpoint
+    # 12 and 16 are records of the handshake
+
+
+LARGE_NOTES = frozenset({Op.INITIALISE, Op.FETCH, Op.FINISH_PASS, Op.CAPTURE})
+_TAKEN_OVER = frozenset({Op.FINISH_PASS, Op.CAPTURE})  # a trainer's part of a checkpoint
+
+
+class Fetch(enum.IntEnum):
+    """What a FETCH asks for: its argument. STATE + n is the n-th array of the state that CAPTURE listed."""
+
+    INITIAL = 0
+    AVERAGES = 1
+    CURRENT = 2
+    ROWS = 3
+    DEPOSIT = 4
+    STATE = 16
+
+
+class MessageFlag:
+    """What else a message says of itself: numbers to be added up.
+
+    Plain ones: to combine those of an enum takes longer than to parse the message.
+    """
+
+    NONE = 0
+    ANSWER = 1
+    FATAL = 2  # an ERROR after which this job cannot go on
+    CHECKPOINT = 4  # of a PUSH: its trainer asks for a checkpoint after this batch; of an answer: one is due
+    LOCAL = 8  # the payload is not in the message but in the memory that the two share
+    KEEP = 16  # of a PUSH: its trainer keeps the values that it has; the answer brings none
+
+
+_ALL_FLAGS = MessageFlag.ANSWER | MessageFlag.FATAL | MessageFlag.CHECKPOINT | MessageFlag.LOCAL | MessageFlag.KEEP
+_OPS = {int(op): op for op in Op}
+
+
+class ProtocolError(Exception):
+    """A message that does not parse."""
+
+
+class VersionError(ProtocolError):
+    """A message of another version of the protocol."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"the message is of protocol version {version}, this program speaks version {VERSION}")
+        self.version = version
+
+
+class Message(NamedTuple):
+    """One parsed message.
+
+    `payload`: the bytes of its array; one buffer, or none, where it was received, and any number to send, which follow
+    each other on the wire without a copy.
+    """
+
+    op: Op
+    session: bytes
+    trainer: int
+    sequence: int
+    argument: int = 0
+    flags: int = MessageFlag.NONE
+    note: Mapping[str, Any] = NOTHING
+    payload: Sequence[Buffer] = ()
+    piece: int = 0
+    samples: int = 0
+
+
+def count_pieces(length: int) -> int:
+    """Return the number of pieces of an array of `length` bytes; an empty array has one."""
+    return max(1, -(-length // PIECE_BYTES))
+
+
+def piece_elements() -> int:
+    """Return the number of float32 in a piece; the last piece of an array may have fewer."""
+    return PIECE_BYTES // 4
+
+
+def cut(array: memoryview, piece: int) -> memoryview:
+    """Return a piece of the bytes of an array."""
+    return array[piece * PIECE_BYTES : (piece + 1) * PIECE_BYTES]
+
+
+def session_of(job: str, attempt: str) -> bytes:
+    """Return the 8 bytes by which every message names its job and attempt."""
+    return hashlib.sha256(f"{len(job)}:{job}{attempt}".encode()).digest()[:8]
+
+
+def encode(message: Message, key: bytes = b"") -> list[Buffer]:
+    """Return the frames of a message; payload arrays are passed on as they are.
+
+    Raises: ProtocolError: if it is over the limits that the other side applies.
+    """
+    try:
+        note = notes.dump(message.note, _depth_of(message.op, message.flags)) if message.note else b""
+    except notes.NoteError as exc:
+        raise ProtocolError(f"{message.op.name}: {exc}") from exc
+    length = sum(_byte_length(part) for part in message.payload)
+    _check_limits(message.op, len(note), length)
+    header = _HEADER.pack(
+        MAGIC,
+        VERSION,
+        message.op,
+        message.flags,
+        message.session,
+        message.trainer,
+        len(note),
+        message.sequence,
+        message.argument,
+        length,
+        message.piece,
+        message.samples,
+        _NO_TAG,
+    )
+    if key:
+        header = header[:-_TAG_BYTES] + _tag(header, note, key)
+    return [header, note, *message.payload]
+
+
+def is_signed(frames: Sequence[Buffer], key: bytes) -> bool:
+    """Return whether a message that parses was signed with this key; without a key every one is taken for it."""
+    if not key:
+        return True
+    return len(frames) > 1 and hmac.compare_digest(bytes(frames[0][-_TAG_BYTES:]), _tag(frames[0], frames[1], key))
+
+
+def _tag(header: Buffer, note: Buffer, key: bytes) -> bytes:
+    tag = hashlib.blake2b(header[:-_TAG_BYTES], digest_size=_TAG_BYTES, key=key)
+    tag.update(note)
+    return tag.digest()
+
+
+def measure(head: bytes) -> tuple[int, int] | None:
+    """Return the lengths of the note and of the payload behind a header, or None if more of it has to come first.
+
+    Raises: VersionError, ProtocolError: as soon as it can be no header of ours, or if it is over the limits.
+    """
+    if head[:4] != MAGIC[: len(head)]:
+        raise ProtocolError(f"a message that begins with {head[:4]!r} instead of {MAGIC!r}")
+    if len(head) >= 8 and (version := int.from_bytes(head[4:6], "little")) != VERSION:
+        raise VersionError(version)
+    if len(head) < HEADER_BYTES:
+        return None
+    values = _HEADER.unpack(head)
+    _check_limits(values[2], values[6], values[9])
+    return values[6], values[9]
+
+
+def peek(header: Buffer) -> tuple[int, int, int, int]:
+    """Return op, flags, sequence and piece of a header that `measure` has accepted."""
+    values = _HEADER.unpack(header)
+    return values[2], values[3], values[7], values[10]
+
+
+def decode(frames: Sequence[Buffer]) -> Message:
+    """Return the message of some frames, whatever was sent.
+
+    Raises: VersionError: if it is of another version.  ProtocolError: naming what is wrong with it.
+    """
+    if not frames:
+        raise ProtocolError("an empty message")
+    header = bytes(frames[0][: HEADER_BYTES + 1])
+    if header[:4] != MAGIC:
+        raise ProtocolError(f"a message that begins with {header[:4]!r} instead of {MAGIC!r}")
+    if len(header) >= 6 and (version := int.from_bytes(header[4:6], "little")) != VERSION:
+        raise VersionError(version)
+    if len(header) != HEADER_BYTES:
+        raise ProtocolError(f"a header of {_byte_length(frames[0])} bytes instead of {HEADER_BYTES}")
+    (_, _, number, flags, session, trainer, note_length, sequence, argument, length, piece, samples, _) = (
+        _HEADER.unpack(header)
+    )
+    op = _OPS.get(number)
+    if op is None:
+        raise ProtocolError(f"an unknown op {number}")
+    if flags & ~_ALL_FLAGS:
+        raise ProtocolError(f"unknown flags {flags:#x}")
+    payload = frames[2:]
+    _check_limits(op, note_length, length)
+    if len(frames) < 2 or _byte_length(frames[1]) != note_length:
+        raise ProtocolError(f"a note that is not the declared {note_length} bytes")
+    if sum(_byte_length(part) for part in payload) != length:
+        raise ProtocolError(f"a payload of {sum(map(_byte_length, payload))} bytes instead of the declared {length}")
+    note = _parse_note(frames[1], _depth_of(op, flags)) if note_length else {}
+    return Message(op, session, trainer, sequence, argument, flags, note, payload, piece, samples)
+
+
+def find_fault(welcome: Message, job: str, attempt: str) -> str | None:
+    """Return what is wrong with the answer to a hello, or None if its sender is a server of this job."""
+    note = welcome.note
+    if welcome.op == Op.ERROR:
+        return str(note.get("message", "it refuses without a reason"))
+    if welcome.op != Op.HELLO or not welcome.flags & MessageFlag.ANSWER:
+        return f"it answers a hello with {welcome.op.name}"
+    if (note.get("job"), note.get("attempt")) != (job, attempt):
+        return f"it is of job {note.get('job')!r} attempt {note.get('attempt')!r}, not of {job!r} {attempt!r}"
+    return None
+
+
+def _byte_length(part: Buffer) -> int:
+    return part.nbytes if isinstance(part, memoryview) else len(part)
+
+
+def _check_limits(op: int, note: int, payload: int) -> None:
+    most = MAX_NOTE_BYTES if op in LARGE_NOTES else SMALL_NOTE_BYTES
+    if note > most:
+        raise ProtocolError(f"a note of {note} bytes is over the limit of {most}")
+    if payload > MAX_PAYLOAD_BYTES:
+        raise ProtocolError(f"a payload of {payload} bytes is over the limit of {MAX_PAYLOAD_BYTES}")
+
+
+def _depth_of(op: int, flags: int) -> int:
+    """Return how many levels a note may have: fewer in requests of which a part becomes one of another note."""
+    return notes.MAX_DEPTH - (4 if op in _TAKEN_OVER and not flags & MessageFlag.ANSWER else 0)
+
+
+def _parse_note(frame: Buffer, depth: int) -> Mapping[str, Any]:
+    try:
+        return notes.parse(bytes(frame), depth)
+    except notes.NoteError as exc:
+        raise ProtocolError(str(exc)) from exc

@@ -1,0 +1,97 @@
+"""Memory that a trainer shares with its own server, so that the bytes between these two never enter a socket.
+
+The trainer makes it without a name (memfd), sealed against shrinking: if another process could shorten the file, a read
+beyond its end would kill the reader. The hello offers it, after the proof of the secret. The server opens it through
+/proc, and declines a file that is not as offered. Then all arrays go over the wire, as with any other server.
+
+Layout: a token of 16 bytes, then from OUTBOX on `length` bytes to the server, and from a page's begin as many from it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+OUTBOX = mmap.PAGESIZE
+_TOKEN_BYTES = 16
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_LINK = "/memfd:paddle (deleted)"
+
+
+class SharedMemory:
+    """`outbox` carries what the trainer sends, `inbox` what it gets; each `length` bytes.
+
+    Thread safety: none; the message about a payload says which side may use it.
+    """
+
+    def __init__(self, memory: mmap.mmap, length: int, offer: Mapping[str, Any]) -> None:
+        self._memory = memory
+        self.offer = offer
+        view = memoryview(memory)
+        inbox = _inbox_of(length)
+        self.outbox, self.inbox = view[OUTBOX : OUTBOX + length], view[inbox : inbox + length]
+
+    @classmethod
+    def make(cls, length: int) -> SharedMemory:
+        """Make such memory; `offer` is what the server needs to open it.
+
+        Raises: OSError: if the system has none to give.
+        """
+        file = os.memfd_create("paddle", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(file, _size_of(length))
+            fcntl.fcntl(file, fcntl.F_ADD_SEALS, _SEALS)
+            memory = mmap.mmap(file, _size_of(length))
+            token = secrets.token_bytes(_TOKEN_BYTES)
+            memory[:_TOKEN_BYTES] = token
+        except BaseException:
+            os.close(file)
+            raise
+        return cls(memory, length, {"pid": os.getpid(), "file": file, "length": length, "token": token.hex()})
+
+    @classmethod
+    def open(cls, offer: object) -> SharedMemory | None:
+        """Return the memory that a trainer offers, or None if it is not what it should be, or out of reach."""
+        if not isinstance(offer, Mapping) or not all(_is_size(offer.get(key)) for key in ("pid", "file", "length")):
+            return None
+        length = int(offer["length"])
+        path = f"/proc/{offer['pid']:d}/fd/{offer['file']:d}"
+        try:
+            if str(Path(path).readlink()) != _LINK:
+                return None
+            file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError:
+            return None
+        try:
+            if os.fstat(file).st_size != _size_of(length) or fcntl.fcntl(file, fcntl.F_GET_SEALS) != _SEALS:
+                return None
+            memory = mmap.mmap(file, _size_of(length))
+        except OSError:
+            return None
+        finally:
+            os.close(file)
+        if memory[:_TOKEN_BYTES].hex() != offer.get("token"):
+            memory.close()
+            return None
+        return cls(memory, length, offer)
+
+    def close(self) -> None:
+        """Give the maker's descriptor back; the memory goes with its last view."""
+        os.close(int(self.offer["file"]))
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value < 1 << 40
+
+
+def _inbox_of(length: int) -> int:
+    return OUTBOX + -(-length // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def _size_of(length: int) -> int:
+    return _inbox_of(length) + max(length, 1)
