@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from proto import DataConfig_pb2
-from pserver.errors import VolumeError
-from trainer.config.declare import helper
-from trainer.config.misuse import Misuse, is_list, to_list, to_text, wrong
-from trainer.config.raw_data import PyData, TestData, data_config, define
+from runtime.errors import VolumeError
+from trainer.config.building.argument_errors import ArgumentError, is_list, to_list, to_text, wrong
+from trainer.config.building.declare import helper
+from trainer.config.v1.data import PyData, TestData, data_config, define
 
 
 @helper("data_sources")
@@ -52,7 +52,7 @@ def _define_both(
 def _pair(value: Any) -> tuple[Any, Any]:
     if is_list(value):
         if len(value) != 2:
-            raise Misuse(f"{value!r} must have two items, for training and for testing")
+            raise ArgumentError(f"{value!r} must have two items, for training and for testing")
         return value[0], value[1]
     return value, value
 

@@ -1,0 +1,64 @@
+"""The whole language: importing this module registers every name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from trainer.config import data_sources
+from trainer.config.building import activations, attrs, layer
+from trainer.config.building.names import HELPERS, UnknownName, built, lookup, suggestion
+from trainer.config.language import (
+    evaluators,
+    layer_math,
+    layers,
+    networks,
+    optimizers,
+    poolings,
+)
+from trainer.config.v1 import data as v1_data
+from trainer.config.v1 import groups as v1_groups
+from trainer.config.v1 import inputs as v1_inputs
+from trainer.config.v1 import layer_classes as v1_layer_classes
+from trainer.config.v1 import layers as v1_layers
+from trainer.config.v1 import settings as v1_settings
+
+__all__ = [
+    "HELPERS",
+    "activations",
+    "attrs",
+    "data_sources",
+    "evaluators",
+    "exports",
+    "layer",
+    "layer_math",
+    "layers",
+    "lookup",
+    "networks",
+    "optimizers",
+    "poolings",
+    "v1_data",
+    "v1_groups",
+    "v1_inputs",
+    "v1_layer_classes",
+    "v1_layers",
+    "v1_names",
+    "v1_settings",
+]
+
+
+def v1_names() -> dict[str, Any]:
+    """Return what a config finds without an import, but for `Import`, which knows the importing file."""
+    return v1_settings.obsolete_settings() | dict(built("v1"))
+
+
+def exports(module: str) -> tuple[list[str], Callable[[str], Any]]:
+    """Return `__all__` and `__getattr__` for a module that re-exports a sub-module of the legacy's helpers."""
+    names = list(HELPERS[module])
+
+    def get(name: str) -> Any:
+        if name in HELPERS[module]:
+            return lookup(name)
+        raise UnknownName(f"paddle.trainer_config_helpers.{module} has no {name!r}{suggestion(name)}")
+
+    return names, get

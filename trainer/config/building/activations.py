@@ -1,0 +1,144 @@
+"""Activations: objects that carry the `active_type` of the message; what they compute is the network's affair."""
+
+from trainer.config.building.names import public
+
+
+@public("activations")
+class BaseActivation:
+    """An activation by its name in the message.
+
+    Args:
+        name: the active_type.
+        support_hppl: whether lstmemory and grumemory may use it inside.
+    """
+
+    def __init__(self, name: str, support_hppl: bool):
+        self.name = name
+        self.support_hppl = support_hppl
+
+    def __repr__(self) -> str:
+        return type(self).__name__ + "()"
+
+
+class _Named(BaseActivation):
+    active_type = ""
+    inside_recurrent = False
+
+    def __init__(self) -> None:
+        super().__init__(self.active_type, self.inside_recurrent)
+
+
+@public("activations")
+class TanhActivation(_Named):
+    """tanh(z)."""
+
+    active_type = "tanh"
+    inside_recurrent = True
+
+
+@public("activations")
+class SigmoidActivation(_Named):
+    """1 / (1 + exp(-z))."""
+
+    active_type = "sigmoid"
+    inside_recurrent = True
+
+
+@public("activations")
+class ReluActivation(_Named):
+    """max(0, z)."""
+
+    active_type = "relu"
+    inside_recurrent = True
+
+
+@public("activations", also="LinearActivation")
+class IdentityActivation(_Named):
+    """z itself; also called LinearActivation."""
+
+
+LinearActivation = IdentityActivation
+
+
+@public("activations")
+class SoftmaxActivation(_Named):
+    """exp(z) / sum(exp(z)) over a row."""
+
+    active_type = "softmax"
+
+
+@public("activations")
+class SequenceSoftmaxActivation(_Named):
+    """Softmax over the frames of a sequence of width 1."""
+
+    active_type = "sequence_softmax"
+
+
+@public("activations")
+class ExpActivation(_Named):
+    """exp(z)."""
+
+    active_type = "exponential"
+
+
+@public("activations")
+class BReluActivation(_Named):
+    """min(24, max(0, z))."""
+
+    active_type = "brelu"
+
+
+@public("activations")
+class SoftReluActivation(_Named):
+    """log(1 + exp(z)), z clipped to [-40, 40]."""
+
+    active_type = "softrelu"
+
+
+@public("activations")
+class STanhActivation(_Named):
+    """1.7159 tanh(2/3 z)."""
+
+    active_type = "stanh"
+
+
+@public("activations")
+class AbsActivation(_Named):
+    """|z|."""
+
+    active_type = "abs"
+
+
+@public("activations")
+class SquareActivation(_Named):
+    """z squared."""
+
+    active_type = "square"
+
+
+@public("activations")
+class LogActivation(_Named):
+    """log(z)."""
+
+    active_type = "log"
+
+
+@public("activations")
+class SqrtActivation(_Named):
+    """The square root of z."""
+
+    active_type = "sqrt"
+
+
+@public("activations")
+class ReciprocalActivation(_Named):
+    """1 / z."""
+
+    active_type = "reciprocal"
+
+
+@public("activations")
+class SoftSignActivation(_Named):
+    """z / (1 + |z|)."""
+
+    active_type = "softsign"

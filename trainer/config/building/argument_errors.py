@@ -1,0 +1,83 @@
+"""Wrong use of the config language, and the checks of arguments that find it."""
+
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from runtime.errors import ConfigError
+
+LARGEST = 2**63 - 1  # of the numbers in a message
+
+
+class ArgumentError(ConfigError):
+    """A call of the language that cannot be meant; the innermost function puts its name before the message."""
+
+    def __init__(self, message: str):
+        super().__init__(message)
+        self.function: str | None = None
+
+    def enter(self, function: str) -> None:
+        """Say which call it was, unless a call inside this one did."""
+        if self.function is None:
+            self.function = function
+            self.args = (f"{function}: {self.args[0]}",)
+
+
+def wrong(argument: str, value: object, need: str) -> ArgumentError:
+    """Return the error for one argument: its name, its value and what it should be."""
+    text = repr(value)
+    return ArgumentError(f"{argument} is {text if len(text) <= 80 else text[:77] + '...'}; {need}")
+
+
+def to_int(argument: str, value: Any) -> int:
+    """Return an integer: of any integer type, or a float without a fraction (`256 / 4` of a script for Python 2)."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise wrong(argument, value, "it must be an integer") from None
+    if not -LARGEST <= number <= LARGEST:
+        raise wrong(argument, value, "it must be an integer of 64 bits")
+    return number
+
+
+def to_size(argument: str, value: Any) -> int:
+    """Return a positive integer."""
+    number = to_int(argument, value)
+    if number <= 0:
+        raise wrong(argument, value, "it must be a positive integer")
+    return number
+
+
+def to_float(argument: str, value: Any) -> float:
+    """Return a float; a text or a bool is refused."""
+    if not is_number(value):
+        raise wrong(argument, value, "it must be a number")
+    return float(value)
+
+
+def to_text(argument: str, value: Any) -> str:
+    """Return a text."""
+    if not isinstance(value, str):
+        raise wrong(argument, value, "it must be a text")
+    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        raise wrong(argument, value, "it must be a text without bytes that are not UTF-8")
+    return value
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a number, of numpy too, and neither bool nor text."""
+    return hasattr(value, "__float__") and not isinstance(value, bool)
+
+
+def is_list(value: Any) -> bool:
+    """Return whether a value is a list, a tuple, or what a script's map() gave."""
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def to_list(value: Any) -> list[Any]:
+    """Return the items of a list, tuple or the like; anything else is a list of one."""
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes | dict):
+        return list(value)
+    return [value]

@@ -1,0 +1,139 @@
+"""Attributes of parameters and layers: ParamAttr, ExtraAttr, HookAttr.
+
+Source: legacy trainer_config_helpers/attrs.py; the rules are in the config specification, section 4.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from trainer.config.building.argument_errors import ArgumentError, is_number, to_float, to_int, wrong
+from trainer.config.building.log import log
+from trainer.config.building.names import public
+
+
+@public("attrs", also="HookAttr")
+class HookAttribute:
+    """A hook on a parameter's update: 'pruning' (keeps the given share of weights at zero) or 'dpruning'."""
+
+    def __init__(self, type: str, sparsity_ratio: float | None = None):
+        if sparsity_ratio is not None and not 0 <= to_float("sparsity_ratio", sparsity_ratio) <= 1:
+            raise wrong("sparsity_ratio", sparsity_ratio, "it must lie in [0, 1]")
+        self.type = type
+        self.sparsity_ratio = sparsity_ratio
+
+
+def _initialisation(mean: Any, std: Any, maximum: Any, minimum: Any) -> dict[str, Any]:
+    if mean is None and std is None and maximum is None and minimum is None:
+        return {"initial_smart": True}
+    if is_number(std) or is_number(mean):
+        given = {"initial_std": std, "initial_mean": mean}
+        return {key: value for key, value in given.items() if value is not None} | {"initial_strategy": 0}
+    if is_number(maximum) and is_number(minimum):
+        if minimum >= maximum:
+            raise ArgumentError(f"initial_min {minimum!r} must be less than initial_max {maximum!r}")
+        # two integers divided as in Python 2
+        whole = isinstance(maximum, int) and isinstance(minimum, int)
+        middle = (maximum + minimum) // 2 if whole else (maximum + minimum) / 2
+        return {"initial_mean": middle, "initial_std": middle - minimum, "initial_strategy": 1}
+    raise ArgumentError(
+        "give numbers: initial_mean and/or initial_std (normal), or initial_max and initial_min (uniform)"
+    )
+
+
+_NO_INITIALIZER = (
+    "the initializer of ParamAttr has no effect: paddle train draws first values by initial_mean, initial_std, "
+    "initial_max and initial_min"
+)
+
+
+@public("attrs", also="ParamAttr")
+class ParameterAttribute:
+    """How a parameter is called, initialised and updated.
+
+    Without any of std, mean, max and min the initialisation is "smart": normal with std 1/sqrt(rows). With max and min
+    it is uniform. `is_static` parameters are not updated, so their rates are ignored.
+    """
+
+    def __init__(
+        self,
+        name: str | None = None,
+        is_static: bool = False,
+        initial_std: Any = None,
+        initial_mean: Any = None,
+        initial_max: Any = None,
+        initial_min: Any = None,
+        l1_rate: Any = None,
+        l2_rate: Any = None,
+        learning_rate: Any = None,
+        momentum: Any = None,
+        gradient_clipping_threshold: Any = None,
+        sparse_update: bool = False,
+        update_hooks: Any = None,
+        initializer: Callable[..., Any] | None = None,
+    ):
+        self.attr: dict[str, Any] = {"is_static": True} if is_static else {}
+        self.attr.update(_initialisation(initial_mean, initial_std, initial_max, initial_min))
+        rates = {"decay_rate_l1": l1_rate, "decay_rate": l2_rate, "learning_rate": learning_rate, "momentum": momentum}
+        numbers = {} if is_static else rates
+        numbers["gradient_clipping_threshold"] = gradient_clipping_threshold
+        self.attr.update({key: float(value) for key, value in numbers.items() if is_number(value)})
+        if name is not None:
+            self.attr["parameter_name"] = name
+        if sparse_update:
+            self.attr.update(sparse_update=True, sparse_remote_update=True)
+        if update_hooks is not None:
+            self.attr["update_hooks"] = update_hooks
+        if initializer is not None:
+            log(logging.WARNING, _NO_INITIALIZER, "attrs.py:163")
+
+    @property
+    def name(self) -> str | None:
+        """The parameter's own name, if it has one."""
+        name = self.attr.get("parameter_name")
+        return None if name is None else str(name)
+
+
+@public("attrs", also="ExtraAttr")
+class ExtraLayerAttribute:
+    """What any layer may have besides: clipping of the gradient that passes it, dropout, a device."""
+
+    def __init__(
+        self, error_clipping_threshold: float | None = None, drop_rate: float | None = None, device: int | None = None
+    ):
+        self.attr: dict[str, Any] = {}
+        if error_clipping_threshold is not None:
+            self.attr["error_clipping_threshold"] = _not_negative("error_clipping_threshold", error_clipping_threshold)
+        if drop_rate is not None:
+            self.attr["drop_rate"] = _not_negative("drop_rate", drop_rate)
+        if device is not None:
+            self.attr["device"] = to_int("device", device)
+
+
+def _not_negative(argument: str, value: Any) -> float:
+    number = to_float(argument, value)
+    if number < 0:
+        raise wrong(argument, value, "it must not be negative")
+    return number
+
+
+# what a bias is where the user asks for one and says no more
+ZERO_BIAS = ParameterAttribute(initial_std=0.0, initial_mean=0.0)
+
+
+def to_bias(bias_attr: Any, *, default: bool) -> ParameterAttribute | None:
+    """Return the attributes of a bias, or None for no bias.
+
+    Args:
+        bias_attr: what the user gave: a ParamAttr, True, False, or None where he gave nothing.
+        default: whether nothing means a bias.
+    """
+    if isinstance(bias_attr, ParameterAttribute):
+        return bias_attr
+    if bias_attr is None:
+        return ZERO_BIAS if default else None
+    if isinstance(bias_attr, bool | int) and bias_attr in (0, 1):
+        return ZERO_BIAS if bias_attr else None
+    raise wrong("bias_attr", bias_attr, "it must be True, False or a ParamAttr")

@@ -1,0 +1,81 @@
+"""The decorator of every function that users call in a config."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+from trainer.config.building.argument_errors import ArgumentError, wrong
+from trainer.config.building.names import public
+from trainer.config.building.state import current
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_BEYOND_MESSAGE = re.compile(r"Value out of range: (-?\d+)")  # what protobuf says
+
+
+def helper(
+    module: str, *, prefix: str | None = None, also: str | None = None, renamed: Mapping[str, str] | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Register a function of the language; give it its automatic name and its errors the name of the call.
+
+    Args:
+        module: the sub-module of trainer_config_helpers that it belongs to.
+        prefix: of the automatic name `__<prefix>_<n>__`; by default the function's name. Only functions with a `name`
+            argument that may be left out get one.
+        also: a second name for the same function.
+        renamed: what earlier versions called an argument -> its name.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(function)
+        name = signature.parameters.get("name")
+        optional_name = name is not None and name.default is None
+        auto_prefix = prefix or function.__name__
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            given = {(renamed or {}).get(key, key): value for key, value in kwargs.items()}
+            bound = _bind(function, signature, args, given)
+            try:
+                parse = current()  # before the name: outside of a config nothing is to be counted
+                if optional_name and bound.arguments.get("name") is None:
+                    bound.arguments["name"] = parse.auto_name(auto_prefix)
+                return function(*bound.args, **bound.kwargs)
+            except ArgumentError as error:
+                error.enter(_title(function, bound))
+                raise
+            except ValueError as error:
+                too_large = _BEYOND_MESSAGE.fullmatch(str(error))
+                if too_large is None:
+                    raise
+                refused = _refuse_number(int(too_large[1]), bound)
+                refused.enter(_title(function, bound))
+                raise refused from None
+
+        return public(module, also=also)(call)
+
+    return decorate
+
+
+def _bind(
+    function: Callable[..., Any], signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> inspect.BoundArguments:
+    try:
+        return signature.bind(*args, **kwargs)
+    except TypeError as error:
+        arguments = ", ".join(signature.parameters)
+        raise ArgumentError(f"{function.__name__}(): {error}; its arguments are {arguments}") from None
+
+
+def _refuse_number(number: int, bound: inspect.BoundArguments) -> ArgumentError:
+    names = [name for name, value in bound.arguments.items() if isinstance(value, int) and value == number]
+    return wrong(names[0] if names else "a number", number, "it does not fit into its field of the config's message")
+
+
+def _title(function: Callable[..., Any], bound: inspect.BoundArguments) -> str:
+    name = bound.arguments.get("name")
+    return f"{function.__name__}(name={name!r})" if isinstance(name, str) else f"{function.__name__}()"

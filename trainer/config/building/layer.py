@@ -1,0 +1,272 @@
+"""What layer functions are made of: `LayerOutput`, which users hold; `LayerBuilder`, which writes the message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from proto import ModelConfig_pb2
+from trainer.config.building.activations import BaseActivation, IdentityActivation
+from trainer.config.building.argument_errors import ArgumentError, to_list, wrong
+from trainer.config.building.attrs import ExtraLayerAttribute, ParameterAttribute, to_bias
+from trainer.config.building.names import public
+from trainer.config.building.parameters import add_parameter
+from trainer.config.building.state import current
+
+_LINEAR = IdentityActivation()
+
+
+@public("layers")
+class LayerOutput:
+    """What a layer function returns and the next one takes.
+
+    Attributes: name, full_name, layer_type, parents (the layers that outputs() walks through), activation, num_filters,
+    img_norm_type, size, outputs, reverse; width, height and depth come from the message.
+    """
+
+    absence = "this layer belongs to another config"  # why a layer may not be in the message
+
+    def __init__(
+        self,
+        name: str,
+        layer_type: str,
+        parents: Any = None,
+        activation: BaseActivation | None = None,
+        num_filters: int | None = None,
+        img_norm_type: str | None = None,
+        size: int | None = None,
+        outputs: Sequence[str] | None = None,
+        reverse: bool | None = None,
+    ):
+        self.name = name
+        self.full_name = current().full_name(name)
+        self.layer_type = layer_type
+        self.parents: list[LayerOutput] = [] if parents is None else to_list(parents)
+        self.activation = activation
+        self.num_filters = num_filters
+        self.img_norm_type = img_norm_type
+        self.size = size
+        self.outputs = ["default"] if outputs is None else list(outputs)
+        self.reverse = reverse
+
+    @property
+    def width(self) -> int:
+        """Width of the map in pixels, 0 where the layer has none."""
+        return int(current().layers[self.full_name].width)
+
+    @property
+    def height(self) -> int:
+        """Height of the map in pixels, 0 where the layer has none."""
+        return int(current().layers[self.full_name].height)
+
+    @property
+    def depth(self) -> int:
+        """Depth of the map, 1 where the layer has none."""
+        return int(current().layers[self.full_name].depth)
+
+    def __repr__(self) -> str:
+        return f"<layer {self.name!r} of type {self.layer_type}, size {self.size}>"
+
+    def __add__(self, other: Any) -> LayerOutput:
+        return _OPERATORS["+"](self, other)
+
+    def __sub__(self, other: Any) -> LayerOutput:
+        return _OPERATORS["-"](self, other)
+
+    def __rsub__(self, other: Any) -> LayerOutput:
+        return _OPERATORS["reversed -"](self, other)
+
+    def __mul__(self, other: Any) -> LayerOutput:
+        return _OPERATORS["*"](self, other)
+
+    def __neg__(self) -> LayerOutput:
+        return _OPERATORS["*"](self, -1.0)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+
+LayerOperator = Callable[[LayerOutput, Any], LayerOutput]
+_OPERATORS: dict[str, LayerOperator] = {}
+
+
+def register_operators(operators: Mapping[str, LayerOperator]) -> None:
+    """Set what `+`, `-`, `reversed -` and `*` of a layer do.
+
+    The operators are made of layer functions, which lie above this module: layer_math registers them.
+    """
+    _OPERATORS.update(operators)
+
+
+def to_layer(argument: str, value: Any) -> LayerOutput:
+    """Return a layer of this parse."""
+    if not isinstance(value, LayerOutput):
+        raise wrong(argument, value, "it must be a layer, as a layer function returns it")
+    if value.full_name not in current().layers:
+        raise wrong(argument, value, value.absence)
+    return value
+
+
+def to_layers(argument: str, value: Any) -> list[LayerOutput]:
+    """Return a non-empty list of layers of this parse; one layer is a list of one."""
+    layers = [to_layer(argument, layer) for layer in to_list(value)]
+    if not layers:
+        raise wrong(argument, value, "it must have at least one layer")
+    return layers
+
+
+def size_of(layer: LayerOutput) -> int:
+    """Return a layer's size, which a few layers do not have."""
+    if not layer.size:
+        raise ArgumentError(f"the layer {layer.name!r} has no size")
+    return layer.size
+
+
+def message_of(layer: LayerOutput) -> ModelConfig_pb2.LayerConfig:
+    """Return the message of a layer that is read here; inside of a recurrent group that of the group's own layer."""
+    return current().layers[input_name(layer)]
+
+
+def columns_of(layer: LayerOutput) -> int:
+    """Return the size in the message, which of a few layers is not what their `size` says."""
+    columns = int(message_of(layer).size)
+    if not columns:
+        raise ArgumentError(f"the layer {layer.name!r} has no size")
+    return columns
+
+
+def to_activation(argument: str, value: Any, default: BaseActivation = _LINEAR) -> BaseActivation:
+    """Return an activation object: the user's, or the function's default where the user gave none."""
+    if value is None:
+        return default
+    if not isinstance(value, BaseActivation):
+        raise wrong(argument, value, "it must be an activation, for example SoftmaxActivation()")
+    return value
+
+
+def to_parameter_attr(argument: str, value: Any) -> ParameterAttribute:
+    """Return the user's ParamAttr, or one with all defaults."""
+    if value is None:
+        return ParameterAttribute()
+    if not isinstance(value, ParameterAttribute):
+        raise wrong(argument, value, "it must be a ParamAttr")
+    return value
+
+
+def input_name(layer: LayerOutput) -> str:
+    """Return the name in the message of a layer that is read here.
+
+    Raises: ArgumentError: a layer from outside is read in a recurrent group without being an input of the group, or one
+        of the group's outside.
+    """
+    parse = current()
+    name = parse.full_name(layer.name)
+    if name not in parse.layers and not parse.opened:
+        raise ArgumentError(
+            f"the layer {layer.full_name!r} is inside of a recurrent group; let its step function return it"
+        )
+    if name not in parse.layers:
+        raise ArgumentError(
+            f"the layer {layer.name!r} is not in the recurrent group {parse.sub_model.name!r}; make it an input of the "
+            "group, as StaticInput(...) if it is no sequence to be read step by step"
+        )
+    return name
+
+
+class LayerBuilder:
+    """Writes one layer into the message of the current parse.
+
+    Args:
+        name: the layer's.
+        kind: its type in the message.
+        size: number of columns of its result; 0 or None are not written.
+        act: written as active_type.
+        extra: the user's layer_attr.
+        supports: what of `extra` the layer can do: "D" drop_rate, "E" error_clipping_threshold.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        *,
+        size: int | None = None,
+        act: BaseActivation | None = None,
+        extra: Any = None,
+        supports: str = "",
+    ):
+        self.parse = current()
+        self.kind = kind
+        self.name = name
+        self.size = size
+        self.act = act
+        self.message = self.parse.add_layer(name, kind)
+        self.full_name = self.message.name  # parameters are called by it: inside of a group `name@group`
+        if size:
+            self.message.size = size
+        if act is not None:
+            self.message.active_type = act.name
+        if self.parse.defaults.device is not None:
+            self.message.device = self.parse.defaults.device
+        self._set_extra(extra, supports)
+
+    def _set_extra(self, extra: Any, supports: str) -> None:
+        if extra is None:
+            return
+        if not isinstance(extra, ExtraLayerAttribute):
+            raise wrong("layer_attr", extra, "it must be an ExtraAttr")
+        for letter, key in (("D", "drop_rate"), ("E", "error_clipping_threshold")):
+            if key in extra.attr and letter not in supports:
+                raise ArgumentError(f"layer_attr has {key}, which this layer does not support")
+        for key, value in extra.attr.items():
+            if key != "drop_rate" or value != 0:
+                setattr(self.message, key, value)
+
+    def set_size(self, size: int) -> None:
+        """Write the number of columns where it was not known at first."""
+        self.size = size
+        self.message.size = size
+
+    def add_input(self, layer: LayerOutput) -> ModelConfig_pb2.LayerInputConfig:
+        """Append an input and return its message; inside of a recurrent group the name means the group's own layer."""
+        return self.message.inputs.add(input_layer_name=input_name(layer))
+
+    def add_weight(self, index: int, size: int, dims: Sequence[int], attr: ParameterAttribute, **more: Any) -> None:
+        """Give an input its parameter, called `_<layer>.w<index>` unless the attributes name it."""
+        name = attr.name or f"_{self.full_name}.w{index}"
+        add_parameter(self.parse, name, size, dims, {**attr.attr, **more}, self._device())
+        self.message.inputs[index].input_parameter_name = name
+
+    def add_bias(
+        self, bias_attr: Any, *, default: bool, size: int | None = None, dims: Sequence[int] | None = None
+    ) -> None:
+        """Give the layer its bias, `_<layer>.wbias`, if the user's attribute or the layer's default wants one."""
+        attr = to_bias(bias_attr, default=default)
+        size = self.size if size is None else size
+        if attr is None or not size:
+            return
+        name = attr.name or f"_{self.full_name}.wbias"
+        if name not in self.parse.parameters:  # a shared bias is not checked, as it was not
+            add_parameter(self.parse, name, size, [1, size] if dims is None else dims, attr.attr, self._device())
+        self.message.bias_parameter_name = name
+
+    def output(
+        self,
+        parents: Sequence[LayerOutput],
+        *,
+        size: int | None = None,
+        activation: BaseActivation | None = None,
+        num_filters: int | None = None,
+    ) -> LayerOutput:
+        """Return what the user gets."""
+        return LayerOutput(
+            self.name,
+            self.kind,
+            parents=parents,
+            activation=activation,
+            num_filters=num_filters,
+            size=self.size if size is None else size,
+        )
+
+    def _device(self) -> int | None:
+        return self.message.device if self.message.HasField("device") else None

@@ -1,0 +1,33 @@
+"""Lines of the log from Python: `[INFO 2026-11-20 10:59:12,950 networks.py:1482] The input order is [word, label]`."""
+
+import logging
+
+from runtime import glog
+
+
+class _Stderr(logging.Handler):
+    """Writes a record to the stderr of the moment, as one write."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        glog.write(self.format(record) + "\n")
+
+
+def _make_logger() -> logging.Logger:
+    made = logging.getLogger("paddle")
+    if not any(isinstance(handler, _Stderr) for handler in made.handlers):
+        handler = _Stderr()
+        handler.setFormatter(logging.Formatter("[%(levelname)s %(asctime)s %(filename)s:%(lineno)s] %(message)s"))
+        made.addHandler(handler)
+        made.setLevel(logging.INFO)
+        made.propagate = False
+    return made
+
+
+logger = _make_logger()
+
+
+def log(level: int, message: str, at: str) -> None:
+    """Write a line that carries the legacy's file and line (`networks.py:1482`), which people grep for."""
+    if logger.isEnabledFor(level):
+        file, _, line = at.partition(":")
+        logger.handle(logger.makeRecord("paddle", level, file, int(line), message, (), None))

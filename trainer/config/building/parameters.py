@@ -1,0 +1,102 @@
+"""Parameters of the message: creation, sharing by name, defaults, and the "smart" initialisation.
+
+Source: legacy config_parser.py, Parameter() and LayerBase.create_*_parameter; the specification's section 4.3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from proto import ParameterConfig_pb2
+from trainer.config.building.argument_errors import LARGEST, ArgumentError, to_list, wrong
+from trainer.config.building.attrs import HookAttribute
+from trainer.config.building.state import Parse
+
+# copied as they are when the attribute has them
+_PLAIN_FIELDS = (
+    "learning_rate",
+    "decay_rate_l1",
+    "is_static",
+    "is_shared",
+    "sparse_update",
+    "sparse_remote_update",
+    "is_sparse",
+)
+# the attribute's own, or else the default of the moment
+_DEFAULTED_FIELDS = (
+    "initial_mean",
+    "initial_std",
+    "initial_strategy",
+    "initial_smart",
+    "momentum",
+    "decay_rate",
+    "num_batches_regularization",
+    "gradient_clipping_threshold",
+)
+
+
+def add_parameter(
+    parse: Parse, name: str, size: int, dims: Sequence[int], attr: dict[str, Any], device: int | None = None
+) -> None:
+    """Add a parameter to the message; one of the same name and shape is shared.
+
+    Args:
+        parse: where to.
+        name: the parameter's name.
+        size: number of values.
+        dims: its shape; may be empty where the legacy gave none.
+        attr: the dictionary of a ParameterAttribute; anything absent falls back to the defaults of this moment.
+        device: of the layer that makes it.
+    Raises: ArgumentError: a shared parameter has another shape, or the attributes contradict each other.
+    """
+    known = parse.parameters.get(name)
+    if known is not None:
+        if known.size != size or list(known.dims) != list(dims):
+            raise ArgumentError(
+                f"the shared parameter {name!r} has size {known.size} and dims {list(known.dims)}; here it "
+                f"would have size {size} and dims {list(dims)}"
+            )
+        return
+    if size > LARGEST:
+        raise ArgumentError(
+            f"the parameter {name!r} would have {size} values, of shape {list(dims)}; make the layer smaller"
+        )
+    parameter = parse.model.parameters.add(name=name, size=size, dims=dims)
+    parse.parameters[name] = parameter
+    if device is not None:
+        parameter.device = device
+    for key in _PLAIN_FIELDS:
+        if attr.get(key) is not None:
+            setattr(parameter, key, attr[key])
+    for key in _DEFAULTED_FIELDS:
+        value = attr.get(key, getattr(parse.defaults, key))
+        if value is not None:
+            setattr(parameter, key, value)
+    _check(parameter)
+    if parameter.sparse_remote_update:
+        parse.config.opt_config.use_sparse_remote_updater = True
+    if parameter.initial_smart:
+        parameter.initial_mean = 0.0
+        parameter.initial_std = 1.0 / math.sqrt(dims[0] if dims else size)
+    _add_hooks(parameter, attr.get("update_hooks", parse.defaults.update_hooks))
+
+
+def _check(parameter: ParameterConfig_pb2.ParameterConfig) -> None:
+    if parameter.momentum and parameter.decay_rate_l1:
+        raise ArgumentError(
+            f"parameter {parameter.name!r} has momentum {parameter.momentum:g} and l1_rate "
+            f"{parameter.decay_rate_l1:g}; they cannot both be non-zero"
+        )
+    if parameter.is_static and parameter.sparse_remote_update:
+        raise ArgumentError(f"parameter {parameter.name!r} is static and updated sparsely; it cannot be both")
+
+
+def _add_hooks(parameter: ParameterConfig_pb2.ParameterConfig, hooks: Any) -> None:
+    for hook in [] if hooks is None else to_list(hooks):
+        if not isinstance(hook, HookAttribute):
+            raise wrong("update_hooks", hook, "it must be a HookAttr or a list of them")
+        added = parameter.update_hooks.add(type=hook.type)
+        if hook.sparsity_ratio is not None:
+            added.sparsity_ratio = hook.sparsity_ratio

@@ -1,0 +1,156 @@
+"""What one parse has built so far. Every parse begins with a fresh one, so that parsing twice gives equal messages.
+
+A departure: the legacy kept its dictionary of settings from one parse to the next of the same process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from proto import ModelConfig_pb2, ParameterConfig_pb2, TrainerConfig_pb2
+from trainer.config.building.argument_errors import ArgumentError
+
+
+@dataclass
+class ParameterDefaults:
+    """What a parameter gets where its own attributes say nothing; settings() and the default_* functions change it."""
+
+    initial_mean: float = 0.0
+    initial_std: float = 0.01
+    initial_strategy: int = 0
+    initial_smart: bool = False
+    momentum: float | None = None
+    decay_rate: float | None = None
+    num_batches_regularization: int | None = None
+    gradient_clipping_threshold: float | None = None
+    device: int | None = None
+    update_hooks: Any = None
+
+
+DEFAULT_SETTINGS: Mapping[str, Any] = {
+    "batch_size": None,
+    "mini_batch_size": None,
+    "algorithm": "async_sgd",
+    "async_lagged_grad_discard_ratio": 1.5,
+    "learning_method": "momentum",
+    "gradient_clipping_threshold": None,
+    "num_batches_per_send_parameter": None,
+    "num_batches_per_get_parameter": None,
+    "center_parameter_update_method": None,
+    "learning_rate": 1.0,
+    "learning_rate_decay_a": 0.0,
+    "learning_rate_decay_b": 0.0,
+    "learning_rate_schedule": "poly",
+    "learning_rate_args": "",
+    "l1weight": 0.1,
+    "l2weight": 0.0,
+    "l2weight_zero_iter": 0,
+    "c1": 0.0001,
+    "backoff": 0.5,
+    "owlqn_steps": 10,
+    "max_backoff": 5,
+    "average_window": 0,
+    "do_average_in_cpu": False,
+    "max_average_window": None,
+    "ada_epsilon": 1e-6,
+    "ada_rou": 0.95,
+    "delta_add_rate": 1.0,
+    "shrink_parameter_value": 0,
+    "adam_beta1": 0.9,
+    "adam_beta2": 0.999,
+    "adam_epsilon": 1e-8,
+}
+DEFAULT_TRAINER_SETTINGS: Mapping[str, Any] = {"save_dir": "./output/model", "init_model_path": None, "start_pass": 0}
+
+
+def _empty_message() -> TrainerConfig_pb2.TrainerConfig:
+    config = TrainerConfig_pb2.TrainerConfig()
+    config.model_config.type = "nn"
+    config.model_config.sub_models.add(name="root", is_recurrent_layer_group=False)
+    return config
+
+
+@dataclass
+class Parse:
+    """The message in the making, and what the functions of the language have to remember."""
+
+    args: Mapping[str, str] = field(default_factory=dict)
+    asked: set[str] = field(default_factory=set)
+    config: TrainerConfig_pb2.TrainerConfig = field(default_factory=_empty_message)
+    layers: dict[str, ModelConfig_pb2.LayerConfig] = field(default_factory=dict)
+    parameters: dict[str, ParameterConfig_pb2.ParameterConfig] = field(default_factory=dict)
+    defaults: ParameterDefaults = field(default_factory=ParameterDefaults)
+    settings: dict[str, Any] = field(default_factory=lambda: {**DEFAULT_SETTINGS, **DEFAULT_TRAINER_SETTINGS})
+    usage_ratio: float = 1.0
+    names: Counter[str] = field(default_factory=Counter)
+    opened: list[ModelConfig_pb2.SubModelConfig] = field(default_factory=list)
+    suffix_all_sub_models: bool = False
+
+    @property
+    def model(self) -> ModelConfig_pb2.ModelConfig:
+        """The network."""
+        return self.config.model_config
+
+    @property
+    def root(self) -> ModelConfig_pb2.SubModelConfig:
+        """The sub-model of all layers that are in no recurrent group."""
+        return self.model.sub_models[0]
+
+    @property
+    def sub_model(self) -> ModelConfig_pb2.SubModelConfig:
+        """The sub-model that new layers go to: the recurrent group in the making, or the root."""
+        return self.opened[-1] if self.opened else self.root
+
+    def full_name(self, name: str) -> str:
+        """Return a layer's name in the message: `name@group` inside of a recurrent group."""
+        if self.opened and (self.sub_model.is_recurrent_layer_group or self.suffix_all_sub_models):
+            return f"{name}@{self.sub_model.name}"
+        return name
+
+    def outer_name(self, name: str) -> str:
+        """Return the name in the message of a layer of the enclosing model."""
+        return f"{name}@{self.opened[-2].name}" if len(self.opened) > 1 else name
+
+    def auto_name(self, prefix: str) -> str:
+        """Return `__<prefix>_<n>__`; n counts the unnamed calls with this prefix."""
+        number = self.names[prefix]
+        self.names[prefix] += 1
+        return f"__{prefix}_{number}__"
+
+    def add_layer(self, name: str, kind: str) -> ModelConfig_pb2.LayerConfig:
+        """Return the new layer's message; raise ArgumentError when the name is taken."""
+        if "@" in name:
+            raise ArgumentError(f"the layer's name {name!r} has an @, which is for layers of recurrent groups")
+        full_name = self.full_name(name)
+        if full_name in self.layers:
+            raise ArgumentError(f"there is a layer {full_name!r} already; every layer needs a name of its own")
+        layer = self.model.layers.add(name=full_name, type=kind, active_type="")
+        self.sub_model.layer_names.append(full_name)
+        self.layers[full_name] = layer
+        return layer
+
+
+_parses: list[Parse] = []
+
+
+def current() -> Parse:
+    """Return the parse that is going on; raise ArgumentError where a config function is called outside of a config."""
+    if not _parses:
+        raise ArgumentError(
+            "the config language works inside a config only; use paddle.trainer.config_parser.parse_config"
+        )
+    return _parses[-1]
+
+
+@contextlib.contextmanager
+def parsing(parse: Parse) -> Iterator[Parse]:
+    """Make a parse the current one."""
+    _parses.append(parse)
+    try:
+        yield parse
+    finally:
+        _parses.pop()

@@ -1,0 +1,206 @@
+"""Cost layers: what training makes smaller. Inputs come in the order input, label, weight.
+
+Source: legacy trainer_config_helpers/layers.py; the specification's section 6, "Costs and structured outputs".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from trainer.config.building.activations import SigmoidActivation, SoftmaxActivation
+from trainer.config.building.argument_errors import to_float, to_int, to_list, to_text, wrong
+from trainer.config.building.declare import helper
+from trainer.config.building.layer import LayerBuilder, LayerOutput, to_layer
+from trainer.config.building.log import logger
+from trainer.config.language.evaluators import classification_error_evaluator, is_for_classification
+
+
+def _inputs(input: Any, label: Any, weight: Any = None) -> list[LayerOutput]:
+    layers = [to_layer("input", input), to_layer("label", label)]
+    if weight is not None:
+        layers.append(to_layer("weight", weight))
+        _check_width("weight", layers[-1])
+    return layers
+
+
+def _check_width(argument: str, layer: LayerOutput) -> None:
+    if layer.size != 1:
+        raise wrong(argument, layer, "its size must be 1")
+
+
+def _cost(
+    name: str | None, kind: str, inputs: list[LayerOutput], coeff: float | None, layer_attr: Any, size: int | None = 1
+) -> LayerBuilder:
+    layer = LayerBuilder(to_text("name", name), kind, size=size, extra=layer_attr)
+    for source in inputs:
+        layer.add_input(source)
+    if coeff is not None:
+        layer.message.coeff = to_float("coeff", coeff)
+    return layer
+
+
+@helper("layers", prefix="cost")
+def classification_cost(
+    input: Any,
+    label: Any,
+    weight: Any = None,
+    name: str | None = None,
+    evaluator: Callable[..., None] | list[Callable[..., None]] = classification_error_evaluator,
+    layer_attr: Any = None,
+    coeff: float = 1.0,
+    top_k: int | None = None,
+) -> LayerOutput:
+    """Cross entropy of a softmax layer against the ids of a data layer, with evaluators for the log.
+
+    top_k was v0.10's: it is handed to the evaluators.
+    """
+    inputs = _inputs(input, label, weight)
+    if not isinstance(inputs[0].activation, SoftmaxActivation):
+        raise wrong("input", inputs[0], "its activation must be SoftmaxActivation()")
+    if inputs[1].layer_type != "data":
+        raise wrong("label", inputs[1], "it must be a data_layer")
+    layer = _cost(name, "multi-class-cross-entropy", inputs, coeff, layer_attr)
+    for evaluate in to_list(evaluator):
+        if not is_for_classification(evaluate):
+            raise wrong("evaluator", evaluate, "it must be an evaluator of classification")
+        further = {} if top_k is None else {"top_k": top_k}
+        evaluate(input=inputs[0], label=inputs[1], weight=weight, name=evaluate.__name__, **further)
+    return layer.output(inputs)
+
+
+@helper("layers")
+def cross_entropy(
+    input: Any, label: Any, name: str | None = None, coeff: float = 1.0, weight: Any = None, layer_attr: Any = None
+) -> LayerOutput:
+    """Return -ln of the probability that the input gives to the label's id."""
+    inputs = _inputs(input, label, weight)
+    return _cost(name, "multi-class-cross-entropy", inputs, coeff, layer_attr).output(inputs)
+
+
+@helper("layers", also="regression_cost")
+def square_error_cost(
+    input: Any, label: Any, weight: Any = None, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None
+) -> LayerOutput:
+    """Sum of squared differences over a row; regression_cost is the same function."""
+    inputs = _inputs(input, label, weight)
+    return _cost(name, "square_error", inputs, coeff, layer_attr).output(inputs)
+
+
+@helper("layers")
+def mse_cost(
+    input: Any, label: Any, weight: Any = None, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None
+) -> LayerOutput:
+    """Return the same as square_error_cost, under the name of v0.10 and with automatic names by that name."""
+    inputs = _inputs(input, label, weight)
+    return _cost(name, "square_error", inputs, coeff, layer_attr).output(inputs)
+
+
+@helper("layers")
+def smooth_l1_cost(
+    input: Any, label: Any, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None
+) -> LayerOutput:
+    """Quadratic for small differences, linear for large ones."""
+    inputs = _inputs(input, label)
+    if inputs[0].size != inputs[1].size:
+        raise wrong("label", label, f"its size must be {inputs[0].size}, the input's")
+    return _cost(name, "smooth_l1", inputs, coeff, layer_attr).output(inputs)
+
+
+@helper("layers")
+def cross_entropy_with_selfnorm(
+    input: Any,
+    label: Any,
+    name: str | None = None,
+    coeff: float = 1.0,
+    softmax_selfnorm_alpha: float = 0.1,
+    layer_attr: Any = None,
+) -> LayerOutput:
+    """Cross entropy of outputs that are not normalised, plus alpha times the squared logarithm of their sum."""
+    inputs = _inputs(input, label)
+    layer = _cost(name, "multi_class_cross_entropy_with_selfnorm", inputs, coeff, layer_attr, size=None)
+    layer.message.softmax_selfnorm_alpha = to_float("softmax_selfnorm_alpha", softmax_selfnorm_alpha)
+    return layer.output(inputs)
+
+
+@helper("layers")
+def multi_binary_label_cross_entropy(
+    input: Any, label: Any, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None
+) -> LayerOutput:
+    """Sum over the columns of the cross entropy of a probability against 0 or 1."""
+    inputs = _inputs(input, label)
+    if not isinstance(inputs[0].activation, SigmoidActivation):
+        logger.warning(
+            "%r is not a recommended activation for multi_binary_label_cross_entropy, sigmoid is better",
+            inputs[0].activation,
+        )
+    return _cost(name, "multi_binary_label_cross_entropy", inputs, coeff, layer_attr).output(inputs)
+
+
+@helper("layers")
+def huber_regression_cost(
+    input: Any, label: Any, name: str | None = None, delta: float = 1.0, coeff: float = 1.0, layer_attr: Any = None
+) -> LayerOutput:
+    """Half the square of small differences; linear beyond delta."""
+    inputs = _inputs(input, label)
+    layer = _cost(name, "huber_regression", inputs, coeff, layer_attr)
+    layer.message.delta = to_float("delta", delta)
+    return layer.output(inputs)
+
+
+@helper("layers")
+def huber_classification_cost(
+    input: Any, label: Any, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None
+) -> LayerOutput:
+    """Huber's cost of a score against a label of 0 or 1."""
+    inputs = _inputs(input, label)
+    _check_width("input", inputs[0])
+    return _cost(name, "huber_classification", inputs, coeff, layer_attr).output(inputs)
+
+
+@helper("layers")
+def huber_cost(
+    input: Any, label: Any, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None
+) -> LayerOutput:
+    """Return what v0.9 and v0.10 called huber_cost: today's huber_classification_cost under its old type."""
+    inputs = _inputs(input, label)
+    _check_width("input", inputs[0])
+    return _cost(name, "huber", inputs, coeff, layer_attr).output(inputs)
+
+
+@helper("layers")
+def sum_cost(input: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
+    """Sum of a row."""
+    inputs = [to_layer("input", input)]
+    return _cost(name, "sum_cost", inputs, 1.0, layer_attr).output(inputs)
+
+
+@helper("layers")
+def rank_cost(
+    left: Any,
+    right: Any,
+    label: Any,
+    weight: Any = None,
+    name: str | None = None,
+    coeff: float = 1.0,
+    layer_attr: Any = None,
+) -> LayerOutput:
+    """Cost of a pair of scores against which of the two should be greater."""
+    first = to_layer("left", left)
+    inputs = [first, *_inputs(right, label, weight)]
+    for argument, layer in zip(("left", "right", "label"), inputs, strict=False):
+        _check_width(argument, layer)
+    return _cost(name, "rank-cost", inputs, coeff, layer_attr).output(inputs)
+
+
+@helper("layers")
+def lambda_cost(
+    input: Any, score: Any, name: str | None = None, NDCG_num: int = 5, max_sort_size: int = -1, layer_attr: Any = None
+) -> LayerOutput:
+    """Listwise cost of the scores of a sequence, by the NDCG of its first NDCG_num items."""
+    inputs = [to_layer("input", input), to_layer("score", score)]
+    _check_width("score", inputs[1])
+    layer = _cost(name, "lambda_cost", inputs, None, layer_attr)
+    layer.message.NDCG_num = to_int("NDCG_num", NDCG_num)
+    layer.message.max_sort_size = to_int("max_sort_size", max_sort_size)
+    return layer.output(inputs)

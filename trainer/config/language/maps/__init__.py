@@ -1,0 +1,1 @@
+"""Layer functions over maps and volumes."""

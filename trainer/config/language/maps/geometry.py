@@ -1,0 +1,172 @@
+"""Sizes of maps: what a layer's columns are as channels, height and width, and what convolution makes of them.
+
+Source: legacy config_parser.py, get_img_size() and cnn_output_size(); the specification's section 4.7.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+from proto import ModelConfig_pb2
+from trainer.config.building.argument_errors import ArgumentError, is_list, to_int, to_size, wrong
+from trainer.config.building.attrs import ParameterAttribute
+from trainer.config.building.layer import LayerBuilder, LayerOutput, columns_of, message_of
+from trainer.config.building.log import log
+
+
+def to_count(argument: str, value: Any) -> int:
+    """Return an integer that is not negative."""
+    number = to_int(argument, value)
+    if number < 0:
+        raise wrong(argument, value, "it must not be negative")
+    return number
+
+
+def to_sizes(argument: str, value: Any, *others: Any, zero: bool = False) -> tuple[int, ...]:
+    """Return one number per dimension, x first: of a list, or a number with the functions' `_y` and `_z` arguments.
+
+    Args:
+        argument: its name.
+        value: a number, or a list of as many numbers as there are dimensions.
+        others: those of the further dimensions; None means the number of x.
+        zero: whether a number may be 0.
+    """
+    check = to_count if zero else to_size
+    if is_list(value):
+        if len(value) != len(others) + 1:
+            raise wrong(argument, value, f"it must be a number or a list of {len(others) + 1} numbers")
+        value, *others_of_list = value
+        # the list counts where the further arguments are not given
+        others = tuple(b if a is None else a for a, b in zip(others, others_of_list, strict=True))
+    first = check(argument, value)
+    return (
+        first,
+        *(
+            first if other is None else check(f"{argument}_{axis}", other)
+            for axis, other in zip("yz", others, strict=False)
+        ),
+    )
+
+
+def channels_of(layer: LayerOutput, num_channels: Any) -> int:
+    """Return the user's num_channels, or what the layer knows of itself."""
+    if num_channels is not None:
+        return to_size("num_channels", num_channels)
+    if layer.num_filters is None:
+        raise ArgumentError(f"give num_channels: the layer {layer.name!r} does not know how many channels it has")
+    return layer.num_filters
+
+
+def map_of(layer: LayerOutput, channels: int) -> tuple[int, int]:
+    """Return (width, height) of a layer's maps, which are square where the layer does not say.
+
+    Raises: ArgumentError: width times height are not the layer's pixels.
+    """
+    message = message_of(layer)
+    pixels = columns_of(layer) // channels
+    width = int(message.width) or math.isqrt(pixels)
+    height = int(message.height) or (pixels // width if width else 0)
+    if width * height != pixels or pixels == 0:
+        raise ArgumentError(
+            f"the layer {layer.name!r} of size {columns_of(layer)} has {pixels} pixels in each of {channels} channels; "
+            f"maps of width {width} and height {height} do not fit; give num_channels, or height and width of the data"
+        )
+    return width, height
+
+
+def volume_of(layer: LayerOutput, channels: int) -> tuple[int, int, int]:
+    """Return (width, height, depth) of a layer's volumes.
+
+    Raises: ArgumentError: the layer does not say them, or they are not its size.
+    """
+    message = message_of(layer)
+    width, height, depth = int(message.width), int(message.height), int(message.depth)
+    if width * height * depth * channels != columns_of(layer):
+        raise ArgumentError(
+            f"the layer {layer.name!r} of size {columns_of(layer)} has width {width}, height {height} and depth "
+            f"{depth}, which do not fit {channels} channels"
+        )
+    return width, height, depth
+
+
+def whole_map(source: LayerOutput) -> tuple[int, int, int]:
+    """Return (channels, width, height) of a layer that says its height and width.
+
+    Raises: ArgumentError: it does not.
+    """
+    width, height = source.width, source.height
+    if not width or not height:
+        raise ArgumentError(f"the layer {source.name!r} has no height and width; give them to its data_layer")
+    size = columns_of(source)
+    if size % (width * height):
+        raise ArgumentError(
+            f"the layer {source.name!r} of size {size} has no whole number of maps of {width} x {height}"
+        )
+    return size // (width * height), width, height
+
+
+def write_image(message: ModelConfig_pb2.ImageConfig, source: LayerOutput, channels: int) -> tuple[int, int]:
+    """Fill the message of an input's maps and return (width, height)."""
+    message.channels = channels
+    message.img_size, message.img_size_y = map_of(source, channels)
+    return message.img_size, message.img_size_y
+
+
+def shrink(
+    argument: str, window: int, size: int, padding: int, stride: int, *, dilation: int = 1, ceil: bool = False
+) -> int:
+    """Return how often a window fits into a line of `size` pixels.
+
+    Args:
+        argument: the window's, for the error.
+        ceil: whether a last window may reach over the end, as pooling does unless told otherwise.
+    """
+    room = 2 * padding + size - ((window - 1) * dilation + 1)
+    result = 1 + (-(-room // stride) if ceil else room // stride)
+    if result <= 0:
+        raise wrong(argument, window, f"such a window does not fit into {size} pixels with padding {padding}")
+    return result
+
+
+def grow(argument: str, window: int, size: int, padding: int, stride: int, *, dilation: int = 1) -> int:
+    """Return the length of the line that a transposed convolution makes of `size` pixels."""
+    result = (size - 1) * stride + (window - 1) * dilation + 1 - 2 * padding
+    if result <= 0:
+        raise wrong(argument, window, f"transposed on {size} pixels with padding {padding} nothing is left")
+    return result
+
+
+def initialise_filters(attr: ParameterAttribute, filter_size: int, channels: int) -> ParameterAttribute:
+    """Replace the "smart" initialisation by normal(0, sqrt(2 / (filter_size^2 channels))).
+
+    The object of the user is changed, as the legacy did: of several convolutions that share it the first decides.
+    """
+    if attr.attr.get("initial_smart"):
+        attr.attr.update(
+            initial_mean=0.0,
+            initial_std=math.sqrt(2.0 / (filter_size**2 * channels)),
+            initial_strategy=0,
+            initial_smart=False,
+        )
+    return attr
+
+
+def set_map(layer: LayerBuilder, channels: int, width: int, height: int, *, is_told: bool = True) -> None:
+    """Write a layer's size and map, and tell the log."""
+    layer.set_size(channels * height * width)
+    layer.message.height, layer.message.width = height, width
+    if is_told:
+        _tell(layer, f"c = {channels}, h = {height}, w = {width}")
+
+
+def set_volume(layer: LayerBuilder, channels: int, width: int, height: int, depth: int) -> None:
+    """Write a layer's size and volume, and tell the log."""
+    layer.set_size(channels * depth * height * width)
+    layer.message.height, layer.message.width, layer.message.depth = height, width, depth
+    _tell(layer, f"c = {channels}, d = {depth}, h = {height}, w = {width}")
+
+
+def _tell(layer: LayerBuilder, shape: str) -> None:
+    log(logging.INFO, f"output for {layer.name}: {shape}, size = {layer.size}", "layers.py:2539")

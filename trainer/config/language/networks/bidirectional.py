@@ -1,0 +1,151 @@
+"""A recurrent network in both directions of a sequence.
+
+Source: legacy trainer_config_helpers/networks.py; the specification's section 9.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainer.config.building.declare import helper
+from trainer.config.building.layer import LayerOutput
+from trainer.config.language.layers.mixed import concat_layer
+from trainer.config.language.layers.sequence import first_seq, last_seq
+from trainer.config.language.networks.gru import simple_gru2
+from trainer.config.language.networks.lstm import simple_lstm
+
+
+def _join_directions(
+    name: str | None,
+    forward: LayerOutput,
+    backward: LayerOutput,
+    return_seq: bool,
+    last_seq_attr: Any,
+    first_seq_attr: Any,
+    concat_attr: Any,
+    concat_act: Any,
+) -> LayerOutput:
+    """Put both directions side by side: their sequences, or the row of each that has seen the whole sequence."""
+    ends = [forward, backward]
+    if not return_seq:
+        ends = [
+            last_seq(name=f"{name}_fw_last", input=forward, layer_attr=last_seq_attr),
+            first_seq(name=f"{name}_bw_last", input=backward, layer_attr=first_seq_attr),
+        ]
+    return concat_layer(name=name, input=ends, layer_attr=concat_attr, act=concat_act)
+
+
+@helper("networks")
+def bidirectional_lstm(
+    input: Any,
+    size: int,
+    name: str | None = None,
+    return_seq: bool = False,
+    fwd_mat_param_attr: Any = None,
+    fwd_bias_param_attr: Any = None,
+    fwd_inner_param_attr: Any = None,
+    fwd_act: Any = None,
+    fwd_gate_act: Any = None,
+    fwd_state_act: Any = None,
+    fwd_mixed_layer_attr: Any = None,
+    fwd_lstm_cell_attr: Any = None,
+    bwd_mat_param_attr: Any = None,
+    bwd_bias_param_attr: Any = None,
+    bwd_inner_param_attr: Any = None,
+    bwd_act: Any = None,
+    bwd_gate_act: Any = None,
+    bwd_state_act: Any = None,
+    bwd_mixed_layer_attr: Any = None,
+    bwd_lstm_cell_attr: Any = None,
+    last_seq_attr: Any = None,
+    first_seq_attr: Any = None,
+    concat_attr: Any = None,
+    concat_act: Any = None,
+) -> LayerOutput:
+    """Run a simple_lstm in each direction; with return_seq the result is a sequence."""
+    forward = simple_lstm(
+        name=f"{name}_fw",
+        input=input,
+        size=size,
+        mat_param_attr=fwd_mat_param_attr,
+        bias_param_attr=fwd_bias_param_attr,
+        inner_param_attr=fwd_inner_param_attr,
+        act=fwd_act,
+        gate_act=fwd_gate_act,
+        state_act=fwd_state_act,
+        mixed_layer_attr=fwd_mixed_layer_attr,
+        lstm_cell_attr=fwd_lstm_cell_attr,
+    )
+    backward = simple_lstm(
+        name=f"{name}_bw",
+        input=input,
+        size=size,
+        reverse=True,
+        mat_param_attr=bwd_mat_param_attr,
+        bias_param_attr=bwd_bias_param_attr,
+        inner_param_attr=bwd_inner_param_attr,
+        act=bwd_act,
+        gate_act=bwd_gate_act,
+        state_act=bwd_state_act,
+        mixed_layer_attr=bwd_mixed_layer_attr,
+        lstm_cell_attr=bwd_lstm_cell_attr,
+    )
+    return _join_directions(name, forward, backward, return_seq, last_seq_attr, first_seq_attr, concat_attr, concat_act)
+
+
+@helper("networks")
+def bidirectional_gru(
+    input: Any,
+    size: int,
+    name: str | None = None,
+    return_seq: bool = False,
+    fwd_mixed_param_attr: Any = None,
+    fwd_mixed_bias_attr: Any = None,
+    fwd_gru_param_attr: Any = None,
+    fwd_gru_bias_attr: Any = None,
+    fwd_act: Any = None,
+    fwd_gate_act: Any = None,
+    fwd_mixed_layer_attr: Any = None,
+    fwd_gru_cell_attr: Any = None,
+    bwd_mixed_param_attr: Any = None,
+    bwd_mixed_bias_attr: Any = None,
+    bwd_gru_param_attr: Any = None,
+    bwd_gru_bias_attr: Any = None,
+    bwd_act: Any = None,
+    bwd_gate_act: Any = None,
+    bwd_mixed_layer_attr: Any = None,
+    bwd_gru_cell_attr: Any = None,
+    last_seq_attr: Any = None,
+    first_seq_attr: Any = None,
+    concat_attr: Any = None,
+    concat_act: Any = None,
+) -> LayerOutput:
+    """Run a simple_gru2 in each direction; with return_seq the result is a sequence."""
+    forward = simple_gru2(
+        name=f"{name}_fw",
+        input=input,
+        size=size,
+        mixed_param_attr=fwd_mixed_param_attr,
+        mixed_bias_attr=fwd_mixed_bias_attr,
+        gru_param_attr=fwd_gru_param_attr,
+        gru_bias_attr=fwd_gru_bias_attr,
+        act=fwd_act,
+        gate_act=fwd_gate_act,
+        mixed_layer_attr=fwd_mixed_layer_attr,
+        gru_cell_attr=fwd_gru_cell_attr,
+    )
+    backward = simple_gru2(
+        name=f"{name}_bw",
+        input=input,
+        size=size,
+        reverse=True,
+        mixed_param_attr=bwd_mixed_param_attr,
+        mixed_bias_attr=bwd_mixed_bias_attr,
+        gru_param_attr=bwd_gru_param_attr,
+        gru_bias_attr=bwd_gru_bias_attr,
+        act=bwd_act,
+        gate_act=bwd_gate_act,
+        mixed_layer_attr=bwd_mixed_layer_attr,
+        gru_cell_attr=bwd_gru_cell_attr,
+    )
+    return _join_directions(name, forward, backward, return_seq, last_seq_attr, first_seq_attr, concat_attr, concat_act)

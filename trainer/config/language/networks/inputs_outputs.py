@@ -1,0 +1,93 @@
+"""inputs() and outputs(): what the data provider delivers, in which order, and what the network computes.
+
+Source: legacy trainer_config_helpers/networks.py of v0.10, whose lines the log messages carry; the specification's
+section 5.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from trainer.config.building.argument_errors import to_list, wrong
+from trainer.config.building.declare import helper
+from trainer.config.building.layer import LayerOutput, to_layer
+from trainer.config.building.log import log
+from trainer.config.building.state import current
+
+_GUESSING = (
+    "`outputs` routine try to calculate network's inputs and outputs order. It might not work well."
+    "Please see follow log carefully."
+)
+
+
+def set_inputs(names: Iterable[str]) -> None:
+    """Append names to the input layers, of the model and of its root."""
+    parse = current()
+    for name in names:
+        parse.model.input_layer_names.append(name)
+        parse.root.input_layer_names.append(name)
+
+
+def set_outputs(names: Iterable[str]) -> None:
+    """Append names to the output layers, of the model and of its root."""
+    parse = current()
+    for name in names:
+        parse.model.output_layer_names.append(name)
+        parse.root.output_layer_names.append(name)
+
+
+def _gather(argument: str, layers: Any, more: Iterable[Any]) -> list[LayerOutput]:
+    return [to_layer(argument, layer) for layer in [*to_list(layers), *more]]
+
+
+@helper("networks")
+def inputs(layers: Any, *args: Any) -> None:
+    """Name the data layers in the order in which the provider delivers them."""
+    set_inputs(layer.full_name for layer in _gather("layers", layers, args))
+
+
+@helper("networks")
+def outputs(layers: Any, *args: Any) -> None:
+    """Name the output layers; unless inputs() did it, the order of the inputs follows from them.
+
+    The order is that of a depth-first walk through the parents of the outputs: a data layer counts when the walk leaves
+    it.
+    """
+    wanted = _gather("layers", layers, args)
+    if not wanted:
+        raise wrong("layers", layers, "it must have at least one layer")
+    parse = current()
+    if parse.model.input_layer_names:
+        set_outputs(layer.full_name for layer in wanted)
+        return
+    if len(wanted) != 1:
+        log(logging.WARNING, _GUESSING, "networks.py:1454")
+    found = find_data_layers(wanted)
+    names = [layer.full_name for layer in wanted]
+    log(logging.INFO, f"The input order is [{', '.join(found)}]", "networks.py:1482")
+    log(logging.INFO, f"The output order is [{', '.join(names)}]", "networks.py:1488")
+    set_inputs(found)
+    set_outputs(names)
+
+
+def find_data_layers(wanted: Iterable[LayerOutput]) -> list[str]:
+    """Return the names of the data layers below these layers, in the order of a post-order walk, each once."""
+    found: dict[str, None] = {}
+    visited: set[int] = set()
+    for layer in wanted:
+        # a stack of our own: networks are deeper than Python's recursion limit
+        stack = [(layer, iter(layer.parents))] if id(layer) not in visited else []
+        visited.add(id(layer))
+        while stack:
+            top, parents = stack[-1]
+            parent = next((parent for parent in parents if id(parent) not in visited), None)
+            if parent is not None:
+                visited.add(id(parent))
+                stack.append((parent, iter(parent.parents)))
+                continue
+            stack.pop()
+            if top.layer_type == "data":
+                found.setdefault(top.full_name)
+    return list(found)

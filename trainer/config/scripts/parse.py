@@ -1,0 +1,182 @@
+"""From a config script to its message, and from whatever a script may raise to one clear error.
+
+Source: legacy config_parser.py, parse_config(); the specification's section 2.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from proto import ModelConfig_pb2, TrainerConfig_pb2
+from runtime.errors import ConfigError, MissingInputError, StoppedError
+from trainer.config import all_names
+from trainer.config.building.log import logger
+from trainer.config.building.names import public
+from trainer.config.building.state import DEFAULT_SETTINGS, DEFAULT_TRAINER_SETTINGS, Parse, current, parsing
+from trainer.config.scripts.python2 import SCRIPT_BUILTINS, SCRIPT_NAME, compile_script, use_directories
+from trainer.config.scripts.script_errors import explain
+
+# what `paddle train` passes to every config, and what the language asks for itself
+_KNOWN_ARGS = frozenset(
+    [
+        "trainer_id",
+        "local",
+        "with_cost",
+        "use_gpu",
+        "parallel_nn",
+        "cudnn_version",
+        "use_mkldnn",
+        "extension_module_name",
+    ]
+)
+
+
+def parse_config(config: str | Path | Callable[[], object], config_args: str = "") -> TrainerConfig_pb2.TrainerConfig:
+    """Execute a config script and return its message; every call begins afresh.
+
+    Args:
+        config: the script's path, or a function to be called instead.
+        config_args: `a=1,b=x`, what get_config_arg finds; of a repeated name the last one counts.
+    Raises:
+        MissingInputError: there is no such script.
+        ConfigError: config_args is malformed, or the script uses the language wrongly or what is not supported yet.
+        DataError: the script raised something of its own.
+    """
+    parse = Parse(args=parse_args(config_args))
+    path = Path() if callable(config) else Path(config)
+    use_directories(Path.cwd(), path.resolve().parent, forget=True)
+    with parsing(parse):
+        if callable(config):
+            _guard(config, str(getattr(config, "__name__", "config")))
+        else:
+            text = _read(path)
+            _guard(lambda: _execute(text, path, _environment(path)), str(path))
+        title = str(getattr(config, "__name__", config))
+        _check_groups(parse, title)
+        _check_layer_names(parse, title)
+        _finish(parse)
+    for name in parse.args:
+        if name not in parse.asked and name not in _KNOWN_ARGS:
+            logger.warning("the config never reads config argument %s (get_config_arg)", name)
+    return parse.config
+
+
+@public("config_parser_utils")
+def parse_trainer_config(
+    trainer_conf: str | Callable[[], object], config_arg_str: str = ""
+) -> TrainerConfig_pb2.TrainerConfig:
+    """Return the whole message of a script or function."""
+    return parse_config(trainer_conf, config_arg_str)
+
+
+@public("config_parser_utils")
+def parse_network_config(
+    network_conf: str | Callable[[], object], config_arg_str: str = ""
+) -> ModelConfig_pb2.ModelConfig:
+    """Return the network of a script or function."""
+    return parse_config(network_conf, config_arg_str).model_config
+
+
+@public("config_parser_utils")
+def parse_optimizer_config(
+    optimizer_conf: str | Callable[[], object], config_arg_str: str = ""
+) -> TrainerConfig_pb2.OptimizationConfig:
+    """Return the settings of a script or function."""
+    return parse_config(optimizer_conf, config_arg_str).opt_config
+
+
+@public("config_parser_utils")
+def reset_parser() -> None:
+    """Do nothing: every parse begins afresh."""
+
+
+def parse_args(config_args: str) -> dict[str, str]:
+    """Return the names and values of `a=1,b=x`."""
+    items = [item for item in (config_args or "").split(",") if item]
+    for item in items:
+        if item.count("=") != 1:
+            raise ConfigError(
+                f"config_args has the item {item!r}; each item must be name=value, separated by commas, "
+                "and no value may hold a comma or an equals sign"
+            )
+    return dict((name.strip(), value) for name, value in (item.split("=") for item in items))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise MissingInputError(f"the config script {path} cannot be read: {error.strerror}") from error
+
+
+def _guard(run: Callable[[], object], title: str) -> None:
+    try:
+        run()
+    except (KeyboardInterrupt, StoppedError):  # a signal came while the script ran
+        raise
+    except BaseException as error:  # SystemExit, and whatever a script derives from it
+        explained = explain(error, title)
+        if explained is None:
+            raise
+        raise explained from error
+
+
+def _execute(text: bytes, path: Path, environment: dict[str, Any]) -> None:
+    exec(compile_script(text, str(path)), environment)
+
+
+def _environment(path: Path) -> dict[str, Any]:
+    """Return what a script finds without an import."""
+    environment: dict[str, Any] = {"__name__": SCRIPT_NAME, "__file__": str(path), "__builtins__": SCRIPT_BUILTINS}
+    environment.update(all_names.v1_names())
+    environment["Import"] = _importer(path)
+    extension = current().args.get("extension_module_name")
+    if extension:
+        environment.update(importlib.import_module(extension).get_config_funcs(current().config))
+    return environment
+
+
+def _importer(importing: Path) -> Callable[..., None]:
+    def Import(config_file: str, local_args: dict[str, Any] | None = None) -> None:
+        """Execute another config, relative to the importing one's directory, and hand its names over in local_args."""
+        path = importing.parent / config_file
+        if not Path(config_file).is_absolute():
+            current().config.config_files.append(str(path))
+        environment = _environment(path)
+        own = dict(environment)
+        environment.update(local_args or {})
+        _execute(_read(path), path, environment)
+        if local_args is not None:
+            local_args.update({name: value for name, value in environment.items() if own.get(name) is not value})
+
+    return Import
+
+
+def _check_groups(parse: Parse, title: str) -> None:
+    for group in parse.opened:
+        if group.is_recurrent_layer_group:
+            raise ConfigError(
+                f"{title}: the recurrent group {group.name!r} has no end; call RecurrentLayerGroupEnd({group.name!r})"
+            )
+
+
+def _check_layer_names(parse: Parse, title: str) -> None:
+    for name in parse.model.input_layer_names:
+        if name not in parse.layers:
+            raise ConfigError(f"{title}: the input layer {name!r} does not exist")
+        kind = parse.layers[name].type
+        if kind != "data":
+            raise ConfigError(f"{title}: the input layer {name!r} must be a data layer; it is of type {kind}")
+    for name in parse.model.output_layer_names:
+        if name not in parse.layers:
+            raise ConfigError(f"{title}: the output layer {name!r} does not exist")
+
+
+def _finish(parse: Parse) -> None:
+    for message, keys in ((parse.config.opt_config, DEFAULT_SETTINGS), (parse.config, DEFAULT_TRAINER_SETTINGS)):
+        for key in keys:
+            if parse.settings[key] is not None:
+                setattr(message, key, parse.settings[key])

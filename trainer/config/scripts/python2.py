@@ -1,0 +1,327 @@
+"""What configs and data providers written for Python 2 still find: names, modules, and their import path.
+
+Everything is given to the user's scripts only. A script, and every module that it imports from the working directory,
+from the config's directory or from one that `--python_path` or a script adds to `sys.path`, is executed with builtins
+of its own: the usual ones and `xrange, unicode, basestring, long, raw_input, reduce, cmp`, with `map`, `filter` and
+`zip` that give what both languages expect (`LazyList`). `cPickle` (which reads what Python 2 wrote), `cStringIO` and
+`__builtin__` can be imported and `sys.maxint` exists. The methods that Python 3 dropped (`iteritems`, `itervalues`,
+`iterkeys`, `has_key`, `next`) can be called; bytes, such as the lines of a file of gzip, are text to a method that is
+given a text; and a text file need not be UTF-8. Print statements and the `/` of integers stay with the user: a
+traceback names the line.
+"""
+
+import ast
+import builtins
+import contextlib
+import functools
+import importlib
+import importlib.machinery
+import io
+import pickle
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import IO, Any
+
+OUR_PACKAGES = frozenset({"localcluster", "paddle", "prepare", "proto", "pserver", "trainer"})
+SCRIPT_NAME = "__config__"  # the __name__ of a config script
+_INSTALLED_PACKAGES = ("site-packages", "dist-packages")
+_BAD_BYTES = "surrogateescape"  # what is not UTF-8 in texts
+_OUR_ROOT = Path(__file__).resolve().parents[3]
+
+
+class LazyList(Sequence[Any]):
+    """What `map`, `filter` and `zip` give a script: a list as in Python 2 that is filled when it is needed, as in
+    Python 3.
+
+    `next()` and endless sources work, and so do `len()`, indices, a second loop and the methods of lists.
+    """
+
+    def __init__(self, items: Iterable[Any]):
+        self._rest = iter(items)
+        self._items: list[Any] = []
+        self._given = 0
+
+    def _all(self) -> list[Any]:
+        self._items.extend(self._rest)
+        return self._items
+
+    def __iter__(self) -> Iterator[Any]:
+        position = 0
+        while True:
+            if position == len(self._items):
+                try:
+                    self._items.append(next(self._rest))
+                except StopIteration:
+                    return
+            yield self._items[position]
+            position += 1
+
+    def __next__(self) -> Any:
+        if self._given == len(self._items):
+            self._items.append(next(self._rest))
+        self._given += 1
+        return self._items[self._given - 1]
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._all()[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._all()[index] = value
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._all(), name)
+
+    def __add__(self, other: Iterable[Any]) -> list[Any]:
+        return self._all() + list(other)
+
+    def __radd__(self, other: Iterable[Any]) -> list[Any]:
+        return list(other) + self._all()
+
+    def __eq__(self, other: object) -> bool:
+        return self._all() == (other._all() if isinstance(other, LazyList) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (list(self._all()),)
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+
+def _listed(function: Callable[..., Iterable[Any]]) -> Callable[..., LazyList]:
+    @functools.wraps(function, updated=())
+    def listed(*arguments: Any, **options: Any) -> LazyList:
+        return LazyList(function(*arguments, **options))
+
+    return listed
+
+
+def _open(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> IO[Any]:
+    """Open a file; bytes of a text that are not UTF-8 (Latin-1 data) stay what they are, and equal to themselves."""
+    if "b" not in mode and len(arguments) < 3:  # of these the second is the encoding and the third what to do
+        options.setdefault("errors", None if len(arguments) == 2 or options.get("encoding") else _BAD_BYTES)
+    opened: IO[Any] = builtins.open(file, mode, *arguments, **options)  # noqa: SIM115, PTH123 - the caller closes it
+    return opened
+
+
+def _cmp(a: Any, b: Any) -> int:
+    return int(a > b) - int(a < b)
+
+
+# what `thing.name(...)` means where the thing has no such method
+_DROPPED_METHODS: Mapping[str, Callable[..., Any]] = {
+    "has_key": lambda mapping, key: key in mapping,
+    "iteritems": lambda mapping: iter(mapping.items()),
+    "iterkeys": lambda mapping: iter(mapping.keys()),
+    "itervalues": lambda mapping: iter(mapping.values()),
+    "next": next,
+}
+_CALL_METHOD = "__call_python_2_method__"
+# with bytes and a text, each of them is a TypeError in Python 3
+_TEXT_METHOD_NAMES = """
+    count endswith find index lstrip partition replace rfind rindex rpartition rsplit rstrip split startswith strip"""
+_TEXT_METHODS = frozenset(_TEXT_METHOD_NAMES.split())
+_CALL_TEXT_METHOD = "__call_python_2_text_method__"
+
+
+def _call_method(thing: Any, name: str, /, *arguments: Any, **options: Any) -> Any:
+    """Call a method by a name of `_DROPPED_METHODS`: the thing's own, or else what it meant in Python 2."""
+    method = getattr(thing, name, None)
+    has_it = name == "next" or isinstance(thing, Mapping)
+    if method is None and has_it and not options:
+        return _DROPPED_METHODS[name](thing, *arguments)
+    return getattr(thing, name)(*arguments, **options)
+
+
+def _call_text_method(thing: Any, name: str, /, *arguments: Any, **options: Any) -> Any:
+    """Call a method by a name of `_TEXT_METHODS`: bytes with a text as argument were one kind in Python 2."""
+    if type(thing) is bytes and any(isinstance(argument, str | tuple) for argument in arguments):
+        with contextlib.suppress(TypeError):
+            return getattr(thing, name)(*arguments, **options)
+        thing = thing.decode("utf-8", _BAD_BYTES)
+    return getattr(thing, name)(*arguments, **options)
+
+
+class _MethodCalls(ast.NodeTransformer):
+    """Turns `thing.iteritems()` into a call of `_call_method`, and so on; everything keeps its line."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        called = node.func
+        if isinstance(called, ast.Attribute) and called.attr in _DROPPED_METHODS:
+            function = ast.Name(_CALL_METHOD, ast.Load())
+        elif isinstance(called, ast.Attribute) and called.attr in _TEXT_METHODS and node.args:
+            function = ast.Name(_CALL_TEXT_METHOD, ast.Load())
+        else:
+            return node
+        call = ast.Call(function, [called.value, ast.Constant(called.attr), *node.args], node.keywords)
+        return ast.fix_missing_locations(ast.copy_location(call, node))
+
+
+def compile_script(text: Any, path: str) -> CodeType:
+    """Compile a config or a module of the user, for execution with `SCRIPT_BUILTINS`.
+
+    Raises: SyntaxError: also for what was right in Python 2 only, such as a print statement.
+    """
+    tree = _MethodCalls().visit(ast.parse(text, path))
+    # dont_inherit: the future imports of this module are not the script's
+    code: CodeType = compile(tree, path, "exec", dont_inherit=True)
+    return code
+
+
+PYTHON_2_NAMES: Mapping[str, Any] = {
+    "basestring": (str, bytes),  # for isinstance(), its only use
+    "cmp": _cmp,
+    "filter": _listed(filter),
+    "long": int,
+    "map": _listed(map),
+    "open": _open,
+    "raw_input": input,
+    "reduce": functools.reduce,
+    "unicode": str,
+    "xrange": range,
+    "zip": _listed(zip),
+    _CALL_METHOD: _call_method,
+    _CALL_TEXT_METHOD: _call_text_method,
+}
+SCRIPT_BUILTINS: dict[str, Any] = {**vars(builtins), **PYTHON_2_NAMES}
+
+
+def _string_module() -> ModuleType:
+    module = ModuleType("cStringIO", "What Python 2 called cStringIO.")
+    vars(module).update(StringIO=io.StringIO, BytesIO=io.BytesIO)
+    return module
+
+
+def _pickle_module() -> ModuleType:
+    # the texts of a pickle of Python 2 are bytes: as Latin-1 every one of them can be read
+    module = ModuleType("cPickle", "What Python 2 called cPickle.")
+    vars(module).update({name: getattr(pickle, name) for name in pickle.__all__})
+    vars(module).update(
+        load=functools.partial(pickle.load, encoding="latin1"), loads=functools.partial(pickle.loads, encoding="latin1")
+    )
+    return module
+
+
+cPickle = _pickle_module()
+
+
+def install_modules() -> None:
+    """Make `cPickle`, `cStringIO`, `__builtin__` and `sys.maxint` exist in this process."""
+    sys.modules.setdefault("__builtin__", builtins)
+    sys.modules.setdefault("cPickle", cPickle)
+    if "cStringIO" not in sys.modules:
+        sys.modules["cStringIO"] = _string_module()
+    vars(sys).setdefault("maxint", sys.maxsize)
+
+
+class ScriptLoader(importlib.machinery.SourceFileLoader):
+    """Executes a module of the user with `SCRIPT_BUILTINS`, and writes no byte code beside it (the job's volume)."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Execute the module."""
+        vars(module)["__builtins__"] = SCRIPT_BUILTINS
+        super().exec_module(module)
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """Return the module's code, always compiled afresh."""
+        path = self.get_filename(fullname)
+        return compile_script(self.get_data(path), path)
+
+
+class ScriptFinder:
+    """Finds modules as Python does and gives those of the user's directories to a `ScriptLoader`."""
+
+    def __init__(self) -> None:
+        self.directories: tuple[Path, ...] = ()
+        self.loaded: set[str] = set()
+        self._added: list[str] = []
+        self._path_before: frozenset[str] | None = None
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return the module's spec, or None when it is not the user's."""
+        if fullname.partition(".")[0] in OUR_PACKAGES:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is None or spec.origin is None or type(spec.loader) is not importlib.machinery.SourceFileLoader:
+            return None
+        if self.owns(spec.origin):
+            spec.loader = ScriptLoader(fullname, spec.origin)
+            self.loaded.add(fullname)
+            return spec
+        return None
+
+    def owns(self, filename: str) -> bool:
+        """Return whether a file lies in one of the user's directories, and neither ours nor of an installed package.
+
+        What came into `sys.path` since the first call of `enter` is the user's, too: by --python_path, or by a script.
+        """
+        if filename.startswith("<"):  # "<string>", "<frozen os>": code without a file
+            return False
+        path = Path(filename).resolve()
+        before = sys.path if self._path_before is None else self._path_before
+        later = (Path(entry).resolve() for entry in sys.path if entry not in before)
+        if not any(path.is_relative_to(directory) for directory in (*self.directories, *later)):
+            return False
+        if path.is_relative_to(_OUR_ROOT) and path.relative_to(_OUR_ROOT).parts[0] in OUR_PACKAGES:
+            return False
+        return not any(part in _INSTALLED_PACKAGES for part in path.parts)
+
+    def enter(self, directories: Iterable[Path], *, forget: bool) -> None:
+        """Look for the user's modules in these directories, first of all and instead of the earlier ones."""
+        if self._path_before is None:
+            self._path_before = frozenset(sys.path)
+        for entry in self._added:
+            if entry in sys.path:
+                sys.path.remove(entry)
+        self.directories = tuple(dict.fromkeys(directory.resolve() for directory in directories))
+        self._added = [str(directory) for directory in self.directories]
+        sys.path[:0] = self._added
+        if self not in sys.meta_path:
+            sys.meta_path.insert(_position_of_path_finder(), self)
+        if forget:
+            for name in self.loaded:
+                sys.modules.pop(name, None)
+            self.loaded.clear()
+        importlib.invalidate_caches()
+
+
+def _position_of_path_finder() -> int:
+    # builtin and frozen modules keep their precedence over a file of the same name
+    finders: list[Any] = sys.meta_path
+    return finders.index(importlib.machinery.PathFinder) if importlib.machinery.PathFinder in finders else len(finders)
+
+
+_finder = ScriptFinder()
+
+
+def use_directories(*directories: str | Path, forget: bool = False) -> None:
+    """Make the user's modules in these directories importable, with the names of Python 2.
+
+    Args:
+        directories: where configs and providers live; they come first in sys.path and replace those of an earlier call.
+        forget: import the user's modules anew when they are wanted again (a second parse sees what the first one saw).
+    """
+    install_modules()
+    _finder.enter((Path(directory) for directory in directories), forget=forget)
+
+
+def use_python_path(text: str) -> None:
+    """Make the user's modules in the working directory and in those of `a:b` importable."""
+    use_directories(Path.cwd())
+    sys.path += filter(None, text.split(":"))
+
+
+def is_script_file(filename: str) -> bool:
+    """Return whether code of this file is the user's, by the directories of the last `use_directories`."""
+    return _finder.owns(filename)

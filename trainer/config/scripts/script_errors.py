@@ -1,0 +1,100 @@
+"""Whose mistake it was: an exception of a config script becomes one line that names the user's file and line."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from runtime.errors import ConfigError, DataError, PaddleError
+from trainer.config.building.argument_errors import ArgumentError
+from trainer.config.building.declare import helper
+from trainer.config.building.names import HELPERS, V1_NAMES, UnknownName, suggestion
+from trainer.config.scripts.python2 import OUR_PACKAGES, SCRIPT_NAME, compile_script, is_script_file
+
+_CALL = re.compile(r"(?:\w+\.)*?(\w+)(?:\.__init__)?\(\) ")
+_MAIN_ONLY = "; it exists in the main config only, not in modules that it imports"
+_GO_BETWEENS = (helper.__module__, compile_script.__module__)  # on the way from a script to what it calls
+_VALUE_ERRORS = (TypeError, ValueError, OverflowError)
+
+
+@dataclass(frozen=True)
+class ScriptPlace:
+    """Where a script was: its line, and the function of ours that it was calling."""
+
+    where: str
+    inside: str | None
+
+
+def explain(error: BaseException, title: str) -> PaddleError | None:
+    """Return the error to report, or None where the mistake is ours.
+
+    Args:
+        error: what the script raised, with its traceback.
+        title: the script's name, for errors that no line of the user's caused.
+    Returns: ConfigError for wrong use of the language, DataError for the script's own exceptions.
+    """
+    place = _find_place(error.__traceback__, title)
+    if isinstance(error, SyntaxError) and error.filename and is_script_file(error.filename):
+        return DataError(f"{shown(error.filename)} line {error.lineno}: {type(error).__name__}: {error.msg}")
+    if isinstance(error, ArgumentError):
+        if place.inside:
+            error.enter(place.inside)
+        return ConfigError(f"{place.where}: {error}")
+    if isinstance(error, PaddleError):
+        return type(error)(f"{place.where}: {error}")
+    wrong_use = _wrong_use(error, place)
+    if wrong_use:
+        return ConfigError(f"{place.where}: {wrong_use}")
+    if place.inside and not isinstance(error, RecursionError):  # which strikes anywhere below a script's endless call
+        return None
+    text = " ".join("".join(traceback.format_exception_only(error)).split())
+    return DataError(f"{place.where}: {text}")
+
+
+def _find_place(trace: TracebackType | None, title: str) -> ScriptPlace:
+    lines: list[str] = []
+    inside = None
+    while trace is not None:
+        frame = trace.tb_frame
+        module = str(frame.f_globals.get("__name__"))
+        if module == SCRIPT_NAME or is_script_file(frame.f_code.co_filename):
+            lines.append(f"{shown(frame.f_code.co_filename)} line {trace.tb_lineno}")
+            inside = None
+        elif inside is None and lines and module.partition(".")[0] in OUR_PACKAGES and module not in _GO_BETWEENS:
+            inside = frame.f_code.co_qualname.partition(".")[0]
+        trace = trace.tb_next
+    if not lines:
+        return ScriptPlace(title, None)
+    return ScriptPlace(lines[-1] + (f" (from {lines[0]})" if lines[0] != lines[-1] else ""), inside)
+
+
+def shown(filename: str) -> str:
+    """Return a file's name relative to the working directory where it lies below it."""
+    path = Path(filename)
+    with contextlib.suppress(OSError, ValueError):  # the script removed the working directory; the file lies elsewhere
+        return str(path.relative_to(Path.cwd()))
+    return str(path)
+
+
+def _wrong_use(error: BaseException, place: ScriptPlace) -> str:
+    """Return the message if a name or an argument of the language was refused, else nothing."""
+    if isinstance(error, UnknownName):
+        return str(error)
+    if isinstance(error, NameError | ImportError) and place.inside:
+        return ""  # ours
+    if isinstance(error, ImportError) and str(error.name).startswith("paddle."):
+        return f"{error.msg.partition(' (')[0]}{suggestion(error.msg.partition(chr(39))[2].partition(chr(39))[0])}"
+    if isinstance(error, NameError) and error.name in V1_NAMES:
+        return f"{error}{_MAIN_ONLY}"
+    if isinstance(error, NameError) and suggestion(str(error.name)):
+        return f"{error}{suggestion(str(error.name))}"
+    if not isinstance(error, _VALUE_ERRORS):
+        return ""
+    if place.inside:
+        return f"{place.inside}: {type(error).__name__}: {error}"
+    call = _CALL.match(str(error)) if isinstance(error, TypeError) else None
+    return str(error) if call and any(call[1] in names for names in HELPERS.values()) else ""

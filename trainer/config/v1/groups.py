@@ -1,0 +1,166 @@
+"""Sub-models, recurrent groups and memories in the words of the oldest configs.
+
+Source: legacy config_parser.py; the specification's sections 12 and 16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from trainer.config.building.argument_errors import ArgumentError, to_int, to_list, to_size, to_text, wrong
+from trainer.config.building.attrs import ParameterAttribute
+from trainer.config.building.declare import helper
+from trainer.config.building.state import current
+from trainer.config.language.layers.groups import (
+    add_memory,
+    add_result,
+    begin_group,
+    begin_sub_model,
+    end_group,
+    end_sub_model,
+    set_generator,
+    set_memory_input,
+)
+
+
+@dataclass
+class _Link:
+    link_name: str
+
+
+@dataclass
+class _Generator:
+    max_num_frames: int
+    eos_layer_name: str
+    num_results_per_sample: int
+    beam_size: int
+    log_prob: bool | None
+
+
+def _names(argument: str, links: Iterable[Any]) -> list[str]:
+    return [link.link_name if isinstance(link, _Link) else to_text(argument, link) for link in to_list(links)]
+
+
+@helper("v1")
+def Link(name: str, has_subseq: bool = False) -> _Link:
+    """Name an input or a result of a recurrent group; has_subseq is taken and ignored: the data decide."""
+    return _Link(to_text("name", name))
+
+
+@helper("v1")
+def Generator(
+    max_num_frames: int,
+    eos_layer_name: str = "eos_check",
+    num_results_per_sample: int = 1,
+    beam_size: int = 1,
+    log_prob: bool | None = None,
+) -> _Generator:
+    """Return how a recurrent group generates sequences."""
+    return _Generator(
+        to_size("max_num_frames", max_num_frames),
+        to_text("eos_layer_name", eos_layer_name),
+        to_size("num_results_per_sample", num_results_per_sample),
+        to_size("beam_size", beam_size),
+        log_prob,
+    )
+
+
+@helper("v1")
+def RecurrentLayerGroupWithoutOutLinksBegin(
+    name: str, in_links: Any, seq_reversed: bool = False, target_inlinkname: str = ""
+) -> None:
+    """Open a recurrent group over these layers."""
+    begin_group(to_text("name", name), _names("in_links", in_links), reverse=bool(seq_reversed))
+
+
+@helper("v1")
+def RecurrentLayerGroupSetOutLink(link: Any) -> None:
+    """Hand a layer of the group to the enclosing model; it may be made later."""
+    add_result(_names("link", [link])[0])
+
+
+@helper("v1")
+def RecurrentLayerGroupSetGenerator(generator: Any = None) -> None:
+    """Make the group generate its own input."""
+    if not isinstance(generator, _Generator):
+        raise wrong("generator", generator, "it must be what Generator() returns")
+    set_generator(**vars(generator))
+
+
+@helper("v1")
+def RecurrentLayerGroupBegin(
+    name: str,
+    in_links: Any,
+    out_links: Any,
+    generator: Any = None,
+    target_inlinkname: str = "",
+    seq_reversed: bool = False,
+) -> None:
+    """Open a recurrent group over these layers, which gives those."""
+    begin_group(to_text("name", name), _names("in_links", in_links), reverse=bool(seq_reversed))
+    for link in _names("out_links", out_links):
+        add_result(link)
+    if generator is not None:
+        RecurrentLayerGroupSetGenerator(generator)
+        if to_list(in_links):
+            raise wrong("in_links", in_links, "a group that generates has none")
+
+
+@helper("v1")
+def RecurrentLayerGroupEnd(name: str) -> None:
+    """Close the recurrent group."""
+    end_group(to_text("name", name))
+
+
+@helper("v1")
+def SubModelBegin(name: str) -> None:
+    """Open a sub-model."""
+    begin_sub_model(to_text("name", name))
+
+
+@helper("v1")
+def SubModelEnd(name: str | None = None) -> None:
+    """Close the sub-model."""
+    opened = current().opened
+    end_sub_model(opened[-1].name.partition("@")[0] if name is None and opened else str(name))
+
+
+@helper("v1")
+def EnableSubmodelSuffix(flag: bool = True) -> None:
+    """Give layers of every sub-model the suffix @NAME, not only those of recurrent groups."""
+    current().suffix_all_sub_models = bool(flag)
+
+
+@helper("v1")
+def Memory(
+    name: str | None,
+    size: int,
+    is_sequence: bool = False,
+    boot_layer: str | None = None,
+    boot_bias: Any = False,
+    boot_bias_active_type: str = "",
+    boot_with_const_id: int | None = None,
+    memory_name: str | None = None,
+) -> str:
+    """Add a memory of a layer and return the agent's name."""
+    if boot_bias and not isinstance(boot_bias, ParameterAttribute):
+        if boot_bias is not True:
+            raise ArgumentError("boot_bias must be True or a Bias()")
+        boot_bias = ParameterAttribute(initial_std=current().defaults.initial_std)
+    return add_memory(
+        name,
+        to_size("size", size),
+        memory_name=memory_name,
+        boot_layer=boot_layer,
+        boot_bias=boot_bias or None,
+        boot_bias_active_type=to_text("boot_bias_active_type", boot_bias_active_type),
+        boot_with_const_id=None if boot_with_const_id is None else to_int("boot_with_const_id", boot_with_const_id),
+    )
+
+
+@helper("v1")
+def SetMemoryInput(memory_name: str, layer_name: str) -> None:
+    """Say which layer a memory remembers."""
+    set_memory_input(to_text("memory_name", memory_name), to_text("layer_name", layer_name))

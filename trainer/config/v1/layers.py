@@ -1,0 +1,143 @@
+"""Layer(name=, type=, inputs=, ...): any layer of the message by its type, as the oldest configs declare them.
+
+layer_kinds.py says what each type has. Layers of images go through the functions that newer configs call.
+
+Source: legacy config_parser.py; the specification's sections 6 and 16.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trainer.config.building.activations import BaseActivation
+from trainer.config.building.argument_errors import ArgumentError, to_float, to_int, to_list, to_size, to_text, wrong
+from trainer.config.building.declare import helper
+from trainer.config.building.layer import LayerBuilder, LayerOutput, columns_of
+from trainer.config.building.state import current
+from trainer.config.language.layers.mixed import Term, concat_layer, mixed_layer
+from trainer.config.language.layers.projections import OperatorTerm, ProjectionTerm
+from trainer.config.v1 import images
+from trainer.config.v1.inputs import Input, V1Input, V1Layer, layer_called, to_v1_bias
+from trainer.config.v1.layer_kinds import KINDS, REQUIRED, LayerKind
+
+
+def _to_inputs(inputs: Any) -> tuple[list[V1Input], list[Term]]:
+    given = [] if inputs is None else to_list(inputs)
+    terms = [item for item in given if isinstance(item, ProjectionTerm | OperatorTerm)]
+    if terms and len(terms) != len(given):
+        raise wrong("inputs", inputs, "either all or none of them must be projections and operators")
+    return [] if terms else [item if isinstance(item, V1Input) else _input_called(item) for item in given], terms
+
+
+def _input_called(name: Any) -> V1Input:
+    layer_called(name, "inputs")
+    return Input(name)
+
+
+@helper("v1")
+def Layer(
+    name: str,
+    type: str,
+    inputs: Any = None,
+    size: int | None = None,
+    active_type: str = "",
+    bias: Any = None,
+    device: int | None = None,
+    drop_rate: float | None = None,
+    coeff: float | None = None,
+    error_clipping_threshold: float | None = None,
+    **options: Any,
+) -> LayerOutput:
+    """Add a layer of any type.
+
+    Args:
+        name: the layer's.
+        type: as the message has it.
+        inputs: names of layers, Input()s, or projections and operators.
+        size: where the type does not say it.
+        active_type: name of the activation.
+        bias: True, False or a Bias(); the type decides unless given.
+        device, drop_rate, coeff, error_clipping_threshold: fields of the message.
+        options: of the type.
+    """
+    read, terms = _to_inputs(inputs)
+    kind = to_text("type", type)
+    columns = None if not size else to_size("size", size)
+    activation = BaseActivation(to_text("active_type", active_type), True)
+    if coeff is not None and "coeff" in (KINDS[kind].fields if kind in KINDS else ()):
+        options["coeff"], coeff = coeff, None
+    declared = V1Layer(to_text("name", name), kind, read, terms, columns, activation, bias, options)
+    if kind in BY_FUNCTION:
+        layer = BY_FUNCTION[kind](declared)
+        if options:  # what the function did not take
+            raise ArgumentError(f"type {kind!r} has no argument {min(options)!r}")
+    elif kind in KINDS:
+        layer = _by_table(declared, KINDS[kind])
+    else:
+        known = ", ".join(sorted({*KINDS, *BY_FUNCTION}))
+        raise wrong("type", type, f"Layer() knows {known}; for others use the function of that layer")
+    numbers = {"drop_rate": drop_rate, "coeff": coeff, "error_clipping_threshold": error_clipping_threshold}
+    message = current().layers[layer.full_name]
+    for key, value in numbers.items():
+        if value is not None:
+            setattr(message, key, to_float(key, value))
+    if device is not None:
+        message.device = to_int("device", device)
+    return layer
+
+
+def _set_defaults(declared: V1Layer, kind: LayerKind) -> None:
+    unknown = sorted(set(declared.options) - set(kind.fields))
+    if unknown:
+        there = ", ".join(sorted(kind.fields)) or "none"
+        raise ArgumentError(f"type {declared.kind!r} has no argument {unknown[0]!r}; there are {there}")
+    for key, default in kind.fields.items():
+        if default is REQUIRED and declared.options.get(key) is None:
+            raise ArgumentError(f"type {declared.kind!r} needs {key}=")
+        declared.options.setdefault(key, default)
+
+
+def _by_table(declared: V1Layer, kind: LayerKind) -> LayerOutput:
+    _set_defaults(declared, kind)
+    size = None if kind.size is None else kind.size(declared)
+    if size is not None and declared.size not in (None, size):
+        raise wrong("size", declared.size, f"it must be {size}")
+    layer = LayerBuilder(declared.name, declared.kind, size=size, act=declared.activation)
+    for entry in declared.inputs:
+        written = layer.add_input(entry.layer)
+        if entry.argument is not None:
+            written.input_layer_argument = entry.argument
+    for index, entry in enumerate(declared.inputs):
+        dims = kind.dims(declared, size or 0, index, columns_of(entry.layer)) if size else None
+        if dims:
+            layer.add_weight(index, math.prod(dims), dims, entry.attr)
+    for key, value in declared.options.items():
+        if isinstance(value, list | tuple) or key == "directions":
+            getattr(layer.message, key).extend(to_list(value))
+        elif value is not None:
+            setattr(layer.message, key, value)
+    if kind.bias is not None and size:
+        bias = to_v1_bias(kind.has_bias if declared.bias is None else declared.bias)
+        layer.add_bias(bias, default=False, size=kind.bias(declared, size))
+    return layer.output([entry.layer for entry in declared.inputs], activation=declared.activation)
+
+
+def _mixed(declared: V1Layer) -> LayerOutput:
+    bias = to_v1_bias(True if declared.bias is None else declared.bias)
+    return mixed_layer(
+        name=declared.name, size=declared.size or 0, input=declared.terms, act=declared.activation, bias_attr=bias
+    )
+
+
+def _concat2(declared: V1Layer) -> LayerOutput:
+    bias = to_v1_bias(False if declared.bias is None else declared.bias)
+    return concat_layer(name=declared.name, input=declared.terms, act=declared.activation, bias_attr=bias)
+
+
+BY_FUNCTION: Mapping[str, Callable[[V1Layer], LayerOutput]] = {
+    "mixed": _mixed,
+    "concat2": _concat2,
+    **images.TYPES,
+}

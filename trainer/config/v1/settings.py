@@ -1,0 +1,179 @@
+"""Functions that a config finds without an import: settings by name, inputs and outputs by name, defaults of
+parameters.
+
+Source: legacy config_parser.py; the specification's sections 2 and 16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from proto import TrainerConfig_pb2
+from trainer.config.building.argument_errors import ArgumentError, to_float, to_int, to_text, wrong
+from trainer.config.building.declare import helper
+from trainer.config.building.state import DEFAULT_SETTINGS, DEFAULT_TRAINER_SETTINGS, current
+from trainer.config.language.networks.inputs_outputs import set_inputs, set_outputs
+
+_TRUE = ("True", "1", "true")
+_FALSE = ("False", "0", "false")
+
+
+@helper("v1")
+def get_config_arg(name: str, type: Callable[[Any], Any], default: Any = None) -> Any:
+    """Return an argument of --config_args, converted; the default where it is missing.
+
+    bool takes True, 1, true, False, 0 and false. For any other type the default is converted too, as the legacy did.
+    """
+    current().asked.add(name)
+    text = current().args.get(name)
+    if type is not bool:
+        return _convert(name, type, default if text is None else text)
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    if text:
+        raise ArgumentError(f"config_args has {name}={text}; a bool is one of {', '.join(_TRUE + _FALSE)}")
+    return default
+
+
+def _convert(name: str, type: Callable[[Any], Any], value: Any) -> Any:
+    try:
+        return type(value)
+    except (TypeError, ValueError) as error:
+        if value is None:
+            raise ArgumentError(f"{name} is not in config_args and has no default") from error
+        kind = getattr(type, "__name__", type)
+        raise ArgumentError(f"config_args has {name}={value!r}, which is no {kind}: {error}") from error
+
+
+@helper("v1")
+def Settings(**settings: Any) -> None:
+    """Set entries of the settings by name, as old configs do instead of settings()."""
+    parse = current()
+    for key, value in settings.items():
+        if key == "usage_ratio":
+            parse.usage_ratio = to_float(key, value)
+        elif key not in parse.settings:
+            raise ArgumentError(f"there is no setting {key!r}; there are {', '.join(sorted(parse.settings))}")
+        else:
+            _check_type(key, value)
+            parse.settings[key] = value
+
+
+def _check_type(key: str, value: Any) -> None:
+    # here, not when the message is finished: now the line of the script is known
+    scratch = TrainerConfig_pb2.OptimizationConfig() if key in DEFAULT_SETTINGS else TrainerConfig_pb2.TrainerConfig()
+    try:
+        setattr(scratch, key, value)
+    except (TypeError, ValueError) as error:
+        raise wrong(key, value, str(error)) from error
+
+
+@helper("v1")
+def Inputs(*names: str) -> None:
+    """Name the input layers, also before they exist."""
+    set_inputs(to_text("names", name) for name in names)
+
+
+@helper("v1")
+def Outputs(*names: str) -> None:
+    """Name the output layers, also before they exist."""
+    set_outputs(to_text("names", name) for name in names)
+
+
+@helper("v1")
+def HasInputsSet() -> bool:
+    """Return whether input layers have been named."""
+    return bool(current().model.input_layer_names)
+
+
+@helper("v1")
+def model_type(name: str) -> None:
+    """Set the type of the model, `nn` unless said."""
+    current().model.type = to_text("name", name)
+
+
+@helper("v1")
+def cluster_config(**_ignored: Any) -> None:
+    """Do nothing: the arguments were for a scheduler of long ago."""
+
+
+@helper("v1")
+def default_initial_std(val: float) -> None:
+    """Set the standard deviation of parameters that are made afterwards and say nothing."""
+    current().defaults.initial_std = to_float("val", val)
+
+
+@helper("v1")
+def default_initial_mean(val: float) -> None:
+    """Set the mean of parameters that are made afterwards and say nothing."""
+    current().defaults.initial_mean = to_float("val", val)
+
+
+@helper("v1")
+def default_initial_strategy(val: int) -> None:
+    """Set the distribution (0 normal, 1 uniform) of parameters that are made afterwards and say nothing."""
+    if val not in (0, 1):
+        raise wrong("val", val, "it must be 0 (normal) or 1 (uniform)")
+    current().defaults.initial_strategy = val
+
+
+@helper("v1")
+def default_initial_smart(val: bool) -> None:
+    """Set whether parameters that are made afterwards and say nothing are initialised by their number of rows."""
+    current().defaults.initial_smart = bool(val)
+
+
+@helper("v1")
+def default_momentum(val: float | None) -> None:
+    """Set the momentum of parameters that are made afterwards."""
+    current().defaults.momentum = None if val is None else to_float("val", val)
+
+
+@helper("v1")
+def default_decay_rate(val: float | None) -> None:
+    """Set the L2 rate of parameters that are made afterwards."""
+    current().defaults.decay_rate = None if val is None else to_float("val", val)
+
+
+@helper("v1")
+def default_num_batches_regularization(val: int | None) -> None:
+    """Set after how many batches parameters that are made afterwards are regularised."""
+    current().defaults.num_batches_regularization = None if val is None else to_int("val", val)
+
+
+@helper("v1")
+def default_gradient_clipping_threshold(val: float | None) -> None:
+    """Set the clipping threshold of parameters that are made afterwards."""
+    current().defaults.gradient_clipping_threshold = None if val is None else to_float("val", val)
+
+
+@helper("v1")
+def default_device(val: int | None) -> None:
+    """Set the device of layers and parameters that are made afterwards."""
+    current().defaults.device = None if val is None else to_int("val", val)
+
+
+@helper("v1")
+def default_update_hooks(val: Any) -> None:
+    """Set the hooks of parameters that are made afterwards."""
+    current().defaults.update_hooks = val
+
+
+@helper("v1")
+def default_compact_func(val: Any) -> None:
+    """Do nothing: how parameters are compacted was for a store of long ago."""
+
+
+def obsolete_settings() -> dict[str, Callable[..., None]]:
+    """Return one function per setting, which says that `learning_rate(0.1)` is now `Settings(learning_rate=0.1)`."""
+
+    def refuse(key: str) -> Callable[..., None]:
+        def obsolete(*_arguments: Any) -> None:
+            error = ArgumentError(f"obsolete; use Settings({key}=...)")
+            error.enter(f"{key}()")
+            raise error
+
+        return obsolete
+
+    return {key: refuse(key) for key in (*DEFAULT_SETTINGS, *DEFAULT_TRAINER_SETTINGS)}
