@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import NoReturn
 
-from pserver.errors import UsageError
+from runtime.errors import UsageError
 
 
 class CommandParser(argparse.ArgumentParser):

@@ -8,7 +8,7 @@ import functools
 import itertools
 import logging
 
-from trainer.compat import cPickle
+from trainer.config.scripts.python2 import cPickle
 from trainer.data import provider2
 from trainer.data.provider2 import *  # noqa: F403 - the names are listed there
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from pserver.errors import DataError, MissingInputError, PaddleError
-from trainer.compat import is_script_file
+from runtime.errors import DataError, MissingInputError, PaddleError
+from trainer.config.scripts.python2 import is_script_file
 from trainer.data.input_types import NO_IDS, DataType, InputType
 
 _NAMES_SHOWN = 8

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.samples import join_spans, list_places
-from trainer.arguments import Argument, Array, Ids, Sparse
+from trainer.arrays.arguments import Argument, Array, Ids, Sparse, is_finite
 from trainer.data.checks import SampleError, find_missing, shorten
 from trainer.data.input_types import NO_IDS, DataType, InputType
 
@@ -46,7 +46,7 @@ class Growing:
         self._store, self._length = items, len(items)
 
 
-class Column(Protocol):
+class SlotColumn(Protocol):
     """One slot of all samples."""
 
     def encode(self, values: Sequence[Any]) -> tuple[npt.NDArray[Any], ...]:
@@ -84,7 +84,7 @@ class DenseColumn:
             raise SampleError(f"{shorten(values[0])} is no list of numbers")
         if matrix.size != len(values) * self._dim:
             raise SampleError(f"{matrix.size // len(values)} numbers, not {self._dim}")
-        return (matrix.reshape(len(values), self._dim).astype(np.float32),)
+        return (_finite(matrix.reshape(len(values), self._dim).astype(np.float32)),)
 
     def extend(self, encoded: tuple[npt.NDArray[Any], ...]) -> None:
         """Append rows."""
@@ -174,7 +174,7 @@ class SparseColumn:
         floats = np.asarray(numbers, np.float32)
         if floats.shape != (len(items),):
             raise SampleError(f"{shorten(values[0])} is no list of (id, value)")
-        return lengths, self._encode_ids(ids), floats
+        return lengths, self._encode_ids(ids), _finite(floats)
 
     def _encode_ids(self, items: Sequence[Any]) -> npt.NDArray[Any]:
         if not len(items):
@@ -216,7 +216,7 @@ class SequenceColumn:
     Items that are sequences themselves become sub-sequences.
     """
 
-    def __init__(self, items: Column) -> None:
+    def __init__(self, items: SlotColumn) -> None:
         self._items = items
         self._spans = Spans()
 
@@ -276,6 +276,20 @@ def _join(values: Sequence[Any]) -> tuple[Ids, Sequence[Any]]:
     return lengths, list(itertools.chain.from_iterable(values))
 
 
+def _finite(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return numbers that are all finite.
+
+    Raises: SampleError: naming the first that is not, by its place in its row.
+    """
+    if not is_finite(numbers):
+        place = np.unravel_index(int(np.argmin(np.isfinite(numbers))), numbers.shape)
+        raise SampleError(
+            f"number {int(place[-1]) + 1} is {numbers[place]:g}, with which nothing can be trained: replace it, "
+            "or leave the sample out"
+        )
+    return numbers
+
+
 def _in_range(ids: npt.NDArray[Any], upper: int, lowest: int) -> npt.NDArray[Any]:
     """Return ids as int32, -1 for all of NO_IDS.
 
@@ -290,9 +304,9 @@ def _in_range(ids: npt.NDArray[Any], upper: int, lowest: int) -> npt.NDArray[Any
     return ids.astype(np.int32)
 
 
-def make_column(kind: InputType) -> Column:
+def make_column(kind: InputType) -> SlotColumn:
     """Return an empty column for slots of this type."""
-    column: Column
+    column: SlotColumn
     if kind.type == DataType.Dense:
         column = DenseColumn(kind.dim)
     elif kind.type == DataType.Index:

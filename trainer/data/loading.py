@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from proto.DataConfig_pb2 import DataConfig
-from pserver.errors import ConfigError, DataError, MissingInputError
+from runtime.errors import ConfigError, DataError, MissingInputError
 from trainer.data.checks import user_code
+from trainer.data.foreign_config import MOST_LIST_BYTES, REMEDY, check_provider
 from trainer.data.input_types import DataType, InputType
 from trainer.data.provider2 import DataProvider, deserialize_args
-from trainer.data.source import DataSource
-from trainer.rng import Stream
+from trainer.data.source import DataSource, DataStreams
 
 _OLDER_TYPES = {
     "py": "a provider of PyDataProviderWrapper, named by define_py_data_source(s) or PyData(type='py')",
@@ -48,10 +49,10 @@ def open_source(
     inputs: Mapping[str, int],
     *,
     is_train: bool,
-    stream: Stream,
-    mixing: Stream,
+    streams: DataStreams,
     check: Callable[[], None],
     shuffles: bool = True,
+    is_own: bool = False,
 ) -> DataSource:
     """Import the provider, run its init_hook, and return its data source; no sample is read yet.
 
@@ -59,13 +60,17 @@ def open_source(
         config, where it has such, and the others the provider's.
         check: called now and then while the provider is waited for; what it raises ends the waiting.
         shuffles: False switches shuffling off whatever the provider says (--job=test).
+        is_own: whether a config script wrote the message in this process; else it is from a model file, and what it
+        names is limited (trainer/data/foreign_config.py).
     Raises: MissingInputError: if the list file or the module is missing.  ConfigError: if the module has no such
         provider, or its input types do not fit the data layers.  DataError: if the user's code raised.
     """
     check_data(config)
-    entries = read_entries(config)
+    if not is_own:
+        check_provider(config.load_data_module)
+    entries = read_entries(config, is_own=is_own)
     made = _find_provider(config)
-    arguments = _read_arguments(config)
+    arguments = _read_arguments(config, is_own=is_own)
     sizes, constants = _split_inputs(inputs, config.constant_slots)
     with user_code(f"init of the data provider {config.load_data_module}::{config.load_data_object}"):
         provider = made(entries, is_train=is_train, input_order=list(sizes), **arguments)
@@ -74,8 +79,7 @@ def open_source(
         provider,
         entries,
         shuffled=shuffles and bool(wanted),
-        stream=stream,
-        mixing=mixing,
+        streams=streams,
         check=check,
         list_name=config.files,
         constants=constants,
@@ -109,18 +113,28 @@ def _split_inputs(inputs: Mapping[str, int], constants: Sequence[float]) -> tupl
     return {name: inputs[name] for name in names[:split]}, dict(zip(names[split:], constants, strict=True))
 
 
-def read_entries(config: DataConfig) -> list[str]:
+def read_entries(config: DataConfig, *, is_own: bool = True) -> list[str]:
     """Return the lines of the list file; each is an entry, also a blank one.
 
-    Raises: MissingInputError: if there is no such file.
+    Raises: MissingInputError: if there is no such file.  ConfigError: if a model file names a device or a pipe, or a
+        file too long for a list.
     """
     kind = "test" if config.for_test else "training"
+    path = Path(config.files)
+    if not is_own and path.exists() and not path.is_file():
+        raise ConfigError(f"the model file names {config.files} as its list of {kind} data, which is no file; {REMEDY}")
     try:
-        text = Path(config.files).read_text(errors="surrogateescape")
+        with path.open(errors="surrogateescape") as file:
+            text = file.read(-1 if is_own else MOST_LIST_BYTES)
     except OSError as error:
         raise MissingInputError(
             f"the list of {kind} data {config.files} cannot be read from {Path.cwd()}: {error.strerror}"
         ) from error
+    if not is_own and len(text) == MOST_LIST_BYTES:
+        raise ConfigError(
+            f"the model file names {config.files} as its list of {kind} data, which has over {MOST_LIST_BYTES} "
+            f"characters; {REMEDY}"
+        )
     lines = text.split("\n")
     return lines[:-1] if lines[-1] == "" else lines
 
@@ -156,14 +170,28 @@ def _import_module(name: str) -> ModuleType:
         raise
 
 
-def _read_arguments(config: DataConfig) -> dict[str, Any]:
+def _read_arguments(config: DataConfig, *, is_own: bool) -> dict[str, Any]:
+    """Return the keyword arguments of the init_hook.
+
+    What this process's own config script pickled may hold objects of the user's classes: that is the user's code, which
+    runs anyhow. What a model file holds may not.
+    """
     if not config.load_data_args:
         return {}
     name = f"{config.load_data_module}::{config.load_data_object}"
     try:
-        arguments = deserialize_args(config.load_data_args)
+        if is_own:
+            data = config.load_data_args.encode("latin-1")
+            arguments = pickle.loads(data, encoding="utf-8", errors="surrogateescape")
+        else:
+            arguments = deserialize_args(config.load_data_args)
     except Exception as error:  # unpickling raises whatever the pickled classes raise
-        raise ConfigError(f"args of the data provider {name} cannot be unpickled: {error}") from error
+        if is_own:
+            raise ConfigError(f"args of the data provider {name} cannot be unpickled: {error}") from error
+        raise ConfigError(
+            f"args of the data provider {name} in the model file cannot be read: {error}; a model file holds numbers, "
+            f"texts, and lists, tuples and dicts of them; {REMEDY}, which may have others"
+        ) from error
     if not isinstance(arguments, Mapping):
         raise ConfigError(f"args of the data provider {name} must be a dict, not a {type(arguments).__name__}")
     return {str(name): value for name, value in arguments.items()}

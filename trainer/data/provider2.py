@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import operator
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -37,6 +36,7 @@ from trainer.data.input_types import (
     sparse_non_value_slot,
     sparse_value_slot,
 )
+from trainer.data.plain_pickle import load_plain
 
 __all__ = [
     "CacheType",
@@ -155,13 +155,13 @@ class CheckWrapper:
 
     def __call__(self, settings: Any, filename: str) -> Iterator[Any]:
         """Yield the samples that are right."""
-        for number, item in enumerate(self.generator(settings, filename)):
+        for number, item in enumerate(self.generator(settings, filename), 1):
             try:
                 check_sample(item, self.input_types)
             except SampleError as error:
                 if not self.check_fail_continue:
-                    raise SampleError(f"sample {number}: {error}") from error
-                self.logger.warning("sample %d of %s is left out: %s", number, filename, error)
+                    raise SampleError(f"sample {number} (counted from 1): {error}") from error
+                self.logger.warning("sample %d of %s (counted from 1) is left out: %s", number, filename, error)
                 continue
             yield item
 
@@ -318,6 +318,8 @@ def provider(
 
 
 def deserialize_args(args: str | bytes) -> Any:
-    """Return the object that `define_py_data_sources2(args=...)` pickled."""
-    data = args.encode("latin-1") if isinstance(args, str) else args
-    return pickle.loads(data, encoding="utf-8", errors="surrogateescape")
+    """Return the plain values that `define_py_data_sources2(args=...)` pickled; no code of the pickle runs.
+
+    Raises: PlainPickleError: if there is anything else in it.
+    """
+    return load_plain(args.encode("latin-1") if isinstance(args, str) else args)

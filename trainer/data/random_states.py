@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trainer.encoding import decode_array, encode_array
+from trainer.arrays.encoding import decode_array, encode_array
 
 States = tuple[Any, Any]
 

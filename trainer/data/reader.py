@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy.typing as npt
 
-from pserver import glog
-from pserver.errors import DataError
+from runtime import glog
+from runtime.errors import DataError
+from trainer.arrays.rng import Stream
 from trainer.data.checks import SampleError, user_code
 from trainer.data.columns import ColumnSet
 from trainer.data.provider2 import DataProvider
-from trainer.rng import Stream
 
 CHUNK_ROWS = 256  # samples delivered at once
 FIRST_CHUNK_ROWS = 16  # of the first chunk, which shows how large samples are
@@ -34,7 +34,7 @@ REPORT_PERIOD_S = 30.0  # a provider that keeps the trainer waiting is named so 
 CHECK_PERIOD_S = 0.5  # and whether the other side of the job still lives is asked so often meanwhile
 
 
-Drawn = tuple[str, int, Any]  # the entry's name in messages, the sample's number in it, the sample
+Drawn = tuple[str, int, Any]  # the entry's name in messages, the sample's number in it from 1 on, the sample
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Chunk:
         return sum(part.nbytes for slot in self.encoded for part in slot)
 
 
-class Reader:
+class SampleReader:
     """Reads one pass; `take` hands out its chunks in order.
 
     Args: files: the list's entries.  shuffled: whether entries are mixed.  stream: picks the entry of each next sample
@@ -76,7 +76,6 @@ class Reader:
         self._columns = columns
         entries = [_start(provider, file, f"line {line} of {list_name}") for line, file in enumerate(files, 1)]
         self._samples = _mix(entries, stream) if shuffled else itertools.chain.from_iterable(entries)
-        self._name = str(provider)
         self._chunk_rows = FIRST_CHUNK_ROWS
         self._changed = threading.Condition()
         self._chunks: deque[Chunk] = deque()
@@ -84,7 +83,7 @@ class Reader:
         self._ended = False
         self._closed = False
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name=f"provider {self._name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"provider {provider}", daemon=True)
         self._thread.start()
 
     def take(self) -> Chunk | None:
@@ -101,7 +100,7 @@ class Reader:
                 self._check()
                 if time.monotonic() - reported > REPORT_PERIOD_S:
                     reported = time.monotonic()
-                    glog.info(f"waiting for the data provider {self._name}")
+                    glog.info(f"waiting for the data provider {self._provider}")
             if not self._chunks and self._error is not None:
                 raise self._error
             if not self._chunks:
@@ -161,14 +160,16 @@ class Reader:
         except SampleError as error:
             places = [drawn[0], drawn[-1]] if error.row is None else [drawn[error.row]]
             where = " to ".join(f"sample {number} of {entry}" for entry, number, _ in places)
-            raise DataError(f"data provider {self._name} yields a sample of a wrong form: {where}: {error}") from error
+            raise DataError(
+                f"data provider {self._provider} yields a sample of a wrong form: {where} (counted from 1): {error}"
+            ) from error
         calculate: Callable[[Any], int] | None = self._provider.calc_batch_size
         if calculate is None:
             return Chunk(len(samples), encoded, None)
-        with user_code(f"calc_batch_size of the data provider {self._name}"):
+        with user_code(f"calc_batch_size of the data provider {self._provider}"):
             units = [operator.index(calculate(list(sample))) for sample in samples]
         if min(units) < 0:
-            raise DataError(f"calc_batch_size of the data provider {self._name} gives {min(units)} for a sample")
+            raise DataError(f"calc_batch_size of the data provider {self._provider} gives {min(units)} for a sample")
         return Chunk(len(samples), encoded, units)
 
 
@@ -176,7 +177,7 @@ def _start(provider: DataProvider, file: str, line: str) -> Iterator[Drawn]:
     """Yield the samples of one list entry; errors name the entry (a blank one by its line) and the user's line."""
     blank = "" if file.strip() else f"{file!r} ({line} is blank)"
     with user_code(f"data provider {provider}, reading {blank or repr(file)}"):
-        for number, sample in enumerate(provider.generator(provider, file)):
+        for number, sample in enumerate(provider.generator(provider, file), 1):
             yield blank or file, number, sample
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from proto.ModelConfig_pb2 import EvaluatorConfig
-from pserver.errors import ConfigError
+from runtime.errors import ConfigError
 from trainer.evaluators import auc, chunk, classification, ctc, detection, pnpair, precision_recall, printers, sums
 from trainer.evaluators.accumulator import Accumulator
 from trainer.evaluators.base import Evaluator

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -48,7 +49,7 @@ class Accumulator:
     def put_back(self, state: Mapping[str, Any]) -> None:
         """Go on from what another one had added up; an evaluator that it did not have begins anew."""
         self.reset()
-        self.samples, self._cost = state["samples"], np.float32(float.fromhex(state["cost"]))
+        self.samples, self._cost = operator.index(state["samples"]), np.float32(float.fromhex(state["cost"]))
         for evaluator, measure in zip(self._evaluators, self._measures, strict=True):
             if evaluator.name in state["measures"]:
                 measure.put_back(state["measures"][evaluator.name])

@@ -11,9 +11,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from pserver.errors import DataError
-from trainer.arguments import Argument, Ids
-from trainer.encoding import decode_array, encode_array
+from runtime.errors import DataError
+from trainer.arrays.arguments import Argument, Ids
+from trainer.arrays.encoding import decode_array, encode_array
 from trainer.evaluators.base import Evaluator, Numbers, Share, ratio
 
 BINS = (1 << 24) - 1  # a score of 1 falls into the bin of this number

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from proto.ModelConfig_pb2 import EvaluatorConfig
-from pserver.errors import ConfigError, DataError
-from trainer.arguments import Argument, Array, Ids
-from trainer.encoding import decode_array, encode_array
+from runtime.errors import ConfigError, DataError
+from trainer.arrays.arguments import Argument, Array, Ids
+from trainer.arrays.encoding import decode_array, encode_array
 
 Numbers = npt.NDArray[np.float64]
 
@@ -166,13 +166,3 @@ class Evaluator:
 def ratio(numerator: float, denominator: float) -> float:
     """Return the quotient, or 0 if the denominator is 0."""
     return float(numerator / denominator) if denominator else 0.0
-
-
-def spell_rows(values: Array) -> str:
-    """Return a matrix as it was printed: each number followed by a blank, each row by a newline."""
-    return "".join("".join(f"{x:g} " for x in row) + "\n" for row in values.tolist())
-
-
-def spell_starts(starts: Ids) -> str:
-    """Return positions as they were printed: `[0 3 7 ]`."""
-    return f"[{''.join(f'{position} ' for position in starts.tolist())}]\n"

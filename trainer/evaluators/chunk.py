@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from proto.ModelConfig_pb2 import EvaluatorConfig
-from pserver.errors import ConfigError, DataError
-from trainer.arguments import Argument, Ids
+from runtime.errors import ConfigError, DataError
+from trainer.arrays.arguments import Argument, Ids
 from trainer.evaluators.base import Evaluator, Sums, ratio
 
 

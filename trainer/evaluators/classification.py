@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from proto.ModelConfig_pb2 import EvaluatorConfig
-from pserver.errors import DataError
-from trainer.arguments import Argument, Array, Ids, find_bad_id
-from trainer.evaluators.base import Evaluator, Share, spell_rows, spell_starts
+from runtime.errors import DataError
+from trainer.arrays.arguments import Argument, Array, Ids, find_bad_id
+from trainer.arrays.text import spell_rows, spell_starts
+from trainer.evaluators.base import Evaluator, Share
 from trainer.evaluators.printers import log_record
 
 Errors = Array | npt.NDArray[np.bool_]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from trainer.arguments import Argument, Array
+from trainer.arrays.arguments import Argument, Array
 from trainer.evaluators.base import Evaluator, Sums
 
 _WORDS = ("deletions", "insertions", "substitutions", "sequences")

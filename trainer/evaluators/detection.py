@@ -12,8 +12,8 @@ from typing import Any, Self
 import numpy as np
 
 from proto.ModelConfig_pb2 import EvaluatorConfig
-from pserver.errors import ConfigError
-from trainer.arguments import Argument
+from runtime.errors import ConfigError
+from trainer.arrays.arguments import Argument
 from trainer.evaluators.base import Evaluator, Numbers
 
 DETECTION_COLUMNS = 7  # image, class, score, box

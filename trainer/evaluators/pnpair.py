@@ -11,9 +11,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from pserver import glog
-from trainer.arguments import Argument
-from trainer.encoding import decode_array, encode_array
+from runtime import glog
+from trainer.arrays.arguments import Argument
+from trainer.arrays.encoding import decode_array, encode_array
 from trainer.evaluators.base import Evaluator, Numbers
 
 

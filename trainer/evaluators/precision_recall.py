@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from proto.ModelConfig_pb2 import EvaluatorConfig
-from pserver.errors import ConfigError
-from trainer.arguments import Argument
+from runtime.errors import ConfigError
+from trainer.arrays.arguments import Argument
 from trainer.evaluators.base import Evaluator, Numbers, Sums, ratio
 from trainer.evaluators.classification import check_labels
 

@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from proto.ModelConfig_pb2 import EvaluatorConfig
-from pserver import glog
-from pserver.errors import ConfigError, DataError, MissingInputError, VolumeError
-from trainer.arguments import Argument, Array, Ids
-from trainer.evaluators.base import Evaluator, Share, spell_rows, spell_starts
-from trainer.layers.generator import SCORES
+from runtime import glog
+from runtime.errors import ConfigError, DataError, MissingInputError, VolumeError
+from trainer.arrays.arguments import Argument, Array, Ids
+from trainer.arrays.text import spell_fields, spell_rows
+from trainer.evaluators.base import Evaluator, Share
+from trainer.layers.recurrent.generator import SCORES
 
 ANY_NUMBER = 1 << 30  # of inputs
 
@@ -48,14 +49,8 @@ class ValuePrinter(Printer):
     """Logs the values of layers and where their sequences begin."""
 
     def spell(self, name: str, output: Argument) -> str:
-        """Return values and positions; ids were never shown."""
-        fields = []
-        if output.value is not None:
-            fields.append(("value", spell_rows(output.value)))
-        if output.starts is not None:
-            fields.append(("sequence pos", spell_starts(output.starts)))
-        if output.sub_starts is not None:
-            fields.append(("sub-sequence pos", spell_starts(output.sub_starts)))
+        """Return values and positions; ids are not shown, as they were not in the legacy."""
+        fields = spell_fields(output)
         return "".join(f"layer={name} {field}:\n{text}" for field, text in fields)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from trainer.arguments import Argument
+from trainer.arrays.arguments import Argument
 from trainer.evaluators.base import Evaluator, Numbers, Share
 
 

@@ -1,51 +1,46 @@
-"""The layers that compute, one module a family; `find_layer` looks a LayerConfig's type up."""
+"""The layers that compute, one module a family; `find_layer` looks a LayerConfig's type up.
+
+To add a layer, in this order:
+
+1. The class: a subclass of `base.Layer` with `forward` and `backward`, in the module of its family, and its type in
+   that module's `LAYERS`. A new module goes into `FAMILIES` below.
+2. The config function: in `trainer/config/language/layers/`, with `@helper("layers")`, and its name in `HELPERS` of
+   `trainer/config/building/names.py`. `Layer(type=...)` knows it by a row in `trainer/config/v1/layer_kinds.py`.
+3. The tests: `check_gradients` of `tests/layer_checks.py` in `tests/unit/trainer/layers/<family>/`, and the message in
+   `tests/unit/trainer/config/language/`.
+4. `make docs` writes its row in docs/layers.md.
+"""
 
 from __future__ import annotations
 
 from proto.ModelConfig_pb2 import LayerConfig
-from pserver.errors import ConfigError
-from trainer.layers import (
+from runtime.errors import ConfigError
+from trainer.layers.base import Layer
+from trainer.layers.cost import class_sampling, costs, crf, ctc, ranking
+from trainer.layers.dense import (
     arithmetic,
-    batch_norm,
-    class_costs,
-    conv,
-    costs,
-    crf,
-    ctc,
     data,
     data_norm,
-    detection,
-    embedding,
     fc,
-    generator,
     get_output,
-    group,
-    gru,
-    image_places,
-    image_values,
-    lstm,
     maxid,
-    mixed,
-    norm,
-    pool,
     printing,
     products,
-    ranking_costs,
-    recurrent,
     reshaping,
     selection,
     selective_fc,
-    sequence_pooling,
-    sequences,
     similarity,
-    window_fc,
 )
-from trainer.layers.base import Layer
+from trainer.layers.image import batch_norm, conv, detection, norm, pixel_values, places, pool
+from trainer.layers.mixed import embedding, mixed
+from trainer.layers.recurrent import agents, generator, group, gru, lstm, simple
+from trainer.layers.sequence import pooling, sequences, window_fc
 
 FAMILIES = (
+    agents,
     arithmetic,
     batch_norm,
-    class_costs,
+    class_sampling,
     conv,
     costs,
     crf,
@@ -58,8 +53,8 @@ FAMILIES = (
     get_output,
     group,
     gru,
-    image_places,
-    image_values,
+    places,
+    pixel_values,
     lstm,
     maxid,
     mixed,
@@ -67,12 +62,12 @@ FAMILIES = (
     pool,
     printing,
     products,
-    ranking_costs,
-    recurrent,
+    ranking,
+    simple,
     reshaping,
     selection,
     selective_fc,
-    sequence_pooling,
+    pooling,
     sequences,
     similarity,
     window_fc,

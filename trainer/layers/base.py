@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from proto.ModelConfig_pb2 import LayerConfig
-from pserver.errors import ConfigError
-from trainer.arguments import Argument, Array, Flowing
-from trainer.parameters import Parameter, ParameterTable
-from trainer.rng import Stream
+from runtime.errors import ConfigError
+from trainer.arrays.arguments import Argument, Array, Flowing
+from trainer.arrays.parameters import Parameter, ParameterTable
+from trainer.arrays.rng import Stream
 
 
 class Layer:

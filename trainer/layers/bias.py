@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pserver.errors import ConfigError
-from trainer.arguments import Array
+from runtime.errors import ConfigError
+from trainer.arrays.arguments import Array
 from trainer.layers.base import Layer
 
 

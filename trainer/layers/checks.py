@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pserver.errors import ConfigError, DataError
-from trainer.arguments import Argument, Array, Ids
+from runtime.errors import ConfigError, DataError
+from trainer.arrays.arguments import Argument, Array, Ids
+from trainer.arrays.parameters import Parameter
 from trainer.layers.base import Layer
-from trainer.parameters import Parameter
 
 
 def require_weight(layer: Layer, position: int, size: int) -> Parameter:

@@ -1,11 +1,13 @@
-"""Work arrays that a layer keeps from batch to batch, so that large ones are not asked of the system again."""
+"""Arrays that a layer keeps from batch to batch: fresh pages for a large array cost more than filling it."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import numpy.typing as npt
 
-from trainer.arguments import Array
+from trainer.arrays.arguments import Array
 
 _SPARE = 1.25  # a larger batch is seldom the largest one: ask for some more than it needs
 
@@ -29,3 +31,17 @@ class Workspace:
         result = self.rows(name, rows, columns, dtype)
         result.fill(0)
         return result
+
+
+class Buffer:
+    """One array at a time, of any shape; grows to the largest asked for and stays that large."""
+
+    def __init__(self) -> None:
+        self._memory: Array = np.empty(0, np.float32)
+
+    def take(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """Return a contiguous array with any content, which the next call may hand out again."""
+        size = math.prod(shape)
+        if self._memory.dtype != dtype or self._memory.size < size:
+            self._memory = np.empty(size, dtype)
+        return self._memory[:size].reshape(shape)

@@ -1,4 +1,4 @@
-"""`paddle report OUTPUT_DIR [-o FILE]`: write the report of a job from the files of its output."""
+"""`paddle report OUTPUT_DIR [OTHER] [-o FILE]`: write the report of a job from the files of its output, or of two."""
 
 from __future__ import annotations
 
@@ -7,36 +7,52 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pserver.errors import MissingInputError, PaddleError, VolumeError
+from runtime.errors import MissingInputError, NothingFoundError, PaddleError, VolumeError
 from trainer.command_line import CommandParser
-from trainer.report.writing import write_report
+from trainer.report.facts import Reader
+from trainer.report.writing import write_comparison, write_report
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the report and return the exit status."""
     parser = CommandParser(prog="paddle report", description="Write the report of a job: one page that needs no other.")
     parser.add_argument("output", type=Path, help="output/ of the job, or the --save_dir of a local run")
-    parser.add_argument("-o", "--output-file", type=Path, metavar="FILE", help="by default report.html in the output")
+    parser.add_argument("other", type=Path, nargs="?", help="that of another run: one page compares the two")
+    parser.add_argument(
+        "-o",
+        "--output-file",
+        type=Path,
+        metavar="FILE",
+        help="by default report.html in the output, of two runs comparison.html in the first one's",
+    )
     try:
         arguments = parser.parse_args(argv)
-        sys.stdout.write(f"{report(arguments.output, arguments.output_file)}\n")
+        outputs = [one for one in (arguments.output, arguments.other) if one is not None]
+        sys.stdout.write(f"{report(outputs, arguments.output_file)}\n")
     except PaddleError as error:
         sys.stderr.write(f"paddle report: {error}\n")
         return error.exit_code
     return 0
 
 
-def report(output: Path, target: Path | None) -> Path:
-    """Write the report and return its path.
+def report(outputs: Sequence[Path], target: Path | None) -> Path:
+    """Write the report of one output, or the comparison of two, and return its path.
 
-    Raises: MissingInputError: there is no such directory.  VolumeError: the report cannot be written.
+    Raises: MissingInputError: there is no such directory.  NothingFoundError: nothing in it tells of a run.
+        VolumeError: the report cannot be written.
     """
-    if not os.path.isdir(output):  # noqa: PTH112 - Path's fails where a directory above may not be looked into
-        raise MissingInputError(f"there is no directory {output}: give the output/ of a job, or a --save_dir")
+    for output in outputs:
+        if not os.path.isdir(output):  # noqa: PTH112 - Path's fails where a directory above may not be looked into
+            raise MissingInputError(f"there is no directory {output}: give the output/ of a job, or a --save_dir")
+        if not Reader(output).read().is_known:
+            raise NothingFoundError(
+                f"there are no records in {output}, so that there is nothing to report; a job in pods keeps them by "
+                "itself, `paddle train` keeps them with --report"
+            )
     try:
-        return write_report(output, target)
+        return write_comparison(outputs, target) if len(outputs) > 1 else write_report(outputs[0], target)
     except OSError as error:
-        place = error.filename or target or output
+        place = error.filename or target or outputs[0]
         raise VolumeError(
             f"the report cannot be written to {place}: {error.strerror}; -o writes it elsewhere"
         ) from error

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pserver.errors import LostPeerError, PeerUnreachableError
-from trainer.records import Record
+from runtime.durable_files import read_text_file
+from runtime.errors import LostPeerError, PeerUnreachableError, StoppedError
+from trainer.records.records import Record
 from trainer.report.history import History, RecordFile
-from trainer.report.text import number, whole
+from trainer.report.html.text import number, whole
 
 PASSED_ON = (PeerUnreachableError.exit_code, LostPeerError.exit_code)  # a peer was gone: never the cause itself
+LOST_POD = "pod"  # in place of a program: a pod that has ended without a word
 _PASS = re.compile(r"pass-\d{5}(-\d{3,})?")
 _LOG = re.compile(r"(train|server)\.log(\.\d+)?")
 
@@ -67,6 +69,11 @@ class Facts:
         return path.parent.name if path.name == "output" and path.parent.name else path.name or "job"
 
     @property
+    def is_known(self) -> bool:
+        """Whether anything tells of a run."""
+        return bool(self.history.starts or self.history.passes or self.progress or self.job or self.listing.errors)
+
+    @property
     def attempt(self) -> str:
         """The name of the newest attempt; "" without launcher."""
         attempts = _objects(self.job.get("attempts"))
@@ -88,7 +95,7 @@ class Facts:
         found = []
         for index, one in enumerate(known):
             name = str(one.get("name", ""))
-            failure = first_failure(self.listing.errors, name) if name else None
+            failure = _failure_of(one) or (first_failure(self.listing.errors, name) if name else None)
             following = begins[index + 1] if index + 1 < len(begins) else self._last_time(name)
             ended = number(failure.get("time")) if failure else following
             found.append(Attempt(name, begins[index], ended, str(one.get("origin") or ""), failure))
@@ -103,21 +110,23 @@ class Facts:
 
 
 def first_failure(errors: list[Record], attempt: str) -> Record | None:
-    """Return the error that an attempt began to end with, by the launcher's rule.
+    """Return the error that an attempt began to end with, as far as pods have reported, by the launcher's rule.
 
-    Who left because a peer was gone is never the cause, even if it was quicker to say so; a program that was killed is.
+    An error that only reports a lost peer comes last, however early its time is: it is never the cause. A pod that was
+    stopped from outside comes before those, and after each that failed by itself: its Job stops the others for that.
     """
     own = [error for error in errors if str(error.get("attempt", "")) == attempt]
-    return min(
-        own,
-        key=lambda error: (is_passed_on(error), float(error["time"])),
-        default=None,
-    )
+    return min(own, key=lambda error: (_rank(error), float(error["time"])), default=None)
+
+
+def _rank(error: Record) -> int:
+    is_stopped = error.get("exit_code") == StoppedError.exit_code and not error.get("signal")
+    return 2 if is_passed_on(error) else int(is_stopped)
 
 
 def is_passed_on(error: Record) -> bool:
     """Tell whether a pod failed because of another one; a program that was killed is a cause, whatever its status."""
-    return error.get("exit_code") in PASSED_ON and not error.get("signal")
+    return error.get("exit_code") in PASSED_ON and not error.get("signal") and error.get("program") != LOST_POD
 
 
 class Reader:
@@ -166,7 +175,7 @@ def list_output(output: Path) -> Listing:
 def read_object(path: Path) -> Record:
     """Return the object that a JSON file holds, an empty one where there is none."""
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(read_text_file(path))
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -204,6 +213,12 @@ def _describe(output: Path, path: Path) -> File:
         return File(name)
 
 
+def _failure_of(attempt: Record) -> Record | None:
+    """Return what failed first in an attempt of job.json, where trainer 0's launcher has written that down."""
+    failure = attempt.get("failure")
+    return failure if isinstance(failure, dict) and number(failure.get("time")) is not None else None
+
+
 def _objects(value: Any) -> list[Record]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
@@ -228,4 +243,6 @@ def last_line(error: Record) -> str:
 def describe_error(error: Record) -> str:
     """Say which trainer's pod failed, and how, without the message."""
     place = f"trainer {whole(error.get('trainer_id'))} on {error.get('host', 'an unknown host')}"
+    if error.get("program") == LOST_POD:
+        return f"{place}: the pod was lost"
     return f"{place}: {error.get('program', 'program')}, exit status {whole(error.get('exit_code'))}"

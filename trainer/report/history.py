@@ -6,12 +6,14 @@ import contextlib
 import math
 import os
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from trainer.records import PLACED, Record, parse_lines, place_of
-from trainer.report.text import clamp, number, whole
+from runtime.durable_files import MOST_TEXT_BYTES
+from runtime.regular_files import open_regular
+from trainer.records.records import PLACED, Record, parse_lines, place_of
+from trainer.report.html.text import clamp, number, whole
 
 Place = tuple[int, float]  # a pass, and after how many of its batches; the end of a pass comes after all of them
 
@@ -145,7 +147,7 @@ class RecordFile:
 
     def read(self) -> History:
         """Take in what is new, but for a half last line, and return all that is known."""
-        with contextlib.suppress(OSError), self._path.open("rb") as file:
+        with contextlib.suppress(OSError), open_regular(self._path) as file:
             facts = os.fstat(file.fileno())
             if facts.st_ino != self._inode or facts.st_size < self._offset:
                 self._inode, self._offset, self.history = facts.st_ino, 0, History()
@@ -154,10 +156,8 @@ class RecordFile:
                 self.history.add(record)
         return self.history
 
-    def _whole_lines(self, file: Iterable[bytes]) -> Iterator[bytes]:
-        for line in file:
-            if not line.endswith(b"\n"):
-                return
+    def _whole_lines(self, file: BinaryIO) -> Iterator[bytes]:
+        while (line := file.readline(MOST_TEXT_BYTES)).endswith(b"\n"):
             self._offset += len(line)
             yield line
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from trainer.report.facts import Facts, File
-from trainer.report.markup import Markup, join, tag
-from trainer.report.tables import make_table
-from trainer.report.text import NONE, size
+from trainer.report.html.markup import Markup, join, tag
+from trainer.report.html.tables import HiddenCaption, make_table
+from trainer.report.html.text import NONE, size
 
 MOST_PASSES, MOST_FILES = 20, 60
 
@@ -32,7 +32,8 @@ class Links:
         name = Path(path).name
         if not name:
             return NONE
-        return self.to(f"{name}/", name) if (self._output / name).is_dir() else name
+        is_there = os.path.isdir(self._output / name)  # noqa: PTH112 - Path's fails where the name is too long
+        return self.to(f"{name}/", name) if is_there else name
 
 
 def show_files(facts: Facts, links: Links) -> Markup:
@@ -52,7 +53,7 @@ def show_files(facts: Facts, links: Links) -> Markup:
         notes.append(f"{len(listing.passes) - len(passes)} more passes are in pass-*/.")
     where = tag("p", "In ", tag("code", facts.output), class_="path")
     table = (
-        make_table("Files of the job", ["file", "size"], rows, is_titled=True)
+        make_table(HiddenCaption("Files of the job"), ["file", "size"], rows)
         if rows
         else tag("p", "There are no files.")
     )

@@ -1,4 +1,5 @@
 "use strict";
+const WIDTH = 1000, HEIGHT = 500; // units of the pictures
 // The values of a chart under the pointer, or by the arrow keys; everything else of the page works without this.
 for (const chart of document.querySelectorAll(".chart")) {
   const series = JSON.parse(chart.parentElement.querySelector(".data").textContent);
@@ -39,4 +40,36 @@ for (const chart of document.querySelectorAll(".chart")) {
       show(places[Math.min(Math.max(index + step, 0), places.length - 1)]);
     }
   });
+}
+
+// Smoothing: a mean of the points before, each of which counts less by the same share; a curve begins at its first point.
+const smooth = (points, share) => {
+  let sum = 0, weight = 0;
+  return points.map(([x, y]) => {
+    sum = share * sum + y;
+    weight = share * weight + 1;
+    return `${(WIDTH * x).toFixed(1)} ${(HEIGHT * (1 - sum / weight)).toFixed(1)}`;
+  });
+};
+const redraw = (share) => {
+  for (const chart of document.querySelectorAll(".chart")) {
+    chart.querySelectorAll(".smoothed").forEach((path) => path.remove());
+    const series = JSON.parse(chart.parentElement.querySelector(".data").textContent);
+    chart.querySelectorAll(".line").forEach((line, place) => {
+      const isSmooth = share > 0 && series[place].pieces.length > 0;
+      line.classList.toggle("raw", isSmooth);
+      if (!isSmooth) return;
+      let first = 0;
+      const pieces = series[place].pieces.map((length) => series[place].points.slice(first, (first += length)));
+      const path = line.cloneNode();
+      path.setAttribute("d", pieces.map((piece) => `M${smooth(piece, share).join("L")}`).join(""));
+      path.classList.remove("line", "raw");
+      path.classList.add("smoothed");
+      line.after(path);
+    });
+  }
+};
+for (const label of document.querySelectorAll(".smoothing")) {
+  label.hidden = false;
+  label.querySelector("select").addEventListener("change", (event) => redraw(Number(event.target.value)));
 }

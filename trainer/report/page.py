@@ -7,16 +7,16 @@ import functools
 import hashlib
 from importlib import resources
 
-from trainer.report.chart import draw_chart
-from trainer.report.curves import trace_costs, trace_speed
+from trainer.report.charts.chart import draw_chart, draw_smoothing
+from trainer.report.charts.curves import trace_costs, trace_speed
 from trainer.report.facts import Facts
+from trainer.report.html.markup import Markup, breakable, join, tag
+from trainer.report.html.text import NONE, general, moment, number, percent, rate, seconds, whole
 from trainer.report.links import Links, show_files
-from trainer.report.markup import Markup, breakable, join, tag
-from trainer.report.passes import show_passes
+from trainer.report.sections.passes import show_passes
+from trainer.report.sections.timeline import draw_attempts
+from trainer.report.sections.trainers import draw_times, last_cost
 from trainer.report.state import describe_state, last_pass, share_done, time_taken
-from trainer.report.text import NONE, general, moment, number, percent, rate, seconds, whole
-from trainer.report.timeline import draw_attempts
-from trainer.report.trainers import draw_usage
 
 MOST_CHARTS = 12
 
@@ -26,24 +26,28 @@ def make_page(facts: Facts, links: Links, configuration: Markup | None) -> str:
 
     Args: configuration: what `show_configuration` returns of the newest start; it takes longest and seldom changes.
     """
+    state = describe_state(facts)
+    main = tag("main", *_make_sections(facts, links, configuration))
+    return make_document(f"{facts.name}: {state.name}", _make_head(facts), main)
+
+
+def make_document(title: str, *content: Markup) -> str:
+    """Return an HTML document of this content, with style and script inside of it."""
     style, script = (Markup(_read(name)) for name in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # only this script may run, whatever a name or a message of the job looks like
     policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    state = describe_state(facts)
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
         tag("meta", http_equiv="Content-Security-Policy", content=policy),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"{facts.name}: {state.name}"),
+        tag("title", title),
         tag("link", rel="icon", href="data:,"),
         tag("style", style),
     )
-    body = tag(
-        "body", _make_head(facts), tag("main", *_make_sections(facts, links, configuration)), tag("script", script)
-    )
+    body = tag("body", *content, tag("script", script))
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
 
 
@@ -79,9 +83,9 @@ def _list_numbers(facts: Facts) -> list[tuple[str, str]]:
         numbers.append(("time" if state == "training" else "took", seconds(taken)))
     if state == "training":
         numbers.append(("time left", seconds(progress.get("seconds_left"))))
-    newest = history.passes[-1] if history.passes else progress
-    if number(newest.get("cost")) is not None:
-        numbers.append(("cost, last pass" if history.passes else "cost", general(newest.get("cost"))))
+    cost, of = last_cost(facts)
+    if number(cost) is not None:
+        numbers.append((f"cost{of}", general(cost)))
     if history.tests:
         test = history.tests[-1]
         numbers.append(("test cost", general(test.get("cost"))))
@@ -91,7 +95,7 @@ def _list_numbers(facts: Facts) -> list[tuple[str, str]]:
         )
     speed = progress.get("samples_per_second")
     if number(speed) is not None:
-        numbers.append(("samples/s, all trainers", rate(speed)))
+        numbers.append((f"samples/s, all trainers{', mean' if state == 'finished' else ''}", rate(speed)))
     if number(history.start.get("trainers")) is not None:
         numbers.append(("trainers", general(history.start.get("trainers"))))
     return numbers or [("passes done", NONE)]
@@ -101,7 +105,7 @@ def _make_sections(facts: Facts, links: Links, configuration: Markup | None) -> 
     charts = trace_costs(facts)
     drawn = [draw_chart(curves, f"chart-{place}") for place, curves in enumerate(charts[:MOST_CHARTS])]
     speed = trace_speed(facts)
-    curves = tag("div", *drawn, class_="charts") if drawn else None
+    curves = join([draw_smoothing(), tag("div", *drawn, class_="charts")]) if drawn else None
     if len(charts) > MOST_CHARTS:
         curves = join(
             [curves, tag("p", f"{len(charts) - MOST_CHARTS} more evaluators are in the table of the passes.")]
@@ -110,20 +114,21 @@ def _make_sections(facts: Facts, links: Links, configuration: Markup | None) -> 
         "Cost and evaluators": curves,
         "Passes": show_passes(facts, links),
         "Throughput": draw_chart(speed, "chart-speed") if speed else None,
-        "Time of the trainers": draw_usage(facts),
+        "Time of the trainers": draw_times(facts),
         "Attempts": draw_attempts(facts),
         "Configuration": configuration,
         "Files": show_files(facts, links),
     }
     order = list(sections)
-    if describe_state(facts).name == "failed":
+    if describe_state(facts).name in ("failed", "restarting"):
         order.sort(key=lambda title: title != "Attempts")
-    shown = [_section(title, content) for title in order if (content := sections[title]) is not None]
+    shown = [make_section(title, content) for title in order if (content := sections[title]) is not None]
     missing = ", ".join(title.lower() for title in order if sections[title] is None)
     return [*shown, tag("p", f"Nothing is recorded of: {missing}.", class_="quiet") if missing else ""]
 
 
-def _section(title: str, content: Markup) -> Markup:
+def make_section(title: str, content: Markup) -> Markup:
+    """Return a section with its heading."""
     identity = title.lower().replace(" ", "-")
     return tag("section", tag("h2", title, id=identity), content, aria_labelledby=identity)
 

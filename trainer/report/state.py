@@ -4,40 +4,60 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pserver.errors import StoppedError
-from trainer.records import Record
-from trainer.report.facts import Facts, describe_error, last_line
-from trainer.report.text import number, whole
+from runtime.errors import STOP_CODES
+from trainer.records.records import Record
+from trainer.report.facts import Facts, describe_error, is_passed_on, last_line
+from trainer.report.html.text import moment, number, seconds, whole
+
+NEVER_RETRY = (64, 65, 66, 77, 78)  # exit codes that end the Job (podFailurePolicy of k8s/job.yaml)
+SILENCE_S = 60.0  # a run that trains says so every few seconds
 
 
 @dataclass(frozen=True)
-class State:
-    """The state, one of training, finished, stopped, failed, waiting; and why, or ""."""
+class JobState:
+    """The state, one of training, finished, stopped, failed, restarting, waiting; and why, or ""."""
 
     name: str
     message: str = ""
 
 
-def describe_state(facts: Facts) -> State:
+def describe_state(facts: Facts) -> JobState:
     """Return the state of the newest attempt."""
     attempt = facts.attempt
     newest = facts.attempts()[-1:]
     end, progress = (one if _is_of(one, attempt) else {} for one in (facts.history.end, facts.progress))
     if facts.job.get("finished") is True or end.get("status") == 0 or progress.get("status") == "finished":
-        return State("finished")
-    if end.get("status") == StoppedError.exit_code or progress.get("status") == "stopped":
-        return State("stopped", str(end.get("message") or progress.get("message") or ""))
+        return JobState("finished")
+    if end.get("status") in STOP_CODES or progress.get("status") == "stopped":
+        return JobState("stopped", str(end.get("message") or progress.get("message") or ""))
     if newest and newest[0].failure:
         error = newest[0].failure
-        last = "No further attempt follows." if facts.job.get("given_up") is True else ""
-        return State("failed", f"{describe_error(error)}\n{last_line(error)}\n{last}".strip())
+        unknown = "What failed first is not known. First to notice: " if is_passed_on(error) else ""
+        given_up = facts.job.get("given_up") is True
+        is_over = given_up or not facts.job or error.get("exit_code") in NEVER_RETRY
+        last = "No further attempt follows." if given_up else ""
+        return JobState(
+            "failed" if is_over else "restarting",
+            f"{unknown}{describe_error(error)}\n{last_line(error)}\n{last}".strip(),
+        )
     if end or progress.get("status") == "failed":
-        return State("failed", str(end.get("message") or progress.get("message") or "no reason was recorded"))
+        return JobState("failed", str(end.get("message") or progress.get("message") or "no reason was recorded"))
     if progress or (facts.history.starts and _is_of(facts.history.start, attempt)):
-        return State("training", str(progress.get("message") or ""))
+        return JobState("training", str(progress.get("message") or "") or _describe_silence(facts))
     if facts.job:
-        return State("waiting", f"Attempt {attempt} has not begun to train." if attempt else "")
-    return State("waiting", "Nothing is recorded here yet: no records.jsonl, progress.json or job.json.")
+        return JobState("waiting", f"Attempt {attempt} has not begun to train." if attempt else "")
+    return JobState("waiting", "Nothing is recorded here yet: no records.jsonl, progress.json or job.json.")
+
+
+def _describe_silence(facts: Facts) -> str:
+    """Say since when nothing was heard of a run that has not said that it ended, "" where that is not long ago."""
+    heard = max((one.ended for one in facts.attempts()[-1:] if one.ended is not None), default=None)
+    if heard is None or facts.now - heard < SILENCE_S:
+        return ""
+    return (
+        f"Nothing was heard of it since {moment(heard)}, {seconds(facts.now - heard)} before this page was made: "
+        "it was killed, or it cannot write here."
+    )
 
 
 def share_done(facts: Facts) -> float | None:

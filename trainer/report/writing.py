@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
-from trainer.records import Record
-from trainer.report.configuration import show_configuration
+from trainer.records.records import Record
+from trainer.report.comparison import make_comparison
 from trainer.report.facts import Reader
+from trainer.report.html.markup import Markup
 from trainer.report.links import Links
-from trainer.report.markup import Markup
 from trainer.report.page import make_page
+from trainer.report.sections.configuration import show_configuration
 
-NAME = "report.html"
+NAME, COMPARISON = "report.html", "comparison.html"
 
 
 class Report:
@@ -36,7 +38,7 @@ _reports: list[Report] = []  # the last one: a trainer writes the report of its 
 
 
 def write_report(output: Path, target: Path | None = None) -> Path:
-    """Write the report of a job's output and return its path; whoever looks at it sees a whole one, old or new.
+    """Write the report of a job's output and return its path; a reader sees the whole old page or the whole new one.
 
     Args: target: by default report.html in the output.
     Raises: OSError: it cannot be written.
@@ -46,6 +48,23 @@ def write_report(output: Path, target: Path | None = None) -> Path:
         _reports[:] = [Report(output)]
     page = output / NAME if target is None else Path(os.path.abspath(target))  # noqa: PTH100
     text = _reports[0].make(Links(output, page))
+    return _replace_page(page, text)
+
+
+def write_comparison(outputs: Sequence[Path], target: Path | None = None) -> Path:
+    """Write the page that compares two runs and return its path.
+
+    Args: target: by default comparison.html in the first output.
+    Raises: OSError: it cannot be written.
+    """
+    paths = [Path(os.path.abspath(output)) for output in outputs]  # noqa: PTH100
+    page = paths[0] / COMPARISON if target is None else Path(os.path.abspath(target))  # noqa: PTH100
+    return _replace_page(
+        page, make_comparison([Reader(path).read() for path in paths], [Links(p, page) for p in paths])
+    )
+
+
+def _replace_page(page: Path, text: str) -> Path:
     staging = page.with_name(f".{page.name}.{os.getpid()}")
     try:
         staging.write_bytes(text.encode("utf-8", "replace"))

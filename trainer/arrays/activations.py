@@ -1,0 +1,181 @@
+"""The activations of the config language: y from z, and the gradient of z from that of y. Pure.
+
+Each takes whole matrices of any floating-point type. `z` is what the layer summed up, `y` the activation's result.
+
+Source: spec/config.md 8; gserver/activations/ActivationFunction.cpp of v0.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from kernels.steps import activate, differentiate, differentiate_softmax, softmax
+from runtime.errors import ConfigError
+from trainer.arrays.arguments import Array, Ids
+
+BRELU_CEILING = 24.0
+STANH_SCALE, STANH_SLOPE = 1.7159, 2.0 / 3.0
+SIGMOID_FLOOR, SIGMOID_CEILING = -40.0, 13.0  # of z: neither y nor 1 - y becomes 0, so that costs stay finite
+SOFTMAX_FLOOR = -64.0  # of z less the row's largest: no class's probability becomes 0
+SOFTRELU_LIMIT = 40.0  # of |z|
+
+
+class Activation(Protocol):
+    """forward(z) gives y; backward(g, y, z) gives the gradient of z, where g is that of y.
+
+    `starts` says where the sequences of the rows begin, None where there are none.
+    """
+
+    def forward(self, z: Array, starts: Ids | None = None) -> Array:
+        """Return y; may be z itself."""
+
+    def backward(self, g: Array, y: Array, z: Array, starts: Ids | None = None) -> Array:
+        """Return the gradient of z; may be g itself."""
+
+
+@dataclass(frozen=True)
+class RowActivation:
+    """An activation that looks at every row alone."""
+
+    of_row: Callable[[Array], Array]
+    gradient: Callable[[Array, Array, Array], Array]
+
+    def forward(self, z: Array, starts: Ids | None = None) -> Array:
+        """Return y."""
+        return self.of_row(z)
+
+    def backward(self, g: Array, y: Array, z: Array, starts: Ids | None = None) -> Array:
+        """Return the gradient of z."""
+        return self.gradient(g, y, z)
+
+
+class SequenceSoftmax:
+    """Softmax over the frames of each sequence of numbers. Shapes: z: (frames, 1)."""
+
+    def forward(self, z: Array, starts: Ids | None = None) -> Array:
+        """Return y, which adds up to 1 in every sequence that is not empty."""
+        firsts, lengths = _find_filled(z, starts)
+        y: Array = z
+        if len(z):
+            y = _exponential_below(z, np.repeat(np.maximum.reduceat(z, firsts, axis=0), lengths, axis=0))
+        return y / self._sums(y, firsts, lengths)
+
+    def backward(self, g: Array, y: Array, z: Array, starts: Ids | None = None) -> Array:
+        """Return the gradient of z."""
+        firsts, lengths = _find_filled(z, starts)
+        gradient: Array = (g - self._sums(g * y, firsts, lengths)) * y
+        return gradient
+
+    @staticmethod
+    def _sums(x: Array, firsts: Ids, lengths: Ids) -> Array:
+        return np.repeat(np.add.reduceat(x, firsts, axis=0), lengths, axis=0) if len(x) else x
+
+
+def _find_filled(z: Array, starts: Ids | None) -> tuple[Ids, Ids]:
+    """Return first row and length of every sequence that is not empty."""
+    if starts is None or z.shape[1] != 1:
+        raise ConfigError("the sequence_softmax activation needs a layer of size 1 whose rows are sequences")
+    lengths = np.diff(starts)
+    return starts[:-1][lengths > 0], lengths[lengths > 0]
+
+
+def _exponential_below(z: Array, largest: Array) -> Array:
+    """Return e^(z - largest), which is not less than e^SOFTMAX_FLOOR."""
+    y: Array = z - largest
+    np.maximum(y, SOFTMAX_FLOOR, out=y)
+    return np.exp(y, out=y)
+
+
+def _softmax(z: Array) -> Array:
+    y: Array = z.copy()
+    if softmax(y, SOFTMAX_FLOOR):
+        return y
+    y = _exponential_below(z, z.max(axis=1, keepdims=True))
+    y /= y.sum(axis=1, keepdims=True)
+    return y
+
+
+def _softmax_backward(g: Array, y: Array, z: Array) -> Array:
+    gradient: Array = np.empty_like(y)
+    if differentiate_softmax(gradient, g, y):
+        return gradient
+    gradient = (g - (g * y).sum(axis=1, keepdims=True)) * y
+    return gradient
+
+
+def _sigmoid(z: Array) -> Array:
+    y: Array = np.clip(z, SIGMOID_FLOOR, SIGMOID_CEILING)
+    if not activate("sigmoid", y):
+        y = 1 / (1 + np.exp(-y))
+    return y
+
+
+def _sigmoid_backward(g: Array, y: Array, z: Array) -> Array:
+    out = np.empty_like(y)
+    return out if differentiate("sigmoid", out, g, y) else g * y * (1 - y)
+
+
+def _tanh(z: Array) -> Array:
+    y: Array = z.copy()
+    return y if activate("tanh", y) else np.tanh(z)
+
+
+def _tanh_backward(g: Array, y: Array, z: Array) -> Array:
+    out = np.empty_like(y)
+    return out if differentiate("tanh", out, g, y) else g * (1 - y * y)
+
+
+def _relu_backward(g: Array, y: Array, z: Array) -> Array:
+    out = np.empty_like(y)
+    return out if differentiate("relu", out, g, y) else g * (y > 0)
+
+
+def _clip(z: Array) -> Array:
+    y: Array = np.clip(z, 0, BRELU_CEILING)
+    return y
+
+
+def _softrelu(z: Array) -> Array:
+    y: Array = np.logaddexp(np.clip(z, -SOFTRELU_LIMIT, SOFTRELU_LIMIT), np.zeros((), z.dtype))
+    return y
+
+
+def _stanh(z: Array) -> Array:
+    y: Array = STANH_SCALE * np.tanh(STANH_SLOPE * z)
+    return y
+
+
+ACTIVATIONS: dict[str, Activation] = {
+    "": RowActivation(lambda z: z, lambda g, y, z: g),
+    "abs": RowActivation(np.abs, lambda g, y, z: g * np.sign(z)),
+    "brelu": RowActivation(_clip, lambda g, y, z: g * ((z > 0) & (z < BRELU_CEILING))),
+    "exponential": RowActivation(np.exp, lambda g, y, z: g * y),
+    "log": RowActivation(np.log, lambda g, y, z: g / z),
+    "reciprocal": RowActivation(np.reciprocal, lambda g, y, z: -g * y * y),
+    "relu": RowActivation(lambda z: np.maximum(z, 0), _relu_backward),
+    "sigmoid": RowActivation(_sigmoid, _sigmoid_backward),
+    "sequence_softmax": SequenceSoftmax(),
+    "softmax": RowActivation(_softmax, _softmax_backward),
+    "softrelu": RowActivation(_softrelu, lambda g, y, z: g * -np.expm1(-y)),
+    "softsign": RowActivation(lambda z: z / (1 + np.abs(z)), lambda g, y, z: g / np.square(1 + np.abs(z))),
+    "sqrt": RowActivation(np.sqrt, lambda g, y, z: g * 0.5 / y),
+    "square": RowActivation(np.square, lambda g, y, z: g * 2 * z),
+    "stanh": RowActivation(_stanh, lambda g, y, z: g * STANH_SLOPE * (STANH_SCALE - y * y / STANH_SCALE)),
+    "tanh": RowActivation(_tanh, _tanh_backward),
+}
+
+
+def find_activation(name: str, layer: str) -> Activation:
+    """Return the activation of a layer by its `active_type`; "linear" is an old spelling of "".
+
+    Raises: ConfigError: naming the activation that is not supported yet, and those that are.
+    """
+    found = ACTIVATIONS.get("" if name == "linear" else name)
+    if found is None:
+        supported = ", ".join(repr(known) for known in ACTIVATIONS)
+        raise ConfigError(f"layer {layer}: activation '{name}' is not supported yet; supported are {supported}")
+    return found

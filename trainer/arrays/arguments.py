@@ -1,0 +1,218 @@
+"""What flows between layers: rows of numbers, of ids, or of sparse vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels.rows import add_rows
+from runtime.errors import BugError
+
+Array = npt.NDArray[np.floating[Any]]
+Ids = npt.NDArray[np.integer[Any]]
+
+
+def find_bad_id(ids: Ids, upper: int) -> int | None:
+    """Return the first id that is not in [0, upper), or None."""
+    as_unsigned = ids.view(f"u{ids.itemsize}")  # a negative id is a large one then: one look instead of two
+    if not ids.size or as_unsigned.max() < upper:
+        return None
+    return int(ids[(as_unsigned >= upper).argmax()])
+
+
+def is_finite(values: Array) -> bool:
+    """Return whether no value is infinite or not a number.
+
+    Shapes: values: any. One pass suffices where all values are finite.
+    """
+    flat = values.reshape(-1)
+    with np.errstate(all="ignore"):  # the square of a finite number may not be
+        return bool(np.isfinite(flat @ flat)) or bool(np.isfinite(flat).all())
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """Rows of a sparse matrix: row i has the columns ids[offsets[i]:offsets[i + 1]].
+
+    A column may be given repeatedly in a row; it then counts repeatedly.
+
+    Shapes: offsets: (rows + 1,), ids: (nonzeros,), values: (nonzeros,) or None where every value is 1.
+    """
+
+    width: int
+    offsets: Ids
+    ids: Ids
+    values: Array | None = None
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return len(self.offsets) - 1
+
+    @cached_property
+    def lengths(self) -> Ids:
+        """The number of nonzeros of each row."""
+        lengths: Ids = np.diff(self.offsets)
+        return lengths
+
+    @cached_property
+    def row_of(self) -> Ids:
+        """The row of each nonzero."""
+        return np.repeat(np.arange(self.rows), self.lengths)
+
+    def cut(self, first: int, stop: int) -> Sparse:
+        """Return the rows [first, stop), in the same memory."""
+        begin, end = self.offsets[first], self.offsets[stop]
+        values = None if self.values is None else self.values[begin:end]
+        return Sparse(self.width, self.offsets[first : stop + 1] - begin, self.ids[begin:end], values)
+
+    def to_dense(self, dtype: npt.DTypeLike = np.float32) -> Array:
+        """Return the matrix with its zeros; repeated columns are added."""
+        dense: Array = np.zeros((self.rows, self.width), dtype)
+        np.add.at(dense, (self.row_of, self.ids), 1 if self.values is None else self.values)
+        return dense
+
+
+class Argument:
+    """The output of a layer (or one slot of a batch): one of its three kinds, or a matrix with ids beside it.
+
+    Where the rows are frames of sequences, `starts` says where each sequence begins; there is no padding, and a
+    sequence may be empty. Sequences of sequences have `sub_starts` too, in which every one of `starts` occurs.
+
+    A matrix in which rows occur repeatedly (embeddings of words) may be kept as its `distinct` rows and, for every
+    row, the `index` of the distinct one; `value` is then made when somebody asks for it. Never changed once made.
+
+    Shapes: value: (rows, size) floating point; ids: (rows,) integers; sparse: rows of a sparse matrix.
+        starts: (sequences + 1,), from 0 to rows; sub_starts: (sub-sequences + 1,), from 0 to rows.
+        extras: further outputs by name, each (rows, size): what a get_output layer asks for.
+        distinct: (distinct rows, size), index: (rows,) integers.
+    """
+
+    def __init__(
+        self,
+        value: Array | None = None,
+        ids: Ids | None = None,
+        sparse: Sparse | None = None,
+        starts: Ids | None = None,
+        sub_starts: Ids | None = None,
+        extras: Mapping[str, Array] | None = None,
+        *,
+        distinct: Array | None = None,
+        index: Ids | None = None,
+    ) -> None:
+        self._value = value
+        self.ids = ids
+        self.sparse = sparse
+        self.starts = starts
+        self.sub_starts = sub_starts
+        self.extras: Mapping[str, Array] = extras or {}
+        self.distinct = distinct
+        self.index = index
+
+    @property
+    def value(self) -> Array | None:
+        """The matrix, with all its rows."""
+        if self._value is None and self.distinct is not None and self.index is not None:
+            self._value = self.distinct.take(self.index, axis=0)
+        return self._value
+
+    @property
+    def rows(self) -> int:
+        """The number of rows (samples, or frames)."""
+        if self.index is not None:
+            return len(self.index)
+        if self._value is not None:
+            return len(self._value)
+        if self.ids is not None:
+            return len(self.ids)
+        return self.sparse.rows if self.sparse is not None else 0
+
+    @property
+    def sequences(self) -> int:
+        """The number of samples: of sequences, or of rows where there are none."""
+        return self.rows if self.starts is None else len(self.starts) - 1
+
+    @cached_property
+    def lengths(self) -> Ids:
+        """The number of frames of each sequence."""
+        if self.starts is None:
+            raise BugError("an argument without sequences has no lengths")
+        lengths: Ids = np.diff(self.starts)
+        return lengths
+
+    def with_value(self, value: Array | None) -> Argument:
+        """Return an argument of the same rows and sequences with these values."""
+        return Argument(value=value, starts=self.starts, sub_starts=self.sub_starts)
+
+    def cut(self, first: int, stop: int) -> Argument:
+        """Return the samples [first, stop) of a slot, in the same memory."""
+        begin, end, starts, sub_starts = first, stop, self.starts, self.sub_starts
+        if starts is not None:
+            if sub_starts is not None:
+                inner = np.searchsorted(sub_starts, starts)
+                inner[-1] = len(sub_starts) - 1  # empty sub-sequences at the end are of the last sequence
+                sub_starts = sub_starts[inner[first] : inner[stop] + 1] - starts[first]
+            begin, end = int(starts[first]), int(starts[stop])
+            starts = starts[first : stop + 1] - begin
+        return Argument(
+            None if self._value is None else self._value[begin:end],
+            None if self.ids is None else self.ids[begin:end],
+            None if self.sparse is None else self.sparse.cut(begin, end),
+            starts,
+            sub_starts,
+            distinct=self.distinct,
+            index=None if self.index is None else self.index[begin:end],
+        )
+
+    def with_distinct(self, distinct: Array) -> Argument:
+        """Return an argument whose rows repeat as this one's do."""
+        return Argument(distinct=distinct, index=self.index, starts=self.starts, sub_starts=self.sub_starts)
+
+
+@dataclass(frozen=True)
+class DistinctGradient:
+    """The gradient of an argument's distinct rows: what would be added up over the rows that repeat them."""
+
+    rows: Array
+
+
+Flowing = Array | DistinctGradient | None  # what a layer returns for an input
+
+
+SCARCE = 8  # so many possible ids for each one of a batch are no longer looked through: the batch's ids are sorted
+
+
+def list_distinct(ids: Ids, upper: int) -> Ids:
+    """Return the ids that occur, rising; ids are in [0, upper)."""
+    if upper < SCARCE * ids.size:
+        occurs = np.zeros(upper, np.bool_)
+        occurs[ids] = True
+        return np.flatnonzero(occurs)
+    ordered = np.sort(ids)
+    is_first = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    return ordered[is_first]
+
+
+def find_distinct(ids: Ids, upper: int) -> tuple[Ids, Ids]:
+    """Return the ids that occur, rising, and for each of `ids` its place among them; ids are in [0, upper)."""
+    if upper >= SCARCE * ids.size:
+        distinct = list_distinct(ids, upper)
+        return distinct, np.searchsorted(distinct, ids)
+    occurs = np.zeros(upper, np.bool_)
+    occurs[ids] = True
+    places = np.cumsum(occurs, dtype=np.int64)
+    places -= 1
+    return np.flatnonzero(occurs), places.take(ids)
+
+
+def sum_repeated(gradient: Array, index: Ids) -> Array:
+    """Return the gradient of distinct rows from that of the rows that repeat them."""
+    result: Array = np.zeros((int(index.max(initial=-1)) + 1, gradient.shape[1]), gradient.dtype)
+    add_rows(result, index, gradient)
+    return result

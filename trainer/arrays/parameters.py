@@ -1,0 +1,385 @@
+"""The parameter table of a network: one flat array of values and one of gradients, and a view per parameter.
+
+Networks that compute shares of a batch at the same time each have a table: the first one, or a replica of it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels import rows as hot_rows
+from proto.ParameterConfig_pb2 import ParameterConfig
+from pserver.optim.settings import ParameterSpec
+from runtime.errors import ConfigError
+from trainer.arrays.arguments import Array, Ids, list_distinct
+from trainer.arrays.initializers import NORMAL, UNIFORM, fill_normal, fill_uniform
+from trainer.arrays.rng import Stream
+
+_NO_FILE_NAMES = ("", ".", "..", "done", "path.txt")  # a pass directory has files of its own
+
+
+WIDE = 16  # columns from which on knowing the rows of a gradient pays
+
+
+class _Content(enum.Enum):
+    """What a gradient buffer holds. Clearing costs nothing until somebody asks for zeros."""
+
+    STALE = enum.auto()  # numbers of the last batch
+    ZERO = enum.auto()
+    ROWS = enum.auto()  # zero but for the rows that were added
+    FULL = enum.auto()
+
+
+class Parameter:
+    """One parameter: its record of the message, and views of its value and (unless static) of its gradient.
+
+    Several layers may add to the gradient; the first one to do so in a batch writes it, so that the buffer is neither
+    cleared nor read before. A gradient of some rows only (of a table, or of sparse input) keeps their numbers.
+    """
+
+    def __init__(self, config: ParameterConfig) -> None:
+        self.config = config
+        self.name: str = config.name
+        self.size: int = config.size
+        self.is_static: bool = config.is_static
+        self.is_table = bool(config.sparse_update or config.sparse_remote_update)
+        self.row_width: int = config.dims[1] if len(config.dims) == 2 else config.size
+        self.follows = False  # the value has followed batches without being trained
+        self.value: Array
+        self._gradient: Array
+        # a table's gradient begins as zeros that nobody has written yet, which take no memory
+        self._content = _Content.ZERO if config.sparse_update else _Content.STALE
+        self._rows: list[Ids] = []
+        self._averages: list[tuple[Array, float]] | None = None  # a replica's, until the first table takes them over
+
+    def matrix(self, rows: int, columns: int) -> Array:
+        """Return the value as a matrix."""
+        return self.value.reshape(rows, columns)
+
+    # ----- Gradient: not for static parameters -----
+
+    @property
+    def gradient(self) -> Array:
+        """The flat gradient of the batch so far, for adding to it in place."""
+        self._zero_if_stale()
+        self._content = _Content.FULL
+        return self._gradient
+
+    def peek_gradient(self) -> Array:
+        """Return the flat gradient of the batch so far, only to be read."""
+        self._zero_if_stale()
+        return self._gradient
+
+    @property
+    def touched_rows(self) -> Ids | None:
+        """The numbers of the gradient's rows (each `row_width` wide) that may differ from zero, rising; None: all."""
+        if self._content is _Content.ZERO:
+            return np.empty(0, np.int64)
+        if self._content is not _Content.ROWS:
+            return None
+        return list_distinct(np.concatenate(self._rows), self.size // self.row_width)
+
+    def gradient_matrix(self, rows: int, columns: int) -> Array:
+        """Return the gradient as a matrix; adding to it in place adds to the gradient."""
+        return self.gradient.reshape(rows, columns)
+
+    def add_gradient(self, part: Array) -> None:
+        """Add an array of any shape with as many elements."""
+        part = part.reshape(-1)
+        if self._content is _Content.STALE:
+            self._gradient[:] = part
+        else:
+            self._gradient += part
+        self._content = _Content.FULL
+
+    def add_product(self, x: Array, g: Array) -> None:
+        """Add x^T g. Shapes: x: (n, rows), g: (n, columns)."""
+        target = self._gradient.reshape(x.shape[1], g.shape[1])
+        if self._content is _Content.STALE:
+            np.matmul(x.T, g, out=target)
+        else:
+            target += x.T @ g
+        self._content = _Content.FULL
+
+    def add_rows(self, ids: Ids, rows: Array) -> None:
+        """Add rows[i] to row ids[i] of the gradient matrix; what comes for a row repeatedly is added up, in order.
+
+        Shapes: ids: (n,) not negative; rows: (n, width), of which the size is a multiple.
+        """
+        width = rows.shape[1]
+        self._zero_if_stale()
+        hot_rows.add_rows(self._gradient.reshape(-1, width), ids, rows)
+        self._mark_rows(ids, width)
+
+    def add_outer(self, rows: Array, ids: Ids, starts: Ids, values: Array | None = None) -> None:
+        """Add values[k] * rows[i] to row ids[k] of the gradient matrix for every k in [starts[i], starts[i + 1]).
+
+        Shapes: rows: (n, width), starts: (n + 1,), ids: (nonzeros,), values: (nonzeros,) or None for ones.
+        """
+        width = rows.shape[1]
+        self._zero_if_stale()
+        hot_rows.add_outer(self._gradient.reshape(-1, width), rows, ids, starts, values)
+        self._mark_rows(ids, width)
+
+    def _mark_rows(self, ids: Ids, width: int) -> None:
+        # sparse training tells rows apart whatever it costs: those that are not touched take no step
+        is_worth_it = width >= WIDE or self.config.sparse_update
+        if self._content is not _Content.FULL and width == self.row_width and is_worth_it:
+            self._rows.append(ids)
+            self._content = _Content.ROWS
+        else:
+            self._content = _Content.FULL
+
+    def add_gradient_of(self, other: Parameter) -> None:
+        """Add the gradient of the same parameter in another table."""
+        if other._content is _Content.FULL:
+            self.add_gradient(other._gradient)
+        elif other._content is _Content.ROWS:
+            rows = other.touched_rows
+            assert rows is not None  # not FULL
+            self.add_rows(rows, other._gradient.reshape(-1, self.row_width).take(rows, axis=0))
+
+    def clear_gradient(self) -> None:
+        """Make the gradient zero."""
+        if self._content is _Content.ROWS:
+            matrix = self._gradient.reshape(-1, self.row_width)
+            matrix[self.touched_rows] = 0
+            self._content = _Content.ZERO
+        elif self._content is _Content.FULL:
+            self._content = _Content.STALE
+        self._rows.clear()
+
+    def settle_gradient(self) -> None:
+        """Write the zeros of a gradient that nobody added to."""
+        self._zero_if_stale()
+
+    def _zero_if_stale(self) -> None:
+        if self._content is _Content.STALE:
+            self._gradient.fill(0)
+            self._content = _Content.ZERO
+
+    def bind(self, value: Array, gradient: Array | None) -> None:
+        """Work on these arrays from now on."""
+        self.value = value
+        if gradient is not None:
+            self._gradient = gradient
+
+    # ----- Values that are not trained -----
+
+    def follow(self, average: Array, kept: float) -> None:
+        """Let the value of a static parameter follow a batch's: it becomes kept * value + (1 - kept) * average.
+
+        In a replica this waits for `follow_replica`, because the value is that of other tables too.
+        """
+        if self._averages is not None:
+            self._averages.append((average, kept))
+            return
+        self.follows = True
+        self.value *= self.value.dtype.type(kept)
+        self.value += (1 - average.dtype.type(kept)) * average
+
+    def follow_replica(self, replica: Parameter) -> None:
+        """Do what waits in a replica."""
+        for average, kept in replica._averages or ():
+            self.follow(average, kept)
+        if replica._averages:
+            replica._averages.clear()
+
+    def share(self, other: Parameter) -> None:
+        """Work as a replica of a static parameter."""
+        self.value = other.value
+        self._averages = []
+
+    # ----- Records -----
+
+    def randomize(self, stream: Stream) -> None:
+        """Draw first values as the record says."""
+        mean, std = self.config.initial_mean, self.config.initial_std
+        if self.config.initial_strategy == UNIFORM:
+            fill_uniform(self.value, mean - std, mean + std, stream)
+        else:
+            fill_normal(self.value, mean, std, stream)
+
+    def spec(self) -> ParameterSpec:
+        """Return what an optimiser needs to know of this parameter."""
+        config = self.config
+        return ParameterSpec(
+            name=config.name,
+            size=config.size,
+            learning_rate=config.learning_rate,
+            momentum=config.momentum,
+            decay_rate=config.decay_rate,
+            gradient_clipping_threshold=config.gradient_clipping_threshold,
+            is_static=config.is_static,
+            decay_rate_l1=config.decay_rate_l1,
+            num_batches_regularization=config.num_batches_regularization,
+            sparse_update=config.sparse_update,
+            row_width=self.row_width,
+        )
+
+
+class ParameterTable:
+    """All parameters of a network, in the order of the message.
+
+    The trained ones lie one after the other in `values` and, summed over the samples of a batch, in `gradients`;
+    an optimiser works on these two. Static ones have an array of their own and no gradient.
+
+    Args: tables_first: whether those with sparse_update come first there, `tables_size` elements of them.
+    """
+
+    def __init__(
+        self, configs: Sequence[ParameterConfig], dtype: npt.DTypeLike = np.float32, *, tables_first: bool = False
+    ) -> None:
+        self._parameters = {config.name: Parameter(config) for config in configs}
+        _refuse_unsupported(configs)
+        self._trained = [parameter for parameter in self if not parameter.is_static]
+        self._tables = [parameter for parameter in self._trained if tables_first and parameter.is_table]
+        self._trained = [*self._tables, *(one for one in self._trained if one not in self._tables)]
+        self.tables_size = sum(p.size for p in self._tables)
+        size = sum(p.size for p in self._trained)
+        self.values: Array = np.zeros(size, dtype)
+        self._gradients: Array = np.zeros(size, dtype)
+        for parameter in self:
+            if parameter.is_static:
+                parameter.bind(np.zeros(parameter.size, dtype), None)
+        self._replicas: list[ParameterTable] = []
+        self._make_views()
+
+    def __iter__(self) -> Iterator[Parameter]:
+        return iter(self._parameters.values())
+
+    def __getitem__(self, name: str) -> Parameter:
+        return self._parameters[name]
+
+    def __len__(self) -> int:
+        return len(self._parameters)
+
+    def trained(self) -> list[Parameter]:
+        """Return the parameters that are not static, in order."""
+        return list(self._trained)
+
+    def tables(self) -> list[Parameter]:
+        """Return the trained parameters that come first because of their sparse_update, in order."""
+        return list(self._tables)
+
+    def adopt(self, values: npt.NDArray[np.float32]) -> None:
+        """Move the trained values into another array of the same length, and work there from now on.
+
+        So that an optimiser which owns its array updates the network's values in place.
+        """
+        values[:] = self.values
+        for table in (self, *self._replicas):
+            table.values = values
+            table._make_views()
+
+    def replicate(self) -> ParameterTable:
+        """Return a table with the same values, in the same memory, and gradients of its own."""
+        configs = [parameter.config for parameter in self]
+        replica = ParameterTable(configs, self.values.dtype, tables_first=bool(self._tables))
+        replica.values = self.values
+        replica._make_views()
+        for parameter in self:
+            if parameter.is_static:
+                replica[parameter.name].share(parameter)
+        self._replicas.append(replica)
+        return replica
+
+    def randomize(self, stream: Stream) -> None:
+        """Draw first values for all parameters in order, static ones too, from the one stream."""
+        for parameter in self:
+            parameter.randomize(stream)
+
+    @property
+    def gradients(self) -> Array:
+        """The gradients of all trained parameters, one after the other."""
+        for parameter in self.trained():
+            parameter.settle_gradient()
+        return self._gradients
+
+    def gradients_from(self, start: int) -> Array:
+        """Return all gradients, of which only those from this element on are complete already."""
+        at = self._gradients.size
+        for parameter in reversed(self._trained):
+            at -= parameter.size
+            if at < start:
+                break
+            parameter.settle_gradient()
+        return self._gradients
+
+    def peek_gradients(self) -> Array:
+        """Return the gradients as they are: of what nobody added to in this batch, those of an earlier one."""
+        return self._gradients
+
+    def add_gradients_of(self, replica: ParameterTable) -> None:
+        """Add the gradients of a replica."""
+        for parameter, other in zip(self._trained, replica._trained, strict=True):
+            parameter.add_gradient_of(other)
+
+    def follow_replica(self, replica: ParameterTable) -> None:
+        """Let values that are not trained follow what a replica's network saw."""
+        for parameter, other in zip(self, replica, strict=True):
+            if parameter.is_static:
+                parameter.follow_replica(other)
+
+    def clear_gradients(self) -> None:
+        """Make all gradients zero."""
+        for parameter in self._trained:
+            parameter.clear_gradient()
+
+    def _make_views(self) -> None:
+        start = 0
+        for parameter in self.trained():
+            stop = start + parameter.size
+            parameter.bind(self.values[start:stop], self._gradients[start:stop])
+            start = stop
+
+
+class DenseParameters:
+    """A parameter table without its tables, which come first in it."""
+
+    def __init__(self, table: ParameterTable) -> None:
+        self._table, self._start = table, table.tables_size
+        self._parameters = [one for one in table if one not in table.tables()]
+        self.values: Array = table.values[self._start :]
+        self._gradients: Array = table.peek_gradients()[self._start :]
+
+    def __iter__(self) -> Iterator[Parameter]:
+        return iter(self._parameters)
+
+    def trained(self) -> list[Parameter]:
+        """Return the parameters that are not static, in order."""
+        return [one for one in self._parameters if not one.is_static]
+
+    @property
+    def gradients(self) -> Array:
+        """Their gradients, one after the other."""
+        return self.gradients_from(0)
+
+    def gradients_from(self, start: int) -> Array:
+        """Return all gradients, of which only those from this element on are complete already."""
+        self._table.gradients_from(self._start + start)
+        return self._gradients
+
+    def peek_gradients(self) -> Array:
+        """Return the gradients as they are."""
+        return self._gradients
+
+
+def _refuse_unsupported(configs: Sequence[ParameterConfig]) -> None:
+    for config in configs:
+        if "/" in config.name or config.name in _NO_FILE_NAMES:
+            raise ConfigError(
+                f"parameter {config.name!r} cannot be saved: its name is that of its file, so it must not hold a '/' "
+                f"nor be one of {', '.join(map(repr, _NO_FILE_NAMES))}; rename the layer or the ParamAttr"
+            )
+        asked: dict[str, Any] = {
+            "sparse storage (is_sparse)": config.is_sparse,
+            f"initial_strategy {config.initial_strategy}": config.initial_strategy not in (NORMAL, UNIFORM),
+        }
+        for what in (name for name, given in asked.items() if given):
+            raise ConfigError(f"parameter {config.name}: {what} is not supported yet; use a dense parameter without it")

@@ -1,0 +1,109 @@
+"""The legacy's random stream: the C library's `rand_r`, drawn by the thousand at once. Pure.
+
+One draw makes three steps of x <- x * 1103515245 + 12345 (mod 2^32) and takes 11, 10 and 10 bits of them. Steps are
+affine, so x after k steps is a_k * x + c_k: the tables of a_k and c_k turn n draws into a few array operations.
+
+Source: spec/trainer.md 5.4; glibc stdlib/rand_r.c.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels.draws import fill
+
+_MULTIPLIER = 1103515245
+_INCREMENT = 12345
+_MASK = 0xFFFFFFFF
+_STEPS = 3  # steps of the generator per draw
+_LARGEST_BLOCK = 1 << 16  # draws made at once; keeps the tables and the work arrays in the cache
+
+UPPER = 1 << 31  # draws are in [0, UPPER)
+
+
+def _jump(multiplier: int, increment: int, steps: int) -> tuple[int, int]:
+    """Return (a, c) so that a * x + c is x after so many steps of (multiplier, increment)."""
+    a, c = 1, 0
+    while steps:
+        if steps & 1:
+            a, c = a * multiplier & _MASK, (c * multiplier + increment) & _MASK
+        multiplier, increment = multiplier * multiplier & _MASK, (increment * multiplier + increment) & _MASK
+        steps >>= 1
+    return a, c
+
+
+class Stream:
+    """One thread's `rand_r` state.
+
+    Without --trainer_count every draw of a run comes from the main thread's one stream, in a fixed order.
+    """
+
+    # a_k and c_k for k = 0, 1, ...; shared by the streams of all threads, grown on demand
+    _tables = np.ones(1, np.uint32), np.zeros(1, np.uint32)
+
+    def __init__(self, state: int) -> None:
+        self.state = state & _MASK
+
+    def draw(self) -> int:
+        """Return the next draw, in [0, 2^31)."""
+        x1 = (self.state * _MULTIPLIER + _INCREMENT) & _MASK
+        x2 = (x1 * _MULTIPLIER + _INCREMENT) & _MASK
+        x3 = (x2 * _MULTIPLIER + _INCREMENT) & _MASK
+        self.state = x3
+        return (x1 >> 16 & 2047) << 20 | (x2 >> 16 & 1023) << 10 | (x3 >> 16 & 1023)
+
+    def draws(self, count: int) -> npt.NDArray[np.uint32]:
+        """Return the next `count` draws, in order."""
+        result = np.empty(count, np.uint32)
+        after = fill(result, self.state)
+        if after is not None:
+            self.state = after
+            return result
+        for start in range(0, count, _LARGEST_BLOCK):
+            block = result[start : start + _LARGEST_BLOCK]
+            block[:] = self._block(len(block))
+        return result
+
+    def skip(self, count: int) -> None:
+        """Move on by `count` draws without making them."""
+        a, c = _jump(_MULTIPLIER, _INCREMENT, count * _STEPS)
+        self.state = (a * self.state + c) & _MASK
+
+    def _block(self, count: int) -> npt.NDArray[np.uint32]:
+        steps = count * _STEPS
+        tables = self._tables
+        a, c = tables if len(tables[0]) > steps else self._grow(steps)
+        states = a[1 : steps + 1] * np.uint32(self.state)
+        states += c[1 : steps + 1]
+        self.state = int(states[-1]) if count else self.state
+        bits = (states >> np.uint32(16)).reshape(count, _STEPS)
+        draws: npt.NDArray[np.uint32] = (bits[:, 0] & np.uint32(2047)) << np.uint32(20)
+        draws |= (bits[:, 1] & np.uint32(1023)) << np.uint32(10)
+        draws |= bits[:, 2] & np.uint32(1023)
+        return draws
+
+    @classmethod
+    def _grow(cls, steps: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+        """Extend the tables to `steps` by doubling: (a, c) of k + m is (a, c) of k after (a, c) of m."""
+        tables = cls._tables
+        while len(tables[0]) <= steps:
+            a, c = _jump(_MULTIPLIER, _INCREMENT, len(tables[0]))
+            further = tables[0] * np.uint32(a), tables[1] + tables[0] * np.uint32(c)
+            tables = np.concatenate((tables[0], further[0])), np.concatenate((tables[1], further[1]))
+        cls._tables = tables
+        return tables
+
+
+def start_state(seed: int, use_global_seed: bool) -> int:
+    """Return the main thread's first state: the seed with --thread_local_rand_use_global_seed, else one less."""
+    return (seed if use_global_seed else seed - 1) & _MASK
+
+
+def replica_state(seed: int, number: int, use_global_seed: bool) -> int:
+    """Return the first state of the thread that computes a share of every batch; shares are numbered from 0.
+
+    As `start_state`, with the share's number in the place of the legacy's number of the thread, which was another one
+    in every run.
+    """
+    return (seed if use_global_seed else seed + number + 1) & _MASK

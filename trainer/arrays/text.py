@@ -1,0 +1,30 @@
+"""Arrays as the legacy printed them: what the print layer and the printing evaluators log."""
+
+from __future__ import annotations
+
+from trainer.arrays.arguments import Argument, Array, Ids
+
+
+def spell_rows(values: Array) -> str:
+    """Return a matrix with a blank after each number and a newline after each row."""
+    return "".join("".join(f"{x:g} " for x in row) + "\n" for row in values.tolist())
+
+
+def spell_starts(starts: Ids) -> str:
+    """Return positions in the form `[0 3 7 ]`."""
+    return f"[{''.join(f'{position} ' for position in starts.tolist())}]\n"
+
+
+def spell_fields(argument: Argument) -> list[tuple[str, str]]:
+    """Return the values of an argument and the positions of its sequences, each with its title.
+
+    Ids are left out, as they were in the legacy.
+    """
+    fields = []
+    if argument.value is not None:
+        fields.append(("value", spell_rows(argument.value)))
+    if argument.starts is not None:
+        fields.append(("sequence pos", spell_starts(argument.starts)))
+    if argument.sub_starts is not None:
+        fields.append(("sub-sequence pos", spell_starts(argument.sub_starts)))
+    return fields

@@ -1,0 +1,103 @@
+"""What a merged model file may name. It comes from elsewhere and is data; a config script is the user's own code.
+
+docs/security.md says the same to users.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.machinery
+from pathlib import Path
+
+from proto.TrainerConfig_pb2 import TrainerConfig
+from runtime.errors import ConfigError, MissingInputError
+from trainer.config.scripts.python2 import is_script_file
+
+PROVIDER_MODULES = ("paddle.trainer.PyDataProvider2", "trainer.data.provider2")
+REMEDY = "give --config=<your config script>"
+MOST_LIST_BYTES = 1 << 26  # of a list file
+
+
+def check_outputs(config: TrainerConfig, *, is_saving: bool) -> None:
+    """Return if nothing is written where the user did not say so: a result_file is a new one below the directory.
+
+    Args: is_saving: whether passes go to the directory that the file names.
+    Raises: ConfigError: naming the path.
+    """
+    for evaluator in config.model_config.evaluators:
+        if evaluator.result_file:
+            what = f"the model file lets the evaluator {evaluator.name} write to {evaluator.result_file!r}"
+            path = _inside(evaluator.result_file, what, REMEDY)
+            if path.exists():
+                raise ConfigError(f"{what}, which exists: a model file overwrites nothing; remove it, or {REMEDY}")
+        if evaluator.dict_file and Path(evaluator.dict_file).exists() and not Path(evaluator.dict_file).is_file():
+            raise ConfigError(
+                f"the model file lets the evaluator {evaluator.name} read {evaluator.dict_file!r}, which is no file; "
+                f"{REMEDY}"
+            )
+    if is_saving:
+        _inside(config.save_dir, f"the model file saves to {config.save_dir!r}", "give --save_dir=<directory>")
+
+
+def _inside(name: str, what: str, remedy: str) -> Path:
+    """Return the path if it lies below the working directory, wherever links lead."""
+    path = Path(name)
+    if path.is_absolute() or not path.resolve().is_relative_to(Path.cwd().resolve()):
+        raise ConfigError(f"{what}, which is outside of the working directory {Path.cwd()}; {remedy}")
+    return path
+
+
+def check_provider(name: str) -> None:
+    """Return if a module may be imported because a model file names it.
+
+    It must be a Python file of the user's directories (the working directory, --python_path) that imports
+    PyDataProvider2: neither a module of Python or of an installed package, nor a script that is no provider.
+
+    Raises: ConfigError: if it may not.  MissingInputError: if there is none.
+    """
+    found: importlib.machinery.ModuleSpec | None = None
+    path = None
+    parts = name.split(".")
+    for number, part in enumerate(parts):
+        whole = ".".join(parts[: number + 1])
+        found = importlib.machinery.PathFinder.find_spec(whole, path) if part.isidentifier() else None
+        if found is None:
+            raise MissingInputError(
+                f"the model file names the data provider module {name}, which is neither in {Path.cwd()} nor in "
+                f"--python_path; {REMEDY}"
+            )
+        path = found.submodule_search_locations
+        if found.origin is not None and not is_script_file(found.origin):
+            raise ConfigError(
+                f"the model file names the data provider module {name}, which is {found.origin}: only modules of the "
+                f"working directory and of --python_path may be named; {REMEDY}"
+            )
+    origin = None if found is None else found.origin
+    if origin is None or not origin.endswith(".py") or not _imports_provider(Path(origin)):
+        raise ConfigError(
+            f"the model file names the data provider module {name}, but {origin or name} does not import "
+            f"{PROVIDER_MODULES[0]}: it is not run; {REMEDY}"
+        )
+
+
+def _imports_provider(path: Path) -> bool:
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return _mentions_provider(path)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import) and any(alias.name in PROVIDER_MODULES for alias in node.names):
+            return True
+        if isinstance(node, ast.ImportFrom):
+            names = [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
+            if any(one in PROVIDER_MODULES for one in names):
+                return True
+    return False
+
+
+def _mentions_provider(path: Path) -> bool:
+    """Return whether a file that Python 3 does not parse has the module's name: it may be Python 2's."""
+    try:
+        return b"PyDataProvider2" in path.read_bytes()
+    except OSError:
+        return False

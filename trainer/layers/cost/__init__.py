@@ -1,0 +1,1 @@
+"""Layers that training makes smaller."""

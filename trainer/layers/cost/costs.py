@@ -1,0 +1,279 @@
+"""Cost layers: one value per row, also of sequences; an optional third input weighs the rows.
+
+`coeff` is not here: the legacy multiplies the gradient only, and all of it that the prediction layer has gathered so
+far, so the network applies it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from proto.ModelConfig_pb2 import LayerConfig
+from runtime.errors import ConfigError, DataError
+from trainer.arrays.arguments import Argument, Array, Ids, Sparse, find_bad_id
+from trainer.arrays.parameters import ParameterTable
+from trainer.layers.base import Layer
+from trainer.layers.checks import require_rows, require_same_rows
+
+
+class CostLayer(Layer):
+    """Inputs: prediction, label [, weight (rows, 1)]. A subclass says what a row costs."""
+
+    is_cost = True
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self.require_inputs(2, 3)
+        self._prediction: Array
+        self._label: Argument
+        self._weight: Array | None = None
+
+    def row_costs(self, prediction: Array, label: Argument) -> Array:
+        """Return the cost of each row.
+
+        Shapes: prediction: (rows, n); result: (rows,).
+        """
+        raise NotImplementedError
+
+    def row_gradients(self, prediction: Array, label: Argument) -> Array:
+        """Return the gradient of the summed cost, (rows, n), after `row_costs` of the same rows."""
+        raise NotImplementedError
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the costs, (rows, 1)."""
+        prediction, label = inputs[0].value, inputs[1]
+        if prediction is None:
+            raise ConfigError(f"{self} needs a prediction of numbers, not of ids")
+        weight = inputs[2].value if len(inputs) > 2 else None
+        if len(inputs) > 2 and (weight is None or weight.shape[1] != 1):
+            raise ConfigError(f"{self}: its weight input must be a dense layer of size 1")
+        self._prediction, self._label, self._weight = prediction, label, weight
+        costs = self.row_costs(prediction, label).reshape(-1, 1)
+        return inputs[0].with_value(costs if weight is None else costs * weight)
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+        """Return the gradient of the prediction; label and weight have none."""
+        result = self.row_gradients(self._prediction, self._label)
+        result *= gradient if self._weight is None else gradient * self._weight
+        return [result, *[None] * (len(wanted) - 1)]
+
+    def require_target(self, prediction: Array, label: Argument) -> Array:
+        """Return the label as a matrix of the prediction's shape.
+
+        Raises: ConfigError: the label has ids, or another width.
+        """
+        target = label.sparse.to_dense(prediction.dtype) if label.sparse is not None else label.value
+        if target is None:
+            raise ConfigError(f"{self} needs a label of numbers (dense_vector), not ids")
+        if target.shape[1:] != prediction.shape[1:]:
+            raise ConfigError(f"{self}: the label has {target.shape[1]} columns, the prediction {prediction.shape[1]}")
+        require_same_rows(self, [prediction, target])
+        return target
+
+    def require_labels(self, label: Argument, rows: int, upper: int) -> Ids:
+        """Return the label's ids, one for each row and each in [0, upper).
+
+        Raises: ConfigError: the label has none.  DataError: they are not so many, or one is out of range.
+        """
+        if label.ids is None:
+            raise ConfigError(f"{self} needs a label of ids (integer_value)")
+        if len(label.ids) != rows:
+            raise DataError(f"{self}: the prediction has {rows} rows, the label {len(label.ids)}; they must agree")
+        wrong = find_bad_id(label.ids, upper)
+        if wrong is not None:
+            raise DataError(f"{self}: label {wrong} is not in [0, {upper}), the prediction's size")
+        return label.ids
+
+
+class CrossEntropyCost(CostLayer):
+    """-ln p[label] of rows of probabilities."""
+
+    _places: tuple[Ids, Ids]  # the row and the label of each p[label]
+    _picked: Array
+
+    def row_costs(self, prediction: Array, label: Argument) -> Array:
+        """Return -ln p[label]; infinite where p is 0."""
+        self._places = np.arange(len(prediction)), self.require_labels(label, *prediction.shape)
+        self._picked = prediction[self._places]
+        costs: Array = -np.log(self._picked)
+        return costs
+
+    def row_gradients(self, prediction: Array, label: Argument) -> Array:
+        """Return -1 / p[label] at the label, zero elsewhere."""
+        result: Array = np.zeros_like(prediction)
+        result[self._places] = -1 / self._picked
+        return result
+
+
+class SquareErrorCost(CostLayer):
+    """Sum over the columns of (prediction - label)^2, without a factor 1/2."""
+
+    def row_costs(self, prediction: Array, label: Argument) -> Array:
+        """Return the squared distances."""
+        difference = prediction - self.require_target(prediction, label)
+        costs: Array = np.einsum("ij,ij->i", difference, difference)
+        return costs
+
+    def row_gradients(self, prediction: Array, label: Argument) -> Array:
+        """Return 2 * (prediction - label)."""
+        result: Array = 2 * (prediction - self.require_target(prediction, label))
+        return result
+
+
+class SelfNormalizingCrossEntropyCost(CrossEntropyCost):
+    """-ln(p[label] / Z) + alpha (ln Z)^2 where Z is the sum of the row, of predictions that do not add up to one."""
+
+    _sums: Array  # Z: (rows, 1)
+
+    def row_costs(self, prediction: Array, label: Argument) -> Array:
+        """Return the costs."""
+        self._sums = prediction.sum(axis=1, keepdims=True)
+        logarithms = np.log(self._sums[:, 0])
+        alpha = prediction.dtype.type(self.config.softmax_selfnorm_alpha)
+        costs: Array = super().row_costs(prediction, label) + logarithms + alpha * np.square(logarithms)
+        return costs
+
+    def row_gradients(self, prediction: Array, label: Argument) -> Array:
+        """Return the cross entropy's gradient plus (1 + 2 alpha ln Z) / Z."""
+        result = super().row_gradients(prediction, label)
+        alpha = prediction.dtype.type(self.config.softmax_selfnorm_alpha)
+        result += (1 + 2 * alpha * np.log(self._sums)) / self._sums
+        return result
+
+
+class SoftBinaryCrossEntropyCost(CostLayer):
+    """-sum over the columns of t ln p + (1 - t) ln(1 - p), for dense labels t in [0, 1]."""
+
+    def row_costs(self, prediction: Array, label: Argument) -> Array:
+        """Return the costs."""
+        target = self.require_target(prediction, label)
+        costs: Array = -(target * np.log(prediction) + (1 - target) * np.log(1 - prediction)).sum(axis=1)
+        return costs
+
+    def row_gradients(self, prediction: Array, label: Argument) -> Array:
+        """Return (1 - t) / (1 - p) - t / p."""
+        target = self.require_target(prediction, label)
+        result: Array = (1 - target) / (1 - prediction) - target / prediction
+        return result
+
+
+class BinaryLabelsCrossEntropyCost(CostLayer):
+    """-sum over the columns of ln p where the label is set, of ln(1 - p) elsewhere.
+
+    Set are the columns of a sparse label whatever their values, an id, or what is over 0.5 in a dense label.
+    """
+
+    _is_set: npt.NDArray[np.bool_]
+
+    def row_costs(self, prediction: Array, label: Argument) -> Array:
+        """Return the costs."""
+        self._is_set = self._find_set(prediction, label)
+        costs: Array = -np.log(np.where(self._is_set, prediction, 1 - prediction)).sum(axis=1)
+        return costs
+
+    def row_gradients(self, prediction: Array, label: Argument) -> Array:
+        """Return -1 / p where the label is set, 1 / (1 - p) elsewhere."""
+        result: Array = 1 / np.where(self._is_set, -prediction, 1 - prediction)
+        return result
+
+    def _find_set(self, prediction: Array, label: Argument) -> npt.NDArray[np.bool_]:
+        if label.ids is not None:
+            is_set = np.zeros(prediction.shape, np.bool_)
+            is_set[np.arange(len(prediction)), self.require_labels(label, *prediction.shape)] = True
+            return is_set
+        if label.sparse is not None:
+            sparse = Sparse(label.sparse.width, label.sparse.offsets, label.sparse.ids)
+            label = Argument(sparse=sparse)
+        is_over: npt.NDArray[np.bool_] = self.require_target(prediction, label) > 0.5
+        return is_over
+
+
+class HuberRegressionCost(CostLayer):
+    """Sum over the columns of d^2 / 2 where d = |prediction - label| is up to delta, delta (d - delta / 2) beyond."""
+
+    def row_costs(self, prediction: Array, label: Argument) -> Array:
+        """Return the costs."""
+        delta = prediction.dtype.type(self.config.delta)
+        distance = np.abs(prediction - self.require_target(prediction, label))
+        costs: Array = np.where(distance <= delta, distance * distance / 2, delta * (distance - delta / 2)).sum(axis=1)
+        return costs
+
+    def row_gradients(self, prediction: Array, label: Argument) -> Array:
+        """Return the difference, limited to delta."""
+        delta = prediction.dtype.type(self.config.delta)
+        result: Array = np.clip(prediction - self.require_target(prediction, label), -delta, delta)
+        return result
+
+
+class SmoothL1Cost(CostLayer):
+    """Sum over the columns of d^2 / 2 where d = |prediction - label| is under 1, of d - 1 / 2 elsewhere."""
+
+    def row_costs(self, prediction: Array, label: Argument) -> Array:
+        """Return the costs."""
+        distance = np.abs(prediction - self.require_target(prediction, label))
+        costs: Array = np.where(distance < 1, distance * distance / 2, distance - 0.5).sum(axis=1)
+        return costs
+
+    def row_gradients(self, prediction: Array, label: Argument) -> Array:
+        """Return the difference, limited to 1."""
+        result: Array = np.clip(prediction - self.require_target(prediction, label), -1, 1)
+        return result
+
+
+class HuberClassificationCost(CostLayer):
+    """Of a = y prediction, where y is 2 label - 1: -4 a below -1, (1 - a)^2 up to 1, 0 beyond. Labels are 0 and 1."""
+
+    _y: Array
+
+    def row_costs(self, prediction: Array, label: Argument) -> Array:
+        """Return the costs."""
+        if prediction.shape[1] != 1:
+            raise ConfigError(f"{self} needs a prediction of size 1, not {prediction.shape[1]}")
+        self._y = (2 * self.require_labels(label, len(prediction), 2) - 1).astype(prediction.dtype)[:, None]
+        a = self._y * prediction
+        costs: Array = np.where(a < -1, -4 * a, np.square(np.maximum(1 - a, 0)))
+        return costs
+
+    def row_gradients(self, prediction: Array, label: Argument) -> Array:
+        """Return -4 y below -1, -2 (1 - a) y up to 1, 0 beyond."""
+        a = self._y * prediction
+        result: Array = np.where(a < -1, -4, -2 * np.maximum(1 - a, 0)) * self._y
+        return result
+
+
+class SumCost(Layer):
+    """The sum of each row."""
+
+    is_cost = True
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self.require_inputs(1, 1)
+        self._width = 0
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the sums."""
+        x = require_rows(self, inputs[0])
+        self._width = x.shape[1]
+        return inputs[0].with_value(x.sum(axis=1, keepdims=True))
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+        """Return the gradient for every column."""
+        return [np.repeat(gradient, self._width, axis=1)]
+
+
+LAYERS: dict[str, type[Layer]] = {
+    "huber": HuberClassificationCost,
+    "huber_classification": HuberClassificationCost,
+    "huber_regression": HuberRegressionCost,
+    "multi-class-cross-entropy": CrossEntropyCost,
+    "multi_binary_label_cross_entropy": BinaryLabelsCrossEntropyCost,
+    "multi_class_cross_entropy_with_selfnorm": SelfNormalizingCrossEntropyCost,
+    "smooth_l1": SmoothL1Cost,
+    "soft_binary_class_cross_entropy": SoftBinaryCrossEntropyCost,
+    "square_error": SquareErrorCost,
+    "sum_cost": SumCost,
+}

@@ -1,0 +1,263 @@
+"""Conditional random fields over the labels of a sequence: the cost of the right labels, and the best labels.
+
+The score of the labels s_1 ... s_T of frames x_1 ... x_T is
+
+    start[s_1] + sum of x_t[s_t] + sum of move[s_(t-1)][s_t] + end[s_T]
+
+and the probability of labels is exp(score) over its sum over all labels of the same length. Everything is computed in
+double precision, all sequences of a batch at once, step by step.
+
+Source: spec/config.md 6; gserver/layers/LinearChainCRF.cpp, CRFLayer.cpp, CRFDecodingLayer.cpp of v0.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from proto.ModelConfig_pb2 import LayerConfig
+from runtime.errors import ConfigError, DataError
+from trainer.arrays.arguments import Argument, Array, Ids, find_bad_id
+from trainer.arrays.parameters import ParameterTable
+from trainer.layers.base import Layer
+from trainer.layers.checks import require_matrix, require_starts, require_weight
+from trainer.layers.ragged import PackedOrder
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The parameter in its three parts. Shapes: start, end: (classes,); move: (classes, classes), from and to."""
+
+    start: Array
+    end: Array
+    move: Array
+
+    @classmethod
+    def of(cls, flat: Array, classes: int) -> Scores:
+        """Return those of a parameter: its row 0 is start, row 1 end, the others move."""
+        matrix = flat.reshape(classes + 2, classes).astype(np.float64)
+        return cls(start=matrix[0], end=matrix[1], move=matrix[2:])
+
+
+class Chain:
+    """What is known of a batch once all paths have been summed up, forwards; in packed order.
+
+    Probabilities are scaled at every frame, so that they neither vanish nor overflow.
+    """
+
+    def __init__(self, x: Array, packing: PackedOrder, scores: Scores) -> None:
+        self._packing, self._scores = packing, scores
+        ordered = x[packing.rows].astype(np.float64)
+        largest = ordered.max(axis=1, initial=-np.inf, keepdims=True)
+        self._emit = np.exp(ordered - largest)
+        self._move_shift = scores.move.max(initial=-np.inf)
+        self._move = np.exp(scores.move - self._move_shift)
+        self._alpha = np.empty_like(ordered)
+        log_scale = largest[:, 0]
+        for step in range(packing.steps):
+            begin, end = packing.begins[step], packing.begins[step + 1]
+            if step:
+                alpha = self._alpha[packing.span_before(step)] @ self._move
+                alpha *= self._emit[begin:end]
+                log_scale[begin:end] += self._move_shift
+            else:
+                alpha = self._emit[:end] * np.exp(scores.start - scores.start.max())
+                log_scale[:end] += scores.start.max()
+            total = alpha.sum(axis=1)
+            log_scale[begin:end] += np.log(total)
+            np.divide(alpha, total[:, None], out=self._alpha[begin:end])
+        self._log_scale = log_scale
+
+    def log_totals(self, starts: Ids) -> Array:
+        """Return the logarithm of the sum of exp(score) over all paths, for each sequence; 0 for empty ones."""
+        frames = self._packing.frames
+        of_frame = np.empty(frames)
+        of_frame[self._packing.rows] = self._log_scale
+        result = np.diff(np.concatenate([[0.0], np.cumsum(of_frame)])[starts])
+        filled = np.flatnonzero(np.diff(starts))
+        last = self._alpha[self._packing.places[starts[1:][filled] - 1]]
+        largest = self._scores.end.max()
+        result[filled] += np.log(last @ np.exp(self._scores.end - largest)) + largest
+        return result
+
+    def marginals(self, weights: Array) -> tuple[Array, Scores]:
+        """Return the probability of each label at each frame, and how often to expect each part of the scores.
+
+        Args: weights: how much each packed row counts in the expectations, (frames,).
+        Shapes: of the first: (frames, classes), in the order of the input.
+        """
+        packing = self._packing
+        beta = np.empty_like(self._alpha)
+        ahead = np.empty_like(self._alpha)  # emit * beta, scaled so that its share of each move adds up to 1
+        last = np.exp(self._scores.end - self._scores.end.max())
+        for step in reversed(range(packing.steps)):
+            begin, end = packing.begins[step], packing.begins[step + 1]
+            going_on = packing.live[step + 1] if step + 1 < packing.steps else 0
+            beta[begin + going_on : end] = last
+            if going_on:
+                following = slice(end, end + going_on)
+                seen = (self._emit[following] * beta[following]) / beta[following].sum(axis=1, keepdims=True)
+                np.matmul(seen, self._move.T, out=beta[begin : begin + going_on])
+                here = self._alpha[begin : begin + going_on]
+                norm = np.einsum("ij,ij->i", here, beta[begin : begin + going_on])
+                ahead[following] = seen / norm[:, None]
+        p = self._alpha * beta
+        p /= p.sum(axis=1, keepdims=True)
+        first = packing.begins[min(1, packing.steps)]
+        weighted = ahead[first:] * weights[first:, None]
+        move = self._move * (self._alpha[packing.previous].T @ weighted)
+        is_last = np.ones(packing.frames, np.bool_)
+        is_last[packing.previous] = False
+        expected = Scores(
+            start=weights[:first] @ p[:first],
+            end=weights[is_last] @ p[is_last],
+            move=move,
+        )
+        return p[packing.places], expected
+
+
+def path_scores(x: Array, labels: Ids, starts: Ids, scores: Scores) -> Array:
+    """Return the score of one path for each sequence; 0 for empty ones."""
+    of_frame = x[np.arange(len(x)), labels].astype(np.float64)
+    firsts, lasts, pairs = _find_places(starts)
+    of_frame[firsts] += scores.start[labels[firsts]]
+    of_frame[lasts] += scores.end[labels[lasts]]
+    of_frame[pairs] += scores.move[labels[pairs - 1], labels[pairs]]
+    result: Array = np.diff(np.concatenate([[0.0], np.cumsum(of_frame)])[starts])
+    return result
+
+
+def count_parts(labels: Ids, starts: Ids, weights: Array, classes: int) -> Scores:
+    """Return how often one path has each part of the scores, in frames that count by `weights`."""
+    firsts, lasts, pairs = _find_places(starts)
+
+    def count(keys: Ids, places: Ids, size: int) -> Array:
+        sums: Array = np.bincount(keys, weights[places], size).astype(np.float64, copy=False)
+        return sums
+
+    moves = count(labels[pairs - 1] * classes + labels[pairs], pairs, classes * classes)
+    return Scores(
+        start=count(labels[firsts], firsts, classes),
+        end=count(labels[lasts], lasts, classes),
+        move=moves.reshape(classes, classes),
+    )
+
+
+def find_best_path(x: Array, packing: PackedOrder, scores: Scores) -> Ids:
+    """Return the labels with the highest score, (frames,); of equal ones the first."""
+    ordered = x[packing.rows].astype(np.float64)
+    came_from = np.empty(ordered.shape, np.int64)
+    to_from = np.ascontiguousarray(scores.move.T)  # so that the maximum is over neighbours
+    for step in range(packing.steps):
+        begin, end = packing.begins[step], packing.begins[step + 1]
+        if step == 0:
+            ordered[:end] += scores.start
+            continue
+        ways = ordered[packing.span_before(step), None, :] + to_from
+        best = ways.argmax(axis=2)
+        came_from[begin:end] = best
+        ordered[begin:end] += np.take_along_axis(ways, best[:, :, None], axis=2)[:, :, 0]
+    labels = np.empty(packing.frames, np.int64)
+    for step in reversed(range(packing.steps)):
+        begin, end = packing.begins[step], packing.begins[step + 1]
+        going_on = packing.live[step + 1] if step + 1 < packing.steps else 0
+        labels[begin + going_on : end] = (ordered[begin + going_on : end] + scores.end).argmax(axis=1)
+        following = np.arange(end, end + going_on)
+        labels[begin : begin + going_on] = came_from[following, labels[following]]
+    return labels[packing.places]
+
+
+def _find_places(starts: Ids) -> tuple[Ids, Ids, Ids]:
+    """Return the first and the last frame of every sequence, and all frames that have one before them."""
+    filled = np.diff(starts) > 0
+    firsts, lasts = starts[:-1][filled], starts[1:][filled] - 1
+    has_before = np.ones(starts[-1], np.bool_)
+    has_before[firsts] = False
+    return firsts, lasts, np.flatnonzero(has_before)
+
+
+def require_labels(layer: Layer, label: Argument, starts: Ids, classes: int) -> Ids:
+    """Return the labels of the frames.
+
+    Raises: ConfigError: if they are no ids.  DataError: if they are not as many, or one is out of range.
+    """
+    if label.ids is None:
+        raise ConfigError(f"{layer} needs labels of ids (integer_value_sequence)")
+    if len(label.ids) != starts[-1] or label.starts is None or not np.array_equal(label.starts, starts):
+        raise DataError(f"{layer}: its input and its labels must be sequences of the same lengths")
+    wrong = find_bad_id(label.ids, classes)
+    if wrong is not None:
+        raise DataError(f"{layer}: label {wrong} is not in [0, {classes})")
+    return label.ids.astype(np.int64, copy=False)
+
+
+class CrfLayer(Layer):
+    """x: (frames, classes), label ids [, weight (sequences, 1)]; parameter: (classes + 2, classes); cost a sequence.
+
+    `coeff` multiplies its own gradients only, unlike that of other costs.
+    """
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self.require_inputs(2, 3)
+        self._parameter = require_weight(self, 0, self.size * (self.size + 2))
+        self._starts: Ids
+        self._labels: Ids
+        self._weights: Array | None
+        self._packing: PackedOrder
+        self._chain: Chain
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return -ln of the probability of the labels, (sequences, 1); 0 for empty sequences."""
+        x = require_matrix(self, inputs[0], self.size)
+        self._starts = starts = require_starts(self, inputs[0])
+        self._labels = require_labels(self, inputs[1], starts, self.size)
+        self._weights = require_matrix(self, inputs[2], 1) if len(inputs) > 2 else None
+        self._packing = PackedOrder(starts, is_reversed=False)
+        scores = Scores.of(self._parameter.value, self.size)
+        self._chain = Chain(x, self._packing, scores)
+        exact = self._chain.log_totals(starts) - path_scores(x, self._labels, starts, scores)
+        costs: Array = exact.astype(x.dtype).reshape(-1, 1)
+        return Argument(value=costs if self._weights is None else costs * self._weights)
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+        """Return expected minus actual labels; label and weight have no gradient."""
+        factors = gradient[:, 0] * self.config.coeff
+        if self._weights is not None:
+            factors = factors * self._weights[:, 0]
+        of_frame = np.repeat(factors.astype(np.float64), np.diff(self._starts))
+        result, expected = self._chain.marginals(of_frame[self._packing.rows])
+        if not self._parameter.is_static:
+            actual = count_parts(self._labels, self._starts, of_frame, self.size)
+            parts = [expected.start - actual.start, expected.end - actual.end, *(expected.move - actual.move)]
+            self._parameter.add_gradient(np.concatenate(parts))
+        result[np.arange(len(result)), self._labels] -= 1
+        result *= of_frame[:, None]
+        return [result.astype(gradient.dtype, copy=False), *[None] * (len(wanted) - 1)]
+
+
+class CrfDecodingLayer(Layer):
+    """x: (frames, classes) [, label ids]; parameter as of the cost. The best labels; 1 where they are not the given."""
+
+    takes_gradient = False
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self.require_inputs(1, 2)
+        self._parameter = require_weight(self, 0, self.size * (self.size + 2))
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the best labels as ids and, where labels are given, the errors, (frames, 1)."""
+        x = require_matrix(self, inputs[0], self.size)
+        starts = require_starts(self, inputs[0])
+        found = find_best_path(x, PackedOrder(starts, is_reversed=False), Scores.of(self._parameter.value, self.size))
+        errors = None
+        if len(inputs) > 1:
+            labels = require_labels(self, inputs[1], starts, self.size)
+            errors = (found != labels).astype(x.dtype).reshape(-1, 1)
+        return Argument(value=errors, ids=found, starts=starts, sub_starts=inputs[0].sub_starts)
+
+
+LAYERS: dict[str, type[Layer]] = {"crf": CrfLayer, "crf_decoding": CrfDecodingLayer}

@@ -1,0 +1,133 @@
+"""Costs of an order: of pairs (rank-cost), and of whole lists by their NDCG (lambda_cost)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from proto.ModelConfig_pb2 import LayerConfig
+from runtime.errors import ConfigError, DataError
+from trainer.arrays.arguments import Argument, Array
+from trainer.arrays.parameters import ParameterTable
+from trainer.layers.base import Layer
+from trainer.layers.checks import require_matrix, require_same_rows, require_starts
+
+
+class RankCost(Layer):
+    """ln(1 + e^o) - t o where o = left - right and t says how much left belongs before right, from 0 to 1.
+
+    Inputs: left, right, label t [, weight]; all (rows, 1), the label may be ids. `coeff` scales the gradient of both
+    sides, and nothing that they got from elsewhere.
+    """
+
+    is_cost = True
+    applies_coeff = True
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self.require_inputs(3, 4)
+        self._margin: Array
+        self._target: Array
+        self._weight: Array | None = None
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the costs."""
+        left, right = require_matrix(self, inputs[0], 1), require_matrix(self, inputs[1], 1)
+        label = inputs[2]
+        if label.ids is not None:
+            self._target = label.ids.astype(left.dtype)[:, None]
+        else:
+            self._target = require_matrix(self, label, 1)
+        self._weight = require_matrix(self, inputs[3], 1) if len(inputs) > 3 else None
+        require_same_rows(self, [left, right, self._target, left if self._weight is None else self._weight])
+        self._margin = left - right
+        costs: Array = np.logaddexp(0, self._margin, dtype=left.dtype) - self._target * self._margin
+        return inputs[0].with_value(costs if self._weight is None else costs * self._weight)
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+        """Return 1 / (1 + e^-o) - t and its negative."""
+        part = np.exp(-np.logaddexp(0, -self._margin, dtype=self._margin.dtype)) - self._target
+        part *= gradient * gradient.dtype.type(self.config.coeff)
+        if self._weight is not None:
+            part *= self._weight
+        return [part if wanted[0] else None, -part if wanted[1] else None, *[None] * (len(wanted) - 2)]
+
+
+class LambdaCost(Layer):
+    """Of each list (a sequence): its NDCG, on every row. The gradient is LambdaRank's, not the derivative of that.
+
+    Inputs: the network's scores, the true ones; both (rows, 1). With DCG = the sum over the first NDCG_num places i of
+    (2^true - 1) / ln(i + 2), a pair of documents at the true places i < j gets -|change of DCG if they changed places|
+    / (1 + e^(o_i - o_j)) / the best DCG, for i in the first max_sort_size places (-1: all).
+
+    Raises (forward): DataError: a list is shorter than NDCG_num, or all its true scores are zero.
+    """
+
+    is_cost = True
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self.require_inputs(2, 2)
+        self._places: int = config.NDCG_num
+        self._sorted: int = config.max_sort_size
+        if self._places < 1 or (self._sorted != -1 and self._sorted < self._places):
+            raise ConfigError(f"{self}: NDCG_num must be over 0, and max_sort_size -1 or at least NDCG_num")
+        self._bounds: list[int] = []
+        self._scores: Array
+        self._truth: Array
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return each row's list's NDCG."""
+        self._bounds = require_starts(self, inputs[0]).tolist()
+        scores, truth = require_matrix(self, inputs[0], 1), require_matrix(self, inputs[1], 1)
+        require_same_rows(self, [scores, truth])
+        self._scores, self._truth = scores[:, 0].astype(np.float64), truth[:, 0].astype(np.float64)
+        result: Array = np.empty_like(scores)
+        for begin, end in itertools.pairwise(self._bounds):
+            if begin < end:
+                order = np.argsort(-self._scores[begin:end], kind="stable")
+                truth_in_order = self._truth[begin:end][order]
+                result[begin:end] = self._sum_gains(truth_in_order) / self._best_gain(begin, end)
+        return inputs[0].with_value(result)
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+        """Return the sums over the pairs; the output's gradient scales them."""
+        result: Array = np.zeros_like(gradient)
+        for begin, end in itertools.pairwise(self._bounds):
+            if begin < end:
+                pairs = self._pair_gradients(self._scores[begin:end], self._truth[begin:end])
+                result[begin:end, 0] = pairs / self._best_gain(begin, end)
+        result *= gradient
+        return [result if wanted[0] else None, None]
+
+    def _pair_gradients(self, scores: Array, truth: Array) -> Array:
+        order = np.argsort(-truth, kind="stable")
+        first = len(order) if self._sorted == -1 else min(self._sorted, len(order))
+        discounts = 1 / np.log(np.arange(len(order)) + 2)
+        discounts[first:] = 0
+        gains, o = 2 ** truth[order], scores[order]
+        changes = np.abs((gains[:first, None] - gains) * (discounts[:first, None] - discounts))
+        lambdas = np.triu(-changes * np.exp(-np.logaddexp(0, o[:first, None] - o)), k=1)
+        sums = -lambdas.sum(axis=0)
+        sums[:first] += lambdas.sum(axis=1)
+        result: Array = np.empty_like(sums)
+        result[order] = sums
+        return result
+
+    def _sum_gains(self, truth: Array) -> float:
+        """Return the DCG of documents in this order."""
+        top = truth[: self._places]
+        return float(((2**top - 1) / np.log(np.arange(len(top)) + 2)).sum())
+
+    def _best_gain(self, begin: int, end: int) -> float:
+        if end - begin < self._places:
+            raise DataError(f"{self}: a list has {end - begin} documents, less than NDCG_num {self._places}")
+        best = self._sum_gains(-np.sort(-self._truth[begin:end]))
+        if best <= 0:
+            raise DataError(f"{self}: the list of rows {begin} to {end} has no document with a true score over 0")
+        return best
+
+
+LAYERS: dict[str, type[Layer]] = {"lambda_cost": LambdaCost, "rank-cost": RankCost}

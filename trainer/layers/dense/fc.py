@@ -1,0 +1,118 @@
+"""The fully connected layer: y = sum over the inputs of x_k W_k, plus a bias.
+
+Inputs are dense rows or sparse ones (0/1 or with values). A sparse input costs work in proportion to its nonzeros,
+forward and backward: rows of W are gathered and summed up, rows of its gradient scattered; an id that occurs
+repeatedly in a row counts repeatedly. Rows that repeat are multiplied once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kernels.rows import add_taken, sum_rows
+from proto.ModelConfig_pb2 import LayerConfig
+from runtime.errors import ConfigError
+from trainer.arrays.arguments import Argument, Array, DistinctGradient, Flowing, sum_repeated
+from trainer.arrays.parameters import Parameter, ParameterTable
+from trainer.layers.base import Layer
+
+
+class FullyConnectedLayer(Layer):
+    """x: (rows, I_k) dense or sparse, W_k: (I_k, size), bias: (size,) -> (rows, size).
+
+    A mixed layer of full-matrix projections only is the same.
+    """
+
+    takes_repeats = True
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        if not config.inputs:
+            raise ConfigError(f"{self} has no input")
+        self._shapes: list[tuple[Parameter, tuple[int, int]]] = []
+        for position, weight in enumerate(self.weights):
+            if weight is None:
+                raise ConfigError(f"{self}: its input {position} has no parameter")
+            if self.size == 0 or weight.size % self.size:
+                raise ConfigError(
+                    f"{self}: parameter {weight.name} has {weight.size} values, no multiple of the "
+                    f"layer's size {self.size}"
+                )
+            self._shapes.append((weight, (weight.size // self.size, self.size)))
+        self._inputs: Sequence[Argument] = ()
+
+    @staticmethod
+    def fits(config: LayerConfig) -> bool:
+        """Return whether a mixed layer computes as this one does."""
+        kinds = {one.proj_conf.type for one in config.inputs}
+        return kinds == {"fc"} and not config.operator_confs and not config.shared_biases
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the weighted sums; repeated rows for one input of repeated rows."""
+        self._inputs = inputs
+        first = inputs[0]
+        if len(inputs) == 1 and first.distinct is not None:
+            weight, shape = self._shapes[0]
+            return first.with_distinct(self._add_bias(self._multiply(first, weight.matrix(*shape))))
+        total: Array | None = None
+        for one, (weight, shape) in sorted(zip(inputs, self._shapes, strict=True), key=_repeats):
+            part = self._multiply(one, weight.matrix(*shape))
+            if total is None:
+                total = part if one.index is None else part.take(one.index, axis=0)
+            elif one.index is not None:
+                add_taken(total, part, one.index)
+            else:
+                total += part
+        assert total is not None  # __init__ refuses a layer without inputs
+        return first.with_value(self._add_bias(total))
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Flowing]:
+        """Add x^T g to the weights' gradients, return g W^T for dense inputs."""
+        if self.bias is not None and not self.bias.is_static:
+            self.bias.add_gradient(np.ones(len(gradient), gradient.dtype) @ gradient)
+        results: list[Flowing] = []
+        for one, (weight, shape), is_wanted in zip(self._inputs, self._shapes, wanted, strict=True):
+            rows = gradient
+            if one.index is not None and len(self._inputs) > 1:
+                rows = sum_repeated(gradient, one.index)
+            if not weight.is_static:
+                _add_weight_gradient(one, rows, weight)
+            flowing = rows @ weight.matrix(*shape).T if is_wanted and one.sparse is None else None
+            results.append(flowing if one.index is None or flowing is None else DistinctGradient(flowing))
+        return results
+
+    def _add_bias(self, total: Array) -> Array:
+        if self.bias is not None:
+            total += self.bias.value
+        return total
+
+    def _multiply(self, one: Argument, w: Array) -> Array:
+        x = one.value if one.distinct is None else one.distinct
+        width = x.shape[1] if x is not None else one.sparse.width if one.sparse is not None else None
+        if width is None:
+            raise ConfigError(f"{self} has an input of ids; declare the slot as sparse_binary_vector or dense_vector")
+        if width != len(w):
+            raise ConfigError(f"{self}: an input has width {width}, its weight {len(w)} rows")
+        if x is not None:
+            product: Array = x @ w
+            return product
+        assert one.sparse is not None  # then width would be None
+        return sum_rows(w, one.sparse.ids, one.sparse.offsets, one.sparse.values)
+
+
+def _repeats(term: tuple[Argument, object]) -> bool:
+    """Sort key: first the inputs whose product has all its rows, which the others are added to."""
+    return term[0].index is not None
+
+
+def _add_weight_gradient(one: Argument, gradient: Array, weight: Parameter) -> None:
+    x = one.value if one.distinct is None else one.distinct
+    if one.sparse is not None:
+        weight.add_outer(gradient, one.sparse.ids, one.sparse.offsets, one.sparse.values)
+    elif x is not None:
+        weight.add_product(x, gradient)
+
+
+LAYERS: dict[str, type[Layer]] = {"fc": FullyConnectedLayer}

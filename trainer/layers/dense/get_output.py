@@ -1,0 +1,38 @@
+"""The layer that hands out a further output of another layer, such as the cell state of an LSTM step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from proto.ModelConfig_pb2 import LayerConfig
+from runtime.errors import ConfigError
+from trainer.arrays.arguments import Argument, Array
+from trainer.arrays.parameters import ParameterTable
+from trainer.layers.base import Layer
+
+
+class GetOutputLayer(Layer):
+    """The output of its input that `input_layer_argument` names; the network takes the gradient to that output."""
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self.require_inputs(1, 1)
+        self._output = config.inputs[0].input_layer_argument
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return that output.
+
+        Raises: ConfigError: if the input has none of this name.
+        """
+        found = inputs[0].value if not self._output else inputs[0].extras.get(self._output)
+        if found is None:
+            known = ", ".join(inputs[0].extras) or "no further output"
+            raise ConfigError(f"{self}: its input has no output '{self._output}'; it has {known}")
+        return inputs[0].with_value(found)
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+        """Return the gradient."""
+        return [gradient]
+
+
+LAYERS: dict[str, type[Layer]] = {"get_output": GetOutputLayer}

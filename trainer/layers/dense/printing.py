@@ -1,0 +1,48 @@
+"""The layer that logs its inputs, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from proto.ModelConfig_pb2 import LayerConfig
+from runtime import glog
+from runtime.errors import ConfigError
+from trainer.arrays.arguments import Argument
+from trainer.arrays.parameters import ParameterTable
+from trainer.arrays.text import spell_fields
+from trainer.layers.base import Layer
+
+
+class PrintLayer(Layer):
+    """Logs `user_arg` with each input in the place of a %s; without it, `layer=<name>` and each input.
+
+    Its output is its first input, which nobody reads.
+    """
+
+    takes_gradient = False
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        if not config.inputs:
+            raise ConfigError(f"{self} has no input")
+        self._format = config.user_arg or "\n".join(f"layer={one.input_layer_name} %s" for one in config.inputs)
+        if self._format.count("%s") != len(config.inputs):
+            raise ConfigError(
+                f"{self}: its format has {self._format.count('%s')} times %s for {len(config.inputs)} inputs"
+            )
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Log one record."""
+        pieces = self._format.split("%s")
+        texts = [spell(one) for one in inputs]
+        record = "".join(piece + text for piece, text in zip(pieces, [*texts, ""], strict=True))
+        glog.info(record.removesuffix("\n"))
+        return inputs[0]
+
+
+def spell(one: Argument) -> str:
+    """Return the values of an argument and the positions of its sequences; ids are not shown."""
+    return "".join(f"{name}:\n{text}" for name, text in spell_fields(one))
+
+
+LAYERS: dict[str, type[Layer]] = {"print": PrintLayer}

@@ -1,0 +1,83 @@
+"""Layers that put the numbers of a batch in another shape: transposed, resized, repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from proto.ModelConfig_pb2 import LayerConfig
+from runtime.errors import ConfigError, DataError
+from trainer.arrays.arguments import Argument, Array
+from trainer.arrays.parameters import ParameterTable
+from trainer.layers.base import Layer
+from trainer.layers.checks import require_rows
+
+
+class TransposeLayer(Layer):
+    """The batch's matrix transposed: (rows, columns) -> (columns, rows), in no sequences."""
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self.require_inputs(1, 1)
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the transposed matrix."""
+        return Argument(value=np.ascontiguousarray(require_rows(self, inputs[0]).T))
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+        """Return the transposed gradient."""
+        return [np.ascontiguousarray(gradient.T)]
+
+
+class ResizeLayer(Layer):
+    """The batch's numbers in rows of `size`, in no sequences."""
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self.require_inputs(1, 1)
+        self._shape: tuple[int, ...] = ()
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the numbers in their new rows.
+
+        Raises: DataError: they do not fill them.
+        """
+        x = require_rows(self, inputs[0])
+        if x.size % self.size:
+            raise DataError(f"{self}: {len(x)} rows of {x.shape[1]} numbers do not go into rows of {self.size}")
+        self._shape = x.shape
+        return Argument(value=x.reshape(x.size // self.size, self.size))
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+        """Return the gradient in the old rows."""
+        return [gradient.reshape(self._shape)]
+
+
+class RepeatLayer(Layer):
+    """Each row x num_filters times: as x x x, or with user_arg "as_col_vec" every element of it in turn."""
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self.require_inputs(1, 1)
+        self._times: int = config.num_filters
+        if self._times < 1 or self.size % self._times:
+            raise ConfigError(f"{self}: num_filters {self._times} does not go into the layer's size {self.size}")
+        self._by_element = config.user_arg == "as_col_vec"
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the repeated rows."""
+        x = require_rows(self, inputs[0])
+        if x.shape[1] * self._times != self.size:
+            raise ConfigError(f"{self}: {self._times} times width {x.shape[1]} is not the layer's size {self.size}")
+        return inputs[0].with_value(np.repeat(x, self._times, axis=1) if self._by_element else np.tile(x, self._times))
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+        """Return the sums over the repetitions."""
+        width = self.size // self._times
+        if self._by_element:
+            return [gradient.reshape(len(gradient), width, self._times).sum(axis=2)]
+        return [gradient.reshape(len(gradient), self._times, width).sum(axis=1)]
+
+
+LAYERS: dict[str, type[Layer]] = {"featmap_expand": RepeatLayer, "resize": ResizeLayer, "trans": TransposeLayer}

@@ -1,0 +1,99 @@
+"""Layers that choose: rows of several inputs, ids by chance, ids that end a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from proto.ModelConfig_pb2 import LayerConfig
+from runtime.errors import DataError
+from trainer.arrays.arguments import Argument, Array, Ids, find_bad_id
+from trainer.arrays.parameters import ParameterTable
+from trainer.layers.base import Layer
+from trainer.layers.checks import require_ids, require_matrix, require_rows, require_same_rows
+from trainer.layers.cost.sampling import SampleStream
+
+
+class MultiplexLayer(Layer):
+    """Row i of the input that id i names. Inputs: ids, then the candidates, which count from 0."""
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self.require_inputs(2, 1 << 30)
+        self._ids: Ids
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the rows; sequences are those of the ids.
+
+        Raises: DataError: an id names no input.
+        """
+        self._ids = require_ids(self, inputs[0])
+        values = [require_matrix(self, one, self.size) for one in inputs[1:]]
+        require_same_rows(self, [self._ids, *values])
+        wrong = find_bad_id(self._ids, len(values))
+        if wrong is not None:
+            raise DataError(f"{self}: id {wrong} is not in [0, {len(values)}), the number of inputs to choose from")
+        result: Array = np.empty_like(values[0])
+        for number, value in enumerate(values):
+            is_chosen = self._ids == number
+            result[is_chosen] = value[is_chosen]
+        return inputs[0].with_value(result)
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+        """Return the rows of the gradient that came from each input, zero elsewhere."""
+        return [
+            gradient * (self._ids == number)[:, None] if want and number >= 0 else None
+            for number, want in enumerate(wanted, start=-1)
+        ]
+
+
+class SamplingIdLayer(Layer):
+    """A column of each row by chance; the row has the columns' probabilities."""
+
+    takes_gradient = False
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self.require_inputs(1, 1)
+        self._samples = SampleStream()
+
+    def carried(self) -> Any:
+        """Return the state of the generator."""
+        return self._samples.state
+
+    def carry_on(self, state: Any) -> None:
+        """Draw on from a state."""
+        self._samples = SampleStream(state)
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the ids; the last column takes what the probabilities lack of one."""
+        one = inputs[0]
+        ends = np.cumsum(require_rows(self, one), axis=1, dtype=np.float64)
+        drawn = self._samples.fractions(len(ends))
+        ids = np.minimum((ends <= drawn[:, None]).sum(axis=1), ends.shape[1] - 1)
+        return Argument(ids=ids, starts=one.starts, sub_starts=one.sub_starts)
+
+
+class EndOfSentenceLayer(Layer):
+    """1 where the input's id is eos_id, else 0; ids."""
+
+    takes_gradient = False
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self.require_inputs(1, 1)
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the ids."""
+        one = inputs[0]
+        is_end = require_ids(self, one) == self.config.eos_id
+        return Argument(ids=is_end.astype(np.int64), starts=one.starts, sub_starts=one.sub_starts)
+
+
+LAYERS: dict[str, type[Layer]] = {
+    "eos_id": EndOfSentenceLayer,
+    "multiplex": MultiplexLayer,
+    "sampling_id": SamplingIdLayer,
+}

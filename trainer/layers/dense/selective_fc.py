@@ -1,0 +1,102 @@
+"""The fully connected layer of which only some columns are computed for each row.
+
+Source: spec/config.md 6; gserver/layers/SelectiveFullyConnectedLayer.cpp of v0.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from proto.ModelConfig_pb2 import LayerConfig
+from runtime.errors import ConfigError, DataError
+from trainer.arrays.arguments import Argument, Array, Ids
+from trainer.arrays.parameters import Parameter, ParameterTable
+from trainer.layers.base import Layer
+from trainer.layers.checks import require_bias, require_matrix, require_same_rows, require_weight
+
+
+class SelectiveFullyConnectedLayer(Layer):
+    """y = sum over the inputs of x_k W_k^T, plus a bias, at the columns that the last input selects.
+
+    All rows select equally many; the result has these columns side by side, in the order of the selection, so that a
+    label counts among them. Without a selecting input (has_selected_colums=False), all columns.
+
+    Shapes: x_k: (rows, I_k), W_k: (size, I_k), the selection: sparse 0/1 rows of width `size` -> (rows, selected).
+    """
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self._selects: bool = config.has_selected_colums
+        many = len(config.inputs) - self._selects
+        if many < 1:
+            raise ConfigError(f"{self} needs an input beside the selection")
+        if config.selective_fc_pass_generation:
+            raise ConfigError(f"{self}: pass_generation=True is not supported yet")
+        self._parts = [self._make_part(position) for position in range(many)]
+        self._column_bias = require_bias(self, self.size)
+        self._x: list[Array] = []
+        self._columns: Ids | None = None  # (rows, selected)
+
+    def _make_part(self, position: int) -> Parameter:
+        weight = self.weights[position]
+        if weight is None or not self.size or weight.size % self.size:
+            raise ConfigError(f"{self}: input {position} needs a parameter whose size is a multiple of {self.size}")
+        return require_weight(self, position, weight.size)
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the selected sums.
+
+        Raises: ConfigError: the selection is no sparse input.  DataError: rows select different numbers of columns.
+        """
+        matrices = [self._matrix(weight) for weight in self._parts]
+        self._x = [self._rows_of(one, w.shape[1], w.dtype) for one, w in zip(inputs, matrices, strict=False)]
+        require_same_rows(self, self._x)
+        self._columns = self._find_columns(inputs[-1], len(self._x[0])) if self._selects else None
+        total: Array | None = None
+        for x, w in zip(self._x, matrices, strict=True):
+            part = x @ w.T if self._columns is None else np.einsum("ij,ikj->ik", x, w[self._columns])
+            total = part if total is None else np.add(total, part, out=total)
+        assert total is not None  # __init__ refuses a layer without inputs
+        if self._column_bias is not None:
+            bias = self._column_bias.value
+            total += bias if self._columns is None else bias[self._columns]
+        return inputs[0].with_value(total)
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+        """Add to the gradients of the selected rows of the parameters, return those of the inputs."""
+        columns = self._columns
+        if self._column_bias is not None and not self._column_bias.is_static:
+            if columns is None:
+                self._column_bias.add_gradient(gradient.sum(axis=0))
+            else:
+                self._column_bias.add_rows(columns.reshape(-1), gradient.reshape(-1, 1))
+        results: list[Array | None] = [None] * len(wanted)
+        for position, (x, weight) in enumerate(zip(self._x, self._parts, strict=True)):
+            if not weight.is_static and columns is None:
+                weight.add_product(gradient, x)
+            elif not weight.is_static and columns is not None:
+                weight.add_rows(columns.reshape(-1), (gradient[:, :, None] * x[:, None, :]).reshape(-1, x.shape[1]))
+            if wanted[position]:
+                w = self._matrix(weight)
+                results[position] = gradient @ w if columns is None else np.einsum("ik,ikj->ij", gradient, w[columns])
+        return results
+
+    def _rows_of(self, one: Argument, width: int, dtype: np.dtype[np.floating]) -> Array:
+        dense = Argument(value=one.sparse.to_dense(dtype)) if one.sparse is not None else one
+        return require_matrix(self, dense, width)
+
+    def _find_columns(self, one: Argument, rows: int) -> Ids:
+        if one.sparse is None or one.sparse.width != self.size:
+            raise ConfigError(f"{self}: its last input must select columns: sparse_binary_vector({self.size})")
+        lengths = one.sparse.lengths
+        if len(lengths) != rows or (rows and (lengths != lengths[0]).any()):
+            raise DataError(f"{self}: every row must select equally many columns")
+        return one.sparse.ids.reshape(rows, int(lengths[0]) if rows else 0)
+
+    def _matrix(self, weight: Parameter) -> Array:
+        return weight.matrix(self.size, weight.size // self.size)
+
+
+LAYERS: dict[str, type[Layer]] = {"selective_fc": SelectiveFullyConnectedLayer}

@@ -1,0 +1,1 @@
+"""Layers over images and volumes, and detection."""

@@ -1,0 +1,130 @@
+"""Convolution as matrix products: the windows of some images side by side are one operand. Pure but for its buffers.
+
+The transposed convolution is the same thing seen from the other end, so one class serves both: from images to maps,
+from maps back to images, and the gradient of the filters from both.
+
+Filters are not turned round (the field's cross-correlation). Flat filters are (groups, filters / groups,
+channels / groups * elements of a window); group i of the filters sees group i of the channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from proto.ModelConfig_pb2 import ConvConfig
+from trainer.arrays.arguments import Array
+from trainer.layers.image.windows import ImageWindows, WindowAxis, fold, unfold
+from trainer.layers.workspace import Buffer
+
+CHUNK_BYTES = 1 << 21  # unfolded windows and maps at a time: what the second level of a cache holds
+
+
+class Convolution:
+    """From images (n, channels, *image) to maps (n, filters, *grid) and back; rows of either may come flat.
+
+    Args: windows: what a filter sees, and where.
+    """
+
+    def __init__(self, windows: ImageWindows, channels: int, filters: int, groups: int = 1) -> None:
+        self.windows, self.channels, self.filters, self.groups = windows, channels, filters, groups
+        self.weights = filters * (channels // groups) * windows.elements
+        self.image_size = channels * windows.pixels
+        self.map_size = filters * windows.places
+        self._columns, self._maps, self._sum, self._part = Buffer(), Buffer(), Buffer(), Buffer()
+
+    def to_maps(self, images: Array, w: Array, out: Array, bias: Array | None = None) -> Array:
+        """Write to `out`, (n, map_size), what each filter gives at each place, and return it.
+
+        Args: bias: a number for each filter, which is added.
+        """
+        shift = None if bias is None else bias.reshape(self.groups, self.filters // self.groups, 1, 1)
+        filters = self._split_filters(w)
+        for chunk in self._chunks(len(images), images.itemsize):
+            part = self._split_maps(out[chunk])
+            products = self._maps.take((self.groups, part.shape[1], part.shape[2] * part.shape[3]), out.dtype)
+            np.matmul(filters, self._unfold(images[chunk]), out=products)
+            if shift is None:
+                part[:] = products.reshape(part.shape)
+            else:
+                np.add(products.reshape(part.shape), shift, out=part)
+        return out
+
+    def to_images(self, maps: Array, w: Array, out: Array) -> Array:
+        """Write to `out`, (n, image_size), the sums of the filters times the maps' values, and return it."""
+        filters = self._split_filters(w).swapaxes(1, 2)
+        for chunk in self._chunks(len(maps), maps.itemsize):
+            images = out[chunk].reshape(-1, self.channels, *self.windows.image)
+            columns = self._take_columns(len(images), out)
+            np.matmul(filters, self._pack_maps(maps[chunk]), out=columns.reshape(self._column_shape(len(images))))
+            fold(columns, self.windows, images)
+        return out
+
+    def gradient(self, images: Array, maps: Array) -> Array:
+        """Return the gradient of the filters, (groups, filters / groups, elements), from that of the maps.
+
+        The array is used again by the next call.
+        """
+        shape = (self.groups, self.filters // self.groups, self.weights // self.filters)
+        total = self._sum.take(shape, maps.dtype)
+        into = total
+        for number, chunk in enumerate(self._chunks(len(images), images.itemsize)):
+            if number:
+                into = self._part.take(shape, maps.dtype)
+            np.matmul(self._pack_maps(maps[chunk]), self._unfold(images[chunk]).swapaxes(1, 2), out=into)
+            if number:
+                total += into
+        if not len(images):
+            total.fill(0)
+        return total
+
+    def _chunks(self, count: int, itemsize: int) -> Iterator[slice]:
+        bytes_each = (self.channels * self.windows.elements + self.filters) * self.windows.places * itemsize
+        step = max(1, CHUNK_BYTES // max(1, bytes_each))
+        for start in range(0, count, step):
+            yield slice(start, start + step)
+
+    def _split_filters(self, w: Array) -> Array:
+        return w.reshape(self.groups, self.filters // self.groups, -1)
+
+    def _split_maps(self, maps: Array) -> Array:
+        """Return a view of shape (groups, filters / groups, n, places)."""
+        return maps.reshape(-1, self.groups, self.filters // self.groups, self.windows.places).transpose(1, 2, 0, 3)
+
+    def _pack_maps(self, maps: Array) -> Array:
+        """Return a copy of shape (groups, filters / groups, n * places)."""
+        split = self._split_maps(maps)
+        packed = self._maps.take(split.shape, maps.dtype)
+        packed[:] = split
+        return packed.reshape(*split.shape[:2], -1)
+
+    def _take_columns(self, count: int, like: Array) -> Array:
+        return self._columns.take((self.channels, *self.windows.sizes, count, *self.windows.grid), like.dtype)
+
+    def _column_shape(self, count: int) -> tuple[int, int, int]:
+        return self.groups, self.weights // self.filters, count * self.windows.places
+
+    def _unfold(self, images: Array) -> Array:
+        """Return the elements of all windows, (groups, channels / groups * elements, n * places)."""
+        columns = self._take_columns(len(images), images)
+        unfold(images.reshape(-1, self.channels, *self.windows.image), self.windows, columns)
+        return columns.reshape(self._column_shape(len(images)))
+
+
+def conv_windows(conf: ConvConfig, dimensions: int) -> ImageWindows:
+    """Return the windows of a ConvConfig, over (y, x) or (z, y, x).
+
+    Of a transposed convolution they are those over the image that it produces.
+    """
+    x = WindowAxis(conf.img_size, conf.output_x, conf.filter_size, conf.stride, conf.padding, conf.dilation)
+    y = WindowAxis(
+        conf.img_size_y if conf.HasField("img_size_y") else conf.img_size,
+        conf.output_y if conf.HasField("output_y") else conf.output_x,
+        conf.filter_size_y,
+        conf.stride_y,
+        conf.padding_y,
+        conf.dilation_y,
+    )
+    z = WindowAxis(conf.img_size_z, conf.output_z, conf.filter_size_z, conf.stride_z, conf.padding_z)
+    return ImageWindows((z, y, x)[-dimensions:])

@@ -1,0 +1,194 @@
+"""Layers that compute with the values of images, pixel by pixel or nearly so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from proto.ModelConfig_pb2 import LayerConfig
+from runtime.errors import ConfigError, DataError
+from trainer.arrays.arguments import Argument, Array
+from trainer.arrays.parameters import ParameterTable
+from trainer.layers.base import Layer
+from trainer.layers.checks import require_matrix
+from trainer.layers.image.shape import image_shape, input_shape
+
+
+class MaxOutLayer(Layer):
+    """The largest of every `groups` neighbouring channels, pixel by pixel; the first of them gets the gradient."""
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self.require_inputs(1, 1)
+        conf = config.inputs[0].maxout_conf
+        self._shape = image_shape(conf.image_conf)
+        self._groups = conf.groups
+        if not self._groups or self._shape[0] % self._groups:
+            raise ConfigError(f"{self}: {self._shape[0]} channels are no multiple of {self._groups} groups")
+        self._winners: npt.NDArray[np.intp]
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the largest values."""
+        channels, height, width = self._shape
+        x = require_matrix(self, inputs[0], channels * height * width)
+        split = x.reshape(len(x), channels // self._groups, self._groups, height * width)
+        self._winners = split.argmax(axis=2)[:, :, None]
+        return inputs[0].with_value(
+            np.take_along_axis(split, self._winners, axis=2).reshape(len(x), x.shape[1] // self._groups)
+        )
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+        """Return the gradient at the largest values, zero elsewhere."""
+        rows, channels, _, pixels = self._winners.shape
+        result: Array = np.zeros((rows, channels, self._groups, pixels), gradient.dtype)
+        np.put_along_axis(result, self._winners, gradient.reshape(self._winners.shape), axis=2)
+        return [result.reshape(rows, channels * self._groups * pixels)]
+
+
+class BilinearInterpolationLayer(Layer):
+    """Images of another size; the corners stay the corners, and what lies between is interpolated."""
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self.require_inputs(1, 1)
+        conf = config.inputs[0].bilinear_interp_conf
+        self._shape = image_shape(conf.image_conf)
+        self._rows = interpolation_matrix(self._shape[1], conf.out_size_y)
+        self._columns = interpolation_matrix(self._shape[2], conf.out_size_x)
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the interpolated images."""
+        x = require_matrix(self, inputs[0], int(np.prod(self._shape)))
+        images = x.reshape(-1, *self._shape[1:])
+        result = self._rows.astype(x.dtype) @ images @ self._columns.T.astype(x.dtype)
+        width = self._shape[0] * len(self._rows) * len(self._columns)
+        return inputs[0].with_value(result.reshape(len(x), width))
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+        """Return the gradient, shared out among the pixels that were interpolated."""
+        images = gradient.reshape(-1, len(self._rows), len(self._columns))
+        result = self._rows.T.astype(gradient.dtype) @ images @ self._columns.astype(gradient.dtype)
+        return [result.reshape(len(gradient), int(np.prod(self._shape)))]
+
+
+class ScaleSubRegionLayer(Layer):
+    """One box of every image times a constant.
+
+    Inputs: the images, and rows of first and last channel, row and column of the box, counted from 1.
+    """
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self.require_inputs(2, 2)
+        conf = config.inputs[0].scale_sub_region_conf
+        self._shape, self._factor = image_shape(conf.image_conf), conf.value
+        self._factors: Array
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the images with the box scaled.
+
+        Raises: DataError: if a box is not inside the image.
+        """
+        x = require_matrix(self, inputs[0], int(np.prod(self._shape)))
+        boxes = require_matrix(self, inputs[1], 6).astype(np.int64)
+        inside = np.ones((len(x), 1, 1, 1), np.bool_)
+        for axis, length in enumerate(self._shape):
+            first, last = boxes[:, 2 * axis, None], boxes[:, 2 * axis + 1, None]
+            if (first < 1).any() or (last < first).any() or (last > length).any():
+                raise DataError(f"{self}: a box is not inside 1..{length} on axis {axis} (channels, rows, columns)")
+            places = np.arange(1, length + 1)
+            shape = [len(x), 1, 1, 1]
+            shape[axis + 1] = length
+            inside = inside & ((places >= first) & (places <= last)).reshape(shape)
+        self._factors = np.where(inside, x.dtype.type(self._factor), x.dtype.type(1)).reshape(x.shape)
+        return inputs[0].with_value(x * self._factors)
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+        """Return the gradient with the box scaled."""
+        return [gradient * self._factors, None]
+
+
+class RegionPoolLayer(Layer):
+    """The largest values of regions of images, each cut in pooled_height x pooled_width bins that may overlap.
+
+    Inputs: the images; and one row for each region: number of its image in the batch, first column, first row, last
+    column, last row (more columns are ignored), in places of an image that is 1 / spatial_scale as large.
+    Result: a row for each region; an empty bin is 0.
+    """
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self.require_inputs(2, 2)
+        self._conf = config.inputs[0].roi_pool_conf
+        self._image_count = 0
+        self._places: npt.NDArray[np.intp]  # of each value in the flat images; -1: none
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the regions' values.
+
+        Raises: ConfigError, DataError: the regions have fewer than 5 columns, or name an image that is not there.
+        """
+        shape = input_shape(self, 0) if not self._conf.HasField("height") else self._given_shape()
+        x = require_matrix(self, inputs[0], int(np.prod(shape)))
+        regions = inputs[1].value
+        if regions is None or regions.shape[1] < 5:
+            raise ConfigError(f"{self}: its second input must be a dense layer of at least 5 columns")
+        if len(regions) and not (regions[:, 0].min() >= 0 and regions[:, 0].max() < len(x)):
+            raise DataError(f"{self}: a region is of an image that is not in the batch of {len(x)}")
+        self._image_count = len(x)
+        numbers = np.arange(x.size).reshape(len(x), *shape)
+        images = x.reshape(numbers.shape)
+        bins = self._conf.pooled_height, self._conf.pooled_width
+        self._places = np.full((len(regions), shape[0], *bins), -1, np.intp)
+        for row, region in enumerate(regions):
+            image = int(region[0])
+            box = np.floor(region[1:5].astype(np.float64) * self._conf.spatial_scale + 0.5).astype(int)
+            edges = _bin_edges(box[1], box[3], bins[0], shape[1]), _bin_edges(box[0], box[2], bins[1], shape[2])
+            for i, (top, bottom) in enumerate(edges[0]):
+                for j, (left, right) in enumerate(edges[1]):
+                    part = images[image, :, top:bottom, left:right].reshape(shape[0], -1)
+                    if part.shape[1]:
+                        picked = numbers[image, :, top:bottom, left:right].reshape(part.shape)
+                        self._places[row, :, i, j] = picked[np.arange(shape[0]), part.argmax(axis=1)]
+        flat = self._places.reshape(len(regions), shape[0] * bins[0] * bins[1])
+        return Argument(value=np.where(flat >= 0, x.reshape(-1).take(flat), x.dtype.type(0)))
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+        """Return the gradient at the largest values; a pixel may be the largest of several bins."""
+        width = self.input_configs[0].size
+        flat, found = self._places.reshape(-1), self._places.reshape(-1) >= 0
+        sums = np.bincount(flat[found], gradient.reshape(-1)[found], self._image_count * width)
+        return [sums.astype(gradient.dtype).reshape(self._image_count, width), None]
+
+    def _given_shape(self) -> tuple[int, int, int]:
+        height, width = self._conf.height, self._conf.width
+        return self.input_configs[0].size // (height * width), height, width
+
+
+def interpolation_matrix(length: int, new_length: int) -> Array:
+    """Return the matrix that makes `new_length` values of `length`: first and last are kept, between is linear."""
+    step = (length - 1) / (new_length - 1) if new_length > 1 else 0.0
+    places = np.arange(new_length) * step
+    low = np.minimum(places.astype(int), length - 1)
+    high = np.minimum(low + 1, length - 1)
+    result: Array = np.zeros((new_length, length))
+    np.add.at(result, (np.arange(new_length), low), 1 - (places - low))
+    np.add.at(result, (np.arange(new_length), high), places - low)
+    return result
+
+
+def _bin_edges(first: int, last: int, bins: int, length: int) -> list[tuple[int, int]]:
+    """Return begin and end of every bin of the places first..last, cut off at the image."""
+    size = max(last - first + 1, 1) / bins
+    edges = [(int(np.floor(i * size)) + first, int(np.ceil((i + 1) * size)) + first) for i in range(bins)]
+    return [(min(max(begin, 0), length), min(max(end, 0), length)) for begin, end in edges]
+
+
+LAYERS: dict[str, type[Layer]] = {
+    "bilinear_interp": BilinearInterpolationLayer,
+    "maxout": MaxOutLayer,
+    "roi_pool": RegionPoolLayer,
+    "scale_sub_region": ScaleSubRegionLayer,
+}

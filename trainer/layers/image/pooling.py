@@ -1,0 +1,165 @@
+"""Pooling of images, one axis after the other: the largest of a window is the largest of its rows' largest.
+
+Windows at an edge are cut off there: padding takes no part, unless an average is to count it. Pure but for buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+
+import numpy as np
+
+from kernels.images import find_largest, spread_largest
+from trainer.arrays.arguments import Array
+from trainer.layers.image.windows import ImageWindows, WindowAxis
+from trainer.layers.workspace import Buffer
+
+CHUNK_BYTES = 1 << 19  # images pooled at a time, so that what is between the axes stays in the cache
+
+
+class Pooling:
+    """From images (n, *image) to a value for each window (n, *grid), and back. A subclass says what an axis does."""
+
+    def __init__(self, windows: ImageWindows) -> None:
+        self.windows = windows
+        self._between = [Buffer() for _ in windows.axes]
+        self._flows = [Buffer() for _ in windows.axes]
+
+    def forward(self, images: Array, out: Array) -> Array:
+        """Write the value of each window to `out` and return it."""
+        for chunk in self._chunks(images):
+            *_, last = self._climb(images[chunk], len(self.windows.axes) - 1)
+            self.pool(self.windows.axes[-1], last, out[chunk].reshape(*last.shape[:1], -1, 1))
+        return out
+
+    def backward(self, images: Array, values: Array, gradient: Array, out: Array) -> Array:
+        """Write the gradient of the images to `out` and return it, from those of the values."""
+        for chunk in self._chunks(images):
+            inputs = self._climb(images[chunk], len(self.windows.axes) - 1)
+            outputs = [*inputs[1:], values[chunk]]
+            flow = gradient[chunk]
+            for level in reversed(range(len(inputs))):
+                x = inputs[level]
+                target = self._flows[level].take(x.shape, x.dtype) if level else out[chunk].reshape(x.shape)
+                shape = len(x), self.windows.grid[level], x.shape[2]
+                self.spread(self.windows.axes[level], x, outputs[level].reshape(shape), flow.reshape(shape), target)
+                flow = target
+        return out
+
+    def pool(self, axis: WindowAxis, x: Array, y: Array) -> None:
+        """Write to y what the windows along the axis hold. Shapes: x: (any, length, any), y: (any, windows, any)."""
+        raise NotImplementedError
+
+    def spread(self, axis: WindowAxis, x: Array, y: Array, gradient: Array, out: Array) -> None:
+        """Write the gradient of x to `out`, from that of y."""
+        raise NotImplementedError
+
+    def _chunks(self, images: Array) -> Iterator[slice]:
+        step = max(1, CHUNK_BYTES // max(1, self.windows.pixels * images.itemsize))
+        for start in range(0, len(images), step):
+            yield slice(start, start + step)
+
+    def _climb(self, images: Array, levels: int) -> list[Array]:
+        """Return what each axis starts from, seen as (any, length, any); all but the first stay in buffers."""
+        grid, image = self.windows.grid, self.windows.image
+        x = images.reshape(len(images), image[0], -1)
+        inputs = [x]
+        for level in range(levels):
+            y = self._between[level].take((len(x), grid[level], x.shape[2]), x.dtype)
+            self.pool(self.windows.axes[level], x, y)
+            x = y.reshape(len(x) * grid[level], image[level + 1], -1)
+            inputs.append(x)
+        return inputs
+
+
+class WindowMaximum(Pooling):
+    """The largest value of each window. All values that equal it get its gradient, as in the legacy."""
+
+    def forward(self, images: Array, out: Array) -> Array:
+        """Write the largest values to `out` and return it."""
+        if len(self.windows.axes) == 2 and find_largest(out, images, *(axis.numbers for axis in self.windows.axes)):
+            return out
+        return super().forward(images, out)
+
+    def backward(self, images: Array, values: Array, gradient: Array, out: Array) -> Array:
+        """Write the gradient of the images to `out` and return it."""
+        axes = [axis.numbers for axis in self.windows.axes]
+        if len(axes) == 2 and spread_largest(out, images, values, gradient, *axes):
+            return out
+        return super().backward(images, values, gradient, out)
+
+    def pool(self, axis: WindowAxis, x: Array, y: Array) -> None:
+        """Write the largest values to y."""
+        spans = [axis.span(element) for element in range(axis.size)]
+        if spans[0][0] == slice(0, axis.windows):
+            y[:] = x[:, spans.pop(0)[1]]
+        else:
+            y.fill(-np.inf)
+        for windows, places in spans:
+            np.maximum(y[:, windows], x[:, places], out=y[:, windows])
+
+    def spread(self, axis: WindowAxis, x: Array, y: Array, gradient: Array, out: Array) -> None:
+        """Write the gradient to where the largest values are."""
+        out.fill(0)
+        for element in range(axis.size):
+            windows, places = axis.span(element)
+            is_largest = x[:, places] == y[:, windows]
+            if axis.stride >= axis.size:
+                np.multiply(gradient[:, windows], is_largest, out=out[:, places])
+            else:
+                out[:, places] += gradient[:, windows] * is_largest
+
+
+class WindowAverage(Pooling):
+    """The mean of each window.
+
+    Args: counts_padding: whether places in the padding count as zeros, or not at all.
+    """
+
+    def __init__(self, windows: ImageWindows, *, counts_padding: bool = False) -> None:
+        super().__init__(windows)
+        counts = [np.array(axis.counts(with_padding=counts_padding), np.float64) for axis in windows.axes]
+        self._shares: Array = 1 / reduce(np.multiply.outer, counts)  # (*grid)
+
+    def forward(self, images: Array, out: Array) -> Array:
+        """Write the means to `out` and return it."""
+        super().forward(images, out)
+        out *= self._shares.astype(out.dtype)
+        return out
+
+    def backward(self, images: Array, values: Array, gradient: Array, out: Array) -> Array:
+        """Write the gradient of the images to `out` and return it."""
+        return super().backward(images, values, gradient * self._shares.astype(gradient.dtype), out)
+
+    def pool(self, axis: WindowAxis, x: Array, y: Array) -> None:
+        """Write the sums to y."""
+        y.fill(0)
+        for element in range(axis.size):
+            windows, places = axis.span(element)
+            y[:, windows] += x[:, places]
+
+    def spread(self, axis: WindowAxis, x: Array, y: Array, gradient: Array, out: Array) -> None:
+        """Write the gradient to every place of a window."""
+        out.fill(0)
+        for element in range(axis.size):
+            windows, places = axis.span(element)
+            out[:, places] += gradient[:, windows]
+
+
+def find_first_largest(images: Array, windows: ImageWindows, values: Array) -> Array:
+    """Return the place in its flat image of each window's first largest value, as floating-point numbers.
+
+    Shapes: images: (n, *image); values: (n, *grid), the largest ones; result: like values.
+    """
+    places = np.arange(windows.pixels).reshape(windows.image)
+    result: Array = np.full(values.shape, -1, values.dtype)
+    for _, there, where in reversed(windows.spans):  # so that the first one is written last
+        found = images[(slice(None), *where)] == values[(slice(None), *there)]
+        np.copyto(result[(slice(None), *there)], places[where], where=found, casting="unsafe")
+    return result
+
+
+def find_empty_window(axes: Sequence[WindowAxis]) -> WindowAxis | None:
+    """Return the first axis of which a window holds padding only, or None."""
+    return next((axis for axis in axes if min(axis.counts(with_padding=False), default=1) <= 0), None)

@@ -1,0 +1,35 @@
+"""What layers over images share: their rows are C, H, W (or C, D, H, W), the last axis fastest."""
+
+from __future__ import annotations
+
+import math
+
+from proto.ModelConfig_pb2 import ImageConfig
+from runtime.errors import ConfigError
+from trainer.layers.base import Layer
+
+
+def image_shape(conf: ImageConfig) -> tuple[int, int, int]:
+    """Return (channels, height, width); an image without a height is square."""
+    return conf.channels, conf.img_size_y if conf.HasField("img_size_y") else conf.img_size, conf.img_size
+
+
+def input_shape(layer: Layer, position: int, channels: int = 0) -> tuple[int, int, int]:
+    """Return (channels, height, width) of an input of which the message holds no more than its layer's sizes.
+
+    Args: channels: 0 if they are to be found from the size.
+    Raises: ConfigError: if the sizes do not go together.
+    """
+    source = layer.input_configs[position]
+    height, width = source.height, source.width
+    if not (height and width):
+        pixels = source.size // (channels or 1)
+        width = math.isqrt(pixels)
+        height = width
+    channels = channels or source.size // max(1, height * width)
+    if channels * height * width != source.size:
+        raise ConfigError(
+            f"{layer}: its input {source.name} has {source.size} values, which are not {channels} channels of "
+            f"{height} x {width}; give {source.name} a height and a width"
+        )
+    return channels, int(height), int(width)

@@ -1,0 +1,1 @@
+"""Layers that are made of projections and operators."""

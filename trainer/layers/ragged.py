@@ -1,0 +1,203 @@
+"""Ragged arrays: the rows of a batch as sequences of different lengths, one after the other, without padding. Pure.
+
+`starts` holds the first row of each sequence and, last, the number of rows; a sequence may be empty. An argument whose
+sequences are divided further has `sub_starts` of the same form. A recurrent layer takes the rows in packed order: the
+first rows of all sequences, then the second ones, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from kernels.rows import take_sum
+from trainer.arrays.arguments import Argument, Array, DistinctGradient, Flowing, Ids, Sparse, sum_repeated
+from trainer.layers.workspace import Workspace
+
+# ----- Ranges of rows -----
+
+
+def join_ranges(begins: Ids, lengths: Ids) -> Ids:
+    """Return begin, begin + 1, ... of each range, one range after the other.
+
+    Shapes: begins: (ranges,), lengths: (ranges,) -> (sum of lengths,).
+    """
+    ends = np.cumsum(lengths)
+    result: Ids = np.repeat(begins - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
+    return result
+
+
+def starts_of(lengths: Ids) -> Ids:
+    """Return the first row of each sequence of these lengths, and the number of rows.
+
+    Shapes: lengths: (sequences,) -> (sequences + 1,).
+    """
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def scatter_rows(rows: Array, places: Ids, height: int) -> Array:
+    """Return a matrix of zeros whose row places[i] is rows[i]; no place occurs twice.
+
+    Shapes: rows: (rows, width), places: (rows,) -> (height, width).
+    """
+    result: Array = np.zeros((height, rows.shape[1]), rows.dtype)
+    result[places] = rows
+    return result
+
+
+# ----- Some rows or sequences of an argument -----
+
+
+def take_ragged(argument: Argument, starts: Ids | None, items: Ids) -> Argument:
+    """Return some items of an argument, which are its rows or the sequences that `starts` describes.
+
+    Args: starts: of the sequences; None takes rows, and the result has no sequences.
+    Shapes: starts: (sequences + 1,), items: (taken,) the positions of the items in the result's order.
+    """
+    if starts is None:
+        rows, result_starts = items, None
+    else:
+        lengths = np.diff(starts).take(items)
+        rows, result_starts = join_ranges(starts.take(items), lengths), starts_of(lengths)
+    return Argument(
+        value=_take_values(argument, rows),
+        ids=None if argument.ids is None else argument.ids.take(rows),
+        sparse=None if argument.sparse is None else _take_sparse(argument.sparse, rows),
+        starts=result_starts,
+    )
+
+
+def _take_values(argument: Argument, rows: Ids) -> Array | None:
+    if argument.distinct is not None and argument.index is not None:
+        return argument.distinct.take(argument.index.take(rows), axis=0)
+    return None if argument.value is None else argument.value.take(rows, axis=0)
+
+
+def _take_sparse(sparse: Sparse, rows: Ids) -> Sparse:
+    lengths = sparse.lengths.take(rows)
+    places = join_ranges(sparse.offsets.take(rows), lengths)
+    values = None if sparse.values is None else sparse.values.take(places)
+    return Sparse(sparse.width, starts_of(lengths), sparse.ids.take(places), values)
+
+
+def find_rows(argument: Argument, begin: int, end: int) -> tuple[int, int]:
+    """Return the first and the last row of consecutive items, the argument's sequences or else its rows."""
+    if argument.starts is None:
+        return begin, end
+    return int(argument.starts[begin]), int(argument.starts[end])
+
+
+def cut_ragged(argument: Argument, begin: int, end: int) -> Argument:
+    """Return consecutive items of an argument, its sequences or else its rows, without copying values."""
+    first, last = find_rows(argument, begin, end)
+    sparse = argument.sparse
+    return Argument(
+        value=None if argument.value is None else argument.value[first:last],
+        ids=None if argument.ids is None else argument.ids[first:last],
+        sparse=None if sparse is None else _take_sparse(sparse, np.arange(first, last)),
+        starts=None if argument.starts is None else argument.starts[begin : end + 1] - first,
+    )
+
+
+def join_ragged(parts: Sequence[Argument]) -> Argument:
+    """Return the items of several arguments, at least one, which are all of the same kind, one after the other."""
+    values = [one.value for one in parts if one.value is not None]
+    ids = [one.ids for one in parts if one.ids is not None]
+    return Argument(
+        value=np.concatenate(values) if values else None,
+        ids=np.concatenate(ids) if ids else None,
+        starts=None if parts[0].starts is None else starts_of(np.concatenate([one.lengths for one in parts])),
+    )
+
+
+# ----- Packed order -----
+
+
+class PackedOrder:
+    """Packed order: the first frames of all sequences, then the second ones, ..., each from the longest sequence down.
+
+    So the frames of step t are the rows begins[t]:begins[t + 1] of a packed matrix, and those that belong to the
+    sequences which go on are the first ones of them: h[begins[t - 1]:][:live[t]] is the state before step t.
+
+    Args: starts: where each sequence begins, and the end.  is_reversed: the first step is each sequence's last frame.
+    Shapes: order: (sequences,) the longest first; live: (steps,) how many sequences have a frame at each step;
+        begins: (steps + 1,); rows: (frames,) the frame of each packed row.
+    """
+
+    def __init__(self, starts: Ids, is_reversed: bool) -> None:
+        lengths = np.diff(starts)
+        self.frames = int(starts[-1]) if len(starts) else 0
+        self.order: Ids = np.argsort(-lengths, kind="stable")
+        self.steps = int(lengths.max(initial=0))
+        ended = np.bincount(lengths, minlength=self.steps + 1)[: self.steps].cumsum()
+        self.live: list[int] = (len(lengths) - ended).tolist()
+        self.begins: list[int] = [0, *np.cumsum(self.live, dtype=np.int64).tolist()]
+        self._step_of = np.repeat(np.arange(self.steps), self.live)
+        self._place_in_step = np.arange(self.frames) - np.take(self.begins, self._step_of)
+        sequence_of = self.order[self._place_in_step]
+        if is_reversed:
+            self.rows: Ids = starts[1:][sequence_of] - 1 - self._step_of
+        else:
+            self.rows = starts[sequence_of] + self._step_of
+
+    @cached_property
+    def places(self) -> Ids:
+        """The packed row of each frame."""
+        places = np.empty_like(self.rows)
+        places[self.rows] = np.arange(self.frames)
+        return places
+
+    @cached_property
+    def previous(self) -> Ids:
+        """The packed row of the frame before, for each packed row from the second step on."""
+        first = self.begins[min(1, self.steps)]
+        previous: Ids = np.take(self.begins, self._step_of[first:] - 1) + self._place_in_step[first:]
+        return previous
+
+    def span(self, step: int) -> slice:
+        """Return the packed rows of a step."""
+        return slice(self.begins[step], self.begins[step + 1])
+
+    def span_before(self, step: int) -> slice:
+        """Return the packed rows of the step before, of the sequences that go on to this one."""
+        return slice(self.begins[step - 1], self.begins[step - 1] + self.live[step])
+
+
+class PackedInput:
+    """The dense input of a recurrent layer, in packed order; where its rows repeat, its distinct rows are enough.
+
+    Shapes: matrix: (any, width); rows: (frames,), the row of the matrix of each packed row.
+    """
+
+    def __init__(self, matrix: Array, index: Ids | None, packing: PackedOrder) -> None:
+        self.matrix = matrix
+        self.rows = packing.rows if index is None else index.take(packing.rows)
+        self._packing = packing
+        self._repeats = index is not None
+
+    def copy_step(self, step: int, result: Array, bias: Array | None = None, more: Array | None = None) -> None:
+        """Copy the rows of a step, plus a bias, plus more rows for the first of them."""
+        take_sum(result, self.matrix, self.rows[self._packing.span(step)], bias, more)
+
+    def gradient(self, packed: Array, kept: Workspace) -> Flowing:
+        """Return the input's gradient from the one in packed order; `kept` has the array for it."""
+        if self._repeats:
+            return DistinctGradient(sum_repeated(packed, self.rows))
+        result = kept.rows("gradient", len(packed), packed.shape[1], packed.dtype)
+        take_rows(packed, self._packing.places, result)
+        return result
+
+
+def take_rows(matrix: Array, rows: Ids, result: Array) -> None:
+    """Copy rows of a matrix: result[i] = matrix[rows[i]]."""
+    np.take(matrix, rows, axis=0, out=result, mode="clip")  # the default mode would copy `result` twice
+
+
+def sum_rows(matrix: Array) -> Array:
+    """Return the sum of a tall matrix's rows."""
+    total: Array = np.ones(len(matrix), matrix.dtype) @ matrix
+    return total

@@ -1,0 +1,1 @@
+"""Layers with a state from step to step, recurrent groups, and generation."""

@@ -1,0 +1,58 @@
+"""Agents: layers that stand for rows which a recurrent group takes or gives.
+
+Source: spec/config.md 12; gserver/gradientmachines/RecurrentGradientMachine.cpp of v0.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from proto.ModelConfig_pb2 import LayerConfig
+from runtime.errors import BugError, ConfigError
+from trainer.arrays.arguments import Argument, Array
+from trainer.arrays.parameters import ParameterTable
+from trainer.layers.base import Layer
+
+
+class GroupOutput(Argument):
+    """The results of a group by the names of their gather agents; the group's layer has no rows of its own."""
+
+    def __init__(self, links: Mapping[str, Argument], value: Array) -> None:
+        super().__init__(value=value)
+        self.links = links
+
+
+class AgentLayer(Layer):
+    """Stands for rows that the group puts in its place: of a step's input, or of the step before."""
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Never called: the group always has the rows."""
+        raise BugError(f"agent {self.name} was asked for a value of its own")
+
+
+class GatherAgentLayer(Layer):
+    """A result of a group, in the order of the group's input."""
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        if len(config.inputs) != 1 or not config.inputs[0].input_layer_argument:
+            raise ConfigError(f"{self} is the result of no recurrent group; the message lacks the sub-model")
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the result."""
+        assert isinstance(inputs[0], GroupOutput)
+        return inputs[0].links[self.config.inputs[0].input_layer_argument]
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+        """Return the gradient."""
+        return [gradient]
+
+
+LAYERS: dict[str, type[Layer]] = {
+    "agent": AgentLayer,
+    "gather_agent": GatherAgentLayer,
+    "scatter_agent": AgentLayer,
+    "sequence_agent": AgentLayer,
+    "sequence_gather_agent": GatherAgentLayer,
+    "sequence_scatter_agent": AgentLayer,
+}

@@ -1,0 +1,194 @@
+"""Generation of sequences by a recurrent group that is fed with its own best ids (beam search).
+
+A path is a sequence of ids in the making; its score is the sum of the logarithms of their probabilities. Every step
+lengthens every live path of every sample by its best ids. A path ends with the eos id or at the largest length. Of a
+sample's unfinished paths the best `beam_size` go on; finished ones that score below all of these are dropped; a sample
+is done when it has `beam_size` finished paths of which none scores below the best unfinished one.
+
+Source: spec/config.md 12; gserver/gradientmachines/RecurrentGradientMachine.cpp of v0.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from proto.ModelConfig_pb2 import LayerConfig, ModelConfig
+from runtime.errors import ConfigError
+from trainer.arrays.arguments import Argument, Array, Ids
+from trainer.arrays.parameters import ParameterTable
+from trainer.layers.base import Layer
+from trainer.layers.ragged import starts_of, take_ragged
+from trainer.layers.recurrent.agents import GroupOutput
+from trainer.layers.recurrent.group import GroupLayer, MakeNetwork, StepNetwork
+from trainer.layers.recurrent.subnetworks import GENERATOR, Group
+
+SCORES = "scores"  # a further output: (samples, results), where there is more than one result
+
+
+@dataclass(frozen=True)
+class Path:
+    """Ids of a sample so far. `row`: of the step that gave the last one, where its memories are."""
+
+    sample: int
+    ids: tuple[int, ...]
+    score: float
+    row: int
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How wide and how far to search."""
+
+    beam_size: int
+    most_ids: int
+    eos_id: int
+
+
+def find_best(p: Array, count: int) -> Ids:
+    """Return the columns of the largest numbers of each row, the largest first, of equal ones the first.
+
+    Shapes: p: (rows, columns) -> (rows, count or columns if there are fewer).
+    """
+    count = min(count, p.shape[1])
+    found = np.argpartition(-p, count - 1, axis=1)[:, :count] if count < p.shape[1] else np.argsort(-p, axis=1)
+    found.sort(axis=1)
+    order = np.argsort(-np.take_along_axis(p, found, axis=1), axis=1, kind="stable")
+    best: Ids = np.take_along_axis(found, order, axis=1)
+    return best
+
+
+def expand(live: Sequence[Path], gains: Array, best: Ids, limits: Limits) -> tuple[list[Path], list[Path]]:
+    """Return the live paths lengthened by each of their best ids: those that go on, and those that end.
+
+    Shapes: gains: (paths, vocabulary), what an id adds to the score; best: (paths, count).
+    """
+    going_on: list[Path] = []
+    ended: list[Path] = []
+    for row, path in enumerate(live):
+        for one in best[row].tolist():
+            longer = Path(path.sample, (*path.ids, one), path.score + float(gains[row, one]), row)
+            is_end = one == limits.eos_id or len(longer.ids) >= limits.most_ids
+            (ended if is_end else going_on).append(longer)
+    return going_on, ended
+
+
+def shrink(going_on: list[Path], finished: list[Path], beam_size: int) -> tuple[list[Path], list[Path]]:
+    """Return the paths of one sample that are still of interest: unfinished and finished ones."""
+    going_on = sorted(going_on, key=lambda path: -path.score)[:beam_size]
+    if not going_on:
+        return [], finished
+    finished = [path for path in finished if path.score >= going_on[-1].score]
+    if len(finished) >= beam_size and min(path.score for path in finished) >= going_on[0].score:
+        return [], finished
+    return going_on, finished
+
+
+class GeneratorLayer(GroupLayer):
+    """A group that generates; its result are ids, one sequence a sample.
+
+    With one result a sample the sequence is its ids, eos included. With several it is for each of them, the best one
+    first: their number, the ids, and -1; their scores are the further output "scores".
+    """
+
+    takes_gradient = False
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self._limits: Limits
+        self._results = 1
+        self._is_logarithmic = True
+        self._predicted = self._probabilities = ""
+        self._network: StepNetwork
+
+    def open(self, group: Group, make_network: MakeNetwork) -> None:
+        """Tell the layer what it runs; as of the group, but that the ids are chosen here.
+
+        Raises: ConfigError: if the group is not what beam_search makes of a step.
+        """
+        record, generator = group.record, group.record.generator
+        layers = {one.name: one for one in group.step.layers}
+        if len(record.out_links) != 1:
+            raise ConfigError(f"{self}: a step that generates may give the probabilities only, no further layers")
+        self._predicted = record.out_links[0].layer_name
+        if record.in_links or not self.config.inputs:
+            raise ConfigError(f"{self}: a group that generates needs static inputs or boot layers, and no sequences")
+        if generator.eos_layer_name not in layers or layers[self._predicted].type != "maxid":
+            raise ConfigError(f"{self}: a group that generates must end in a maxid and an eos layer, as of beam_search")
+        eos_id = int(layers[generator.eos_layer_name].eos_id)
+        self._limits = Limits(max(generator.beam_size, 1), generator.max_num_frames, eos_id)
+        self._results = min(max(generator.num_results_per_sample, 1), self._limits.beam_size)
+        self._is_logarithmic = generator.log_prob
+        self._probabilities = layers[self._predicted].inputs[0].input_layer_name
+        step = ModelConfig()
+        step.CopyFrom(group.step)
+        remembered = [name for name in group.step.output_layer_names if name != self._predicted]
+        del step.output_layer_names[:]
+        step.output_layer_names.extend(dict.fromkeys([self._probabilities, *remembered]))
+        self.prepare(Group(record, step))
+        self._network = make_network(step, self._parameters)
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Search, and return the best sequences of each sample."""
+        link = self._group.record.out_links[0].link_name
+        found = self._search(inputs, inputs[0].sequences)
+        for paths in found:
+            paths.sort(key=lambda path: -path.score)
+        spelled = [self._spell(paths[: self._results]) for paths in found]
+        ids = np.array([one for sample in spelled for one in sample], np.int64)
+        starts = starts_of(np.array([len(sample) for sample in spelled], np.int64))
+        scores = np.full((len(found), self._results), -np.inf, self._dtype)
+        for row, paths in zip(scores, found, strict=True):
+            row[: len(paths)] = [path.score for path in paths[: self._results]]
+        extras = {SCORES: scores} if self._results > 1 else {}
+        return GroupOutput({link: Argument(ids=ids, starts=starts, extras=extras)}, np.zeros((0, 0), self._dtype))
+
+    def _search(self, inputs: Sequence[Argument], samples: int) -> list[list[Path]]:
+        """Return the finished paths of each sample."""
+        memories = [self.boot(one, inputs, np.arange(samples)) for one in self._group.record.memories]
+        live = [Path(sample, (), 0.0, sample) for sample in range(samples)]
+        finished: list[list[Path]] = [[] for _ in range(samples)]
+        before: dict[str, Argument] = {}
+        while live:
+            sample_of = np.array([path.sample for path in live])
+            row_of = np.array([path.row for path in live])
+            rows: dict[str, Argument] = {}
+            for memory in memories:
+                name = memory.record.layer_name
+                if memory.is_static or not before:
+                    rows[memory.record.link_name] = take_ragged(memory.boot, memory.boot.starts, sample_of)
+                elif name == self._predicted:
+                    rows[memory.record.link_name] = Argument(ids=np.array([path.ids[-1] for path in live]))
+                else:
+                    rows[memory.record.link_name] = take_ragged(before[name], before[name].starts, row_of)
+            before = self._network.forward(rows, None, is_training=False)
+            p = before[self._probabilities].value
+            if p is None:
+                raise ConfigError(f"{self}: {self._probabilities} gives no probabilities to choose ids by")
+            with np.errstate(divide="ignore"):
+                gains = np.log(p) if self._is_logarithmic else p
+            going_on, ended = expand(live, gains, find_best(p, self._limits.beam_size), self._limits)
+            for path in ended:
+                finished[path.sample].append(path)
+            live = []
+            for sample, paths in _by_sample(going_on).items():
+                kept, finished[sample] = shrink(paths, finished[sample], self._limits.beam_size)
+                live += kept
+        return finished
+
+    def _spell(self, paths: Sequence[Path]) -> list[int]:
+        if self._results == 1:
+            return list(paths[0].ids) if paths else []
+        return [one for path in paths for one in (len(path.ids), *path.ids, -1)]
+
+
+def _by_sample(paths: Sequence[Path]) -> dict[int, list[Path]]:
+    found: dict[int, list[Path]] = {}
+    for path in paths:
+        found.setdefault(path.sample, []).append(path)
+    return found
+
+
+LAYERS: dict[str, type[Layer]] = {GENERATOR: GeneratorLayer}

@@ -1,0 +1,211 @@
+"""Gated recurrent units: the layer that runs over whole sequences, and its single step for recurrent groups.
+
+A step, where (x_u, x_r, x_c) is the input plus the bias, and ' marks the step before:
+
+    u = gate(x_u + h' W_u)   r = gate(x_r + h' W_r)   c = act(x_c + (r h') W_c)   h = h' - u h' + u c
+
+The weight holds a (size, 2 * size) matrix W_u | W_r and after it the (size, size) matrix W_c.
+
+Source: spec/config.md 6, numerics; gserver/layers/GatedRecurrentLayer.cpp, GruStepLayer.cpp of v0.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from proto.ModelConfig_pb2 import LayerConfig
+from trainer.arrays.arguments import Argument, Array, Flowing
+from trainer.arrays.parameters import Parameter, ParameterTable
+from trainer.layers.base import Layer
+from trainer.layers.checks import require_bias, require_matrix, require_repeated_matrix, require_starts, require_weight
+from trainer.layers.ragged import PackedInput, PackedOrder, sum_rows, take_rows
+from trainer.layers.recurrent.step_activations import StepActivation, find_step_activation
+from trainer.layers.workspace import Workspace
+
+
+def reset_forward(u_r: Array, h_before: Array, reset: Array, gate: StepActivation) -> None:
+    """Turn the sums of u and r into u and r in place, and write r h'.
+
+    Shapes: u_r: (n, 2 * size); h_before, reset: (n, size).
+    """
+    gate.apply(u_r)
+    np.multiply(u_r[:, h_before.shape[1] :], h_before, out=reset)
+
+
+def output_forward(u_r: Array, c: Array, h_before: Array, h: Array, candidate: StepActivation) -> None:
+    """Turn the sums of c into c in place, and write h. Shapes: u_r as above, the others: (n, size)."""
+    candidate.apply(c)
+    np.subtract(c, h_before, out=h)
+    h *= u_r[:, : h_before.shape[1]]
+    h += h_before
+
+
+def output_backward(
+    u_r: Array, c: Array, h_before: Array, d_h: Array, d_u_r: Array, d_c: Array, candidate: StepActivation
+) -> None:
+    """Write the gradients of u and of c's sums, and turn that of h into what h' has directly of it."""
+    size = h_before.shape[1]
+    d_u = d_u_r[:, :size]
+    np.subtract(c, h_before, out=d_u)
+    d_u *= d_h
+    np.multiply(d_h, u_r[:, :size], out=d_c)
+    d_h -= d_c
+    candidate.descend(d_c, c)
+
+
+def reset_backward(u_r: Array, h_before: Array, d_reset: Array, d_h: Array, d_u_r: Array, gate: StepActivation) -> None:
+    """Write the gradients of the sums of u (that of u is there) and r, and add to d_h what h' has through r h'."""
+    size = h_before.shape[1]
+    np.multiply(d_reset, h_before, out=d_u_r[:, size:])
+    gate.descend(d_u_r, u_r)
+    d_reset *= u_r[:, size:]
+    d_h += d_reset
+
+
+class _Gru(Layer):
+    """What the layer and the step have in common: parameters and activations."""
+
+    applies_activation = True
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self._weight: Parameter = require_weight(self, 0, 3 * self.size * self.size)
+        require_bias(self, 3 * self.size)
+        self._gate = find_step_activation(config.active_gate_type, self, "gate activation")
+        self._candidate = find_step_activation(config.active_type, self, "activation")
+
+    def _matrices(self, flat: Array) -> tuple[Array, Array]:
+        """Return W_u | W_r and W_c."""
+        split = 2 * self.size * self.size
+        return flat[:split].reshape(self.size, 2 * self.size), flat[split:].reshape(self.size, self.size)
+
+    def _add_gradients(self, sums_gradient: Array, h_before: Array, reset: Array) -> None:
+        """Add to the parameters' gradients; of the last rows of the sums the h' and r h' are given, of others zero."""
+        if not self._weight.is_static:
+            sums = sums_gradient[len(sums_gradient) - len(h_before) :]
+            of_gates, of_candidate = self._matrices(self._weight.gradient)
+            of_gates += h_before.T @ sums[:, : 2 * self.size]
+            of_candidate += reset.T @ sums[:, 2 * self.size :]
+        if self.bias is not None and not self.bias.is_static:
+            self.bias.add_gradient(sum_rows(sums_gradient))
+
+
+class GruLayer(_Gru):
+    """x: (frames, 3 * size), already projected; weight: 3 * size * size; bias: (3 * size,)."""
+
+    takes_repeats = True
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self.require_inputs(1, 1)
+        self._kept = Workspace()
+        self._packing: PackedOrder
+        self._input: PackedInput
+        self._sums: Array
+        self._u_r: Array
+        self._c: Array
+        self._reset: Array
+        self._h: Array
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return h of every frame."""
+        x, index = require_repeated_matrix(self, inputs[0], 3 * self.size)
+        packing = PackedOrder(require_starts(self, inputs[0]), self.config.reversed)
+        self._input = PackedInput(x, index, packing)
+        size, dtype = self.size, x.dtype
+        self._packing = packing
+        self._sums = self._kept.rows("sums", packing.frames, 3 * size, dtype)
+        self._u_r = self._kept.rows("u, r", packing.frames, 2 * size, dtype)
+        self._c, self._reset, self._h = (
+            self._kept.rows(name, packing.frames, size, dtype) for name in ("c", "reset", "h")
+        )
+        h_before = self._kept.zeros("first h", packing.live[0] if packing.steps else 0, size, dtype)
+        of_gates, of_candidate = self._matrices(self._weight.value)
+        bias = None if self.bias is None else self.bias.value
+        for step, live in enumerate(packing.live):
+            this = packing.span(step)
+            sums, u_r, c, reset = self._sums[this], self._u_r[this], self._c[this], self._reset[this]
+            self._input.copy_step(step, sums, bias)
+            h_before = self._h[packing.span_before(step)] if step else h_before[:live]
+            np.matmul(h_before, of_gates, out=u_r)
+            u_r += sums[:, : 2 * size]
+            reset_forward(u_r, h_before, reset, self._gate)
+            np.matmul(reset, of_candidate, out=c)
+            c += sums[:, 2 * size :]
+            output_forward(u_r, c, h_before, self._h[this], self._candidate)
+        result = self._kept.rows("result", packing.frames, size, dtype)
+        take_rows(self._h, packing.places, result)
+        return inputs[0].with_value(result)
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Flowing]:
+        """Run from the last step to the first, and sum the parameters' gradients over all frames at once."""
+        packing, h, size, dtype = self._packing, self._h, self.size, gradient.dtype
+        live, flowing = packing.live, PackedInput(gradient, None, packing)
+        most = live[0] if packing.steps else 0
+        d_h = self._kept.rows("d_h", most, size, dtype)
+        d_u_r = self._kept.rows("d_u, d_r", most, 2 * size, dtype)
+        d_c = self._kept.rows("d_c", most, size, dtype)
+        product = self._kept.rows("product", most, size, dtype)
+        first_h = self._kept.zeros("first h", most, size, dtype)
+        of_gates, of_candidate = (np.ascontiguousarray(w.T) for w in self._matrices(self._weight.value))
+        from_next = None
+        for step in reversed(range(packing.steps)):
+            this, n = packing.span(step), live[step]
+            flowing.copy_step(step, d_h[:n], more=from_next)
+            h_before = h[packing.span_before(step)] if step else first_h[:n]
+            u_r, sums = self._u_r[this], self._sums[this]
+            output_backward(u_r, self._c[this], h_before, d_h[:n], d_u_r[:n], d_c[:n], self._candidate)
+            np.matmul(d_c[:n], of_candidate, out=product[:n])
+            reset_backward(u_r, h_before, product[:n], d_h[:n], d_u_r[:n], self._gate)
+            from_next = np.matmul(d_u_r[:n], of_gates, out=product[:n])
+            from_next += d_h[:n]
+            sums[:, : 2 * size], sums[:, 2 * size :] = d_u_r[:n], d_c[:n]
+        followers = len(packing.previous)
+        before = self._kept.rows("h before", followers, size, dtype)
+        take_rows(h, packing.previous, before)
+        self._add_gradients(self._sums, before, self._reset[packing.frames - followers :])
+        return [self._input.gradient(self._sums, self._kept) if wanted[0] else None]
+
+
+class GruStepLayer(_Gru):
+    """One step: inputs x: (rows, 3 * size) with the weight, h': (rows, size)."""
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self.require_inputs(2, 2)
+        self._u_r: Array
+        self._c: Array
+        self._h_before: Array
+        self._reset: Array
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return h."""
+        sums = require_matrix(self, inputs[0], 3 * self.size)
+        self._h_before = h_before = require_matrix(self, inputs[1], self.size)
+        of_gates, of_candidate = self._matrices(self._weight.value)
+        if self.bias is not None:
+            sums = sums + self.bias.value
+        self._u_r = h_before @ of_gates
+        self._u_r += sums[:, : 2 * self.size]
+        self._reset, h = np.empty_like(h_before), np.empty_like(h_before)
+        reset_forward(self._u_r, h_before, self._reset, self._gate)
+        self._c = self._reset @ of_candidate
+        self._c += sums[:, 2 * self.size :]
+        output_forward(self._u_r, self._c, h_before, h, self._candidate)
+        return inputs[0].with_value(h)
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+        """Return the gradients of x and of h'."""
+        h_before, d_h, d_u_r, d_c = self._h_before, gradient.copy(), np.empty_like(self._u_r), np.empty_like(self._c)
+        of_gates, of_candidate = self._matrices(self._weight.value)
+        output_backward(self._u_r, self._c, h_before, d_h, d_u_r, d_c, self._candidate)
+        reset_backward(self._u_r, h_before, d_c @ of_candidate.T, d_h, d_u_r, self._gate)
+        d_h += d_u_r @ of_gates.T
+        sums = np.concatenate([d_u_r, d_c], axis=1)
+        self._add_gradients(sums, h_before, self._reset)
+        return [sums if wanted[0] else None, d_h if wanted[1] else None]
+
+
+LAYERS: dict[str, type[Layer]] = {"gated_recurrent": GruLayer, "gru_step": GruStepLayer}

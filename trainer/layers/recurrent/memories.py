@@ -1,0 +1,51 @@
+"""Memories of a recurrent group: what a step sees of the step before it, forward and backward.
+
+Source: spec/config.md 12; gserver/gradientmachines/RecurrentGradientMachine.cpp of v0.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from proto.ModelConfig_pb2 import MemoryConfig
+from trainer.arrays.arguments import Argument, Array, Ids
+from trainer.arrays.parameters import Parameter
+
+
+@dataclass
+class GroupMemory:
+    """A memory while a batch runs. Its boot rows are in packed order."""
+
+    record: MemoryConfig
+    size: int
+    boot: Argument
+    gradient: Array | None = None  # of the agent of the following step; of a static one, the sum over the steps
+    bias: Parameter | None = None
+    source: int | None = None
+    rows: Ids | None = None  # of the boot layer, in packed order
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it gives its boot rows at every step."""
+        return bool(self.record.layer_name == self.record.link_name)
+
+    def add_gradient(self, gradients: dict[str, Array], outputs: Mapping[str, Argument]) -> None:
+        """Add the gradient of the following step to that of the layer which is remembered."""
+        name = self.record.layer_name
+        target = None if self.is_static or self.gradient is None else outputs[name].value
+        if target is not None and self.gradient is not None:
+            total = gradients[name].copy() if name in gradients else np.zeros_like(target)
+            total[: len(self.gradient)] += self.gradient
+            gradients[name] = total
+
+    def take_gradient(self, part: Array | None) -> None:
+        """Keep the agent's gradient of a step; of a static one add it to those of later steps."""
+        if not self.is_static:
+            self.gradient = part
+        elif part is not None and self.boot.value is not None:
+            if self.gradient is None:
+                self.gradient = np.zeros_like(self.boot.value)
+            self.gradient[: len(part)] += part

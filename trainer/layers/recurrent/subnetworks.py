@@ -1,0 +1,207 @@
+"""Recurrent layer groups in the message: their layers are taken out of the enclosing network. Pure.
+
+Source: spec/config.md 12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from proto.ModelConfig_pb2 import LayerConfig, ModelConfig, SubModelConfig
+from runtime.errors import ConfigError
+
+GROUP, GENERATOR = "recurrent_layer_group", "generating_layer_group"  # the latter in the separated model only
+
+
+# layers that treat every row (or sequence) by itself, so that it does not matter how many they get at once
+_ROW_BY_ROW = frozenset(
+    {
+        "addto",
+        "average",
+        "concat",
+        "concat2",
+        "cos",
+        "fc",
+        "interpolation",
+        "max",
+        "maxid",
+        "mixed",
+        "multi-class-cross-entropy",
+        "scaling",
+        "seqlastins",
+        "slope_intercept",
+        "square_error",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group's record, and the layers of one step as a model of their own."""
+
+    record: SubModelConfig
+    step: ModelConfig
+
+
+@dataclass(frozen=True)
+class StepParts:
+    """A step in up to three models, of which only the middle one has to run step by step.
+
+    Each names in its outputs what the others, the memories or the group's results need of it. What it takes from
+    another part or from the group's inputs is an agent in it.
+    """
+
+    before: ModelConfig
+    steps: ModelConfig
+    after: ModelConfig
+
+
+def separate_groups(config: ModelConfig) -> tuple[ModelConfig, dict[str, Group]]:
+    """Return the model without the layers of its groups, and the groups by the name of the layer that stands for them.
+
+    In that model the group's layer has the layers that it takes something from as inputs, and the gather agents have
+    the group as theirs, so that both are layers like any other. What an evaluator reads inside of a group is handed
+    out too, under its own name.
+
+    Raises: ConfigError: if an evaluator reads a layer of a group within a group, or a group lacks a layer.
+    """
+    records = {one.name: one for one in config.sub_models if one.is_recurrent_layer_group}
+    if not records:
+        return config, {}
+    owners = {name: record.name for record in records.values() for name in record.layer_names}
+    layers = {one.name: one for one in config.layers}
+    outer = ModelConfig()
+    outer.CopyFrom(config)
+    del outer.layers[:], outer.sub_models[:]
+    groups: dict[str, Group] = {}
+    for name, record in records.items():
+        if name not in owners:
+            groups[name] = _take_group(config, record, records, owners, layers)
+    givers = {link.link_name: group.record.name for group in groups.values() for link in group.record.out_links}
+    for layer in config.layers:
+        if layer.name in owners and layer.name not in givers:
+            continue
+        added = outer.layers.add()
+        if layer.name in owners:  # an evaluator reads it
+            added.MergeFrom(LayerConfig(name=layer.name, type="gather_agent", size=layer.size))
+        else:
+            added.CopyFrom(layer)
+        if layer.name in groups:
+            added.type = GENERATOR if groups[layer.name].record.HasField("generator") else GROUP
+            for source in _find_sources(groups[layer.name].record):
+                added.inputs.add(input_layer_name=source)
+        elif layer.name in givers:
+            del added.inputs[:]
+            added.type = "gather_agent"  # what is generated is a data layer in the message
+            added.inputs.add(input_layer_name=givers[layer.name], input_layer_argument=layer.name)
+    return outer, groups
+
+
+def _take_group(
+    config: ModelConfig,
+    record: SubModelConfig,
+    records: Mapping[str, SubModelConfig],
+    owners: Mapping[str, str],
+    layers: Mapping[str, LayerConfig],
+) -> Group:
+    """Return a group with what its evaluators read among its results, and with the groups inside of it."""
+    kept = SubModelConfig()
+    kept.CopyFrom(record)
+    inside = [record]
+    for one in inside:
+        inside += [records[name] for name in one.layer_names if name in records]
+    for evaluator in config.evaluators:
+        for name in evaluator.input_layers:
+            owner = owners.get(name)
+            if owner in {one.name for one in inside[1:]}:
+                raise ConfigError(f"evaluator {evaluator.name} reads {name}, of a group within a group; read a result")
+            if owner == record.name and not any(link.link_name == name for link in kept.out_links):
+                kept.out_links.add(layer_name=name, link_name=name)
+    step = ModelConfig(type=config.type)
+    members = {name for one in inside for name in one.layer_names}
+    missing = sorted(name for name in members if name not in layers)
+    if missing:
+        raise ConfigError(f"group {record.name} has a layer {missing[0]}, which is not in the config")
+    step.layers.extend(one for one in config.layers if one.name in members)
+    step.sub_models.extend(inside[1:])
+    remembered = [one.layer_name for one in record.memories if one.layer_name != one.link_name]
+    step.output_layer_names.extend(dict.fromkeys([*(link.layer_name for link in kept.out_links), *remembered]))
+    return Group(kept, step)
+
+
+def _find_sources(record: SubModelConfig) -> list[str]:
+    """Return the layers of the enclosing network that a group takes something from."""
+    boots = [one.boot_layer_name for one in record.memories if one.boot_layer_name]
+    return list(dict.fromkeys([*(link.layer_name for link in record.in_links), *boots]))
+
+
+# ----- A step: what does not depend on the steps before, and what no later step depends on, is taken out -----
+
+
+def split_step(group: Group) -> StepParts:
+    """Return the parts of a step; `before` and `after` run on the rows of all steps at once.
+
+    A part without layers of its own has no outputs either. A step with a group inside is not taken apart.
+    """
+    if group.step.sub_models:
+        return StepParts(before=ModelConfig(), steps=group.step, after=ModelConfig())
+    record, layers = group.record, {one.name: one for one in group.step.layers}
+    inputs = {name: [each.input_layer_name for each in one.inputs] for name, one in layers.items()}
+    agents = {one.link_name for one in record.in_links}
+    memories = {one.link_name for one in record.memories}
+    results = {one.layer_name for one in record.out_links}
+    remembered = {one.layer_name for one in record.memories} - memories
+    needed = _find_ancestors(results | remembered, inputs)
+    before: set[str] = set()
+    held = set(remembered)  # what has to run step by step whatever reads it
+    for name, layer in layers.items():
+        if name not in needed or name in agents or name in memories:
+            continue
+        if not _is_row_by_row(layer) or not memories.isdisjoint(inputs[name]):
+            held.add(name)
+        elif all(one in agents or one in before for one in inputs[name]):
+            before.add(name)
+    steps = _find_ancestors(held, inputs) - before - agents - memories
+    after = needed - steps - before - agents - memories
+    outside = results | {one for name in after for one in inputs[name]}
+    return StepParts(
+        before=_make_part(group.step, before, {one for name in steps for one in inputs[name]} | outside | remembered),
+        steps=_make_part(group.step, steps, outside | remembered, also=remembered if steps else set()),
+        after=_make_part(group.step, after, results),
+    )
+
+
+def _is_row_by_row(layer: LayerConfig) -> bool:
+    plain = not any(one.input_layer_argument for one in layer.inputs) and layer.coeff == 1.0 and not layer.drop_rate
+    return layer.type in _ROW_BY_ROW and len(layer.inputs) > 0 and plain
+
+
+def _find_ancestors(names: Set[str], inputs: Mapping[str, Sequence[str]]) -> set[str]:
+    """Return the layers and all that they depend on."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += inputs.get(name, ())
+    return found
+
+
+def _make_part(step: ModelConfig, own: Set[str], read: Set[str], also: Set[str] = frozenset()) -> ModelConfig:
+    """Return a model of some layers of a step, with agents for what they take from elsewhere.
+
+    Args: read: what others read of the step's layers; those of this part are its outputs.  also: outputs that may be
+        agents.
+    """
+    part = ModelConfig(type=step.type)
+    taken = {one.input_layer_name for layer in step.layers if layer.name in own for one in layer.inputs} | also
+    for layer in step.layers:
+        if layer.name in own:
+            part.layers.add().CopyFrom(layer)
+        elif layer.name in taken:
+            part.layers.add(name=layer.name, type="scatter_agent", size=layer.size)
+        if (layer.name in own and layer.name in read) or layer.name in also:
+            part.output_layer_names.append(layer.name)
+    return part

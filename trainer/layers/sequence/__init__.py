@@ -1,0 +1,1 @@
+"""Layers over sequences that have no state."""

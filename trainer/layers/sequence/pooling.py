@@ -1,0 +1,210 @@
+"""The layers that make one row of a sequence, of a sub-sequence, or of every so many frames.
+
+They are max, average (also sum and sum / square root of the length) and seqlastins (first or last frame). An empty
+sequence gives a row of zeros and takes no gradient.
+
+Source: gserver/layers/SequencePoolLayer.cpp, MaxLayer.cpp, AverageLayer.cpp, SequenceLastInstanceLayer.cpp of v0.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kernels.rows import add_outer, max_stretches, spread_maxima, sum_rows, sum_stretches
+from proto.ModelConfig_pb2 import LayerConfig
+from runtime.errors import ConfigError
+from trainer.arrays.arguments import Argument, Array, DistinctGradient, Flowing, Ids
+from trainer.arrays.parameters import ParameterTable
+from trainer.layers.base import Layer
+from trainer.layers.bias import Bias
+from trainer.layers.checks import require_matrix, require_starts, require_sub_starts
+from trainer.layers.ragged import scatter_rows, starts_of
+
+
+class SequencePoolingLayer(Layer):
+    """Pools stretches of frames: (frames, size) -> (stretches, size). A subclass says how.
+
+    trans_type "non-seq": a row for each sequence, in no sequence any more. "seq": a row for each sub-sequence, in
+    sequences of those. seq_pool_stride: a row for each so many frames, the last ones of a sequence being fewer.
+    """
+
+    strides_from_the_end = False
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self.require_inputs(1, 1)
+        if config.trans_type not in ("non-seq", "seq"):
+            raise ConfigError(f"{self}: trans_type '{config.trans_type}' is neither 'non-seq' nor 'seq'")
+        if config.trans_type == "seq" and config.seq_pool_stride > 0:
+            raise ConfigError(f"{self}: seq_pool_stride goes with trans_type 'non-seq' only")
+        self._bias = Bias(self)
+        self._x: Array
+        self._starts: Ids
+
+    def pool(self, x: Array, starts: Ids) -> Array:
+        """Return the row of each stretch, a fresh array."""
+        raise NotImplementedError
+
+    def spread(self, gradient: Array, x: Array, starts: Ids) -> Array:
+        """Return the gradient of the frames from that of the stretches, after `pool` of the same ones."""
+        raise NotImplementedError
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the pooled rows.
+
+        Raises: ConfigError: the input has no (sub-)sequences.
+        """
+        self._x = require_matrix(self, inputs[0], self.size)
+        self._starts, outer = self.find_stretches(inputs[0])
+        return self.add_bias(self.pool(self._x, self._starts), outer)
+
+    def find_stretches(self, one: Argument) -> tuple[Ids, Ids | None]:
+        """Return where the stretches begin, and where the result's sequences do, if it has any."""
+        starts = require_starts(self, one)
+        if self.config.trans_type == "seq":
+            sub_starts = require_sub_starts(self, one)
+            return sub_starts, count_sub_sequences(starts, sub_starts)
+        if self.config.seq_pool_stride <= 0:
+            return starts, None
+        if one.sub_starts is not None:
+            raise ConfigError(f"{self}: seq_pool_stride does not go with sub-sequences")
+        return cut_strides(starts, self.config.seq_pool_stride, from_the_end=self.strides_from_the_end)
+
+    def add_bias(self, rows: Array, starts: Ids | None) -> Argument:
+        """Return the layer's output from its pooled rows, a fresh array."""
+        return Argument(value=self._bias.add_to(rows, is_fresh=True), starts=starts)
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
+        """Return the gradient of the frames."""
+        self._bias.backward(gradient)
+        return [self.spread(gradient, self._x, self._starts) if wanted[0] else None]
+
+
+class MaxLayer(SequencePoolingLayer):
+    """The maximum of each column; the first one takes the gradient.
+
+    With output_max_index, the number of its frame in the batch instead (-1 in an empty sequence).
+    """
+
+    _places: Ids
+
+    def pool(self, x: Array, starts: Ids) -> Array:
+        """Return the maxima, or where they are."""
+        largest, self._places = max_stretches(x, starts)
+        return self._places.astype(x.dtype) if self.config.output_max_index else largest
+
+    def spread(self, gradient: Array, x: Array, starts: Ids) -> Array:
+        """Return the gradient at the maxima, zero elsewhere.
+
+        Raises: ConfigError: with output_max_index.
+        """
+        if self.config.output_max_index:
+            raise ConfigError(f"{self}: output_max_index has no gradient; nothing that is trained may depend on it")
+        return spread_maxima(gradient, self._places, len(x))
+
+
+class AverageLayer(SequencePoolingLayer):
+    """The sum of the frames ("sum"), over their number ("average") or the square root of it ("squarerootn").
+
+    Frames that repeat, such as embeddings of words, are added up from their distinct rows.
+    """
+
+    takes_repeats = True
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        powers = {"average": -1.0, "squarerootn": -0.5, "sum": 0.0}
+        strategy = config.average_strategy or "average"
+        if strategy not in powers:
+            raise ConfigError(f"{self}: average_strategy '{strategy}' is none of {', '.join(powers)}")
+        self._power = powers[strategy]
+        self._repeats: Argument | None = None
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the pooled rows."""
+        one = inputs[0]
+        self._repeats = None
+        if one.distinct is None or one.index is None or one.distinct.shape[1] != self.size:
+            return super().forward(inputs)
+        self._repeats = one
+        self._starts, outer = self.find_stretches(one)
+        return self.add_bias(self._scale(sum_rows(one.distinct, one.index, self._starts), self._starts), outer)
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
+        """Return the gradient of the frames, or of the distinct ones."""
+        one = self._repeats
+        if one is None or one.distinct is None or one.index is None or not wanted[0]:
+            return super().backward(gradient, wanted)
+        self._bias.backward(gradient)
+        result: Array = np.zeros_like(one.distinct)
+        add_outer(result, self._scale(gradient.copy(), self._starts), one.index, self._starts)
+        return [DistinctGradient(result)]
+
+    def pool(self, x: Array, starts: Ids) -> Array:
+        """Return the scaled sums."""
+        return self._scale(sum_stretches(x, starts), starts)
+
+    def spread(self, gradient: Array, x: Array, starts: Ids) -> Array:
+        """Return the scaled gradient for every frame of the stretch."""
+        return np.repeat(self._scale(gradient.copy(), starts), np.diff(starts), axis=0)
+
+    def _scale(self, rows: Array, starts: Ids) -> Array:
+        """Scale a row of each stretch in place."""
+        if self._power:
+            lengths = np.maximum(np.diff(starts), 1).astype(rows.dtype)
+            rows *= lengths[:, None] ** rows.dtype.type(self._power)
+        return rows
+
+
+class SequenceEndLayer(SequencePoolingLayer):
+    """The last frame, or with select_first the first one; strides then count from the end of the sequence."""
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self.strides_from_the_end = config.select_first
+
+    def pool(self, x: Array, starts: Ids) -> Array:
+        """Return the frames."""
+        picked, filled = self._pick(starts)
+        rows = x.take(picked, axis=0)
+        return rows if filled is None else scatter_rows(rows, filled, len(starts) - 1)
+
+    def spread(self, gradient: Array, x: Array, starts: Ids) -> Array:
+        """Return the gradient at the frames, zero elsewhere."""
+        picked, filled = self._pick(starts)
+        return scatter_rows(gradient if filled is None else gradient[filled], picked, len(x))
+
+    def _pick(self, starts: Ids) -> tuple[Ids, Ids | None]:
+        """Return the frame of each stretch that is not empty, and which those are (None: all)."""
+        is_filled = starts[1:] > starts[:-1]
+        frames = starts[:-1] if self.config.select_first else starts[1:] - 1
+        return (frames, None) if is_filled.all() else (frames[is_filled], np.flatnonzero(is_filled))
+
+
+def count_sub_sequences(starts: Ids, sub_starts: Ids) -> Ids:
+    """Return where each sequence begins, counted in sub-sequences instead of frames; and the end."""
+    outer: Ids = np.searchsorted(sub_starts, starts).astype(np.int64)
+    outer[-1] = len(sub_starts) - 1
+    return outer
+
+
+def cut_strides(starts: Ids, stride: int, *, from_the_end: bool) -> tuple[Ids, Ids]:
+    """Return where the pieces of `stride` frames begin, and where each sequence begins counted in pieces.
+
+    The piece with fewer frames is a sequence's last one; counting from the end, its first one.
+    """
+    lengths = np.diff(starts)
+    pieces = -(-lengths // stride)
+    outer = starts_of(pieces)
+    ranks = np.arange(outer[-1]) - np.repeat(outer[:-1], pieces)
+    if from_the_end:
+        missing = pieces * stride - lengths
+        begins = np.repeat(starts[:-1], pieces) + np.maximum(ranks * stride - np.repeat(missing, pieces), 0)
+    else:
+        begins = np.repeat(starts[:-1], pieces) + ranks * stride
+    return np.append(begins, starts[-1]), outer
+
+
+LAYERS: dict[str, type[Layer]] = {"average": AverageLayer, "max": MaxLayer, "seqlastins": SequenceEndLayer}

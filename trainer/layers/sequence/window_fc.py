@@ -1,0 +1,175 @@
+"""A fully connected layer over windows of frames, and the maximum of it over each sequence, computed as one.
+
+Every block of the weight is multiplied with the distinct frames once, and the sum of a window is one of rows of these
+products: no window is ever written down. A maximum needs the activation of one frame only, and sends its gradient to
+one window only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels.windows import SequenceWindows, add_maxima, add_windows, descend_maxima, max_windows, sum_windows
+from proto.ModelConfig_pb2 import LayerConfig
+from runtime.errors import ConfigError
+from trainer.arrays.activations import find_activation
+from trainer.arrays.arguments import Argument, Array, DistinctGradient, Flowing, Ids
+from trainer.arrays.parameters import ParameterTable
+from trainer.layers.base import Layer
+from trainer.layers.checks import require_weight
+from trainer.layers.dense.fc import FullyConnectedLayer
+from trainer.layers.mixed.projections import ContextProjection
+from trainer.layers.workspace import Workspace
+
+# these stand in no config: trainer.network.fusion makes them
+SUMS = "fc over windows"
+MAXIMA = "maximum of fc over windows"
+
+# the maxima are few, if so many times as many still are fewer than the distinct frames: a product by way of tables
+# takes the processor so many times fewer cycles for each number
+FEW = 6
+
+
+class WindowLayer(Layer):
+    """Inputs: x: (frames, depth) sequences, W: (length * depth, size), bias: (size,). Frames outside are zero."""
+
+    takes_repeats = True
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        windows = config.inputs[0].proj_conf
+        self._shape = windows.context_length, windows.input_size, self.size
+        self._first: int = windows.context_start
+        self._weight = require_weight(self, 0, windows.output_size * self.size)
+        self._input = Argument()
+        self._windows: SequenceWindows
+        self._joined: Array
+        self._kept = Workspace()
+
+    def blocks(self) -> Array:
+        """Return the weight as (length, depth, size)."""
+        return self._weight.value.reshape(self._shape)
+
+    def find_windows(self, x: Argument) -> tuple[Array, SequenceWindows]:
+        """Return the distinct frames, or all, and the windows over them.
+
+        Raises: ConfigError: the input has no dense rows, of another width, or no sequences.
+        """
+        rows = x.value if x.distinct is None else x.distinct
+        if x.starts is None or rows is None or rows.shape[1] != self._shape[1]:
+            raise ConfigError(f"{self} needs an input of sequences of {self._shape[1]} numbers")
+        return rows, SequenceWindows(np.arange(len(rows)) if x.index is None else x.index, x.starts, self._first)
+
+    def multiply(self, rows: Array) -> Array:
+        """Return the products of the distinct frames with all blocks: (distinct, length, size)."""
+        length, depth, size = self._shape
+        self._joined = self._kept.rows("blocks side by side", depth, length * size, rows.dtype)
+        self._joined.reshape(depth, length, size)[:] = self.blocks().transpose(1, 0, 2)
+        tables = self._kept.rows("products", len(rows), length * size, rows.dtype)
+        return np.matmul(rows, self._joined, out=tables).reshape(-1, length, size)
+
+    def empty_tables(self, rows: Array, dtype: npt.DTypeLike) -> Array:
+        """Return zeros in the shape of the products, for their gradient; they take the place of the products."""
+        length, _, size = self._shape
+        return self._kept.zeros("products", len(rows), length * size, dtype).reshape(-1, length, size)
+
+    def descend_tables(self, tables: Array, is_wanted: bool) -> Flowing:
+        """Add to the gradient of the weight, return that of the frames. Shapes: tables: (distinct, length, size)."""
+        length, depth, size = self._shape
+        rows, _ = self.find_windows(self._input)
+        flat = tables.reshape(-1, length * size)
+        if not self._weight.is_static:
+            product = np.matmul(rows.T, flat, out=self._kept.rows("gradient", depth, length * size, flat.dtype))
+            self._weight.add_gradient(product.reshape(depth, length, size).transpose(1, 0, 2))
+        return self.flow(flat @ self._joined.T) if is_wanted else None
+
+    def flow(self, gradient: Array) -> Flowing:
+        """Return the gradient of the distinct frames as what it is."""
+        return gradient if self._input.index is None else DistinctGradient(gradient)
+
+    def descend_bias(self, gradient: Array) -> None:
+        """Add to the gradient of the bias."""
+        if self.bias is not None and not self.bias.is_static:
+            self.bias.add_gradient(np.ones(len(gradient), gradient.dtype) @ gradient)
+
+
+class WindowSumLayer(WindowLayer):
+    """The weighted sum of each frame's window: (frames, size)."""
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        windows = config.inputs[0].proj_conf
+        self._spread = ContextProjection(windows, None, f"{self}, input {config.inputs[0].input_layer_name}")
+        self._connected = FullyConnectedLayer(config, parameters)
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the sums. Frames that do not repeat are multiplied as windows, which takes less memory."""
+        x = self._input = inputs[0]
+        if x.index is None:
+            return self._connected.forward([x.with_value(self._spread.forward(x))])
+        rows, self._windows = self.find_windows(x)
+        total = sum_windows(self.multiply(rows), self._windows)
+        if self.bias is not None:
+            total += self.bias.value
+        return x.with_value(total)
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
+        """Add to the gradient of the weight, return that of the frames."""
+        x = self._input
+        if x.index is None:
+            flowing = self._connected.backward(gradient, wanted)[0]
+            return [self._spread.backward(flowing, True) if isinstance(flowing, np.ndarray) else None]
+        self.descend_bias(gradient)
+        rows, windows = self.find_windows(x)
+        tables = self.empty_tables(rows, gradient.dtype)
+        add_windows(tables, gradient, windows)
+        return [self.descend_tables(tables, wanted[0])]
+
+
+class WindowMaximumLayer(WindowLayer):
+    """The maximum over each sequence of the activation of the sums: (sequences, size); zero for an empty one.
+
+    The activation never falls, so that of the largest sum is the largest.
+    """
+
+    applies_activation = True
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self._activation = find_activation(config.active_type, config.name)
+        self._z: Array
+        self._y: Array
+        self._places: Ids
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the maxima."""
+        x = self._input = inputs[0]
+        rows, windows = self.find_windows(x)
+        self._z, self._places = max_windows(self.multiply(rows), windows)
+        if self.bias is not None:
+            self._z += self.bias.value
+        self._y = self._activation.forward(self._z)
+        self._y[np.diff(windows.starts) == 0] = 0
+        return Argument(value=self._y)
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
+        """Add to the gradient of the weight, return that of the frames."""
+        rows, windows = self.find_windows(self._input)
+        gradient = self._activation.backward(gradient, self._y, self._z)
+        gradient = np.where(self._places >= 0, gradient, gradient.dtype.type(0))
+        self.descend_bias(gradient)
+        if FEW * len(gradient) < len(rows):
+            found = descend_maxima(self.blocks(), rows, gradient, self._places, windows)
+            if found is not None:
+                if not self._weight.is_static:
+                    self._weight.add_gradient(found[0])
+                return [self.flow(found[1]) if wanted[0] else None]
+        tables = self.empty_tables(rows, gradient.dtype)
+        add_maxima(tables, gradient, self._places, windows)
+        return [self.descend_tables(tables, wanted[0])]
+
+
+LAYERS: dict[str, type[Layer]] = {SUMS: WindowSumLayer, MAXIMA: WindowMaximumLayer}

@@ -1,0 +1,86 @@
+"""How much a batch is to compute, and whether that is worth cutting it into parts for several threads.
+
+A part costs the Python of every layer once more, which no second thread takes over, and handing it to a thread. What
+it saves is its part of the operations. Both are estimated from the config and the sizes of the batch, never from a
+clock, so that a run can be repeated bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from proto.ModelConfig_pb2 import LayerConfig, ModelConfig
+from trainer.arrays.arguments import Argument
+
+# operations for each layer below which a batch is not cut; bench/threads.py measures where the two are equally fast
+LEAST_OF_LAYER = 8e6
+# types that compute each sample by itself and draw no random numbers: of a whole batch they give what its parts give
+SEPARATE = frozenset({
+    "addto", "average", "concat", "concat2", "cos", "cos_vm", "data", "dot_prod", "eos_id", "expand", "fc",
+    "featmap_expand", "hsigmoid", "huber_classification", "huber_regression", "interpolation", "l2_distance", "max",
+    "maxid", "mixed", "multi-class-cross-entropy", "multi_binary_label_cross_entropy", "power", "rank-cost",
+    "row_l2_norm", "scaling", "seqlastins", "slope_intercept", "smooth_l1", "soft_binary_class_cross_entropy",
+    "square_error", "sum_cost", "sum_to_one_norm",
+})  # fmt: skip
+ELEMENTWISE = 10  # operations for each number of an output, about: activation, bias, copies
+PASSES = 3  # a backward pass computes twice as much as a forward one
+
+
+@dataclass(frozen=True)
+class Work:
+    """Estimates the operations of a batch, rather too many.
+
+    Attributes: per_row: those of a row of dense numbers, of all layers.  of_data: for each time that a layer reads a
+        data layer: its name, the size of the output, and that of the parameter.  layers: how many there are.
+    """
+
+    per_row: int
+    of_data: tuple[tuple[str, int, int], ...]
+    layers: int
+
+    def operations(self, batch: Mapping[str, Argument]) -> float:
+        """Return how many additions and multiplications a step on the batch takes."""
+        rows = max((slot.rows for slot in batch.values()), default=0)
+        found = self.per_row * rows
+        for name, size, parameter in self.of_data:
+            slot = batch.get(name)
+            if slot is None:
+                continue
+            if slot.sparse is not None:
+                found += 2 * size * len(slot.sparse.ids)
+            else:
+                found += (size if slot.ids is not None else 2 * parameter) * slot.rows
+        return PASSES * found
+
+    def is_small(self, batch: Mapping[str, Argument]) -> bool:
+        """Return whether the batch is faster as a whole than in parts."""
+        return self.operations(batch) < LEAST_OF_LAYER * self.layers
+
+
+def estimate(config: ModelConfig) -> Work | None:
+    """Return what estimates the work of a network; None where parts give other results than the whole batch.
+
+    That is so where a layer looks at several samples (batch_norm), or draws random numbers (dropout, nce).
+    """
+    if any(one.is_recurrent_layer_group for one in config.sub_models):
+        return None
+    if any(layer.type not in SEPARATE or layer.drop_rate for layer in config.layers):
+        return None
+    sizes = {one.name: one.size for one in config.parameters}
+    data = {layer.name for layer in config.layers if layer.type == "data"}
+    layers = [layer for layer in config.layers if layer.type != "data"]
+    per_row = sum(ELEMENTWISE * layer.size + _dense_work(layer, sizes, data) for layer in layers)
+    of_data = tuple(
+        (one.input_layer_name, layer.size, sizes.get(one.input_parameter_name, 0))
+        for layer in layers
+        for one in layer.inputs
+        if one.input_layer_name in data and one.input_parameter_name
+    )
+    return Work(int(per_row), of_data, max(1, len(layers)))
+
+
+def _dense_work(layer: LayerConfig, sizes: Mapping[str, int], data: set[str]) -> int:
+    """Return the operations of a row in the products with the layer's parameters, but for what reads data."""
+    names = [one.input_parameter_name for one in layer.inputs if one.input_layer_name not in data]
+    return sum(2 * sizes.get(name, 0) for name in names)

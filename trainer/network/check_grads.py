@@ -1,0 +1,87 @@
+"""The gradient check: derivatives that a backward pass computed against differences of the cost.
+
+    variables = [CheckedVariable(one.name, one.value, one.gradient.copy()) for one in table.trained()]
+    for one in check_grads(cost, variables, draw_direction, choose_step):
+        assert abs(one.difference) < 1e-6, one.name
+
+The checkgrad job and the tests of all layers use it (tests/layer_checks.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from trainer.arrays.arguments import Array
+
+NEARLY_ZERO = 1e-20  # added to both changes of the cost, so that two zeros agree
+
+
+@dataclass(frozen=True)
+class CheckedVariable:
+    """An array that the cost depends on, and the derivative of the cost by it.
+
+    Shapes: value, gradient: equal, any.
+    """
+
+    name: str
+    value: Array
+    gradient: Array
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How the cost changes along a direction of one variable, by difference and by gradient.
+
+    Attributes: step: how far the variable was moved, in lengths of the direction.  costs: those of both ends.
+        analytic_delta: the change of the cost from the middle to one end, by the gradient.
+    """
+
+    name: str
+    step: float
+    costs: tuple[float, float]
+    analytic_delta: float
+
+    @property
+    def true_delta(self) -> float:
+        """Half the difference of the costs."""
+        return 0.5 * (self.costs[0] - self.costs[1])
+
+    @property
+    def difference(self) -> float:
+        """By how much the difference of the costs exceeds what the gradient says, relative to that."""
+        return (NEARLY_ZERO + self.true_delta) / (NEARLY_ZERO + self.analytic_delta) - 1
+
+
+def check_grads(
+    cost: Callable[[], float],
+    variables: Iterable[CheckedVariable],
+    draw_direction: Callable[[Array], Array],
+    choose_step: Callable[[float], float],
+) -> Iterator[Comparison]:
+    """Yield the comparison for each variable, in order.
+
+    Args: cost: computes the cost from the present values of the variables, each time with the same random numbers.
+        variables: each is moved in place along a direction and back, one at a time.
+        draw_direction: returns a direction from the gradient; both have the same shape.
+        choose_step: returns the step from the derivative along the direction.
+    """
+    for variable in variables:
+        direction = draw_direction(variable.gradient)
+        slope = float(np.vdot(direction.astype(np.float64), variable.gradient))
+        step = choose_step(slope)
+        move: Array = (step * direction).astype(direction.dtype)
+        costs = _cost_at(cost, variable.value, move), _cost_at(cost, variable.value, -move)
+        yield Comparison(variable.name, step, costs, slope * step)
+
+
+def _cost_at(cost: Callable[[], float], value: Array, move: Array) -> float:
+    """Return the cost with the array moved, which is moved back."""
+    kept = value.copy()
+    value += move
+    try:
+        return cost()
+    finally:
+        value[...] = kept

@@ -1,0 +1,178 @@
+"""Data parallelism in one process: a batch is cut into parts, which as many threads compute at the same time.
+
+Source: spec/trainer.md sections 5.4 and 6.1; gserver/gradientmachines/MultiGradientMachine.cpp of v0.10.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ContextDecorator
+from functools import partial
+from typing import Any
+
+from kernels import flush_denormals
+from proto.ModelConfig_pb2 import ModelConfig
+from runtime import glog
+from runtime.thread_pool import ThreadPool, Worker, run_together
+from trainer.arrays.arguments import Argument
+from trainer.arrays.parameters import ParameterTable
+from trainer.arrays.rng import Stream
+from trainer.network.batch_work import estimate
+from trainer.network.network import Batch, Network, OnFinal
+
+SMALL_S = 0.0005  # seconds: a part that takes less is not worth a thread; bench/threads.py measures it
+STATE_KEY = "shares"  # the key of `carried` in checkpoints; no layer has this name
+
+
+class DataParallelNetwork:
+    """One network for each part of a batch; to its callers they look like one network.
+
+    All replicas have the same values. Their gradients are added to those of `parameters` in the order of the parts, so
+    that a run can be repeated bit for bit. The calling thread computes the first part. A part without samples is left
+    out. Between batches the threads can do other work: `pool`.
+
+    A batch that is too small to be worth it is computed as a whole where that gives the same
+    (trainer/network/batch_work.py).
+
+    Args: streams: draw the random numbers of the replicas; there are as many replicas as streams.
+        always: cut every batch.
+    Thread safety: none; one thread calls.
+    """
+
+    def __init__(
+        self, config: ModelConfig, parameters: ParameterTable, streams: Sequence[Stream], *, always: bool = False
+    ) -> None:
+        self.config = config
+        self._work = None if always or len(streams) < 2 else estimate(config)
+        self._has_said = False
+        self.parameters = parameters
+        tables = [parameters, *(parameters.replicate() for _ in streams[1:])]
+        self._networks = [Network(config, table) for table in tables]
+        self._streams = list(streams)
+        self._workers = [Worker(f"replica {number}", flush_denormals) for number in range(1, len(streams))]
+        self._are_small = False
+        self.replicas: Sequence[Network] = ()  # the networks whose outputs are those of a batch, one after the other
+        self.output_names = self._networks[0].output_names
+        self.pool = ThreadPool(len(streams), self._run)
+
+    def watch(self, *, gradients_of: Sequence[str] | set[str] = (), clipping: bool = False) -> None:
+        """Keep the gradients of some layers' outputs, and log where errors are clipped."""
+        for network in self._networks:
+            network.watch(gradients_of=gradients_of, clipping=clipping)
+
+    def time_layers(self, measure: Callable[[str], ContextDecorator]) -> None:
+        """Measure every layer's passes in the first replica from now on."""
+        self._networks[0].time_layers(measure)
+
+    def carried(self) -> dict[str, Any]:
+        """Return the state of each replica's stream, and what its network takes from batch to batch."""
+        pairs = zip(self._streams, self._networks, strict=True)
+        return {STATE_KEY: [[stream.state, network.carried()] for stream, network in pairs]}
+
+    def carry_on(self, state: Mapping[str, Any]) -> None:
+        """Go on from that; with another number of replicas each begins anew."""
+        states = state.get(STATE_KEY, [])
+        if len(states) != len(self._networks):
+            glog.warning(f"the checkpoint is of --trainer_count={len(states)}: the random numbers of the shares differ")
+            return
+        for stream, network, (drawn, carried) in zip(self._streams, self._networks, states, strict=True):
+            stream.state = drawn
+            network.carry_on(carried)
+
+    def is_data_or_cost(self, name: str) -> bool:
+        """Return whether a layer neither computes values of its own nor is read by others."""
+        return self._networks[0].is_data_or_cost(name)
+
+    def forward(self, batch: Batch, stream: Stream | None = None, *, is_training: bool | None = None) -> None:
+        """Run a batch; the outputs of the replicas stay valid until the next call.
+
+        Args: as of a network, but the dropout masks are drawn from the replicas' own streams.
+        """
+        count = 1 if self._is_small(batch) else len(self._networks)
+        parts = cut_batch(batch, count)
+        active = [number for number in range(count) if parts[number] is not None]
+        self.replicas = [self._networks[number] for number in active]
+        self._run(
+            [
+                partial(
+                    self._networks[number].forward,
+                    parts[number] or {},
+                    None if stream is None else self._streams[number],
+                    is_training=is_training,
+                )
+                for number in active
+            ]
+        )
+        for network in self.replicas:
+            if network.parameters is not self.parameters:
+                self.parameters.follow_replica(network.parameters)
+
+    def _is_small(self, batch: Batch) -> bool:
+        """Return whether the batch is computed as a whole; the first time a line says so."""
+        if self._work is None or not self._work.is_small(batch):
+            return False
+        if not self._has_said:
+            self._has_said = True
+            count = len(self._networks)
+            glog.info(f"--trainer_count={count}: a batch as small as this is computed by one thread, which is faster")
+        return True
+
+    def cost(self) -> float:
+        """Return the cost of the last batch: the plain sum over all output layers, in double."""
+        return sum(network.cost() for network in self.replicas)
+
+    def find_bad_cost(self) -> str:
+        """Return the name of the first output layer with a number that is infinite or no number, or ""."""
+        return next(filter(None, (network.find_bad_cost() for network in self.replicas)), "")
+
+    def backward(self, on_final: OnFinal | None = None) -> None:
+        """Add the gradients of the last batch's cost to those of the parameters; sums over the samples.
+
+        Args: on_final: as of a network; here no gradient is complete before those of all replicas are added up.
+        """
+        self._run([partial(self._go_back, network) for network in self.replicas])
+        for network in self.replicas:
+            if network.parameters is not self.parameters:
+                self.parameters.add_gradients_of(network.parameters)
+
+    def close(self) -> None:
+        """End the threads; one that computes is not awaited for long."""
+        for worker in self._workers:
+            worker.close()
+
+    def _go_back(self, network: Network) -> None:
+        if network.parameters is not self.parameters:
+            network.parameters.clear_gradients()
+        network.backward()
+
+    def _run(self, tasks: Sequence[Callable[[], object]]) -> None:
+        """Do at most as many tasks as there are replicas at the same time; raise the error of the first that failed.
+
+        Tasks that take less time than it costs to hand them over are done one after the other.
+        """
+        start = time.perf_counter()
+        if self._are_small:
+            for task in tasks:
+                task()
+            self._are_small = time.perf_counter() - start < 2 * len(tasks) * SMALL_S
+        else:
+            run_together(self._workers, tasks)
+            self._are_small = time.perf_counter() - start < SMALL_S
+
+
+AnyNetwork = Network | DataParallelNetwork
+
+
+def cut_batch(batch: Batch, count: int) -> list[dict[str, Argument] | None]:
+    """Return the parts of a batch, in the same memory; None for those without samples.
+
+    Part i has the samples [n * i / count, n * (i + 1) / count).
+    """
+    samples = max((slot.sequences for slot in batch.values()), default=0)
+    bounds = [samples * number // count for number in range(count + 1)]
+    return [
+        {name: slot.cut(first, stop) for name, slot in batch.items()} if first < stop else None
+        for first, stop in itertools.pairwise(bounds)
+    ]

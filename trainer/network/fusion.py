@@ -1,0 +1,98 @@
+"""Layers that compute faster as one: a rewriting of the message's layers before the network is built. Pure.
+
+The names that remain have the same outputs as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+
+from proto.ModelConfig_pb2 import LayerConfig
+from trainer.layers.sequence import window_fc
+
+RISING = frozenset({"", "brelu", "exponential", "linear", "relu", "sigmoid", "softrelu", "softsign", "stanh", "tanh"})
+
+Layers = Sequence[LayerConfig]
+
+
+def fuse(layers: Layers, kept: Set[str]) -> Layers:
+    """Return the layers with what computes faster together put into one.
+
+    A context projection goes into the fully connected layer that reads it, and both into a maximum over sequences
+    that reads these, each if nobody else reads it.
+
+    Args: kept: names of layers whose output somebody else asks for, which remain.
+    """
+    layers = _join_pairs(layers, kept, _is_window, _is_connected, _join_window)
+    return _join_pairs(layers, kept, _is_plain_window_sum, _is_maximum, _join_maximum)
+
+
+def _join_pairs(
+    layers: Layers,
+    kept: Set[str],
+    is_first: Callable[[LayerConfig], bool],
+    is_second: Callable[[LayerConfig], bool],
+    join: Callable[[LayerConfig, LayerConfig], LayerConfig],
+) -> Layers:
+    readers: dict[str, list[LayerConfig]] = {}
+    for layer in layers:
+        for one in layer.inputs:
+            readers.setdefault(one.input_layer_name, []).append(layer)
+    firsts = {
+        layer.name: layer
+        for layer in layers
+        if layer.name not in kept and is_first(layer) and all(map(is_second, readers.get(layer.name, ())))
+    }
+    result = []
+    for layer in layers:
+        first = firsts.get(layer.inputs[0].input_layer_name) if layer.inputs else None
+        if layer.name not in firsts:
+            result.append(layer if first is None else join(first, layer))
+    return result
+
+
+def _is_window(layer: LayerConfig) -> bool:
+    """Whether all the layer does is one context projection without padding of its own."""
+    if layer.type != "mixed" or [one.proj_conf.type for one in layer.inputs] != ["context"]:
+        return False
+    extras = layer.operator_confs or layer.bias_parameter_name or layer.active_type
+    return not extras and not layer.inputs[0].input_parameter_name and _is_left_alone(layer)
+
+
+def _is_connected(layer: LayerConfig) -> bool:
+    return layer.type == "fc" and len(layer.inputs) == 1
+
+
+def _is_plain_window_sum(layer: LayerConfig) -> bool:
+    return layer.type == window_fc.SUMS and layer.active_type in RISING and _is_left_alone(layer)
+
+
+def _is_maximum(layer: LayerConfig) -> bool:
+    """Whether the layer is the maximum over whole sequences and nothing else."""
+    extras = layer.bias_parameter_name or layer.active_type not in ("", "linear") or layer.output_max_index
+    return layer.type == "max" and layer.trans_type == "non-seq" and layer.seq_pool_stride <= 0 and not extras
+
+
+def _is_left_alone(layer: LayerConfig) -> bool:
+    return not layer.drop_rate and not layer.error_clipping_threshold
+
+
+def _join_window(window: LayerConfig, connected: LayerConfig) -> LayerConfig:
+    joined = LayerConfig()
+    joined.CopyFrom(connected)
+    joined.type = window_fc.SUMS
+    joined.inputs[0].input_layer_name = window.inputs[0].input_layer_name
+    joined.inputs[0].proj_conf.CopyFrom(window.inputs[0].proj_conf)
+    return joined
+
+
+def _join_maximum(sums: LayerConfig, maximum: LayerConfig) -> LayerConfig:
+    joined = LayerConfig()
+    joined.CopyFrom(maximum)
+    joined.type, joined.active_type, joined.bias_parameter_name = (
+        window_fc.MAXIMA,
+        sums.active_type,
+        sums.bias_parameter_name,
+    )
+    joined.inputs[0].CopyFrom(sums.inputs[0])
+    return joined

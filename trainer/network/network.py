@@ -1,0 +1,215 @@
+"""The network: built from a ModelConfig message and nothing else, runs batches forward and backward."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ContextDecorator
+from typing import Any
+
+import numpy as np
+
+from kernels import compiled
+from proto.ModelConfig_pb2 import LayerConfig, ModelConfig
+from runtime.errors import ConfigError
+from trainer.arrays.arguments import Argument, Array
+from trainer.arrays.parameters import ParameterTable
+from trainer.arrays.rng import Stream
+from trainer.layers.recurrent.group import GroupLayer
+from trainer.layers.recurrent.subnetworks import Group, separate_groups
+from trainer.network.fusion import fuse
+from trainer.network.gradient_flows import GradientFlows
+from trainer.network.node import Node
+
+Batch = Mapping[str, Argument]  # data layer name -> its slot
+OnFinal = Callable[[int], None]
+
+
+class Network:
+    """Layers in the order of the message, of which each runs after its inputs.
+
+    Only what the outputs and the evaluators need is built: a layer nobody reads may be of any type.
+
+    Args: config: the message.  parameters: its parameter table, whose gradients `backward` adds to.
+    Raises: ConfigError: naming the layer type, activation or attribute that is not supported yet.
+    """
+
+    def __init__(self, config: ModelConfig, parameters: ParameterTable) -> None:
+        _refuse_unsupported(config)
+        self.config = config
+        self.parameters = parameters
+        config, groups = separate_groups(config)
+        needed = _find_needed(config)
+        asked = {*config.output_layer_names, *(name for one in config.evaluators for name in one.input_layers)}
+        layers: Sequence[LayerConfig] = [one for one in config.layers if one.name in needed]
+        if compiled is not None:  # numpy is faster at one large product than at sums of rows of many small ones
+            layers = fuse(layers, asked)
+        self._nodes = {one.name: Node(one, parameters) for one in layers}
+        for node in self._nodes.values():
+            node.link(self._nodes)
+        for node in self._nodes.values():
+            readers = [one.layer for one in self._nodes.values() if node.name in one.inputs]
+            node.layer.may_repeat = node.name not in asked and all(one.takes_repeats for one in readers)
+        for name, group in groups.items():
+            layer = self._nodes[name].layer if name in self._nodes else None
+            if isinstance(layer, GroupLayer):
+                layer.open(group, Network)
+        self.data_names = [name for name, node in self._nodes.items() if node.config.type == "data"]
+        self.output_names = list(config.output_layer_names)
+        self.replicas: Sequence[Network] = (
+            self,
+        )  # the networks whose outputs are those of a batch, one after the other
+        self.outputs: dict[str, Argument] = {}
+        self._given: Collection[str] = ()
+        self._final_from = self._find_final([_list_parameters(one.config, groups) for one in self._nodes.values()])
+
+    def _find_final(self, used: Sequence[set[str]]) -> dict[str, int]:
+        """Return, by layer, from which element on the trained gradients are complete once it ran backward.
+
+        Args: used: the parameters that each layer uses, in the order of the layers.
+        """
+        sizes = [one.size for one in self.parameters.trained()]
+        ends = dict(zip((one.name for one in self.parameters.trained()), itertools.accumulate(sizes), strict=True))
+        unknown = ends.keys() - set().union(*used)  # whoever uses them, they are complete in the end only
+        final, start = {}, max((ends[name] for name in unknown), default=0)
+        for layer, names in zip(self._nodes, used, strict=True):
+            final[layer] = start
+            start = max([start, *(ends[name] for name in names if name in ends)])
+        return final
+
+    def watch(self, *, gradients_of: Collection[str] = (), clipping: bool = False) -> None:
+        """Keep the gradients of some layers' outputs for `kept_gradients`, and log where errors are clipped."""
+        for name, node in self._nodes.items():
+            node.output.keeps_gradient, node.output.logs_clipping = name in gradients_of, clipping
+            if isinstance(node.layer, GroupLayer):
+                node.layer.watch(clipping=clipping)
+
+    def time_layers(self, measure: Callable[[str], ContextDecorator]) -> None:
+        """Measure every layer's passes from now on, by the name `forward <layer> (<type>)` or `backward ...`.
+
+        The time of a recurrent group's layer contains that of all layers of the group.
+
+        Args: measure: returns a decorator whose function is measured by that name.
+        """
+        for node in self._nodes.values():
+            for way in ("forward", "backward"):
+                name = f"{way} {node.name} ({node.config.type})"
+                setattr(node, way, measure(name)(getattr(node, way)))
+
+    def carried(self) -> dict[str, Any]:
+        """Return what layers take from batch to batch, but for parameters, by name: as JSON can hold it."""
+        states = {name: node.layer.carried() for name, node in self._nodes.items()}
+        return {name: state for name, state in states.items() if state is not None}
+
+    def carry_on(self, state: Mapping[str, Any]) -> None:
+        """Go on from what the network of another process took from batch to batch."""
+        for name, one in state.items():
+            if name in self._nodes:
+                self._nodes[name].layer.carry_on(one)
+
+    def kept_gradients(self) -> dict[str, Array]:
+        """Return the gradients, before the activation, that the backward pass of the last batch kept, by layer."""
+        kept = {name: node.output.kept_gradient for name, node in self._nodes.items()}
+        return {name: gradient for name, gradient in kept.items() if gradient is not None}
+
+    def is_data_or_cost(self, name: str) -> bool:
+        """Return whether a layer neither computes values of its own nor is read by others."""
+        node = self._nodes[name]
+        return node.config.type == "data" or node.layer.is_cost
+
+    def forward(
+        self, batch: Batch, stream: Stream | None = None, *, is_training: bool | None = None
+    ) -> dict[str, Argument]:
+        """Run a batch and return the output of every layer by name; they stay valid until the next call.
+
+        Args: stream: draws the dropout masks in training.
+            is_training: by default, whether there is a stream. True without one is for checking gradients: as in
+            training, but nothing is drawn and nothing dropped.
+        """
+        outputs: dict[str, Argument] = {}
+        training = stream is not None if is_training is None else is_training
+        for name, node in self._nodes.items():
+            slot = batch.get(name)
+            outputs[name] = node.forward(outputs, training, stream) if slot is None else slot
+        self.outputs = outputs
+        self._given = batch.keys()
+        return outputs
+
+    def cost(self) -> float:
+        """Return the cost of the last batch: the plain sum over all output layers, in double.
+
+        Outputs that are ids have none.
+        """
+        values = (self.outputs[name].value for name in self.output_names)
+        return float(sum(value.sum(dtype=np.float64) for value in values if value is not None))
+
+    def find_bad_cost(self) -> str:
+        """Return the name of the first output layer with a number that is infinite or no number, or ""."""
+        for name in self.output_names:
+            value = self.outputs[name].value
+            if value is not None and not np.isfinite(value).all():
+                return name
+        return ""
+
+    def backward(self, on_final: OnFinal | None = None) -> None:
+        """Add the gradients of the last batch's cost to those of the parameters; sums over the samples.
+
+        Args: on_final: called now and then with a number of elements: from there on the flat gradients are complete.
+        """
+        values = {name: self.outputs[name].value for name in self.output_names}
+        self.backward_from({name: np.ones_like(value) for name, value in values.items() if value is not None}, on_final)
+
+    def backward_from(self, gradients: Mapping[str, Array], on_final: OnFinal | None = None) -> dict[str, Array]:
+        """Add to the gradients of the parameters what follows from those of some layers.
+
+        Args: on_final: as of `backward`.
+        Returns: the gradients of the layers that the last batch had the rows of, by name.
+        """
+        flows, given = GradientFlows(gradients), {}
+        final = self.parameters.values.size
+        for node in reversed(self._nodes.values()):  # the chain rule, from the last layer to the first
+            if not node.layer.takes_gradient or not flows.reach(node.name):
+                continue
+            if node.name in self._given:
+                given[node.name] = flows.take(node.name)[""]
+            else:
+                node.backward(flows)
+            if on_final is not None and self._final_from[node.name] < final:
+                final = self._final_from[node.name]
+                on_final(final)
+        return given
+
+
+def _list_parameters(layer: LayerConfig, groups: Mapping[str, Group]) -> set[str]:
+    """Return the names of the parameters that a layer uses; one for a group uses those of the group's layers."""
+    names = {one.input_parameter_name for one in layer.inputs} | {layer.bias_parameter_name}
+    if layer.name in groups:
+        step = groups[layer.name].step
+        names = names.union(*(_list_parameters(one, {}) for one in step.layers))
+        records = [groups[layer.name].record, *step.sub_models]
+        names |= {one.boot_bias_parameter_name for record in records for one in record.memories}
+    return names - {""}
+
+
+def _find_needed(config: ModelConfig) -> set[str]:
+    """Return the names of the layers that the outputs and evaluators depend on, or that print something."""
+    inputs = {one.name: [each.input_layer_name for each in one.inputs] for one in config.layers}
+    waiting = [*config.output_layer_names, *(name for one in config.evaluators for name in one.input_layers)]
+    for name in waiting:
+        if name not in inputs:
+            raise ConfigError(f"the config names {name} as an output or evaluator input, but has no such layer")
+    waiting += [one.name for one in config.layers if one.type == "print"]
+    needed: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in needed:
+            needed.add(name)
+            waiting += inputs.get(name, [])
+    return needed
+
+
+def _refuse_unsupported(config: ModelConfig) -> None:
+    if config.type not in ("nn", "recurrent_nn"):
+        raise ConfigError(f"model type '{config.type}' is not supported yet; supported are 'nn' and 'recurrent_nn'")
+    if not config.output_layer_names:
+        raise ConfigError("the config has no output layer; name its cost in outputs(...)")

@@ -1,0 +1,176 @@
+"""A layer in its place in the network: its inputs, and what happens to the output of every layer.
+
+`Node.backward` is the chain rule. Two optimisations can be skipped at a first reading: a layer whose rows repeat gives
+its distinct rows only (`_index`, `_keeps_distinct` and `_collect` of OutputStage), and several layers are fused into
+one (fusion.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from kernels.draws import keep
+from proto.ModelConfig_pb2 import LayerConfig
+from runtime import glog
+from runtime.errors import ConfigError
+from trainer.arrays.activations import Activation, find_activation
+from trainer.arrays.arguments import Argument, Array, Ids, sum_repeated
+from trainer.arrays.parameters import ParameterTable
+from trainer.arrays.rng import Stream
+from trainer.layers import find_layer
+from trainer.layers.base import Layer
+from trainer.network.gradient_flows import DISTINCT, GradientFlows
+
+
+class Node:
+    """A layer in its place: which layers it reads, and which of these take a gradient.
+
+    Raises: ConfigError: if the layer is of an unknown type or wrongly built.
+    """
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        self.config = config
+        self.name: str = config.name
+        self.layer: Layer = find_layer(config)(config, parameters)
+        self.output = OutputStage(config, applies_activation=self.layer.applies_activation)
+        self.inputs: list[str] = [one.input_layer_name for one in config.inputs]
+        self._arguments: list[str] = [one.input_layer_argument for one in config.inputs]
+        self._wanted: list[bool] = []
+        self._coeff: float = config.coeff if self.layer.is_cost and not self.layer.applies_coeff else 1.0
+
+    def link(self, nodes: Mapping[str, Node]) -> None:
+        """Find out which inputs take a gradient.
+
+        Raises: ConfigError: if an input is missing or comes later in the message.
+        """
+        for name in self.inputs:
+            if name not in nodes:
+                raise ConfigError(f"layer {self.name} has input {name}, which is no layer of the config")
+        self.layer.input_configs = [nodes[name].config for name in self.inputs]
+        self._wanted = [nodes[name].layer.takes_gradient for name in self.inputs]
+
+    def forward(self, outputs: Mapping[str, Argument], is_training: bool, stream: Stream | None) -> Argument:
+        """Return the layer's output, after activation and dropout."""
+        try:
+            inputs = [outputs[name] for name in self.inputs]
+        except KeyError as missing:
+            raise ConfigError(f"layer {self.name} comes before its input {missing} in the message") from missing
+        self.layer.is_training, self.layer.stream = is_training, stream
+        result = self.layer.forward(inputs)
+        if result.index is not None and any(result is one for one in inputs):
+            result = result.with_value(result.value)  # a layer that hands its input on knows nothing of distinct rows
+        return self.output.forward(result, is_training, stream)
+
+    def backward(self, flows: GradientFlows) -> None:
+        """Apply the chain rule: from the gradient of the output to those of the inputs and of the parameters.
+
+        y = drop(activation(z)) and z = layer(x of every input), so dy -> dz -> dx of every input.
+        """
+        dy = flows.take(self.name)
+        dz = self.output.backward(dy)
+        self.layer.extra_gradients = dy  # what is left there: the gradients of further outputs
+        flowing = self.layer.backward(dz, self._wanted)
+        for position, (name, output, dx) in enumerate(zip(self.inputs, self._arguments, flowing, strict=True)):
+            if dx is not None:
+                flows.add(name, dx, output)
+                if position == 0 and self._coeff != 1.0:
+                    # the legacy scales all that the prediction layer has gathered so far, of other costs too
+                    flows.scale(name, self._coeff)
+
+
+class OutputStage:
+    """What happens to the output of every layer: activation and dropout forward, error clipping backward.
+
+    Attributes: keeps_gradient: whether `kept_gradient` holds the gradient before the activation of the last batch, for
+        an evaluator that prints it.  logs_clipping: whether a line says where an error is clipped.
+    Raises: ConfigError: if the activation is unknown or does not go with dropout.
+    """
+
+    def __init__(self, config: LayerConfig, *, applies_activation: bool) -> None:
+        self._name: str = config.name
+        # fields of the message are read here, once: in every batch they would cost more than a small layer
+        self._activation: Activation = find_activation("" if applies_activation else config.active_type, config.name)
+        self._drop_rate: float = config.drop_rate
+        self._threshold: float = config.error_clipping_threshold
+        self._mask: Array | None = None
+        self._z: Array
+        self._y: Array
+        self._starts: Ids | None = None
+        self._index: Ids | None = None  # how the rows that the layer made repeat
+        self.keeps_gradient = self.logs_clipping = False
+        self.kept_gradient: Array | None = None
+        if self._drop_rate and config.active_type == "softmax":
+            raise ConfigError(f"layer {config.name}: drop_rate does not go with the softmax activation")
+
+    def forward(self, result: Argument, is_training: bool, stream: Stream | None) -> Argument:
+        """Return the output for what the layer computed."""
+        self.kept_gradient = None
+        self._index = result.index
+        if self._keeps_distinct and result.distinct is not None:
+            self._z = result.distinct
+            self._y = self._activation.forward(self._z)
+            return result if self._y is self._z else result.with_distinct(self._y)
+        if result.value is None:
+            return result
+        self._z, self._starts = result.value, result.starts
+        self._y = self._activation.forward(self._z, self._starts)
+        y = self._drop(self._y, is_training, stream) if self._drop_rate else self._y
+        if y is result.value and self._index is None:
+            return result
+        return Argument(y, result.ids, None, result.starts, result.sub_starts, result.extras)
+
+    def backward(self, gradients: dict[str, Array]) -> Array:
+        """Return the gradient of what the layer computed, and take that of the output out of `gradients`."""
+        dy = self._clip(self._undrop(self._collect(gradients)))
+        dz = self._activation.backward(dy, self._y, self._z, self._starts)
+        if self.keeps_gradient:
+            self.kept_gradient = dz.copy()
+        if self._index is not None and not self._keeps_distinct:
+            return sum_repeated(dz, self._index)
+        return dz
+
+    @property
+    def _keeps_distinct(self) -> bool:
+        """Whether z and y are the distinct rows; dropout and clipping need all of them."""
+        return self._index is not None and not (self._drop_rate or self._threshold or self.keeps_gradient)
+
+    def _drop(self, y: Array, is_training: bool, stream: Stream | None) -> Array:
+        """Multiply by a fresh 0/1 mask in training, by the part that is kept in testing."""
+        self._mask = None
+        if not is_training:
+            return y * y.dtype.type(1.0 - self._drop_rate)
+        if stream is None:
+            return y
+        self._mask = keep(stream.draws(y.size).reshape(y.shape), self._drop_rate, y.dtype)
+        return y * self._mask
+
+    def _undrop(self, gradient: Array) -> Array:
+        """Return the gradient before dropout."""
+        return gradient if self._mask is None else gradient * self._mask
+
+    def _clip(self, gradient: Array) -> Array:
+        """Return the gradient with every element in [-error_clipping_threshold, error_clipping_threshold]."""
+        threshold = self._threshold
+        if threshold <= 0:
+            return gradient
+        if self.logs_clipping:
+            _log_clipping(self._name, gradient, threshold)
+        return np.clip(gradient, -threshold, threshold)
+
+    def _collect(self, gradients: dict[str, Array]) -> Array:
+        """Take the gradient of the default output, of its distinct rows where these were computed."""
+        full, distinct = gradients.pop("", None), gradients.pop(DISTINCT, None)
+        if not self._keeps_distinct:
+            return np.zeros_like(self._y) if full is None else full
+        if self._index is not None and full is not None:
+            summed = sum_repeated(full, self._index)
+            return summed if distinct is None else np.add(summed, distinct, out=summed)
+        return np.zeros_like(self._y) if distinct is None else distinct
+
+
+def _log_clipping(name: str, gradient: Array, threshold: float) -> None:
+    errors = np.abs(gradient)
+    if errors.size and errors.max() > threshold:
+        glog.info(f" layer={name} need clipping, max error={errors.max():g} avg error={errors.mean():g}")

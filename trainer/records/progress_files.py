@@ -1,0 +1,113 @@
+"""progress.json of a job and of each of its trainers: how far they are, for people and for `paddle status`."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from runtime.durable_files import read_text_file, replace_file
+from trainer.records.records import LARGEST, Record
+
+FILE = "progress.json"
+STALE_S = 60.0  # seconds; the speed of a trainer that has been silent longer does not count
+
+
+def write_progress(directory: Path, progress: Mapping[str, Any]) -> None:
+    """Replace a progress.json; readers see the old or the new one.
+
+    Raises: OSError.
+    """
+    replace_file(directory / FILE, json.dumps(progress, indent=1) + "\n")
+
+
+def read_job(output: Path) -> Record:
+    """Return the job's progress, {} where there is none yet."""
+    try:
+        found = json.loads(read_text_file(output / FILE))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def read_trainers(output: Path, attempt: str) -> dict[str, Record]:
+    """Return {trainer id: its progress} of those that have said something in this attempt, in the order of the ids."""
+    found = {}
+    for path in output.glob(f"node_*/{FILE}"):
+        one = read_job(path.parent)
+        number = path.parent.name.removeprefix("node_")
+        if one.get("attempt") == attempt and _is_whole(one) and re.fullmatch("[0-9]{1,9}", number):
+            found[number] = one
+    return dict(sorted(found.items(), key=lambda item: (len(item[0]), item[0])))
+
+
+def _is_whole(progress: Record) -> bool:
+    usage = progress.get("usage")
+    if not isinstance(usage, dict):
+        return False
+    numbers = [*(progress.get(name) for name in ("time", "samples_per_second", "pass", "batch")), *usage.values()]
+    return all(isinstance(one, (int, float)) and abs(one) < LARGEST for one in numbers)  # which no nan is
+
+
+def job_speed(trainers: Mapping[str, Record]) -> float:
+    """Return the samples per second of all trainers together."""
+    fresh = time.time() - STALE_S
+    return float(sum(one["samples_per_second"] for one in trainers.values() if one["time"] >= fresh))
+
+
+def mean_speed(trainers: Mapping[str, Record]) -> float:
+    """Return the samples per second of all trainers together, each over its whole run: what a run that is over says."""
+    totals = [(one["usage"].get("samples", 0), one["usage"].get("seconds", 0)) for one in trainers.values()]
+    return float(sum(samples / seconds for samples, seconds in totals if seconds > 0))
+
+
+def sum_last_pass(trainers: Mapping[str, Record], count: int) -> Record | None:
+    """Return {pass, samples, cost, trainers} of the newest pass that trainer 0 has finished; None before the first.
+
+    `samples` and `cost` (per sample) are those of all trainers if all of them, `count`, have told of that pass, else
+    those of trainer 0; `trainers` says of how many they are.
+    """
+    own = _read_pass(trainers.get("0"))
+    if own is None:
+        return None
+    told = [one for one in map(_read_pass, trainers.values()) if one is not None and one[0] == own[0]]
+    if len(told) != count:
+        told = [own]
+    samples = sum(one[1] for one in told)
+    weighed = sum(one[1] * one[2] for one in told) / samples if len(told) > 1 and samples else own[2]
+    cost = float(f"{weighed:g}") if math.isfinite(weighed) else None
+    return {"pass": own[0], "samples": samples, "cost": cost, "trainers": len(told)}
+
+
+def _read_pass(trainer: Record | None) -> tuple[int, int, float] | None:
+    """Return number, samples and cost of a trainer's newest finished pass; the cost is nan where it is not finite."""
+    found = trainer.get("last_pass") if trainer else None
+    if not isinstance(found, dict):
+        return None
+    number, samples, cost = found.get("pass"), found.get("samples"), found.get("cost")
+    if not (isinstance(number, int) and isinstance(samples, int) and abs(number) < LARGEST and 0 <= samples < LARGEST):
+        return None
+    return number, samples, float(cost) if isinstance(cost, (int, float)) and abs(cost) < LARGEST else math.nan
+
+
+def find_slowest(trainers: Mapping[str, Record]) -> Record | None:
+    """Return {trainer, host, busy_seconds, mean_busy_seconds} of the slowest trainer; None for a single one.
+
+    It was busy longest with its data and its computing since the attempt began, and the others wait for it.
+    """
+    busy = {
+        number: one["usage"].get("data_seconds", 0.0) + one["usage"].get("compute_seconds", 0.0)
+        for number, one in trainers.items()
+        if one["usage"].get("samples", 0)
+    }
+    if len(busy) < 2:
+        return None
+    number = max(busy, key=busy.__getitem__)
+    mean = sum(busy.values()) / len(busy)
+    host = trainers[number].get("host", "")
+    seconds = round(busy[number], 3)
+    return {"trainer": int(number), "host": host, "busy_seconds": seconds, "mean_busy_seconds": round(mean, 3)}

@@ -1,0 +1,124 @@
+"""The records of a run: OUTPUT/records.jsonl, one JSON object a line, from which all pictures of a job are made.
+
+Every record has `kind`, `time` (seconds since the epoch) and `attempt` (its name, "" without a launcher):
+
+  start       pass, batch, start_pass, passes, trainers, resumed_from, config, flags, layers, parameters, evaluators,
+              method
+  batch       pass, batch, samples, cost, evaluators, window_cost, window_evaluators; where the log has such a line
+  pass        pass, batch, samples, cost, evaluators, seconds, usage: {trainer: its totals}, as in
+              trainer/telemetry/time_breakdown.py
+  test        pass, batch, samples, cost, evaluators
+  save        pass, batch, path
+  checkpoint  pass, batch, name
+  end         status (an exit status), message
+
+Of a recurrent group, the layers that stand for others have these as `inputs`, or as `memory_of` of one step before.
+
+Costs and evaluators are what the log's line shows, with its six digits; null is a number that is not finite.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runtime.durable_files import MOST_TEXT_BYTES
+from runtime.regular_files import open_regular
+
+if TYPE_CHECKING:  # a reader of records needs no numpy
+    from trainer.evaluators import Accumulator
+
+Record = dict[str, Any]
+FILE = "records.jsonl"
+LARGEST = 2**53  # a time or count above it is none
+PLACED = ("batch", "pass", "test", "save", "checkpoint")  # kinds that belong to a place of the training
+
+
+def encode_record(record: Mapping[str, Any]) -> str:
+    """Return the line of a record, with its newline; a number that is not finite, such as a flag's, becomes null."""
+    try:
+        return json.dumps(record, separators=(",", ":"), allow_nan=False) + "\n"
+    except ValueError:  # looked for only where there is one
+        return json.dumps(_without_odd_numbers(record), separators=(",", ":"), allow_nan=False) + "\n"
+
+
+def _without_odd_numbers(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _without_odd_numbers(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_odd_numbers(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def read_all_records(output: Path) -> list[Record]:
+    """Return every record of a job, of all its attempts; no file is none. What is no record is passed over.
+
+    A line may be cut short by the end of its writer.
+    """
+    try:
+        with open_regular(output / FILE) as file:
+            return list(parse_lines(iter(lambda: file.readline(MOST_TEXT_BYTES), b"")))
+    except OSError:
+        return []
+
+
+def parse_lines(lines: Iterable[bytes]) -> Iterable[Record]:
+    """Yield the records among some lines."""
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict) and isinstance(record.get("kind"), str) and is_placed_right(record):
+            yield record
+
+
+def is_placed_right(record: Record) -> bool:
+    """Tell whether a record has the numbers that its kind is found by."""
+    needed = ("pass", "batch") if record["kind"] in (*PLACED, "start") else ()
+    time, numbers = record.get("time"), [record.get(name) for name in needed]
+    if not isinstance(time, (int, float)) or not abs(time) < LARGEST:  # nor is nan
+        return False
+    return all(isinstance(one, int) and abs(one) < LARGEST for one in numbers)
+
+
+def read_records(output: Path) -> list[Record]:
+    """Return the records that count: an attempt that goes on from a place has undone what came after it."""
+    return drop_undone(read_all_records(output))
+
+
+def drop_undone(records: Iterable[Record]) -> list[Record]:
+    """Return the records without those that a later attempt trained, tested or saved again."""
+    kept: dict[Any, Record] = {}
+    for number, record in enumerate(records):
+        kind = record["kind"]
+        if kind == "start":
+            place = record["pass"], record["batch"]
+            kept = {key: one for key, one in kept.items() if one["kind"] not in PLACED or place_of(one) <= place}
+        key = (kind, record["pass"], record["batch"]) if kind in PLACED else number
+        kept.pop(key, None)  # said again: it comes at its new place
+        kept[key] = record
+    return list(kept.values())
+
+
+def place_of(record: Record) -> tuple[int, float]:
+    """Return the pass of a record, and after how many of its batches it comes: its end after all of them."""
+    return record["pass"], math.inf if record["kind"] == "pass" else record["batch"]
+
+
+def numbers_of(sums: Accumulator, prefix: str = "") -> Record:
+    """Return cost and evaluators as a record has them, as the log shows them."""
+    evaluators = {name: _shown(text) for name, text in re.findall(r"(\S+?)=(\S+)", sums.text())}
+    return {f"{prefix}cost": _shown(f"{sums.average_cost():g}"), f"{prefix}evaluators": evaluators}
+
+
+def _shown(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

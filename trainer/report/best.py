@@ -1,0 +1,34 @@
+"""Which pass of a run is the best: the one with the lowest cost of its test, without tests of its own samples."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from trainer.report.history import History
+from trainer.report.html.text import general, number, whole
+
+
+class Best(NamedTuple):
+    """The best pass: its number, the cost that makes it the best, and whether that is of its test."""
+
+    number: int
+    cost: float
+    is_tested: bool
+
+    @property
+    def text(self) -> str:
+        """What is said of it beside curves and table."""
+        what = "test cost" if self.is_tested else "cost"
+        return f"best is pass {self.number}, with the lowest {what}: {general(self.cost)}"
+
+
+def find_best(history: History) -> Best | None:
+    """Return the best pass, of equal ones the first; None where there are not two to choose from."""
+    tested = [(whole(one.get("pass")), number(history.test_of(one).get("cost"))) for one in history.passes]
+    is_tested = any(cost is not None for _, cost in tested)
+    own = [(whole(one.get("pass")), number(one.get("cost"))) for one in history.passes]
+    costs = [(cost, place) for place, cost in (tested if is_tested else own) if cost is not None]
+    if len(costs) < 2:
+        return None
+    cost, place = min(costs)
+    return Best(place, cost, is_tested)

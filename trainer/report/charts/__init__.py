@@ -1,0 +1,1 @@
+"""Charts of the report: axes, curves, the graph of layers, as SVG."""

@@ -1,0 +1,140 @@
+"""Curves as points: what is drawn of a job's records, thinned out where there are more than a screen has pixels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from trainer.records.records import Record
+from trainer.report.best import Best, find_best
+from trainer.report.facts import Facts
+from trainer.report.history import Batches
+from trainer.report.html.text import number, whole
+
+Point = tuple[float, float]
+DRAWABLE = 1e100  # neither nan nor inf, nor so near to it that a scale overflows
+WINDOW_S = 0.2
+DOTS = 60  # a curve of passes or tests with no more points shows them
+BUCKETS = 250  # of a thinned curve: two points each
+
+
+@dataclass(frozen=True)
+class Series:
+    """A curve: its name, the class of its style, and the pieces it is drawn in; with dots where the points are few."""
+
+    name: str
+    style: str
+    pieces: list[list[Point]]
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether it is drawn as a line without dots, which the page may smooth: windows of batches, or many points."""
+        return self.style.startswith("window") or len(self.points) > DOTS
+
+    @property
+    def points(self) -> list[Point]:
+        """Return the points of all pieces."""
+        return [point for piece in self.pieces for point in piece]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What one chart shows."""
+
+    title: str
+    x_name: str
+    series: list[Series]
+    best: Best | None = None  # to be marked, where the curves go over passes
+
+
+def thin(points: Iterable[tuple[float, float | None]], buckets: int = BUCKETS) -> list[Point]:
+    """Return the points that can be drawn; of many the lowest and the highest of each bucket: no peak is lost."""
+    found = [(x, y) for x, y in points if y is not None and abs(x) < DRAWABLE and abs(y) < DRAWABLE]
+    if len(found) <= 2 * buckets:
+        return found
+    kept = [found[0]]
+    for bucket in range(buckets):
+        part = found[len(found) * bucket // buckets : len(found) * (bucket + 1) // buckets]
+        low, high = min(part, key=_height), max(part, key=_height)
+        kept += sorted({low, high})
+    return kept if kept[-1] == found[-1] else [*kept, found[-1]]
+
+
+def _height(point: Point) -> float:
+    return point[1]
+
+
+def trace_costs(facts: Facts) -> list[Curves]:
+    """Return the chart of the cost and one for each evaluator, over the passes done."""
+    history, lengths = facts.history, facts.history.pass_lengths()
+    batches, best = history.batches, find_best(history)
+    places = [
+        place + batch / (lengths[place] or 1) for place, batch in zip(batches.passes, batches.batches, strict=True)
+    ]
+
+    def at(record: Record) -> float:
+        place = whole(record.get("pass"))
+        return place + min(whole(record.get("batch")) / max(lengths.get(place, 0), 1), 1.0)
+
+    def chart(title: str, key: str | None, windows: Sequence[float]) -> Curves:
+        passes = [(float(whole(one.get("pass")) + 1), _value(one, key)) for one in history.passes]
+        tests = [(at(one), _value(one, key)) for one in history.tests]
+        series = [
+            Series("batches", "window", [thin(zip(places, windows, strict=True))]),
+            Series("pass", "pass", [thin(passes)]),
+            Series("test", "test", [thin(tests)]),
+        ]
+        return Curves(title, "passes done", [one for one in series if one.points], best)
+
+    nothing = [math.nan] * len(batches)
+    charts = [chart("cost", None, batches.costs)]
+    charts += [chart(name, name, batches.evaluators.get(name, nothing)) for name in history.evaluators()]
+    return [one for one in charts if one.series]
+
+
+def trace_speed(facts: Facts) -> Curves | None:
+    """Return trainer 0's samples per second over the time since the job began, in a piece for each attempt."""
+    history = facts.history
+    begin = min([*(one["time"] for one in history.starts), *history.batches.times[:1]], default=0.0)
+    passes: dict[str, list[Point]] = {}
+    for one in history.passes:
+        samples, taken = number(one.get("samples")), number(one.get("seconds"))
+        if samples is not None and taken:
+            passes.setdefault(str(one.get("attempt")), []).append((one["time"] - begin, samples / taken))
+    windows = measure_windows(history.batches)
+    share = max(BUCKETS // max(len(windows), len(passes), 1), 10)
+    series = [
+        Series(
+            "between lines of the log", "window", [thin([(x - begin, y) for x, y in one], share) for one in windows]
+        ),
+        Series("pass", "pass", [thin(one, share) for one in passes.values()]),
+    ]
+    shown = [one for one in series if one.points]
+    return Curves("samples per second of trainer 0", "time", shown) if shown else None
+
+
+def measure_windows(batches: Batches) -> list[list[Point]]:
+    """Return times and samples per second between lines of the same pass, a list for each attempt.
+
+    What is between them is at least WINDOW_S, since the times of the records are milliseconds.
+    """
+    found: dict[int, list[Point]] = {}
+    rows = zip(batches.starts, batches.passes, batches.times, batches.samples, strict=True)
+    first_start = first_pass = -1
+    first_time = first_samples = 0.0
+    for start, place, moment, samples in rows:
+        taken = moment - first_time
+        if start == first_start and place == first_pass and taken < WINDOW_S:
+            continue
+        if start == first_start and place == first_pass:
+            found.setdefault(start, []).append((moment, (samples - first_samples) / taken))
+        first_start, first_pass, first_time, first_samples = start, place, moment, samples
+    return list(found.values())
+
+
+def _value(record: Record, key: str | None) -> float | None:
+    if key is None:
+        return number(record.get("cost"))
+    values = record.get("evaluators")
+    return number(values.get(key)) if isinstance(values, dict) else None

@@ -1,0 +1,1 @@
+"""HTML of the report: markup that escapes, tables, numbers as text."""

@@ -1,0 +1,59 @@
+"""Tables that scroll in their own place, so that a page of them fits on a phone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainer.report.html.markup import Markup, breakable, tag
+
+
+class HiddenCaption(str):
+    """A caption for those who cannot see: a heading says the same to all others."""
+
+
+def make_table(
+    caption: str,
+    heads: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    words: int = 1,
+    total: Sequence[object] = (),
+    style: str | None = None,
+    marked: int | None = None,
+) -> Markup:
+    """Return a table.
+
+    Args: words: how many of the first columns are text; the others are numbers.  total: a last row.
+        marked: which of the rows stands out.
+    """
+    styles = ["word" if place < words else None for place in range(len(heads))]
+
+    def row(cells: Sequence[object], is_marked: bool = False) -> Markup:
+        first = tag("th", cells[0], scope="row", class_=styles[0])
+        others = (tag("td", cell, class_=style) for cell, style in zip(cells[1:], styles[1:], strict=True))
+        return tag("tr", first, *others, class_="marked" if is_marked else None)
+
+    head = tag(
+        "tr",
+        *(tag("th", breakable(text), scope="col", class_=style) for text, style in zip(heads, styles, strict=True)),
+    )
+    parts = [
+        tag("caption", caption, class_="unseen" if isinstance(caption, HiddenCaption) else None),
+        tag("thead", head),
+        tag("tbody", *(row(cells, place == marked) for place, cells in enumerate(rows))),
+    ]
+    if total:
+        parts.append(tag("tfoot", row(total)))
+    return tag(
+        "div",
+        tag("table", *parts, class_=style or (None if words else "steady")),
+        class_="scroll",
+        tabindex="0",
+        role="region",
+        aria_label=caption,
+    )
+
+
+def make_pairs(caption: str, pairs: Sequence[tuple[object, object]]) -> Markup:
+    """Return a table of names and values."""
+    return make_table(HiddenCaption(caption), ["name", "value"], pairs, words=2, style="pairs")

@@ -1,0 +1,102 @@
+"""Numbers, times and sizes as the report shows them."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+NONE = "–"  # where there is no value
+LARGEST = 2**53  # a count above it is none
+
+
+def number(value: Any) -> float | None:
+    """Return a finite number, None for anything else that a file may hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def whole(value: Any, default: int = 0) -> int:
+    """Return a count, the default for anything else."""
+    found = number(value)
+    return default if found is None else clamp(int(found))
+
+
+def clamp(value: int) -> int:
+    """Return a count that fits into 64 bits."""
+    return value if -LARGEST < value < LARGEST else 0
+
+
+def general(value: Any) -> str:
+    """Return a number as train.log has it: %g."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{value:g}"
+    found = number(value)
+    return NONE if found is None else f"{found:g}"
+
+
+def count(value: Any) -> str:
+    """Return a count with commas between thousands."""
+    found = number(value)
+    return NONE if found is None else f"{round(found):,}"
+
+
+def rate(value: Any) -> str:
+    """Return samples per second, to three digits or whole."""
+    found = number(value)
+    if found is None:
+        return NONE
+    return f"{found:.3g}" if abs(found) < 100 else f"{round(found):,}"
+
+
+def percent(share: Any) -> str:
+    """Return a share of 1 in percent; never 100 % before it is 1."""
+    found = number(share)
+    return NONE if found is None else f"{math.floor(found * 100 + 1e-9):d} %"
+
+
+def seconds(value: Any) -> str:
+    """Return a duration: 0.12 s, 34.5 s, 2 min 05 s, 3 h 07 min, 2 d 04 h."""
+    found = number(value)
+    if found is None:
+        return NONE
+    if abs(found) < 59.95:
+        return f"{found:.2f} s" if abs(found) < 9.995 else f"{found:.1f} s"
+    for unit, below, short, shorter in ((60, 3600, "min", "s"), (3600, 86400, "h", "min"), (86400, math.inf, "d", "h")):
+        part = {"s": 1, "min": 60, "h": 3600}[shorter]
+        rounded = round(found / part) * part
+        if rounded < below:
+            first, rest = divmod(rounded, unit)
+            return f"{first:.0f} {short} {rest / part:02.0f} {shorter}"
+    return NONE
+
+
+def moment(epoch: Any) -> str:
+    """Return a time of the clock here, with its offset from UTC."""
+    found = number(epoch)
+    try:
+        return NONE if found is None else time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(found))
+    except (OverflowError, ValueError, OSError):
+        return NONE
+
+
+def size(bytes_: Any) -> str:
+    """Return a size of bytes: 512 B, 1.5 KiB, 2.0 MiB."""
+    found = number(bytes_)
+    if found is None:
+        return NONE
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(found) < 1024:
+            return f"{found:.0f} B" if unit == "B" else f"{found:.1f} {unit}"
+        found /= 1024
+    return f"{found:.1f} TiB"
+
+
+def shorten(text: object, limit: int) -> str:
+    """Return a text of at most this number of characters, with an ellipsis in place of the rest."""
+    shown = str(text)
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"

@@ -1,0 +1,218 @@
+"""Checkpoints on the volume: the complete state of training in `<save_dir>/state/pass-%05d[-%03d]/`.
+
+    job.json          what it is of: parameters, counters of every service, size and sum of every other file
+    trainers.json     what each trainer says of itself: its place in the data, random states, sums of the pass
+    parameters/       the values as a pass directory has them, for --init_model_path too; not averaged, and without
+                      tables whose rows lie on servers
+    services/<n>/     the arrays of service n, as they lie in memory
+    done              the mark, written last; it names job.json by its sum
+
+A checkpoint is written beside its place, synced and renamed into it, and the mark follows: one without the mark is
+none. Before one is removed its mark is, so that what is half removed is none either.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pserver.store.snapshot import Captured, Part
+from runtime import glog
+from runtime.durable_files import (
+    Content,
+    old_of,
+    remove_if_possible,
+    replace_directory,
+    staging_of,
+    sync_directory,
+    warn_if_removed,
+    write_durably,
+    write_file,
+    write_mark,
+)
+from runtime.errors import VolumeError
+from trainer.arrays.parameters import ParameterTable
+from trainer.storage.model_files import DONE, list_files
+from trainer.storage.sums import Summing
+
+VERSION = 1
+FOLDER = "state"
+JOB, TRAINERS, PARAMETERS, SERVICES = "job.json", "trainers.json", "parameters", "services"
+_NAME = re.compile(r"pass-(\d{5,})(?:-(\d{3,}))?")
+
+
+# ----- Writing -----
+
+
+def write_checkpoint(
+    directory: Path, captured: Captured, table: ParameterTable, configs: Mapping[str, bytes], place: Mapping[str, Any]
+) -> None:
+    """Write a checkpoint, complete or not at all; one of that name is replaced.
+
+    Args: place: the position of training, for readers of job.json.
+    Raises: VolumeError: if the volume is full, read-only or not writable; older checkpoints are as they were.
+    """
+    write_durably(directory, lambda: _write(directory, captured, table, configs, place))
+
+
+def _write(
+    directory: Path, captured: Captured, table: ParameterTable, configs: Mapping[str, bytes], place: Mapping[str, Any]
+) -> None:
+    staging = staging_of(directory)
+    remove_if_possible(staging)
+    try:
+        warn_if_removed(directory.parent.parent)
+        (staging / PARAMETERS).mkdir(parents=True)
+        with Summing() as sums:
+            files = Files(staging, sums)
+            elsewhere = {one.name for one in table.tables()}  # only the servers have all their rows
+            for name, content in list_files(table, configs):
+                if name not in elsewhere:
+                    files.write(f"{PARAMETERS}/{name}", content)
+            services = [
+                {"counters": part.counters, "arrays": _write_arrays(files, number, part, table)}
+                for number, part in enumerate(captured.services)
+            ]
+            files.write(TRAINERS, [_spell(captured.trainers)])
+            job = {
+                "version": VERSION,
+                "place": place,
+                "parameters": describe_parameters(table),
+                "services": services,
+                "trainers": len(captured.trainers),
+                "files": files.sizes,
+                "sums": sums.result(),
+            }
+        text = _spell(job)
+        write_file(staging / JOB, [text])
+        for folder in [path for path in staging.rglob("*") if path.is_dir()]:
+            sync_directory(folder)
+        sync_directory(staging)
+        old = replace_directory(staging, directory)
+        sync_directory(directory.parent)
+        write_mark(directory / DONE, [hashlib.sha256(text).hexdigest().encode()])
+    except BaseException:
+        remove_if_possible(staging)
+        raise
+    remove_if_possible(old)
+
+
+class Files:
+    """Writes files below a directory; `sizes` are their bytes by name.
+
+    Args: sums: takes the sum of each, too.
+    """
+
+    def __init__(self, root: Path, sums: Summing) -> None:
+        self.root, self._sums = root, sums
+        self.sizes: dict[str, int] = {}
+
+    def write(self, name: str, content: Content) -> None:
+        """Write and sync a file. Raises: OSError."""
+        self.sizes[name] = write_file(self.root / name, self._sums.add(name, content))
+
+
+def _write_arrays(files: Files, number: int, part: Part, table: ParameterTable) -> list[dict[str, Any]]:
+    (files.root / SERVICES / str(number)).mkdir(parents=True)
+    records = []
+    for name, array in part.arrays.items():
+        file = ""
+        if not _is_all_of(array, table):  # these are in the parameter files
+            file = f"{SERVICES}/{number}/{name}.bin"
+            files.write(file, [np.ascontiguousarray(array).data])
+        records.append({"name": name, "type": array.dtype.str, "shape": list(array.shape), "file": file})
+    return records
+
+
+def _is_all_of(array: npt.NDArray[Any], table: ParameterTable) -> bool:
+    """Return whether an array is the one that holds the values of all trained parameters."""
+    return array.nbytes == table.values.nbytes and array.ctypes.data == table.values.ctypes.data
+
+
+def describe_parameters(table: ParameterTable) -> list[list[Any]]:
+    """Return [name, elements, whether it is static] of each parameter."""
+    return [[parameter.name, parameter.size, parameter.is_static] for parameter in table]
+
+
+def _spell(value: Any) -> bytes:
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+
+
+# ----- Which there are -----
+
+
+def order_of(name: str) -> tuple[int, float] | None:
+    """Return a key that rises with the place of a checkpoint in training; None: it is no name of one."""
+    found = _NAME.fullmatch(name)
+    return None if found is None else (int(found[1]), float(found[2] or "inf"))
+
+
+def list_checkpoints(folder: Path) -> list[str]:
+    """Return the names of the complete checkpoints, the oldest place first."""
+    if not folder.is_dir():
+        return []
+    names = [path.name for path in folder.iterdir() if order_of(path.name) and (path / DONE).is_file()]
+    return sorted(names, key=lambda name: order_of(name) or (0, 0.0))
+
+
+def keep_newest(folder: Path, newest: str, count: int) -> None:
+    """Remove checkpoints but `newest` and those of the `count - 1` places before it.
+
+    What is of a later place was left by another run, or by one that went on from there and was taken back.
+    """
+    try:
+        names = list_checkpoints(folder)
+    except OSError as error:
+        glog.warning(f"cannot look for old checkpoints in {folder}: {error.strerror}")
+        return
+    here = order_of(newest) or (0, 0.0)
+    later = [name for name in names if (order_of(name) or here) > here]
+    for name in later:
+        glog.info(f"checkpoint {folder / name} is of a later place than this run has reached: it is removed")
+        _remove(folder / name)
+    reached = names[: len(names) - len(later)]
+    for name in reached[: max(len(reached) - count, 0)]:
+        _remove(folder / name)
+
+
+def clean(folder: Path) -> None:
+    """Remove what an attempt that died left half written or half removed; what it was replacing comes back.
+
+    Raises: VolumeError: if that cannot come back; what cannot be removed only takes room.
+    """
+    try:
+        _clean(folder)
+    except OSError as error:
+        raise VolumeError(f"cannot put {folder} in order: {error.strerror} ({error.filename})") from error
+
+
+def _clean(folder: Path) -> None:
+    if not folder.is_dir():
+        return
+    for path in list(folder.iterdir()):
+        name = path.name.removeprefix(".").removesuffix(".writing").removesuffix(".old")
+        if order_of(name) is None:
+            continue
+        if path == old_of(folder / name) and (path / DONE).is_file() and not (folder / name / DONE).is_file():
+            remove_if_possible(folder / name)
+            path.rename(folder / name)
+        elif path.name != name or not (path / DONE).is_file():
+            remove_if_possible(path)
+
+
+def _remove(directory: Path) -> None:
+    """Remove a checkpoint, its mark first; one that cannot be removed only takes room."""
+    try:
+        (directory / DONE).unlink(missing_ok=True)
+        sync_directory(directory)
+        shutil.rmtree(directory)
+    except OSError as error:
+        glog.warning(f"cannot remove the old checkpoint {directory}: {error.strerror}")

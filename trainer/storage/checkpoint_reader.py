@@ -1,0 +1,384 @@
+"""Reads a checkpoint, and tells one that is damaged from one that merely cannot be read now.
+
+Nothing in the directory is trusted: sizes, sums, names, types and depth are checked before anything is made of them. A
+file that the volume does not give is no damage (VolumeError): it may be there again once the volume is mended.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from pserver.store.snapshot import Captured, Part, find_flaw
+from runtime import glog
+from runtime.durable_files import NO_SUCH_FILE
+from runtime.errors import ConfigError, DamagedError, MissingInputError, VolumeError
+from runtime.regular_files import open_regular
+from trainer.arrays.parameters import ParameterTable
+from trainer.storage.checkpoint import FOLDER, JOB, PARAMETERS, TRAINERS, VERSION, describe_parameters, list_checkpoints
+from trainer.storage.model_files import DONE, HEADER, VALUE_BYTES
+from trainer.storage.sums import Sum
+
+MOST_JOB_BYTES = 64 << 20  # of job.json: a hundred thousand parameters, or a thousand services
+MOST_TRAINERS_BYTES = 4 << 30  # of trainers.json: in local training four bytes for every sample of a pass
+MOST_DEPTH = 32  # of lists and objects within each other; ours have eight
+LARGEST = 1 << 63  # no number of ours is as large
+CHUNK = 4 << 20  # bytes that are read and summed at a time
+TYPES = ("<f4", "<i8", "|u1")  # of the arrays of a state
+_SHOWN = 5
+
+
+def read_checkpoint(directory: Path, table: ParameterTable) -> Captured:
+    """Return what was captured, and fill the table; after an error the table has anything.
+
+    Raises: MissingInputError: if there is no complete checkpoint.  DamagedError: if something in it is not as it was
+        written.  VolumeError: if it cannot be read now.  ConfigError: if it is of another version or of other
+        parameters.
+    """
+    return _Reader(directory).read(table)
+
+
+class _Reader:
+    """Reads one checkpoint; `_sizes` and `_sums` are those that job.json names, by file."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._sizes: Mapping[str, int] = {}
+        self._sums: Mapping[str, str] = {}
+
+    def read(self, table: ParameterTable) -> Captured:
+        job = self._read_job()
+        _check_parameters(self._directory, job["parameters"], describe_parameters(table))
+        services = [self._read_service(number, one, table) for number, one in enumerate(job["services"])]
+        elsewhere = {one.name for one in table.tables()}
+        for parameter in table:
+            name = f"{PARAMETERS}/{parameter.name}"
+            if name in self._sizes:
+                header = bytearray(HEADER.size)
+                values = np.empty(parameter.size, "<f4")
+                self._read_into(name, memoryview(header), _bytes_of(values))
+                if HEADER.unpack(header) != (0, VALUE_BYTES, parameter.size):
+                    self._damaged(f"its file {name} has another header")
+                np.copyto(parameter.value, values)
+            elif parameter.name not in elsewhere:
+                self._damaged(f"{name} is not among its files")
+        for name in self._sizes.keys() - self._used:
+            self._skim(name)
+        trainers = self._parse(TRAINERS, self._read_all(TRAINERS, MOST_TRAINERS_BYTES))
+        self._check_trainers(trainers, job["trainers"])
+        return Captured(services, trainers)
+
+    # ----- job.json
+
+    def _read_job(self) -> dict[str, Any]:
+        directory = self._directory
+        if not _is_directory(directory):
+            raise MissingInputError(f"--resume_from={directory}: there is no such directory")
+        self._check_that_it_is_one()
+        mark = self._read_file(DONE, 2 * hashlib.sha256().digest_size)
+        text = self._read_file(JOB, MOST_JOB_BYTES)
+        if hashlib.sha256(text).hexdigest().encode() != mark:
+            self._damaged(f"{JOB} is not the one that '{DONE}' names")
+        job = self._parse(JOB, text)
+        if not isinstance(job, dict):
+            self._damaged(f"its {JOB} is no object")
+        version = job.get("version")
+        if isinstance(version, int) and version > VERSION:
+            raise ConfigError(
+                f"the checkpoint {directory} is of version {version}, this program reads version {VERSION}; go on with "
+                "the program that wrote it"
+            )
+        if version != VERSION:
+            self._damaged(f"{JOB} says no version")
+        self._check_job(job)
+        self._sizes, self._sums = job["files"], job.get("sums", {})
+        self._used: set[str] = {TRAINERS}
+        if "sums" not in job:
+            glog.info(
+                f"the checkpoint {directory} has no sums of its files, as an older release left it: a bit of them that "
+                "has changed is not noticed"
+            )
+        return job
+
+    def _check_that_it_is_one(self) -> None:
+        directory = self._directory
+        if not _is_there(directory / DONE):
+            hint = f"; complete are {others}" if (others := name_others(directory)) else ""
+            raise MissingInputError(
+                f"--resume_from={directory}: it has no file '{DONE}', so it is no complete checkpoint{hint}"
+            )
+        if not _is_there(directory / JOB):
+            if directory.parent.name == FOLDER:
+                self._damaged(f"its {JOB} is missing")
+            raise MissingInputError(
+                f"--resume_from={directory}: it has no {JOB}, so it is no checkpoint; these are in <save_dir>/{FOLDER}"
+            )
+
+    def _check_job(self, job: dict[str, Any]) -> None:
+        files, sums, services = job.get("files"), job.get("sums", {}), job.get("services")
+        if not isinstance(files, dict) or not all(_is_count(size) for size in files.values()):
+            self._damaged(f"{JOB} names no files with their sizes")
+        for name in files:
+            path = PurePosixPath(name)
+            if path.is_absolute() or ".." in path.parts or "\0" in name or not path.parts:
+                self._damaged(f"{JOB} names a file outside of it, {name[:100]!r}")
+        are_sums = isinstance(sums, dict) and all(isinstance(one, str) for one in sums.values())
+        if not are_sums or ("sums" in job and sums.keys() != files.keys()):
+            self._damaged(f"{JOB} has no sum of each file")
+        if TRAINERS not in files:
+            self._damaged(f"{TRAINERS} is not among its files")
+        if not _is_count(job.get("trainers")):
+            self._damaged(f"{JOB} does not say how many trainers made it")
+        parameters = job.get("parameters")
+        if not isinstance(parameters, list) or not all(map(_is_parameter, parameters)):
+            self._damaged(f"{JOB} does not say of which parameters it is")
+        if not isinstance(services, list) or not all(isinstance(one, dict) for one in services):
+            self._damaged(f"{JOB} has no list of services")
+
+    # ----- Services
+
+    def _read_service(self, number: int, service: Mapping[str, Any], table: ParameterTable) -> Part:
+        flaw = find_flaw(service.get("counters"))
+        if flaw:
+            self._damaged(f"of service {number} {JOB} has {flaw}")
+        records = service.get("arrays")
+        if not isinstance(records, list) or not all(map(_is_array, records)):
+            self._damaged(f"of service {number} {JOB} does not describe the arrays")
+        arrays = {record["name"]: self._read_array(number, record, table) for record in records}
+        if len(arrays) != len(records):
+            self._damaged(f"of service {number} {JOB} names an array twice")
+        return Part(service["counters"], arrays)
+
+    def _read_array(self, number: int, record: Mapping[str, Any], table: ParameterTable) -> npt.NDArray[Any]:
+        file, kind, shape = record["file"], np.dtype(record["type"]), tuple(record["shape"])
+        size = math.prod(shape) * kind.itemsize
+        if not file:
+            if (kind, shape) != (table.values.dtype, table.values.shape):
+                self._damaged(f"of service {number} the values are not those of its parameters")
+            return table.values
+        if self._sizes.get(file) != size:
+            self._damaged(f"of service {number} the array {record['name'][:50]!r} does not fill its file")
+        self._stat(file)  # before memory is taken for it
+        array = np.empty(shape, kind)
+        self._read_into(file, _bytes_of(array))
+        return array
+
+    # ----- Trainers
+
+    def _check_trainers(self, trainers: Any, count: int) -> None:
+        if not isinstance(trainers, list) or len(trainers) != count:
+            self._damaged(f"its {TRAINERS} is no list of {count} trainers")
+        for number, one in enumerate(trainers):
+            if one is not None and not _is_told(one):
+                self._damaged(f"its {TRAINERS} has no place of trainer {number}")
+
+    # ----- Files
+
+    def _parse(self, name: str, text: bytes | bytearray) -> Any:
+        """Return what a JSON file has; no number in it is infinite, and nothing nested without end."""
+        try:
+            found = json.loads(text, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
+            self._damaged(f"its {name} cannot be read: {str(error)[:200]}")
+        if not _is_plain(found, MOST_DEPTH):
+            self._damaged(f"its {name} has a number without limit, or lists within lists without end")
+        return found
+
+    def _read_file(self, name: str, most: int) -> bytearray:
+        """Return a file whose size nothing names."""
+        size = self._stat(name)
+        if size > most:
+            self._damaged(f"its file {name} has {size} bytes; more than {most} are not possible")
+        data = bytearray(size)
+        self._fill(name, size, [memoryview(data)])
+        return data
+
+    def _read_all(self, name: str, most: int) -> bytearray:
+        size = self._sizes[name]
+        if size > most:
+            self._damaged(f"its file {name} has {size} bytes; more than {most} are not possible")
+        self._stat(name)
+        data = bytearray(size)
+        self._read_into(name, memoryview(data))
+        return data
+
+    def _read_into(self, name: str, *targets: memoryview) -> None:
+        """Fill targets with a file, and check its sum."""
+        self._used.add(name)
+        size = sum(target.nbytes for target in targets)
+        if self._sizes[name] != size:
+            self._damaged(f"its file {name} is to have {self._sizes[name]} bytes, and what it is of has {size}")
+        self._check_sum(name, self._fill(name, size, targets))
+
+    def _skim(self, name: str) -> None:
+        """Check a file that training does not need."""
+        self._check_sum(name, self._fill(name, self._sizes[name], []))
+
+    def _check_sum(self, name: str, found: str) -> None:
+        if self._sums and self._sums[name] != found:
+            self._damaged(f"its file {name} is not what was written: it has another sum")
+
+    def _fill(self, name: str, size: int, targets: Sequence[memoryview]) -> str:
+        """Read a file into targets, or without any only through it; return its sum."""
+        found = Sum()
+        self._stat(name)
+        skimmed = bytearray(0 if targets else min(size, CHUNK))
+        left = 0 if targets else size
+        try:
+            with open_regular(self._directory / name) as file:
+                for target in targets:
+                    for start in range(0, target.nbytes, CHUNK):
+                        part = target[start : start + CHUNK]
+                        found.add(part[: _read_part(file, part)])
+                while left > 0:
+                    part = memoryview(skimmed)[: min(left, CHUNK)]
+                    left -= part.nbytes
+                    found.add(part[: _read_part(file, part)])
+        except EOFError:
+            self._damaged(f"its file {name} has fewer than {size} bytes")
+        except OSError as error:
+            self._cannot_read(name, error)
+        return found.text
+
+    def _stat(self, name: str) -> int:
+        """Return the bytes of a file, which are as many as job.json names if it names it."""
+        try:
+            with open_regular(self._directory / name) as file:
+                found = file.seek(0, 2)
+        except OSError as error:
+            self._cannot_read(name, error)
+        expected = self._sizes.get(name, found)
+        if found != expected:
+            self._damaged(f"its file {name} has {found} bytes, not {expected}")
+        return found
+
+    def _cannot_read(self, name: str, error: OSError) -> NoReturn:
+        if error.errno in NO_SUCH_FILE:
+            why = "is missing" if error.errno in (errno.ENOENT, errno.ENOTDIR) else f"is no file: {error.strerror}"
+            self._damaged(f"its file {name} {why}")
+        raise VolumeError(
+            f"of the checkpoint {self._directory} {name} cannot be read: {error.strerror}; look after the volume"
+        ) from error
+
+    def _damaged(self, what: str) -> NoReturn:
+        hint = f"go on from another one: {others}" if (others := name_others(self._directory)) else "there is no other"
+        raise DamagedError(f"the checkpoint {self._directory} is damaged: {glog.clean(what)}; {hint}")
+
+
+def name_others(directory: Path) -> str:
+    """Return the paths of the complete checkpoints in and around a directory, but for itself."""
+    folders = (directory, directory / FOLDER, directory.parent)
+    try:
+        found = [folder / name for folder in folders for name in list_checkpoints(folder)]
+        others = [path for path in found if path != directory and _is_there(path / JOB)]  # a model's has the mark, too
+    except (OSError, VolumeError):
+        return ""
+    return ", ".join(map(str, others))
+
+
+def _is_directory(path: Path) -> bool:
+    """Return whether a path leads to a directory. Raises: VolumeError: the volume does not tell."""
+    try:
+        return path.is_dir()
+    except OSError as error:
+        raise VolumeError(f"{path} cannot be looked at: {error.strerror}; look after the volume") from error
+
+
+def _is_there(path: Path) -> bool:
+    """Return whether there is something of that name. Raises: VolumeError: the volume does not tell."""
+    try:
+        path.lstat()
+    except OSError as error:
+        if error.errno in NO_SUCH_FILE:
+            return False
+        raise VolumeError(f"{path} cannot be looked for: {error.strerror}; look after the volume") from error
+    return True
+
+
+def _read_part(file: Any, part: memoryview) -> int:
+    """Fill a part. Raises: EOFError, OSError."""
+    done = 0
+    while done < part.nbytes:
+        count = file.readinto(part[done:])
+        if not count:
+            raise EOFError
+        done += count
+    return done
+
+
+def _bytes_of(array: npt.NDArray[Any]) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
+
+
+# ----- What is in order (pure)
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number")
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """Tell whether the numbers in a value are finite and not too large, and it is not too deep."""
+    if isinstance(value, dict):
+        return depth > 0 and all(_is_plain(one, depth - 1) for one in value.values())
+    if isinstance(value, list):
+        return depth > 0 and all(_is_plain(one, depth - 1) for one in value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return not isinstance(value, int) or -LARGEST <= value < LARGEST
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_parameter(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 3
+        and isinstance(value[0], str)
+        and _is_count(value[1])
+        and isinstance(value[2], bool)
+    )
+
+
+def _is_array(record: Any) -> bool:
+    return (
+        isinstance(record, dict)
+        and all(isinstance(record.get(name), str) for name in ("name", "type", "file"))
+        and record["type"] in TYPES
+        and isinstance(record.get("shape"), list)
+        and 0 < len(record["shape"]) <= 2
+        and all(map(_is_count, record["shape"]))
+    )
+
+
+def _is_told(own: Any) -> bool:
+    """Tell whether what a trainer says of itself has a place; what else is in it is judged where it is used."""
+    return isinstance(own, dict) and isinstance(own.get("place"), dict)
+
+
+def _check_parameters(directory: Path, theirs: list[list[Any]], ours: list[list[Any]]) -> None:
+    if theirs == ours:
+        return
+    there, here = ({name: (size, is_static) for name, size, is_static in one} for one in (theirs, ours))
+    differences = [
+        *(f"{name} is only there" for name in there.keys() - here.keys()),
+        *(f"{name} is only here" for name in here.keys() - there.keys()),
+        *(
+            f"{name} has {there[name][0]} elements{' (static)' * there[name][1]} there, {here[name][0]}"
+            f"{' (static)' * here[name][1]} here"
+            for name in there
+            if name in here and there[name] != here[name]
+        ),
+    ] or ["their order differs"]
+    shown = "; ".join(differences[:_SHOWN]) + (f"; and {len(differences) - _SHOWN} more" * (len(differences) > _SHOWN))
+    raise ConfigError(f"the checkpoint {directory} is of other parameters than the config: {glog.clean(shown, 2000)}")

@@ -1,0 +1,74 @@
+"""What becomes of a damaged save: one that the launcher chose is set aside, and the next attempt takes an older one.
+
+If a user named the save with a flag, the error says that it is damaged and which other saves exist; the save keeps its
+name.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from runtime import glog
+from runtime.durable_files import sync_directory
+from runtime.errors import DamagedError, LostFileError, MissingInputError, SetAsideError, VolumeError
+
+CHOSEN = "PADDLE_CHOSEN_SAVE"  # a variable of the launcher: the checkpoint or pass that it lets this attempt go on from
+SUFFIX = ".damaged"
+
+
+@contextmanager
+def judging(save: str | Path, environ: Mapping[str, str]) -> Iterator[None]:
+    """In this block a save is read.
+
+    Raises: SetAsideError: it is damaged, and the launcher chose it: it has another name now.
+        DamagedError, MissingInputError: as the block raises them, of a save that a user named.
+        VolumeError: it cannot be set aside.
+    """
+    chosen = environ.get(CHOSEN, "")
+    is_chosen = bool(chosen) and Path(chosen) == Path(save)
+    try:
+        yield
+    except DamagedError as error:
+        if not is_chosen:
+            raise
+        place = set_aside(Path(save))
+        raise SetAsideError(f"{error}. It is {place} now; the next attempt goes on from an older save") from error
+    except MissingInputError as error:
+        if is_chosen and has_been_set_aside(Path(save)):
+            raise SetAsideError(
+                f"another trainer has found {save} damaged and set it aside; the next attempt goes on from an older "
+                "save"
+            ) from error
+        if not (is_chosen and isinstance(error, LostFileError)):
+            raise
+        place = set_aside(Path(save))
+        raise SetAsideError(f"{error}. It is {place} now; the next attempt goes on from an older save") from error
+
+
+def set_aside(save: Path) -> Path:
+    """Give a damaged save a name that no program takes for a save, and return it.
+
+    Raises: VolumeError: that cannot be done.
+    """
+    names = itertools.chain([""], (f".{number}" for number in itertools.count(2)))
+    target = next(path for path in (save.with_name(f"{save.name}{SUFFIX}{one}") for one in names) if not path.exists())
+    try:
+        save.rename(target)
+        sync_directory(save.parent)
+    except FileNotFoundError:  # another trainer was quicker
+        return target
+    except OSError as error:
+        raise VolumeError(f"{save} is damaged and cannot be set aside: {error.strerror}; rename it") from error
+    glog.warning(f"{save} is damaged: it is {target} now")
+    return target
+
+
+def has_been_set_aside(save: Path) -> bool:
+    """Return whether a save is not there any more because it was damaged."""
+    try:
+        return not save.exists() and any(save.parent.glob(f"{save.name}{SUFFIX}*"))
+    except OSError:
+        return False

@@ -1,0 +1,128 @@
+"""What a job reads before it begins: the config, the files to copy, the first values, the checkpoint to go on from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from proto.TrainerConfig_pb2 import TrainerConfig
+from pserver.store.snapshot import Captured
+from runtime import glog
+from runtime.errors import ConfigError
+from trainer.arrays.parameters import ParameterTable
+from trainer.arrays.rng import Stream
+from trainer.config import parse_config
+from trainer.config.scripts.python2 import use_python_path
+from trainer.data.foreign_config import check_outputs
+from trainer.flags import Values
+from trainer.storage.checkpoint_reader import read_checkpoint
+from trainer.storage.damaged_saves import judging
+from trainer.storage.model_sources import find_config, find_merged_config, load_model, naming_modules
+from trainer.telemetry.legacy_words import AT
+
+
+def read_config(flags: Values) -> tuple[TrainerConfig, str]:
+    """Return the message of the config, and the path of its script; "" if the message came with a merged model.
+
+    Raises: MissingInputError: if there is no config.  ConfigError, DataError: if it is wrong.
+    """
+    use_python_path(flags.python_path)
+    merged = find_merged_config(flags.config, flags.init_model_path)
+    if merged is not None:
+        if flags.config_args:
+            glog.warning("--config_args has no effect: the config comes with the merged model; or give --config")
+        check_outputs(merged, is_saving=saves_model(flags) and not flags.save_dir)
+        return merged, ""
+    first = flags.test_pass if flags.job == "test" else flags.start_pass - 1
+    path = find_config(flags.config, flags.init_model_path, flags.save_dir, first)
+    own = {
+        "trainer_id": flags.trainer_id,
+        "local": int(flags.local),
+        "with_cost": int(flags.with_cost),
+        "use_gpu": 0,
+        "parallel_nn": 0,
+        "cudnn_version": 0,
+    }
+    items = [f"{name}={value}" for name, value in own.items()]
+    with naming_modules(flags.config, path):
+        return parse_config(path, ",".join([*items, *filter(None, [flags.config_args])])), path
+
+
+def saves_model(flags: Values) -> bool:
+    """Return whether this trainer writes pass directories."""
+    return bool(flags.job == "train" and flags.trainer_id == 0 and flags.num_passes > 0)
+
+
+def read_copies(path: str, config: TrainerConfig, table: ParameterTable) -> dict[str, bytes]:
+    """Return the config script and those it imported, as they are now: they are copied into every save.
+
+    A config of a merged model has no script.
+
+    Raises: ConfigError: a parameter's file would have the same name.
+    """
+    if not path:
+        return {}
+    copies = {Path(path).name: Path(path).read_bytes()}
+    for other in map(Path, config.config_files):
+        if other.is_file():
+            copies.setdefault(other.name, other.read_bytes())
+    taken = next((parameter.name for parameter in table if parameter.name in copies), None)
+    if taken is not None:
+        raise ConfigError(
+            f"parameter {taken!r} cannot be saved: the config's file of that name is copied into every save; "
+            "rename the layer or the ParamAttr"
+        )
+    return copies
+
+
+def read_resumed(flags: Values, table: ParameterTable) -> Captured | None:
+    """Return what the checkpoint to go on from has; the other trainers get theirs from trainer 0."""
+    if not flags.resume_from or flags.trainer_id != 0:
+        return None
+    glog.info(f"Loading the checkpoint {flags.resume_from}")
+    with judging(flags.resume_from, os.environ):
+        restored = read_checkpoint(Path(flags.resume_from), table)
+    made_by, number = len(restored.trainers), 1 if flags.local else flags.num_gradient_servers
+    if made_by != number:
+        raise ConfigError(
+            f"the checkpoint {flags.resume_from} was made by {made_by} trainer{'s' * (made_by != 1)}, "
+            f"this job has {number}: go on with as many, or from the parameters of a pass alone: "
+            "--init_model_path=<save_dir>/pass-*"
+        )
+    return restored
+
+
+def fill_parameters(
+    flags: Values,
+    config: TrainerConfig,
+    table: ParameterTable,
+    stream: Stream,
+    previous: str,
+    elsewhere: Sequence[str] = (),
+) -> str:
+    """Load the model to begin with, or draw the first values; returns the path of the model, "" without one.
+
+    Args: stream: draws the first values.  previous: the directory of the pass before --start_pass.
+        elsewhere: parameters whose files the parameter servers load.
+    Raises: MissingInputError: if the model, or a file of it, is missing.  DataError: if a file is damaged.
+    """
+    model = flags.init_model_path or config.init_model_path
+    needs_done = not model and flags.start_pass > 0
+    if needs_done:
+        model = previous
+    if model:
+        with judging(model, os.environ):
+            load_model(
+                model,
+                table,
+                flags.load_missing_parameter_strategy,
+                stream,
+                needs_done=needs_done,
+                elsewhere=elsewhere,
+            )
+        return str(Path(model).resolve())
+    glog.info("Initing parameters..", at=AT["init"])
+    table.randomize(stream)
+    glog.info("Init parameters done.", at=AT["init done"])
+    return ""

@@ -1,0 +1,147 @@
+"""Parameter files and pass directories as they are written to the volume, in the legacy's format.
+
+A pass directory is written beside its place, synced, and renamed into it, with `done` as the last file: whatever
+happens, a directory pass-* has all its files. Only renames and syncs are used, so that it holds on NFS.
+
+Source: spec/trainer.md section 3.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import struct
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from runtime import glog
+from runtime.durable_files import (
+    Content,
+    old_of,
+    remove_if_possible,
+    replace_directory,
+    staging_of,
+    sync_directory,
+    warn_if_removed,
+    write_durably,
+    write_file,
+)
+from runtime.errors import VolumeError
+from trainer.arrays.parameters import Parameter, ParameterTable
+from trainer.telemetry.legacy_words import AT, DONE_TEXT
+
+HEADER = struct.Struct("<iIQ")  # format version 0, bytes of a value, number of values
+VALUE_BYTES = 4
+DONE, PATH_FILE = "done", "path.txt"
+
+
+def pass_name(number: int, part: int = 0) -> str:
+    """Return the name of a pass's directory, or of the part-th save inside it."""
+    return f"pass-{number:05d}-{part:03d}" if part else f"pass-{number:05d}"
+
+
+def encode_parameter(parameter: Parameter) -> list[bytes | memoryview]:
+    """Return a parameter as its file holds it, header and values."""
+    values = np.ascontiguousarray(parameter.value, "<f4")
+    return [HEADER.pack(0, VALUE_BYTES, values.size), values.data]
+
+
+SaveTables = Callable[[str], None]  # writes the files of the tables into a directory, given by its whole path
+
+
+def save_pass(
+    directory: Path, table: ParameterTable, configs: Mapping[str, bytes], save_tables: SaveTables | None = None
+) -> None:
+    """Write a pass directory, complete or not at all; one of that name is replaced.
+
+    Args: configs: file name -> content of the config (first) and of those it imported; may be empty.
+        save_tables: what writes the tables, where parameter servers do; else they get files as all others.
+    Raises: VolumeError: if the volume is full, read-only or not writable.
+    """
+    elsewhere = {one.name for one in table.tables()} if save_tables else set()
+    write_durably(directory, lambda: _write_directory(directory, list_files(table, configs, elsewhere), save_tables))
+
+
+def prepare_save_directory(directory: str) -> None:
+    """Create the directory that pass directories will go to, before hours are spent on what cannot be saved.
+
+    Raises: VolumeError: if it cannot be created or written to.
+    """
+    try:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise VolumeError(f"cannot save to {directory}: {error.strerror} ({error.filename})") from error
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise VolumeError(f"cannot save to {directory}: it is not writable for uid {os.geteuid()}")
+
+
+def list_files(
+    table: ParameterTable, configs: Mapping[str, bytes], elsewhere: Collection[str] = ()
+) -> Iterator[tuple[str, Content]]:
+    """Yield name and content of every file of a pass directory, the mark last; none for what is saved elsewhere."""
+    for parameter in table:
+        if parameter.name not in elsewhere:
+            yield parameter.name, encode_parameter(parameter)
+    for name, content in configs.items():
+        yield name, [content]
+    if configs:
+        yield PATH_FILE, [next(iter(configs)).encode()]
+    yield DONE, [DONE_TEXT.encode()]
+
+
+def _write_directory(
+    directory: Path, files: Iterable[tuple[str, Content]], save_tables: SaveTables | None = None
+) -> None:
+    staging = staging_of(directory)
+    try:
+        remove_if_possible(staging)
+        warn_if_removed(directory.parent)
+        staging.mkdir(parents=True)
+        if save_tables is not None:
+            save_tables(str(staging.resolve()))
+        for name, content in files:
+            write_file(staging / name, content)
+        sync_directory(staging)
+        remove_if_possible(replace_directory(staging, directory))
+        sync_directory(directory.parent)
+    except BaseException:  # a signal ends us here, too
+        remove_if_possible(staging)
+        raise
+
+
+def remove_pass(directory: Path) -> None:
+    """Remove a pass directory if it exists; it is renamed first, so that no half of it is ever seen.
+
+    Raises: VolumeError: if it cannot be removed.
+    """
+    if not directory.is_dir():
+        return
+    glog.info(f"delete dir {directory}", at=AT["delete"])
+    old = old_of(directory)
+    try:
+        remove_if_possible(old)
+        directory.rename(old)
+        if old.is_symlink():  # a user moved the pass elsewhere
+            old.unlink()
+        else:
+            shutil.rmtree(old)
+    except OSError as error:
+        raise VolumeError(f"cannot delete {directory}: {error.strerror}") from error
+
+
+def write_whole_file(path: Path, parts: Content) -> None:
+    """Write a file, complete or not at all; one of that name is replaced.
+
+    Raises: VolumeError: if the volume is full, read-only or not writable.
+    """
+    staging = staging_of(path)
+    try:
+        write_file(staging, parts)
+        staging.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            staging.unlink(missing_ok=True)
+        raise VolumeError(f"cannot write {path}: {error.strerror}") from error

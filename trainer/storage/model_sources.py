@@ -1,0 +1,373 @@
+"""Where a model's parameters come from: a directory with a file each, a merged file, or a tar archive.
+
+Source: spec/trainer.md 3.5 to 3.8.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import struct
+import tarfile
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from google.protobuf.message import DecodeError
+
+from proto.TrainerConfig_pb2 import TrainerConfig
+from runtime import glog
+from runtime.durable_files import read_text_file
+from runtime.errors import (
+    DamagedError,
+    DataError,
+    LostFileError,
+    MissingInputError,
+    PaddleError,
+    VolumeError,
+    reading_error,
+)
+from runtime.regular_files import open_regular
+from trainer.arrays.parameters import Parameter, ParameterTable
+from trainer.arrays.rng import Stream
+from trainer.storage.model_files import DONE, HEADER, PATH_FILE, VALUE_BYTES, pass_name
+from trainer.telemetry.legacy_words import AT
+
+NAMES_SHOWN = 8
+WIDTHS = (VALUE_BYTES, 8)  # bytes of a value: of the legacy's programs with double precision, too
+PATH_BYTES = 4096  # of path.txt; names of files are not longer
+LENGTH = struct.Struct("<q")  # of the message at the start of a merged file
+
+
+def load_model(
+    path: str | Path,
+    table: ParameterTable,
+    strategy: str,
+    stream: Stream,
+    *,
+    needs_done: bool = False,
+    elsewhere: Collection[str] = (),
+) -> None:
+    """Fill the table from a pass directory, a merged file, or an archive of the version-2 API.
+
+    Args: strategy: for a parameter without file: fail, rand (drawn from `stream`) or zero.
+        needs_done: whether it must be a directory with the mark of a complete one.
+        elsewhere: names of parameters that others load.
+    Raises: MissingInputError: if the model, the mark, or (with fail) a parameter is missing.
+        DataError: if a file has another format or size.
+    """
+    model = open_model(path, needs_done=needs_done)
+    glog.info(f"Loading parameters from {path}", at=AT["load"])
+    for parameter in table:
+        if parameter.name in elsewhere:
+            continue
+        data = model.read(parameter.name, HEADER.size + parameter.size * VALUE_BYTES)
+        if data is None:
+            is_lost = needs_done and set(model.names()) <= {one.name for one in table}
+            _make_up(parameter, path, strategy, stream, model.names(), is_lost)
+        else:
+            parameter.value[:] = decode_parameter(data, f"{path}/{parameter.name}", parameter.name, parameter.size)
+
+
+def decode_parameter(data: bytes, source: str, name: str, size: int) -> npt.NDArray[np.float32]:
+    """Return the values of a parameter file.
+
+    Args: source: what is read, for messages.
+    Raises: DataError: if it is no such file, or has not `size` values.
+    """
+    if len(data) < HEADER.size:
+        raise DataError(f"{source} is no parameter file: it has {len(data)} bytes, the header alone {HEADER.size}")
+    version, value_bytes, count = HEADER.unpack_from(data)
+    if (version, value_bytes) != (0, VALUE_BYTES):
+        raise DataError(
+            f"{source} is no parameter file of float32: its header says version {version}, {value_bytes} bytes a value"
+        )
+    if count != size:
+        raise DataError(f"The size ({count}) in the file does not match the size ({size}) of the parameter: {name}")
+    if len(data) < HEADER.size + count * VALUE_BYTES:
+        raise DataError(f"{source} is cut off: {len(data)} bytes for {count} values")
+    return np.frombuffer(data, "<f4", count, HEADER.size)
+
+
+def find_flaw(header: bytes, length: int, expected: int) -> str:
+    """Return why a parameter file cannot be as it was written, or "".
+
+    A whole file of another size or type is of a model of another config, and no damage.
+
+    Args: header: its first bytes.  length: all its bytes.  expected: those of the parameter that is looked for.
+    """
+    if len(header) < HEADER.size:
+        return f"is no parameter file: it has {length} bytes, the header alone {HEADER.size}"
+    version, value_bytes, count = HEADER.unpack(header)
+    needed = HEADER.size + count * value_bytes
+    if version or value_bytes not in WIDTHS:
+        return f"is no parameter file: its header says version {version}, {value_bytes} bytes a value"
+    if length < needed or (length > needed != expected):
+        return f"is cut off, or its header is wrong: {length} bytes for {count} values"
+    return ""
+
+
+def name_other_passes(directory: Path) -> str:
+    """Return ": " and the paths of the complete passes beside a pass, "" where there are none."""
+    try:
+        found = [path for path in sorted(directory.parent.glob("pass-*")) if path != directory and is_complete(path)]
+    except OSError:
+        return ""
+    return f": {', '.join(map(str, found[-NAMES_SHOWN:]))}" if found else ""
+
+
+def _exists(path: Path) -> bool:
+    """Return whether there is something of that name. Raises: VolumeError: the volume does not tell."""
+    try:
+        return path.exists()
+    except OSError as error:
+        raise VolumeError(f"{path} cannot be looked for: {error.strerror}; look after the volume") from error
+
+
+def _make_up(
+    parameter: Parameter, path: str | Path, strategy: str, stream: Stream, there: Sequence[str], is_lost: bool
+) -> None:
+    """Give a parameter the values of a strategy, or refuse the model.
+
+    Args: there: what parameters the model has.  is_lost: whether it is a complete pass of this config, so that the
+        parameter was in it.
+    """
+    glog.info(f"missing parameters [{path}/{parameter.name}] while loading model.", at=AT["missing"])
+    if strategy == "rand":
+        glog.info(f"{parameter.name} missing, set to random.", at=AT["missing strategy"])
+        parameter.randomize(stream)
+    elif strategy == "zero":
+        glog.info(f"{parameter.name} missing, set to zero.", at=AT["missing strategy"])
+        parameter.value.fill(0)
+        glog.info(f"{parameter.name} set to 0", at=AT["missing strategy"])
+    else:
+        shown = ", ".join(there[:NAMES_SHOWN]) + f" and {len(there) - NAMES_SHOWN} more" * (len(there) > NAMES_SHOWN)
+        close = difflib.get_close_matches(parameter.name, there, 1)
+        hint = f" (did a layer or ParamAttr change its name from {close[0]}?)" if close else ""
+        raise (LostFileError if is_lost else MissingInputError)(
+            f"{parameter.name} missing, not allowed: {Path(path).absolute()} has no such parameter; it has "
+            f"{shown or 'none'}{hint}; name the model of this config, or give "
+            "--load_missing_parameter_strategy=rand (first values are drawn) or =zero"
+        )
+
+
+# ----- The kinds of models -----
+
+
+class Model(Protocol):
+    """Parameters by name."""
+
+    def read(self, name: str, most: int) -> bytes | None:
+        """Return the first `most` bytes of a parameter's file, or None if there is none."""
+
+    def names(self) -> list[str]:
+        """Return what parameters there are, for messages."""
+
+
+class Directory:
+    """A file for each parameter; what else lies there does not matter."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self, name: str, most: int) -> bytes | None:
+        """Return the first `most` bytes of the file.
+
+        Raises: DamagedError: if it is not as it was written.
+        """
+        file = self._path / name
+        if not _exists(file):
+            return None
+        if not file.is_file():
+            raise LostFileError(f"{file} is no file; name a directory that paddle train has saved")
+        try:
+            with open_regular(file) as stream:
+                flaw = find_flaw(stream.read(HEADER.size), stream.seek(0, 2), most)
+                if flaw:
+                    raise DamagedError(f"{file} {flaw}; go on from another save{name_other_passes(self._path)}")
+                stream.seek(0)
+                return stream.read(most)
+        except OSError as error:
+            raise reading_error(MissingInputError, f"{file} cannot be read", error) from error
+
+    def names(self) -> list[str]:
+        """Return the names of the files that begin as parameters do."""
+        return [entry.name for entry in _list_directory(self._path) if _is_parameter(entry)]
+
+
+class MergedFile:
+    """What `paddle merge_model` writes: the length of a TrainerConfig, the message, then the parameters in its order.
+
+    Raises: DataError: if it is no such file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.config = TrainerConfig()
+        self._places: dict[str, tuple[int, int]] = {}  # name -> first byte, end
+        with open_regular(path) as file:
+            size = path.stat().st_size
+            start = file.read(LENGTH.size)
+            length = LENGTH.unpack(start)[0] if len(start) == LENGTH.size else -1
+            if not 0 <= length <= size - LENGTH.size:
+                raise self._wrong("its first eight bytes are not the length of a config")
+            try:
+                self.config.ParseFromString(file.read(length))
+            except DecodeError as error:
+                raise self._wrong("its config cannot be decoded") from error
+            place = LENGTH.size + length
+            for parameter in self.config.model_config.parameters:
+                file.seek(place)
+                header = file.read(HEADER.size)
+                count = HEADER.unpack(header)[2] if len(header) == HEADER.size else 0
+                end = place + HEADER.size + count * VALUE_BYTES
+                if not count or end > size:
+                    raise self._wrong(f"it is cut off at the parameter {parameter.name}")
+                self._places[parameter.name] = (place, end)
+                place = end
+
+    def read(self, name: str, most: int) -> bytes | None:
+        """Return the first `most` bytes of a parameter."""
+        if name not in self._places:
+            return None
+        start, end = self._places[name]
+        with open_regular(self._path) as file:
+            file.seek(start)
+            return file.read(min(end - start, most))
+
+    def names(self) -> list[str]:
+        """Return the names of the message."""
+        return list(self._places)
+
+    def _wrong(self, why: str) -> DataError:
+        return DataError(f"{self._path} is neither a merged model nor a tar archive of parameters: {why}")
+
+
+class Archive:
+    """A tar archive, compressed or not, as the version-2 API wrote it: each parameter's file, and its record beside."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self, name: str, most: int) -> bytes | None:
+        """Return the first `most` bytes of a member."""
+        try:
+            with tarfile.open(self._path) as archive:
+                file = archive.extractfile(name)
+                return None if file is None else file.read(most)
+        except KeyError:
+            return None
+        except (OSError, EOFError, tarfile.TarError) as error:
+            raise DataError(f"{self._path}: member {name} cannot be read: {error}") from error
+
+    def names(self) -> list[str]:
+        """Return the names of the members."""
+        try:
+            with tarfile.open(self._path) as archive:
+                return sorted(name for name in archive.getnames() if not name.endswith(".protobuf"))
+        except (OSError, EOFError, tarfile.TarError):
+            return []
+
+
+def _list_directory(path: Path) -> list[Path]:
+    try:
+        return sorted(path.iterdir())
+    except OSError:
+        return []
+
+
+def _is_parameter(path: Path) -> bool:
+    """Return whether a file begins with the header of a parameter of its size."""
+    try:
+        if not path.is_file():
+            return False
+        with open_regular(path) as file:
+            version, value_bytes, count = HEADER.unpack(file.read(HEADER.size))
+            size = path.stat().st_size
+    except (OSError, struct.error):
+        return False
+    return (version, value_bytes, HEADER.size + count * VALUE_BYTES) == (0, VALUE_BYTES, size)
+
+
+def open_model(path: str | Path, *, needs_done: bool = False) -> Model:
+    """Return the model at a path.
+
+    Raises: MissingInputError: if there is none, or it has not the mark of a complete one.  DataError: if it is a file
+        of another kind.
+    """
+    place = Path(path)
+    if place.is_file() and not needs_done:
+        return Archive(place) if tarfile.is_tarfile(place) else MergedFile(place)
+    if place.exists() and not place.is_dir() and not place.is_file():
+        raise DataError(
+            f"the model {path} is neither a directory nor a regular file; give --init_model_path one of them"
+        )
+    if not place.is_dir():
+        raise MissingInputError(f"there is no model directory {path}")
+    if needs_done and not is_complete(path):
+        raise MissingInputError(f"the model directory {path} has no file '{DONE}': it was not written to its end")
+    return Directory(place)
+
+
+def is_complete(directory: str | Path) -> bool:
+    """Return whether a pass directory is there and was written to its end."""
+    return (Path(directory) / DONE).exists()
+
+
+# ----- Which config belongs to a model -----
+
+
+def find_config(config: str, model: str, save_directory: str = "", first_pass: int = -1) -> str:
+    """Return the config script to use: the one named, else the one that the model to start from names.
+
+    Args: model: a model directory.  save_directory, first_pass: without a model, this pass is looked at.
+    Raises: MissingInputError: if there is none.  DataError: if the model's `path.txt` is none.
+    """
+    if config:
+        return config
+    directory = model or (f"{save_directory}/{pass_name(first_pass)}" if save_directory and first_pass >= 0 else "")
+    mark = Path(directory) / PATH_FILE
+    if not directory or not mark.exists():
+        missing = f"{directory} does not exist; " if directory and not Path(directory).exists() else ""
+        raise MissingInputError(
+            f"{missing}no valid config: give --config=..., or --init_model_path of a directory with path.txt"
+        )
+    try:
+        name = read_text_file(mark, PATH_BYTES).decode("utf-8", "replace").strip()
+    except OSError as error:
+        raise reading_error(MissingInputError, f"{mark} cannot be read; give --config=...", error) from error
+    if "\0" in name:
+        raise DataError(f"{mark} holds no name of a config; give --config=...")
+    return str(Path(directory) / name)
+
+
+@contextlib.contextmanager
+def naming_modules(config: str, path: str) -> Iterator[None]:
+    """Say what to do where the script of a model directory imports a module, which is not in that directory.
+
+    Args: config: the script that was named, or "".  path: what `find_config` gave.
+    """
+    try:
+        yield
+    except PaddleError as error:
+        missing = error.__cause__
+        if config or not isinstance(missing, ModuleNotFoundError):
+            raise
+        raise type(error)(
+            f"{error}; {Path(path).parent} holds the config only, not what it imports: give --config=<the script in "
+            f"its own directory>, or --python_path=<the directory that holds {missing.name}>"
+        ) from missing
+
+
+def find_merged_config(config: str, model: str) -> TrainerConfig | None:
+    """Return the config inside a merged file, where no script is named.
+
+    Raises: DataError: if the file is of another kind.
+    """
+    if config or not model or not Path(model).is_file():
+        return None
+    if tarfile.is_tarfile(model):
+        raise MissingInputError(f"no valid config: the archive {model} has parameters only; give --config=...")
+    return MergedFile(Path(model)).config

@@ -1,0 +1,71 @@
+"""The file of predictions that --job=test writes.
+
+Source: --predict_output_dir, spec/trainer.md section 3.7.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from runtime.errors import ConfigError, VolumeError
+from trainer.arrays.arguments import Argument, Sparse
+
+
+class PredictionFile:
+    """The rows of the output layers as text: for every output its values and a semicolon.
+
+    Of sequences every frame is a row. An output with both values and ids shows its values.
+
+    Raises: VolumeError: if the file cannot be written.
+    """
+
+    def __init__(self, directory: str, trainer_id: int) -> None:
+        self._path = Path(directory) / f"rank-{trainer_id:05d}"
+        try:
+            self._path.parent.mkdir(exist_ok=True)
+            self._file: TextIO = self._path.open("w")
+        except OSError as error:
+            raise VolumeError(f"cannot write predictions to {self._path}: {error.strerror}") from error
+
+    def write(self, outputs: Mapping[str, Argument]) -> None:
+        """Append the rows of a batch.
+
+        Raises: ConfigError: if the outputs have different numbers of rows.
+        """
+        columns = [_spell_rows(one) for one in outputs.values()]
+        if len(set(map(len, columns))) > 1:
+            rows = ", ".join(f"{name} {len(column)}" for name, column in zip(outputs, columns, strict=True))
+            raise ConfigError(f"the outputs have different numbers of rows and cannot be columns of one file: {rows}")
+        try:
+            self._file.writelines("".join(row) + "\n" for row in zip(*columns, strict=True))
+        except OSError as error:
+            raise VolumeError(f"cannot write predictions to {self._path}: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Finish the file."""
+        try:
+            self._file.close()
+        except OSError as error:
+            raise VolumeError(f"cannot write predictions to {self._path}: {error.strerror}") from error
+
+
+def _spell_rows(output: Argument) -> list[str]:
+    if output.value is not None:
+        return [" ".join(f"{x:g}" for x in row) + ";" for row in output.value.tolist()]
+    if output.ids is not None:
+        return [f"{one};" for one in output.ids.tolist()]
+    return _spell_sparse(output.sparse) if output.sparse is not None else []
+
+
+def _spell_sparse(x: Sparse) -> list[str]:
+    ids: list[Any] = x.ids.tolist()
+    words = (
+        [str(i) for i in ids]
+        if x.values is None
+        else [f"{i}:{value:g}" for i, value in zip(ids, x.values.tolist(), strict=True)]
+    )
+    bounds = x.offsets.tolist()
+    return [" ".join(words[start:stop]) + ";" for start, stop in itertools.pairwise(bounds)]

@@ -1,0 +1,144 @@
+"""The directory that a run saves to: it belongs to one run at a time, and a run from the beginning finds it empty.
+
+The lock is a POSIX lock on the file `.lock`, whose text names the holder. The kernel drops it when the process ends,
+however that happens; a file that a killed process left behind is taken over. On NFS the server keeps the lock (version
+4, or 3 with lockd): runs on other machines see it. When a whole machine is lost, the server drops the lock after the
+lease of that machine (90 s by default), or when the machine is back. A file system without locks costs a WARNING.
+
+Under a launcher there is neither: its job.json says which attempt writes, and it has moved what was there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import itertools
+import os
+import re
+import socket
+import stat
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from runtime import glog
+from runtime.durable_files import sync_directory
+from runtime.errors import DirectoryInUseError, VolumeError
+from trainer.flags import Values
+from trainer.storage.model_files import prepare_save_directory
+
+LOCK = ".lock"
+MOST_HOLDER_BYTES = 300
+_HELD = (errno.EACCES, errno.EAGAIN)
+_PASS = re.compile(r"\.?pass-[0-9].*")
+_TOLD = ("records.jsonl", "progress.json", "report.html")  # of the run whose passes they lie beside
+
+
+class SaveDirectory:
+    """Takes a directory for this process, and gives it back."""
+
+    def __init__(self, flags: Values, environ: Mapping[str, str]) -> None:
+        self._is_owned = bool(environ.get("PADDLE_ATTEMPT"))
+        self._goes_on = bool(flags.start_pass > 0 or flags.resume_from or flags.init_model_path)
+        self._lock: int | None = None
+        self._path = Path()
+
+    def prepare(self, directory: str, first_model: str = "") -> None:
+        """Make the directory, lock it, and move an earlier run's passes away unless this one goes on from a save.
+
+        Args: first_model: the model that the config says to go on from, or "".
+        Raises: VolumeError: it cannot be made or written to.  DirectoryInUseError: another run writes into it.
+        """
+        prepare_save_directory(directory)
+        if self._is_owned:
+            return
+        self._path = Path(directory).absolute()
+        try:
+            self._take(directory)
+            target = None if self._goes_on or first_model else move_earlier(self._path)
+        except OSError as error:
+            raise VolumeError(f"cannot save to {directory}: {error.strerror} ({error.filename})") from error
+        if target is not None:
+            glog.info(
+                f"the passes of an earlier run in {directory} have moved to {directory}/{target.name}; "
+                f"--init_model_path={directory}/{target.name}/pass-NNNNN goes on from one of them"
+            )
+
+    def leave(self) -> None:
+        """Give the directory back."""
+        if self._lock is None:
+            return
+        with contextlib.suppress(OSError):
+            (self._path / LOCK).unlink()
+        os.close(self._lock)
+        self._lock = None
+
+    def _take(self, directory: str) -> None:
+        path = self._path / LOCK
+        while self._lock is None:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+            try:
+                if not stat.S_ISREG(os.fstat(handle).st_mode):
+                    raise OSError(errno.EEXIST, "it is no file", str(path))
+                if not _lock(handle, directory):
+                    return
+                if _is_still(handle, path):  # the run before removes the file when it ends
+                    self._lock, handle = handle, -1
+            finally:
+                if handle >= 0:
+                    os.close(handle)
+        began = time.strftime("%Y-%m-%d %H:%M:%S")
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"pid {os.getpid()} on {socket.gethostname()} since {began}\n".encode(), 0)
+
+
+def _lock(handle: int, directory: str) -> bool:
+    """Lock a file, or return False where there are no locks.
+
+    Raises: DirectoryInUseError: another process has it.  OSError.
+    """
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _HELD:
+            holder = os.pread(handle, MOST_HOLDER_BYTES, 0).decode("utf-8", "replace").strip()
+            raise DirectoryInUseError(
+                f"--save_dir={directory}: another run writes into it, {glog.clean(holder) or 'which has just begun'}; "
+                "wait for its end, or choose another directory"
+            ) from error
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL):
+            raise
+        glog.warning(f"the file system of {directory} has no locks: see to it that no other run writes into it")
+        return False
+    return True
+
+
+def _is_still(handle: int, path: Path) -> bool:
+    """Return whether an open file still has its name."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def move_earlier(directory: Path) -> Path | None:
+    """Move the passes and checkpoints of an earlier run to the first free run-<k>/.
+
+    Returns: that directory, None where there are none.
+    Raises: OSError.
+    """
+    found = [path for path in directory.iterdir() if _PASS.fullmatch(path.name)]
+    state = directory / "state"
+    if state.is_dir() and any(_PASS.fullmatch(path.name) for path in state.iterdir()):
+        found.append(state)
+    if not found:
+        return None
+    found += [path for name in _TOLD if (path := directory / name).exists()]
+    target = next(free for free in (directory / f"run-{k}" for k in itertools.count(1)) if not os.path.lexists(free))
+    target.mkdir()
+    for path in sorted(found):
+        path.rename(target / path.name)
+    sync_directory(target)
+    sync_directory(directory)
+    return target

@@ -1,0 +1,93 @@
+"""How far training is: of the pass, of the job, how fast and how long still."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+SPEED_S = 5.0  # seconds over which a speed is measured, at least
+
+
+class Place(NamedTuple):
+    """How far a run is at one moment; None where it cannot be known yet.
+
+    `samples` are those of the pass; `samples_per_second` is this trainer's, of the last SPEED_S or little more, and of
+    a run that is over its mean; `seconds_left` goes by the average of the whole run.
+    """
+
+    pass_number: int
+    passes: int
+    samples: int
+    samples_per_second: float
+    pass_fraction: float | None = None
+    job_fraction: float | None = None
+    seconds_left: float | None = None
+
+    def text(self, job_samples_per_second: float) -> str:
+        """Return the log's line; the speed in it is that of all trainers."""
+        words = [f"progress: pass {self.pass_number + 1} of {self.passes}"]
+        if self.pass_fraction is None or self.job_fraction is None:
+            words.append(f"{self.samples} samples")
+        else:
+            words += [f"{self.pass_fraction:.0%} of the pass", f"{self.job_fraction:.0%} of the job"]
+        words.append(f"{job_samples_per_second:.0f} samples/s")
+        if self.seconds_left is not None:
+            words.append(f"{spell_time(self.seconds_left)} left")
+        return ", ".join(words)
+
+
+class Progress:
+    """Counts samples. How many a pass has is known from its end on, or from an earlier run of the same job.
+
+    Args: passes: the number of the last pass, plus 1.  pass_samples: of a pass, where an earlier run has counted them,
+        else 0.  clock: seconds, monotonic.
+    """
+
+    def __init__(self, passes: int, pass_samples: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
+        self.pass_samples = pass_samples
+        self._passes, self._clock = passes, clock
+        self._number = self._samples = self._since_start = 0  # the first two of the pass in hand
+        self.begin()
+
+    def begin(self) -> None:
+        """Count time and speed from now on."""
+        self._start = self._window_start = self._clock()
+        self._window_samples = 0
+        self._speed: float | None = None  # of the last window of SPEED_S; None before the end of the first
+
+    def start_pass(self, number: int, samples: int = 0) -> None:
+        """Begin a pass, or go on in it after `samples` samples."""
+        self._number, self._samples = number, samples
+
+    def add(self, samples: int) -> None:
+        """Count a batch."""
+        self._samples += samples
+        self._since_start += samples
+        self._window_samples += samples
+
+    def finish_pass(self, samples: int) -> None:
+        """Remember how many samples a pass has."""
+        self._samples = self.pass_samples = samples
+
+    def look(self, *, is_over: bool = False) -> Place:
+        """Return how far the run is now; of a run that is over the speed is the mean."""
+        now = self._clock()
+        average = self._since_start / max(now - self._start, 1e-9)
+        if now - self._window_start >= SPEED_S:
+            self._speed = self._window_samples / (now - self._window_start)
+            self._window_start, self._window_samples = now, 0
+        speed = average if is_over or self._speed is None else self._speed
+        if not self.pass_samples:
+            return Place(self._number, self._passes, self._samples, speed)
+        fraction = min(self._samples / self.pass_samples, 1.0)
+        passes_left = self._passes - self._number - fraction
+        left = self.pass_samples * passes_left / average if average else None
+        done = (self._number + fraction) / max(self._passes, 1)
+        return Place(self._number, self._passes, self._samples, speed, fraction, done, left)
+
+
+def spell_time(seconds: float) -> str:
+    """Return h:mm:ss."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

@@ -1,0 +1,265 @@
+"""What a run tells its owner beside the log: records, progress and report, in files of the job's output directory.
+
+Only trainer 0 writes records.jsonl, progress.json and report.html; every trainer of a job under the launcher keeps its
+own node_<id>/progress.json, from which trainer 0 learns how the others fare. All of it is written by a thread, so that
+a volume that is slow or away holds up no training; what cannot be written is lost with one WARNING.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainer.evaluators import Accumulator
+from trainer.records.progress_files import (
+    find_slowest,
+    job_speed,
+    mean_speed,
+    read_job,
+    read_trainers,
+    sum_last_pass,
+    write_progress,
+)
+from trainer.records.records import LARGEST, Record, encode_record, numbers_of
+from trainer.telemetry.periods import BatchRecordLimit, LinePeriod, PassWatch
+from trainer.telemetry.progress import Progress
+from trainer.telemetry.snapshot import FINISHED, TRAINING, Snapshot, name_end
+from trainer.telemetry.time_breakdown import TimeBreakdown
+from trainer.telemetry.writer import Writer
+
+LAST_WRITES_S = 10.0  # for the files of the end; a volume that is away must not hold up the exit
+
+
+@dataclass(frozen=True)
+class OutputTarget:
+    """Where a trainer writes; `node` is its own directory there, None without a launcher."""
+
+    output: Path
+    node: Path | None
+    trainer_id: int
+    attempt: str = ""
+    host: str = ""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is trainer 0, the one writer of the job's files."""
+        return self.trainer_id == 0
+
+
+def find_target(save_dir: str, trainer_id: int, environ: Mapping[str, str]) -> OutputTarget | None:
+    """Return where a trainer writes: into the launcher's PADDLE_OUTPUT, else the save directory; None: nowhere."""
+    output = environ.get("PADDLE_OUTPUT", "")
+    node = Path(output) / f"node_{trainer_id}" if output else None
+    if trainer_id and node is None:
+        return None
+    host = environ.get("POD_NAME") or socket.gethostname()
+    return OutputTarget(Path(output or save_dir), node, trainer_id, environ.get("PADDLE_ATTEMPT", ""), host)
+
+
+class Reporter:
+    """What the session tells of its run.
+
+    The session's thread counts, and makes a Snapshot of what it has counted at the end of every batch. Whatever others
+    are told (the line of progress, progress.json, /metrics, `status`, the report) comes from one snapshot, so that it
+    holds together.
+
+    Args: target: None: nothing is written, the lines of progress are all there is.  passes: the number of the last one,
+        plus 1.  line_period_s: between two lines of progress; 0: none.
+    Thread safety: `snapshot` may be asked for by any thread, all else is the session's; `_others` is replaced by the
+        writer's thread, as a whole.
+    """
+
+    def __init__(
+        self,
+        target: OutputTarget | None = None,
+        passes: int = 0,
+        line_period_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.breakdown = TimeBreakdown(clock)
+        self._target, self._pass_watch = target, PassWatch(clock)
+        self._lines, self._batch_records = LinePeriod(line_period_s, clock), BatchRecordLimit(clock)
+        known = read_job(target.output).get("pass_samples") if target and target.is_first else 0
+        self._progress = Progress(passes, known if isinstance(known, int) and 0 < known < LARGEST else 0, clock)
+        self._numbers: Record = {"cost": None, "evaluators": {}}  # of the newest line of the log
+        self._last_pass: Record | None = None
+        self._others: dict[str, Record] = {}  # trainer -> what its progress.json says
+        self._trainer_count = 1
+        self._snapshot = self._take_snapshot()
+        self._writer = Writer(target.output, self._write_progress, has_report=target.is_first) if target else None
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The run at the end of its newest batch."""
+        return self._snapshot
+
+    # ----- What the session says
+
+    def start(self, **facts: Any) -> None:
+        """Begin to train; `facts` are those of a start record."""
+        self.breakdown.begin()
+        self._progress.begin()
+        trainers = facts.get("trainers")
+        self._trainer_count = trainers if isinstance(trainers, int) else 1
+        if self._writer is not None:
+            self._writer.start()
+        self._record("start", **facts)
+
+    def start_pass(self, number: int, batches: int = 0, samples: int = 0) -> None:
+        """Begin a pass, or go on in it."""
+        self._pass_watch.start()
+        self.breakdown.pass_number, self.breakdown.batch = number, batches
+        self._progress.start_pass(number, samples)
+        self._publish()
+
+    def add(self, batch: int, samples: int) -> str:
+        """Count a batch, and return the line of progress if it is due, or ""."""
+        self.breakdown.count(batch, samples)
+        self._progress.add(samples)
+        self._publish()
+        if not self._lines.is_due():
+            return ""
+        return self._snapshot.place.text(job_speed(self._trainers(self._snapshot)))
+
+    def add_batch_line(self, since_start: Accumulator, window: Accumulator) -> Record:
+        """Record what a batch line of the log says; returns the record."""
+        self._numbers = numbers_of(since_start)
+        window_numbers = numbers_of(window, "window_")
+        is_kept = self._batch_records.takes()
+        numbers = {**self._numbers, **window_numbers}
+        return self._record("batch", is_kept=is_kept, **self._where(), samples=since_start.samples, **numbers)
+
+    def finish_pass(self, since_start: Accumulator) -> Record:
+        """Record the end of a pass; returns the record."""
+        self.breakdown.passes += 1
+        self._progress.finish_pass(since_start.samples)
+        self._numbers = numbers_of(since_start)
+        self._last_pass = {
+            "pass": self.breakdown.pass_number,
+            "samples": since_start.samples,
+            "cost": self._numbers["cost"],
+        }
+        self._publish()
+        usage = {number: other["usage"] for number, other in self._trainers(self._snapshot).items()}
+        seconds = round(self._pass_watch.seconds, 6)
+        numbers = {"samples": since_start.samples, **self._numbers, "seconds": seconds, "usage": usage}
+        return self._record("pass", **self._where(), **numbers)
+
+    def add_test(self, result: Accumulator) -> Record:
+        """Record a test; returns the record."""
+        return self._record("test", **self._where(), samples=result.samples, **numbers_of(result))
+
+    def add_save(self, path: str) -> None:
+        """Record that parameters were saved."""
+        self._record("save", **self._where(), path=path)
+
+    def add_checkpoint(self, name: str) -> None:
+        """Record that a checkpoint was made."""
+        self._record("checkpoint", **self._where(), name=name)
+
+    def show(self) -> None:
+        """Let the report be made: a pass has ended."""
+        if self._writer is not None:
+            self._writer.show()
+
+    def end(self, status: int, message: str = "") -> None:
+        """Say how the run has ended, and wait for the last writes."""
+        self._record("end", ending=(name_end(status), message), status=status, message=message)
+        if self._writer is not None:
+            self._writer.end(LAST_WRITES_S)
+
+    # ----- What is made of it
+
+    def _where(self) -> Record:
+        return {"pass": self.breakdown.pass_number, "batch": self.breakdown.batch}
+
+    def _take_snapshot(self, ending: tuple[str, str] = (TRAINING, "")) -> Snapshot:
+        breakdown, status = self.breakdown, ending[0]
+        place = self._progress.look(is_over=status != TRAINING)
+        if status != TRAINING:  # a run that is over has no time left, and one that is whole has all of its share
+            share = 1.0 if status == FINISHED else place.job_fraction
+            place = place._replace(job_fraction=share, seconds_left=0.0 if status == FINISHED else None)
+        return Snapshot(
+            place,
+            breakdown.batch,
+            self._progress.pass_samples,
+            breakdown.batches,
+            breakdown.passes,
+            breakdown.spent(),
+            self._numbers,
+            self._last_pass,
+            *ending,
+        )
+
+    def _publish(self, line: str = "", ending: tuple[str, str] = (TRAINING, "")) -> None:
+        """Replace the snapshot that others see, and let the writer have it with a line of records.jsonl."""
+        self._snapshot = self._take_snapshot(ending)
+        if self._writer is not None:
+            self._writer.tell(self._snapshot, line)
+
+    def _record(
+        self, kind: str, *, is_kept: bool = True, ending: tuple[str, str] = (TRAINING, ""), **fields: Any
+    ) -> Record:
+        attempt = self._target.attempt if self._target else ""
+        record = {"kind": kind, "time": round(time.time(), 3), "attempt": attempt, **fields}
+        is_written = is_kept and self._target is not None and self._target.is_first
+        self._publish(encode_record(record) if is_written else "", ending)
+        return record
+
+    def _own(self, snapshot: Snapshot) -> Record:
+        """Return what this trainer says of itself; `time` is when it is said, all else is of the snapshot."""
+        target = self._target or OutputTarget(Path(), None, 0)
+        return {
+            "time": round(time.time(), 3),
+            "attempt": target.attempt,
+            "host": target.host,
+            "status": snapshot.status,
+            "pass": snapshot.place.pass_number,
+            "batch": snapshot.batch,
+            "samples_per_second": round(snapshot.place.samples_per_second, 3),
+            "usage": snapshot.spent.describe(),
+            "last_pass": snapshot.last_pass,
+        }
+
+    def _trainers(self, snapshot: Snapshot) -> dict[str, Record]:
+        own = {str(self._target.trainer_id if self._target else 0): self._own(snapshot)}
+        return {**self._others, **own}
+
+    def _write_progress(self, snapshot: Snapshot | None) -> None:
+        """Write this trainer's progress, and as trainer 0 the job's; runs in the writer's thread."""
+        target = self._target
+        if target is None or snapshot is None:
+            return
+        if target.node is not None:
+            write_progress(target.node, self._own(snapshot))
+        if target.is_first:
+            if target.node is not None:
+                self._others = read_trainers(target.output, target.attempt)
+            write_progress(target.output, self._describe_job(snapshot))
+
+    def _describe_job(self, snapshot: Snapshot) -> Record:
+        place, trainers = snapshot.place, self._trainers(snapshot)
+        speed = job_speed(trainers) if snapshot.status == TRAINING else mean_speed(trainers)
+        return {
+            "time": round(time.time(), 3),
+            "attempt": self._target.attempt if self._target else "",
+            "status": snapshot.status,
+            "message": snapshot.message,
+            "pass": place.pass_number,
+            "batch": snapshot.batch,
+            "passes": place.passes,
+            "pass_fraction": place.pass_fraction,
+            "job_fraction": place.job_fraction,
+            "samples": place.samples,
+            "samples_per_second": round(speed, 3),
+            "seconds_left": place.seconds_left,
+            "pass_samples": snapshot.pass_samples,
+            **snapshot.numbers,
+            "last_pass": sum_last_pass(trainers, self._trainer_count),
+            "slowest": find_slowest(trainers),
+            "trainers": trainers,
+        }

@@ -1,0 +1,54 @@
+"""How long calls take, by name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+
+class Stopwatch:
+    """Times by name, each as a list of milliseconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self.times: dict[str, list[float]] = {}
+
+    @contextmanager
+    def measure(self, name: str) -> Iterator[None]:
+        """Add how long the block takes."""
+        start = self._clock()
+        yield
+        self.times.setdefault(name, []).append((self._clock() - start) * 1e3)
+
+    def mean(self, name: str, count: int) -> float:
+        """Return the milliseconds of a name, divided by `count` batches; 0 for what was not measured."""
+        return sum(self.times.get(name, ())) / count
+
+    def table(self) -> list[str]:
+        """Return the lines of the table."""
+        lines = ["======= StatSet: [GlobalStatInfo] status ======"]
+        for name, times in self.times.items():
+            numbers = {
+                "total": sum(times),
+                "avg": sum(times) / len(times),
+                "max": max(times),
+                "min": min(times),
+                "count": len(times),
+            }
+            columns = " ".join(f"{key}={f'{number:g}':<10}" for key, number in numbers.items())
+            lines.append(f"Stat={name:<30} {columns}")
+        return [*lines, "-" * 50]
+
+
+class Measured:
+    """Stands for an object of which some methods are measured."""
+
+    def __init__(self, target: object, clock: Stopwatch, names: Mapping[str, str]) -> None:
+        self._target = target
+        for method, name in names.items():
+            setattr(self, method, clock.measure(name)(getattr(target, method)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)

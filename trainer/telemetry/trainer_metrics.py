@@ -1,0 +1,159 @@
+"""What a trainer has counted, as metrics, and whether it is alive and ready; for the thread of `runtime.health`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from runtime import glog
+from runtime.environment import JobEnvironment, read_environment
+from runtime.errors import ConfigError
+from runtime.health.liveness import LIVENESS, Liveness
+from runtime.health.metrics import BUILD, Exposition, Metric, Sample, describe_build
+from runtime.interfaces import ANY_ADDRESS, resolve_nics
+from trainer.flags import Values
+from trainer.telemetry.time_breakdown import COMPUTE, DATA, EXCHANGE, OTHER, SAVE, TEST
+
+if TYPE_CHECKING:
+    from runtime.health.pages import Health
+    from trainer.telemetry.reporter import Reporter
+
+_OF = ("trainer",)
+
+READY = Metric("paddle_trainer_ready", "1 when the trainer has connected and begun", _OF)
+TURN = Metric(
+    "paddle_trainer_turn_age_seconds",
+    "since it last began a batch, of training or of a test, or looked whether its peers have answered",
+    _OF,
+)
+
+PASS = Metric("paddle_trainer_pass", "number of the pass in hand", _OF)
+BATCH = Metric("paddle_trainer_batch", "batches of it that are done", _OF)
+WANTED = Metric("paddle_trainer_wanted_passes", "the number of the last pass, plus 1", _OF)
+PASSES = Metric("paddle_trainer_passes_total", "passes that it has finished", _OF)
+BATCHES = Metric("paddle_trainer_batches_total", "batches that it has trained", _OF)
+SAMPLES = Metric("paddle_trainer_samples_total", "samples that it has trained", _OF)
+SPEED = Metric("paddle_trainer_samples_per_second", "samples a second, over the last few seconds of training", _OF)
+COST = Metric("paddle_trainer_cost", "average cost since the pass began, of the newest line of the log", _OF)
+EVALUATOR = Metric("paddle_trainer_evaluator", "the same of each evaluator", ("trainer", "evaluator"))
+SECONDS = {
+    DATA: Metric("paddle_trainer_data_seconds_total", "that it waited for the data provider", _OF),
+    COMPUTE: Metric("paddle_trainer_compute_seconds_total", "forward, backward and evaluators", _OF),
+    EXCHANGE: Metric(
+        "paddle_trainer_exchange_seconds_total", "that it waited for pservers and through them for other trainers", _OF
+    ),
+    TEST: Metric("paddle_trainer_test_seconds_total", "in tests", _OF),
+    SAVE: Metric("paddle_trainer_save_seconds_total", "in saves and checkpoints", _OF),
+    OTHER: Metric("paddle_trainer_other_seconds_total", "in what is none of these", _OF),
+}
+
+METRICS = (
+    BUILD,
+    READY,
+    PASS,
+    BATCH,
+    WANTED,
+    PASSES,
+    BATCHES,
+    SAMPLES,
+    SPEED,
+    COST,
+    EVALUATOR,
+    *SECONDS.values(),
+    TURN,
+)
+
+
+class TrainerMetrics:
+    """A trainer as others see it.
+
+    Args: job: also says how many seconds a turn may take.
+    """
+
+    def __init__(self, trainer_id: int, job: JobEnvironment, liveness: Liveness = LIVENESS) -> None:
+        self._trainer, self._job, self._liveness = str(trainer_id), job, liveness
+        self._reporter: Reporter | None = None
+        self._has_begun = False
+
+    def begin(self, reporter: Reporter | None) -> None:
+        """Note that training begins now; without a reporter another job.
+
+        The order matters: the thread of /metrics may look in between, and a trainer that is ready has its numbers.
+        """
+        self._reporter = reporter
+        self._has_begun = True
+
+    def why_stuck(self) -> str:
+        """Return "" if the main thread has turned lately: see `runtime.health.liveness`.
+
+        A save may take as long as the volume takes: to start the program anew would not mend that.
+        """
+        age = self._liveness.age
+        if age <= self._job.stuck_timeout or (self._reporter and self._reporter.breakdown.phase == SAVE):
+            return ""
+        return f"the trainer has begun no batch for {age:.0f} s, nor does it wait for its peers"
+
+    def why_not_ready(self) -> str:
+        """Return "" once it has begun."""
+        return "" if self._has_begun else "the trainer has not begun yet"
+
+    def read(self) -> Iterator[Sample]:
+        """Yield what is known now."""
+        of = (self._trainer,)
+        yield describe_build("trainer", self._job.job, self._job.attempt)
+        yield Sample(READY, self._has_begun, of)
+        yield Sample(TURN, self._liveness.age, of)
+        if self._reporter is not None:
+            yield from _read_reporter(self._reporter, of)
+
+
+def _read_reporter(reporter: Reporter, of: tuple[str]) -> Iterator[Sample]:
+    snapshot = reporter.snapshot  # one for all of them: they are of the same moment
+    yield Sample(PASS, snapshot.place.pass_number, of)
+    yield Sample(BATCH, snapshot.batch, of)
+    yield Sample(WANTED, snapshot.place.passes, of)
+    yield Sample(PASSES, snapshot.passes, of)
+    yield Sample(BATCHES, snapshot.batches, of)
+    yield Sample(SAMPLES, snapshot.spent.samples, of)
+    yield Sample(SPEED, snapshot.place.samples_per_second, of)
+    if snapshot.numbers["cost"] is not None:
+        yield Sample(COST, snapshot.numbers["cost"], of)
+    for name, value in snapshot.numbers["evaluators"].items():
+        if value is not None:
+            yield Sample(EVALUATOR, value, (*of, name))
+    for phase, seconds in reporter.breakdown.spent().phases.items():  # of now: a long test or wait is to be seen
+        yield Sample(SECONDS[phase], seconds, of)
+
+
+class Watched:
+    """Answers /healthz, /readyz and /metrics in this block, if --metrics_port asks for it.
+
+    Raises: ConfigError: as `read_environment`.
+    """
+
+    def __init__(self, flags: Values) -> None:
+        self.metrics = TrainerMetrics(flags.trainer_id, read_environment(os.environ))
+        self._flags = flags
+        self._health: Health | None = None
+
+    def __enter__(self) -> TrainerMetrics:
+        if self._flags.metrics_port:
+            self._health = self._watch(self._flags.metrics_port)
+        return self.metrics
+
+    def __exit__(self, *_: object) -> None:
+        if self._health is not None:
+            self._health.stop()
+
+    def _watch(self, port: int) -> Health | None:
+        # imported here: it takes 5 ms of CPU time (median of nine), a tenth of all that `paddle train --help` imports
+        from runtime.health.pages import Pages, watch
+
+        metrics = self.metrics
+        try:
+            hosts = resolve_nics(self._flags.nics) if "nics" in self._flags.given else [ANY_ADDRESS]
+        except ConfigError as error:
+            glog.warning(f"--metrics_port={port}: {error}; going on without /healthz, /readyz and /metrics")
+            return None
+        return watch(hosts, port, Pages(metrics.why_stuck, metrics.why_not_ready, Exposition(metrics.read)))

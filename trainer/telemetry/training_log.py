@@ -1,0 +1,119 @@
+"""The lines of the log while training goes on, and the sums that they show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from runtime import glog
+from trainer.arrays.arguments import Array
+from trainer.arrays.parameters import Parameter, ParameterTable
+from trainer.evaluators import Accumulator, Evaluator
+from trainer.flags import Values
+from trainer.telemetry import log_lines
+from trainer.telemetry.legacy_words import AT
+from trainer.telemetry.reporter import Reporter
+
+
+class TrainingLog:
+    """Counts batches and writes the lines that are due after them.
+
+    Attributes: since_start: the sums of the pass.  window: those since the last line.  averaged: those of the averaged
+        values, over the last `log_period` batches of every `average_period`.
+        average_period: batches between two lines of the averaged values; 0: none.
+
+    Args: averages: whether the optimiser averages the values of its steps.
+    Source: spec/trainer.md section 2.
+    """
+
+    def __init__(
+        self,
+        flags: Values,
+        evaluators: Sequence[Evaluator],
+        table: ParameterTable,
+        reporter: Reporter,
+        *,
+        averages: bool = False,
+    ) -> None:
+        self._flags, self._table, self._reporter = flags, table, reporter
+        self.since_start, self.window, self.averaged = (Accumulator(list(evaluators)) for _ in range(3))
+        self.average_period = flags.average_test_period if averages and flags.trainer_id == 0 else 0
+        self._has_open_dots = False
+        self._progress_line = ""  # due after the batch in hand
+
+    @property
+    def sums(self) -> Mapping[str, Accumulator]:
+        """All sums, by the names that a checkpoint gives them."""
+        return {"pass": self.since_start, "window": self.window, "averaged": self.averaged}
+
+    def start_batch(self, batches: int) -> None:
+        """Begin a batch; a window begins with the first batch after a line."""
+        if batches % self._flags.log_period == 0:
+            self.window.reset()
+
+    def measures_average(self, batches: int) -> bool:
+        """Return whether the batch in hand belongs to the sum of the averaged values; the first one begins that sum."""
+        if not self.average_period:
+            return False
+        first = self.average_period - self._flags.log_period
+        offset = batches % self.average_period
+        if offset == first:
+            self.averaged.reset()
+        return bool(offset >= first)
+
+    def count(self, batches: int, cost: float, samples: int, measures: Sequence[Any]) -> None:
+        """Count a batch that is done; `batches` of the pass are now."""
+        for one in (self.since_start, self.window):
+            one.add(cost, samples, list(measures))
+        self._progress_line = self._reporter.add(batches, samples)
+
+    def write_batch(self, number: int, batches: int, rates: Callable[[Parameter], Array | None]) -> None:
+        """Write the lines that are due after a batch of pass `number`.
+
+        A dot has no newline behind it; the next line of the log follows on the same line.
+
+        Args: rates: returns the rate of each element of a parameter in the last step.
+        """
+        flags = self._flags
+        period = flags.show_parameter_stats_period
+        if period and batches % period == 0 and flags.trainer_id == 0:
+            for parameter in self._table:
+                glog.info(log_lines.statistics_line(parameter, rates(parameter)), at=AT["stats"])
+        if batches % flags.log_period == 0:
+            self._write_batch_line(number, batches)
+        elif flags.dot_period and batches % flags.dot_period == 0:
+            glog.write(".")
+            self._has_open_dots = True
+        if self.average_period and batches % self.average_period == 0:
+            self.averaged.finish()
+            glog.info(log_lines.average_line(self.averaged))
+        if self._progress_line:
+            self.end_dots()
+            glog.info(self._progress_line)
+
+    def _write_batch_line(self, number: int, batches: int) -> None:
+        self.window.finish()
+        if self._flags.dot_period:
+            glog.write("\n")
+        glog.bind(number, batches)
+        record = self._reporter.add_batch_line(self.since_start, self.window)
+        glog.info(log_lines.batch_line(batches, self.since_start, self.window), at=AT["batch"], record=record)
+        self._has_open_dots = False
+
+    def write_pass(self, number: int, batches: int) -> None:
+        """End a pass, and write its line unless it had no batch."""
+        record = self._reporter.finish_pass(self.since_start)
+        if batches:
+            self.since_start.finish()
+            glog.info(log_lines.pass_line(number, batches, self.since_start), at=AT["pass"], record=record)
+            self._has_open_dots = False
+
+    def write_test(self, result: Accumulator) -> None:
+        """Write the line of a test."""
+        glog.info(log_lines.test_line(result), at=AT["test"], record=self._reporter.add_test(result))
+
+    def end_dots(self) -> None:
+        """End the line of dots, if there is one."""
+        if self._has_open_dots:
+            glog.write("\n")
+            self._has_open_dots = False

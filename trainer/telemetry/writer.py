@@ -1,0 +1,166 @@
+"""The thread that writes what a run tells its owner, so that no volume holds up the training."""
+
+from __future__ import annotations
+
+import enum
+import math
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from runtime import glog
+from trainer.records.records import FILE
+from trainer.telemetry.snapshot import Snapshot
+
+PERIOD_S = 5.0  # between two writes of progress.json
+MOST_UNWRITTEN = 10_000  # lines that wait for a volume
+REPORT_SHARE = 0.05  # of the time, at most, goes into making reports while training goes on
+
+
+class WriterState(enum.Enum):
+    """The states of a writer, in their order; the thread of the training sets the first three."""
+
+    NEW = "lines are kept until the thread is started"
+    WRITING = "the thread writes a round whenever one is due"
+    ENDING = "end() was called: the next round is the last one, and it makes the report"
+    ENDED = "the last round was taken; what is told now is not written"
+
+
+class Round(NamedTuple):
+    """What the thread writes at a time; all of it was taken at one moment."""
+
+    lines: list[str]
+    snapshot: Snapshot | None
+    makes_report: bool
+    is_last: bool
+
+
+class Writer(threading.Thread):
+    """Appends records, and lets progress and report be written when they are due.
+
+    The fields that two threads share are `_state`, `_lines`, `_snapshot`, `_is_asked` and `_wants_report`. They are
+    read and changed under `_lock` only; `_take` decides about a whole round in one such section. So a page never has
+    the snapshot of one moment and the records of another, and the last page has the last record. All other fields are
+    the thread's own.
+
+    Args: output: directory of records.jsonl and report.html.  write_progress: writes the progress files; gets the
+        newest snapshot, None before the first.  has_report: makes the report, too.
+    """
+
+    def __init__(self, output: Path, write_progress: Callable[[Snapshot | None], None], *, has_report: bool) -> None:
+        super().__init__(name="writer", daemon=True)
+        self._output, self._write_progress = output, write_progress
+        # the lock is taken by itself and not by way of the condition: a signal may raise in Condition.__enter__, which
+        # is Python, after it has the lock, and the lock would stay taken
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._state = WriterState.NEW
+        self._lines: list[str] = []
+        self._snapshot: Snapshot | None = None
+        self._is_asked = self._wants_report = False
+        self._unwritten: list[str] = []  # a volume that is full or away may come back
+        self._has_warned = False
+        self._report_due = 0.0 if has_report else math.inf
+
+    @property
+    def _has_report(self) -> bool:
+        return self._report_due < math.inf
+
+    def start(self) -> None:
+        """Begin to write."""
+        with self._lock:
+            self._state = WriterState.WRITING
+        super().start()
+
+    def tell(self, snapshot: Snapshot, line: str = "") -> None:
+        """Take the newest snapshot, and a line of records.jsonl that belongs to it."""
+        with self._lock:
+            self._snapshot = snapshot
+            if line:
+                self._lines.append(line)
+
+    def show(self) -> None:
+        """Let the files be written now, the report as soon as its share of the time allows."""
+        with self._lock:
+            self._is_asked = True
+            self._wants_report = self._has_report
+            self._changed.notify()
+
+    def end(self, limit_s: float) -> None:
+        """Write everything once more and end; give up after `limit_s` seconds."""
+        with self._lock:
+            self._state = WriterState.ENDING if self._state is WriterState.WRITING else WriterState.ENDED
+            self._changed.notify()
+        if self.is_alive():
+            self.join(limit_s)
+
+    def run(self) -> None:
+        """Write what is due until told to end."""
+        is_last = False
+        while not is_last:
+            lines, snapshot, makes_report, is_last = self._take()
+            self._unwritten = [*self._unwritten, *lines][-MOST_UNWRITTEN:]
+            self._try(self._append)
+            self._try(lambda snapshot=snapshot: self._write_progress(snapshot))  # type: ignore[misc]
+            if makes_report:
+                self._try(self._make_report)
+
+    def _take(self) -> Round:
+        """Wait until something is to be written, and return it."""
+        with self._lock:
+            if self._state is WriterState.WRITING and not self._is_asked:
+                self._changed.wait(self._patience())
+            self._is_asked = False
+            is_last = self._state is WriterState.ENDING
+            is_due = self._wants_report and time.monotonic() >= self._report_due
+            makes_report = self._has_report and (is_last or is_due)
+            if makes_report:
+                self._wants_report = False
+            if is_last:
+                self._state = WriterState.ENDED
+            lines, self._lines = self._lines, []
+            return Round(lines, self._snapshot, makes_report, is_last)
+
+    def _patience(self) -> float:
+        """Return how long to wait for something to do."""
+        if not self._wants_report:
+            return PERIOD_S
+        return min(PERIOD_S, max(0.0, self._report_due - time.monotonic()))
+
+    def _append(self) -> None:
+        if not self._unwritten:
+            return
+        path = self._output / FILE
+        with path.open("ab") as file:
+            if file.tell() and not ends_line(path):
+                file.write(b"\n")  # an earlier writer was cut short
+            file.write("".join(self._unwritten).encode())
+        self._unwritten = []
+
+    def _make_report(self) -> None:
+        # imported here: it takes 48 ms of CPU time (median of nine), and only trainer 0 makes reports
+        from trainer.report import write_report
+
+        began = time.monotonic()
+        write_report(self._output)
+        took = time.monotonic() - began
+        self._report_due = time.monotonic() + took / REPORT_SHARE
+
+    def _try(self, action: Callable[[], None]) -> None:
+        """Do it; what fails is no reason to stop training."""
+        try:
+            action()
+        except Exception as error:
+            if not self._has_warned:
+                self._has_warned = True
+                why = f"{type(error).__name__}: {error}"  # of a file with its path, which a repr leaves out
+                glog.warning(f"records, progress or report cannot be written, training goes on without: {why}")
+
+
+def ends_line(path: Path) -> bool:
+    """Tell whether a file that is not empty ends with a newline."""
+    with path.open("rb") as file:
+        file.seek(-1, 2)
+        return file.read(1) == b"\n"

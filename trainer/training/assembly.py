@@ -1,0 +1,265 @@
+"""From the command line to a session: config message, network, parameters, data, updater, in the legacy's order.
+
+Everything that is not supported yet is refused before any data is read.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from proto.DataConfig_pb2 import DataConfig
+from proto.TrainerConfig_pb2 import TrainerConfig
+from pserver.store.snapshot import Captured
+from runtime import glog
+from runtime.thread_pool import SINGLE_THREAD
+from trainer.arrays.parameters import ParameterTable
+from trainer.arrays.rng import Stream, replica_state, start_state
+from trainer.data.loading import check_data, open_source
+from trainer.data.source import DataSource, DataStreams
+from trainer.evaluators import make_evaluators
+from trainer.flags import Values
+from trainer.network.data_parallel import AnyNetwork, DataParallelNetwork
+from trainer.network.network import Network
+from trainer.storage.job_inputs import (
+    fill_parameters,
+    read_config,
+    read_copies,
+    read_resumed,
+    saves_model,
+)
+from trainer.storage.model_files import pass_name
+from trainer.storage.save_directory import SaveDirectory
+from trainer.telemetry.description import describe_run
+from trainer.telemetry.legacy_words import AT
+from trainer.telemetry.reporter import Reporter, find_target
+from trainer.training.checkgrad import GradientChecking
+from trainer.training.loop import Training
+from trainer.training.parts import Parts
+from trainer.training.stopping import STOPPER
+from trainer.training.testing import Testing
+from trainer.training.timing import Timing
+from trainer.updaters.local import LocalUpdater, Updater
+from trainer.updaters.optimizer_settings import (
+    Sending,
+    has_sparse_rows,
+    list_missing,
+    list_oddities,
+    read_optimization,
+    read_sending,
+)
+
+if TYPE_CHECKING:
+    from trainer.updaters.parameter_servers import ParameterServers
+
+# seconds that a thread waits for its turn when it comes back from a product. Source: a tenth of the interpreter's 5 ms
+SWITCH_INTERVAL_S = 0.0005
+SCRIPT_LIMIT_S = 5  # seconds that a signal waits for the end of a config script
+
+
+class Assembly:
+    """Reads the config and builds what a session needs; `training` or `testing` makes the session."""
+
+    def __init__(self, flags: Values) -> None:
+        self._flags = flags
+        # both before the directories of the config come on the module path: a file of theirs must not stand in for a
+        # module that is imported here
+        self._servers = None if flags.local else _import_servers()(flags)
+        if self._keeps_records() and flags.trainer_id == 0:  # only the trainer that makes the report needs it
+            importlib.import_module("trainer.report")
+        seed = flags.seed or int(time.time())
+        if not flags.seed:
+            glog.info(f"random number seed={seed}", at=AT["seed"])
+        self._seed = seed
+        STOPPER.limit(SCRIPT_LIMIT_S)
+        with STOPPER:  # an `except:` of the script would swallow what a signal raises
+            self._config, self._path = read_config(flags)
+        STOPPER.limit(0)
+        self._is_training = flags.job in ("train", "checkgrad", "time")
+        self._directory = SaveDirectory(flags, os.environ)
+        self._optimization = read_optimization(self._config.opt_config, local=flags.local)
+        self._table = ParameterTable(self._config.model_config.parameters, tables_first=not flags.local)
+        self._evaluators = make_evaluators(self._config.model_config.evaluators)
+        self._network = self._make_network()
+        for data in (self._config.data_config, self._config.test_data_config):
+            if data.type:
+                check_data(data)
+
+    def training(self) -> tuple[Training | Timing, Updater, Reporter]:
+        """Return the job that trains, or times training, its updater, which is connected, and its reporter."""
+        if self._flags.local and self._config.opt_config.use_sparse_remote_updater:
+            glog.info("ignore sparse_remote_update=true due to  --local=true")
+        is_sparse = has_sparse_rows([parameter.spec() for parameter in self._table]) or bool(self._table.tables())
+        glog.info(f"trainer mode: {'SgdSparseCpuTraining' if is_sparse else 'Normal'}", at=AT["mode"])
+        if self._table.tables() and "use_old_updater" not in self._flags.given:
+            glog.info(
+                "Sgd sparse training can not work with ConcurrentRemoteParameterUpdater, automatically reset "
+                "--use_old_updater=true",
+                at=AT["old updater"],
+            )
+        updater = self._make_updater()
+        parts = self._make_parts(updater.check)
+        warn_of_test_flags(self._flags, self._config)
+        restored = read_resumed(self._flags, self._table)
+        model = ""
+        if restored is None:
+            elsewhere = [] if parts.save_tables is None else [one.name for one in self._table.tables()]
+            model = self._fill_parameters(parts, elsewhere)
+        if saves_model(self._flags):  # a model that cannot be loaded leaves no directory
+            self._directory.prepare(parts.save_dir, self._config.init_model_path)
+        session = (Timing if self._flags.job == "time" else Training)(parts, updater, STOPPER)
+        self._connect(session, updater, restored, model)
+        parts.reporter.start(**session.place(), **describe_run(self._flags, self._config, self._table))
+        return session, updater, parts.reporter
+
+    def gradient_checking(self) -> GradientChecking:
+        """Return the job that checks gradients; parameter servers have no part in it."""
+        glog.info("trainer mode: Normal", at=AT["mode"])
+        parts = self._make_parts(lambda: None)
+        self._fill_parameters(parts)
+        return GradientChecking(parts)
+
+    def end(self) -> None:
+        """Wait for what was started beside the session, and give the save directory back."""
+        if isinstance(self._network, DataParallelNetwork):
+            self._network.close()
+        if self._servers is not None:
+            self._servers.end()
+        self._directory.leave()
+
+    def testing(self) -> Testing:
+        """Return the test session."""
+        glog.info("trainer: in testing mode", at=AT["testing"])
+        is_sparse = not self._flags.local and self._config.opt_config.use_sparse_remote_updater
+        mode = "SgdSparseCpuTraining" if is_sparse or self._flags.trainer_count > 1 else "Testing"
+        glog.info(f"trainer mode: {mode}", at=AT["testing mode"])
+        parts = self._make_parts(lambda: None)
+        warn_of_test_flags(self._flags, self._config)
+        return Testing(parts)
+
+    def _make_network(self) -> AnyNetwork:
+        model, flags = self._config.model_config, self._flags
+        if flags.trainer_count == 1:
+            return Network(model, self._table)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        states = (
+            replica_state(self._seed, number, flags.thread_local_rand_use_global_seed)
+            for number in range(flags.trainer_count)
+        )
+        return DataParallelNetwork(model, self._table, [Stream(state) for state in states])
+
+    def _make_updater(self) -> Updater:
+        specs = [parameter.spec() for parameter in self._table]
+        algorithm = self._config.opt_config.algorithm
+        sending = Sending()
+        if not self._flags.local:
+            sending = read_sending(self._config.opt_config, trainers=self._flags.num_gradient_servers)
+        oddities = list_oddities(
+            specs, self._optimization, local=self._flags.local, algorithm=algorithm, sending=sending
+        )
+        for sentence in [*oddities, *list_missing(self._config.opt_config)]:
+            glog.warning(sentence)
+        pool = self._network.pool if isinstance(self._network, DataParallelNetwork) else SINGLE_THREAD
+        if self._servers is None:
+            return LocalUpdater(self._table, self._optimization, log_clipping=self._flags.log_clipping, pool=pool)
+        return self._servers.make_updater(self._config.model_config, self._table, self._optimization, sending, pool)
+
+    def _connect(self, session: Training | Timing, updater: Updater, restored: Captured | None, model: str) -> None:
+        """Connect the updater, and let what others keep be loaded: the tables of a model, the state of a checkpoint."""
+        try:
+            own = updater.connect(restored)
+            if self._servers is not None and model:
+                self._servers.load_tables(model)
+            if isinstance(session, Training) and self._flags.resume_from:
+                session.resume(own)
+        except BaseException as error:
+            updater.abort(str(error) or type(error).__name__)
+            raise
+
+    def _make_parts(self, check: Callable[[], None]) -> Parts:
+        flags, config = self._flags, self._config
+        stream = Stream(start_state(self._seed, flags.thread_local_rand_use_global_seed))
+        train = self._open(config.data_config, stream, check, is_train=True) if self._is_training else None
+        test = self._open(config.test_data_config, stream, check, is_train=False)
+        return Parts(
+            flags=flags,
+            batch_size=config.opt_config.batch_size,
+            network=self._network,
+            table=self._table,
+            evaluators=self._evaluators,
+            stream=stream,
+            train=train,
+            test=test,
+            configs=read_copies(self._path, config, self._table),
+            save_dir=flags.save_dir or config.save_dir,
+            averages=config.opt_config.average_window > 0,
+            save_tables=None if self._servers is None else self._servers.save_tables,
+            reporter=self._make_reporter(flags.save_dir or config.save_dir),
+        )
+
+    def _fill_parameters(self, parts: Parts, elsewhere: Sequence[str] = ()) -> str:
+        previous = parts.shown_directory(pass_name(self._flags.start_pass - 1))
+        return fill_parameters(self._flags, self._config, self._table, parts.stream, previous, elsewhere)
+
+    def _keeps_records(self) -> bool:
+        flags = self._flags
+        wants = flags.report if "report" in flags.given else bool(os.environ.get("PADDLE_OUTPUT"))
+        return wants and flags.job == "train" and flags.num_passes > 0
+
+    def _make_reporter(self, save_dir: str) -> Reporter:
+        flags = self._flags
+        target = find_target(save_dir, flags.trainer_id, os.environ) if self._keeps_records() else None
+        return Reporter(target, flags.start_pass + flags.num_passes, flags.progress_period)
+
+    def _open(
+        self, data: DataConfig, stream: Stream, check: Callable[[], None], *, is_train: bool
+    ) -> DataSource | None:
+        if not data.type:
+            return None
+        glog.info(f"loading dataprovider {data.load_data_module}::{data.load_data_object}", at=AT["provider"])
+        model = self._config.model_config
+        sizes = {layer.name: layer.size for layer in model.layers}
+        # picking among several list entries has a stream of its own, so that its draws do not depend on timing
+        return open_source(
+            data,
+            {name: sizes[name] for name in model.input_layer_names},
+            is_train=is_train,
+            streams=DataStreams(stream, mixing=Stream(self._seed)),
+            check=check,
+            shuffles=is_train,
+            is_own=bool(self._path),
+        )
+
+
+def _import_servers() -> type[ParameterServers]:
+    """Return the class behind all use of parameter servers.
+
+    Its modules take 73 ms of CPU time to import, after 600 ms for all others (nine runs of `import
+    trainer.updaters.parameter_servers` after `import trainer.training.assembly`); a local run needs none of them.
+    """
+    from trainer.updaters.parameter_servers import ParameterServers
+
+    return ParameterServers
+
+
+def warn_of_test_flags(flags: Values, config: TrainerConfig) -> None:
+    """Log a warning for each flag of tests that has another meaning than its name says, or none."""
+    if "test_period" in flags.given:
+        glog.warning(
+            "--test_period: every test takes all test data; a positive number tests also after every "
+            "so many batches, 0 after every pass only",
+            at=AT["test_period"],
+        )
+    if flags.average_test_period and not config.opt_config.average_window:
+        glog.warning(
+            "--average_test_period has no effect without settings(model_average=ModelAverage(average_window=...))"
+        )
+    if flags.test_all_data_in_one_period:
+        glog.warning(
+            "--test_all_data_in_one_period was deprecated, since we will always do test on all test set ",
+            at=AT["test_all_data"],
+        )

@@ -1,0 +1,105 @@
+"""One mini-batch of training: forward, backward, the search for bad numbers, and the step of the optimiser."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from runtime.errors import DataError
+from runtime.health.liveness import LIVENESS
+from trainer.arrays.arguments import Argument
+from trainer.evaluators.printers import GradientPrinter
+from trainer.telemetry import log_lines
+from trainer.telemetry.time_breakdown import COMPUTE, EXCHANGE, OTHER
+from trainer.telemetry.training_log import TrainingLog
+from trainer.training import nan_checks
+from trainer.training.parts import Parts
+from trainer.training.position import Position
+from trainer.training.stopping import Stopper
+from trainer.training.testing import measure
+from trainer.updaters.local import Updater
+
+
+class BatchResult(NamedTuple):
+    """What one batch gave.
+
+    Attributes: cost: summed over the samples.  measures: what each evaluator made of it.
+    """
+
+    cost: float
+    samples: int
+    measures: list[Any]
+
+
+class BatchStep:
+    """Trains on one batch after the other; the caller moves the position.
+
+    Attributes: is_open: whether an exchange with the updater has begun and was not finished; what it leaves behind then
+        is half of a step, and is not saved.
+    """
+
+    def __init__(self, parts: Parts, updater: Updater, stopper: Stopper, log: TrainingLog) -> None:
+        self._parts, self._updater, self._stopper, self._log = parts, updater, stopper, log
+        self._breakdown = parts.reporter.breakdown
+        self._gradients = nan_checks.GradientCheck(parts.table)
+        self.is_open = False
+        printers = [one for one in parts.evaluators if isinstance(one, GradientPrinter)]
+        parts.network.watch(
+            gradients_of={name for one in printers for name in one.config.input_layers},
+            clipping=parts.flags.log_error_clipping,
+        )
+
+    def compute(self, slots: Mapping[str, Argument], samples: int, position: Position) -> BatchResult:
+        """Run a batch forward and backward; its gradients are then in the table, or on their way to the servers.
+
+        Raises: DataError: if the cost or a gradient is not finite.
+        """
+        LIVENESS.turn()
+        self._log.start_batch(position.batches)
+        if self._log.measures_average(position.batches):
+            self._measure_average(slots, samples)
+        parts, network = self._parts, self._parts.network
+        parts.table.clear_gradients()
+        self._breakdown.switch(EXCHANGE)
+        self._updater.prefetch(slots)
+        self._breakdown.switch(COMPUTE)
+        network.forward(slots, parts.stream)
+        if parts.flags.show_layer_stat:
+            log_lines.log_layers(network)
+        cost = network.cost()
+        if not math.isfinite(cost):
+            raise DataError(
+                f"the cost of layer {network.find_bad_cost()} is {cost:g} in {position.where()}: "
+                f"{nan_checks.describe_source(network)}; a lower learning_rate or a look at the data may help"
+            )
+        network.backward(self._updater.begin_step(samples))
+        wrong = self._gradients.find()
+        if wrong:
+            raise DataError(
+                f"the gradient of parameter {wrong} is not finite in {position.where()}: "
+                f"{nan_checks.describe_users(network, wrong)}; a lower learning_rate may help"
+            )
+        return BatchResult(cost, samples, measure(network, parts.evaluators))
+
+    def step(self, samples: int, *, checkpoint: bool = False) -> bool:
+        """Make the step of the optimiser, and return whether a trainer asked for a checkpoint after it."""
+        with self.exchange():
+            return self._updater.step(samples, checkpoint)
+
+    @contextmanager
+    def exchange(self) -> Iterator[None]:
+        """Within it the updater and the other trainers are waited for; an exception leaves the exchange open."""
+        self.is_open = True
+        self._breakdown.switch(EXCHANGE)
+        yield
+        self._breakdown.switch(OTHER)
+        self.is_open = False
+
+    def _measure_average(self, slots: Mapping[str, Argument], samples: int) -> None:
+        """Run the averaged values on a batch, before its training step."""
+        network = self._parts.network
+        with self._stopper.hold_at_ends(self._updater.averaged()):
+            network.forward(slots)
+            self._log.averaged.add(network.cost(), samples, measure(network, self._parts.evaluators))

@@ -1,0 +1,200 @@
+"""When a checkpoint is due, what this trainer says of itself in one, and how it goes on from that."""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from runtime import glog
+from trainer.arrays.encoding import decode_array, decoding, encode_array
+from trainer.data import random_states
+from trainer.data.source import DataSource
+from trainer.evaluators import Accumulator
+from trainer.flags import Values
+from trainer.storage.checkpoint import FOLDER, clean, keep_newest, write_checkpoint
+from trainer.telemetry.time_breakdown import SAVE
+from trainer.telemetry.training_log import TrainingLog
+from trainer.training.parts import Parts
+from trainer.training.position import INSIDE, Position, read_position
+from trainer.training.saves import check_values
+from trainer.training.stopping import Stopper
+from trainer.updaters.local import Updater
+
+# bytes; what all trainers together may say of their data. Source: the notes of the servers hold twice as much
+NOTES_BYTES = 8 << 20
+
+
+def wants_checkpoints(flags: Values) -> bool:
+    """Return whether a run makes checkpoints: with parameter servers, or where a flag of checkpoints is given."""
+    asked = flags.checkpoint_period_by_batches or flags.checkpoint_period_seconds or flags.resume_from
+    return bool(flags.job == "train" and (asked or not flags.local))
+
+
+class CheckpointPolicy:
+    """Says when a checkpoint is made, and makes it together with the other trainers.
+
+    Attributes: is_on: whether this run makes checkpoints; if not, every method does nothing.
+
+    Args: clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        updater: Updater,
+        stopper: Stopper,
+        log: TrainingLog,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._parts, self._updater, self._stopper, self._log, self._clock = parts, updater, stopper, log, clock
+        self._is_first = parts.flags.trainer_id == 0
+        self._state = TrainerState(parts, log.sums)
+        self._last = clock()
+        self._may_leave = False  # the checkpoint that a signal waits for has been made
+        self.is_on = wants_checkpoints(parts.flags)
+        if self.is_on:
+            for source in (parts.train, parts.test):
+                if source is not None:
+                    source.track()
+            if self._is_first:
+                clean(parts.pass_directory(FOLDER))
+
+    def is_wanted(self, batches: int) -> bool:
+        """Return whether this trainer asks for a checkpoint after the step that makes it `batches` of the pass.
+
+        Trainer 0 asks when a period is over. With servers, any trainer asks for which a signal waits; a local run makes
+        its own after the batch.
+        """
+        flags = self._parts.flags
+        if not self.is_on:
+            return False
+        if not flags.local and self._stopper.is_waiting:
+            return True
+        if not self._is_first:
+            return False
+        period, seconds = flags.checkpoint_period_by_batches, flags.checkpoint_period_seconds
+        return bool(period and batches % period == 0) or bool(seconds and self._clock() - self._last >= seconds)
+
+    def mark(self) -> None:
+        """Remember the random numbers of this position; tests may draw further ones before it is described."""
+        if self.is_on:
+            self._state.mark()
+
+    def describe(self, position: Position) -> dict[str, Any] | None:
+        """Return what this trainer needs to go on from a position; None without checkpoints."""
+        return self._state.describe(position) if self.is_on else None
+
+    def make(self, position: Position, name: str) -> None:
+        """Make a checkpoint together with the other trainers; trainer 0 writes it and removes the oldest.
+
+        Raises: DataError: if a value is not finite.  VolumeError: if it cannot be written.
+        """
+        if not self.is_on:
+            return
+        parts, breakdown = self._parts, self._parts.reporter.breakdown
+        if self._is_first:
+            check_values(parts, position)
+            self._log.end_dots()
+        self._stopper.ignore_limit()  # lost peers are noticed, and what is written now is worth the wait
+        before = breakdown.switch(SAVE)
+        captured = self._updater.capture(self._state.describe(position))
+        if captured is not None and self._is_first:
+            glog.info(f"Saving a checkpoint to {parts.shown_directory(f'{FOLDER}/{name}')}")
+            folder = Path(parts.pass_directory(FOLDER))
+            write_checkpoint(folder / name, captured, parts.table, parts.configs, position.record())
+            keep_newest(folder, name, parts.flags.checkpoints_kept)
+        self._last = self._clock()
+        breakdown.switch(before)
+        parts.reporter.add_checkpoint(name)
+        self._may_leave = not parts.flags.local and self._stopper.is_waiting
+
+    def leave_if_made(self) -> None:
+        """Return, unless the checkpoint has been made that a signal waits for.
+
+        Raises: StoppedError.
+        """
+        if self._may_leave:
+            self._stopper.leave()
+
+    def resume(self, own: Mapping[str, Any]) -> Position:
+        """Go on as `own` describes, but for the parameters, and return the position; its data is read inside a pass.
+
+        Raises: DataError, MissingInputError: if the provider raised, a sample is wrong, or `own` is not what `describe`
+            returns.
+        """
+        with decoding(f"trainer {self._parts.flags.trainer_id}"):
+            position = self._state.restore(own)
+        self.mark()
+        return position
+
+
+class TrainerState:
+    """What one trainer needs to go on from a position, beside the parameters and the optimiser.
+
+    Args: sums: what the log's lines show, by name.
+    """
+
+    def __init__(self, parts: Parts, sums: Mapping[str, Accumulator]) -> None:
+        self._parts, self._sums = parts, sums
+        self._has_warned = False
+        self._marked: tuple[int, dict[str, Any]] = (0, {})
+
+    def mark(self) -> None:
+        """Remember the random numbers of this position."""
+        self._marked = self._parts.stream.state, self._parts.network.carried()
+
+    def describe(self, position: Position) -> dict[str, Any]:
+        """Return the state at a position, as JSON can hold it."""
+        parts = self._parts
+        stream, network = self._marked
+        batches = position.batches if position.stage == INSIDE else None
+        return {
+            "place": position.record(),
+            "stream": stream,
+            "network": network,
+            "random": random_states.write(random_states.take()),
+            "data": self._describe_source(parts.train, batches),
+            "test": self._describe_source(parts.test, None),
+            "moving": {one.name: encode_array(one.value) for one in parts.table if one.follows},
+            "sums": {name: one.state() for name, one in self._sums.items()},
+        }
+
+    def _describe_source(self, source: DataSource | None, batches: int | None) -> dict[str, Any] | None:
+        if source is None:
+            return None
+        flags = self._parts.flags
+        position = source.position(batches)
+        size = sum(len(one["data"]) for one in position.values() if isinstance(one, dict) and "data" in one)
+        if not flags.local and size > NOTES_BYTES // flags.num_gradient_servers:
+            if not self._has_warned:
+                glog.warning(
+                    f"the order of {position.get('samples', 'the')} samples is too long for the servers to carry: "
+                    "who goes on from a checkpoint shuffles them in another order"
+                )
+            self._has_warned = True
+            position |= dict.fromkeys(position.keys() & {"order", "states"})
+        return position
+
+    def restore(self, own: Mapping[str, Any]) -> Position:
+        """Take over a state that `describe` returned, and return its position."""
+        parts = self._parts
+        position = read_position(own["place"])
+        glog.info(f"going on {position.stage} pass {position.number}, of which {position.batches} batches are done")
+        for name, state in own["sums"].items():
+            if name in self._sums:
+                self._sums[name].put_back(state)
+        for name, record in own["moving"].items():
+            parts.table[name].value[:] = decode_array(record)
+            parts.table[name].follows = True
+        if parts.test is not None and own["test"] is not None:
+            parts.test.resume(own["test"], parts.batch_size)
+        if parts.train is not None and own["data"] is not None:
+            parts.train.resume(own["data"], parts.batch_size)
+        if own["data"] is None or own["data"]["is_read"]:  # else the provider draws on from where the resume left it
+            random_states.put_back(own["random"])
+        parts.stream.state = operator.index(own["stream"])
+        parts.network.carry_on(own["network"])
+        return position

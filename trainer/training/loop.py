@@ -1,0 +1,232 @@
+"""Passes and batches: the training loop. Tests, saves and lines of the log come at the same moments as in v0.10.
+
+Source: spec/trainer.md sections 2 and 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from runtime import glog
+from runtime.errors import ConfigError, DataError, StoppedError
+from trainer.arrays.arguments import Argument
+from trainer.storage.model_files import pass_name
+from trainer.telemetry.time_breakdown import DATA, EXCHANGE, OTHER, TEST
+from trainer.telemetry.training_log import TrainingLog
+from trainer.training.batch_step import BatchStep
+from trainer.training.checkpoint_policy import CheckpointPolicy
+from trainer.training.parts import Parts
+from trainer.training.position import AFTER, BEFORE, INSIDE, Position
+from trainer.training.saves import Saves
+from trainer.training.stopping import Stopper
+from trainer.training.testing import evaluate
+from trainer.updaters.local import Updater
+
+# seconds that a signal waits for a step of the servers. Source: the grace period of the pod is already running
+STEP_LIMIT_S = 5
+# seconds that a signal waits for the end of the batch after which a checkpoint can be made
+CHECKPOINT_LIMIT_S = 15
+
+
+class Training:
+    """The training job.
+
+    A signal ends it after the batch in hand, and the steps since the last save become a checkpoint; where no
+    checkpoints are made, trainer 0 saves inside the pass. With parameter servers and no checkpoints a signal ends it at
+    once, unless a step is under way.
+
+    Raises (run): DataError: the provider raised, or a number is not finite.  LostPeerError, PeerUnreachableError: the
+        servers or other trainers are gone.  VolumeError: a save failed.  StoppedError: a signal came.
+    """
+
+    def __init__(self, parts: Parts, updater: Updater, stopper: Stopper) -> None:
+        self._source = parts.training_data()
+        self._parts, self._updater, self._stopper, self._flags = parts, updater, stopper, parts.flags
+        self._breakdown = parts.reporter.breakdown
+        self._position = Position(parts.flags.start_pass)
+        self._end_pass = parts.flags.start_pass + parts.flags.num_passes  # the number behind that of the last pass
+        self._log = TrainingLog(parts.flags, parts.evaluators, parts.table, parts.reporter, averages=parts.averages)
+        self._step = BatchStep(parts, updater, stopper, self._log)
+        self._saves = Saves(parts, updater, stopper)
+        self._checkpoints = CheckpointPolicy(parts, updater, stopper, self._log)
+        if not parts.flags.local:
+            stopper.limit(CHECKPOINT_LIMIT_S if self._checkpoints.is_on else STEP_LIMIT_S)
+
+    def resume(self, own: Mapping[str, Any] | None) -> None:
+        """Go on from a checkpoint, of which the updater has the parameters; to be called before `run`.
+
+        Args: own: what this trainer said of itself.
+        Raises: ConfigError: if it said nothing.  DataError, MissingInputError: as of a pass.
+        """
+        if own is None or not self._checkpoints.is_on:
+            raise ConfigError(
+                f"the checkpoint has no state of trainer {self._flags.trainer_id}: use as many trainers as made it, or "
+                "leave out --resume_from"
+            )
+        self._position = self._checkpoints.resume(own)
+        if self._position.number >= self._end_pass:
+            glog.info(
+                f"nothing is left to do: the last pass is {self._end_pass - 1} (--start_pass + --num_passes - 1), and "
+                "it is done"
+            )
+
+    def place(self) -> dict[str, int]:
+        """Return {pass, batch}: where training begins or goes on."""
+        return {"pass": self._position.number, "batch": self._position.batches}
+
+    def run(self) -> None:
+        """Train all passes."""
+        # with servers all trainers make a checkpoint together, after a step: a signal waits for such a moment
+        is_held = self._checkpoints.is_on and not self._flags.local
+        with np.errstate(all="ignore"):  # a cost that is no number ends the run by name, without numpy's warnings
+            try:
+                with self._stopper.hold(is_held):
+                    while self._position.number < self._end_pass:
+                        self._run_pass()
+            except StoppedError:
+                self._save_stopped()
+                raise
+        self._updater.finish()
+
+    def _run_pass(self) -> None:
+        position, reporter = self._position, self._parts.reporter
+        is_resumed = position.stage != BEFORE
+        glog.bind(position.number, position.batches)
+        samples = self._log.since_start.samples if is_resumed else 0
+        reporter.start_pass(position.number, position.batches, samples)
+        if position.stage != AFTER:
+            self._start_pass(is_resumed=is_resumed)
+            while (batch := self._next_batch()) is not None:
+                with self._stopper.hold(self._flags.local):
+                    self._run_batch(*batch)
+                self._finish_batch()
+            self._finish_batches()
+        self._report_pass()
+        self._test()
+        name = pass_name(position.number)
+        is_saved = position.number % self._flags.saving_period == 0
+        if is_saved:
+            self._saves.save(name, position)
+        with self._stopper:
+            position.begin_next_pass()
+            self._checkpoints.mark()
+            if is_saved:
+                self._make_checkpoint(name)
+        reporter.show()
+
+    def _start_pass(self, *, is_resumed: bool) -> None:
+        """Begin a pass, or go on inside it."""
+        self._breakdown.switch(EXCHANGE)
+        self._updater.start_pass(self._position.batches)
+        self._breakdown.switch(OTHER)
+        self._checkpoints.leave_if_made()
+        if is_resumed:
+            if self._position.is_due:
+                self._finish_batch()
+            return
+        with self._stopper:
+            self._position.stage = INSIDE
+            self._log.since_start.reset()
+            self._source.start_pass()
+            self._checkpoints.mark()
+
+    def _next_batch(self) -> tuple[Mapping[str, Argument], int] | None:
+        self._breakdown.switch(DATA)
+        batch = self._source.next_batch(self._parts.batch_size)
+        self._breakdown.switch(OTHER)
+        return batch
+
+    def _run_batch(self, slots: Mapping[str, Argument], samples: int) -> None:
+        """Train on a batch, and make the checkpoint that any trainer asked for after its step."""
+        position = self._position
+        result = self._step.compute(slots, samples, position)
+        with self._stopper:
+            is_wanted = self._step.step(samples, checkpoint=self._checkpoints.is_wanted(position.batches + 1))
+            self._checkpoints.leave_if_made()  # trainer 0 takes part in a further step after it wrote the checkpoint
+            position.count_batch()
+            self._saves.unsaved_steps += 1
+            self._log.count(position.batches, *result)
+            self._checkpoints.mark()
+            if is_wanted and self._checkpoints.is_on:
+                self._make_checkpoint_inside()
+
+    def _finish_batch(self) -> None:
+        """Do what is due after a step: lines of the log, tests and saves."""
+        position = self._position
+        self._log.write_batch(position.number, position.batches, self._updater.rates)
+        period, by_batches = self._flags.test_period, self._flags.saving_period_by_batches
+        if period and position.batches % period == 0:
+            self._test()
+        # strictly more: the first save comes after batch P + 1
+        if by_batches and self._flags.trainer_id == 0 and position.batches > by_batches * (position.saves + 1):
+            position.saves += 1
+            self._test()
+            self._saves.save(pass_name(position.number, position.saves), position)
+        position.is_due = False
+
+    def _finish_batches(self) -> None:
+        """End the pass together with the other trainers."""
+        with self._stopper.hold(self._flags.local):
+            own = self._checkpoints.describe(self._position)
+            with self._step.exchange():
+                self._updater.finish_pass(own)
+            self._checkpoints.leave_if_made()
+            self._position.stage = AFTER
+
+    def _report_pass(self) -> None:
+        number = self._position.number
+        self._log.write_pass(number, self._position.batches)
+        if self._position.batches:
+            return
+        if self._flags.local:
+            raise DataError(f"the data provider delivers no sample in pass {number}; check train_list and its files")
+        glog.warning(f"the data provider delivers no sample in pass {number}; the other trainers' steps count")
+
+    def _test(self) -> None:
+        parts = self._parts
+        if parts.test is None:
+            return
+        before = self._breakdown.switch(TEST)
+        # a signal in the middle of the exchange would leave half of a decay, or averages in place of the values
+        with self._stopper.hold_at_ends(self._updater.averaged()):
+            result = evaluate(
+                parts.network,
+                parts.test,
+                parts.evaluators,
+                parts.batch_size,
+                shows_layers=self._flags.show_layer_stat,
+            )
+        self._breakdown.switch(before)
+        self._log.write_test(result)
+
+    def _make_checkpoint(self, name: str) -> None:
+        """Make a checkpoint; trainer 0 leaves after the one that a signal waits for."""
+        if not self._checkpoints.is_on:
+            return
+        self._checkpoints.make(self._position, name)
+        self._saves.unsaved_steps = 0
+        if self._flags.trainer_id == 0:
+            self._checkpoints.leave_if_made()
+
+    def _make_checkpoint_inside(self) -> None:
+        self._position.checkpoints += 1
+        self._make_checkpoint(self._position.name_inside())
+
+    def _save_stopped(self) -> None:
+        """Save the steps since the last save, unless a step of the optimiser was cut in two."""
+        if not self._saves.unsaved_steps:
+            return
+        if self._step.is_open or not self._stopper.is_clean:
+            is_cut = self._step.is_open or not self._checkpoints.is_on
+            awaited = "its step was done" if is_cut else "a checkpoint could be made"
+            where = self._position.where()
+            glog.warning(f"stopped in {where} before {awaited}; nothing is saved")
+            return
+        self._log.end_dots()
+        if not self._checkpoints.is_on:
+            self._saves.save_stopped(self._position)
+        elif self._flags.local:
+            self._make_checkpoint_inside()

@@ -1,0 +1,59 @@
+"""What a job of training, testing or checking works with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runtime.errors import ConfigError
+from trainer.arrays.parameters import ParameterTable
+from trainer.arrays.rng import Stream
+from trainer.data.source import DataSource
+from trainer.evaluators import Evaluator
+from trainer.flags import Values
+from trainer.network.data_parallel import AnyNetwork
+from trainer.storage.model_files import SaveTables
+from trainer.telemetry.reporter import Reporter
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a job works with.
+
+    Attributes: configs: the files that are copied into every pass directory, by name.  save_dir: the directory of the
+        pass directories.  train, test: the data sources; None where the config names no such data.
+        averages: whether the optimiser averages the values of its steps.  save_tables: lets the parameter servers save
+        the tables; None where trainer 0 saves them.  reporter: tells the owner how far the run is.
+    """
+
+    flags: Values
+    batch_size: int
+    network: AnyNetwork
+    table: ParameterTable
+    evaluators: list[Evaluator]
+    stream: Stream
+    train: DataSource | None
+    test: DataSource | None
+    configs: Mapping[str, bytes]
+    save_dir: str
+    averages: bool = False
+    save_tables: SaveTables | None = None
+    reporter: Reporter = field(default_factory=Reporter)
+
+    def pass_directory(self, name: str) -> Path:
+        """Return the path of a pass directory, or of a save inside a pass."""
+        return Path(self.save_dir) / name
+
+    def shown_directory(self, name: str) -> str:
+        """Return that path as the log shows it: with `./` before a plain name."""
+        return f"{self.save_dir if '/' in self.save_dir else './' + self.save_dir}/{name}"
+
+    def training_data(self) -> DataSource:
+        """Return the training data.
+
+        Raises: ConfigError: if the config has none.
+        """
+        if self.train is None:
+            raise ConfigError("the config has no training data; define_py_data_sources2 needs a train_list")
+        return self.train

@@ -1,0 +1,67 @@
+"""The position of training: the pass, the batches of it that are done, and what was saved inside it.
+
+A position lies between two batches, right after a step. The tests and saves that are due there come after it, and they
+come again when training goes on from there. For this reason a checkpoint changes nothing in a run, whenever it is made.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from trainer.storage.model_files import pass_name
+
+STAGES = BEFORE, INSIDE, AFTER = "before", "inside", "after"
+
+
+@dataclass
+class Position:
+    """Training is BEFORE, INSIDE or AFTER pass `number`, and `batches` of it are done.
+
+    `saves` and `checkpoints` count what was made inside the pass. `is_due` says that the lines, tests and saves of the
+    last batch are still to come; AFTER the pass those of the pass are.
+    """
+
+    number: int
+    stage: str = BEFORE
+    batches: int = 0
+    saves: int = 0
+    checkpoints: int = 0
+    is_due: bool = False
+
+    def count_batch(self) -> None:
+        """Count a batch whose step is done."""
+        self.batches += 1
+        self.is_due = True
+
+    def begin_next_pass(self) -> None:
+        """Move to the beginning of the next pass."""
+        self.number, self.stage = self.number + 1, BEFORE
+        self.batches = self.saves = self.checkpoints = 0
+        self.is_due = False
+
+    def where(self) -> str:
+        """Return which batch is in hand, as messages name it; there batches count from 1."""
+        return f"batch {self.batches + 1} of pass {self.number}"
+
+    def name_inside(self) -> str:
+        """Return the name of a checkpoint that is made inside the pass."""
+        return pass_name(self.number, self.checkpoints)
+
+    def record(self) -> dict[str, Any]:
+        """Return the position as a checkpoint stores it; `read_position` reads it."""
+        return asdict(self)
+
+
+def read_position(record: Mapping[str, Any]) -> Position:
+    """Return the position that a checkpoint stores.
+
+    Raises: TypeError, ValueError: if the record is none.
+    """
+    position = Position(**record)
+    counts = (position.number, position.batches, position.saves, position.checkpoints)
+    if min(map(operator.index, counts)) < 0 or position.stage not in STAGES or not isinstance(position.is_due, bool):
+        raise ValueError(f"no place: {record}")
+    return position

@@ -1,0 +1,70 @@
+"""Saves of the parameters in pass directories."""
+
+from __future__ import annotations
+
+from runtime import glog
+from runtime.errors import DataError
+from trainer.storage.model_files import pass_name, remove_pass, save_pass
+from trainer.telemetry.legacy_words import AT
+from trainer.telemetry.time_breakdown import SAVE
+from trainer.training import nan_checks
+from trainer.training.parts import Parts
+from trainer.training.position import AFTER, Position
+from trainer.training.stopping import Stopper
+from trainer.updaters.local import Updater
+
+
+class Saves:
+    """The saves of one run.
+
+    Attributes: unsaved_steps: since the last save or checkpoint.
+    """
+
+    def __init__(self, parts: Parts, updater: Updater, stopper: Stopper) -> None:
+        self._parts, self._updater, self._stopper = parts, updater, stopper
+        self.unsaved_steps = 0
+
+    def save(self, name: str, position: Position) -> None:
+        """Save on trainer 0, to a directory of this name.
+
+        Nothing may be logged between the line of a test and the line of the save that follows it.
+
+        Raises: DataError: if a value is not finite.  VolumeError: if it cannot be written.
+        """
+        parts, breakdown = self._parts, self._parts.reporter.breakdown
+        if parts.flags.trainer_id != 0:
+            return
+        with self._stopper, self._updater.averaged():
+            check_values(parts, position)
+            glog.info(f"Saving parameters to {parts.shown_directory(name)}", at=AT["save"])
+            before = breakdown.switch(SAVE)
+            save_pass(parts.pass_directory(name), parts.table, parts.configs, parts.save_tables)
+            breakdown.switch(before)
+            parts.reporter.add_save(parts.shown_directory(name))
+            older = position.number - parts.flags.saving_period
+            if parts.flags.save_only_one and older >= 0:
+                remove_pass(parts.pass_directory(pass_name(older)))
+            self.unsaved_steps = 0
+
+    def save_stopped(self, position: Position) -> None:
+        """Save the steps since the last save, after a signal and without checkpoints."""
+        if position.stage == AFTER:
+            self.save(pass_name(position.number), position)
+        elif position.batches:
+            self.save(pass_name(position.number, position.saves + 1), position)
+        else:  # these steps are of the pass before, which was not due to be saved
+            self.save(pass_name(position.number - 1), position)
+
+
+def check_values(parts: Parts, position: Position) -> None:
+    """Return if all values are finite.
+
+    Raises: DataError: naming a parameter whose values are not.
+    """
+    wrong = nan_checks.find_bad_value(parts.table)
+    if wrong:
+        raise DataError(
+            f"parameter {wrong} has values that are not finite after batch {position.batches} of pass "
+            f"{position.number}; they are not saved: {nan_checks.describe_users(parts.network, wrong)}; a lower "
+            "learning_rate may help"
+        )

@@ -1,0 +1,106 @@
+"""When a signal ends the program: at once, or after work that must not be cut in two."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from types import FrameType, TracebackType
+
+from runtime.errors import StoppedError, stopped_by
+
+
+class Stopper:
+    """Raises StoppedError for SIGTERM and SIGINT, inside a `with` block only at its end.
+
+    SIGTERM counts once. Another SIGINT (a second Ctrl-C) ends what a first signal is still waiting for; then `is_clean`
+    is False.
+    """
+
+    def __init__(self) -> None:
+        self.is_clean = True
+        self._depth = 0
+        self._waiting: StoppedError | None = None
+        self._deadline_s = 0
+
+    def install(self) -> None:
+        """Take the signals of this process."""
+        signal.signal(signal.SIGALRM, self._handle)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._handle)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a signal waits for the end of a block."""
+        return self._waiting is not None
+
+    def ignore_limit(self) -> None:
+        """Wait for the end of the block for which a signal waits now, however long that takes."""
+        signal.alarm(0)
+
+    def leave(self) -> None:
+        """Return if no signal waits for the end of a block, else do not wait any longer.
+
+        Raises: StoppedError.
+        """
+        if self._waiting is not None:
+            raise self._take(self._waiting)
+
+    def limit(self, seconds: int) -> None:
+        """Wait for the end of a block no longer than this after a signal; 0: as long as it takes."""
+        self._deadline_s = seconds
+
+    def hold(self, is_wanted: bool) -> AbstractContextManager[None]:
+        """Return a block behind which a signal waits, or, if none is wanted, one that does nothing."""
+        return self if is_wanted else nullcontext()
+
+    @contextmanager
+    def hold_at_ends(self, context: AbstractContextManager[None]) -> Iterator[None]:
+        """Enter and leave `context` without a signal in between; the block itself may be ended by one."""
+        with ExitStack() as stack:
+            with self:
+                stack.enter_context(context)
+            try:
+                yield
+            finally:
+                with self:
+                    stack.close()
+
+    def __enter__(self) -> None:
+        self._depth += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._depth -= 1
+        if not self._depth and self._waiting is not None:
+            raise self._take(self._waiting)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, _ignore)
+        if self._depth and self._waiting is None and number != signal.SIGALRM:
+            self._waiting = stopped_by(number)
+            signal.alarm(self._deadline_s)
+            return
+        self.is_clean = not self._depth
+        raise self._take(self._waiting or stopped_by(number))
+
+    def _take(self, error: StoppedError) -> StoppedError:
+        """Let nothing disturb the leaving: a signal in the middle of it would leave connections half closed."""
+        ignore_signals()
+        self._waiting = None
+        return error
+
+
+def ignore_signals() -> None:
+    """Let no further signal disturb what leaves."""
+    signal.alarm(0)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _ignore)
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Do nothing; of SIG_IGN the interpreter complains when the signal has arrived already."""
+
+
+STOPPER = Stopper()  # signals are the process's, so there is one

@@ -1,0 +1,183 @@
+"""Tests: all test data forward, with costs and evaluators added up; and the test job, which tests saved models.
+
+Source: spec/trainer.md sections 3.7 and 7.2.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from runtime import glog
+from runtime.errors import ConfigError, DataError, MissingInputError, UsageError
+from runtime.health.liveness import LIVENESS
+from trainer.data.source import DataSource
+from trainer.evaluators import Accumulator, Evaluator
+from trainer.evaluators.printers import GradientPrinter
+from trainer.network.data_parallel import AnyNetwork
+from trainer.network.network import Network
+from trainer.storage.model_files import pass_name
+from trainer.storage.model_sources import is_complete, load_model
+from trainer.storage.predictions import PredictionFile
+from trainer.telemetry import log_lines
+from trainer.telemetry.legacy_words import AT
+from trainer.training import nan_checks
+from trainer.training.parts import Parts
+
+WAIT_S = 60.0  # seconds between two looks for a pass that does not exist yet
+
+
+def evaluate(
+    network: AnyNetwork,
+    source: DataSource,
+    evaluators: list[Evaluator],
+    batch_size: int,
+    *,
+    each_batch: Callable[[int, Accumulator], None] | None = None,
+    with_cost: bool = True,
+    shows_layers: bool = False,
+) -> Accumulator:
+    """Run all test data through the network and return what was measured.
+
+    Args: each_batch: called with the number of batches so far and the result so far.
+        with_cost: False counts every cost as 0 (the network is for prediction).
+        shows_layers: whether the statistics of every layer are logged.
+    Raises: DataError: if there is no sample, the provider raised, or a cost is not finite.
+    """
+    result = Accumulator(evaluators)
+    source.start_pass()
+    batches = 0
+    while (batch := source.next_batch(batch_size)) is not None:
+        LIVENESS.turn()
+        slots, samples = batch
+        network.forward(slots)
+        if shows_layers:
+            log_lines.log_layers(network)
+        cost = network.cost() if with_cost else 0.0
+        batches += 1
+        if not math.isfinite(cost):
+            raise DataError(
+                f"the cost of layer {network.find_bad_cost()} is {cost:g} in batch {batches} of the test: "
+                f"{nan_checks.describe_source(network)}; a look at the test data and the model may help"
+            )
+        result.add(cost, samples, measure(network, evaluators))
+        if each_batch is not None:
+            each_batch(batches, result)
+    if not result.samples:
+        raise DataError("the test data has no sample; check the test list of define_py_data_sources2")
+    result.finish()
+    return result
+
+
+def measure(network: AnyNetwork, evaluators: Sequence[Evaluator]) -> list[Any]:
+    """Return what each evaluator makes of the last batch: of its shares, one after the other, added up."""
+    measures = [_measure_replica(replica, evaluators) for replica in network.replicas]
+    if len(measures) == 1:
+        return measures[0]
+    totals = [one.nothing() for one in evaluators]
+    for of_share in measures:
+        for number, one in enumerate(of_share):
+            totals[number] += one
+    return totals
+
+
+def _measure_replica(replica: Network, evaluators: Sequence[Evaluator]) -> list[Any]:
+    for one in evaluators:
+        if isinstance(one, GradientPrinter):
+            one.gradients = replica.kept_gradients()
+    return [one.measure(replica.outputs) for one in evaluators]
+
+
+@dataclass(frozen=True)
+class TestedModel:
+    """One model to test; that of a pass must have the mark of a complete one."""
+
+    number: int
+    path: str
+    is_pass: bool = False
+
+
+class Testing:
+    """The test job.
+
+    Args: wait: waits for a number of seconds; a signal ends the wait.
+    """
+
+    def __init__(self, parts: Parts, wait: Callable[[float], None] = time.sleep) -> None:
+        if parts.test is None:
+            raise ConfigError("TestData is not specified: --job=test needs a test_list in define_py_data_sources2")
+        self._parts, self._source, self._flags, self._wait = parts, parts.test, parts.flags, wait
+        self._models = list_models(parts)
+
+    def run(self) -> None:
+        """Test every model."""
+        flags, parts = self._flags, self._parts
+        file = PredictionFile(flags.predict_output_dir, flags.trainer_id) if flags.predict_output_dir else None
+
+        def each_batch(batches: int, result: Accumulator) -> None:
+            if file is not None:
+                for replica in parts.network.replicas:
+                    file.write({name: replica.outputs[name] for name in replica.output_names})
+            if batches % flags.log_period == 0:
+                glog.info(log_lines.test_batch_line(batches, result), at=AT["test batch"])
+
+        with np.errstate(all="ignore"):
+            for model in self._arriving():
+                load_model(
+                    model.path,
+                    parts.table,
+                    flags.load_missing_parameter_strategy,
+                    parts.stream,
+                    needs_done=model.is_pass,
+                )
+                result = evaluate(
+                    parts.network,
+                    self._source,
+                    parts.evaluators,
+                    parts.batch_size,
+                    each_batch=each_batch,
+                    with_cost=file is None,
+                    shows_layers=flags.show_layer_stat,
+                )
+                glog.info(log_lines.test_pass_line(model.number, result), at=AT["test pass"])
+        if file is not None:
+            file.close()
+
+    def _arriving(self) -> Iterator[TestedModel]:
+        """Yield the models; with --test_wait each when it is there, however long that takes."""
+        for model in self._models:
+            while self._flags.test_wait and model.is_pass and not is_complete(model.path):
+                glog.info(f"Waiting for parameters of pass {model.number}")
+                LIVENESS.turn()
+                self._wait(WAIT_S)
+            yield model
+
+
+def list_models(parts: Parts) -> list[TestedModel]:
+    """Return the models to test.
+
+    Raises: UsageError: if no model is named.  MissingInputError: if the model list is missing or empty.
+    """
+    flags = parts.flags
+    if flags.model_list:
+        try:
+            lines = Path(flags.model_list).read_text().splitlines()
+        except OSError as error:
+            raise MissingInputError(f"--model_list={flags.model_list} cannot be read: {error.strerror}") from error
+        models = [TestedModel(number, line.strip()) for number, line in enumerate(filter(str.strip, lines))]
+    elif flags.init_model_path:
+        models = [TestedModel(0, flags.init_model_path)]
+    elif flags.test_pass >= 0:
+        numbers = [n for n in range(flags.test_pass, flags.num_passes) if n % flags.saving_period == 0]
+        models = [TestedModel(n, parts.shown_directory(pass_name(n)), is_pass=True) for n in numbers]
+    else:
+        raise UsageError("--job=test needs a model: --test_pass=<first pass>, --init_model_path or --model_list")
+    if not models:
+        raise UsageError("--job=test finds no model: check --test_pass, --num_passes, --saving_period or --model_list")
+    return models

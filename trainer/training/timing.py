@@ -1,0 +1,143 @@
+"""The time job: how long batches take, after ten that warm up, and where the time goes.
+
+Source: spec/trainer.md 7.4 and 2.9; trainer/TrainerBenchmark.cpp of v0.10, whose builds with timers print such tables.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from runtime import glog
+from runtime.errors import DataError
+from trainer.arrays.arguments import Argument
+from trainer.telemetry.stopwatch import Measured, Stopwatch
+from trainer.telemetry.training_log import TrainingLog
+from trainer.training.batch_step import BatchStep
+from trainer.training.loop import STEP_LIMIT_S
+from trainer.training.parts import Parts
+from trainer.training.position import Position
+from trainer.training.stopping import Stopper
+from trainer.updaters.local import Updater
+
+WARM_UP_BATCHES = 10
+TIMED_BATCHES = 100  # of --test_period=0, for which v0.10 timed none
+TIMED_S = 20.0  # of these batches; as many as fit in, at least one
+DATA, BATCH, FORWARD, BACKWARD, UPDATE = "GetData", "FwdBwd", "ForwardTimer", "BackwardTimer", "UpdateTimer"
+
+
+class Timing:
+    """The time job: `--test_period` training batches of the same data, or of new data with --feed_data.
+
+    Raises (run): DataError: if the data has not even one full batch, or a number is not finite.
+    """
+
+    def __init__(self, parts: Parts, updater: Updater, stopper: Stopper) -> None:
+        self._source = parts.training_data()
+        self._parts, self._updater, self._stopper, self._flags = parts, updater, stopper, parts.flags
+        self._position = Position(parts.flags.start_pass)
+        self._log = TrainingLog(parts.flags, parts.evaluators, parts.table, parts.reporter, averages=parts.averages)
+        self._step = BatchStep(parts, updater, stopper, self._log)
+        if not parts.flags.local:
+            stopper.limit(STEP_LIMIT_S)
+
+    def place(self) -> dict[str, int]:
+        """Return {pass, batch}: where training begins."""
+        return {"pass": self._position.number, "batch": self._position.batches}
+
+    def run(self) -> None:
+        """Train and log the tables of times; nothing is tested or saved."""
+        size = self._parts.batch_size
+        with np.errstate(all="ignore"):
+            self._updater.start_pass()
+            slots = self._fetch(size)
+            glog.info("Burning time...")
+            for _ in range(WARM_UP_BATCHES):
+                self._train(slots, size)
+            glog.info("Burning time end.")
+            clock, layers = Stopwatch(), Stopwatch()
+            self._attach(clock, layers)
+            began = time.perf_counter()
+            batches = self._time_batches(clock, slots, size)
+            elapsed = time.perf_counter() - began
+        self._log.end_dots()
+        lines = [*clock.table(), *self._layer_table(layers, batches)]
+        for line in [*lines, summary_line(clock, batches, size, elapsed)]:
+            glog.info(line)
+        self._updater.finish()
+
+    def _time_batches(self, clock: Stopwatch, slots: Mapping[str, Argument], size: int) -> int:
+        """Train, and return how many batches that were."""
+        wanted = self._flags.test_period
+        end = time.perf_counter() + TIMED_S
+        batches = 0
+        while batches < (wanted or TIMED_BATCHES):
+            if self._flags.feed_data:
+                with clock.measure(DATA):
+                    slots = self._fetch(size)
+            with clock.measure(BATCH):
+                self._train(slots, size)
+            batches += 1
+            if not wanted and time.perf_counter() > end:
+                break
+        return batches
+
+    def _attach(self, clock: Stopwatch, layers: Stopwatch) -> None:
+        """Have the parts of a batch measured from now on."""
+        self._parts.network.time_layers(layers.measure)
+        network: Any = Measured(self._parts.network, clock, {"forward": FORWARD, "backward": BACKWARD})
+        updater: Any = Measured(self._updater, clock, {"step": UPDATE})
+        self._step = BatchStep(replace(self._parts, network=network), updater, self._stopper, self._log)
+
+    def _layer_table(self, layers: Stopwatch, batches: int) -> list[str]:
+        """Return a line for each layer, the slowest first: ms a batch, and the share of what all layers take."""
+        rows: dict[str, dict[str, float]] = {}
+        for name, times in layers.times.items():
+            way, _, layer = name.partition(" ")
+            rows.setdefault(layer, {})[way] = sum(times) / batches
+        whole = sum(sum(row.values()) for row in rows.values()) or 1.0
+        threads = len(self._parts.network.replicas)
+        lines = [f"======= Layers, ms a batch{f' of the first of {threads} threads' * (threads > 1)} ======"]
+        for layer, row in sorted(rows.items(), key=lambda item: -sum(item[1].values())):
+            forward, backward = (f"{row.get(way, 0.0):.4g}" for way in ("forward", "backward"))
+            share = 100 * sum(row.values()) / whole
+            lines.append(f"Layer={layer:<46} forward={forward:<10} backward={backward:<10} share={share:.1f}%")
+        return [*lines, "-" * 50]
+
+    def _fetch(self, size: int) -> Mapping[str, Argument]:
+        """Return a full batch; behind the last one of the data the data begins anew."""
+        for _ in range(2):
+            batch = self._source.next_batch(size)
+            if batch is not None and batch[1] == size:
+                return batch[0]
+            self._source.start_pass()
+        raise DataError(f"--job=time needs a full batch of {size} samples; the data has fewer")
+
+    def _train(self, slots: Mapping[str, Argument], size: int) -> None:
+        position = self._position
+        result = self._step.compute(slots, size, position)
+        with self._stopper:
+            self._step.step(size)
+            position.count_batch()
+            self._log.count(position.batches, *result)
+        self._log.write_batch(position.number, position.batches, self._updater.rates)
+
+
+def summary_line(clock: Stopwatch, batches: int, size: int, elapsed: float) -> str:
+    """Return what most people want to know.
+
+    Args: size: samples of a batch.  elapsed: seconds of all batches.
+    """
+    each = elapsed * 1e3 / batches
+    named = {"forward": FORWARD, "backward": BACKWARD, "update": UPDATE, "data": DATA}
+    parts = {what: clock.mean(name, batches) for what, name in named.items() if name in clock.times}
+    parts["other"] = max(0.0, each - sum(parts.values()))
+    spelt = ", ".join(f"{what} {number:.4g}" for what, number in parts.items())
+    return (
+        f"{each:.4g} ms a batch, {size * batches / elapsed:.6g} samples/s: {batches} batches of {size} samples; ms a "
+        f"batch: {spelt}"
+    )

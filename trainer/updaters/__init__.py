@@ -1,0 +1,1 @@
+"""From gradients to new values: in this process, or on the parameter servers."""

@@ -1,0 +1,262 @@
+"""Steps in this process, and what they changed goes to the parameter servers (num_batches_per_send_parameter over 1).
+
+    average            the servers add rate * sum(values - values of the last exchange); theirs replace the trainer's
+    elastic_average    the servers add rate * sum(values - theirs); the trainer moves as much towards theirs
+
+with rate = delta_add_rate / trainers, so that the servers' values, the centre, move by the mean of the changes.
+
+Source: RemoteParameterUpdater.cpp of v0.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pserver.optim.delta import DELTA
+from pserver.optim.settings import Array, Optimization, ParameterSpec
+from pserver.optim.weight_decay import separate_decay
+from pserver.store.snapshot import VALUES, Captured, Part
+from runtime.errors import ConfigError
+from runtime.thread_pool import SINGLE_THREAD, ThreadPool
+from trainer.arrays.arguments import Argument
+from trainer.arrays.encoding import decoding
+from trainer.arrays.parameters import Parameter, ParameterTable
+from trainer.network.network import OnFinal
+from trainer.updaters.local import MASKS, LocalUpdater
+from trainer.updaters.optimizer_settings import Sending
+
+if TYPE_CHECKING:
+    from pserver.client.client import Client
+
+OWN_STATE = "optimiser"  # what the updater adds to what a trainer says of itself in a checkpoint
+MOST_DECAY = 0.1  # that the servers may apply in one exchange
+
+
+@dataclass
+class StepsSinceExchange:
+    """What this trainer has done since the servers last heard of it."""
+
+    batches: int = 0
+    samples: int = 0
+    wants_checkpoint: bool = False
+
+
+class DeltaUpdater:
+    """An optimiser of this trainer's own; every few batches the servers gather its steps.
+
+    The averages of `average_window` are the servers'. A checkpoint waits for the next exchange; for it the trainers
+    leave the state of their own optimisers with the servers.
+
+    Args: trainers: their number.  is_first: whether this is trainer 0.
+    Raises: ConfigError: if the settings of a parameter do not go together, or not with the method.
+    """
+
+    def __init__(
+        self,
+        table: ParameterTable,
+        optimization: Optimization,
+        sending: Sending,
+        client: Client,
+        *,
+        trainers: int,
+        is_first: bool,
+        pool: ThreadPool = SINGLE_THREAD,
+    ) -> None:
+        self._table, self._client, self._sending, self._is_first = table, client, sending, is_first
+        own, served = share_decay(
+            [parameter.spec() for parameter in table],
+            sending,
+            trainers=trainers,
+            is_asynchronous=optimization.is_asynchronous,
+        )
+        self._served = served, replace(optimization, learning_method=DELTA, delta_add_rate=sending.rate)
+        self._averages = bool(optimization.average_window)
+        self._local = LocalUpdater(table, replace(optimization, average_window=0.0), pool=pool, parameters=own)
+        self._base = np.empty_like(table.values)  # the values of the last exchange
+        self._delta = np.empty_like(table.values)
+        self._kept: Array | None = None  # the own values while the table has the servers' between two passes
+        self._since = StepsSinceExchange()
+        self._is_in_pass = False
+
+    def connect(self, restored: Captured | None = None) -> dict[str, Any] | None:
+        """Join every server; trainer 0 gives its values, or a checkpoint, and the others take them."""
+        pruning = self._local.pruning
+        pruning.start()
+        self._client.join(*self._served)
+        own: dict[str, Any] | None = self._client.initialise(self._table.values, restored)
+        if own is None:
+            pruning.start()  # again: all trainers keep what trainer 0 kept
+        else:
+            with decoding("an optimiser"):
+                pruning.go_on(own.get(MASKS, {}))
+                self._go_on(own.get(OWN_STATE))
+        self._base[:] = self._table.values
+        return own
+
+    def _go_on(self, described: dict[str, Any] | None) -> None:
+        """Go on from the state that was left; own values wait until the pass begins."""
+        if described is None:
+            return
+        centre = self._table.values.copy()
+        data = self._client.fetch_blob(described["bytes"])
+        arrays, start = {}, 0
+        for name, kind, count in described["arrays"]:
+            arrays[name] = np.frombuffer(data, kind, count, start)
+            start += arrays[name].nbytes
+        self._local.put_back(Part(described["counters"], arrays))
+        if self._sending.is_elastic:
+            self._kept = self._table.values.copy()
+        self._table.values[:] = centre
+
+    def _leave_state(self) -> dict[str, Any]:
+        """Leave the state of this trainer's optimiser with the servers, and return what describes it."""
+        part = self._local.take()
+        arrays = dict(part.arrays)
+        if self._kept is not None:
+            arrays[VALUES] = self._kept
+        data = bytearray().join(array.tobytes() for array in arrays.values())
+        self._client.leave_blob(memoryview(data))
+        listed = [[name, array.dtype.str, array.size] for name, array in arrays.items()]
+        return {OWN_STATE: {"counters": part.counters, "arrays": listed, "bytes": len(data)}}
+
+    def check(self) -> None:
+        """Ask the heartbeat."""
+        self._client.check()
+
+    def start_pass(self, batch: int = 0) -> None:
+        """Wait for all trainers, and go on from this trainer's own values where it has such."""
+        self._client.start_pass(batch)
+        self._is_in_pass = True
+        if self._kept is not None:
+            self._table.values[:] = self._kept
+            self._kept = None
+
+    def prefetch(self, slots: Mapping[str, Argument]) -> None:
+        """All is here."""
+
+    def begin_step(self, samples: int) -> OnFinal | None:
+        """Nothing can begin before the gradients are complete."""
+        return None
+
+    def step(self, samples: int, checkpoint: bool = False) -> bool:
+        """Make a step here; speak with the servers when it is time."""
+        self._local.step(samples)
+        self._since.batches += 1
+        self._since.samples += samples
+        self._since.wants_checkpoint |= checkpoint
+        if self._since.batches < self._sending.batches_per_send:
+            return False
+        checkpoint, self._since.wants_checkpoint = self._since.wants_checkpoint, False
+        return self._exchange(checkpoint)
+
+    def _exchange(self, checkpoint: bool = False) -> bool:
+        """Give the servers what the steps since the last exchange changed; return whether a checkpoint is due."""
+        values, delta, samples = self._table.values, self._delta, self._since.samples
+        self._since.batches = self._since.samples = 0
+        if not self._sending.is_elastic:
+            np.subtract(values, self._base, out=delta)
+            is_due = self._client.push_pull(delta, values, samples, checkpoint=checkpoint)
+            self._base[:] = values
+            return is_due
+        self._client.fetch_values(delta)
+        np.subtract(values, delta, out=delta)
+        is_due = self._client.push(delta, samples, checkpoint=checkpoint)
+        delta *= np.float32(self._sending.rate)
+        values -= delta
+        return is_due
+
+    def capture(self, own: dict[str, Any]) -> Captured | None:
+        """Let trainer 0 collect what every trainer says of itself, and the state of the servers."""
+        return self._client.capture({**self._with_masks(own), **self._leave_state()})
+
+    def finish_pass(self, own: dict[str, Any] | None = None) -> None:
+        """Give the servers the last steps, wait for the other trainers, and take the servers' values."""
+        described = own and self._with_masks(own)
+        is_due = bool(self._since.batches) and self._exchange()
+        if (
+            described and not self._is_first
+            # after the end of trainer 0's pass no trainer writes a checkpoint that another one asks for
+        ):
+            described = {**described, **self._leave_state()}
+            if is_due:
+                self._client.capture(described)
+        self._local.finish_pass()
+        self._is_in_pass = False
+        if self._sending.is_elastic:
+            self._kept = self._table.values.copy()
+        self._client.finish_pass(self._table.values, described)
+        self._base[:] = self._table.values
+
+    def _with_masks(self, own: dict[str, Any]) -> dict[str, Any]:
+        return {**own, MASKS: self._local.pruning.state()}
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Take the servers' averages, or inside a pass their values where this trainer's are its own."""
+        if not (self._averages or (self._sending.is_elastic and self._is_in_pass)):
+            yield
+            return
+        raw = self._table.values.copy()
+        (self._client.fetch_averages if self._averages else self._client.fetch_values)(self._table.values)
+        try:
+            yield
+        finally:
+            self._table.values[:] = raw
+
+    def rates(self, parameter: Parameter) -> Array | None:
+        """Return the rate that each element had in the last step of this trainer, if the method has such rates."""
+        return self._local.rates(parameter)
+
+    def finish(self) -> None:
+        """Say goodbye."""
+        self._client.goodbye()
+
+    def abort(self, reason: str) -> None:
+        """Tell the servers why this trainer leaves."""
+        self._client.abort(reason)
+
+
+def share_decay(
+    parameters: Sequence[ParameterSpec], sending: Sending, *, trainers: int, is_asynchronous: bool
+) -> tuple[list[ParameterSpec], list[ParameterSpec]]:
+    """Return the parameters' settings for the trainers' own steps, and for the servers.
+
+    A parameter whose num_batches_regularization is num_batches_per_send_parameter decays on the servers, once in each
+    exchange, at its rate times `sending.rate`, batches and, where the exchanges are synchronous, trainers; but not with
+    elastic averages. All others decay in the trainers' steps. Nothing is clipped on the servers.
+
+    Raises: ConfigError: if the servers' decay is over MOST_DECAY; if it goes with momentum.
+    """
+    own, served = [], []
+    for p in parameters:
+        plain = replace(
+            p,
+            momentum=0.0,
+            decay_rate=0.0,
+            decay_rate_l1=0.0,
+            num_batches_regularization=1,
+            gradient_clipping_threshold=0.0,
+        )
+        if not p.is_static and p.num_batches_regularization > 1:
+            separate_decay(p)  # refuses momentum
+        decays = bool(p.decay_rate or p.decay_rate_l1) and not p.is_static
+        if sending.is_elastic or not decays or p.num_batches_regularization != sending.batches_per_send:
+            own.append(p)
+            served.append(plain)
+            continue
+        scale = sending.rate * p.num_batches_regularization * (1 if is_asynchronous else trainers)
+        l2, l1 = p.decay_rate * scale, p.decay_rate_l1 * scale
+        if max(l1, l2) > MOST_DECAY:
+            raise ConfigError(
+                f"parameter {p.name}: with num_batches_regularization={p.num_batches_regularization} and "
+                f"{'delta_add_rate of one trainer' if is_asynchronous else 'delta_add_rate'} its decay on the servers "
+                f"is {max(l1, l2):g} in each exchange; it must be at most {MOST_DECAY:g}: take smaller ones"
+            )
+        own.append(replace(p, decay_rate=0.0, decay_rate_l1=0.0, num_batches_regularization=1))
+        served.append(replace(plain, decay_rate=l2, decay_rate_l1=l1))
+    return own, served

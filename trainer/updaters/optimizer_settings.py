@@ -1,0 +1,163 @@
+"""From settings() to what the optimiser and the servers are told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from proto.TrainerConfig_pb2 import OptimizationConfig
+from pserver.optim.methods import METHODS, check_supported, list_ignored, unknown
+from pserver.optim.settings import Optimization, ParameterSpec
+from runtime.errors import ConfigError
+
+AVERAGE, ELASTIC_AVERAGE = "average", "elastic_average"
+
+
+@dataclass(frozen=True)
+class Sending:
+    """How often a trainer speaks with the servers.
+
+    `batches_per_send` over 1: the trainer takes steps of its own, and sends what they changed; the servers add
+    `rate` times that, and `is_elastic` says whether the trainer goes on from its own values or from theirs.
+    `batches_per_get`: it takes the values after this number of gradients.
+    """
+
+    batches_per_send: int = 1
+    batches_per_get: int = 1
+    rate: float = 1.0
+    is_elastic: bool = False
+
+
+def has_sparse_rows(parameters: Sequence[ParameterSpec]) -> bool:
+    """Return whether rows of any parameter are updated only when a batch touches them."""
+    return any(p.sparse_update and not p.is_static for p in parameters)
+
+
+def refuse_l1(parameters: Sequence[ParameterSpec]) -> None:
+    """Return if a single optimiser for all parameters can do their decay.
+
+    Raises: ConfigError: naming the parameter.
+    """
+    for p in parameters:
+        if p.decay_rate_l1 and not p.is_static:
+            raise ConfigError(
+                f"parameter {p.name} has L1 decay (l1_rate), which local training of dense parameters cannot do, as in "
+                "the original (SgdLocalUpdater); take l1_rate out of its ParamAttr, or train with parameter servers"
+            )
+
+
+def read_optimization(config: OptimizationConfig, *, local: bool) -> Optimization:
+    """Return the settings that the optimiser needs.
+
+    Raises: ConfigError: naming the setting that is not supported yet, or impossible.
+    """
+    if not config.HasField("batch_size"):
+        raise ConfigError("the config does not call settings(batch_size=..., learning_rate=...)")
+    if config.batch_size < 1:
+        raise ConfigError(f"settings(batch_size={config.batch_size}): it must be at least 1")
+    if config.algorithm not in ("sgd", "async_sgd"):
+        raise ConfigError(
+            f"settings: Unsupported algorithm: {config.algorithm}; supported is sgd, which settings() takes when "
+            "learning_method is one of the optimizers"
+        )
+    if local and config.num_batches_per_send_parameter > 1:
+        raise ConfigError(
+            f"settings: num_batches_per_send_parameter is {config.num_batches_per_send_parameter}; in local training "
+            "it must be 1"
+        )
+    if config.learning_method not in METHODS:
+        raise unknown(config.learning_method)
+    optimization = Optimization(
+        learning_method=config.learning_method,
+        learning_rate=config.learning_rate,
+        learning_rate_schedule=config.learning_rate_schedule,
+        learning_rate_decay_a=config.learning_rate_decay_a,
+        learning_rate_decay_b=config.learning_rate_decay_b,
+        learning_rate_args=config.learning_rate_args,
+        adam_beta1=config.adam_beta1,
+        adam_beta2=config.adam_beta2,
+        adam_epsilon=config.adam_epsilon,
+        ada_epsilon=config.ada_epsilon,
+        ada_rou=config.ada_rou,
+        average_window=config.average_window,
+        max_average_window=config.max_average_window if config.HasField("max_average_window") else None,
+        algorithm="sgd" if local else config.algorithm,
+        async_lagged_grad_discard_ratio=config.async_lagged_grad_discard_ratio,
+    )
+    check_supported(optimization)
+    return optimization
+
+
+def read_sending(config: OptimizationConfig, *, trainers: int) -> Sending:
+    """Return how often the trainers are to speak with the servers.
+
+    Raises: ConfigError: naming the setting that is impossible.
+    """
+    send, get = config.num_batches_per_send_parameter, config.num_batches_per_get_parameter
+    for name, value in (("send", send), ("get", get)):
+        if value < 1:
+            raise ConfigError(f"settings: num_batches_per_{name}_parameter is {value}; it must be at least 1")
+    if send == 1:
+        return Sending(batches_per_get=get)
+    method = config.center_parameter_update_method
+    if method not in (AVERAGE, ELASTIC_AVERAGE):
+        raise ConfigError(
+            f"settings: center_parameter_update_method is '{method}'; with num_batches_per_send_parameter={send} it "
+            f"must be {AVERAGE} or {ELASTIC_AVERAGE}"
+        )
+    if trainers < 2:
+        raise ConfigError(
+            f"settings: num_batches_per_send_parameter is {send}, which needs more than one trainer: "
+            f"--num_gradient_servers is {trainers}; leave it at 1"
+        )
+    return Sending(send, get, config.delta_add_rate / trainers, method == ELASTIC_AVERAGE)
+
+
+def list_missing(config: OptimizationConfig) -> list[str]:
+    """Return a sentence for each setting that had an effect in the legacy and has none here."""
+    if not config.shrink_parameter_value:
+        return []
+    return [
+        f"settings: shrink_parameter_value={config.shrink_parameter_value:g} has no effect here; the original shrank "
+        "rows of sparse_remote_update parameters with L1 when they were fetched"
+    ]
+
+
+def list_oddities(
+    parameters: Sequence[ParameterSpec],
+    optimization: Optimization,
+    *,
+    local: bool,
+    algorithm: str = "sgd",
+    sending: Sending | None = None,
+) -> list[str]:
+    """Return a sentence for each setting that has no effect, because it had none in the legacy either.
+
+    And one for a setting that had none in the legacy, and has one here.
+    """
+    sending = sending or Sending()
+    takes_own_steps = sending.batches_per_send > 1
+    is_common = (local or takes_own_steps) and not has_sparse_rows(parameters)
+    found = list_ignored(parameters, optimization, per_parameter=not is_common)
+    trained = [p for p in parameters if not p.is_static]
+    if local and algorithm == "async_sgd":
+        found.append("local training is synchronous (algorithm async_sgd, which is_async sets)")
+    if is_common and any(p.gradient_clipping_threshold > 0 for p in trained):
+        found.append("local training of dense parameters does not clip gradients (gradient_clipping_threshold)")
+    later = {1, sending.batches_per_send if takes_own_steps and not sending.is_elastic else 1}
+    if is_common and any(p.num_batches_regularization not in later and p.decay_rate for p in trained):
+        found.append("local training of dense parameters decays in every batch (num_batches_regularization)")
+    if takes_own_steps and sending.batches_per_get > 1:
+        found.append("values come with every exchange (num_batches_per_get_parameter)")
+    lines = [f"{sentence}, as in the original; the setting has no effect" for sentence in found]
+    if not takes_own_steps and sending.batches_per_get > 1:
+        lines.append(
+            f"num_batches_per_get_parameter={sending.batches_per_get}: the trainers take new values after so many "
+            "batches; the original ignored this setting"
+        )
+    if not local and optimization.is_asynchronous and "pass" in optimization.learning_rate_schedule:
+        lines.append(
+            f"learning_rate_schedule '{optimization.learning_rate_schedule}': servers do not count passes in "
+            "asynchronous training, as in the original; the first rate stays"
+        )
+    return lines

@@ -1,0 +1,52 @@
+"""`--start_pserver`: a parameter server beside the trainer, as a process of its own.
+
+Source: spec/trainer.md 1.2; trainer/TrainerMain.cpp of v0.10.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from runtime import glog
+from trainer.flags import Values
+
+END_TIMEOUT_S = 20.0  # a server that hears nothing of its trainers ends sooner by itself
+_SHARED = (
+    "port",
+    "ports_num",
+    "ports_num_for_sparse",
+    "nics",
+    "num_gradient_servers",
+    "log_period_server",
+    "pserver_num_threads",
+    "sock_send_buf_size",
+    "sock_recv_buf_size",
+    "sock_listen_queue_size",
+    "async_lagged_ratio_min",
+    "async_lagged_ratio_default",
+)
+
+
+class OwnServer:
+    """A running `paddle pserver`, with those of the trainer's flags that were given and concern it."""
+
+    def __init__(self, flags: Values) -> None:
+        given = [f"--{name}={getattr(flags, name)}" for name in _SHARED if name in flags.given]
+        root = str(Path(__file__).resolve().parents[2])
+        # its modules are ours alone: no file of the working directory stands in for one of Python's
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "paddle", "pserver", *given], env={**os.environ, "PYTHONPATH": root}
+        )
+
+    def end(self) -> None:
+        """Wait for the server, which ends when all trainers have; one that does not is ended."""
+        try:
+            status = self._process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.terminate()
+            status = self._process.wait()
+        if status:
+            glog.warning(f"the parameter server of --start_pserver ended with status {status}")

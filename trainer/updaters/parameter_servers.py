@@ -1,0 +1,129 @@
+"""The parameter servers of a job, as a trainer sees them: connections, the updater that uses them, an own server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from proto.ModelConfig_pb2 import ModelConfig
+from pserver.client.client import Client, read_environment
+from pserver.client.sparse_client import SparseClient
+from pserver.optim.settings import Optimization
+from runtime import glog
+from runtime.errors import ConfigError
+from runtime.interfaces import find_own_addresses
+from runtime.thread_pool import ThreadPool
+from trainer.arrays.parameters import DenseParameters, ParameterTable
+from trainer.flags import Values, services
+from trainer.storage.model_files import SaveTables
+from trainer.updaters.delta import DeltaUpdater
+from trainer.updaters.local import Updater
+from trainer.updaters.optimizer_settings import Sending
+from trainer.updaters.own_server import OwnServer
+from trainer.updaters.remote import RemoteUpdater
+from trainer.updaters.tables import SPARSE_PORTS, RemoteTables, TablesUpdater
+
+# seconds. Source: the trainer may be started by hand before the servers are
+CONNECT_TIMEOUT_S = 60.0
+
+
+class ParameterServers:
+    """Makes the updater of a job that trains with parameter servers."""
+
+    def __init__(self, flags: Values) -> None:
+        self._flags = flags
+        self._own_server: OwnServer | None = None
+        self._saved_by_servers: SparseClient | None = None  # the connection to the tables that servers load and save
+
+    @property
+    def save_tables(self) -> SaveTables | None:
+        """What lets the servers save the tables; None where trainer 0 saves them."""
+        return None if self._saved_by_servers is None else self._saved_by_servers.save
+
+    def load_tables(self, model: str) -> None:
+        """Let the servers load the tables of a model, if they are those that load and save them."""
+        if self._saved_by_servers is not None and self._flags.trainer_id == 0:
+            self._saved_by_servers.load(model)
+
+    def make_updater(
+        self, model: ModelConfig, table: ParameterTable, optimization: Optimization, sending: Sending, pool: ThreadPool
+    ) -> Updater:
+        """Return the updater that the config asks for; it is not connected yet.
+
+        Raises: ConfigError: if the servers have no ports for tables, or cannot do what the config says of them.
+        """
+        flags = self._flags
+        if flags.start_pserver:
+            self._own_server = OwnServer(flags)
+        options = self._read_options()
+        client = Client(services(flags), **options)
+        if table.tables():
+            return self._make_tables_updater(model, table, optimization, sending, client, options)
+        if flags.loadsave_parameters_in_pserver:
+            glog.warning(
+                "--loadsave_parameters_in_pserver: no parameter has sparse_update; as in the original, trainer 0 saves "
+                "the others"
+            )
+        if sending.batches_per_send == 1:
+            return RemoteUpdater(table, optimization, client, batches_per_get=sending.batches_per_get)
+        return DeltaUpdater(
+            table,
+            optimization,
+            sending,
+            client,
+            trainers=flags.num_gradient_servers,
+            is_first=flags.trainer_id == 0,
+            pool=pool,
+        )
+
+    def _read_options(self) -> dict[str, Any]:
+        """Return the options of every client, from the flags and the environment."""
+        flags = self._flags
+        job = read_environment(os.environ)
+        own = find_own_addresses(flags.nics if "nics" in flags.given else "")
+        return {
+            "trainer_id": flags.trainer_id,
+            "num_trainers": flags.num_gradient_servers,
+            "job": job.job,
+            "attempt": job.attempt,
+            "secret": job.secret,
+            "own_addresses": own,
+            "source": own[0] if len(own) == 1 else "",
+            "peer_timeout": job.peer_timeout,
+            # the launcher has waited for the servers already: one that is silent now is lost
+            "connect_timeout": job.peer_timeout if job.attempt else CONNECT_TIMEOUT_S,
+        }
+
+    def _make_tables_updater(
+        self,
+        model: ModelConfig,
+        table: ParameterTable,
+        optimization: Optimization,
+        sending: Sending,
+        client: Client,
+        options: Mapping[str, Any],
+    ) -> Updater:
+        """Return the updater of parameters of which some are tables."""
+        if not self._flags.ports_num_for_sparse:
+            names = ", ".join(parameter.name for parameter in table.tables())
+            raise ConfigError(
+                f"sparse_update of {names} needs sparse ports, and --ports_num_for_sparse is 0: {SPARSE_PORTS}; or "
+                "leave sparse_update out of its ParamAttr"
+            )
+        if sending.batches_per_send > 1:
+            raise ConfigError(
+                "settings: num_batches_per_send_parameter over 1 with sparse_update on parameter servers is not "
+                "supported yet; leave one of them out"
+            )
+        rows = SparseClient(services(self._flags, sparse=True), **options)
+        if self._flags.loadsave_parameters_in_pserver:
+            self._saved_by_servers = rows
+        tables = RemoteTables(model, table, optimization, rows)
+        updater = RemoteUpdater(DenseParameters(table), optimization, client, batches_per_get=sending.batches_per_get)
+        return TablesUpdater(updater, tables)
+
+    def end(self) -> None:
+        """Wait for the server that this trainer started."""
+        if self._own_server is not None:
+            self._own_server.end()

@@ -1,0 +1,76 @@
+"""Static pruning: the smallest first values of a parameter become zero and stay zero.
+
+Source: ParameterUpdaterHook.cpp of v0.11, the hook of `HookAttr('pruning', sparsity_ratio)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from runtime.errors import ConfigError
+from trainer.arrays.arguments import Array
+from trainer.arrays.encoding import decode_array, encode_array
+from trainer.arrays.parameters import Parameter
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Pruning:
+    """The masks of the parameters with a pruning hook.
+
+    Raises: ConfigError: if a hook is of another type, or its ratio impossible.
+    """
+
+    def __init__(self, parameters: Iterable[Parameter]) -> None:
+        self._pruned = [parameter for parameter in parameters if _is_pruned(parameter)]
+        self._masks: dict[str, Mask] = {}
+
+    def start(self) -> None:
+        """Choose what is kept by the values as they are now, and make the others zero."""
+        for parameter in self._pruned:
+            mask = choose_kept(parameter.value, parameter.config.update_hooks[0].sparsity_ratio)
+            self._masks[parameter.name] = mask
+            parameter.value[~mask] = 0
+
+    def state(self) -> dict[str, Any]:
+        """Return the masks, as JSON can hold them."""
+        return {name: encode_array(np.packbits(mask)) for name, mask in self._masks.items()}
+
+    def go_on(self, state: Mapping[str, Any]) -> None:
+        """Keep what another run chose: by the values of now it would be another choice, where kept ones became zero."""
+        for parameter in self._pruned:
+            bits = np.unpackbits(decode_array(state[parameter.name]), count=parameter.size)
+            self._masks[parameter.name] = bits.astype(np.bool_)
+
+    def mask_gradients(self) -> None:
+        """Make the gradients of pruned values zero."""
+        for parameter in self._pruned:
+            if not parameter.is_static:
+                parameter.gradient[~self._masks[parameter.name]] = 0
+
+
+def choose_kept(values: Array, sparsity_ratio: float) -> Mask:
+    """Return which values are kept: the floor(size * (1 - ratio)) largest magnitudes, of equal ones the first."""
+    kept = int(values.size * (1 - sparsity_ratio))
+    mask: Mask = np.zeros(values.size, np.bool_)
+    mask[np.argsort(-np.abs(values), kind="stable")[:kept]] = True
+    return mask
+
+
+def _is_pruned(parameter: Parameter) -> bool:
+    hooks = parameter.config.update_hooks
+    for hook in hooks:
+        if hook.type != "pruning":
+            raise ConfigError(
+                f"parameter {parameter.name}: Unknown Hook type: {hook.type}; known is HookAttr('pruning', ratio)"
+            )
+        if not 0 <= hook.sparsity_ratio <= 1:
+            raise ConfigError(
+                f"parameter {parameter.name}: the sparsity_ratio of its HookAttr is {hook.sparsity_ratio:g}; "
+                "it must lie in [0, 1]"
+            )
+    return bool(hooks)

@@ -1,0 +1,142 @@
+"""Steps on the parameter servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pserver.optim.settings import Array, Optimization
+from pserver.store import partition
+from pserver.store.parameter_groups import find_parameter_groups
+from pserver.store.snapshot import Captured
+from trainer.arrays.arguments import Argument
+from trainer.arrays.encoding import decoding
+from trainer.arrays.parameters import DenseParameters, Parameter, ParameterTable
+from trainer.network.network import OnFinal
+from trainer.updaters.local import MASKS
+from trainer.updaters.pruning import Pruning
+
+if TYPE_CHECKING:
+    from pserver.client.client import Client
+
+
+class RemoteUpdater:
+    """The parameter servers: pushes the gradients, waits for the step of all trainers, pulls the new values.
+
+    Args: batches_per_get: after how many gradients the values come back. Checkpoints wait for that, too: there the
+        values of the trainers are those of the servers.
+    Raises: ConfigError: if the settings of a parameter do not go together, or the servers cannot do them.
+    """
+
+    def __init__(
+        self,
+        table: ParameterTable | DenseParameters,
+        optimization: Optimization,
+        client: Client,
+        *,
+        batches_per_get: int = 1,
+    ) -> None:
+        self._table = table
+        self._optimization = optimization
+        self._client = client
+        parameters = [parameter.spec() for parameter in table]
+        find_parameter_groups(
+            parameters, partition.whole(parameters), optimization, per_parameter=True
+        )  # as the servers will
+        self._pruning = Pruning(table)
+        self._has_begun = False
+        self._period, self._pushed = batches_per_get, 0  # gradients since values came
+        self._wants_checkpoint = False
+
+    def connect(self, restored: Captured | None = None) -> dict[str, Any] | None:
+        """Join every server; trainer 0 gives its values, or a checkpoint, and the others take them."""
+        self._pruning.start()
+        self._client.join([parameter.spec() for parameter in self._table], self._optimization)
+        own: dict[str, Any] | None = self._client.initialise(self._table.values, restored)
+        if own is None:
+            self._pruning.start()  # again: all trainers keep what trainer 0 kept
+        else:
+            with decoding("masks"):
+                self._pruning.go_on(own.get(MASKS, {}))
+        return own
+
+    def check(self) -> None:
+        """Ask the heartbeat."""
+        self._client.check()
+
+    def start_pass(self, batch: int = 0) -> None:
+        """Wait for all trainers."""
+        self._client.start_pass(batch)
+        self._pushed = 0
+
+    def prefetch(self, slots: Mapping[str, Argument]) -> None:
+        """All is here, since the last step."""
+
+    def begin_step(self, samples: int) -> OnFinal | None:
+        """Push gradients as they get complete, layer by layer; pruned ones wait for their masks."""
+        if self._pruning.state() or self._pushed + 1 < self._period:
+            return None
+        self._client.begin_push(self._table.peek_gradients(), self._table.values, samples)
+        self._has_begun = True
+
+        def push(start: int) -> None:
+            self._table.gradients_from(start)
+            self._client.push_from(start)
+
+        return push
+
+    def step(self, samples: int, checkpoint: bool = False) -> bool:
+        """Push the gradients that are not on their way yet, and pull the values."""
+        self._pruning.mask_gradients()
+        gradients, values = self._table.gradients, self._table.values
+        self._wants_checkpoint |= checkpoint
+        self._pushed += 1
+        if self._pushed < self._period:
+            is_due = self._client.push(gradients, samples)
+            if is_due:  # another trainer asked, at another place of its own
+                self._client.fetch_values(values)
+                self._pushed = 0
+            return is_due
+        if not self._has_begun:
+            self._client.begin_push(gradients, values, samples)
+        self._has_begun = False
+        self._pushed = 0
+        checkpoint, self._wants_checkpoint = self._wants_checkpoint, False
+        return self._client.finish_push(checkpoint=checkpoint)
+
+    def capture(self, own: dict[str, Any]) -> Captured | None:
+        """Let trainer 0 collect what every trainer says of itself, and the state of the servers."""
+        return self._client.capture(self._with_masks(own))
+
+    def finish_pass(self, own: dict[str, Any] | None = None) -> None:
+        """Wait for the trainers that still have batches, then pull the values."""
+        self._client.finish_pass(self._table.values, own and self._with_masks(own))
+
+    def _with_masks(self, own: dict[str, Any]) -> dict[str, Any]:
+        return {**own, MASKS: self._pruning.state()}
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Take the averages from the servers where the config says so."""
+        if not self._optimization.average_window:
+            yield
+            return
+        raw = self._table.values.copy()
+        self._client.fetch_averages(self._table.values)
+        try:
+            yield
+        finally:
+            self._table.values[:] = raw
+
+    def rates(self, parameter: Parameter) -> Array | None:
+        """They are on the servers."""
+        return None
+
+    def finish(self) -> None:
+        """Say goodbye."""
+        self._client.goodbye()
+
+    def abort(self, reason: str) -> None:
+        """Tell the servers why this trainer leaves."""
+        self._client.abort(reason)

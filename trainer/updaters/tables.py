@@ -1,0 +1,189 @@
+"""Tables whose rows lie on the sparse services of the parameter servers: the rows of a batch come before it and their
+gradients go after it.
+
+The trainer has the whole table in its address space, but only the rows of the batch in hand, and all of them for a
+test or a save, hold the servers' values.
+
+Source: spec/distributed.md 3.12; SparseRemoteParameterUpdater of v0.10.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from proto.ModelConfig_pb2 import ModelConfig
+from pserver.optim.settings import Array, Optimization, ParameterSpec
+from pserver.store.snapshot import Captured
+from pserver.store.sparse_shard import make_table_groups
+from runtime.errors import ConfigError, PeerUnreachableError
+from trainer.arrays.arguments import Argument
+from trainer.arrays.parameters import Parameter, ParameterTable
+from trainer.network.network import OnFinal
+from trainer.updaters.prefetch import RowFinder
+from trainer.updaters.remote import RemoteUpdater
+
+if TYPE_CHECKING:
+    from kernels.tables import RowIds
+    from pserver.client.sparse_client import SparseClient
+
+SPARSE_PORTS = (
+    "give `paddle pserver` and `paddle train` the same --ports_num_for_sparse, at least 1 "
+    "(CONF_PADDLE_PORTS_NUM_SPARSE in a pod)"
+)
+
+
+class RemoteTables:
+    """The tables of a trainer.
+
+    Raises: ConfigError: naming a layer for which the rows of a table cannot be known before, or a setting that tables
+        on servers cannot have.
+    """
+
+    def __init__(
+        self, config: ModelConfig, table: ParameterTable, optimization: Optimization, client: SparseClient
+    ) -> None:
+        self._parameters = table.tables()
+        self.size = table.tables_size
+        _refuse_hooks(self._parameters)
+        self._finder = RowFinder(config, self._parameters)
+        self._optimization, self._client = optimization, client
+        self._values: Array = table.values[: self.size]
+        self._rows: list[RowIds] = []  # of the batch in hand
+        make_table_groups(
+            self._specs(), optimization, is_asynchronous=optimization.is_asynchronous
+        )  # as the servers will
+
+    def connect(self, restored: Captured | None = None) -> Any:
+        """Join every sparse service; trainer 0 gives its rows, or a checkpoint.
+
+        Raises: PeerUnreachableError: a server is not there, or has no such port.
+        """
+        try:
+            self._client.join(self._specs(), self._optimization)
+        except PeerUnreachableError as error:
+            raise PeerUnreachableError(f"{error}; it is to hold tables (sparse_update): {SPARSE_PORTS}") from error
+        return self._client.initialise(self._values, restored)
+
+    def pull(self, slots: Mapping[str, Argument]) -> None:
+        """Get the rows that a batch uses.
+
+        Raises: ConfigError, DataError: as of `RowFinder.find`.
+        """
+        self._rows = self._finder.find(slots)
+        self._client.pull(self._rows, [_matrix(one, one.value) for one in self._parameters])
+
+    def begin_push(self, samples: int) -> None:
+        """Send the gradients of the rows that were pulled."""
+        gradients = [_matrix(one, one.peek_gradient()) for one in self._parameters]
+        self._client.begin_push_rows(self._rows, gradients, samples)
+
+    def fetch(self) -> None:
+        """Get all rows, averaged where the config says so."""
+        self._client.fetch(self._values)
+
+    @property
+    def client(self) -> SparseClient:
+        """The connection, for what is only handed on."""
+        return self._client
+
+    def _specs(self) -> list[ParameterSpec]:
+        return [dataclasses.replace(one.spec(), sparse_update=True) for one in self._parameters]
+
+
+class TablesUpdater:
+    """Parameter servers with tables: the dense parameters and the tables at the same time, as an `Updater`.
+
+    Args: dense: of the parameters that are no tables (`DenseParameters`), maybe of none.
+    """
+
+    def __init__(self, dense: RemoteUpdater, tables: RemoteTables) -> None:
+        self._dense, self._tables, self._client = dense, tables, tables.client
+
+    def connect(self, restored: Captured | None = None) -> dict[str, Any] | None:
+        """Join every service; trainer 0 gives its values, or a checkpoint."""
+        first = rest = None
+        if restored is not None:
+            count = len(restored.services) - self._client.count_services()
+            first = dataclasses.replace(restored, services=restored.services[: max(count, 0)])
+            rest = dataclasses.replace(restored, services=restored.services[max(count, 0) :])
+        own = self._dense.connect(first)
+        self._tables.connect(rest)
+        return own
+
+    def check(self) -> None:
+        """Ask the heartbeats."""
+        self._dense.check()
+        self._client.check()
+
+    def start_pass(self, batch: int = 0) -> None:
+        """Wait for all trainers."""
+        self._dense.start_pass(batch)
+        self._client.start_pass(batch)
+
+    def prefetch(self, slots: Mapping[str, Argument]) -> None:
+        """Get the rows that a batch uses."""
+        self._tables.pull(slots)
+
+    def begin_step(self, samples: int) -> OnFinal | None:
+        """Push the gradients of what are no tables as they get complete."""
+        push = self._dense.begin_step(samples)
+        if push is None:
+            return None
+        return lambda start: push(max(start - self._tables.size, 0))
+
+    def step(self, samples: int, checkpoint: bool = False) -> bool:
+        """Push all gradients, and pull the values of what are no tables."""
+        self._tables.begin_push(samples)
+        is_due = self._dense.step(samples, checkpoint)
+        self._client.finish_push_rows()
+        return is_due
+
+    def capture(self, own: dict[str, Any]) -> Captured | None:
+        """Let trainer 0 collect what every trainer says of itself, and the state of all services."""
+        dense, tables = self._dense.capture(own), self._client.capture(None)
+        if dense is None or tables is None:
+            return None
+        return dataclasses.replace(dense, services=[*dense.services, *tables.services])
+
+    def finish_pass(self, own: dict[str, Any] | None = None) -> None:
+        """Wait for the trainers that still have batches."""
+        self._client.begin_end_of_pass()
+        self._dense.finish_pass(own)
+        self._client.finish_end_of_pass()
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Take all rows from the servers; the rows of the next batch come with its prefetch."""
+        with self._dense.averaged():
+            self._tables.fetch()
+            yield
+
+    def rates(self, parameter: Parameter) -> Array | None:
+        """They are on the servers."""
+        return None
+
+    def finish(self) -> None:
+        """Say goodbye."""
+        self._client.goodbye()
+        self._dense.finish()
+
+    def abort(self, reason: str) -> None:
+        """Tell the servers why this trainer leaves."""
+        self._client.abort(reason)
+        self._dense.abort(reason)
+
+
+def _matrix(parameter: Parameter, flat: Array) -> Array:
+    return flat.reshape(-1, parameter.row_width)
+
+
+def _refuse_hooks(parameters: Sequence[Parameter]) -> None:
+    for parameter in parameters:
+        if parameter.config.update_hooks:
+            raise ConfigError(
+                f"parameter {parameter.name} has sparse_update and an update hook, which do not go together with "
+                "parameter servers; take one of them out of its ParamAttr"
+            )
