@@ -3,9 +3,11 @@
 # `start.sh --help` lists every variable. Sourced, it only defines functions.
 set -euo pipefail
 
+EXIT_DATA=65
 EXIT_MISSING_INPUT=66
 EXIT_VOLUME=74
 EXIT_CONFIG=78
+MAX_FILES=100000 # in a config directory
 
 help() {
     cat <<'HELP'
@@ -18,12 +20,12 @@ A flag given as argument (the Job's `args`) wins over its variable, a variable o
 VARIABLE                     DEFAULT               MEANING
 JOB_PATH                     required              mount point of the shared volume
 JOB_NAME                     required              the Job's metadata.name, and its directory on the volume
-TRAIN_CONFIG_DIR             required              config directory inside JOB_PATH/JOB_NAME
-CONF_PADDLE_NIC              required              interface or address that the pserver binds
-CONF_PADDLE_PORT             required              first port of the pserver
-CONF_PADDLE_PORTS_NUM        required              dense ports: --ports_num
-CONF_PADDLE_PORTS_NUM_SPARSE required              sparse ports: --ports_num_for_sparse
-CONF_PADDLE_GRADIENT_NUM     required              number of pods = trainers
+TRAIN_CONFIG_DIR             the only one there    config directory inside JOB_PATH/JOB_NAME; without a value the one with a config
+CONF_PADDLE_NIC              eth0                  interface or address that the pserver binds
+CONF_PADDLE_PORT             7164                  first port of the pserver
+CONF_PADDLE_PORTS_NUM        2                     dense ports: --ports_num
+CONF_PADDLE_PORTS_NUM_SPARSE 2                     sparse ports: --ports_num_for_sparse
+CONF_PADDLE_GRADIENT_NUM     the Job's own, or 3   number of pods = trainers; the Job's parallelism where the pod may read it
 JOB_NAMESPACE                the pod's own         namespace of the Job's pods (SERVICE_ACCOUNT_DIR/namespace)
 TRAIN_CONFIG                 trainer_config.py     --config; where that is absent, trainer_config.lr.py
 DOT_PERIOD                   10                    --dot_period: batches per dot of the log
@@ -36,8 +38,8 @@ USE_GPU                      0                     --use_gpu
 WORK_DIR                     /root (image: /work)  writable directory; the job runs in WORK_DIR/JOB_NAME
 SERVICE_ACCOUNT_DIR          /var/run/secrets/kubernetes.io/serviceaccount  where the pod's account is mounted
 
-EXIT 66 the config directory or the config is missing; 74 WORK_DIR is not writable or is full, or the volume is sick;
-     78 a variable is missing or malformed (all are named at once); else the launcher's own: start_paddle.py --help
+EXIT 65 the config directory has what cannot be copied; 66 the config directory or the config is missing; 74 WORK_DIR is not writable or is full, or the volume is sick;
+     78 a variable is missing or malformed (all are named at once), or TRAIN_CONFIG_DIR must choose; else the launcher's own: start_paddle.py --help
 HELP
 }
 
@@ -51,6 +53,7 @@ fail() {
     exit "$status"
 }
 
+# What the shorter of the tutorial's manifests leave out has its longest one's value. CONF_PADDLE_GRADIENT_NUM is the launcher's to find.
 set_defaults() {
     local account=${SERVICE_ACCOUNT_DIR:-/var/run/secrets/kubernetes.io/serviceaccount}
     WORK_DIR=${WORK_DIR:-/root}
@@ -58,13 +61,21 @@ set_defaults() {
         JOB_NAMESPACE=$(<"$account/namespace")
     fi
     export WORK_DIR JOB_NAMESPACE="${JOB_NAMESPACE:-}"
+    local pair name taken=()
+    for pair in CONF_PADDLE_NIC=eth0 CONF_PADDLE_PORT=7164 CONF_PADDLE_PORTS_NUM=2 CONF_PADDLE_PORTS_NUM_SPARSE=2; do
+        name=${pair%%=*}
+        if [ -z "${!name:-}" ]; then
+            export "${pair?}"
+            taken+=("$pair")
+        fi
+    done
+    defaults_taken=${taken[*]:-}
 }
 
 # Every problem at once: a pod that must be started eight times to learn of eight variables costs eight schedulings.
 check_environment() {
     local name problems=()
-    for name in JOB_PATH JOB_NAME JOB_NAMESPACE TRAIN_CONFIG_DIR CONF_PADDLE_NIC CONF_PADDLE_PORT CONF_PADDLE_PORTS_NUM \
-        CONF_PADDLE_PORTS_NUM_SPARSE CONF_PADDLE_GRADIENT_NUM; do
+    for name in JOB_PATH JOB_NAME JOB_NAMESPACE; do
         [ -n "${!name:-}" ] || problems+=("$name is not set in the pod's env")
     done
     # the name becomes a directory that a later start deletes, so it must be a name and nothing else
@@ -114,16 +125,78 @@ check_volume() {
     esac
 }
 
-# Copies the config directory beside the work directory and renames it into place: what an earlier container left, whole or
-# half, is replaced and never mixed in.
-stage_config() {
-    local source=$JOB_PATH/$JOB_NAME/$TRAIN_CONFIG_DIR target=$WORK_DIR/$JOB_NAME parent fresh old
-    for parent in "$JOB_PATH" "$JOB_PATH/$JOB_NAME" "$source"; do
-        if [ -d "$parent" ] && ! { [ -r "$parent" ] && [ -x "$parent" ]; }; then
-            fail $EXIT_MISSING_INPUT "uid $(id -u) may not read $parent ($(stat -c 'owner %u:%g, mode %a' "$parent"))" \
+# check_readable DIRECTORY...: those that are there
+check_readable() {
+    local each
+    for each; do
+        if [ -d "$each" ] && ! { [ -r "$each" ] && [ -x "$each" ]; }; then
+            fail $EXIT_MISSING_INPUT "uid $(id -u) may not read $each ($(stat -c 'owner %u:%g, mode %a' "$each"))" \
                 "give the shared directory to it, on the server: chown $(id -u):$(id -g) DIRECTORY"
         fi
     done
+}
+
+# has_file DIRECTORY NAME...: any of them is a file there; "*.py" stands for all that end so
+has_file() {
+    local directory=$1 name files
+    shift
+    for name; do
+        if [ "$name" = "*.py" ]; then files=("$directory"/*.py); else files=("$directory/$name"); fi
+        if [ -f "${files[0]}" ]; then return 0; fi
+    done
+    return 1
+}
+
+# find_config_dir ARG...: sets TRAIN_CONFIG_DIR to the one directory of the job that has a config
+find_config_dir() {
+    local job=$JOB_PATH/$JOB_NAME configs=(trainer_config.py trainer_config.lr.py) each found=()
+    if [ -n "${TRAIN_CONFIG_DIR:-}" ]; then return 0; fi
+    check_readable "$JOB_PATH" "$job"
+    check_volume "$job"
+    if [ -n "${TRAIN_CONFIG:-}" ]; then configs=("$TRAIN_CONFIG"); fi
+    # one that comes as argument is the launcher's to judge
+    if has_flag config "$@"; then configs=("*.py"); fi
+    for each in "$job"/*/; do
+        each=${each%/}
+        # shards, and what the job writes, are no configs
+        if [[ ${each##*/} =~ ^([0-9]+|output)$ ]]; then continue; fi
+        if has_file "$each" "${configs[@]}"; then found+=("${each##*/}"); fi
+    done
+    [ ${#found[@]} -ge 1 ] || fail $EXIT_MISSING_INPUT "no config directory in $job: none has a file ${configs[*]}" \
+        "run the data job first (it makes JOB_PATH/JOB_NAME/TRAIN_CONFIG_DIR), or correct one of the three variables"
+    [ ${#found[@]} -eq 1 ] || fail $EXIT_CONFIG "TRAIN_CONFIG_DIR is not set, and several directories of $job have a config: ${found[*]}" \
+        "set TRAIN_CONFIG_DIR to one of them"
+    export TRAIN_CONFIG_DIR=${found[0]}
+    defaults_taken+="${defaults_taken:+ }TRAIN_CONFIG_DIR=$TRAIN_CONFIG_DIR"
+}
+
+# check_tree DIRECTORY: its copy has an end, and no file of it waits for a writer. More files than the limit come of links to
+# directories: two in each of thirty make a thousand million copies, without a loop.
+check_tree() {
+    local line found odd=''
+    found=$(LC_ALL=C find -L "$1" -printf '%y %p\n' 2>&1 | head -n $((MAX_FILES + 1)) || true)
+    # before its lines are judged: deep links give "Too many levels" without a circle
+    if [ "$(wc -l <<<"$found")" -gt $MAX_FILES ]; then
+        fail $EXIT_DATA "the config directory $1 has more than $MAX_FILES files" "remove links to directories, or data, from it"
+    fi
+    while read -r line; do
+        case $line in
+            'find: '*'loop detected'* | 'find: '*'Too many levels'*) odd="a link that leads round in circles (${line#find: })" ;;
+            'l '*) odd="a link that leads nowhere: ${line#l }" ;;
+            'p '*) odd="a FIFO: ${line#p }" ;;
+            's '*) odd="a socket: ${line#s }" ;;
+            [bc]' '*) odd="a device: ${line#? }" ;;
+            *) continue ;;
+        esac
+        fail $EXIT_DATA "the config directory $1 has $odd" "remove it; only files and directories can be copied"
+    done <<<"$found"
+}
+
+# Copies the config directory beside the work directory and renames it into place: what an earlier container left, whole or
+# half, is replaced and never mixed in.
+stage_config() {
+    local source=$JOB_PATH/$JOB_NAME/$TRAIN_CONFIG_DIR target=$WORK_DIR/$JOB_NAME fresh old
+    check_readable "$JOB_PATH" "$JOB_PATH/$JOB_NAME" "$source"
     check_volume "$source"
     [ -d "$source" ] || fail $EXIT_MISSING_INPUT "no config directory $source" \
         "run the data job first (it makes JOB_PATH/JOB_NAME/TRAIN_CONFIG_DIR), or correct one of the three variables"
@@ -135,6 +208,7 @@ stage_config() {
         fail $EXIT_CONFIG "WORK_DIR is '$WORK_DIR' and JOB_PATH is '$JOB_PATH': the work directory would be the job's own, $target" \
             "set WORK_DIR to a directory that is not on the shared volume"
     fi
+    check_tree "$source"
     rm -rf -- "$WORK_DIR/.new~$JOB_NAME."?????? "$WORK_DIR/.old~$JOB_NAME."??????
     fresh=$(mktemp -d "$WORK_DIR/.new~$JOB_NAME.XXXXXX")
     old=$(mktemp -d "$WORK_DIR/.old~$JOB_NAME.XXXXXX")
@@ -180,7 +254,9 @@ main() {
     trap 'exit 143' TERM INT
     set_defaults
     check_environment
-    say "job $JOB_NAMESPACE/$JOB_NAME, $CONF_PADDLE_GRADIENT_NUM pods, volume $JOB_PATH"
+    find_config_dir "$@"
+    say "job $JOB_NAMESPACE/$JOB_NAME, ${CONF_PADDLE_GRADIENT_NUM:+$CONF_PADDLE_GRADIENT_NUM pods, }volume $JOB_PATH"
+    if [ -n "$defaults_taken" ]; then say "not set in the pod's env, so by default: $defaults_taken"; fi
     stage_config
     set_home_and_tmp
     choose_config "$@"

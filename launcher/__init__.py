@@ -1,0 +1,1 @@
+"""The launcher of one pod: what start_paddle.py calls."""

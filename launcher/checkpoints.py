@@ -1,0 +1,151 @@
+"""What is saved in the save directory: complete, damaged, left over from before."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import itertools
+import json
+import shutil
+import stat
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+from launcher.attempts import pass_name
+from launcher.resume import Saved, position
+from launcher.text import say
+from launcher.volume import on_volume, read_file
+
+STATE_VERSION = 1  # the newest version of checkpoints whose files are known here (trainer/storage)
+MARK_LIMIT = 128  # bytes of a checkpoint's mark, a SHA-256 in 64 hexadecimal digits
+MOST_DAMAGED = 100  # damaged saves of one name that are kept
+
+
+def find_saved(save_dir: Path) -> Saved:
+    """Returns the passes and checkpoints that are complete: those with their marker, which is written last."""
+    passes = on_volume(lambda: list(save_dir.glob("pass-[0-9][0-9][0-9][0-9][0-9]/done")))
+    states = on_volume(lambda: list(save_dir.glob("state/pass-*/done")))
+    names = [marker.parent.name for marker in states if position(marker.parent.name) >= (0, 0.0)]
+    numbers = sorted(position(marker.parent.name)[0] for marker in passes)
+    return Saved(tuple(numbers), tuple(sorted(names, key=position)))
+
+
+def set_aside_damaged(save_dir: Path) -> Saved:
+    """Renames the newest checkpoints and passes while they are damaged, and returns what is saved then.
+
+    It compares sizes, names and marks. Trainer 0 finds what only a checksum tells, and sets it aside in the same way.
+    Raises: OSError: one cannot be renamed.
+    """
+    while True:
+        saved = find_saved(save_dir)
+        flaws: list[tuple[Path, str]] = []
+        if saved.states and (flaw := find_state_flaw(state := save_dir / "state" / saved.state)):
+            flaws.append((state, flaw))
+        if saved.passes and (flaw := find_pass_flaw(directory := save_dir / pass_name(saved.passes[-1]))):
+            flaws.append((directory, flaw))
+        if not flaws:
+            return saved
+        for save, flaw in flaws:
+            suffixes = (".damaged", *(f".damaged.{number}" for number in range(2, MOST_DAMAGED)))
+            names = (save.with_name(f"{save.name}{suffix}") for suffix in suffixes)
+            target = next((name for name in names if not name.exists()), None)
+            if target is None:
+                raise OSError(errno.EEXIST, "too many damaged ones of this name", str(save))
+            save.rename(target)
+            say(f"{save.relative_to(save_dir)} is damaged: {flaw}. It is {target.name} now, and an older one is taken")
+
+
+def find_state_flaw(state: Path) -> str:
+    """Returns why a checkpoint cannot be as it was written, "" where none is seen or it cannot be read now."""
+    try:
+        mark, text = read_file(state / "done", MARK_LIMIT), read_file(state / "job.json")
+        if hashlib.sha256(text).hexdigest().encode() != mark:
+            return "job.json is not the one that 'done' names"
+        job = json.loads(text)
+        if isinstance(job["version"], int) and job["version"] > STATE_VERSION:
+            return ""  # what it must have is known to the trainer that wrote it
+        for name, size in job["files"].items():
+            if Path(name).is_absolute() or ".." in Path(name).parts:
+                return f"job.json names a file outside of it, {name[:100]!r}"
+            found = (state / name).stat()
+            if not stat.S_ISREG(found.st_mode) or found.st_size != size:
+                return f"{name} has {found.st_size} bytes, not {size}"
+    except OSError as problem:
+        return describe_flaw(problem)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as problem:
+        return f"job.json is none of a checkpoint: {type(problem).__name__}"
+    return ""
+
+
+def find_pass_flaw(directory: Path) -> str:
+    """Returns which parameter file of a pass is cut off, "" where none is or it cannot be read now.
+
+    A parameter file begins with its version (0), the bytes of a value and the number of values.
+    Source: v0.10, paddle/parameter/Parameter.h, struct Header.
+    """
+    try:
+        for path in directory.iterdir():
+            found = path.stat()
+            if not stat.S_ISREG(found.st_mode) or path.name.startswith("."):
+                continue
+            with path.open("rb") as file:
+                version, width, count = struct.unpack("<iIQ", file.read(16).ljust(16, b"?"))  # a mark may be shorter
+            if version == 0 and width in (4, 8) and found.st_size < 16 + width * count:
+                return f"{path.name} has {found.st_size} bytes, too few for {count} values"
+    except OSError as problem:
+        return describe_flaw(problem)
+    return ""
+
+
+def describe_flaw(problem: OSError) -> str:
+    """Returns the flaw that a failed look proves; "" for one that may pass: the volume is away or refuses this user."""
+    if problem.errno == errno.ENOENT:
+        return f"{Path(problem.filename).name} is missing"
+    wrong = (errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EINVAL, errno.EFBIG, errno.ENAMETOOLONG)
+    return f"{Path(problem.filename).name[:100]}: {problem.strerror}" if problem.errno in wrong else ""
+
+
+def is_set_aside(save_dir: Path, origin: str) -> bool:
+    """Tells whether the save that an attempt was to go on from turned out to be damaged."""
+    if not origin:
+        return False
+    places = (save_dir / "state", save_dir)
+    return any(list(place.glob(f"{origin}.damaged*")) and not (place / origin).exists() for place in places)
+
+
+def earlier_output(output: Path, save_dir: Path) -> list[Path]:
+    """Returns the entries that an earlier attempt or Job left: pass-*, state, node_*, and what was told beside them."""
+    found = {*save_dir.glob("pass-[0-9]*"), *save_dir.glob("state"), *output.glob("node_[0-9]*")}
+    told = {output / name for name in ("records.jsonl", "progress.json", "report.html")} if found else set()
+    return sorted({*found, *filter(Path.exists, told)})
+
+
+def archive(paths: Iterable[Path]) -> str:
+    """Moves entries to the first free run-<k>/ beside them, and returns where they are now."""
+    targets: dict[Path, Path] = {}
+    for path in paths:
+        if path.parent not in targets:
+            targets[path.parent] = next(
+                free for free in (path.parent / f"run-{k}" for k in itertools.count(1)) if not free.exists()
+            )
+            targets[path.parent].mkdir()
+        path.rename(targets[path.parent] / path.name)
+    return " and ".join(map(str, targets.values()))
+
+
+def clear_unfinished(save_dir: Path) -> None:
+    """Removes passes and checkpoints that are half written or half removed. One that was being replaced comes back."""
+    state = save_dir / "state"
+    with contextlib.suppress(OSError):  # what is left over only takes room
+        for path in [*save_dir.glob(".pass-*"), *state.glob(".pass-*"), *state.glob("pass-*")]:
+            name = path.name.removeprefix(".").removesuffix(".writing").removesuffix(".old")
+            if position(name) < (0, 0.0) or (path.name == name and (path / "done").exists()):
+                continue
+            whole = path.parent / name / "done"
+            if path.name == f".{name}.old" and (path / "done").exists() and not whole.exists():
+                shutil.rmtree(whole.parent, ignore_errors=True)
+                path.rename(whole.parent)
+            else:
+                shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""What a launcher asks of the Kubernetes API."""

@@ -1,0 +1,290 @@
+"""The client of the Kubernetes API: the pods of one job, and its number of pods."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import requests
+
+from launcher.cluster.answers import (
+    REQUEST_TIMEOUT_S,
+    UNTRANSLATED,
+    ApiAnswer,
+    ApiSession,
+    describe_failure,
+    parse_retry_after,
+    read_answer,
+)
+from launcher.cluster.call_slots import SLOTS_PER_SECOND, Pacer, make_slots
+from launcher.cluster.pods import check_pods, find_own, parse_pods
+from launcher.errors import ApiError, ApiForbiddenError
+from launcher.settings import TOKEN_LIMIT, TUTORIALS_PODS, LauncherConfig, read_text
+from launcher.text import JsonObject, Secrets, parse_json, part, say
+from launcher.volume import read_file
+from runtime.errors import ConfigError
+
+PODS_PER_SECOND = 500  # pods in all answers together: a pod is 12 kB, and 0.1 to 0.4 ms of the API server's time
+FEW = 16  # launchers of a job that each list all pods; in a larger job only trainer 0 does
+CALM_S = 60.0  # seconds without a change, after which a wait asks less often
+LONGEST_INTERVAL_S = 60.0  # seconds between two lists
+ANSWER_LIMIT = 64 << 20  # bytes of an answer of the API server, unpacked; a pod has 12 kB
+POD_LIMIT = 64 << 10  # bytes that each pod of the job adds to the limit of all pages of a list
+PAGES_LIMIT = 1000  # pages of a list
+MOST_LISTED = 2000  # pods of a page; with 12 kB each they stay below ANSWER_LIMIT
+
+
+class PodApi:
+    """The pods of one job, from the Kubernetes API, with the pod's service account."""
+
+    def __init__(
+        self,
+        config: LauncherConfig,
+        *,
+        indexes: Sequence[int] = (),
+        askers: int | None = None,
+        secrets: Secrets | None = None,
+        is_number_known: bool = True,
+    ) -> None:
+        """Args: indexes: completion indexes of the pods to list, none: all. askers: launchers that list as many.
+
+        secrets: gets every token that is sent; no answer that this client returns has one in it.
+        is_number_known: whether the config tells the number of pods.
+        """
+        self.config, self.secrets, self.session = config, secrets or Secrets(), ApiSession()
+        host = config.kubernetes_service_host
+        host = f"[{host}]" if ":" in host else host
+        self.url = (
+            f"https://{host}:{config.kubernetes_service_port_https}/api/v1/namespaces/{config.job_namespace}/pods"
+        )
+        self.indexes = sorted({*indexes})
+        self.askers = askers or config.gradient_num
+        self.listed = len(self.indexes) or config.gradient_num  # pods in the last answer
+        self.asking_since = math.inf  # time.monotonic of the request that is under way
+        index = int(config.job_completion_index) if config.job_completion_index else None
+        self.pacer = Pacer(make_slots(index, config.gradient_num if is_number_known else None, random.Random()))
+
+    @property
+    def job_url(self) -> str:
+        """The address of the Job itself."""
+        base = self.url.replace("/api/v1/", "/apis/batch/v1/").removesuffix("/pods")
+        return f"{base}/jobs/{self.config.job_name}"
+
+    @property
+    def selector(self) -> str:
+        """Selects the pods of the Job, and those of earlier Jobs of its name."""
+        return f"job-name={self.config.job_name}"
+
+    @property
+    def page(self) -> int:
+        """Pods of a page: all of the job twice over, so that one page usually has them."""
+        return min(max(500, 2 * self.config.gradient_num), MOST_LISTED)
+
+    @property
+    def list_limit(self) -> int:
+        """Bytes of all pages of a list."""
+        return ANSWER_LIMIT + POD_LIMIT * self.config.gradient_num
+
+    @classmethod
+    def for_role(cls, config: LauncherConfig, secrets: Secrets | None = None) -> PodApi:
+        """Returns one for what this pod has to know to take part.
+
+        In a job of up to FEW pods each launcher lists all pods. In a larger one only trainer 0 does; the others ask for
+        its pod and their own, and learn the set from job.json: N lists of N pods would be 12 GB for 1000. Without
+        completion indexes the id of a pod is unknown until all pods are there, so that each launcher lists all.
+        """
+        if config.gradient_num <= FEW or not config.job_completion_index:
+            return cls(config, secrets=secrets)
+        own = int(config.job_completion_index)
+        return cls(config, indexes=(0, own), secrets=secrets) if own else cls(config, askers=1, secrets=secrets)
+
+    def list_pods(self, limit_s: float = REQUEST_TIMEOUT_S) -> JsonObject:
+        """Returns the PodList of the job, all pages of it; with indexes the pods that have them.
+
+        Where this pod is not among those (before Kubernetes 1.28 the index was no label), all pods are asked for.
+        Args: limit_s: seconds after which no further page is asked for.
+        Raises: ApiError.
+        """
+        deadline = time.monotonic() + limit_s
+        found = self._list_indexes(deadline) if self.indexes else []
+        if not find_own(parse_pods({"items": found}), self.config.pod_ip, self.config.pod_name):
+            found = self._list_all(deadline)
+        try:
+            check_pods(found)
+        except ValueError as problem:
+            raise ApiError(f"{self.url} answered something that is no pod list ({problem})") from None
+        self.listed = len(found)
+        return {"kind": "PodList", "items": found}
+
+    def _list_indexes(self, deadline: float) -> list[JsonObject]:
+        """Returns these pods as the API server has them in memory: 100 times cheaper for it than asking etcd.
+
+        What it remembers may be old; a pod's uid and controller are not, and a phase is only told to people.
+        """
+        numbers = ",".join(map(str, self.indexes))
+        selector = f"{self.selector},batch.kubernetes.io/job-completion-index in ({numbers})"
+        return list(self._get({"labelSelector": selector, "resourceVersion": "0"}, deadline)[0]["items"] or [])
+
+    def _list_all(self, deadline: float) -> list[JsonObject]:
+        """Returns all pods of the job as they are now."""
+        items: list[JsonObject] = []
+        token, size = "", 0
+        for _ in range(PAGES_LIMIT):
+            query = {"labelSelector": self.selector, "limit": str(self.page)}
+            page, length = self._get({**query, "continue": token} if token else query, deadline)
+            items += page["items"] or []
+            size += length
+            token = (page.get("metadata") or {}).get("continue") or ""
+            if not token:
+                return items
+            if size > self.list_limit:
+                text = f"{self.url} lists pods for ever: {size >> 20} MiB and more"
+                raise ApiError(f"{text}; see what answers at KUBERNETES_SERVICE_HOST")
+        raise ApiError(
+            f"{self.url} lists pods for ever: {PAGES_LIMIT} pages and more; see what answers at KUBERNETES_SERVICE_HOST"
+        )
+
+    def read_parallelism(self) -> int | str:
+        """Returns how many pods the Job runs at a time, as its spec says; a text, when it is none at present.
+
+        Returns TUTORIALS_PODS when this pod may not read its Job: listing pods is the only right that it needs.
+        Raises: ApiError: the API server does not answer, or not with a Job.
+        """
+        response = self._send({}, time.monotonic() + REQUEST_TIMEOUT_S, self.job_url)
+        if response.status_code in (403, 404):
+            answer = f"this pod may not read the parallelism of its Job: the API server answered {response.status_code}"
+            say(
+                f"CONF_PADDLE_GRADIENT_NUM is not set, and {answer}; taking {TUTORIALS_PODS}, set it for another number"
+            )
+            return int(TUTORIALS_PODS)
+        if response.status_code != 200:
+            raise self._refusal(response)
+        try:
+            spec = self._parse(response.body)["spec"]
+            numbers = [spec.get(name) for name in ("parallelism", "completions")]
+            known = [number for number in numbers if number is not None]
+            if not all(type(number) is int and 0 <= number < 1 << 31 for number in known):
+                raise ValueError("parallelism and completions are no numbers")
+        except (ValueError, AttributeError, TypeError, KeyError) as problem:
+            raise ApiError(
+                f"{self.job_url} answered something that is no Job ({problem!r}); set CONF_PADDLE_GRADIENT_NUM"
+            ) from None
+        found = min(known, default=1)  # a Job starts no more pods than it has completions
+        return found or "the Job's parallelism is 0, and CONF_PADDLE_GRADIENT_NUM is not set"
+
+    def interval(self, unchanged_s: float) -> float:
+        """Returns seconds between two lists of a launcher, by the size of the last answer."""
+        return poll_interval(self.askers, self.listed, unchanged_s)
+
+    def _get(self, query: dict[str, str], deadline: float) -> tuple[JsonObject, int]:
+        """Returns a page of pods, and its size in bytes."""
+        answer = self._send(query, deadline)
+        if answer.status_code == 401:  # the token may have been rotated between reading and sending it
+            answer = self._send(query, deadline)
+        if answer.status_code != 200:
+            raise self._refusal(answer)
+        try:
+            page = self._parse(answer.body)
+            if not isinstance(page, dict) or "items" not in page:
+                raise ValueError("no items in it")
+            parse_pods(page)
+            part(part(page, "metadata", dict), "continue", str)
+            return page, len(answer.body)
+        except ValueError as problem:
+            raise ApiError(
+                f"{self.url} answered something that is no pod list ({problem}): {answer.beginning!r}"
+            ) from None
+
+    def _send(self, query: dict[str, str], deadline: float, url: str = "") -> ApiAnswer:
+        url = url or self.url
+        limit_s = min(REQUEST_TIMEOUT_S, self.config.start_timeout, deadline - time.monotonic())
+        if limit_s <= 0:
+            raise ApiError(
+                f"the API server did not list all pods in time at {url}; see what answers at KUBERNETES_SERVICE_HOST"
+            )
+        self.pacer.wait()
+        token = read_text(self.config.service_account_dir / "token") or ""
+        self.secrets.keep(token)
+        headers = {"Accept": "application/json", "Accept-Encoding": "gzip"}
+        self.asking_since = time.monotonic()
+        try:
+            with self.session.get(
+                url,
+                params=query,
+                headers=headers | ({"Authorization": f"Bearer {token}"} if token else {}),
+                timeout=limit_s,
+                verify=self._authority(),
+                allow_redirects=False,
+                stream=True,
+            ) as response:
+                body = read_answer(response.raw, response.headers.get("Content-Encoding", ""), ANSWER_LIMIT)
+                for form in {token, json.dumps(token)[1:-1]} - {""}:
+                    body = body.replace(form.encode(), b"<token>")
+                return ApiAnswer(response.status_code, response.headers, body)
+        except (requests.RequestException, UNTRANSLATED) as problem:
+            raise ApiError(
+                f"the API server does not answer at {url}: {describe_failure(problem, self.secrets.redact)}"
+            ) from problem
+        except OSError as problem:  # an unreadable CA file, for one
+            raise ApiError(f"no request to {url}: {problem}", final=ConfigError, fatal=True) from problem
+        except ValueError as problem:
+            raise ApiError(
+                f"{url} answered something that cannot be read: {problem}; see what answers at KUBERNETES_SERVICE_HOST"
+            ) from problem
+        finally:
+            self.asking_since = math.inf
+
+    def _parse(self, body: bytes) -> Any:
+        """Returns the JSON of an answer without tokens, also those that escapes of JSON hide. Raises: ValueError."""
+        value = parse_json(body)
+        return self.secrets.redact_value(value) if b"\\u" in body or b"\\/" in body else value
+
+    def _authority(self) -> str | bool:
+        """Returns the file that proves the API server; True stands for the authorities that requests brings."""
+        authority = self.config.service_account_dir / "ca.crt"
+        if not os.path.lexists(authority):
+            return True
+        read_file(authority, TOKEN_LIMIT << 4)  # refuses a named pipe, for which requests would wait
+        return str(authority)
+
+    def _refusal(self, answer: ApiAnswer) -> ApiError:
+        namespace, account = self.config.job_namespace, self.config.service_account_dir
+        try:
+            reason = part(self._parse(answer.body), "message", str)
+        except (ValueError, AttributeError):
+            reason = ""
+        said = f"the API server answered {answer.status_code}: {reason or answer.beginning or 'empty answer'}"
+        if answer.status_code == 403:
+            advice = (
+                f"This pod's service account lacks the verb `list` on pods in namespace {namespace}: "
+                "kubectl create -f k8s/rbac.yaml, and name its ServiceAccount in the Job"
+            )
+            return ApiError(f"{said}. {advice}", final=ApiForbiddenError)
+        if answer.status_code == 401:
+            advice = f"The token in {account} is not accepted, nor was a fresh one"
+            return ApiError(f"{said}. {advice}", final=ApiForbiddenError)
+        if answer.status_code == 410:
+            return ApiError(f"{said}. The list changed while it was read")
+        if answer.status_code == 429 or answer.status_code >= 500:
+            return ApiError(said, retry_after_s=parse_retry_after(answer.headers.get("Retry-After")))
+        return ApiError(
+            f"{said}. Check JOB_NAMESPACE={namespace} and the address {self.url}",
+            final=ConfigError,
+            fatal=True,
+        )
+
+
+def poll_interval(askers: int, listed: int, unchanged_s: float) -> float:
+    """Returns seconds between two lists of `listed` pods for each of `askers` launchers.
+
+    Together they stay below SLOTS_PER_SECOND and, unless the interval were too long, below PODS_PER_SECOND. After
+    CALM_S without a change they ask a fifth as often.
+    """
+    least = askers / SLOTS_PER_SECOND
+    wanted = max(0.2, least, askers * listed / PODS_PER_SECOND) * (1.0 if unchanged_s < CALM_S else 5.0)
+    return max(least, min(LONGEST_INTERVAL_S, wanted))

@@ -1,0 +1,318 @@
+"""Pods as the API describes them: which of them count, which ids they have, what is missing. No input or output."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime
+import ipaddress
+import math
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from launcher.settings import LauncherConfig
+from launcher.text import TABLE_ROWS, JsonObject, list_some, objects, part, shorten
+from runtime.errors import ConfigError
+
+OVERDUE_S = 30.0  # seconds that a pod may still be listed after its deletion was due; clocks differ by seconds
+MEMORY_ADVICE = "raise resources.limits.memory in the Job, or choose smaller batches or a smaller pool_size"
+
+
+def in_id_order(ids: Mapping[str, int]) -> list[str]:
+    """Returns the IPs by trainer id. That is the order of the pservers, which decides where each block lies."""
+    return sorted(ids, key=lambda ip: ids[ip])
+
+
+@dataclasses.dataclass(frozen=True)
+class PodStatus:
+    """What the launcher reads of a Pod object; absent fields are empty."""
+
+    name: str
+    uid: str
+    ip: str
+    phase: str
+    terminating: bool
+    index: int | None  # completion index of an Indexed Job
+    controller_uid: str
+    why: str  # reason and message of what keeps it from running
+    node: str = ""
+    due: float = math.inf  # epoch seconds; a terminating pod is to be gone by then
+    is_silent: bool = False  # its node has stopped reporting, so that it is unknown whether the pod still runs
+
+    @classmethod
+    def parse(cls, item: JsonObject) -> PodStatus:
+        """Reads a Pod object of the API; tolerates missing parts. Raises: ValueError: a part is of a wrong type."""
+        metadata, status, spec = (part(item, name, dict) for name in ("metadata", "status", "spec"))
+        labels, notes = part(metadata, "labels", dict), part(metadata, "annotations", dict)
+        key = "batch.kubernetes.io/job-completion-index"
+        index = part(labels, key, str) or part(notes, key, str)
+        owners = [part(owner, "uid", str) for owner in objects(metadata, "ownerReferences") if owner.get("controller")]
+        controller = part(labels, "batch.kubernetes.io/controller-uid", str) or part(labels, "controller-uid", str)
+        deleted = part(metadata, "deletionTimestamp", str)
+        return cls(
+            name=part(metadata, "name", str),
+            uid=part(metadata, "uid", str),
+            ip=parse_address(part(status, "podIP", str)),
+            phase=part(status, "phase", str) or "Unknown",
+            terminating=bool(deleted),
+            index=int(index) if re.fullmatch("[0-9]{1,9}", index) else None,
+            controller_uid=controller or (owners[0] if owners else ""),
+            why=explain_status(status, spec),
+            node=part(spec, "nodeName", str),
+            due=parse_time(deleted),
+            is_silent=has_silent_node(status),
+        )
+
+    @property
+    def is_live(self) -> bool:
+        """The pod is Running, stays and is reachable. Only such pods count."""
+        return self.phase == "Running" and not self.terminating and bool(self.ip) and not self.is_silent
+
+    @property
+    def is_expected(self) -> bool:
+        """The pod is live, or may become it."""
+        return self.phase in ("Pending", "Running", "Unknown") and not self.terminating
+
+    @property
+    def state(self) -> str:
+        """The phase, what is wrong, and what to do about a node that does not report."""
+        state = "Terminating" if self.terminating else self.phase
+        if self.phase == "Running" and not self.ip:
+            state += ", no IP yet"
+        if self.terminating and (self.is_silent or time.time() > self.due + OVERDUE_S):
+            return (
+                f"{state}, but its node {self.node} does not report, so the pod stays and the Job does not replace it: "
+                f"start the node again or, if it is off and stays off, kubectl taint node {self.node} "
+                "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+            )
+        if self.is_silent:
+            return f"{state}, but its node {self.node} does not report: waiting until it does, or the pod is deleted"
+        return state + (f", {self.why}" if self.why else "")
+
+    @property
+    def place(self) -> str:
+        """The name of the pod, and its node once it has one."""
+        return (self.name or self.ip or "a pod") + (f" on {self.node}" if self.node else "")
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.state}"
+
+
+def has_silent_node(status: JsonObject) -> bool:
+    """Tells whether a pod's node has stopped reporting.
+
+    The control plane then sets the condition Ready to False, and that alone; a kubelet that finds containers not ready
+    sets ContainersReady as well.
+    Source: MarkPodsNotReady of the node lifecycle controller.
+    """
+    conditions = {part(one, "type", str): one for one in objects(status, "conditions")}
+    ready, containers = conditions.get("Ready", {}), conditions.get("ContainersReady", {})
+    if part(status, "phase", str) != "Running" or part(ready, "reason", str) == "ReadinessGatesNotReady":
+        return False
+    return part(ready, "status", str) == "False" and part(containers, "status", str) == "True"
+
+
+def parse_address(text: str) -> str:
+    """Returns an IP address as it is, or an empty text. Raises: ValueError: it is neither."""
+    try:
+        if text and (not re.fullmatch("[0-9A-Fa-f.:]+", text) or not ipaddress.ip_address(text)):
+            raise ValueError(text)
+    except ValueError:
+        raise ValueError(f"podIP is {shorten(text)}, expected an IP address") from None
+    return text
+
+
+def parse_time(text: str | None) -> float:
+    """Returns the epoch seconds of a time of the API, infinity without one."""
+    try:
+        return datetime.datetime.fromisoformat(text or "").timestamp()
+    except (ValueError, OverflowError, OSError):
+        return math.inf
+
+
+def explain_status(status: JsonObject, spec: JsonObject) -> str:
+    """Returns `Reason: message` of what a pod waits for or ended with, the most specific that its status has."""
+    for container in [*objects(status, "initContainerStatuses"), *objects(status, "containerStatuses")]:
+        for state in ("waiting", "terminated"):
+            found = part(part(container, "state", dict), state, dict)
+            reason, message = part(found, "reason", str), part(found, "message", str)
+            code = part(found, "exitCode", int)
+            if reason not in ("", "ContainerCreating", "PodInitializing", "Completed"):
+                if reason == "OOMKilled":
+                    message = describe_memory_limit(spec, part(container, "name", str))
+                return join_reason(f"{reason} (exit code {code})" if code else reason, message)
+    for condition in objects(status, "conditions"):
+        if condition.get("status") == "False" and condition.get("type") == "PodScheduled":
+            return join_reason(part(condition, "reason", str) or "Unschedulable", part(condition, "message", str))
+    return join_reason(part(status, "reason", str), part(status, "message", str))
+
+
+def describe_memory_limit(spec: JsonObject, name: str) -> str:
+    """Says what a container that ended as OOMKilled was allowed, by the pod's spec, and what to do."""
+    limits = [
+        part(part(part(container, "resources", dict), "limits", dict), "memory", str)
+        for container in objects(spec, "containers")
+        if container.get("name") == name
+    ]
+    if not limits or not limits[0]:
+        return "it has no memory limit, so its node ran out: set resources.limits.memory, or choose a larger node"
+    return f"it needed more memory than its limit, {limits[0]}: {MEMORY_ADVICE}"
+
+
+def join_reason(reason: str, message: str) -> str:
+    """Returns `reason: message`, without the one that is missing."""
+    return ": ".join(text.strip() for text in (reason, message) if text)
+
+
+def parse_pods(podlist: JsonObject) -> list[PodStatus]:
+    """Returns the pods of an API answer. Raises: ValueError: it is no pod list; the text names the part."""
+    pods = []
+    for number, item in enumerate(objects(podlist, "items")):
+        try:
+            pods.append(PodStatus.parse(item))
+        except ValueError as problem:
+            raise ValueError(f"items[{number}]: {problem}") from None
+    return pods
+
+
+def check_pods(items: list[JsonObject]) -> None:
+    """Raises ValueError where a whole list of pods is not what an API server lists: nameless pods, or one twice."""
+    pods = parse_pods({"items": items})
+    for kind, texts in (("name", [pod.name for pod in pods]), ("uid", [pod.uid for pod in pods])):
+        most = collections.Counter(texts).most_common(1)
+        if "" in texts and kind == "name":
+            raise ValueError(f"items[{texts.index('')}]: metadata.name is missing")
+        if most and most[0][0] and most[0][1] > 1:
+            raise ValueError(f"two pods have the {kind} {shorten(most[0][0])}")
+
+
+def select_own_job(pods: Sequence[PodStatus], own_ip: str, own_name: str) -> tuple[list[PodStatus], str]:
+    """Returns the pods that have this pod's controller, and that controller's uid ("" when this pod is not listed).
+
+    Pods of an earlier Job of the same name, and strangers with the same label, have another controller.
+    """
+    own = find_own(pods, own_ip, own_name)
+    if own is None or not own.controller_uid:
+        return list(pods), ""
+    return [pod for pod in pods if pod.controller_uid == own.controller_uid], own.controller_uid
+
+
+def own_pods(config: LauncherConfig, podlist: JsonObject) -> JsonObject:
+    """Returns the PodList without the pods that select_own_job leaves out."""
+    pods = parse_pods(podlist)
+    own, _ = select_own_job(pods, config.pod_ip, config.pod_name)
+    kept = {id(pod) for pod in own}
+    items = objects(podlist, "items")
+    return {**podlist, "items": [item for item, pod in zip(items, pods, strict=True) if id(pod) in kept]}
+
+
+def find_own(pods: Sequence[PodStatus], own_ip: str, own_name: str) -> PodStatus | None:
+    """Returns this pod: the one of this name, else the one that has this address and has not ended."""
+    named = [pod for pod in pods if pod.name == own_name]
+    return next(iter(named or [pod for pod in pods if pod.ip == own_ip and pod.is_expected]), None)
+
+
+def why_not_ready(pods: Sequence[PodStatus], expected: int, command: str = "") -> str:
+    """Returns "" when exactly `expected` pods are live and tell apart, else what is missing, pod by pod.
+
+    Args: command: shows why the Job does not make the pods that do not exist.
+    """
+    live = [pod for pod in pods if pod.is_live]
+    coming = [pod.name or pod.ip for pod in pods if pod.is_expected]
+    if len(coming) > expected:
+        return (
+            f"{len(coming)} pods exist ({list_some(coming, ', ')}) but CONF_PADDLE_GRADIENT_NUM is {expected}: "
+            "make it equal to the Job's parallelism and completions"
+        )
+    if len(live) != expected:
+        others = [str(pod) for pod in pods if not pod.is_live]
+        shown = f"; {list_some(others, '; ')}" if others else ""
+        there = len(coming) + sum(pod.terminating for pod in pods)
+        reason = f" ({command} says why the Job creates no more)" if command else ""
+        absent = f"; {there} of {expected} pods exist{reason}" if there < expected else ""
+        return f"{len(live)} of {expected} Running{shown}{absent}"
+    indexes = [str(pod.index) for pod in live if pod.index is not None]
+    for kind, keys in (("IP", [pod.ip for pod in live]), ("completion index", indexes)):
+        doubled = sorted({key for key in keys if keys.count(key) > 1})
+        if doubled:
+            names = list_some([pod.name for pod in live], ", ")
+            return f"{expected} of {expected} Running, but two of {names} have the {kind} {', '.join(doubled)}"
+    beyond = [pod.name for pod in live if pod.index is not None and pod.index >= expected]
+    if beyond:
+        return f"{', '.join(beyond)}: completion index beyond CONF_PADDLE_GRADIENT_NUM = {expected}"
+    return ""
+
+
+def table_of_pods(pods: Sequence[PodStatus], expected: int) -> str:
+    """Returns a line for each pod (trainer id, pod, node, state), of many pods for those that do not count."""
+    rows = [(pod.index, pod.place, pod.state) for pod in pods if len(pods) <= TABLE_ROWS or not pod.is_live]
+    if any(pod.index is not None for pod in pods):
+        rows += [(index, "no pod", "") for index in range(expected) if index not in {pod.index for pod in pods}]
+    rows.sort(key=lambda row: (row[0] is None, row[0] or 0))
+    left_out = [f"  ... and {len(rows) - TABLE_ROWS} more"] if len(rows) > TABLE_ROWS else []
+    width = max((len(place) for _, place, _ in rows), default=0)
+    lines = [f"  {'-' if index is None else index:>5}  {place:<{width}}  {state}" for index, place, state in rows]
+    return "\n".join([f"  trainer id, pod and node, state of {len(pods)} pods:", *lines[:TABLE_ROWS], *left_out])
+
+
+class IdMap(dict[str, int]):
+    """{ip: trainer id}, and which pods of which Job it was made of. `places`: {ip: the pod and its node}.
+
+    `uids`: {ip: the pod's UID} where the pods were listed here; a record has the UIDs without their addresses.
+    """
+
+    def __init__(
+        self,
+        ids: Iterable[tuple[str, int]] = (),
+        *,
+        pod_uids: Iterable[str] = (),
+        job_uid: str = "",
+        places: Mapping[str, str] | None = None,
+        uids: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(ids)
+        self.pod_uids = sorted(pod_uids)
+        self.job_uid = job_uid
+        self.places = places or {}
+        self.uids = uids or {}
+
+    @classmethod
+    def of_pods(cls, pods: Sequence[PodStatus]) -> IdMap:
+        """Returns the ids of live pods: their completion index where all have one, else the place of their IP.
+
+        IPs are sorted as strings.
+        """
+        if pods and all(pod.index is not None for pod in pods):
+            ids = [(pod.ip, pod.index or 0) for pod in pods]
+        else:
+            ids = [(ip, number) for number, ip in enumerate(sorted(pod.ip for pod in pods))]
+        jobs = {pod.controller_uid for pod in pods}
+        return cls(
+            ids,
+            pod_uids=[pod.uid or pod.ip for pod in pods],
+            job_uid=jobs.pop() if len(jobs) == 1 else "",
+            places={pod.ip: pod.place for pod in pods},
+            uids={pod.ip: pod.uid or pod.ip for pod in pods},
+        )
+
+    def __str__(self) -> str:
+        return ", ".join(f"{self[ip]} = {ip}" for ip in in_id_order(self))
+
+    def describe_peers(self, message: str, own_ip: str) -> list[str]:
+        """Says which pods the addresses of peers in a program's message belong to."""
+        named = [ip for ip in in_id_order(self) if ip != own_ip and re.search(rf"\b{re.escape(ip)}\b", message)]
+        return [f"trainer {self[ip]} at {ip} is pod {self.places[ip]}" for ip in named if ip in self.places]
+
+
+def own_trainer_id(config: LauncherConfig, ids: Mapping[str, int]) -> int:
+    """Returns this pod's trainer id.
+
+    Raises: ConfigError: this pod's address is none of the job's (S8).
+    """
+    if config.pod_ip not in ids:
+        raise ConfigError(
+            f"this pod's address {config.pod_ip} is not among the job's pods {', '.join(sorted(ids))}: "
+            "set POD_IP by the downward API (fieldRef status.podIP)"
+        )
+    return ids[config.pod_ip]

@@ -1,0 +1,142 @@
+"""A wait for pods: calls of the API server until the answer is the wanted one, or a deadline."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+import time
+from collections.abc import Callable
+
+from launcher.cluster.kubernetes import PodApi
+from launcher.cluster.pods import IdMap, parse_pods
+from launcher.errors import ApiError
+from launcher.settings import LauncherConfig
+from launcher.text import JsonObject, Secrets, say
+from launcher.volume import Answer
+from runtime.errors import PeerUnreachableError
+
+LOOKS_PER_SECOND = 1000  # looks of all launchers of a job together at job.json
+LAST_LOOK_S = 1.0  # seconds for the pages of a list that begins at the deadline of a wait
+REPEAT_PERIOD_S = 30.0  # seconds after which a wait says the same obstacle again
+
+
+@dataclasses.dataclass
+class WaitPolicy:
+    """How waits pass their time; tests put their own clock here."""
+
+    timeout_s: float
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    rng: random.Random = dataclasses.field(default_factory=random.Random)
+    say: Callable[[str], None] = say
+    limit: str = "START_TIMEOUT"  # the variable that sets the timeout
+
+
+class Wait:
+    """One wait for what the API server tells: it says what it waits for, paces the questions, and has a deadline."""
+
+    def __init__(self, api: PodApi, policy: WaitPolicy) -> None:
+        self.api, self.policy = api, policy
+        self.timeout_s, self.limit = policy.timeout_s, policy.limit
+        self._began = self._said_at = self._changed_at = policy.clock()
+        self._said, self._failures = "", 0
+
+    def extend(self, timeout_s: float, limit: str) -> None:
+        """Moves the deadline. Args: limit: the variable that sets the timeout."""
+        self.timeout_s, self.limit = timeout_s, limit
+
+    def list_pods(self) -> JsonObject:
+        """Returns a PodList; a list that begins at the deadline has LAST_LOOK_S for all its pages. Raises: ApiError."""
+        return self.api.list_pods(max(LAST_LOOK_S, self._began + self.timeout_s - self.policy.clock()))
+
+    def pause(self, obstacle: str | ApiError, look: Callable[[], Answer | None] | None = None) -> Answer | None:
+        """Sleeps until it is time to ask again. Says the obstacle when it is new, and again every REPEAT_PERIOD_S.
+
+        Args: look: a source of answers beside the API server; it is asked more often, and its answer ends the pause.
+        Returns: the answer of `look`, None without one.
+        Raises: PaddleError by the obstacle, at the deadline or when the obstacle is fatal.
+        """
+        backoff_s = self._back_off(obstacle)
+        text, now, deadline = str(obstacle), self.policy.clock(), self._began + self.timeout_s
+        if text != self._said:
+            self._changed_at = now
+        if text != self._said or now - self._said_at >= REPEAT_PERIOD_S:
+            self.policy.say(f"waiting: {text}")
+            self._said, self._said_at = text, now
+        if now >= deadline:
+            final = obstacle.final if isinstance(obstacle, ApiError) else PeerUnreachableError
+            raise final(f"gave up after {self.timeout_s:g} s ({self.limit}): {text}")
+        pause_s = max(self.api.interval(now - self._changed_at), backoff_s) * self.policy.rng.uniform(1.0, 1.3)
+        return self._sleep_until(now + min(pause_s, max(deadline - now, 0.01)), look)
+
+    def _back_off(self, obstacle: str | ApiError) -> float:
+        """Returns the least seconds before the next question: more after each failure in a row. Raises: PaddleError."""
+        if not isinstance(obstacle, ApiError):
+            self._failures = 0
+            return 0.0
+        if obstacle.fatal:
+            raise obstacle.final(str(obstacle)) from obstacle
+        self._failures += 1
+        return max(min(15.0, 0.25 * 2.0**self._failures), obstacle.retry_after_s)
+
+    def _sleep_until(self, end: float, look: Callable[[], Answer | None] | None) -> Answer | None:
+        if not look:
+            self.policy.sleep(max(0.0, end - self.policy.clock()))  # the pause may be over by now
+            return None
+        while (left_s := end - self.policy.clock()) > 0:
+            found = look()
+            if found is not None:
+                return found
+            self.policy.sleep(min(max(0.05, self.api.askers / LOOKS_PER_SECOND), max(left_s, 0.001)))
+        return None
+
+
+def wait_for_pods(
+    wait: Wait, decide: Callable[[JsonObject], Answer | str], look: Callable[[], Answer | None] | None = None
+) -> Answer:
+    """Lists the job's pods until `decide` has an answer, and returns it.
+
+    Args: decide: gets a pod list; returns the answer, or a text that says what it still waits for.
+        look: as of Wait.pause.
+    Raises: PaddleError by the last obstacle at the deadline: ApiForbiddenError, PeerUnreachableError, ...
+    """
+    while True:
+        obstacle: str | ApiError
+        try:
+            answer = decide(wait.list_pods())
+            if not isinstance(answer, str):
+                return answer
+            obstacle = answer
+        except ApiError as error:
+            obstacle = error
+        found = wait.pause(obstacle, look)
+        if found is not None:
+            return found
+
+
+def with_number_of_pods(config: LauncherConfig, policy: WaitPolicy, secrets: Secrets) -> LauncherConfig:
+    """Returns the config with the Job's parallelism where the environment does not say how many pods there are.
+
+    Raises: PaddleError.
+    """
+    if os.environ.get("CONF_PADDLE_GRADIENT_NUM"):
+        return config
+    api = PodApi(config, secrets=secrets, is_number_known=False)
+    pods = wait_for_pods(Wait(api, policy), lambda _: api.read_parallelism())
+    say(f"CONF_PADDLE_GRADIENT_NUM is not set: this Job has {pods} {'pod' if pods == 1 else 'pods'}")
+    return LauncherConfig.from_env({**os.environ, "CONF_PADDLE_GRADIENT_NUM": str(pods)})
+
+
+def is_whole(api: PodApi, ids: IdMap) -> bool:
+    """Tells whether every pod of the set is still live, as far as the API server says.
+
+    Where only trainer 0 lists all pods, the others leave that to it: they hear of its next attempt.
+    """
+    if api.indexes:
+        return True
+    try:
+        live = {pod.uid or pod.ip for pod in parse_pods(api.list_pods()) if pod.is_live}
+    except ApiError:
+        return True
+    return live.issuperset(ids.pod_uids)

@@ -1,0 +1,212 @@
+"""One launcher's part in the rendezvous: it serves where it is trainer 0, and joins trainer 0's launcher elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import typing
+from collections.abc import Callable, Iterable
+
+from launcher.attempts import AttemptResult, JobRecord
+from launcher.cluster.pods import IdMap, in_id_order
+from launcher.control.attempt_book import AttemptBook, LauncherPlace
+from launcher.control.guest import RendezvousGuest
+from launcher.control.host import CAUSE_S, RendezvousHost
+from launcher.control.news import AttemptNews, find_end_elsewhere
+from launcher.control.protocol import LONGEST_MESSAGE
+from launcher.failures import LOST_POD, make_error
+from launcher.settings import LauncherConfig
+from launcher.text import JsonObject
+from messages.envelope import MemberId
+from runtime.errors import LostPeerError
+
+POLL_S = 0.02  # seconds between two looks at what has been heard, while a step waits for it
+
+
+class LauncherControl(typing.Protocol):
+    """What the steps of a launcher need of the channel; tests have one of their own. See `ControlChannel`."""
+
+    @property
+    def wakeup(self) -> int: ...  # noqa: D102
+
+    @property
+    def newest(self) -> JobRecord | None: ...  # noqa: D102
+
+    def serve(self, uid: str, job_uid: str) -> None: ...  # noqa: D102
+
+    def join(self, server_ip: str, uid: str, job_uid: str) -> None: ...  # noqa: D102
+
+    def admit(self, addresses: Iterable[str]) -> None: ...  # noqa: D102
+
+    def why_not_heard(self, ids: IdMap) -> str: ...  # noqa: D102
+
+    def begin(self, record: JobRecord) -> None: ...  # noqa: D102
+
+    def finish(self, record: JobRecord) -> None: ...  # noqa: D102
+
+    def is_done(self, record: JobRecord) -> bool: ...  # noqa: D102
+
+    def find_end(self, record: JobRecord, trainer_id: int) -> AttemptResult | None: ...  # noqa: D102
+
+    def acknowledge(self) -> bool | None: ...  # noqa: D102
+
+    def report(self, record: JobRecord, trainer_id: int, result: AttemptResult) -> AttemptResult: ...  # noqa: D102
+
+    def wait_for_first_failure(self, record: JobRecord, limit_s: float) -> JsonObject | None: ...  # noqa: D102
+
+    def judge_late(self, record: JobRecord) -> JsonObject | None: ...  # noqa: D102
+
+    def close(self) -> None: ...  # noqa: D102
+
+
+class ControlChannel:
+    """What one launcher hears from the others and tells them. A job of one pod opens no port.
+
+    Args: redact: takes tokens out of a text that other pods will see.
+    """
+
+    def __init__(self, config: LauncherConfig, redact: Callable[[str], str] = str) -> None:
+        self._redact = redact
+        self._config = config
+        self._started = time.time_ns()  # the incarnation of this launcher
+        self._news = AttemptNews()
+        self._host: RendezvousHost | None = None  # where this launcher serves
+        self._guest: RendezvousGuest | None = None  # where it has joined another
+        self._transport: typing.Any = None  # a ControlServer or ControlClient
+        self._served = ""  # the address of the launcher that this one has joined
+        self._admitted: frozenset[str] = frozenset()
+        self._last: JsonObject | None = None  # how the newest attempt has ended in this pod
+
+    # ----- Taking part
+
+    def serve(self, uid: str, job_uid: str) -> None:
+        """Serves the others, as trainer 0; nothing happens when it does already.
+
+        Raises: PortInUseError: another process has the port.
+        """
+        if self._host or self._config.gradient_num == 1:
+            return
+        from launcher.control.transport import open_server  # zmq: 40 ms that --help does not take
+
+        self.close()
+        book = AttemptBook(uid, LauncherPlace(self._config.pod_ip, self._config.pod_name))
+        host = RendezvousHost(book, self._news)
+        member = MemberId(uid, self._started)
+        server = open_server(self._config, self._realm(job_uid), member, host, lambda ip: ip in self._admitted)
+        host.server = self._transport = server
+        self._host = host
+
+    def join(self, server_ip: str, uid: str, job_uid: str) -> None:
+        """Joins trainer 0's launcher at an address; nothing happens when it has that connection already."""
+        if self._config.gradient_num == 1 or (self._guest and self._served == server_ip):
+            return
+        from launcher.control.transport import open_client  # as in `serve`
+
+        self.close()
+        guest = RendezvousGuest(self._config.pod_ip, self._config.pod_name, self._news, self._last)
+        client = open_client(self._config, self._realm(job_uid), MemberId(uid, self._started), guest, server_ip)
+        guest.client = self._transport = client
+        self._guest, self._served = guest, server_ip
+
+    def admit(self, addresses: Iterable[str]) -> None:
+        """Lets launchers of these addresses speak, in a job without a secret."""
+        self._admitted = frozenset(addresses)
+
+    def close(self) -> None:
+        """Leaves; what was said is sent first."""
+        if self._transport:
+            self._transport.close()
+        self._host = self._guest = self._transport = None
+        self._served = ""
+        self._news.forget()
+
+    def why_not_heard(self, ids: IdMap) -> str:
+        """Says which launchers a full set of pods lacks, an empty text when all take part."""
+        if self._guest and self._guest.client:
+            trouble = self._guest.client.trouble
+            return f"trainer 0's launcher at {self._served}:{self._config.control_port}: {trouble}" if trouble else ""
+        missing = self._host.missing(ids.uids) if self._host else []
+        places = [f"trainer {ids[ip]} at {ip} ({ids.places.get(ip)})" for ip in in_id_order(ids) if ip in missing]
+        return f"no word yet from the launchers of {', '.join(places)}" if places else ""
+
+    # ----- The attempt
+
+    @property
+    def wakeup(self) -> int:
+        """A file descriptor that can be read when something was heard; `acknowledge` empties it."""
+        return self._news.wakeup
+
+    def acknowledge(self) -> bool | None:
+        """Takes note of what `wakeup` tells; returns True if that is something, else None."""
+        return self._news.acknowledge()
+
+    @property
+    def newest(self) -> JobRecord | None:
+        """The newest attempt that trainer 0's launcher has told of."""
+        return self._news.view.record
+
+    def begin(self, record: JobRecord) -> None:
+        """Tells the others, as trainer 0's launcher, which attempt begins."""
+        if self._host:
+            self._host.begin(record)
+
+    def finish(self, record: JobRecord) -> None:
+        """Tells the others, as trainer 0's launcher, that all passes are trained."""
+        if self._host:
+            self._host.finish(record)
+
+    def is_done(self, record: JobRecord) -> bool:
+        """Tells whether trainer 0's launcher has said that all passes are trained."""
+        view = self._news.view
+        return view.done == record.name or bool(view.record and view.record.finished)
+
+    def find_end(self, record: JobRecord, trainer_id: int) -> AttemptResult | None:
+        """Says that an attempt has ended elsewhere, None as long as it goes on."""
+        return find_end_elsewhere(self._news.view, record, trainer_id)
+
+    def report(self, record: JobRecord, trainer_id: int, result: AttemptResult) -> AttemptResult:
+        """Tells how the attempt has ended in this pod; the first report of an attempt counts.
+
+        Returns: the result without tokens.
+        """
+        result = dataclasses.replace(result, message=self._redact(result.message))
+        is_told = bool(self._last and self._last["attempt"] == record.name)
+        if result.is_dissolved or not result.status or is_told:
+            return result
+        error = make_error(record.name, trainer_id, self._config.pod_name, result)
+        self._last = {**error, "message": result.message[-LONGEST_MESSAGE:]}
+        if self._host:
+            self._host.report(self._last)
+        elif self._guest:
+            self._guest.report(self._last)
+        return result
+
+    def wait_for_first_failure(self, record: JobRecord, limit_s: float) -> JsonObject | None:
+        """Returns what failed first in an attempt that has ended, None where that is not heard in time."""
+        deadline = time.monotonic() + limit_s
+        heard_at = time.monotonic()
+        while time.monotonic() < deadline and (self._host or self._guest):
+            failure = self._news.view.failure_in(record)
+            if failure:
+                return failure
+            trouble = self._guest.client.trouble if self._guest and self._guest.client else ""
+            if not trouble:
+                heard_at = time.monotonic()
+            elif time.monotonic() - heard_at >= CAUSE_S / 2:
+                return describe_lost_server(record, trouble)
+            time.sleep(POLL_S)
+        return None
+
+    def judge_late(self, record: JobRecord) -> JsonObject | None:
+        """Returns what failed first in an earlier attempt, as far as launchers have told this one."""
+        return self._host.judge_late(record) if self._host else None
+
+    def _realm(self, job_uid: str) -> str:
+        return f"{self._config.job_namespace}/{self._config.job_name}/{job_uid}"[:200]
+
+
+def describe_lost_server(record: JobRecord, trouble: str) -> JsonObject:
+    """Returns an error that names trainer 0's pod, whose launcher cannot tell anybody what failed first."""
+    place = str(record.pods[0].get("place")) if record.pods else "an unknown pod"
+    message = f"its launcher does not answer any more: the pod was lost ({trouble})"
+    return make_error(record.name, 0, place, AttemptResult(LostPeerError.exit_code, LOST_POD, message))

@@ -1,0 +1,219 @@
+"""How an attempt ends in this pod, and how the Job ends: what is said, told to the other launchers, and written."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import socket
+import time
+from collections.abc import Collection, Mapping, Sequence
+
+from launcher.attempts import AttemptHistory, AttemptResult, JobRecord, Rendezvous
+from launcher.checkpoints import clear_unfinished, find_saved
+from launcher.cluster.pods import IdMap, PodStatus, find_own, own_trainer_id
+from launcher.cluster.waiting import Wait
+from launcher.command_lines import is_local, save_dir_of, wanted_passes
+from launcher.control.channel import LauncherControl
+from launcher.control.host import CAUSE_S
+from launcher.control.job_record import read_record, write_record
+from launcher.control.news import describe_elsewhere
+from launcher.errors import NEVER_RETRY
+from launcher.failures import (
+    LAST_REPORT_LIMIT_S,
+    REPORT_LIMIT_S,
+    begin_report,
+    describe_error,
+    is_passed_on,
+    make_error,
+    make_report,
+    say_first_failure,
+    write_error,
+)
+from launcher.programs.process import Stop
+from launcher.resume import Saved, is_finished, pause_after
+from launcher.settings import LauncherConfig
+from launcher.text import JsonObject, say
+from launcher.volume import read_json, volume_errors, write_atomically
+
+FAILURE_LIMIT_S = CAUSE_S + 1.5  # seconds for word of what failed first
+STOPPED_LIMIT_S = 1.0  # the same while the grace period of the pod runs
+
+
+def find_end_of_job(
+    wait: Wait, config: LauncherConfig, passed: Mapping[str, str], history: AttemptHistory, pods: Sequence[PodStatus]
+) -> Rendezvous | None:
+    """Returns a rendezvous without pods when this Job begins no further attempt, None when it may begin one.
+
+    Once the Job has had an attempt, the wait is longer: a launcher that waits already must not give up while the Job
+    replaces a pod, or a node is drained. Args: pods: of this Job.
+    """
+    own = find_own(pods, config.pod_ip, config.pod_name)
+    job_uid = own.controller_uid if own else ""
+    record = read_record(config.output)
+    is_of_job = bool(job_uid and record and record.job_uid == job_uid)
+    if record and (is_of_job or history.record):
+        wait.extend(config.rejoin_timeout, "REJOIN_TIMEOUT")
+    if not record or not is_of_job or not has_ended(config, passed, record, pods):
+        return None
+    if not record.given_up and is_left_alone(record, pods, config):
+        settle(config, passed, record, {pod.name[:63] for pod in pods if pod.is_live})
+    return Rendezvous(IdMap(), record if record.given_up else None)
+
+
+def has_ended(config: LauncherConfig, passed: Mapping[str, str], record: JobRecord, pods: Sequence[PodStatus]) -> bool:
+    """Tells whether this Job begins no further attempt. Args: record, pods: its own."""
+    # a pod succeeds when all trainers have said goodbye, and is never replaced
+    has_succeeded = any(pod.phase == "Succeeded" for pod in pods) and not is_local(passed)
+    saved = find_saved(save_dir_of(config, passed))
+    return record.given_up or has_succeeded or is_finished(record, saved, record.job_uid, wanted_passes(passed))
+
+
+def is_left_alone(record: JobRecord, pods: Sequence[PodStatus], config: LauncherConfig) -> bool:
+    """Tells whether no program of trainer 0's last pod runs any more, so that only `settle` writes its files."""
+    holder = next((pod for pod in pods if [pod.uid] == record.pod_uids[:1]), None)
+    return (
+        holder is None
+        or holder.phase in ("Succeeded", "Failed")
+        or holder is find_own(pods, config.pod_ip, config.pod_name)
+    )
+
+
+def settle(config: LauncherConfig, passed: Mapping[str, str], record: JobRecord, live: Collection[str]) -> None:
+    """Completes output/ of a Job whose passes are all trained, at whatever point trainer 0 or its launcher was ended.
+
+    job.json says that it has finished, and so do progress.json and the report; what was half written is gone.
+    Args: live: host names of the pods that may be writing files of this launcher's own.
+    Raises: OSError: job.json cannot be written.
+    """
+    if not record.finished:
+        write_record(config.output, dataclasses.replace(record, finished=True))
+    clear_unfinished(save_dir_of(config, passed))
+    hosts = tuple(f".{host}" for host in (*live, socket.gethostname()))
+    begun = [path for path in config.output.glob(".*.json.*.*") if not path.name.endswith(hosts)]  # by write_atomically
+    for path in (
+        *begun,
+        *config.output.glob(".report.html.*"),
+        *config.output.glob(".progress.*"),
+        *config.output.glob("node_0/.progress.*"),
+    ):
+        with contextlib.suppress(OSError):
+            path.unlink()
+    progress = read_json(config.output / "progress.json")
+    if progress and progress.get("status") != "finished":
+        last = {"status": "finished", "message": "", "pass": record.passes - 1}
+        done = {"pass_fraction": 1.0, "job_fraction": 1.0, "seconds_left": 0.0}
+        with contextlib.suppress(OSError):
+            write_atomically(config.output / "progress.json", json.dumps({**progress, **last, **done}, indent=1) + "\n")
+        make_report(config.output, {**os.environ, "PADDLE_OUTPUT": str(config.output)}, REPORT_LIMIT_S)
+
+
+def finish(
+    config: LauncherConfig, passed: Mapping[str, str], record: JobRecord, trainer_id: int, control: LauncherControl
+) -> None:
+    """Records that the job has trained all its passes, and tells the others; that is trainer 0's part.
+
+    Raises: VolumeError.
+    """
+    if trainer_id == 0:
+        with volume_errors(config.output):
+            settle(config, passed, record, ())
+        control.finish(record)
+
+
+def conclude(
+    config: LauncherConfig,
+    passed: Mapping[str, str],
+    met: Rendezvous,
+    result: AttemptResult,
+    control: LauncherControl,
+    environ: Mapping[str, str],
+    stop: Stop,
+) -> JobRecord | None:
+    """Says how an attempt has ended in this pod, and hears what failed first in it.
+
+    Args: environ: of the programs. stop: tells whether the pod has a signal, so that its grace period runs.
+    Returns: the record of the attempt, with that failure.
+    Raises: VolumeError: the end of the job cannot be written.
+    """
+    is_stopped = bool(stop.requested)
+    if result.status or result.is_dissolved or not met.record:
+        result, failure = hear_cause(config, met, result, control, is_stopped=is_stopped)
+        return report_end(config, met, result, failure, environ, is_stopped=is_stopped)
+    finish(config, passed, met.record, own_trainer_id(config, met.ids), control)
+    say("training finished")
+    return met.record
+
+
+def hear_cause(
+    config: LauncherConfig, met: Rendezvous, result: AttemptResult, control: LauncherControl, *, is_stopped: bool
+) -> tuple[AttemptResult, JsonObject | None]:
+    """Waits, after this pod has reported its end, for word of what failed first in the attempt.
+
+    Args: is_stopped: the pod has a signal, so that its grace period runs.
+    Returns: the result, which names that failure if the programs of this pod only lost a peer; and the failure, None
+        if nothing has failed or nobody knows.
+    """
+    if not met.record or not result.status or result.is_dissolved:
+        return result, None
+    failure = control.wait_for_first_failure(met.record, STOPPED_LIMIT_S if is_stopped else FAILURE_LIMIT_S)
+    trainer_id = own_trainer_id(config, met.ids)
+    own = make_error(met.record.name, trainer_id, config.pod_name, result)
+    if failure and failure["trainer_id"] != trainer_id and is_passed_on(own):
+        result = dataclasses.replace(result, program="launcher", message=describe_elsewhere(failure))
+    return result, failure
+
+
+def report_end(
+    config: LauncherConfig,
+    met: Rendezvous,
+    result: AttemptResult,
+    failure: JsonObject | None,
+    environ: Mapping[str, str],
+    *,
+    is_stopped: bool,
+) -> JobRecord | None:
+    """Says how an attempt that has not finished has ended in this pod, to the log and to those who read output/.
+
+    Args: failure: what failed first. environ: of the programs. is_stopped: as of hear_cause.
+    Returns: the record of the attempt, with that failure.
+    """
+    ids, record = met.ids, met.record
+    if result.is_dissolved or not record:
+        say(result.message)
+        return record
+    trainer_id = own_trainer_id(config, ids)
+    shown = result.message
+    if failure and result.message == describe_elsewhere(failure):  # which is said below
+        number = failure["trainer_id"]
+        where = "".join(f" at {ip}" for ip in ids if ids[ip] == number)
+        shown = f"trainer {number}{where} has ended the attempt"
+    say(f"{result.program} failed, exit status {result.status}: {shown}")
+    for peer in ids.describe_peers(f"{shown}\n{result.message}", config.pod_ip):
+        say(peer)
+    write_error(config.output / f"node_{trainer_id}", record.name, trainer_id, config.pod_name, result)
+    if failure is None:
+        say_first_failure(config.output, record)
+    elif failure["trainer_id"] != trainer_id:
+        say(f"first failure reported: {describe_error(failure)}")
+    if trainer_id == 0:
+        if failure:
+            record = record.ended_by(failure)
+            with contextlib.suppress(OSError):  # the volume is away; the record of the next attempt has it, too
+                write_record(config.output, record)
+        if is_stopped or result.status in NEVER_RETRY:
+            make_report(config.output, environ, LAST_REPORT_LIMIT_S if is_stopped else REPORT_LIMIT_S)
+        else:
+            begin_report(config.output, environ)
+    return record
+
+
+def pause_before_next(config: LauncherConfig, passed: Mapping[str, str], record: JobRecord) -> None:
+    """Sleeps after an attempt that failed: first not at all, then longer with each attempt that leaves nothing new."""
+    saved = Saved()
+    with contextlib.suppress(OSError):  # the next rendezvous reports the fault of the volume
+        saved = find_saved(save_dir_of(config, passed))
+    pause_s = pause_after(record, saved, config.restarts)
+    say(f"keeping this pod and its data for the next attempt{f', in {pause_s:g} s' if pause_s else ''}")
+    time.sleep(pause_s)

@@ -1,0 +1,115 @@
+"""What trainer 0's launcher does with the others: it tells them of attempts, and finds out what failed first."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from launcher.attempts import JobRecord
+from launcher.control.attempt_book import AttemptBook, LauncherPlace
+from launcher.control.news import AttemptNews
+from launcher.text import JsonObject
+from messages.dispatcher import ControlServing
+from messages.envelope import MemberId
+from messages.server_core import MemberAsked
+
+CAUSE_S = 2.0  # seconds after the first report of a lost peer for the pod that was the cause to say so
+
+
+class RendezvousHost:
+    """The handlers of the server (messages.dispatcher.ServerHandlers). `server` is set as soon as there is one.
+
+    Thread safety: the server calls `joined`, `asked` and `lost` from its thread; all else may be called from any.
+    """
+
+    def __init__(self, book: AttemptBook, news: AttemptNews) -> None:
+        self.server: ControlServing | None = None
+        self._book, self._news = book, news
+        self._lock = threading.Lock()
+
+    def missing(self, uids: Mapping[str, str]) -> list[str]:
+        """Returns the addresses of a set of pods whose launchers have not joined. Args: uids: by address."""
+        with self._lock:
+            return self._book.missing(uids)
+
+    def begin(self, record: JobRecord) -> None:
+        """Tells the others which attempt begins."""
+        self._news.begin(record)
+        self._push("begin", {"record": to_text(record)})
+
+    def finish(self, record: JobRecord) -> None:
+        """Tells the others that all passes are trained."""
+        self._news.finish(record.name)
+        self._push("done", {"attempt": record.name})
+
+    def report(self, error: JsonObject) -> None:
+        """Takes how the attempt has ended in a pod; tells all to stop, and what failed first once that is known."""
+        record = self._news.view.record
+        with self._lock:
+            is_news = self._book.report(error)
+            if not is_news or not record or error["attempt"] != record.name:
+                return
+            failure = self._book.judge(record, time.time(), is_late=False)
+        view = self._news.view
+        is_first = record.name not in view.ends
+        if is_first and not failure:
+            timer = threading.Timer(CAUSE_S, self.judge_and_tell, [record])
+            timer.daemon = True
+            timer.start()
+        if is_first or (failure and not view.failure_in(record)):
+            self._tell_end(record, failure)
+
+    def judge_and_tell(self, record: JobRecord) -> None:
+        """Tells what failed first, when all have had the time to say it."""
+        view = self._news.view
+        if not view.failure_in(record) and (failure := self.judge_late(record)):
+            self._tell_end(record, failure)
+
+    def judge_late(self, record: JobRecord) -> JsonObject | None:
+        """Returns what failed first in an attempt that is long over, None where nobody has reported anything."""
+        with self._lock:
+            is_told = self._book.has_reports(record.name)
+            return self._book.judge(record, time.time(), is_late=True) if is_told else None
+
+    # ----- What the server tells
+
+    def joined(self, member: MemberId, hello: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Takes a launcher in, or back; returns what it has missed."""
+        with self._lock:
+            self._book.join(member.uid, LauncherPlace(hello["ip"], hello["host"]))
+        if hello["last"]:
+            self.report(hello["last"])
+        self._news.signal()
+        view = self._news.view
+        ended = [{"attempt": name, "failure": failure} for name, failure in view.ends.items()]
+        return {"record": to_text(view.record) if view.record else None, "ended": ended, "done": view.done}
+
+    def asked(self, asked: MemberAsked) -> Mapping[str, Any] | None:
+        """Takes a launcher's report."""
+        self.report(asked.body["error"])
+        return {}
+
+    def lost(self, member: MemberId, reason: str) -> None:
+        """Takes note that a launcher is gone."""
+        with self._lock:
+            self._book.leave(member.uid)
+        self._news.signal()
+
+    # -----
+
+    def _tell_end(self, record: JobRecord, failure: JsonObject | None) -> None:
+        self._news.end(record.name, failure)
+        self._push("ended", {"attempt": record.name, "failure": failure})
+
+    def _push(self, kind: str, body: Mapping[str, Any]) -> None:
+        if self.server:
+            self.server.push(kind, body)
+
+
+def to_text(record: JobRecord) -> str:
+    """Returns a record as messages carry it."""
+    return json.dumps(dataclasses.asdict(record))

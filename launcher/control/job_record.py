@@ -1,0 +1,59 @@
+"""output/job.json: read, written, and made for a first attempt."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from launcher.attempts import AttemptHistory, JobRecord, parse_record
+from launcher.cluster.pods import IdMap, in_id_order
+from launcher.command_lines import is_local, wanted_passes, whole_number
+from launcher.settings import LauncherConfig
+from launcher.volume import on_volume, read_file, write_atomically
+
+RECORD_COPY = ".job.json"  # name of the copy beside job.json
+
+
+def read_record(output: Path, name: str = "job.json") -> JobRecord | None:
+    """Returns the record in output/job.json, None where there is none or it is not ours."""
+    try:
+        return parse_record(on_volume(lambda: read_file(output / name)))
+    except (OSError, ValueError):
+        return None
+
+
+def write_record(output: Path, record: JobRecord) -> None:
+    """Writes output/job.json and its copy, which a successor of launcher 0 reads if job.json is lost."""
+    text = json.dumps(dataclasses.asdict(record), indent=1) + "\n"
+    for name in ("job.json", RECORD_COPY):
+        write_atomically(output / name, text)
+
+
+def find_record(output: Path, job_uid: str, history: AttemptHistory) -> JobRecord | None:
+    """Returns the record of the attempt before, also where job.json was lost or damaged while the job ran."""
+    record = read_record(output) or history.record
+    copy = None if record else read_record(output, RECORD_COPY)
+    if copy and copy.job_uid == job_uid:
+        history.say_once(f"{output / 'job.json'} is lost or damaged: going by its copy, {output / RECORD_COPY}")
+        return copy
+    return record
+
+
+def wanted_record(config: LauncherConfig, ids: IdMap, passed: Mapping[str, str]) -> JobRecord:
+    """Returns the record of a first attempt from the beginning, by the environment and the flags."""
+    return JobRecord(
+        job_uid=ids.job_uid,
+        passes=wanted_passes(passed),
+        finished=False,
+        attempt=1,
+        pod_uids=ids.pod_uids,
+        start_pass=0,
+        config=config.train_config_dir,
+        gradient_num=config.gradient_num,
+        pserver_num=0 if is_local(passed) else config.pserver_num,
+        ports_num=whole_number(passed, "ports_num", config.ports_num, 0),
+        ports_num_sparse=whole_number(passed, "ports_num_for_sparse", config.ports_num_sparse, 0),
+        pods=[{"ip": ip, "place": ids.places.get(ip, "")} for ip in in_id_order(ids)],
+    )

@@ -1,0 +1,131 @@
+"""What a launcher knows of the newest attempt, from trainer 0's launcher or because it is that itself."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from launcher.attempts import AttemptResult, JobRecord, failure_in, is_later, parse_record
+from launcher.failures import describe_error
+from launcher.text import JsonObject, in_one_line, say
+from runtime.errors import LostPeerError
+
+KEPT_ENDS = 3  # attempts whose end is remembered
+
+
+@dataclasses.dataclass(frozen=True)
+class AttemptView:
+    """The newest attempt, as far as it was heard of."""
+
+    record: JobRecord | None = None
+    ends: Mapping[str, JsonObject | None] = dataclasses.field(default_factory=dict)  # see `failure_in`
+    done: str = ""  # the name of the attempt that has trained all passes
+
+    def failure_in(self, record: JobRecord) -> JsonObject | None:
+        """Returns what failed first in an attempt, None as long as that is not known.
+
+        `ends` has the attempts that are over, and that; a later record names those before it, too.
+        """
+        before = [one for one in (self.record.attempts if self.record else []) if one["name"] == record.name]
+        return self.ends.get(record.name) or (failure_in(before[0]) if before else None)
+
+
+class AttemptNews:
+    """The newest view, and a file descriptor that can be read when it has changed.
+
+    Thread safety: everything may be called from any thread.
+    """
+
+    def __init__(self) -> None:
+        self.wakeup, self._waker = os.pipe()
+        os.set_blocking(self.wakeup, False)
+        os.set_blocking(self._waker, False)
+        self._lock = threading.Lock()
+        self._view = AttemptView()
+
+    @property
+    def view(self) -> AttemptView:
+        """The newest view."""
+        with self._lock:
+            return self._view
+
+    def begin(self, record: JobRecord) -> None:
+        """Takes note of an attempt; one that is known already stays as it is."""
+        with self._lock:
+            if not self._view.record or record.name != self._view.record.name:
+                self._view = AttemptView(record, self._view.ends)
+        self.signal()
+
+    def end(self, attempt: str, failure: JsonObject | None) -> None:
+        """Takes note that an attempt is over, and of what failed first in it."""
+        with self._lock:
+            ends = {**{name: self._view.ends[name] for name in [*self._view.ends][-KEPT_ENDS:]}, attempt: failure}
+            self._view = dataclasses.replace(self._view, ends=ends)
+        self.signal()
+
+    def finish(self, attempt: str) -> None:
+        """Takes note that an attempt has trained all passes."""
+        with self._lock:
+            self._view = dataclasses.replace(self._view, done=attempt)
+        self.signal()
+
+    def forget(self) -> None:
+        """Begins anew, with another launcher of trainer 0."""
+        with self._lock:
+            self._view = AttemptView()
+
+    def signal(self) -> None:
+        """Lets `wakeup` be read."""
+        with contextlib.suppress(OSError):  # it can be read already
+            os.write(self._waker, b"x")
+
+    def acknowledge(self) -> bool | None:
+        """Takes note of what `wakeup` tells; returns True if that is something, else None."""
+        with contextlib.suppress(BlockingIOError):
+            return bool(os.read(self.wakeup, 4096))
+        return None
+
+    # ----- Messages
+
+    def take(self, kind: str, body: Mapping[str, Any]) -> None:
+        """Takes a push of protocol.RENDEZVOUS."""
+        if kind == "ended":
+            self.end(body["attempt"], body["failure"])
+        elif kind == "done":
+            self.finish(body["attempt"])
+        elif record := parse_record(body["record"].encode()):
+            self.begin(record)
+        else:
+            say("trainer 0's launcher has told of an attempt that this launcher cannot read")
+
+    def take_welcome(self, welcome: Mapping[str, Any]) -> None:
+        """Takes what a launcher hears when it joins."""
+        if welcome["record"]:
+            self.take("begin", welcome)
+        for ended in welcome["ended"]:
+            self.take("ended", ended)
+        if welcome["done"]:
+            self.take("done", {"attempt": welcome["done"]})
+
+
+def find_end_elsewhere(view: AttemptView, record: JobRecord, trainer_id: int) -> AttemptResult | None:
+    """Says that an attempt has ended in another pod than that of `trainer_id`, None as long as it goes on."""
+    newest = view.record
+    if newest and newest.job_uid == record.job_uid and is_later(newest, record):
+        message = f"attempt {newest.attempt} has begun without this pod"
+    elif record.name not in view.ends or ((failure := view.failure_in(record)) and failure["trainer_id"] == trainer_id):
+        return None
+    else:
+        message = describe_elsewhere(failure)
+    return AttemptResult(LostPeerError.exit_code, "launcher", message)
+
+
+def describe_elsewhere(failure: JsonObject | None) -> str:
+    """Says that another pod has ended an attempt."""
+    if failure is None:
+        return "another pod has ended the attempt; what failed first is not known yet"
+    return f"another pod has failed: {in_one_line(describe_error(failure))}"

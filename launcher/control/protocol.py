@@ -1,0 +1,35 @@
+"""What launchers say to each other (pure).
+
+Trainer 0's launcher serves; each of the others joins it with its pod's UID, hears which attempt begins, reports how its
+programs ended, and is told when the attempt is over and why.
+"""
+
+from __future__ import annotations
+
+from messages.envelope import MAX_BYTES
+from messages.schema import Call, Fields, Integer, Items, Maybe, Number, Protocol, Text
+
+LONGEST_MESSAGE = 8000  # characters of an error's message; the last lines of a log have at most 4,000 bytes
+
+# as error.json has it (failures.make_error)
+ERROR = Fields(
+    time=Number(0, 1e11),
+    attempt=Text(200),
+    trainer_id=Integer(),
+    host=Text(300),
+    program=Text(50),
+    exit_code=Integer(0, 255),
+    signal=Text(50),
+    message=Text(LONGEST_MESSAGE),
+)
+RECORD = Text(MAX_BYTES)  # the text of job.json, which has its own reader (attempts.parse_record)
+ENDED = Fields(attempt=Text(200), failure=Maybe(ERROR))  # null: what failed first is not known yet
+
+RENDEZVOUS = Protocol(
+    name="rendezvous",
+    version=1,
+    hello=Fields(ip=Text(45), host=Text(300), last=Maybe(ERROR)),  # last: how the newest attempt ended in this pod
+    welcome=Fields(record=Maybe(RECORD), ended=Items(ENDED, 10), done=Text(200)),
+    requests={"report": Call(Fields(error=ERROR))},
+    pushes={"begin": Fields(record=RECORD), "ended": ENDED, "done": Fields(attempt=Text(200))},
+)

@@ -1,0 +1,77 @@
+"""The sockets of the rendezvous: the only module of the launcher that brings zmq."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections.abc import Callable
+
+from launcher.control.guest import RendezvousGuest
+from launcher.control.host import RendezvousHost
+from launcher.control.protocol import RENDEZVOUS
+from launcher.settings import LauncherConfig
+from launcher.text import say
+from messages.client import ControlClient
+from messages.client_core import ClientCore, ClientPace
+from messages.envelope import MemberId
+from messages.gate.gate import GateLimits
+from messages.keys import derive_keys
+from messages.server import ControlAccess, ControlServer
+from messages.server_core import ServerCore
+from runtime.backoff import exponential_backoff
+from runtime.environment import read_environment
+from runtime.errors import PortInUseError
+
+EVERY_ADDRESS = "0.0.0.0"
+LEAST_PEERS = 128  # connections, and again such as have proven nothing yet; in a large job all come at once
+FILES_OF_A_PEER = 3  # descriptors of a connection, in the gate and in libzmq
+OTHER_FILES = 512  # descriptors of everything else in the process
+PACE = ClientPace(delays=lambda: exponential_backoff(0.05, 1.0))  # trainer 0's launcher may come at any moment
+
+
+def open_server(
+    config: LauncherConfig, realm: str, member: MemberId, host: RendezvousHost, admits: Callable[[str], bool]
+) -> ControlServer:
+    """Returns the server of trainer 0's launcher.
+
+    Args: admits: tells, in a job without a secret, whether a launcher of an address may connect.
+    Raises: PortInUseError: another process has the port.
+    """
+    keys = derive_keys(read_environment(os.environ).secret)
+    access = ControlAccess(keys, admits if keys is None else lambda address: True)
+    most = max(LEAST_PEERS, 2 * config.gradient_num)  # a pod and the one that replaces it
+    core = ServerCore(RENDEZVOUS, realm, member, most_members=most)
+    limits = GateLimits(unauthenticated=most, peers=most)
+    make_room(FILES_OF_A_PEER * config.gradient_num + OTHER_FILES)
+    try:
+        try:
+            return ControlServer(config.pod_ip, config.control_port, core, host, access, limits=limits, note=say)
+        except OSError as problem:
+            if problem.errno != errno.EADDRNOTAVAIL:  # an address of this pod that it cannot see itself
+                raise
+            return ControlServer(EVERY_ADDRESS, config.control_port, core, host, access, limits=limits, note=say)
+    except OSError as problem:
+        raise PortInUseError(
+            f"port {config.control_port} of {config.pod_ip}, for the other launchers: {problem.strerror}; "
+            "CONF_PADDLE_CONTROL_PORT sets another"
+        ) from problem
+
+
+def make_room(files: int) -> None:
+    """Raises the limit of open files of this process to a number, as far as it is allowed to."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < files:
+        wanted = files if hard == resource.RLIM_INFINITY else min(files, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def open_client(
+    config: LauncherConfig, realm: str, member: MemberId, guest: RendezvousGuest, server_ip: str
+) -> ControlClient:
+    """Returns the client of another launcher."""
+    name = f"trainer 0's launcher at {server_ip}:{config.control_port}"
+    core = ClientCore(RENDEZVOUS, realm, member, name, guest.hello, PACE)
+    keys = derive_keys(read_environment(os.environ).secret)
+    source = config.pod_ip if config.pod_ip.startswith("127.") else ""  # of 127.0.0.0/8 the system takes 127.0.0.1
+    return ControlClient(server_ip, config.control_port, core, guest, keys=keys, note=say, source=source)

@@ -1,0 +1,80 @@
+"""What a supervisor watches beside its own programs: whether its attempt has ended in another pod."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from launcher.attempts import AttemptResult, JobRecord, is_later
+from launcher.cluster.kubernetes import PodApi
+from launcher.cluster.pods import IdMap, own_trainer_id
+from launcher.cluster.waiting import is_whole
+from launcher.control.channel import LauncherControl
+from launcher.control.job_record import read_record, write_record
+from launcher.failures import is_passed_on, make_error
+from launcher.settings import LauncherConfig
+from runtime.errors import LostPeerError
+
+LOOK_PERIOD_S = 2.9  # between two looks of trainer 0 whether job.json is still there
+
+
+class AttemptWatch:
+    """Says whether an attempt goes on.
+
+    Args: api: is asked, while the pservers are waited for, whether all pods of the set are still live.
+    """
+
+    def __init__(
+        self, config: LauncherConfig, ids: IdMap, record: JobRecord, control: LauncherControl, api: PodApi
+    ) -> None:
+        self.record = record
+        self._output, self._ids, self._control, self._api = config.output, ids, control, api
+        self._trainer_id = own_trainer_id(config, ids)
+        self._looked = time.monotonic()
+
+    @property
+    def wakeup(self) -> int:
+        """A file descriptor that can be read when another launcher has said something."""
+        return self._control.wakeup
+
+    def find_end(self) -> AttemptResult | None:
+        """Says that the attempt has ended elsewhere, None: it goes on."""
+        self._control.acknowledge()
+        if self._trainer_id == 0 and time.monotonic() - self._looked >= LOOK_PERIOD_S:
+            self._looked = time.monotonic()
+            end = self._look_at_record()
+            if end:
+                return end
+        return self._control.find_end(self.record, self._trainer_id)
+
+    def find_obstacle(self) -> AttemptResult | None:
+        """Says, while the pservers are waited for, why this attempt cannot begin to train; None: it can."""
+        end = self.find_end()
+        if not end and not is_whole(self._api, self._ids):
+            return AttemptResult(0, "launcher", "the set of pods changed before the training began", is_dissolved=True)
+        return end
+
+    def tell(self, result: AttemptResult) -> bool:
+        """Tells the others at once if a program of this pod is the cause of the end; returns whether it is."""
+        is_cause = not is_passed_on(make_error(self.record.name, self._trainer_id, "", result))
+        if is_cause:
+            self._control.report(self.record, self._trainer_id, result)
+        return is_cause
+
+    def is_done(self) -> bool:
+        """Tells whether the job is done: trainer 0's launcher says so, and job.json does when that one has ended."""
+        if self._control.is_done(self.record):
+            return True
+        newest = read_record(self._output)
+        return bool(newest and newest.finished and newest.job_uid == self.record.job_uid)
+
+    def _look_at_record(self) -> AttemptResult | None:
+        """Writes a record again that is lost; says that another launcher of trainer 0 has written a later one."""
+        newest = read_record(self._output)
+        if newest is None:
+            with contextlib.suppress(OSError):  # a volume that is away
+                write_record(self._output, self.record)
+        if newest and newest.job_uid == self.record.job_uid and is_later(newest, self.record):
+            message = f"attempt {newest.attempt} has begun without this pod"
+            return AttemptResult(LostPeerError.exit_code, "launcher", message)
+        return None

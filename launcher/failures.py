@@ -1,0 +1,218 @@
+"""The first failure of an attempt: the reports that pods leave in error.json, and what they tell together."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from launcher.attempts import (
+    AttemptHistory,
+    AttemptResult,
+    AttemptState,
+    JobRecord,
+    failure_in,
+    is_error,
+    state_of,
+)
+from launcher.errors import GivenUpError
+from launcher.settings import MOST_TRAINERS, LauncherConfig
+from launcher.text import JsonObject, in_one_line, is_time, list_some, say
+from launcher.volume import load, read_json, write_atomically
+from runtime.errors import LostPeerError, PeerUnreachableError, StoppedError
+
+REPORT_LIMIT_S = 20.0  # seconds for `paddle report`; it takes less than one unless the volume is slow
+LAST_REPORT_LIMIT_S = 5.0  # seconds for it while the grace period of the pod runs
+ERROR_LIMIT = 1 << 20  # bytes of an error.json; one has about 1,000
+LOST_POD = "pod"  # in place of a program, where a pod has ended without a word
+
+
+def make_error(attempt: str, trainer_id: int, host: str, result: AttemptResult) -> JsonObject:
+    """Returns how an attempt ended in a pod, as error.json has it and launchers tell each other."""
+    return {
+        "time": time.time(),
+        "attempt": attempt,
+        "trainer_id": trainer_id,
+        "host": host,
+        "program": result.program,
+        "exit_code": result.status,
+        "signal": result.signal,
+        "message": result.message,
+    }
+
+
+def write_error(node: Path, attempt: str, trainer_id: int, host: str, result: AttemptResult) -> None:
+    """Leaves output/node_<id>/error.json for people and the report."""
+    error = make_error(attempt, trainer_id, host, result)
+    try:
+        write_atomically(node / "error.json", json.dumps(error, indent=1) + "\n")
+    except OSError as problem:
+        say(f"cannot write {node / 'error.json'}: {problem}")
+
+
+def say_first_failure(output: Path, record: JobRecord) -> None:
+    """Says the first failure of an attempt that the pods have reported, with the last lines of its program.
+
+    Every pod ends an attempt with this. Other pods may report later, and a pod that was lost as a whole never does.
+    """
+    errors = [error for error in read_errors(output) if error["attempt"] == record.name]
+    first = first_failure(errors, record.name)
+    if first and not is_passed_on(first):
+        say(f"first failure reported: {describe_error(first)}")
+    elif first:
+        say(f"what failed first is not known yet: {describe_followers(errors, record.gradient_num)}")
+
+
+def read_errors(output: Path, pattern: str = "error.json") -> list[JsonObject]:
+    """Returns what all pods have left as output/node_<id>/error.json; with a suffix: of earlier attempts."""
+    errors, paths = [], []
+    with contextlib.suppress(OSError):  # the volume is away
+        paths = list(output.glob(f"node_*/{pattern}"))
+    for path in paths:
+        with contextlib.suppress(OSError, ValueError):
+            errors.append(load(path, ERROR_LIMIT))
+    return [error for error in errors if is_error(error)]
+
+
+def first_failure(errors: Sequence[JsonObject], attempt: str) -> JsonObject | None:
+    """Returns the error that an attempt began to end with, as far as pods have reported.
+
+    An error that only reports a lost peer is never the root cause, however early its time stamp: it comes last. A pod
+    that was stopped from outside comes before those. It comes after each pod that failed by itself, because the Job
+    stops the other pods when one fails.
+    """
+    own = [error for error in errors if error["attempt"] == attempt]
+    return min(own, key=lambda error: (2 * is_passed_on(error) + is_stopped(error), float(error["time"])), default=None)
+
+
+def is_passed_on(error: JsonObject) -> bool:
+    """Tells whether an error only reports that a peer was gone; a lost pod or a killed program is a cause by itself."""
+    passed_on = (PeerUnreachableError.exit_code, LostPeerError.exit_code)
+    return error["exit_code"] in passed_on and not error.get("signal") and error.get("program") != LOST_POD
+
+
+def is_stopped(error: JsonObject) -> bool:
+    """Tells whether a pod was stopped from outside."""
+    return error["exit_code"] == StoppedError.exit_code and not error.get("signal")
+
+
+def describe_followers(errors: Sequence[JsonObject], trainers: int) -> str:
+    """Says which trainers of an attempt reported nothing, as a lost pod does, and which may have ended because of them.
+
+    Args: errors: of one attempt; all of them only report a lost peer. trainers: their number.
+    """
+    told = sorted({str(error["trainer_id"]) for error in errors}, key=lambda number: (len(number), number))
+    silent = [str(number) for number in range(trainers if 0 < trainers <= MOST_TRAINERS else 0)]
+    silent = [number for number in silent if number not in {*told}]
+    first = in_one_line(describe_error(min(errors, key=lambda error: float(error["time"]))))
+    text = f"{name_trainers(told)} ended, which may follow from the end of another pod ({first})"
+    return f"{name_trainers(silent)} reported nothing; {text}" if silent else text
+
+
+def name_trainers(numbers: Sequence[str]) -> str:
+    """Returns a subject and the beginning of its verb: `trainer 1 has`, `trainers 0, 2 have`."""
+    several = len(numbers) > 1
+    return f"trainer{'s' * several} {list_some(numbers, ', ')} {'have' if several else 'has'}"
+
+
+def describe_error(error: JsonObject) -> str:
+    """Says which trainer's pod failed, and how."""
+    place = f"trainer {error['trainer_id']} on {error['host']}"
+    when = datetime.datetime.fromtimestamp(error["time"]).strftime("%Y-%m-%d %H:%M:%S")
+    if error["program"] == LOST_POD:
+        return f"{place}: {when}: {error['message']}"
+    return f"{place}: {error['program']}, exit status {error['exit_code']}, {when}: {error['message']}"
+
+
+def describe_attempts(output: Path, record: JobRecord, *, is_over: bool = True) -> list[str]:
+    """Returns a line for each attempt of this Job: its start, where it went on from, and how it ended.
+
+    Args: is_over: the newest attempt has ended; else what is known of it is said.
+    """
+    errors = read_errors(output, "error.json*")
+    lines = []
+    for number, attempt in enumerate(record.attempts, 1):
+        own = [error for error in errors if error["attempt"] == attempt["name"]]
+        origin = f"from {attempt['origin']}" if attempt["origin"] else "from the beginning"
+        is_newest = number == len(record.attempts)
+        own = [failure] if (failure := failure_in(attempt)) else own
+        is_running = is_newest and not is_over
+        state = describe_newest(output, record, own) if is_running else describe_end(own, record, is_newest=is_newest)
+        lines.append(f"attempt {attempt['name']}, {attempt['started']}, {origin}: {state}")
+    return lines
+
+
+def describe_end(errors: Sequence[JsonObject], record: JobRecord, *, is_newest: bool = False) -> str:
+    """Says how an attempt ended by the reports of its pods, or that they do not tell it."""
+    first = first_failure(errors, errors[0]["attempt"]) if errors else None
+    if first is None and is_newest and record.finished:
+        return "finished"
+    if first is None:
+        return "how it ended is not known: no pod has left an error.json"
+    if is_passed_on(first):
+        return f"what failed first is not known: {describe_followers(errors, record.gradient_num)}"
+    return in_one_line(describe_error(first))
+
+
+def describe_newest(output: Path, record: JobRecord, errors: Sequence[JsonObject]) -> str:
+    """Says how the newest attempt is. Args: errors: those of this attempt."""
+    progress = read_json(output / "progress.json")
+    state = state_of(record, record.failure or first_failure(errors, record.name), progress)
+    if state is AttemptState.FINISHED:
+        return "finished"
+    if state.is_broken or state is AttemptState.GIVEN_UP:
+        return describe_end(errors, record)
+    if state is AttemptState.FORMING:
+        return "no trainer has begun, as far as the volume tells"
+    return f"{progress.get('status')}, as trainer 0 said {describe_age(progress)}"
+
+
+def give_up(config: LauncherConfig, record: JobRecord, history: AttemptHistory) -> int:
+    """Reports every attempt of a Job that has given up, and returns the status that this pod ends with.
+
+    That is the status of the last failure. A pod that the Job starts afterwards ends the Job by a status that the Job
+    does not retry. Raises: GivenUpError: this pod had no attempt of its own.
+    """
+    say(
+        f"giving up: {record.fruitless} attempts in a row left no new checkpoint or pass, and RESTARTS allows "
+        f"{config.restarts} more after the first. Their first failures:"
+    )
+    for line in describe_attempts(config.output, record):
+        say(f"  {line}")
+    if history.status:
+        return history.status
+    raise GivenUpError(
+        "this Job has given up: repair the cause of the failures above, delete the Job and create it again"
+    )
+
+
+def begin_report(output: Path, environ: Mapping[str, str]) -> None:
+    """Begins what `make_report` does beside the next attempt, which has the processors first; an exit waits for it."""
+    threading.Thread(target=make_report, args=(output, environ, REPORT_LIMIT_S, ("nice", "-n", "10"))).start()
+
+
+def make_report(output: Path, environ: Mapping[str, str], limit_s: float, prefix: Sequence[str] = ()) -> None:
+    """Runs `paddle report`, which writes output/report.html. Its failure is said, and has no other effect."""
+    command = [*prefix, "paddle", "report", str(output)]
+    try:
+        made = subprocess.run(
+            command, env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s
+        )
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        say(f"no report was made: {problem}")
+        return
+    if made.returncode:
+        lines = made.stderr.decode("utf-8", "replace").splitlines() or ["it said nothing"]
+        say(f"no report was made: paddle report ended with status {made.returncode}: {lines[-1]}")
+
+
+def describe_age(progress: JsonObject) -> str:
+    """Returns how long ago something was said."""
+    if not is_time(progress.get("time")):
+        return "at an unknown time"
+    return f"{datetime.timedelta(seconds=max(0, round(time.time() - progress['time'])))} ago"

@@ -1,0 +1,162 @@
+"""The answers to the pod's probes, /healthz and /readyz."""
+
+from __future__ import annotations
+
+import contextlib
+import http
+import http.client
+import http.server
+import math
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from launcher.cluster.kubernetes import PodApi
+from launcher.programs.process import Program
+from launcher.settings import LauncherConfig
+from launcher.text import say
+
+ASK_TIMEOUT_S = 1.0  # seconds for the answer of a program; a probe of k8s/job.yaml waits longer than four of them
+JUDGED_S = 1.0  # seconds for which probes get the same answer
+MOST_CALLERS = 16  # connections at a time; one more closes the oldest
+
+
+class PodHealth:
+    """What /healthz and /readyz of the pod say. Each request asks the programs of the pod.
+
+    A pod is stuck when a program says so of itself, or has not answered at all for PADDLE_STUCK_TIMEOUT, or when the
+    launcher has waited as long for one answer of the API server. What the launcher does on the volume is not judged:
+    it takes as long as the volume takes, and a new pod would not mend that.
+
+    Thread safety: the main thread sets `programs` and the client's `asking_since`, the threads that answer read them.
+    """
+
+    def __init__(
+        self, host: str, limit_s: float, api: PodApi | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Args: host: where the programs answer. limit_s: PADDLE_STUCK_TIMEOUT. api: the client of the API server."""
+        self.host, self.limit_s, self.api, self.clock = host, limit_s, api, clock
+        self.programs: Sequence[Program] = []  # of the current attempt
+        self._silent_since: dict[int, float] = {}  # by process id
+        self._lock = threading.Lock()
+        self._judged, self._stuck, self._unready = -math.inf, "", ""
+
+    def judge(self) -> tuple[str, str]:
+        """Returns why the pod is stuck, and why it is not ready; "" where it is not stuck, or ready."""
+        with self._lock:
+            if self.clock() - self._judged > JUDGED_S:
+                self._stuck, self._unready = self._ask_all()
+                self._judged = self.clock()
+            return self._stuck, self._stuck or self._unready
+
+    def _ask_all(self) -> tuple[str, str]:
+        asked_s = self.clock() - self.api.asking_since if self.api else 0.0
+        if asked_s > self.limit_s:
+            return f"the API server has been answering one request for {asked_s:.0f} s", ""
+        running = [program for program in self.programs if program.process.returncode is None]
+        found = [self._look_at(program) for program in running]
+        has_trainer = any(program.name == "trainer" for program in running)
+        unready = [*(why for _, why in found), "" if has_trainer else "no trainer runs"]
+        return "; ".join(why for why, _ in found if why), "; ".join(filter(None, unready))
+
+    def _look_at(self, program: Program) -> tuple[str, str]:
+        """Returns why a program is stuck, and why it is not ready."""
+        status, text = self._ask(program, "/healthz")
+        number, now = program.process.pid, self.clock()
+        if not status:
+            silent_s = now - self._silent_since.setdefault(number, now)
+            why = f"{program.name} has not answered for {silent_s:.0f} s"
+            return why if silent_s > self.limit_s else "", why
+        self._silent_since.pop(number, None)
+        if status == http.HTTPStatus.SERVICE_UNAVAILABLE:
+            return f"{program.name}: {text}", ""
+        status, text = self._ask(program, "/readyz") if status == http.HTTPStatus.OK else (status, text)
+        return "", "" if status == http.HTTPStatus.OK else f"{program.name}: {text or 'it does not answer'}"
+
+    def _ask(self, program: Program, path: str) -> tuple[int, str]:
+        """Returns the answer of a program; status 0 when it does not answer, -1 when no process listens."""
+        connection = http.client.HTTPConnection(self.host, program.metrics_port, timeout=ASK_TIMEOUT_S)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read(1000).decode("utf-8", "replace").strip()
+        except ConnectionRefusedError:  # it has just begun, or could not have its port
+            return -1, "it is not watched, or not yet"
+        except (OSError, http.client.HTTPException):
+            return 0, ""
+        finally:
+            connection.close()
+
+
+class HealthHandler(http.server.BaseHTTPRequestHandler):
+    """Answers one probe."""
+
+    server_version, sys_version = "paddle", ""
+    timeout = 5.0  # seconds for the next bytes of a request
+    server: HealthServer
+
+    def do_GET(self) -> None:
+        """Answers /healthz and /readyz."""
+        if self.path not in ("/healthz", "/readyz"):
+            self.answer(http.HTTPStatus.NOT_FOUND, "there are /healthz and /readyz")
+            return
+        stuck, unready = self.server.health.judge()
+        why = stuck if self.path == "/healthz" else unready
+        self.answer(http.HTTPStatus.SERVICE_UNAVAILABLE if why else http.HTTPStatus.OK, why or "ok")
+
+    def answer(self, status: http.HTTPStatus, text: str) -> None:
+        """Sends a line of text."""
+        body = f"{text}\n".encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Logs nothing: probes come every few seconds."""
+
+
+class HealthServer(socketserver.ThreadingTCPServer):
+    """Answers each probe in a thread. Of many connections it closes the oldest, so that idle ones keep no probe out."""
+
+    allow_reuse_address = daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, host: str, port: int, health: PodHealth) -> None:
+        self.health = health
+        self.callers: list[Any] = []
+        super().__init__((host, port), HealthHandler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Begins to answer, in a thread of its own."""
+        self.callers.append(request)
+        if len(self.callers) > MOST_CALLERS:
+            with contextlib.suppress(OSError):
+                self.callers.pop(0).shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Ends the connection."""
+        with contextlib.suppress(ValueError):
+            self.callers.remove(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, *_: Any) -> None:
+        """Logs nothing: a caller may close its connection."""
+
+
+def watch_pod(config: LauncherConfig, health: PodHealth) -> None:
+    """Begins to answer the probes at CONF_PADDLE_METRICS_PORT. If the port is taken, the launch goes on without."""
+    if not config.metrics_port:
+        return
+    try:
+        server = HealthServer(config.pod_ip, config.metrics_port, health)
+    except OSError as problem:
+        place = f"{config.pod_ip}:{config.metrics_port}"
+        say(f"WARNING: cannot listen on {place} (CONF_PADDLE_METRICS_PORT): {problem.strerror}; probes get no answer")
+        return
+    threading.Thread(target=server.serve_forever, name="health", daemon=True).start()

@@ -1,0 +1,226 @@
+"""Both programs of one attempt, from their start to their end."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import selectors
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from launcher.attempts import AttemptResult, JobRecord
+from launcher.cluster.waiting import REPEAT_PERIOD_S
+from launcher.command_lines import ProgramCommand, is_local, save_dir_of
+from launcher.control.watch import AttemptWatch
+from launcher.errors import NEVER_RETRY
+from launcher.programs.probes import PodHealth
+from launcher.programs.process import Program, Stop, copy_output, exit_code_of, failure_of, pidfds, wait_for_any
+from launcher.settings import LauncherConfig
+from launcher.text import say
+from launcher.volume import volume_errors, write_atomically
+from runtime.errors import LostPeerError, PeerUnreachableError, StoppedError
+
+PROBE_PERIOD_S = 10.0  # seconds without an answer of all pservers, after which the set of pods is listed again
+NOTICE_S = 5.0  # seconds for a trainer to find out by itself that its pserver has failed, and why
+FAILED_STOP_S = 20.0  # seconds at most for a program of a failed attempt to end; it has nothing left to save
+ENDED_STOP_S = 0.5  # seconds for the trainer of an attempt that has ended elsewhere; a save that it cuts is not used
+WATCH_PERIOD_S = 3.0  # seconds between two looks of trainer 0's launcher whether job.json is still there
+END_PERIOD_S = 0.5  # seconds between two looks at job.json for the end of the job
+
+
+def prepare_node_dir(config: LauncherConfig, trainer_id: int, attempt: int) -> Path:
+    """Creates output/node_<id>, checks that it takes writes, and renames the files of earlier attempts by a suffix."""
+    node = config.output / f"node_{trainer_id}"
+    with volume_errors(node):
+        node.mkdir(parents=True, exist_ok=True)
+        for name in ("train.log", "train.jsonl", "server.log", "server.jsonl", "error.json"):
+            if (node / name).exists():
+                numbers = itertools.count(max(1, attempt - 1))
+                kept = next(path for path in (node / f"{name}.{k}" for k in numbers) if not path.exists())
+                (node / name).rename(kept)
+        write_atomically(node / ".writable", "")
+        (node / ".writable").unlink(missing_ok=True)
+    return node
+
+
+def attempt_environ(config: LauncherConfig, record: JobRecord, passed: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables by which the programs of an attempt know it."""
+    environ = {"PADDLE_JOB_NAME": config.job_name, "PADDLE_ATTEMPT": record.name, "PADDLE_SECRET": config.secret}
+    environ["PADDLE_OUTPUT"] = str(config.output)
+    if record.origin:  # a program sets this one aside when it is damaged, and never one that the user names
+        origin = f"state/{record.checkpoint}" if record.checkpoint else record.origin
+        environ["PADDLE_CHOSEN_SAVE"] = str(save_dir_of(config, passed) / origin)
+    return environ
+
+
+class Supervisor:
+    """Runs the programs of one attempt to their end. None outlives it, so that the next attempt finds its ports free.
+
+    A pod whose trainer id is not below CONF_PADDLE_PSERVER_NUM has no pserver: its `pserver` is None everywhere.
+    """
+
+    def __init__(
+        self, config: LauncherConfig, stop: Stop, environ: Mapping[str, str], node: Path, health: PodHealth
+    ) -> None:
+        self.config, self.stop, self.environ, self.node, self.health = config, stop, environ, node, health
+        self.programs: list[Program] = []
+
+    def __enter__(self) -> Supervisor:
+        self.health.programs = self.programs
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.health.programs = []
+        for program in reversed(self.programs):
+            program.stop(self.failed_stop_s)
+            program.close()
+
+    @property
+    def failed_stop_s(self) -> float:
+        """Seconds that a program may take to end when it has nothing to save."""
+        return min(self.config.stop_timeout, FAILED_STOP_S)
+
+    def start(self, name: str, command: ProgramCommand, log: str, *, copied: bool = False) -> Program:
+        """Starts a program that logs to output/node_<id>/<log>."""
+        with volume_errors(self.node / log):
+            program = Program(
+                name, command.argv, self.environ, self.node / log, copied=copied, metrics_port=command.metrics_port
+            )
+        self.programs.append(program)
+        return program
+
+    def wait_for_pservers(
+        self, pserver: Program | None, probe: ProgramCommand, watch: AttemptWatch
+    ) -> AttemptResult | None:
+        """Runs the probe until every pserver of the job answers. Returns None then, else why not.
+
+        Args: probe: without its timeout. watch: says why this attempt cannot go on.
+        """
+        deadline = time.monotonic() + self.config.start_timeout
+        while True:
+            timeout_s = max(1, math.ceil(min(deadline - time.monotonic(), PROBE_PERIOD_S)))
+            status = self._probe(pserver, probe.having(timeout=timeout_s).argv, watch.wakeup)
+            if self.stop.requested:
+                return AttemptResult(StoppedError.exit_code, "launcher", "stopped while it waited for the pservers")
+            if pserver and pserver.process.poll() is not None:
+                return failure_of(pserver)
+            if status == 0:
+                return None
+            with self.stop.at_once():
+                obstacle = watch.find_obstacle()
+            if obstacle:
+                return obstacle
+            if status != PeerUnreachableError.exit_code or time.monotonic() >= deadline:
+                return AttemptResult(
+                    status, "launcher", "not every pserver of the job answers; the lines above name them"
+                )
+
+    def _probe(self, pserver: Program | None, argv: Sequence[str], wakeup: int) -> int:
+        """Runs one probe; returns its exit status, 69 if a signal, another pod or the pserver's end is first."""
+        probe = subprocess.Popen(argv, env=dict(self.environ), stdin=subprocess.DEVNULL)
+        pidfd = os.pidfd_open(probe.pid)
+        try:
+            wait_for_any(PROBE_PERIOD_S + REPEAT_PERIOD_S, pidfd, *pidfds(pserver), self.stop.wakeup, wakeup)
+            status = probe.poll()
+            return PeerUnreachableError.exit_code if status is None else exit_code_of(status)
+        finally:
+            os.close(pidfd)
+            probe.kill()
+            probe.wait()
+
+    def run_trainer(self, pserver: Program | None, command: ProgramCommand, watch: AttemptWatch) -> AttemptResult:
+        """Runs the trainer, copies its output, and returns how it all ended.
+
+        Args: watch: says that the attempt has ended elsewhere; the trainer is then told to stop at once. A trainer that
+            others have not met yet is only missed by its own launcher.
+        """
+        trainer = self.start("trainer", command, "train.log", copied=True)
+        stdout = trainer.output
+        first: AttemptResult | None = None
+        deadline, is_asked, grace_s = math.inf, False, self.failed_stop_s
+        look_at = time.monotonic() + WATCH_PERIOD_S
+        with selectors.DefaultSelector() as selector:
+            for source in (stdout, trainer.pidfd, *pidfds(pserver), self.stop.wakeup, watch.wakeup):
+                selector.register(source, selectors.EVENT_READ)
+            while trainer.process.poll() is None:
+                events = selector.select(max(0.0, min(deadline, look_at) - time.monotonic()))
+                ready = {key.fd for key, _ in events}
+                if stdout in ready and not copy_output(trainer):
+                    selector.unregister(stdout)
+                if self.stop.wakeup in ready:
+                    say(f"{self.stop.requested}: the trainer gets SIGTERM")
+                    selector.unregister(self.stop.wakeup)
+                    deadline, is_asked, grace_s = time.monotonic(), False, self.config.stop_timeout
+                if pserver and pserver.pidfd in ready:
+                    selector.unregister(pserver.pidfd)
+                    pserver.process.wait()
+                    # a pserver ends with 0 after our trainer has said goodbye; the trainer notices any other end soon
+                    first = failure_of(pserver) if pserver.process.returncode else None
+                    is_cause = bool(first and watch.tell(first))
+                    notice_s = ENDED_STOP_S if is_cause else NOTICE_S
+                    patience_s = min(notice_s, self.config.stop_timeout) if first else self.config.stop_timeout
+                    deadline = min(deadline, time.monotonic() + patience_s)
+                if watch.wakeup in ready or time.monotonic() >= look_at:
+                    look_at = time.monotonic() + WATCH_PERIOD_S
+                    end = watch.find_end()
+                    if end and deadline == math.inf:
+                        first, deadline, grace_s = end, time.monotonic(), min(ENDED_STOP_S, self.failed_stop_s)
+                if time.monotonic() >= deadline and is_asked:
+                    trainer.stop(0.0)
+                elif time.monotonic() >= deadline:
+                    trainer.process.terminate()
+                    deadline, is_asked = time.monotonic() + grace_s, True
+            while copy_output(trainer):
+                pass
+        return self._conclude(pserver, trainer, first, watch, is_alone=is_local(command.flags))
+
+    def _conclude(
+        self,
+        pserver: Program | None,
+        trainer: Program,
+        first: AttemptResult | None,
+        watch: AttemptWatch,
+        *,
+        is_alone: bool,
+    ) -> AttemptResult:
+        status = trainer.process.returncode
+        if not status and not is_alone and not self.stop.requested:
+            if pserver:
+                wait_for_any(self.config.goodbye_timeout, pserver.pidfd, self.stop.wakeup)
+            else:
+                first = self._wait_for_the_end(watch)
+        if self.stop.requested:
+            code = status if status in NEVER_RETRY else StoppedError.exit_code
+            return AttemptResult(code, "launcher", f"stopped by {self.stop.requested}")
+        # a trainer that gave up because servers or peers were gone, or was ended by us, is not what failed first
+        if first and (status <= 0 or status in (PeerUnreachableError.exit_code, LostPeerError.exit_code, 143)):
+            return first
+        if status:
+            return failure_of(trainer)
+        if is_alone or not pserver:
+            return AttemptResult(0)
+        if pserver.process.poll() is None:
+            message = f"our trainer has finished, but others did not within {self.config.goodbye_timeout:g} s"
+            return AttemptResult(LostPeerError.exit_code, "pserver", f"{message} (GOODBYE_TIMEOUT); see {pserver.log}")
+        return failure_of(pserver) if pserver.process.returncode else AttemptResult(0)
+
+    def _wait_for_the_end(self, watch: AttemptWatch) -> AttemptResult | None:
+        """Waits, in a pod without a pserver that hears all goodbyes, for trainer 0 to record that the job is done.
+
+        A pod that ended sooner would be lost to a further attempt: a Job does not replace an index that has succeeded.
+        Returns: None then; else why another attempt is needed.
+        """
+        deadline = time.monotonic() + self.config.goodbye_timeout
+        say("our trainer has finished; waiting for the others")
+        while time.monotonic() < deadline and not self.stop.requested:
+            if watch.is_done():
+                return None
+            end = watch.find_end()
+            if end:
+                return end
+            wait_for_any(END_PERIOD_S, self.stop.wakeup, watch.wakeup)
+        message = f"our trainer has finished, but the job has not within {self.config.goodbye_timeout:g} s"
+        return AttemptResult(LostPeerError.exit_code, "launcher", f"{message} (GOODBYE_TIMEOUT)")

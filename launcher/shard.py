@@ -1,0 +1,167 @@
+"""Staging of this trainer's shard in ./data."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from launcher.attempts import AttemptHistory
+from launcher.settings import LauncherConfig
+from launcher.volume import describe_volume_error, load, on_volume, read_file
+from runtime.errors import DataError, MissingInputError, PaddleError, VolumeError
+
+MAX_FILES = 1_000_000  # files in a shard; more come from links that lead to directories with links
+
+
+def read_split_count(marker: Path) -> int | None:
+    """Returns the number of shards that the data job has made; None for data that the data job has not made."""
+    try:
+        return int(load(marker)["split_count"])
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        return None
+
+
+def stage_data(config: LauncherConfig, trainer_id: int, target: Path) -> int:
+    """Copies this trainer's shard into `target` and returns the number of files.
+
+    Raises: MissingInputError: there is no shard, no file in it, or this user may not read it. DataError: its files
+        hold nothing. VolumeError: it does not fit into the work directory.
+    """
+    source = config.job_dir / str(trainer_id) / "data"
+    advice = (
+        f"the data job makes {config.job_dir}/0/data ... {config.job_dir}/{config.gradient_num - 1}/data "
+        f"(kubectl create -f k8s/data-job.yaml, with SPLIT_COUNT={config.gradient_num})"
+    )
+    split_count = read_split_count(config.job_dir / "prepared.json")
+    if split_count not in (None, config.gradient_num):
+        raise MissingInputError(
+            f"the data were split into {split_count} shards for {config.gradient_num} trainers: {advice}"
+        )
+    try:
+        names = on_volume(lambda: os.listdir(source))  # noqa: PTH208 - the same call in every Python
+    except (FileNotFoundError, NotADirectoryError):
+        raise MissingInputError(f"there is no {source}, the shard of trainer {trainer_id}: {advice}") from None
+    except PermissionError as problem:
+        raise MissingInputError(describe_refusal(source, problem)) from problem
+    except OSError as problem:
+        raise VolumeError(f"cannot read {source}: {problem.strerror}; look after the volume") from problem
+    if all(name.startswith(".") for name in names):
+        raise MissingInputError(f"{source}, the shard of trainer {trainer_id}, is empty: {advice}")
+    fault = find_bad_data(source)
+    if fault:
+        raise DataError(f"trainer {trainer_id} has nothing to train with: {fault}: {advice}")
+    try:
+        shutil.copytree(source, target, dirs_exist_ok=True)
+    except shutil.Error as problem:  # a list of (source, target, text), the first says enough
+        first, _, text = problem.args[0][0]
+        is_of_file = re.match(rf"\[Errno ({errno.ENOENT}|{errno.EACCES}|{errno.EPERM})\]", text)
+        if not is_of_file or os.access(first, os.R_OK):
+            raise VolumeError(f"cannot copy the shard: {text}; look after the volume") from problem
+        code = int(is_of_file[1])
+        if code == errno.ENOENT:
+            raise MissingInputError(f"cannot copy the shard: {text}; make the shard again") from problem
+        raise MissingInputError(describe_refusal(Path(first), OSError(code, os.strerror(code)))) from problem
+    except OSError as problem:
+        raise VolumeError(describe_volume_error(target, problem)) from problem
+    return sum(len(files) for _, _, files in os.walk(source))
+
+
+def walk_shard(shard: Path) -> Iterator[Path]:
+    """Yields every file of a shard, also those below linked directories. It leaves out what this user cannot look at.
+
+    Raises: DataError: a link leads round in circles, there are more than MAX_FILES, or one is no regular file.
+    """
+    passed = 0
+    left: list[tuple[Path, tuple[tuple[int, int], ...]]] = [(shard, ())]
+    while left:
+        directory, above = left.pop()
+        with contextlib.suppress(OSError):
+            facts = directory.stat()
+            here = (facts.st_dev, facts.st_ino)
+            if here in above:
+                raise DataError(f"{directory} is a link that leads round in circles; remove it")
+            for path in directory.iterdir():
+                passed += 1
+                if passed > MAX_FILES:  # two links in each of thirty directories make 2^30 paths without a loop
+                    raise DataError(f"{shard} has more than {MAX_FILES} files; remove links to directories from it")
+                with contextlib.suppress(OSError):
+                    try:
+                        mode = path.stat().st_mode
+                    except OSError as problem:
+                        if problem.errno != errno.ELOOP:
+                            raise
+                        raise DataError(f"{path} is a link that leads round in circles; remove it") from problem
+                    if stat.S_ISDIR(mode):
+                        left.append((path, (*above, here)))
+                    elif stat.S_ISREG(mode):
+                        yield path
+                    else:
+                        raise DataError(f"{path} is neither a file nor a directory; remove it from the shard")
+
+
+def find_bad_data(shard: Path) -> str:
+    """Says why a shard has nothing to train with: the files of a list, or all files where there is no list, are empty.
+
+    Lists for tests are not judged, nor are files that only the config knows: the trainer reports those. Hidden files
+    and files that are being removed do not count.
+
+    Raises: DataError: as walk_shard.
+    """
+    sizes: dict[str, int] = {}
+    for path in walk_shard(shard):
+        with contextlib.suppress(OSError):
+            if not path.name.startswith("."):
+                sizes[f"data/{path.relative_to(shard)}"] = path.stat().st_size
+    lists = [name for name in sizes if name.endswith(".list")]
+    for name in lists:
+        named = []
+        with contextlib.suppress(OSError):
+            named = read_file(shard / name.removeprefix("data/")).decode("utf-8", "replace").split("\n")
+        named = [line.strip() for line in named if line.strip()]
+        if "test" not in name and all(line in sizes and not sizes[line] for line in named):
+            listed = ", ".join(named[:3]) or "no file"
+            return f"{shard}/{name.removeprefix('data/')} names {listed}, without a byte in it"
+    is_empty = bool(sizes) and not lists and not any(sizes.values())
+    return f"no file of {shard} has a byte in it" if is_empty else ""
+
+
+def describe_refusal(path: Path, problem: OSError) -> str:
+    """Says which part of a path this user may not read, to whom it belongs, and what to do."""
+    text = f"uid {os.getuid()} cannot read {path}: {problem.strerror}"
+    last = os.R_OK | (os.X_OK if os.path.isdir(path) else 0)  # noqa: PTH112 - Path's fails below a locked directory
+    needed = [*((place, os.X_OK) for place in reversed(path.parents)), (path, last)]
+    refused = next((place for place, right in needed if not os.access(place, right)), path)
+    with contextlib.suppress(OSError):
+        facts = refused.lstat()
+        text += f"; {refused} belongs to uid {facts.st_uid} with mode {facts.st_mode & 0o7777:04o}"
+    return f"{text}; let this user read it: chmod {'-R ' * (refused == path)}a+rX {refused}"
+
+
+def unstage_data(config: LauncherConfig, trainer_id: int, target: Path) -> None:
+    """Removes a shard's files from `target`."""
+    source = config.job_dir / str(trainer_id) / "data"
+    for directory, _, names in os.walk(source):
+        for name in names:
+            (target / Path(directory).relative_to(source) / name).unlink(missing_ok=True)
+
+
+def stage_shard(config: LauncherConfig, trainer_id: int, target: Path, history: AttemptHistory) -> str:
+    """Copies this trainer's shard to `target` unless it is there, and removes another one first. Says what was done."""
+    if history.staged == trainer_id:
+        return f"shard {trainer_id} is still in ./{target}"
+    if history.staged is not None:  # without a completion index a change of the set may give this pod another id
+        unstage_data(config, history.staged, target)
+        history.staged = None
+    try:
+        files = stage_data(config, trainer_id, target)
+    except PaddleError:
+        unstage_data(config, trainer_id, target)
+        raise
+    history.staged = trainer_id
+    return f"copied {files} files of shard {trainer_id} to ./{target}"

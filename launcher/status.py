@@ -1,0 +1,221 @@
+"""`start_paddle.py status`: how a job is, from its pods and the files of its output."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import os
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from launcher.attempts import AttemptState, JobRecord, state_of
+from launcher.cluster.kubernetes import ANSWER_LIMIT, PodApi
+from launcher.cluster.pods import PodStatus, parse_pods
+from launcher.control.job_record import read_record
+from launcher.errors import ApiError
+from launcher.failures import describe_age, describe_attempts, first_failure, read_errors
+from launcher.programs.process import run_bounded
+from launcher.settings import LauncherConfig
+from launcher.text import END_OF_TIME, JsonObject, as_row, list_some, number_of, one_line, parse_json, shorten
+from launcher.volume import read_json
+from runtime import gflags
+from runtime.errors import MissingInputError, PaddleError, PeerUnreachableError, UsageError
+
+ENDED = {
+    AttemptState.FAILED: "; a pod has ended it, and no other attempt has begun",
+    AttemptState.RESTARTING: "; restarting: a pod has ended it, and no other attempt has begun",
+    AttemptState.FINISHED: "; the job has finished",
+    AttemptState.GIVEN_UP: "; the job has given up",
+}
+KUBECTL_LIMIT_S = 30.0  # for `kubectl get pods`
+
+
+def show_status(cmd_args: Sequence[str]) -> int:
+    """Prints how a job is (see the module's docstring) and returns the exit status.
+
+    Raises: PaddleError: the pods cannot be listed.
+    """
+    jobs: list[str] = []
+    flags: list[str] = []
+    for before, argument in zip(["", *cmd_args], cmd_args, strict=False):  # the job may stand behind its flags, too
+        is_value = before.startswith("-") and "=" not in before
+        (flags if argument.startswith("-") or is_value else jobs).append(argument)
+    options = dict(gflags.read_pairs([*jobs[1:], *flags]))
+    unknown = sorted(options.keys() - {"namespace", "job_path"})
+    if unknown:
+        raise UsageError(f"status knows no flag --{unknown[0]}: status [JOB] [--namespace=NAME] [--job_path=DIRECTORY]")
+    volume = Path(options.get("job_path") or os.environ.get("JOB_PATH") or "/home/jobpath")
+    name = jobs[0] if jobs else os.environ.get("JOB_NAME") or ("job_path" in options and only_job_of(volume)) or ""
+    if not name:
+        raise UsageError("status of which job? start_paddle.py status JOB")
+    output = volume / name / "output"
+    is_there = os.path.isdir(output)  # noqa: PTH112 - Path's fails where a directory above may not be looked into
+    pods, unlisted = [], ""
+    try:
+        pods = parse_pods(list_pods_of(name, options.get("namespace", "")))
+    except PaddleError as error:
+        if not is_there:
+            raise type(error)(f"{error}; nor is there a {output}: name the volume's mount by --job_path") from error
+        unlisted = f"the pods cannot be listed here: {error}"
+    record = read_record(output)
+    if record and any(pod.controller_uid == record.job_uid for pod in pods):
+        pods = [pod for pod in pods if pod.controller_uid == record.job_uid]
+    if not pods and not is_there:
+        raise MissingInputError(f"there are no pods of a job {name!r} here, and no {output}: see kubectl get jobs -A")
+    told = [*(describe_job(output) if is_there else []), *tabulate_pods(pods, output)]
+    if not is_there:
+        told.append(
+            f"there is no {output} here; inside a pod there is: kubectl exec POD -- /root/start_paddle.py status"
+        )
+    elif not pods:
+        told.append(unlisted or "there are no pods of this job")
+    for line in [name, *told]:
+        print(as_row(line))
+    return 0
+
+
+def only_job_of(volume: Path) -> str:
+    """Returns the name of the one job of a volume that has an output.
+
+    Raises: UsageError: there are several. MissingInputError: there is none.
+    """
+    found: list[str] = []
+    with contextlib.suppress(OSError):
+        found = sorted(path.parent.name for path in volume.glob("*/output") if path.is_dir())
+    if not found:
+        raise MissingInputError(f"no directory of {volume} has an output/: name the job, and the mount of its volume")
+    if len(found) > 1:
+        raise UsageError(f"status of which job? {volume} has those of {list_some(found, ', ')}")
+    return found[0]
+
+
+def list_pods_of(job: str, namespace: str) -> JsonObject:
+    """Returns the PodList of a job: from the API where this is a pod, else by kubectl."""
+    if os.environ.get("KUBERNETES_SERVICE_HOST") and os.environ.get("JOB_NAME"):
+        config = LauncherConfig.from_env(os.environ)
+        config = dataclasses.replace(config, job_name=job, job_namespace=namespace or config.job_namespace)
+        try:
+            return PodApi(config).list_pods()
+        except ApiError as error:
+            raise error.final(str(error)) from error
+    command = ["kubectl", "get", "pods", f"--selector=job-name={job}", "--output=json"]
+    command += [f"--namespace={namespace}"] if namespace else []
+    try:
+        status, listed, said = run_bounded(command, KUBECTL_LIMIT_S, ANSWER_LIMIT)
+        if status:
+            raise PeerUnreachableError(f"{shlex.join(command)} failed: {one_line(said.decode('utf-8', 'replace'))}")
+        podlist = parse_json(listed)
+        if not isinstance(podlist, dict):
+            raise ValueError(f"it printed {shorten(podlist)}, expected an object")
+        parse_pods(podlist)
+        return podlist
+    except FileNotFoundError:
+        raise MissingInputError("there is no kubectl on PATH; install it, or ask inside a pod") from None
+    except (OSError, subprocess.TimeoutExpired, ValueError) as problem:
+        raise PeerUnreachableError(f"{shlex.join(command)}: {problem}") from problem
+
+
+def describe_job(output: Path) -> list[str]:
+    """Returns lines about a job from the files of its output: attempt, pass, cost, slowest trainer, failed attempts."""
+    record, progress = read_record(output), read_json(output / "progress.json")
+    errors = read_errors(output, "error.json*")
+    lines = []
+    if record:
+        state = state_of(record, record.failure or first_failure(errors, record.name), progress)
+        ended = ENDED.get(state, "")
+        if state is AttemptState.FORMING and len(record.attempts) > 1:
+            ended = "; restarting: its pods form"
+        start = f" from {record.origin}" if record.origin else ""
+        lines.append(f"attempt {record.name}{start}{ended}")
+    if not progress:
+        hint = "" if record else "; outside of pods trainers say so with --report"
+        lines.append(f"trainer 0 has not said yet how far the job is{hint}")
+    elif is_stale(progress, record):
+        lines.append("trainer 0 of this attempt has not said yet how far the job is")
+        lines.append(f"of attempt {progress['attempt']} the last was: {describe_progress(progress)}")
+        progress = {}
+    else:
+        is_old = bool(record and (record.finished or record.given_up)) and progress.get("status") == "training"
+        lines.append(f"{'the last that was said: ' if is_old else ''}{describe_progress(progress)}")
+    slowest = progress.get("slowest")
+    if isinstance(slowest, dict) and slowest:
+        lines.append(
+            f"slowest: trainer {slowest.get('trainer')} on {slowest.get('host')}, "
+            f"busy for {slowest.get('busy_seconds')} s where the mean of all is {slowest.get('mean_busy_seconds')} s"
+        )
+    failed = describe_attempts(output, record, is_over=False) if record and (errors or len(record.attempts) > 1) else []
+    return [*lines, *(f"  {line}" for line in failed)]
+
+
+def is_stale(progress: JsonObject, record: JobRecord | None) -> bool:
+    """Tells whether progress was said in another attempt than the newest, and tells nothing of how that one is."""
+    if record is None or record.finished or not progress.get("attempt"):
+        return False
+    return bool(progress["attempt"] != record.name)
+
+
+def describe_progress(progress: JsonObject) -> str:
+    """Returns the line that progress.json amounts to."""
+    words = [f"{progress.get('status')}: pass {progress.get('pass')}, batch {progress.get('batch')}"]
+    words[0] += f" of passes 0 to {(number_of(progress.get('passes')) or 0) - 1:.0f}"
+    for name, what in (("pass_fraction", "pass"), ("job_fraction", "job")):
+        fraction = number_of(progress.get(name))
+        words += [] if fraction is None else [f"{fraction:.0%} of the {what}"]
+    mean = "" if progress.get("status") == "training" else " on average"
+    words.append(f"{number_of(progress.get('samples_per_second')) or 0:.0f} samples/s{mean}")
+    left = number_of(progress.get("seconds_left"))
+    if left and 0 < left < END_OF_TIME:
+        words.append(f"{datetime.timedelta(seconds=round(left))} left")
+    evaluators = progress.get("evaluators")
+    numbers = {"cost": progress.get("cost"), **(evaluators if isinstance(evaluators, dict) else {})}
+    found = {name: number_of(value) for name, value in numbers.items()}
+    numbers_shown = [f"{name} {value:g}" for name, value in found.items() if value is not None]
+    trainers = progress.get("trainers")
+    if numbers_shown and isinstance(trainers, dict) and len(trainers) > 1:  # each has its own samples
+        numbers_shown[0] = f"trainer 0's {numbers_shown[0]}"
+    words += [*numbers_shown, f"said {describe_age(progress)}"]
+    return ", ".join(words) + (f": {progress['message']}" if progress.get("message") else "")
+
+
+def tabulate_pods(pods: Sequence[PodStatus], output: Path) -> list[str]:
+    """Returns a table of trainers: id, pod, node, state, and how far each is; without pods those of the output."""
+    index = {f"{pod.index}": pod for pod in pods if pod.index is not None and pod.is_expected}
+    record = read_record(output)
+    nodes = {number: told for number, told in read_trainers(output).items() if not is_stale(told, record)}
+    by_host = {str(progress.get("host")): number for number, progress in nodes.items()}
+    rows = [("ID", "POD", "NODE", "STATE", "PASS", "BATCH", "SAMPLES/S", "SAID")]
+    for pod in sorted(pods, key=lambda pod: (pod.index is None, pod.index or 0, pod.name)):
+        number = str(pod.index) if pod.index is not None else by_host.get(pod.name[:63], "?")
+        is_own = index.get(number, pod) is pod  # of an index that was replaced, the pod that is there now
+        progress = nodes.get(number, {}) if is_own else {}
+        rows.append((number, pod.name, pod.node or "-", pod.state, *tabulate_progress(progress)))
+    for number, progress in sorted(nodes.items(), key=lambda item: (len(item[0]), item[0])):
+        if not pods:
+            rows.append((number, str(progress.get("host")), "-", "-", *tabulate_progress(progress)))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    table = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return table if len(table) > 1 else []
+
+
+def read_trainers(output: Path) -> dict[str, JsonObject]:
+    """Returns what each trainer has said of itself, by its id: under its node, else to trainer 0."""
+    paths = []
+    with contextlib.suppress(OSError):  # the volume is away
+        paths = list(output.glob("node_*/progress.json"))
+    told: Mapping[str, Any] = {path.parent.name.removeprefix("node_"): read_json(path) for path in paths}
+    if not told:
+        trainers = read_json(output / "progress.json").get("trainers")
+        told = trainers if isinstance(trainers, dict) else {}
+    return {number: progress for number, progress in told.items() if isinstance(progress, dict)}
+
+
+def tabulate_progress(progress: JsonObject) -> tuple[str, str, str, str]:
+    """Returns pass, batch, samples/s and age as a table shows them; dashes for a trainer that has not said anything."""
+    if not progress:
+        return "-", "-", "-", "-"
+    speed = f"{number_of(progress.get('samples_per_second')) or 0:.0f}"
+    return str(progress.get("pass")), str(progress.get("batch")), speed, describe_age(progress)

@@ -1,0 +1,218 @@
+"""Text and JSON from outside: what may be shown, parsed and said."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import datetime
+import json
+import logging
+import math
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn, TypeVar
+
+from runtime.errors import BugError, InterruptError, PaddleError
+
+LOGGER = logging.getLogger("launcher")
+MOST_SECRETS = 60  # forms that are remembered: three of each of the last twenty tokens
+SHORTEST_SECRET = 8  # characters; a shorter text would take words out of messages
+JsonObject = dict[str, Any]
+
+Part = TypeVar("Part")
+VALUES_LIMIT = 4_000_000  # JSON values in an answer; a pod has about 250, and a value takes up to 100 bytes of memory
+DEPTH_LIMIT = 32  # levels of a value in a file of the volume; our own files have four
+TEXT_LIMIT = 1000  # characters of a text of the API server
+TABLE_ROWS = 20  # rows of the table of pods at a deadline, and pods that a line names
+END_OF_TIME = 1e11  # seconds since the epoch, in the year 5138
+
+
+class Secrets:
+    """Texts that no log and no file may show: tokens of the service account. Kubernetes replaces them every hour."""
+
+    def __init__(self) -> None:
+        self._forms: collections.deque[str] = collections.deque(maxlen=MOST_SECRETS)
+
+    def keep(self, text: str) -> None:
+        """Adds a text, also as Python and JSON quote it. A text of under SHORTEST_SECRET characters is no token."""
+        for form in (text, repr(text)[1:-1], json.dumps(text)[1:-1]):
+            if len(form) >= SHORTEST_SECRET and form not in self._forms:
+                self._forms.append(form)
+
+    def redact(self, text: str) -> str:
+        """Returns a text without the secrets."""
+        for form in self._forms:
+            text = text.replace(form, "<token>")
+        return text
+
+    def redact_value(self, value: Any) -> Any:
+        """Returns a JSON value without the secrets in its texts and keys."""
+        if isinstance(value, str):
+            return self.redact(value)
+        if isinstance(value, list):
+            return [self.redact_value(inner) for inner in value]
+        if isinstance(value, dict):
+            return {self.redact(key): self.redact_value(inner) for key, inner in value.items()}
+        return value
+
+
+class LauncherLog(logging.Handler):
+    """Writes the launcher's own messages to stdout, where `kubectl logs` shows them.
+
+    Only the first line of a message begins at the margin, so that no text from outside passes for a message.
+    """
+
+    def __init__(self, secrets: Secrets) -> None:
+        super().__init__()
+        self.secrets = secrets
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes one message; a full disk or a closed pipe costs the message and nothing else."""
+        stamp = datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S")
+        with contextlib.suppress(OSError):
+            first, *others = printable(self.secrets.redact(record.getMessage())).split("\n")
+            shown = "\n".join([first, *(line if line[:1] in ("", " ") else f"  {line}" for line in others)])
+            print(f"{stamp} start_paddle: {shown}", flush=True)
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """In this block the messages of `say` come here, and nowhere else."""
+        before = LOGGER.level, LOGGER.propagate
+        LOGGER.addHandler(self)
+        LOGGER.setLevel(logging.INFO)
+        LOGGER.propagate = False
+        try:
+            yield
+        finally:
+            LOGGER.removeHandler(self)
+            LOGGER.level, LOGGER.propagate = before
+
+
+def end_in_one_line(work: Callable[[], int], secrets: Secrets) -> int:
+    """Returns the exit status of some work. An error of ours becomes one line of the log, a bug its traceback."""
+    try:
+        return work()
+    except KeyboardInterrupt:
+        return InterruptError.exit_code
+    except PaddleError as error:
+        say(f"error: {error}")
+        return error.exit_code
+    except Exception:  # a bug of ours
+        with contextlib.suppress(OSError):
+            print(printable(secrets.redact(traceback.format_exc())), end="", file=sys.stderr)
+        return BugError.exit_code
+
+
+def say(message: str) -> None:
+    """Says one message of the launcher; the LauncherLog that the main program has installed writes it."""
+    LOGGER.info("%s", message)
+
+
+def printable(text: str) -> str:
+    """Returns a text with escapes in place of control characters. Line breaks and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode() for each in text
+    )
+
+
+def one_line(text: str, limit: int = TEXT_LIMIT) -> str:
+    """Returns the beginning of a text from outside as a part of a line: printable, and blanks for line breaks."""
+    return printable(" ".join(text[:limit].split())) + ("..." if len(text) > limit else "")
+
+
+def as_row(text: str) -> str:
+    """Returns a text as one line of a table: printable, its blanks as they are, and blanks for line breaks."""
+    return printable(re.sub(r"[\n\t]", " ", text))
+
+
+def shorten(value: object) -> str:
+    """Returns a JSON value as an error shows it."""
+    if isinstance(value, (dict, list)):
+        return "an object" if isinstance(value, dict) else "a list"
+    return one_line(json.dumps(value, ensure_ascii=False), 60)
+
+
+def part(owner: JsonObject, name: str, kind: type[Part]) -> Part:
+    """Returns a part of an object of the API, an empty one where it is absent or null; a text as one line.
+
+    Raises: ValueError: it is of another type.
+    """
+    found = owner.get(name)
+    if found is None:
+        return kind()
+    if not isinstance(found, kind):
+        expected = {str: "a text", int: "a whole number", dict: "an object", list: "a list"}[kind]
+        raise ValueError(f"{name} is {shorten(found)}, expected {expected}")
+    return one_line(found) if isinstance(found, str) else found  # type: ignore[return-value]
+
+
+def objects(owner: JsonObject, name: str) -> list[JsonObject]:
+    """Returns the objects of a list of the API. Raises: ValueError: it is no list, or one of them is no object."""
+    found = part(owner, name, list)
+    for number, one in enumerate(found):
+        if not isinstance(one, dict):
+            raise ValueError(f"{name}[{number}] is {shorten(one)}, expected an object")
+    return found
+
+
+def refuse_constant(name: str) -> NoReturn:
+    """Raises ValueError for NaN, Infinity and -Infinity, which Python's parser takes for JSON."""
+    raise ValueError(f"{name} is no value of JSON")
+
+
+def parse_json(content: bytes, constant: Callable[[str], object] = refuse_constant) -> Any:
+    """Returns the value that JSON from outside holds. Args: constant: what NaN, Infinity and -Infinity become.
+
+    Raises: ValueError: it is no JSON, too deep to be parsed, or of more values than the memory has room for.
+    """
+    values = sum(content.count(mark) for mark in (b",", b"[", b"{"))
+    if values > VALUES_LIMIT:
+        raise ValueError(f"{values} values, at most {VALUES_LIMIT} are expected")
+    try:
+        return json.loads(content, parse_constant=constant)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def is_shallow(value: object) -> bool:
+    """Tells whether a JSON value is nested at most DEPTH_LIMIT deep, so that it can be shown, copied and written."""
+    level = [value]
+    for _ in range(DEPTH_LIMIT):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, (dict, list))
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+    return not level
+
+
+def list_some(texts: Sequence[str], separator: str) -> str:
+    """Joins up to TABLE_ROWS texts, and says how many more there are."""
+    more = [f"and {len(texts) - TABLE_ROWS} more"] if len(texts) > TABLE_ROWS else []
+    return separator.join([*texts[:TABLE_ROWS], *more])
+
+
+def is_time(value: object) -> bool:
+    """Tells whether a value is seconds since the epoch that a calendar has."""
+    found = number_of(value)
+    return found is not None and 0 <= found < END_OF_TIME
+
+
+def number_of(value: object) -> float | None:
+    """Returns a finite number, None for anything else that a file may hold."""
+    try:
+        found = float(value) if isinstance(value, (int, float)) else math.nan
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def in_one_line(text: str) -> str:
+    """Returns the first and the last line of a text. In the end of a program's log these two say most."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
+    return lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"
