@@ -26,24 +26,26 @@ replaced in env, command and args by directories of this machine, each told once
 limits, security contexts, probes and scheduling rules are read over.
 """
 
-from localcluster.api import ApiServer, peak_rate
+from localcluster.api.objects import PodState, pod_object
+from localcluster.api.routes import ApiRequest, ApiResponse
+from localcluster.api.server import ApiServer, peak_rate
+from localcluster.api.store import PodStore
 from localcluster.cluster import Cluster
 from localcluster.errors import (
     HostError,
     LocalClusterError,
     ManifestError,
     MissingError,
-    UsageError,
+    OptionError,
     WaitError,
 )
 from localcluster.host import find_entrypoint, load_job
-from localcluster.manifest import JobSpec, parse_job
-from localcluster.objects import PodState, pod_object
+from localcluster.job.manifest import JobSpec, parse_job
 from localcluster.result import OutputLine, PodResult, Result
-from localcluster.routes import Request, Response
-from localcluster.store import PodStore
 
 __all__ = [
+    "ApiRequest",
+    "ApiResponse",
     "ApiServer",
     "Cluster",
     "HostError",
@@ -51,14 +53,12 @@ __all__ = [
     "LocalClusterError",
     "ManifestError",
     "MissingError",
+    "OptionError",
     "OutputLine",
     "PodResult",
     "PodState",
     "PodStore",
-    "Request",
-    "Response",
     "Result",
-    "UsageError",
     "WaitError",
     "find_entrypoint",
     "load_job",

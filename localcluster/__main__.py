@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import signal
+
+if __name__ == "__main__":  # a Ctrl-C during the imports below ends the process without a traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import argparse
+import contextlib
 import io
 import os
-import signal
 import sys
+import time
 from collections.abc import Sequence
 from types import FrameType
+from typing import NoReturn
 
 from localcluster.cluster import Cluster
-from localcluster.errors import LocalClusterError, UsageError, WaitError
+from localcluster.errors import LocalClusterError, OptionError, WaitError
 from localcluster.host import find_entrypoint, load_job
-from localcluster.report import ConsoleReporter
-from localcluster.result import tail
+from localcluster.job.policy import SIGNALLED
+from localcluster.report import ConsoleReporter, JobReporter
+from localcluster.result import Result, tail
 
 CAUSE_LINES = 3
+CLOCK_STEP_S = 2.0  # a file system that counts in whole seconds dates a file earlier than the clock
+PASSES = r"0@ (Pass=\d+ Batch|Test samples)="  # what is followed where nothing is asked for: a training's progress
 
 USAGE_EXAMPLES = """
 examples:
@@ -31,21 +41,21 @@ another pod's output. A fault strikes once per index, so the replacement lives; 
 
 exit status: 0 the Job is Complete; else the exit code of the pod that the Job's failure names (PodFailurePolicy),
 else the first of our exit codes among the failed pods (64-78), 75 for any other failure and for --timeout; 143 after
-SIGTERM. Before anything starts: 64 a flag or volume that does not fit, 65 no Job in the manifest, 66 a missing file,
-78 this machine's loopback does not do.
+SIGTERM, 130 after Ctrl-C. Before anything starts: 64 a flag or volume that does not fit, 65 no Job in the manifest,
+66 a missing file, 78 this machine's loopback does not do.
 """
 
 
-class _Parser(argparse.ArgumentParser):
+class _CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> None:  # type: ignore[override]
         """Raise instead of ending with argparse's own status."""
-        raise UsageError(f"{message} (see --help)")
+        raise OptionError(f"{message} (see --help)")
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = _Parser(prog="localcluster", description=__doc__)
-    run = parser.add_subparsers(dest="command", required=True, parser_class=_Parser).add_parser(
+    parser = _CommandParser(prog="localcluster", description=__doc__)
+    run = parser.add_subparsers(dest="command", required=True, parser_class=_CommandParser).add_parser(
         "run",
         help="run the Job of a manifest",
         epilog=USAGE_EXAMPLES,
@@ -57,8 +67,18 @@ def build_parser() -> argparse.ArgumentParser:
     add("--volume", action="append", default=[], metavar="NAME=DIR", help="directory for a volume or claim")
     add("--env", action="append", default=[], metavar="NAME=VALUE", help="variable for all pods (the pods' paths)")
     add("--entrypoint", metavar="FILE", help="stands for the image's /root/start.sh (default: found nearby)")
-    add("--follow", action="append", default=[], metavar="[POD@]REGEX", help="print lines of output like it")
-    add("--logs", metavar="DIR", help="where the pods' whole outputs go (default: a new directory)")
+    add(
+        "--follow",
+        action="append",
+        default=[],
+        metavar="[POD@]REGEX",
+        help="print lines of output like it (default: the passes and tests of trainer 0)",
+    )
+    add(
+        "--logs",
+        metavar="DIR",
+        help="where the pods' whole outputs go (default: a new directory, which stays if the Job fails)",
+    )
     add("--kill", action="append", default=[], metavar="POD@WHEN", help="SIGKILL to all of a pod")
     add("--term", action="append", default=[], metavar="POD@WHEN", help="as kubectl delete pod")
     add("--delay", action="append", default=[], metavar="POD@WHEN", help="the pod is Running only then")
@@ -87,7 +107,7 @@ def _pairs(texts: Sequence[str], flag: str) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not name or not equals or (flag == "--volume" and not value):
-            raise UsageError(f"{flag} {text}: the form is NAME={'DIR' if flag == '--volume' else 'VALUE'}")
+            raise OptionError(f"{flag} {text}: the form is NAME={'DIR' if flag == '--volume' else 'VALUE'}")
         pairs[name] = value
     return pairs
 
@@ -101,7 +121,8 @@ def run(arguments: argparse.Namespace) -> int:
         job = load_job(arguments.manifest, arguments.job)
     except LocalClusterError as error:
         raise type(error)(f"{arguments.manifest}: {error}") from error
-    reporter = ConsoleReporter(arguments.follow, arguments.quiet)
+    began = time.time()
+    reporter = ConsoleReporter(arguments.follow or ([] if arguments.quiet else [PASSES]), arguments.quiet)
     cluster = Cluster(
         job,
         volumes=_pairs(arguments.volume, "--volume"),
@@ -125,6 +146,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, stop)
+    for path in cluster.swept:
+        reporter.say(f"removed {path}, which a localcluster that was killed had left")
     reporter.say(f"job/{job.name}: {job.parallelism} pods, output in {cluster.logs}")
     with cluster:
         try:
@@ -132,16 +155,31 @@ def run(arguments: argparse.Namespace) -> int:
         except WaitError:
             cluster.stop("Timeout", f"not ended within {arguments.timeout:g} s")
             result = cluster.wait()
+    say_end(cluster, result, reporter, began)
+    return result.exit_status
+
+
+def say_end(cluster: Cluster, result: Result, reporter: JobReporter, began: float) -> None:
+    """Say how the Job has ended and where to look; the outputs of a Job that did not complete stay.
+
+    Args: began: when the run began, seconds since the epoch: a report that is older is not this Job's.
+    """
+    job, outcome = cluster.job, result.outcome
+    is_gone = cluster.own_logs is not None and outcome.is_complete
+    if cluster.own_logs is not None and not outcome.is_complete:
+        cluster.own_logs.keep()
     succeeded = sum(pod.phase == "Succeeded" for pod in result.pods)
-    outcome = result.outcome
+    logs = "" if is_gone else f"; output in {cluster.logs}"
     reporter.say(
         f"job/{job.name}: {outcome.type} ({outcome.reason}: {outcome.message}); {succeeded} of "
-        f"{job.completions or 1} succeeded in {result.seconds:.1f} s; output in {cluster.logs}"
+        f"{job.completions or 1} succeeded in {result.seconds:.1f} s{logs}"
     )
+    with contextlib.suppress(OSError):
+        if cluster.report.stat().st_mtime >= began - CLOCK_STEP_S:
+            reporter.say(f"job/{job.name}: the report, for any browser: {cluster.report}")
     if result.cause is not None:
         for line in tail(result.cause.log, CAUSE_LINES):
             reporter.say(f"{result.cause.name}| {line}")
-    return result.exit_status
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -155,7 +193,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except LocalClusterError as error:
         sys.stderr.write(f"localcluster: {error}\n")
         return error.exit_code
+    except KeyboardInterrupt:  # before the Job had begun
+        return SIGNALLED["Interrupted"]
+
+
+def end(status: int) -> NoReturn:
+    """End the process with a status; after a Ctrl-C by SIGINT itself, so that the parent sees what did it."""
+    if status == SIGNALLED["Interrupted"]:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    with contextlib.suppress(OSError):  # the reader of the output is gone
+        sys.stdout.flush()
+        sys.exit(status)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(status)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main())

@@ -61,4 +61,4 @@ def _claim(prefixes: Sequence[str]) -> tuple[socket.socket, str]:
             claim.close()
             continue
         return claim, prefix
-    raise HostError(f"no network is free of {prefixes[0]}.0/24 to {prefixes[-1]}.0/24")
+    raise HostError(f"every network from {prefixes[0]}.0/24 to {prefixes[-1]}.0/24 is in use by another localcluster")

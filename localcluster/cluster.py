@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import re
-import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,18 +14,19 @@ from types import TracebackType
 from typing import TypeVar
 
 from localcluster.addresses import PREFIXES, Subnet
-from localcluster.api import ApiServer
-from localcluster.controller import Controller, Places, Pod
-from localcluster.errors import UsageError, WaitError
+from localcluster.api.objects import PodState
+from localcluster.api.server import ApiServer
+from localcluster.api.store import PodStore
+from localcluster.controller import Controller
+from localcluster.errors import OptionError, WaitError
 from localcluster.faults import compile_pattern, concerns, parse_fault
 from localcluster.host import make_directories, make_host, make_logs
-from localcluster.manifest import JobSpec
-from localcluster.objects import PodState
-from localcluster.plan import Identity, match_volumes, plan_pod
-from localcluster.policy import exit_status
-from localcluster.report import Reporter
-from localcluster.result import OutputLine, PodResult, Result, new_lines, tail
-from localcluster.store import PodStore
+from localcluster.job.manifest import JobSpec
+from localcluster.pods.kubelet import Kubelet, Places, Pod
+from localcluster.pods.plan import PodIdentity, match_volumes, plan_pod
+from localcluster.report import JobReporter
+from localcluster.result import OutputLine, Result, make_result, new_lines, tail
+from localcluster.scratch import PREFIX, Scratch, sweep
 
 TAIL_LINES = 8
 T = TypeVar("T")
@@ -40,7 +40,8 @@ class Cluster:
         volumes: directory by the name of a volume or of its claim; made where it does not exist.
         entrypoint: what stands for the image's /root/start.sh.
         env: variables for all pods, over those of the manifest; paths of the container in them are replaced too.
-        logs: where the pods' outputs go, one file each (default: a new directory, which stays).
+        logs: where the pods' outputs go, one file each (default: a new directory, `own_logs`, which goes with this
+            process).
         kill, term, delay: faults, as `POD@WHEN` (see `localcluster.faults.parse_fault`).
         backoff_seconds: between a failure and the replacement, doubled with each (a real cluster: 10).
         grace: SIGTERM to SIGKILL when the cluster is closed before the Job's end (at most the Job's own).
@@ -48,7 +49,7 @@ class Cluster:
         networks: the first three numbers of /24 networks; one that is free gives the pods' addresses, and this machine
             must let them be bound.
 
-    Raises: UsageError, MissingError, ManifestError, HostError: what does not fit, before anything has started.
+    Raises: OptionError, MissingError, ManifestError, HostError: what does not fit, before anything has started.
     """
 
     def __init__(
@@ -64,21 +65,21 @@ class Cluster:
         delay: Iterable[str] = (),
         backoff_seconds: float = 0.5,
         grace: float = 5.0,
-        reporter: Reporter | None = None,
+        reporter: JobReporter | None = None,
         networks: Sequence[str] = PREFIXES,
     ):
         orders = {"kill": kill, "term": term, "delay": delay}
         faults = [parse_fault(kind, text) for kind, texts in orders.items() for text in texts]
         given = match_volumes(job, {name: str(directory) for name, directory in (volumes or {}).items()})
-        self.job = job
         self.store = PodStore()
-        self._reporter = reporter or Reporter()
+        self._reporter = reporter or JobReporter()
         self._grace = grace
-        self._started = False
-        self._began = time.monotonic()
+        self._began: float | None = None
         with contextlib.ExitStack() as stack:
-            roots = Path(tempfile.mkdtemp(prefix="localcluster-"))
-            stack.callback(shutil.rmtree, roots, ignore_errors=True)
+            self.swept = sweep()
+            scratch = Scratch()
+            stack.callback(scratch.remove)
+            roots = scratch.path
             subnet = Subnet(networks)
             stack.callback(subnet.close)
             self.api = ApiServer(
@@ -86,26 +87,43 @@ class Cluster:
             )
             stack.callback(self.api.close)
             host = make_host(make_directories(given), entrypoint, env or {}, self.api.host, self.api.port)
-            trial = plan_pod(job, host, Identity("check", "", subnet.api_address, None, str(roots), str(roots)))
-            self._replacements = trial.replacements
-            self.logs = make_logs(logs)
-            self.service_account_directory = roots / "serviceaccount"
+            self._trial = plan_pod(
+                job, host, PodIdentity("check", "", subnet.api_address, None, str(roots), str(roots))
+            )
+            self.own_logs: Scratch | None = None
+            if logs is None:
+                self.own_logs = Scratch(f"{PREFIX}logs-")
+                atexit.register(self.own_logs.remove)
+                logs = self.own_logs.path
+            self._places = Places(roots, make_logs(logs), roots / "serviceaccount")
             if job.mounts_token:
                 self.api.write_service_account(self.service_account_directory)
-            places = Places(roots, self.logs, self.service_account_directory)
-            self._controller = Controller(
-                job, host, places, self.store, subnet, self._reporter, faults, backoff_seconds
-            )
+            self._kubelet = Kubelet(job, host, self._places, self.store, subnet, self._reporter, faults)
+            self._controller = Controller(job, self._kubelet, backoff_seconds)
             self._resources = stack.pop_all()
+
+    @property
+    def job(self) -> JobSpec:
+        """The Job, as it was given."""
+        return self._controller.job
+
+    @property
+    def service_account_directory(self) -> Path:
+        """What the pods see as the files of their service account."""
+        return self._places.token_directory
+
+    @property
+    def logs(self) -> Path:
+        """Where the pods' outputs are, one file each."""
+        return self._places.logs
 
     # ----- life -----
 
     def start(self) -> Cluster:
         """Begin the Job; returns at once."""
-        for replacement in self._replacements:
+        for replacement in self._trial.replacements:
             self._reporter.replaced(replacement)
         self._began = time.monotonic()
-        self._started = True
         self._controller.start()
         return self
 
@@ -114,12 +132,16 @@ class Cluster:
         self._controller.stop(reason, message, self._grace if grace is None else grace)
 
     def close(self) -> None:
-        """End everything that is left and free all resources; the logs stay. May be called twice."""
-        if self._started:
+        """End everything that is left and free all resources but the logs. May be called twice."""
+        if self._began is not None:
             self.stop()
             self._controller.join()
-            self._started = False
         self._resources.close()
+
+    @property
+    def report(self) -> Path:
+        """Where a training Job has its report, by its JOB_PATH and JOB_NAME; nothing may be there."""
+        return Path(self._trial.env.get("JOB_PATH", ""), self._trial.env.get("JOB_NAME", ""), "output", "report.html")
 
     def __enter__(self) -> Cluster:
         return self.start()
@@ -156,7 +178,7 @@ class Cluster:
     def wait_for_output(self, pattern: str, deadline: float, pod: str = "*") -> OutputLine:
         """Wait until a line of some pod's output matches, from its beginning on, and return the line.
 
-        Raises: WaitError: not in time, or the Job ended without it. UsageError: no regular expression.
+        Raises: WaitError: not in time, or the Job ended without it. OptionError: no regular expression.
         """
         expression = compile_pattern(pattern, "wait_for_output")
         offsets: dict[Path, int] = {}
@@ -173,7 +195,7 @@ class Cluster:
     def _await(self, look: Callable[[], T | None], deadline: float | None, what: str) -> T:
         """Return what look returns as soon as it returns something; it is asked on every change."""
         end = None if deadline is None else time.monotonic() + deadline
-        with self._controller.lock:
+        with self._kubelet.lock:
             while True:
                 found = look()
                 if self._controller.error is not None:
@@ -187,12 +209,12 @@ class Cluster:
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:
                     raise WaitError(f"{what}: not within {deadline:g} s{self._last_lines()}")
-                self._controller.changed.wait(left)
+                self._kubelet.changed.wait(left)
 
     def _last_lines(self) -> str:
         """Return what the pods said last: whoever waited in vain wants to know why."""
         lines = []
-        for pod in self._controller.pods:
+        for pod in self._kubelet.pods:
             lines.append(f"\n--- {pod.state.name} {pod.state.phase} exit_code={pod.state.exit_code}")
             lines += tail(pod.log, TAIL_LINES)
         return "\n".join(lines)
@@ -201,13 +223,13 @@ class Cluster:
 
     def pods(self) -> list[PodState]:
         """Return the states of all pods there ever were, in order of creation."""
-        with self._controller.lock:
-            return [pod.state for pod in self._controller.pods]
+        with self._kubelet.lock:
+            return [pod.state for pod in self._kubelet.pods]
 
     def processes(self, pod: str) -> list[tuple[int, str]]:
         """Return (process id, command line) of everything a pod runs, its first program first.
 
-        Raises: UsageError: no such pod.
+        Raises: OptionError: no such pod.
         """
         process = self._newest(pod).process
         return [] if process is None else process.processes()
@@ -217,15 +239,15 @@ class Cluster:
 
         Args: process: a regular expression for command lines; the signal goes to the matching processes only, and the
             pod lives as long as its first one. signum: for those (default: to all of the pod's).
-        Raises: UsageError: no such pod or process.
+        Raises: OptionError: no such pod or process.
         """
         found = self._newest(pod)
         if process is None and signum == signal.SIGKILL:
-            self._controller.kill(found)
+            self._kubelet.kill(found)
             return
         matching = [number for number, line in self.processes(pod) if re.search(process or "", line)]
         if not matching:
-            raise UsageError(f"pod {pod} runs no process like {process!r}")
+            raise OptionError(f"pod {pod} runs no process like {process!r}")
         for number in matching:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(number, signum)
@@ -234,7 +256,7 @@ class Cluster:
         """Delete the newest pod of an index or name pattern, as `kubectl delete pod`, or as a drained node does.
 
         Args: disruption: the reason of a condition DisruptionTarget, such as EvictionByEvictionAPI.
-        Raises: UsageError: no such pod.
+        Raises: OptionError: no such pod.
         """
         self._controller.delete(self._newest(pod), disruption)
 
@@ -243,33 +265,19 @@ class Cluster:
 
         Raises: WaitError: it has not ended.
         """
-        with self._controller.lock:
+        with self._kubelet.lock:
             outcome = self._controller.outcome
             if outcome is None:
                 raise WaitError(f"Job {self.job.name} has not ended")
-            pods = list(self._controller.pods)
-        ends = tuple(_pod_result(pod) for pod in pods)
-        seconds = time.monotonic() - self._began
-        pods.sort(key=lambda pod: pod.state.finished or 0.0)
-        codes = [pod.state.exit_code for pod in pods if pod.state.exit_code]
-        named = next((pod for pod in pods if pod.state.name == outcome.pod), None)
-        status = exit_status(outcome, codes, named.state.exit_code if named else None)
-        # a deleted pod failed because it was stopped, mostly by the Job's own end
-        failed = [pod for pod in pods if pod.state.phase == "Failed" and pod.state.deleted is None]
-        cause = None if outcome.is_complete else named or next(reversed(failed), None)
-        return Result(outcome, status, ends, seconds, _pod_result(cause) if cause else None)
+            pods = list(self._kubelet.pods)
+        return make_result(outcome, pods, time.monotonic() - (self._began or 0.0))
 
     def _find(self, pod: str) -> list[Pod]:
-        return [each for each in self._controller.pods if concerns(pod, each.state.name, each.number)]
+        return [each for each in self._kubelet.pods if concerns(pod, each.state.name, each.number)]
 
     def _newest(self, pod: str) -> Pod:
-        with self._controller.lock:
+        with self._kubelet.lock:
             found = self._find(pod)
         if not found:
-            raise UsageError(f"there is no pod {pod}")
+            raise OptionError(f"there is no pod {pod}")
         return found[-1]
-
-
-def _pod_result(pod: Pod) -> PodResult:
-    state = pod.state
-    return PodResult(state.name, state.index, state.phase, state.exit_code, state.deleted is not None, pod.log)

@@ -1,7 +1,7 @@
 """What can go wrong outside the pods, and the exit status each ends with.
 
 LocalClusterError
-├── UsageError      64  a flag or a volume that does not fit the manifest
+├── OptionError     64  a flag or a volume that does not fit the manifest
 ├── ManifestError   65  not YAML, not a Job, or a Job that the API server would refuse
 ├── MissingError    66  a file that is not there
 ├── WaitError       69  a deadline passed (of a test that waits, or of --timeout)
@@ -17,7 +17,7 @@ class LocalClusterError(Exception):
     exit_code = 70
 
 
-class UsageError(LocalClusterError):
+class OptionError(LocalClusterError):
     """A flag has the wrong form, or names something that the manifest has not."""
 
     exit_code = 64

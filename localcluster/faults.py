@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from localcluster.errors import UsageError
+from localcluster.errors import OptionError
 
 
 @dataclass(frozen=True)
@@ -38,25 +38,25 @@ def parse_fault(kind: str, text: str) -> Fault:
     the name (`*-0-*`). WHEN is a number of seconds, or a regular expression for a line of that pod's output; for a
     delay, which has no output yet, `POD:REGEX`.
 
-    Raises: UsageError: it has another form.
+    Raises: OptionError: it has another form.
     """
     pod, at, when = text.partition("@")
     if not at or not pod or not when:
-        raise UsageError(f"--{kind} {text}: the form is POD@WHEN, for example 1@2.5 or 1@Pass=0")
+        raise OptionError(f"--{kind} {text}: the form is POD@WHEN, for example 1@2.5 or 1@Pass=0")
     if re.fullmatch(r"\d+(\.\d*)?s?", when):
         return Fault(kind, pod, seconds=float(when.rstrip("s")))
     watched = ""
     if kind == "delay":
         watched, colon, when = when.partition(":")
         if not colon or not watched or not when:
-            raise UsageError(f"--{kind} {text}: WHEN is a number of seconds or POD:REGEX, for example 2@0:waiting")
+            raise OptionError(f"--{kind} {text}: WHEN is a number of seconds or POD:REGEX, for example 2@0:waiting")
     return Fault(kind, pod, pattern=compile_pattern(when, f"--{kind} {text}"), watched=watched)
 
 
 def parse_follow(text: str) -> tuple[str, re.Pattern[str]]:
     """Return (pod, pattern) of `[POD@]REGEX`; without a pod, all of them.
 
-    Raises: UsageError: no regular expression.
+    Raises: OptionError: no regular expression.
     """
     match = re.fullmatch(r"([\w*?.-]+)@(.+)", text)
     pod, pattern = (match[1], match[2]) if match else ("*", text)
@@ -66,12 +66,12 @@ def parse_follow(text: str) -> tuple[str, re.Pattern[str]]:
 def compile_pattern(text: str, where: str) -> re.Pattern[str]:
     """Return a compiled regular expression.
 
-    Raises: UsageError: it is none; where says whose it is.
+    Raises: OptionError: it is none; where says whose it is.
     """
     try:
         return re.compile(text)
     except re.error as error:
-        raise UsageError(f"{where}: {text!r} is no regular expression: {error}") from error
+        raise OptionError(f"{where}: {text!r} is no regular expression: {error}") from error
 
 
 class Orders:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from localcluster.errors import MissingError, UsageError
-from localcluster.manifest import JobSpec, parse_job
-from localcluster.plan import Host
+from localcluster.errors import MissingError, OptionError
+from localcluster.job.manifest import JobSpec, parse_job
+from localcluster.pods.plan import Host
 
 INHERITED = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
 
@@ -50,7 +49,7 @@ def make_host(
 ) -> Host:
     """Return what the pods of a Job get from this machine.
 
-    Raises: MissingError: there is no such entrypoint. UsageError: it cannot be executed.
+    Raises: MissingError: there is no such entrypoint. OptionError: it cannot be executed.
     """
     script = launcher = None
     if entrypoint is not None:
@@ -58,7 +57,7 @@ def make_host(
         if not script.is_file():
             raise MissingError(f"--entrypoint {entrypoint}: no such file")
         if not os.access(script, os.X_OK):
-            raise UsageError(f"--entrypoint {entrypoint}: not executable (chmod +x)")
+            raise OptionError(f"--entrypoint {entrypoint}: not executable (chmod +x)")
         launcher = script.with_name("start_paddle.py")
     inherited = inherited_env(os.environ)
     return Host(
@@ -76,7 +75,7 @@ def make_host(
 def make_directories(volumes: Mapping[str, str]) -> dict[str, str]:
     """Return the volumes' directories as absolute paths, made where they are missing.
 
-    Raises: UsageError: there is something else of that name, or it cannot be made.
+    Raises: OptionError: there is something else of that name, or it cannot be made.
     """
     found = {}
     for name, directory in volumes.items():
@@ -84,20 +83,18 @@ def make_directories(volumes: Mapping[str, str]) -> dict[str, str]:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"--volume {name}={directory}: {error.strerror}") from error
+            raise OptionError(f"--volume {name}={directory}: {error.strerror}") from error
         found[name] = str(path)
     return found
 
 
-def make_logs(logs: str | Path | None) -> Path:
+def make_logs(logs: str | Path) -> Path:
     """Return the directory for the pods' outputs, made if it is missing.
 
-    Raises: UsageError: it cannot be made.
+    Raises: OptionError: it cannot be made.
     """
-    if logs is None:
-        return Path(tempfile.mkdtemp(prefix="localcluster-logs-"))
     try:
         Path(logs).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--logs {logs}: {error.strerror}") from error
+        raise OptionError(f"--logs {logs}: {error.strerror}") from error
     return Path(logs).absolute()

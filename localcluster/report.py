@@ -6,9 +6,9 @@ import os
 import sys
 from collections.abc import Sequence
 
+from localcluster.api.objects import PodState
 from localcluster.faults import concerns, parse_follow
-from localcluster.objects import PodState
-from localcluster.paths import Replacement
+from localcluster.pods.paths import Replacement
 
 WAITING = "start_paddle: waiting:"  # so begin, after the time, the launcher's lines on what it still waits for
 
@@ -45,7 +45,7 @@ def pod_row(pod: PodState, now: float, width: int) -> str:
     return f"{pod.name:<{width}}   {ready:<5}   {status_column(pod):<17}   {0:<8}   {age:<6}   {pod.ip or '<none>'}"
 
 
-class Reporter:
+class JobReporter:
     """Hears of everything that happens, and says nothing; the base of those that say something.
 
     Thread safety: called by one thread at a time.
@@ -64,7 +64,7 @@ class Reporter:
         """Hear a line of a pod's output."""
 
 
-class ConsoleReporter(Reporter):
+class ConsoleReporter(JobReporter):
     """Prints to standard output.
 
     Args: follow: `[POD@]REGEX` each; matching lines are printed as `POD| line`, and so are the launcher's waiting

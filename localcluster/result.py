@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from localcluster.policy import Outcome
+from localcluster.job.policy import Outcome, exit_status
+from localcluster.pods.kubelet import Pod
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,23 @@ class Result:
     def pod(self, index: int) -> PodResult:
         """Return the newest pod of an index."""
         return [pod for pod in self.pods if pod.index == index][-1]
+
+
+def make_result(outcome: Outcome, pods: Sequence[Pod], seconds: float) -> Result:
+    """Return the end of a Job, by its outcome and all of its pods in order of creation."""
+    by_end = sorted(pods, key=lambda pod: pod.state.finished or 0.0)
+    codes = [pod.state.exit_code for pod in by_end if pod.state.exit_code]
+    named = next((pod for pod in by_end if pod.state.name == outcome.pod), None)
+    status = exit_status(outcome, codes, named.state.exit_code if named else None)
+    # a deleted pod failed because it was stopped, mostly by the Job's own end
+    failed = [pod for pod in by_end if pod.state.phase == "Failed" and pod.state.deleted is None]
+    cause = None if outcome.is_complete else named or next(reversed(failed), None)
+    return Result(outcome, status, tuple(map(_pod_result, pods)), seconds, _pod_result(cause) if cause else None)
+
+
+def _pod_result(pod: Pod) -> PodResult:
+    state = pod.state
+    return PodResult(state.name, state.index, state.phase, state.exit_code, state.deleted is not None, pod.log)
 
 
 def new_lines(log: Path, offsets: dict[Path, int]) -> Iterator[str]:

@@ -2,6 +2,10 @@
 
 import sys
 
-from paddle.command import main
+from paddle import interrupts
 
-sys.exit(main())
+if __name__ == "__main__":
+    interrupts.accept()
+    from paddle.command import main
+
+    sys.exit(main())

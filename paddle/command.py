@@ -7,6 +7,7 @@ that a user's `json.py` or `socket.py` stands in nobody's way.
 """
 
 import contextlib
+import difflib
 import importlib
 import os
 import signal
@@ -14,6 +15,9 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+
+from paddle import interrupts
+from runtime import VERSION
 
 HELP = """usage: paddle [--help] [<args>]
 These are common paddle commands used in various situations:
@@ -28,7 +32,7 @@ These are common paddle commands used in various situations:
 'paddle train --help', 'paddle pserver --help', 'paddle dump_config --help' will list subcommands options.
 'paddle plotcurve --help' tells how to draw the curves of a log; it needs matplotlib.
 'paddle tensorboard OUTPUT_DIR' writes the records of a job as event files; it needs tensorboardX.
-'paddle report OUTPUT_DIR' writes the report of a job, a page for any browser, from the files of its output;
+'paddle report OUTPUT_DIR [OTHER]' writes the report of a job, a page for any browser, or compares two;
 'paddle status OUTPUT_DIR' says in a few lines how far it is.
 """
 EX_USAGE = 64
@@ -39,20 +43,25 @@ def main(argv: list[str] | None = None) -> int:
     """Run a command line (by default the process's) and return the exit status."""
     arguments = sys.argv[1:] if argv is None else argv
     name, rest = (arguments[0], arguments[1:]) if arguments else ("--help", [])
+    status = 0
     try:
-        return _run(name, rest)
-    except KeyboardInterrupt:
-        return _die_of_interrupt()
+        with _quiet_about_closed_stdout():
+            status = _run(name, rest)
     except Exception:  # our own mistake
         traceback.print_exc()
         return EX_SOFTWARE
+    if status == interrupts.EXIT_STATUS:
+        interrupts.end()
+    return status
 
 
 def _run(name: str, arguments: list[str]) -> int:
     if name in ("--help", "-h", "help"):
         return _print(HELP)
     if name not in COMMANDS:
-        return _refuse(f"there is no command {name!r}\n{HELP.rstrip()}")
+        close = difflib.get_close_matches(name, COMMANDS, 1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        return _refuse(f"there is no command {name!r}; {hint}'paddle --help' lists all")
     return COMMANDS[name](arguments)
 
 
@@ -63,7 +72,9 @@ def _program(module: str, *packages: str) -> Callable[[list[str]], int]:
         for package in packages:  # before the user's directory can hide them behind a module of the same name
             importlib.import_module(package)
         _lead_children_here()
-        status: int = importlib.import_module(module).main(arguments)
+        main = importlib.import_module(module).main
+        with interrupts.raised():
+            status: int = main(arguments)
         return status
 
     return run
@@ -84,12 +95,6 @@ def _printing(program: Callable[[list[str]], int]) -> Callable[[list[str]], int]
 
 
 def _version(_arguments: list[str]) -> int:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        number = version("paddle-on-kubernetes")
-    except PackageNotFoundError:
-        number = "0.10.1"
     features: Mapping[str, bool] = {
         "with_avx": _has_avx(),
         "with_gpu": False,
@@ -99,7 +104,7 @@ def _version(_arguments: list[str]) -> int:
         "with_timer": False,
     }
     lines = [f"    {feature}: {'ON' if present else 'OFF'}\n" for feature, present in features.items()]
-    return _print(f"PaddlePaddle {number}, compiled with\n{''.join(lines)}")
+    return _print(f"PaddlePaddle {VERSION}, compiled with\n{''.join(lines)}")
 
 
 def _has_avx() -> bool:
@@ -132,21 +137,31 @@ def _dying_of_closed_pipe() -> Iterator[None]:
         signal.signal(signal.SIGPIPE, before)
 
 
-def _die_of_interrupt() -> int:
-    """End by SIGINT itself, so that whoever started us can see that Ctrl-C did it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    os.kill(os.getpid(), signal.SIGINT)
-    return EX_USAGE
+@contextlib.contextmanager
+def _quiet_about_closed_stdout() -> Iterator[None]:
+    """Keep the status of a long program whose help or whose config printed to a reader that is gone.
+
+    Training does not end for that, so SIGPIPE stays ignored. What is left in the buffer goes nowhere; the interpreter
+    would complain about it at its end and change the exit status.
+    """
+    with contextlib.suppress(BrokenPipeError):
+        yield
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except (OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 _OURS = ("proto", "pserver", "trainer")
 COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
     "dump_config": _printing(_program("paddle.utils.dump_config", *_OURS)),
-    "make_diagram": _program("paddle.utils.make_model_diagram", *_OURS),
-    "merge_model": _program("trainer.merge", *_OURS),
-    "plotcurve": _program("paddle.utils.plotcurve", *_OURS),
+    "make_diagram": _printing(_program("paddle.utils.make_model_diagram", *_OURS)),
+    "merge_model": _printing(_program("trainer.merge_model", *_OURS)),
+    "plotcurve": _printing(_program("paddle.utils.plotcurve", *_OURS)),
     "pserver": _program("pserver.__main__", "pserver"),
-    "report": _program("trainer.report.__main__"),
+    "report": _printing(_program("trainer.report.__main__")),
     "status": _printing(_program("paddle.utils.status", *_OURS)),
     "tensorboard": _printing(_program("paddle.utils.tensorboard", *_OURS)),
     "train": _program("trainer.__main__", *_OURS),

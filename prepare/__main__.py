@@ -2,34 +2,48 @@
 
 from __future__ import annotations
 
+import signal
+
+if __name__ == "__main__":  # a Ctrl-C during the imports below ends the process without a traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # bin/prepare starts Python with it blocked
+
 import os
 import shutil
-import signal
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType, MappingProxyType
 
-from prepare.dataset import Dataset, Source
-from prepare.digits import read_digits
-from prepare.errors import DataError, MissingInputError, PrepareError, reading_input, writing_to
+from prepare.dataset import Dataset, Shard, Source, Split
+from prepare.errors import InputMissingError, PrepareError, reading_input, writing_to
 from prepare.log import say
-from prepare.movielens import read_movielens
-from prepare.settings import CONFIG_OF_SOURCE, SHAPES, Settings, read_settings
-from prepare.split import Sample, deal
-from prepare.synthetic import read_synthetic
-from prepare.text import read_quick_start
-from prepare.tree import Shard, copy_config, give_to, publish, same_files, staging, write_marker, write_shards
+from prepare.mounts import MOUNTINFO, require_volume
+from prepare.settings import Settings, example_of, read_settings
+from prepare.sources.csv_source import read_csv
+from prepare.sources.digits import read_digits
+from prepare.sources.movielens import read_movielens
+from prepare.sources.synthetic import read_synthetic
+from prepare.sources.text import read_quick_start
+from prepare.split import LabelledLine, deal
+from prepare.tree import copy_config, give_to, publish, same_files, staging, write_marker, write_shards
 
 SOURCES: Mapping[str, Source] = MappingProxyType(
-    {"digits": read_digits, "quick_start": read_quick_start, "movielens": read_movielens, "synthetic": read_synthetic}
+    {
+        "digits": read_digits,
+        "quick_start": read_quick_start,
+        "movielens": read_movielens,
+        "csv": read_csv,
+        "synthetic": read_synthetic,
+    }
 )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the data job and return its exit status."""
-    signal.signal(signal.SIGTERM, _stop)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stop)
     os.umask(0o002)
     try:
         prepare(read_settings(sys.argv[1:] if argv is None else argv, os.environ))
@@ -51,41 +65,47 @@ def prepare(settings: Settings) -> None:
 
     Raises: PrepareError: naming what is wrong; the old directory is then still whole, or without a shard 0.
     """
+    if settings.require_volume:
+        require_volume(settings.out_dir, MOUNTINFO)
     _require_example(settings)
     with staging(settings.out_dir, settings.data_owner) as directory:
         scratch = directory / "input"
         with writing_to(scratch):
             scratch.mkdir()
         with reading_input():
-            dataset = SOURCES[settings.data_source](settings, scratch)
-        shards = make_shards(dataset, settings)
-        write_shards(directory, shards, make_common(dataset, settings))
+            found = SOURCES[settings.data_source](settings, scratch)
+        split = found if isinstance(found, Split) else split_dataset(found, settings)
+        write_shards(directory, split.shards, split.common)
         with writing_to(scratch):
             shutil.rmtree(scratch)
         with reading_input():
             _stage_config(settings, directory)
-        write_marker(directory, describe(dataset, settings))
+        write_marker(directory, describe(split, settings))
         give_to(settings.data_owner, directory)
         publish(directory, settings.out_dir, settings.split_count, settings.train_config_dir)
-    samples = f"{len(dataset.training)} training and {len(dataset.test)} test samples"
+    if settings.data_source == "synthetic":
+        say("WARNING: DATA_SOURCE=synthetic: these samples are made up; for yours set it, and DATA_PATH or DATA_URL")
+    samples = f"{split.training} training and {split.test} test samples"
     say(f"{settings.out_dir}: {settings.split_count} shards of {settings.data_source}, {samples}; ready")
 
 
-def make_shards(dataset: Dataset, settings: Settings) -> list[Shard]:
-    """Return the files that are each trainer's own.
+def split_dataset(dataset: Dataset, settings: Settings) -> Split:
+    """Return a data set that is held in memory as the files of its shards.
 
-    Raises: DataError: if there are fewer samples than shards; a trainer ends when it has none to test.
+    Raises: InputError: if there are fewer samples than shards.
     """
-    count = settings.split_count
-    if len(dataset.training) < count:
-        raise DataError(f"{len(dataset.training)} training samples cannot be split into {count} shards")
-    if settings.test_data == "split" and 0 < len(dataset.test) < count:
-        raise DataError(f"{len(dataset.test)} test samples cannot be split into {count} shards; TEST_DATA=whole can")
-    shards = [{dataset.training_name: _text(samples)} for samples in deal(dataset.training, count)]
+    settings.check_counts(len(dataset.training), len(dataset.test))
+    shards, common = make_shards(dataset, settings), make_common(dataset, settings)
+    return Split(len(dataset.training), len(dataset.test), shards, common, dataset.facts)
+
+
+def make_shards(dataset: Dataset, settings: Settings) -> list[Shard]:
+    """Return the files that are each trainer's own."""
+    shards = [{dataset.training_name: _text(samples)} for samples in deal(dataset.training, settings.split_count)]
     if settings.test_data == "split" and dataset.test:
-        for shard, samples in zip(shards, deal(dataset.test, count), strict=True):
+        for shard, samples in zip(shards, deal(dataset.test, settings.split_count), strict=True):
             shard[dataset.test_name] = _text(samples)
-    return list(shards)
+    return list[Shard](shards)
 
 
 def make_common(dataset: Dataset, settings: Settings) -> Shard:
@@ -98,35 +118,35 @@ def make_common(dataset: Dataset, settings: Settings) -> Shard:
     return common
 
 
-def describe(dataset: Dataset, settings: Settings) -> dict[str, object]:
+def describe(split: Split, settings: Settings) -> dict[str, object]:
     """Return what `prepared.json` says about a finished set."""
     return {
         "format": 1,
         "source": settings.data_source,
         "split_count": settings.split_count,
-        "training": len(dataset.training),
-        "test": len(dataset.test),
+        "training": split.training,
+        "test": split.test,
         "test_data": settings.test_data,
         "seed": settings.seed,
         "config": settings.train_config_dir,
-        **dataset.facts,
+        **split.facts,
     }
 
 
-def _text(samples: Sequence[Sample]) -> bytes:
+def _text(samples: Sequence[LabelledLine]) -> bytes:
     return "".join(f"{sample.line}\n" for sample in samples).encode()
 
 
 def _require_example(settings: Settings) -> None:
     """Return unless the source's own example is to be copied and is not there; a user's own config may come later.
 
-    Raises: MissingInputError: naming the directory that is missing.
+    Raises: InputMissingError: naming the directory that is missing.
     """
     name = settings.train_config_dir
-    own = CONFIG_OF_SOURCE[settings.data_source] or SHAPES[settings.synthetic_shape]
+    own = example_of(settings.data_source, settings.synthetic_shape)
     example, present = settings.examples_dir / name, settings.out_dir / name
-    if name == own and not example.is_dir() and not present.is_dir():
-        raise MissingInputError(
+    if name and name == own and not example.is_dir() and not present.is_dir():
+        raise InputMissingError(
             f"the example {example} does not exist; set EXAMPLES_DIR to the folder that holds {name}/, "
             f"or put a config into {present} first"
         )
@@ -136,6 +156,8 @@ def _stage_config(settings: Settings, directory: Path) -> None:
     """Copy the example's config, unless the volume has one of this name that somebody changed."""
     name = settings.train_config_dir
     example, present = settings.examples_dir / name, settings.out_dir / name
+    if not name:
+        return  # a source without an example of its own: the config comes another way
     if not example.is_dir():
         if not present.is_dir():
             say(f"no example is called {name!r} in {settings.examples_dir}; put your config into {present}")

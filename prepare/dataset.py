@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from prepare.settings import Settings
-from prepare.split import Sample
+from prepare.split import LabelledLine
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,34 @@ class Dataset:
     name, the same for every trainer (dictionaries, labels).  facts: what `prepared.json` says besides.
     """
 
-    training: Sequence[Sample]
-    test: Sequence[Sample]
+    training: Sequence[LabelledLine]
+    test: Sequence[LabelledLine]
     training_name: str = "train.txt"
     test_name: str = "test.txt"
     common: Mapping[str, bytes] = field(default_factory=dict)
     facts: Mapping[str, object] = field(default_factory=dict)
 
 
-Source = Callable[[Settings, Path], Dataset]
+Content = bytes | Path
+"""Of a file: its bytes, or a file on the volume that becomes it."""
+Shard = Mapping[str, Content]
+"""The files of one shard's data directory."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """A data set that is split.
+
+    Args: training, test: numbers of samples.  shards: what is each trainer's own.  common: what all have alike; each of
+    its files lies on the volume once.  facts: what `prepared.json` says besides.
+    """
+
+    training: int
+    test: int
+    shards: Sequence[Shard]
+    common: Shard
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+Source = Callable[[Settings, Path], Dataset | Split]
 """Reads a data set; the second argument is an empty directory on the volume for downloads and unpacked archives."""

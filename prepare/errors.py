@@ -1,11 +1,11 @@
 """What can go wrong in the data job, with the exit codes that `podFailurePolicy` reads.
 
 PrepareError
-├── UsageError        64  a flag that does not exist, or without its value
-├── DataError         65  the data is not what its source promises, or has another SHA-256
-├── MissingInputError 66  a file or address that is not there
+├── ArgumentsError    64  a flag that does not exist, or without its value
+├── InputError        65  the data is not what its source promises, or has another SHA-256
+├── InputMissingError 66  a file or address that is not there
 ├── UnreachableError  69  the server of DATA_URL does not answer until the deadline
-├── VolumeError       74  OUT_DIR is full, read-only or not writable
+├── OutputError       74  OUT_DIR is full, read-only or not writable
 ├── ForbiddenError    77  the server of DATA_URL refuses us
 └── SettingsError     78  settings that are missing, malformed or contradict each other
 
@@ -26,19 +26,19 @@ class PrepareError(Exception):
     exit_code = 70
 
 
-class UsageError(PrepareError):
+class ArgumentsError(PrepareError):
     """The command line cannot be read."""
 
     exit_code = 64
 
 
-class DataError(PrepareError):
+class InputError(PrepareError):
     """The input is there, but is not what it should be."""
 
     exit_code = 65
 
 
-class MissingInputError(PrepareError):
+class InputMissingError(PrepareError):
     """The input is not there."""
 
     exit_code = 66
@@ -50,7 +50,7 @@ class UnreachableError(PrepareError):
     exit_code = 69
 
 
-class VolumeError(PrepareError):
+class OutputError(PrepareError):
     """The output cannot be written; a later attempt may succeed."""
 
     exit_code = 74
@@ -72,25 +72,25 @@ class SettingsError(PrepareError):
 def reading_input() -> Iterator[None]:
     """Translate every OSError inside the block that is not about writing: what cannot be read is missing.
 
-    Raises: MissingInputError: instead of OSError.
+    Raises: InputMissingError: instead of OSError.
     """
     try:
         yield
     except OSError as error:
-        raise MissingInputError(f"cannot read {error.filename or 'the input'}: {error.strerror or error}") from error
+        raise InputMissingError(f"cannot read {error.filename or 'the input'}: {error.strerror or error}") from error
 
 
 @contextmanager
 def writing_to(directory: Path) -> Iterator[None]:
-    """Translate every OSError inside the block into a VolumeError that says whose directory it is.
+    """Translate every OSError inside the block into an OutputError that says whose directory it is.
 
-    Raises: VolumeError: instead of OSError.
+    Raises: OutputError: instead of OSError.
     """
     try:
         yield
     except OSError as error:
         reason = error.strerror or error
-        raise VolumeError(f"cannot write below {directory}: {reason} ({_access(directory)})") from error
+        raise OutputError(f"cannot write below {directory}: {reason} ({_access(directory)})") from error
 
 
 def _access(directory: Path) -> str:

@@ -11,12 +11,19 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
-from prepare.errors import SettingsError, UsageError
+from prepare.errors import ArgumentsError, InputError, SettingsError
 
-CONFIG_OF_SOURCE = {"digits": "digits", "quick_start": "quick_start", "movielens": "recommendation", "synthetic": ""}
+CONFIG_OF_SOURCE = {
+    "digits": "digits",
+    "quick_start": "quick_start",
+    "movielens": "recommendation",
+    "csv": "",
+    "synthetic": "",
+}
 SHAPES = {"text": "quick_start", "ratings": "recommendation"}
-TEST_FRACTIONS = {"digits": "1/5", "quick_start": "1/5", "movielens": "1/10", "synthetic": "1/5"}
+TEST_FRACTIONS = {"digits": "1/5", "quick_start": "1/5", "movielens": "1/10", "csv": "1/10", "synthetic": "1/5"}
 IMAGE_EXAMPLES = Path("/opt/paddle/examples")
+BY_INPUT = "DATA_SOURCE to digits, quick_start or movielens"
 MAX_SHARDS = 100_000  # the legacy's names had five digits
 
 N = TypeVar("N", int, float, Fraction)
@@ -32,6 +39,7 @@ class Option(NamedTuple):
 
 OPTIONS = (
     Option("out_dir", "", "the job's directory on the volume, <mount>/<JOB_NAME>; required"),
+    Option("require_volume", "0 (image: 1)", "1: fail (78) unless out_dir lies on a volume mounted into the container"),
     Option("split_count", "CONF_PADDLE_GRADIENT_NUM", "number of shards, one per trainer; must equal that variable"),
     Option("data_source", "by TRAIN_CONFIG_DIR", f"{', '.join(CONFIG_OF_SOURCE)}; else digits"),
     Option("data_url", "", "https:// address of an archive or file (needs data_sha256), or file://"),
@@ -39,11 +47,18 @@ OPTIONS = (
     Option("data_path", "", "the same as a mounted archive, file or folder"),
     Option("data_timeout", "600", "seconds after which a download gives up"),
     Option("data_encoding", "auto", "of text: utf-8, latin-1, or auto (per file: UTF-8 if it is, else Latin-1)"),
+    Option("data_max_bytes", "100Gi", "most bytes of input, downloaded and unpacked; Ki, Mi, Gi or Ti may follow"),
+    Option("data_max_memory", "512Mi", "most of them that are held in memory; csv holds none, the other sources all"),
+    Option("csv_delimiter", "found", "of csv: the one character between columns, or tab"),
+    Option(
+        "csv_header", "auto", "of csv: keep or drop the first line, or none if it is a row; auto drops what looks so"
+    ),
+    Option("csv_label", "", "of csv: the column, by name or number, whose values every shard gets evenly"),
     Option("min_count", "2", "words seen less often in the training text are not in dict.txt"),
-    Option("test_fraction", "1/5 (movielens 1/10)", "share held out, if the source has no test set of its own"),
+    Option("test_fraction", "1/5 (movielens, csv 1/10)", "share held out, if the source has no test set of its own"),
     Option("test_data", "whole", "whole: every trainer tests the whole test set; split: each its own part"),
     Option("seed", "1", "of the shuffle, and of synthetic data"),
-    Option("synthetic_shape", "text", "text (as quick_start) or ratings (as movielens)"),
+    Option("synthetic_shape", "by TRAIN_CONFIG_DIR", "text (quick_start) or ratings (recommendation); else text"),
     Option("synthetic_rows", "3000", "number of samples"),
     Option("train_config_dir", "by the source", "name of the example whose config is copied to out_dir"),
     Option("examples_dir", f"{IMAGE_EXAMPLES}", "where the examples lie; where that is absent, beside this package"),
@@ -57,6 +72,7 @@ class Settings:
     """The checked settings; names and meanings are those of OPTIONS."""
 
     out_dir: Path
+    require_volume: bool
     split_count: int
     data_source: str
     data_url: str
@@ -64,6 +80,11 @@ class Settings:
     data_path: Path | None
     data_timeout: float
     data_encoding: str
+    data_max_bytes: int
+    data_max_memory: int
+    csv_delimiter: str
+    csv_header: str
+    csv_label: str
     min_count: int
     test_fraction: Fraction
     test_data: str
@@ -75,10 +96,26 @@ class Settings:
     replace_config: bool
     data_owner: tuple[int, int] | None
 
+    def check_counts(self, training: int, test: int) -> None:
+        """Return unless there are fewer samples than shards; a trainer ends when it has none to train with or to test.
 
-class _Parser(argparse.ArgumentParser):
+        Raises: InputError: naming both numbers.
+        """
+        count = self.split_count
+        if training < count:
+            raise InputError(f"{training} training samples cannot be split into {count} shards")
+        if self.test_data == "split" and 0 < test < count:
+            raise InputError(f"{test} test samples cannot be split into {count} shards; TEST_DATA=whole can")
+
+
+def example_of(source: str, shape: str) -> str:
+    """Return the name of the example that is made for a source; "" for one that has none."""
+    return SHAPES[shape] if source == "synthetic" else CONFIG_OF_SOURCE[source]
+
+
+class _SettingsParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; see prepare --help")
+        raise ArgumentsError(f"{message}; see prepare --help")
 
 
 def help_table() -> str:
@@ -89,8 +126,8 @@ def help_table() -> str:
     return "\n".join("  ".join([*(row[i].ljust(widths[i]) for i in range(3)), row[3]]) for row in rows)
 
 
-def _parser() -> _Parser:
-    parser = _Parser(
+def _parser() -> _SettingsParser:
+    parser = _SettingsParser(
         prog="prepare",
         usage="prepare [--flag=value ...]",
         description="Make OUT_DIR: SPLIT_COUNT shards of a data set (<id>/data) and the config of its example.",
@@ -106,7 +143,7 @@ def _parser() -> _Parser:
 def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
     """Return the settings of this run.
 
-    Raises: UsageError: for a command line that cannot be read.  SettingsError: naming all other problems together.
+    Raises: ArgumentsError: for a command line that cannot be read.  SettingsError: naming all other problems together.
     """
     flags = vars(_parser().parse_args(argv))
     given = {o.name: flags[o.name] if flags[o.name] is not None else environ.get(o.name.upper(), "") for o in OPTIONS}
@@ -123,9 +160,11 @@ class _Reading:
 
     def settings(self) -> Settings:
         source = self._source()
-        shape = self._choice("synthetic_shape", tuple(SHAPES), "text")
+        shapes = {config: shape for shape, config in SHAPES.items()}
+        shape = self._choice("synthetic_shape", tuple(SHAPES), shapes.get(self.given["train_config_dir"], "text"))
         settings = Settings(
             out_dir=self._out_dir(),
+            require_volume=self._choice("require_volume", ("0", "1"), "0") == "1",
             split_count=self._split_count(),
             data_source=source,
             data_url=self.given["data_url"],
@@ -133,13 +172,18 @@ class _Reading:
             data_path=Path(self.given["data_path"]) if self.given["data_path"] else None,
             data_timeout=self._number("data_timeout", float, 1.0, 86_400.0, "600"),
             data_encoding=self._choice("data_encoding", ("auto", "utf-8", "latin-1"), "auto"),
+            data_max_bytes=self._size("data_max_bytes", "100Gi"),
+            data_max_memory=self._size("data_max_memory", "512Mi"),
+            csv_delimiter=self._delimiter(),
+            csv_header=self._choice("csv_header", ("auto", "keep", "drop", "none"), "auto"),
+            csv_label=self.given["csv_label"],
             min_count=self._number("min_count", int, 1, 10**9, "2"),
             test_fraction=self._number("test_fraction", Fraction, Fraction(0), Fraction(9, 10), TEST_FRACTIONS[source]),
             test_data=self._choice("test_data", ("whole", "split"), "whole"),
             seed=self._number("seed", int, 0, 2**63, "1"),
             synthetic_shape=shape,
             synthetic_rows=self._number("synthetic_rows", int, 1, 10**9, "3000"),
-            train_config_dir=self._config_name() or CONFIG_OF_SOURCE[source] or SHAPES[shape],
+            train_config_dir=self._config_name() or example_of(source, shape),
             examples_dir=self._examples_dir(),
             replace_config=self._choice("replace_config", ("0", "1"), "0") == "1",
             data_owner=self._owner(),
@@ -168,6 +212,21 @@ class _Reading:
             pass
         self.problems.append(f"{name.upper()} is {value!r}; it is a number from {low} to {high}")
         return read(default)
+
+    def _size(self, name: str, default: str) -> int:
+        value = self.given[name] or default
+        match = re.fullmatch(r"([0-9]{1,18})(Ki|Mi|Gi|Ti|)", value)
+        if match and int(match[1]):
+            return int(match[1]) << 10 * ("", "Ki", "Mi", "Gi", "Ti").index(match[2])
+        self.problems.append(f"{name.upper()} is {value!r}; it is a number of bytes, e.g. {default}")
+        return 1
+
+    def _delimiter(self) -> str:
+        value = {"tab": "\t", "\\t": "\t"}.get(self.given["csv_delimiter"], self.given["csv_delimiter"])
+        if len(value) > 1 or value in ('"', "\n", "\r", "\0"):
+            self.problems.append(f"CSV_DELIMITER is {value!r}; it is one character, or tab")
+            return ""
+        return value
 
     def _out_dir(self) -> Path:
         if not self.given["out_dir"]:
@@ -231,7 +290,12 @@ class _Reading:
             self.problems.append(f"DATA_SHA256 is {settings.data_sha256!r}; it is 64 hexadecimal digits")
         if settings.data_url and settings.data_path:
             self.problems.append("DATA_URL and DATA_PATH are both set; set the one that is meant")
-        needs_input = settings.data_source in ("quick_start", "movielens")
+        if settings.data_source == "synthetic":
+            unread = [name for name in ("DATA_URL", "DATA_PATH") if self.given[name.lower()]]
+            self.problems += [
+                f"{name} is set, but DATA_SOURCE=synthetic reads no input; set {BY_INPUT}" for name in unread
+            ]
+        needs_input = settings.data_source in ("quick_start", "movielens", "csv")
         if needs_input and not settings.data_url and not settings.data_path:
             self.problems.append(f"DATA_SOURCE={settings.data_source} needs DATA_PATH or DATA_URL")
         if not settings.data_url:

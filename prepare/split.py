@@ -6,41 +6,45 @@ Python promises to keep between versions, so that the same input and seed give t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from fractions import Fraction
 from random import Random
 from typing import NamedTuple
 
 
-class Sample(NamedTuple):
+class LabelledLine(NamedTuple):
     """One line of a data file, and the class that decides how it is dealt out."""
 
     line: str
     label: str
 
 
-def shuffle(samples: Sequence[Sample], seed: int) -> list[Sample]:
+def shuffle(samples: Sequence[LabelledLine], seed: int) -> list[LabelledLine]:
     """Return the samples in an order that depends on the seed and their number only."""
     draw = Random(seed)
     keys = [draw.random() for _ in samples]
     return [samples[i] for i in sorted(range(len(samples)), key=keys.__getitem__)]
 
 
-def hold_out(samples: Sequence[Sample], fraction: Fraction) -> tuple[list[Sample], list[Sample]]:
+def hold_out(samples: Sequence[LabelledLine], fraction: Fraction) -> tuple[list[LabelledLine], list[LabelledLine]]:
     """Divide samples into (training, test) by position: every fifth is a test sample when fraction is 1/5.
 
     Args: fraction: in [0, 1); the test set has exactly floor(fraction x samples) of them, evenly spread.
     """
-    training: list[Sample] = []
-    test: list[Sample] = []
+    training: list[LabelledLine] = []
+    test: list[LabelledLine] = []
     for position, sample in enumerate(samples):
-        is_test = math.floor((position + 1) * fraction) > math.floor(position * fraction)
-        (test if is_test else training).append(sample)
+        (test if is_held_out(position, fraction) else training).append(sample)
     return training, test
 
 
-def deal(samples: Sequence[Sample], count: int) -> list[list[Sample]]:
+def is_held_out(position: int, fraction: Fraction) -> bool:
+    """Tell whether the sample at this position of the shuffled ones is a test sample."""
+    share, whole = fraction.numerator, fraction.denominator
+    return (position + 1) * share // whole > position * share // whole
+
+
+def deal(samples: Sequence[LabelledLine], count: int) -> list[list[LabelledLine]]:
     """Deal samples to shards like cards, class after class, and keep their order inside each shard.
 
     Going round class after class without starting over, the shards' sizes differ by at most one, in all and in every
@@ -56,7 +60,7 @@ def deal(samples: Sequence[Sample], count: int) -> list[list[Sample]]:
     dealt = [place for label in sorted(places) for place in places[label]]
     for card, place in enumerate(dealt):
         owner[place] = card % count
-    shards: list[list[Sample]] = [[] for _ in range(count)]
+    shards: list[list[LabelledLine]] = [[] for _ in range(count)]
     for place, sample in enumerate(samples):
         shards[owner[place]].append(sample)
     return shards

@@ -24,10 +24,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import TypeVar
+from pathlib import Path, PurePosixPath
+from typing import IO, TypeVar
 
-from prepare.errors import VolumeError, writing_to
+from prepare.dataset import Content, Shard
+from prepare.errors import InputError, OutputError, writing_to
+from prepare.input.folder import Folder
 from prepare.log import say
 
 MARKER = "prepared.json"
@@ -36,11 +38,11 @@ TOKEN = "mine"  # a file in the staging directory; gone when another run took th
 STALE_TRIES = 5
 DIRECTORY_MODE = 0o775
 FILE_MODE = 0o664
+CHUNK = 1 << 20
+HERE = PurePosixPath()
 
 Result = TypeVar("Result")
 Owner = tuple[int, int] | None
-Shard = Mapping[str, bytes]
-"""The files of one shard's data directory."""
 
 
 @contextlib.contextmanager
@@ -80,33 +82,59 @@ def write_shards(directory: Path, shards: Sequence[Shard], common: Shard) -> Non
             data.parent.mkdir(mode=DIRECTORY_MODE)
             data.mkdir(mode=DIRECTORY_MODE)
             for name, content in shard.items():
-                _write_file(data / name, content)
+                _place(content, data / name)
             for name, content in common.items():
-                if shard_id == 0 or not _link(directory / "0" / "data" / name, data / name):
-                    _write_file(data / name, content)
+                first = directory / "0" / "data" / name
+                if shard_id == 0:
+                    _place(content, first)
+                elif not _link(first, data / name):
+                    with first.open("rb") as source:
+                        _write_file(data / name, source)
             _sync_directory(data)
 
 
 def copy_config(example: Path, target: Path) -> None:
-    """Copy an example's directory, without what Python leaves in it."""
+    """Copy an example's directory, without what Python leaves in it.
+
+    Raises: InputError: for a link that leads outside or round in circles, and for what is no regular file.
+    """
+    with Folder(example) as folder:
+        names = _config_files(folder)
+        with writing_to(target):
+            target.mkdir(mode=DIRECTORY_MODE)
+            for place in sorted({*(above for name in names for above in PurePosixPath(name).parents)} - {HERE}):
+                (target / place).mkdir(mode=DIRECTORY_MODE)
+        for name in names:
+            with open(folder.open(name), "rb") as source, writing_to(target):  # noqa: PTH123
+                _write_file(target / name, source)
     with writing_to(target):
-        target.mkdir(mode=DIRECTORY_MODE)
-        for source in sorted(example.iterdir()):
-            if source.is_file():
-                _write_file(target / source.name, source.read_bytes())
-            elif source.name != "__pycache__":
-                copy_config(source, target / source.name)
-        _sync_directory(target)
+        for directory in (target, *(path for path in target.rglob("*") if path.is_dir())):
+            _sync_directory(directory)
 
 
 def same_files(one: Path, other: Path) -> bool:
-    """Tell whether two config directories hold the same files with the same contents."""
-    return _contents(one) == _contents(other)
+    """Tell whether two config directories hold the same files with the same contents.
+
+    What `copy_config` would refuse is not the same as anything.
+    """
+    try:
+        with Folder(one) as first, Folder(other) as second:
+            names = _config_files(first)
+            return names == _config_files(second) and all(_is_same(first, second, name) for name in names)
+    except InputError:
+        return False
 
 
-def _contents(directory: Path) -> dict[str, bytes]:
-    files = (path for path in directory.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
+def _config_files(folder: Folder) -> list[str]:
+    return [name for name in folder.files(linked=True, hidden=True) if "__pycache__" not in PurePosixPath(name).parts]
+
+
+def _is_same(one: Folder, other: Folder, name: str) -> bool:
+    with open(one.open(name), "rb") as first, open(other.open(name), "rb") as second:  # noqa: PTH123
+        while (part := first.read(CHUNK)) == second.read(CHUNK):
+            if not part:
+                return True
+    return False
 
 
 def write_marker(directory: Path, marker: Mapping[str, object]) -> None:
@@ -118,10 +146,10 @@ def write_marker(directory: Path, marker: Mapping[str, object]) -> None:
 def publish(directory: Path, out_dir: Path, count: int, config: str) -> None:
     """Put what lies in the staging directory into its place; see the module's text for the order.
 
-    Raises: VolumeError: also if another run has started meanwhile; nothing is changed then.
+    Raises: OutputError: also if another run has started meanwhile; nothing is changed then.
     """
     if not (directory / TOKEN).exists():
-        raise VolumeError(f"another run of prepare started meanwhile and has taken over {out_dir}")
+        raise OutputError(f"another run of prepare started meanwhile and has taken over {out_dir}")
     retired = directory / "retired"
     with writing_to(out_dir):
         retired.mkdir()
@@ -134,7 +162,7 @@ def publish(directory: Path, out_dir: Path, count: int, config: str) -> None:
             _make_directory(place)
             _again_if_stale(partial((directory / str(shard_id) / "data").rename, place / "data"))
             _sync_directory(place)
-        if (directory / config).is_dir():
+        if config and (directory / config).is_dir():
             if (out_dir / config).exists():
                 (out_dir / config).rename(retired / config)
             (directory / config).rename(out_dir / config)
@@ -187,9 +215,27 @@ def _make_directory(path: Path) -> None:
     give_to(None, path)
 
 
-def _write_file(path: Path, content: bytes) -> None:
+def _place(content: Content, path: Path) -> None:
+    """Make a file of bytes, or of a file that is on the volume already."""
+    if isinstance(content, bytes):
+        _write_file(path, content)
+        return
+    content.chmod(FILE_MODE)
+    descriptor = os.open(content, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    content.rename(path)
+
+
+def _write_file(path: Path, content: bytes | IO[bytes]) -> None:
+    """Write and sync a new file, with these bytes or with those of another file."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "wb") as output:  # noqa: PTH123
-        output.write(content)
+        if isinstance(content, bytes):
+            output.write(content)
+        else:
+            shutil.copyfileobj(content, output, CHUNK)
         output.flush()
         os.fsync(output.fileno())
 

@@ -6,14 +6,14 @@ What a config finds without an import can be imported from here, as modules that
 from typing import Any
 
 from trainer.config import parse_config
-from trainer.config.language import raw_names
-from trainer.config.log import logger
+from trainer.config.all_names import v1_names
+from trainer.config.building.log import logger
 
-_RAW = raw_names()
-__all__ = ["logger", "parse_config", *_RAW]
+_V1_NAMES = v1_names()
+__all__ = ["logger", "parse_config", *_V1_NAMES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _RAW:
-        return _RAW[name]
+    if name in _V1_NAMES:
+        return _V1_NAMES[name]
     raise AttributeError(f"paddle.trainer.config_parser has no {name!r}")

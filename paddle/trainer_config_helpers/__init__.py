@@ -7,7 +7,7 @@ names of the language too: old configs use them as `layer_math.exp(x)`.
 import importlib
 from typing import Any
 
-from trainer.config.language import HELPERS, lookup
+from trainer.config.all_names import HELPERS, lookup
 
 _SUBMODULES = (*HELPERS, "default_decorators", "layer_math", "utils")
 __all__ = [*_SUBMODULES, *(name for names in HELPERS.values() for name in names)]

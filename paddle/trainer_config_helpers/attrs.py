@@ -1,5 +1,5 @@
 """Attributes of parameters and layers."""
 
-from trainer.config.language import exports
+from trainer.config.all_names import exports
 
 __all__, __getattr__ = exports("attrs")

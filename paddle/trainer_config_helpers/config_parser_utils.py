@@ -1,5 +1,5 @@
 """Parsing from a Python program."""
 
-from trainer.config.language import exports
+from trainer.config.all_names import exports
 
 __all__, __getattr__ = exports("config_parser_utils")

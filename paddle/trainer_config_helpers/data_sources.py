@@ -1,7 +1,7 @@
 """Declaration of data providers; the two elder functions are reachable here and not exported, as in the legacy."""
 
+from trainer.config.all_names import exports
 from trainer.config.data_sources import define_py_data_source as define_py_data_source
 from trainer.config.data_sources import define_py_data_sources as define_py_data_sources
-from trainer.config.language import exports
 
 __all__, __getattr__ = exports("data_sources")

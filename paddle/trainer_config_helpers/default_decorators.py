@@ -1,6 +1,6 @@
 """Decorators for functions of users that make layers."""
 
-from trainer.config.default_decorators import (
+from trainer.config.language.default_decorators import (
     wrap_act_default,
     wrap_bias_attr_default,
     wrap_name_default,

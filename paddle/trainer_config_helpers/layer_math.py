@@ -1,5 +1,5 @@
 """Functions of layers, used as `layer_math.exp(x)`."""
 
-from trainer.config.layer_math import abs, exp, log, reciprocal, relu, sigmoid, sqrt, square, tanh
+from trainer.config.language.layer_math import abs, exp, log, reciprocal, relu, sigmoid, sqrt, square, tanh
 
 __all__ = ["abs", "exp", "log", "reciprocal", "relu", "sigmoid", "sqrt", "square", "tanh"]

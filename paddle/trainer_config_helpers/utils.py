@@ -1,5 +1,5 @@
 """A decorator for functions that have a successor."""
 
-from trainer.config.default_decorators import deprecated
+from trainer.config.language.default_decorators import deprecated
 
 __all__ = ["deprecated"]

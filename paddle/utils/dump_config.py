@@ -3,7 +3,7 @@
 import contextlib
 import sys
 
-from pserver.errors import PaddleError, UsageError
+from runtime.errors import PaddleError, UsageError
 from trainer.config import as_v0_10, parse_config, to_text
 
 USAGE = "usage: paddle dump_config CONFIG [CONFIG_ARGS] [--whole] [--binary]"

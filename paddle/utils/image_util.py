@@ -7,14 +7,19 @@ Source: python/paddle/utils/image_util.py of v0.10; the specification's section 
 
 from __future__ import annotations
 
+import codecs
 import importlib
 import io
+import pickle
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pserver.errors import ConfigError, DataError
+from runtime.errors import ConfigError, DataError
 
 Image = npt.NDArray[Any]
 
@@ -61,7 +66,7 @@ def crop_img(im: Image, inner_size: int, color: bool = True, test: bool = True) 
         test: take the middle; otherwise a random place, and mirror it with probability 1/2.
     """
     if im.ndim != (3 if color else 2):
-        raise DataError(f"an image of shape {im.shape} is none {'with' if color else 'without'} channels")
+        raise DataError(f"an image of shape {im.shape} has {'no' if color else 'a'} channel axis, but color is {color}")
     padded = _pad(im, inner_size)
     spare = [edge - inner_size for edge in padded.shape[-2:]]
     top, left = (rest // 2 if test else np.random.randint(0, rest + 1) for rest in spare)
@@ -83,6 +88,47 @@ def preprocess_img(im: Image, img_mean: Image, crop_size: int, is_train: bool, c
     return (crop - img_mean).ravel()
 
 
+_RECONSTRUCT = np.empty(0).__reduce__()[0]
+_ARRAY_PARTS: Mapping[tuple[str, str], Any] = {
+    ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
+    ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+    ("_codecs", "encode"): codecs.encode,
+}
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    """Reads numpy arrays and plain values; whatever else a pickle names is refused, not imported."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ARRAY_PARTS:
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which is no part of an array")
+        return _ARRAY_PARTS[module, name]
+
+
+_NO_MEAN = (
+    pickle.UnpicklingError, zipfile.BadZipFile, ArithmeticError, AttributeError, EOFError, ImportError, LookupError,
+    TypeError, ValueError,
+)  # fmt: skip
+
+
+def _read_mean(path: str) -> Image:
+    """Return `data_mean` of a file: an archive of numpy, or a pickled dictionary, whose texts Python 2 wrote as bytes.
+
+    Raises: DataError: it is no such file, or names anything but arrays.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            if zipfile.is_zipfile(file):
+                with np.load(path, allow_pickle=False) as arrays:
+                    return np.asarray(arrays["data_mean"])
+            file.seek(0)
+            return np.asarray(_ArrayUnpickler(file, encoding="latin1").load()["data_mean"])
+    except _NO_MEAN as error:
+        raise DataError(f"{path} is no file of arrays: {error}; it must be a dictionary with data_mean") from error
+
+
 def load_meta(meta_path: str, mean_img_size: int, crop_size: int, color: bool = True) -> Image:
     """Return the middle of a data set's mean image, float32.
 
@@ -92,8 +138,7 @@ def load_meta(meta_path: str, mean_img_size: int, crop_size: int, color: bool = 
         color: whether it has three channels.
     Raises: DataError: the mean image has another size.
     """
-    # the file is the user's own, as their provider is; the texts of Python 2 are bytes
-    mean = np.asarray(np.load(meta_path, allow_pickle=True, encoding="latin1")["data_mean"])
+    mean = _read_mean(meta_path)
     shape = (3, mean_img_size, mean_img_size) if color else (mean_img_size, mean_img_size)
     if mean.size != np.prod(shape):
         raise DataError(f"{meta_path}: data_mean has {mean.size} values; an image of shape {shape} has another number")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from proto import ModelConfig_pb2
-from pserver.errors import PaddleError, UsageError, VolumeError
+from runtime.errors import PaddleError, UsageError, VolumeError
 from trainer.config import parse_config
 
 USAGE = "usage: paddle make_diagram CONFIG DOT_FILE [CONFIG_ARGS]"

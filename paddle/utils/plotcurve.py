@@ -4,13 +4,16 @@ In place of a log it takes the records of a job (records.jsonl), or the output d
 later attempt has trained again is drawn once.
 
 The lines of passes give a training curve for each key, those of tests a test curve. A key is what stands before the
-`=` in the log (a regular expression, as it was); AvgCost stands in no test line, so it has no test curve.
+`=` in the log, or the end of it (a regular expression, as it was). The cost is `AvgCost` in the line of a pass and
+`cost` in that of a test; a key that means the first finds the second, too.
 
 Source: python/paddle/utils/plotcurve.py of v0.10; spec/trainer.md section 8.
 """
 
 from __future__ import annotations
 
+import colorsys
+import contextlib
 import importlib
 import io
 import os
@@ -20,19 +23,23 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pserver.errors import ConfigError, MissingInputError, PaddleError, UsageError, VolumeError
+from runtime.errors import ConfigError, MissingInputError, NothingFoundError, PaddleError, UsageError, VolumeError
 from trainer.command_line import CommandParser
-from trainer.records import FILE, Record, drop_undone, parse_lines
-from trainer.report.text import number as number_of
+from trainer.records.records import FILE, Record, drop_undone, parse_lines
+from trainer.report.html.text import number as number_of
 
-Row = list[float]  # a pass number and the value of each key
+Row = list[Any]  # a pass number and the value of each key: nan if it is not finite, None where the line has not the key
 
 
-class Curves(NamedTuple):
+class PassCurves(NamedTuple):
     """The rows of the passes, and of the test that follows each of them."""
 
     train: list[Row]
     test: list[Row]
+
+
+NO_NUMBERS = ("Pass", "Batch", "samples")  # of a line: they count, and are no measures
+DOTS = 60  # a curve of no more points shows them
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--format", help="png, pdf, ps, eps or svg; by default what the output's name ends with, or png"
     )
-    parser.add_argument("key", nargs="*", help="what to draw, in the order of a log line; AvgCost without any")
+    parser.add_argument("key", nargs="*", help="what to draw, such as an evaluator's name; AvgCost without any")
     try:
         arguments = parser.parse_args(argv)
         plot(arguments.input, arguments.output, arguments.format, arguments.key or ["AvgCost"])
@@ -57,21 +64,47 @@ def plot(source: str | None, target: str | None, kind: str | None, keys: Sequenc
     """Draw a log's curves.
 
     Args: source, target: paths; None: stdin, stdout.  kind: the format of the picture.
-    Raises: MissingInputError: there is no such log, or no such records.  VolumeError: the picture cannot be written.
-        ConfigError: matplotlib is not installed.  UsageError: a key or the format is impossible.
+    Raises: MissingInputError: there is no such log, or no such records.  NothingFoundError: it has no pass, or a key is
+        not in it.  VolumeError: the picture cannot be written.  ConfigError: matplotlib is not installed.
+        UsageError: a key or the format is impossible.
     """
-    curves = read_curves(read_lines(source), keys)
-    if curves.train or curves.test:
-        picture = draw(curves, keys, kind or Path(target or "").suffix[1:] or "png")
-    else:
-        sys.stderr.write("No data to plot. Exiting!\n")
-        picture = b""
+    if source is None and sys.stdin.isatty():
+        raise UsageError("no log: name one with -i, or send it to standard input")
+    if target is None and sys.stdout.isatty():
+        raise UsageError("a terminal shows no picture: name a file with -o")
+    lines = read_lines(source)
+    curves = read_curves(lines, keys)
+    missing = [key for place, key in enumerate(keys, 1) if not any(_has(rows, place) for rows in curves)]
+    if not curves.train:
+        raise NothingFoundError(
+            f"{source or 'the input'} has no line of a pass, so that there is nothing to draw; give the train.log or "
+            "the output directory of a run that has finished a pass"
+        )
+    if missing:
+        known = list_keys(lines)
+        raise NothingFoundError(f"{source or 'the input'} has no {', '.join(missing)}; it has {', '.join(known)}")
+    write(target, draw(curves, keys, kind or Path(target or "").suffix[1:] or "png"))
+
+
+def _has(rows: Sequence[Row], place: int) -> bool:
+    return any(row[place] is not None for row in rows)
+
+
+def write(target: str | None, picture: bytes) -> None:
+    """Write the picture; where that fails there is no new file.
+
+    Raises: VolumeError.
+    """
+    is_new = target is not None and not os.path.lexists(target)
     try:
         if target:
             Path(target).write_bytes(picture)
         else:
             sys.stdout.buffer.write(picture)
     except OSError as error:
+        if target and is_new:
+            with contextlib.suppress(OSError):
+                Path(target).unlink(missing_ok=True)
         raise VolumeError(f"the picture cannot be written to {target or 'stdout'}: {error.strerror}") from error
 
 
@@ -109,36 +142,55 @@ def _spell_number(value: object) -> str:
     return "nan" if found is None else f"{found:g}"
 
 
-def read_curves(lines: Iterable[str], keys: Sequence[str]) -> Curves:
+def list_keys(lines: Iterable[str]) -> list[str]:
+    """Return the keys that there are in the lines of passes and tests, in their order."""
+    found: dict[str, None] = {}
+    for line in lines:
+        for part in re.findall(r"(?:Pass=[0-9]|Test samples=).*", line):
+            names = re.findall(r"(\S+?)=\S", part)
+            found.update(dict.fromkeys(name for name in names if name not in NO_NUMBERS))
+    return list(found)
+
+
+def read_curves(lines: Iterable[str], keys: Sequence[str]) -> PassCurves:
     """Return the values of the keys in the lines of passes and of tests.
 
     A test belongs to the pass whose line comes before it; of several the first counts, the one at the end of the pass.
 
     Raises: UsageError: a key is no regular expression.
     """
-    tail = "".join(rf".*?{key}=([0-9e\-\.]*)" for key in keys)
+    curves = PassCurves([], [])
     try:
-        of_pass, of_test = re.compile(f"Pass=([0-9]*){tail}"), re.compile(f"Test samples=([0-9]*){tail}")
+        of_pass = [re.compile(rf"Pass=[0-9]+ .*?(?:{key})=(\S*)") for key in keys]
+        of_test = [re.compile(rf"Test samples=.*?(?:{key}{'|cost' if _is_cost(key) else ''})=(\S*)") for key in keys]
     except re.error as error:
         raise UsageError(f"the keys {' '.join(keys)} are no regular expressions: {error}") from error
-    curves = Curves([], [])
     for line in lines:
-        passed, tested = of_pass.search(line), of_test.search(line)
+        passed = re.search("Pass=([0-9]+) ", line)
         if passed:
-            curves.train.append([_number(text) for text in passed.groups()])
-        elif tested and len(curves.test) < len(curves.train):
-            curves.test.append([curves.train[-1][0], *(_number(text) for text in tested.groups()[1:])])
+            curves.train.append([float(passed[1]), *_find(of_pass, line)])
+        elif "Test samples=" in line and len(curves.test) < len(curves.train):
+            curves.test.append([curves.train[-1][0], *_find(of_test, line)])
     return curves
+
+
+def _is_cost(key: str) -> bool:
+    return re.search(f"(?:{key})$", "AvgCost") is not None
+
+
+def _find(patterns: Sequence[re.Pattern[str]], line: str) -> list[float | None]:
+    found = [pattern.search(line) for pattern in patterns]
+    return [None if one is None else _number(one[1]) for one in found]
 
 
 def _number(text: str) -> float:
     try:
         return float(text)
-    except ValueError:  # the value was nan or inf
+    except ValueError:
         return float("nan")
 
 
-def draw(curves: Curves, keys: Sequence[str], kind: str) -> bytes:
+def draw(curves: PassCurves, keys: Sequence[str], kind: str) -> bytes:
     """Return the picture.
 
     Raises: ConfigError: matplotlib is not installed.  UsageError: it does not know the format.
@@ -149,15 +201,8 @@ def draw(curves: Curves, keys: Sequence[str], kind: str) -> bytes:
         raise ConfigError("drawing needs matplotlib; install it with: pip install matplotlib") from error
     matplotlib.use("Agg")
     pyplot: Any = importlib.import_module("matplotlib.pyplot")
-    jet = matplotlib.colormaps["jet"]
     figure, axes = pyplot.subplots()
-    for i, key in enumerate(keys):
-        shade = i / (2 * (len(keys) + 1))
-        for rows, colour, label in ((curves.train, jet(shade), key), (curves.test, jet(1 - shade), f"Test {key}")):
-            if rows:
-                axes.plot([row[0] for row in rows], [row[i + 1] for row in rows], color=colour, label=label)
-    axes.set_xlabel("number of epoch")
-    axes.legend(loc="best")
+    fill(axes, curves, keys)
     picture = io.BytesIO()
     try:
         figure.savefig(picture, format=kind, bbox_inches="tight")
@@ -166,6 +211,40 @@ def draw(curves: Curves, keys: Sequence[str], kind: str) -> bytes:
     finally:
         pyplot.close(figure)
     return picture.getvalue()
+
+
+def fill(axes: Any, curves: PassCurves, keys: Sequence[str]) -> None:
+    """Draw the curves into matplotlib's axes: passes from left to right, each curve in a colour of its own."""
+    drawn = [
+        (f"Test {'cost' if is_test and _is_cost(key) else key}" if is_test else key, rows, place, is_test)
+        for place, key in enumerate(keys, 1)
+        for is_test, rows in enumerate(curves)
+        if _has(rows, place)
+    ]
+    colours = choose_colours(len(drawn))
+    for colour, (label, rows, place, is_test) in zip(colours, drawn, strict=True):
+        points = [(row[0], row[place]) for row in rows if row[place] is not None]
+        style = {"linestyle": "--" if is_test else "-", "marker": "o" if len(points) <= DOTS else None}
+        axes.plot([x for x, _ in points], [y for _, y in points], color=colour, label=label, markersize=3, **style)
+    axes.set_xlabel("pass")
+    axes.set_ylabel(keys[0] if len(keys) == 1 else "value")
+    axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+    passes = [row[0] for rows in curves for row in rows]
+    if min(passes) == max(passes):  # else the axis of a single pass has no room for a whole tick
+        axes.set_xlim(passes[0] - 1, passes[0] + 1)
+    axes.legend(loc="best", ncols=1 + len(drawn) // 16, fontsize="small" if len(drawn) > 8 else None)
+
+
+def choose_colours(count: int) -> list[tuple[float, float, float]]:
+    """Return `count` colours that differ, as red, green and blue from 0 to 1.
+
+    They are hues, and more than eight are hues in three shades.
+    """
+    shades = ((0.9, 0.75), (0.55, 0.55), (0.45, 0.95)) if count > 8 else ((0.9, 0.75),)
+    hues = -(-count // len(shades))
+    return [
+        colorsys.hsv_to_rgb((number // len(shades)) / hues, *shades[number % len(shades)]) for number in range(count)
+    ]
 
 
 if __name__ == "__main__":

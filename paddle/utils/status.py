@@ -7,9 +7,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import start_paddle
-from pserver.errors import MissingInputError, PaddleError
+from launcher.status import describe_job, tabulate_pods
+from launcher.text import as_row
+from runtime.errors import MissingInputError, NothingFoundError, PaddleError
 from trainer.command_line import CommandParser
+
+TELLING = ("job.json", "progress.json", "records.jsonl", "node_*")  # what says how a run is
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -20,9 +23,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         output: Path = parser.parse_args(argv).output
         if not os.path.isdir(output):  # noqa: PTH112 - Path's fails where a directory above may not be looked into
             raise MissingInputError(f"there is no directory {output}: give the output/ of a job, or a --save_dir")
+        if not any(any(output.glob(name)) for name in TELLING):
+            hint = f"; did you mean {output / 'output'}?" if os.path.isdir(output / "output") else ""  # noqa: PTH112
+            raise NothingFoundError(
+                f"{output} has no {', '.join(TELLING)}: a pod writes them always, a run without launcher with "
+                f"--report{hint}"
+            )
     except PaddleError as error:
         sys.stderr.write(f"paddle status: {error}\n")
         return error.exit_code
-    lines = [*start_paddle.describe_job(output), *start_paddle.tabulate_pods([], output), ""]
-    sys.stdout.write(start_paddle.printable("\n".join(lines)))
+    lines = [*describe_job(output), *tabulate_pods([], output)]
+    sys.stdout.write("".join(f"{as_row(line)}\n" for line in lines))
     return 0

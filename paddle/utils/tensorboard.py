@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from pserver.errors import ConfigError, MissingInputError, PaddleError, UsageError, VolumeError
-from trainer.records import FILE, Record, read_records
-from trainer.report.text import number as number_of
+from runtime.errors import ConfigError, MissingInputError, PaddleError, UsageError, VolumeError
+from trainer.records.records import FILE, Record, read_records
+from trainer.report.html.text import number as number_of
 
 RUNS = {"batch": "batches", "pass": "passes", "test": "tests"}  # by kind of record
 PREFIX = {"batch": "window_"}  # of the fields of a kind
@@ -32,14 +32,15 @@ class Scalar(NamedTuple):
     time: float
 
 
-class _Parser(argparse.ArgumentParser):
+class _TensorboardParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; {self.format_usage().strip()}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the event files and return the exit status."""
-    parser = _Parser(prog="paddle tensorboard", description="Write a job's records as event files of TensorBoard.")
+    description = "Write a job's records as event files of TensorBoard."
+    parser = _TensorboardParser(prog="paddle tensorboard", description=description)
     parser.add_argument("output", type=Path, help=f"the output directory of a job, with its {FILE}")
     parser.add_argument("--logdir", type=Path, help="where the event files go; OUTPUT/tensorboard without it")
     try:

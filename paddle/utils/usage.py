@@ -6,7 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-from pserver.errors import MissingInputError, PaddleError, UsageError
+from runtime.errors import MissingInputError, PaddleError, UsageError
 
 HELP = """usage: paddle usage [-e EXIT_CODE] [-l LOG_FILE] [-n TASK_NAME] [-u GIT_USER] [-v] [--dry-run]
 Shows task, exit code and duration of a training job. Nothing is sent to anyone.

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from localcluster.pause import descendants
-from localcluster.plan import PodPlan
+from localcluster.pods.pause import descendants
+from localcluster.pods.plan import PodPlan
 
 PAUSE = Path(__file__).with_name("pause.py")
 OUTPUT_SECONDS = 5.0  # a pod's output may be held open only by what escaped the kill; nobody waits longer for it

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import os
 import ssl
+import stat
 import time
 from pathlib import Path
 from typing import IO
@@ -12,15 +14,19 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
-from prepare.archive import is_archive, unpack
 from prepare.errors import (
-    DataError,
     ForbiddenError,
-    MissingInputError,
+    InputError,
+    InputMissingError,
     SettingsError,
     UnreachableError,
     writing_to,
 )
+from prepare.input.archive import unpack_if_archive
+from prepare.input.folder import DIRECTORY, Folder
+from prepare.input.inputs import Input
+from prepare.input.packed import from_start
+from prepare.limits import Meter, disk_meter, memory_meter
 from prepare.log import say
 from prepare.settings import Settings
 
@@ -30,31 +36,48 @@ FIRST_DELAY = 0.2
 LAST_DELAY = 10.0
 
 
-def fetch(settings: Settings, scratch: Path) -> Path:
-    """Return the input as a plain file or folder; archives are unpacked into scratch.
+def fetch(settings: Settings, scratch: Path) -> Input:
+    """Return the input, a file or a folder; archives are unpacked into scratch.
 
-    Raises: MissingInputError, ForbiddenError, UnreachableError: if it cannot be had.  DataError: if it is not the
-    one that DATA_SHA256 names, or an archive that would write outside its folder.  VolumeError: if scratch is full.
+    Raises: InputMissingError, ForbiddenError, UnreachableError: if it cannot be had.  InputError: if it is not the
+    one that DATA_SHA256 names, more than DATA_MAX_BYTES, or an archive that would write outside its folder.
+    OutputError: if scratch is full.
     """
     path = _download(settings, scratch) if settings.data_url else settings.data_path
-    if path is None or not path.exists():
-        raise MissingInputError(f"DATA_PATH {path} does not exist; mount the data there, or set DATA_URL")
+    disk, memory = disk_meter(settings.data_max_bytes), memory_meter(settings.data_max_memory)
+    descriptor = -1 if path is None else _open(path)
+    if path is None or descriptor < 0:
+        raise InputMissingError(f"DATA_PATH {path} does not exist; mount the data there, or set DATA_URL")
+    is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
     if settings.data_sha256:
-        _check_digest(path, settings.data_sha256)
-    if path.is_file() and is_archive(path):
-        folder = scratch / "unpacked"
-        unpack(path, folder)
-        return folder
-    return path
+        _check_digest(path, descriptor if is_file else -1, settings.data_sha256)
+    unpacked = scratch / "unpacked"
+    if not is_file:
+        return Input(path, disk, memory, folder=Folder(path, descriptor))
+    if unpack_if_archive(descriptor, path.name, unpacked, disk, memory):
+        os.close(descriptor)
+        return Input(path, disk.fresh(), memory, folder=Folder(unpacked))
+    return Input(path, disk, memory, descriptor=descriptor)
 
 
-def _check_digest(path: Path, expected: str) -> None:
-    if not path.is_file():
+def _open(path: Path) -> int:
+    """Return the descriptor of the input, -1 if it does not exist; a link to it must stay in its own folder, too."""
+    try:
+        if path.name in ("", ".."):
+            return os.open(path, DIRECTORY)
+        with Folder(path.parent) as folder:
+            return folder.open(path.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return -1
+
+
+def _check_digest(path: Path, descriptor: int, expected: str) -> None:
+    if descriptor < 0:
         raise SettingsError(f"DATA_SHA256 is set, but {path} is not a file")
-    with path.open("rb") as content:
-        found = hashlib.file_digest(content, "sha256").hexdigest()
+    with from_start(descriptor) as content:
+        found = hashlib.file_digest(content, "sha256").hexdigest()  # type: ignore[arg-type]
     if found != expected:
-        raise DataError(f"{path.name} has SHA-256 {found}, not {expected} (DATA_SHA256); another file, or damaged")
+        raise InputError(f"{path.name} has SHA-256 {found}, not {expected} (DATA_SHA256); another file, or damaged")
 
 
 def _download(settings: Settings, scratch: Path) -> Path:
@@ -63,14 +86,14 @@ def _download(settings: Settings, scratch: Path) -> Path:
     if url.scheme == "file":
         path = Path(unquote(url.path))
         if not path.exists():
-            raise MissingInputError(f"DATA_URL {settings.data_url}: there is no such file")
+            raise InputMissingError(f"DATA_URL {settings.data_url}: there is no such file")
         return path
     target = scratch / (Path(unquote(url.path)).name or "download")
     deadline = time.monotonic() + settings.data_timeout
     delay = FIRST_DELAY
     while True:
         try:
-            _copy(settings.data_url, target, deadline)
+            _copy(settings.data_url, target, deadline, disk_meter(settings.data_max_bytes))
         except (OSError, http.client.HTTPException) as error:
             _raise_if_final(settings.data_url, error)
             if time.monotonic() + delay > deadline:
@@ -90,7 +113,7 @@ def _raise_if_final(url: str, error: Exception) -> None:
         if error.code in (401, 403):
             raise ForbiddenError(f"DATA_URL {url}: {error.code} {error.reason}; the server refuses us") from error
         if 400 <= error.code < 500 and error.code not in (408, 425, 429):
-            raise MissingInputError(f"DATA_URL {url}: {error.code} {error.reason}") from error
+            raise InputMissingError(f"DATA_URL {url}: {error.code} {error.reason}") from error
     reason = error.reason if isinstance(error, URLError) else error
     if isinstance(reason, ssl.SSLCertVerificationError):
         raise SettingsError(
@@ -103,11 +126,11 @@ class _HttpsOnly(HTTPRedirectHandler):
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: http.client.HTTPMessage, newurl: str
     ) -> Request | None:
         if urlsplit(newurl).scheme != "https":
-            raise DataError(f"DATA_URL {req.full_url} leads to {newurl}, which is not https")
+            raise InputError(f"DATA_URL {req.full_url} leads to {newurl}, which is not https")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _copy(url: str, target: Path, deadline: float) -> None:
+def _copy(url: str, target: Path, deadline: float, disk: Meter) -> None:
     opener = build_opener(_HttpsOnly, HTTPSHandler(context=ssl.create_default_context()))
     with opener.open(url, timeout=SOCKET_TIMEOUT) as answer:
         expected = answer.headers.get("Content-Length")
@@ -117,6 +140,7 @@ def _copy(url: str, target: Path, deadline: float) -> None:
             received = 0
             while chunk := answer.read(CHUNK):
                 received += len(chunk)
+                disk.take(len(chunk), f"DATA_URL {url}")
                 with writing_to(target):
                     output.write(chunk)
                 if time.monotonic() > deadline:
@@ -124,5 +148,5 @@ def _copy(url: str, target: Path, deadline: float) -> None:
                     raise UnreachableError(f"DATA_URL {url}: {had} when DATA_TIMEOUT was over")
             with writing_to(target):
                 output.flush()
-    if expected is not None and received != int(expected):
+    if expected is not None and expected.isdecimal() and received != int(expected):
         raise http.client.IncompleteRead(b"", int(expected) - received)

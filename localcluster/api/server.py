@@ -7,7 +7,6 @@ import shutil
 import socket
 import ssl
 import sys
-import tempfile
 import threading
 import time
 from bisect import bisect_right
@@ -20,9 +19,10 @@ from typing import Any
 
 import trustme
 
+from localcluster.api.routes import ApiResponse, Hook, Routes, parse_request
+from localcluster.api.store import PodStore
 from localcluster.errors import HostError
-from localcluster.routes import Hook, Response, Routes, parse_request
-from localcluster.store import PodStore
+from localcluster.scratch import PREFIX, Scratch
 
 IDLE_SECONDS = 300.0
 
@@ -39,9 +39,10 @@ class ApiServer:
         store: the pods; may change at any time.
         token: the bearer token that is let in (default: a random one); None lets all in; `.token` may be set anew.
         namespace: the one namespace that the token may read.
-        hook: called with every request before it is answered, from that request's thread; returns a Response that is
-            sent in place of the true answer (`Response.failure(429, "TooManyRequests", "slow down", Retry_After="1")`,
-            `Response.html()`, `Response.empty()`, `Response.never()`), or None. `.hook` may be set anew.
+        hook: called with every request before it is answered, from that request's thread; returns an ApiResponse that
+            is sent in place of the true answer, or None: `ApiResponse.failure(429, "TooManyRequests", "slow down",
+            Retry_After="1")`, `ApiResponse.html()`, `ApiResponse.empty()`, `ApiResponse.never()`. `.hook` may be set
+            anew.
         host: the address to bind; the port is chosen.
 
     Use:
@@ -68,7 +69,8 @@ class ApiServer:
         self._times: list[float] = []
         self._lock = threading.Lock()
         self._routes = Routes(store, secrets.token_urlsafe(24) if token == "" else token, namespace, service_account)
-        self._directory = Path(tempfile.mkdtemp(prefix="localcluster-ca-"))
+        self._scratch = Scratch(f"{PREFIX}ca-")
+        self._directory = self._scratch.path
         authority = trustme.CA()
         authority.cert_pem.write_to_path(self._directory / "ca.crt")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -76,7 +78,7 @@ class ApiServer:
         try:
             self._server = _Server((host, 0), self, context)
         except OSError as error:
-            shutil.rmtree(self._directory)
+            self._scratch.remove()
             raise HostError(f"cannot serve the API on {host}: {error.strerror}") from error
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="api", daemon=True)
         self._thread.start()
@@ -132,7 +134,7 @@ class ApiServer:
         (directory / "token").write_text(self.token or "")
         (directory / "namespace").write_text(self.namespace)
 
-    def respond(self, method: str, target: str, headers: Any) -> Response:
+    def respond(self, method: str, target: str, headers: Any) -> ApiResponse:
         """Count a request and return its answer; called by the connections' threads."""
         with self._lock:
             self._times.append(time.monotonic())
@@ -152,7 +154,7 @@ class ApiServer:
             self._thread.join()
             self._server.cut_connections()
             self._server.server_close()
-            shutil.rmtree(self._directory)
+            self._scratch.remove()
 
     def __enter__(self) -> ApiServer:
         return self

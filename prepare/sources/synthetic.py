@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from random import Random
 
 from prepare.dataset import Dataset
-from prepare.movielens import dataset_of_ratings
+from prepare.limits import memory_meter
 from prepare.settings import Settings
-from prepare.split import Sample
-from prepare.text import dataset_of_text
+from prepare.sources.movielens import dataset_of_ratings
+from prepare.sources.text import dataset_of_text
+from prepare.split import LabelledLine
 
 WORDS = 200
 LONGEST = 20
@@ -21,9 +23,10 @@ AGES = (1, 18, 25, 35, 45, 50, 56)
 def read_synthetic(settings: Settings, scratch: Path) -> Dataset:
     """Return SYNTHETIC_ROWS samples of text (two labels that words tell apart) or of ratings."""
     draw = Random(settings.seed)
+    memory = memory_meter(sys.maxsize)  # what SYNTHETIC_ROWS asks for was asked for by the user
     if settings.synthetic_shape == "text":
-        return dataset_of_text([_text(draw) for _ in range(settings.synthetic_rows)], settings)
-    return dataset_of_ratings(_ratings(draw, settings.synthetic_rows), settings)
+        return dataset_of_text([_text(draw) for _ in range(settings.synthetic_rows)], settings, memory)
+    return dataset_of_ratings(*_ratings(draw, settings.synthetic_rows), settings, memory)
 
 
 def _below(draw: Random, limit: int) -> int:
@@ -31,13 +34,13 @@ def _below(draw: Random, limit: int) -> int:
     return int(draw.random() * limit)
 
 
-def _text(draw: Random) -> Sample:
+def _text(draw: Random) -> LabelledLine:
     label = _below(draw, 2)
     words = []
     for _ in range(1 + _below(draw, LONGEST)):
         half = label if draw.random() < LEANING else 1 - label
         words.append(f"w{half * WORDS // 2 + _below(draw, WORDS // 2)}")
-    return Sample(" ".join(words), str(label))
+    return LabelledLine(" ".join(words), str(label))
 
 
 def _ratings(draw: Random, rows: int) -> tuple[list[list[str]], list[list[str]], list[list[str]]]:

@@ -22,7 +22,7 @@ class StoredPod:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class PodListSnapshot:
     """All pods at one resourceVersion, sorted by name."""
 
     version: int
@@ -42,7 +42,7 @@ class PodStore:
         self._lock = threading.Lock()
         self._pods: dict[tuple[str, str], StoredPod] = {}
         self._version = 1000
-        self._snapshots: OrderedDict[int, Snapshot] = OrderedDict()
+        self._snapshots: OrderedDict[int, PodListSnapshot] = OrderedDict()
 
     def put(self, pod: Mapping[str, Any]) -> None:
         """Add a pod, or replace the one of the same name; its resourceVersion is set."""
@@ -67,7 +67,7 @@ class PodStore:
         with self._lock:
             return self._pods.get((namespace, name))
 
-    def snapshot(self, version: int | None = None) -> Snapshot | None:
+    def snapshot(self, version: int | None = None) -> PodListSnapshot | None:
         """Return all pods as they are, or as they were at a version; None if that one is not kept any more."""
         with self._lock:
             if version is not None and version != self._version:
@@ -75,7 +75,7 @@ class PodStore:
             found = self._snapshots.get(self._version)
             if found is None:
                 pods = tuple(self._pods[key] for key in sorted(self._pods))
-                found = self._snapshots[self._version] = Snapshot(self._version, pods)
+                found = self._snapshots[self._version] = PodListSnapshot(self._version, pods)
                 while len(self._snapshots) > self.SNAPSHOTS_KEPT:
                     self._snapshots.popitem(last=False)
             return found

@@ -8,26 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
 
-from localcluster.errors import ManifestError
+from localcluster.job.manifest import JobSpec
+from localcluster.job.rules import Rule
 
-if TYPE_CHECKING:
-    from localcluster.manifest import JobSpec
-
-ACTIONS = ("FailJob", "FailIndex", "Ignore", "Count")
 LONGEST_BACKOFF = 36.0  # times the first: 10 s and 6 minutes on a real cluster
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One rule of a podFailurePolicy: on exit codes (operator and values) or on pod conditions."""
-
-    action: str
-    operator: str = ""
-    values: frozenset[int] = frozenset()
-    container: str = ""
-    conditions: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,7 +53,7 @@ class Backoff:
 
 
 @dataclass(frozen=True)
-class Progress:
+class JobProgress:
     """A Job's counts; a pod is counted once, when it ends.
 
     `failed` leaves out ignored failures, `backoffs` counts them too (by index with backoffLimitPerIndex, else under
@@ -85,43 +70,6 @@ class Progress:
 
 
 # ----- podFailurePolicy -----
-
-
-def parse_rules(policy: Any, per_index: bool) -> tuple[Rule, ...]:
-    """Return the rules of a `podFailurePolicy` object, refusing those that the API server refuses.
-
-    Raises: ManifestError: unknown action or operator; exit codes that are not ascending, not unique, or 0 with In.
-    """
-    rules = []
-    for number, entry in enumerate((policy or {}).get("rules") or []):
-        where = f"podFailurePolicy.rules[{number}]"
-        action = entry.get("action")
-        if action not in ACTIONS:
-            raise ManifestError(f"{where}.action is {action!r}: one of {', '.join(ACTIONS)}")
-        if action == "FailIndex" and not per_index:
-            raise ManifestError(f"{where}.action FailIndex needs backoffLimitPerIndex")
-        codes, conditions = entry.get("onExitCodes"), entry.get("onPodConditions")
-        if bool(codes) == bool(conditions):
-            raise ManifestError(f"{where} needs either onExitCodes or onPodConditions")
-        if codes:
-            rules.append(_exit_code_rule(action, codes, where))
-        else:
-            pairs = tuple((str(item.get("type")), str(item.get("status", "True"))) for item in conditions)
-            rules.append(Rule(action, conditions=pairs))
-    return tuple(rules)
-
-
-def _exit_code_rule(action: str, codes: Mapping[str, Any], where: str) -> Rule:
-    operator, values = codes.get("operator"), codes.get("values") or []
-    if operator not in ("In", "NotIn"):
-        raise ManifestError(f"{where}.onExitCodes.operator is {operator!r}: In or NotIn")
-    if not values or not all(isinstance(value, int) and not isinstance(value, bool) for value in values):
-        raise ManifestError(f"{where}.onExitCodes.values is {values!r}: a list of numbers is needed")
-    if list(values) != sorted(set(values)):
-        raise ManifestError(f"{where}.onExitCodes.values must be ascending, each once: {sorted(set(values))}")
-    if operator == "In" and 0 in values:
-        raise ManifestError(f"{where}.onExitCodes.values must not have 0 with the operator In")
-    return Rule(action, operator, frozenset(values), str(codes.get("containerName") or ""))
 
 
 def matches(rule: Rule, failure: Failure) -> bool:
@@ -144,7 +92,7 @@ def judge_failure(rules: Sequence[Rule], failure: Failure) -> tuple[str, int | N
 # ----- counting ends -----
 
 
-def count_success(progress: Progress, index: int | None) -> Progress:
+def count_success(progress: JobProgress, index: int | None) -> JobProgress:
     """Return the counts after one more success; it ends the back-off."""
     if index is None:
         return replace(progress, succeeded=progress.succeeded + 1, backoffs={})
@@ -157,7 +105,7 @@ def count_success(progress: Progress, index: int | None) -> Progress:
     return replace(progress, succeeded=len(indexes), succeeded_indexes=indexes, backoffs=backoffs)
 
 
-def count_failure(progress: Progress, job: JobSpec, failure: Failure, now: float) -> Progress:
+def count_failure(progress: JobProgress, job: JobSpec, failure: Failure, now: float) -> JobProgress:
     """Return the counts after one more failure, judged by the Job's podFailurePolicy."""
     action, number = judge_failure(job.rules, failure)
     key = failure.index if job.backoff_limit_per_index is not None else None
@@ -182,7 +130,7 @@ def _policy_verdict(job: JobSpec, failure: Failure, rule: int) -> Outcome:
     return Outcome("Failed", "PodFailurePolicy", f"{what} matching FailJob rule at index {rule}", failure.pod)
 
 
-def _count_index_failure(progress: Progress, limit: int, index: int, action: str) -> Progress:
+def _count_index_failure(progress: JobProgress, limit: int, index: int, action: str) -> JobProgress:
     failures = progress.index_failures.get(index, 0) + 1
     progress = replace(progress, index_failures={**progress.index_failures, index: failures})
     if action == "FailIndex" or failures > limit:
@@ -193,7 +141,7 @@ def _count_index_failure(progress: Progress, limit: int, index: int, action: str
 # ----- judging the Job -----
 
 
-def judge_job(progress: Progress, job: JobSpec, active: int, elapsed: float) -> Outcome | None:
+def judge_job(progress: JobProgress, job: JobSpec, active: int, elapsed: float) -> Outcome | None:
     """Return how the Job ends, or None while it goes on.
 
     Args: active: pods that are neither finished nor terminating. elapsed: seconds since the Job started.
@@ -228,13 +176,13 @@ def backoff_delay(failures: int, first: float) -> float:
     return first * min(2.0 ** min(failures - 1, 10), LONGEST_BACKOFF) if failures else 0.0
 
 
-def not_before(progress: Progress, index: int | None, first: float) -> float:
+def not_before(progress: JobProgress, index: int | None, first: float) -> float:
     """Return the time before which no pod of an index may start (without backoffLimitPerIndex: no pod at all)."""
     backoff = progress.backoffs.get(index, progress.backoffs.get(None, Backoff()))
     return backoff.last + backoff_delay(backoff.failures, first) if backoff.failures else 0.0
 
 
-def pods_wanted(progress: Progress, job: JobSpec, occupied: Collection[int | None]) -> list[int | None]:
+def pods_wanted(progress: JobProgress, job: JobSpec, occupied: Collection[int | None]) -> list[int | None]:
     """Return the indexes of the pods that the Job lacks (None each for a Job without indexes), back-off left aside.
 
     Args: occupied: the indexes of the pods that hold a place: running, pending and, where only finished pods are
@@ -254,6 +202,7 @@ def pods_wanted(progress: Progress, job: JobSpec, occupied: Collection[int | Non
 
 # ----- how localcluster itself ends -----
 
+SIGNALLED = {"Terminated": 143, "Interrupted": 130}  # a Job that SIGTERM or Ctrl-C has ended
 EXIT_CODES = frozenset({64, 65, 66, 69, 70, 74, 75, 77, 78})
 
 
@@ -266,8 +215,8 @@ def exit_status(outcome: Outcome, pod_codes: Sequence[int], named_code: int | No
     """
     if outcome.is_complete:
         return 0
-    if outcome.reason == "Terminated":
-        return 143
+    if outcome.reason in SIGNALLED:
+        return SIGNALLED[outcome.reason]
     if named_code:
         return named_code
     return next((code for code in pod_codes if code in EXIT_CODES), 75)

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from localcluster.errors import ManifestError, UsageError
-from localcluster.manifest import EnvVar, JobSpec, Mount, Volume
-from localcluster.paths import PathMap, Replacement
-from localcluster.quantity import resource_value
+from localcluster.errors import ManifestError, OptionError
+from localcluster.job.manifest import EnvVar, JobSpec, Volume, VolumeMount
+from localcluster.pods.paths import PathMap, Replacement
+from localcluster.pods.quantity import resource_value
 
 START_SCRIPT = "/root/start.sh"
 LAUNCHER = "/root/start_paddle.py"
@@ -37,7 +37,7 @@ class Host:
 
 
 @dataclass(frozen=True)
-class Identity:
+class PodIdentity:
     """Who a pod is. root: its own directory, made before it starts; token_directory: its SERVICE_ACCOUNT_DIR."""
 
     name: str
@@ -67,21 +67,21 @@ class PodPlan:
 def match_volumes(job: JobSpec, given: Mapping[str, str]) -> dict[str, str]:
     """Return volume name -> directory for every volume that is no emptyDir; a volume is given by its name or its claim.
 
-    Raises: UsageError: a name that the pod has not, or a mounted volume without a directory.
+    Raises: OptionError: a name that the pod has not, or a mounted volume without a directory.
     """
     found: dict[str, str] = {}
     names = {volume.name for volume in job.volumes} | {volume.claim for volume in job.volumes if volume.claim}
     for name in given:
         if name not in names:
             known = ", ".join(sorted(names)) or "none"
-            raise UsageError(f"--volume {name}: the pods have no such volume or claim (they have: {known})")
+            raise OptionError(f"--volume {name}: the pods have no such volume or claim (they have: {known})")
     mounted = {mount.volume for mount in job.container.mounts}
     for volume in job.volumes:
         directory = given.get(volume.name, given.get(volume.claim) if volume.claim else None)
         if directory is not None:
             found[volume.name] = directory
         elif not volume.is_empty_dir and volume.name in mounted:
-            raise UsageError(f"{_describe(volume)} needs a directory: --volume {volume.name}=DIR")
+            raise OptionError(f"{_describe(volume)} needs a directory: --volume {volume.name}=DIR")
     return found
 
 
@@ -89,12 +89,12 @@ def _describe(volume: Volume) -> str:
     return f"volume {volume.name} (claim {volume.claim})" if volume.claim else f"volume {volume.name} ({volume.kind})"
 
 
-def _mount_path(mount: Mount, host: Host, identity: Identity) -> str:
+def _mount_path(mount: VolumeMount, host: Host, identity: PodIdentity) -> str:
     base = host.directories.get(mount.volume, f"{identity.root}/{mount.volume}")
     return f"{base}/{mount.sub_path}" if mount.sub_path else base
 
 
-def _work_directory(job: JobSpec, mounts: Mapping[str, str], identity: Identity) -> str:
+def _work_directory(job: JobSpec, mounts: Mapping[str, str], identity: PodIdentity) -> str:
     for path in WORK_DIRECTORIES:
         if path in mounts:
             return mounts[path]
@@ -115,7 +115,7 @@ def expand(text: str, env: Mapping[str, str]) -> str:
     return re.sub(r"(\$?)\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)", value, text)
 
 
-def _field_value(path: str, name: str, job: JobSpec, identity: Identity) -> str:
+def _field_value(path: str, name: str, job: JobSpec, identity: PodIdentity) -> str:
     subscript = re.fullmatch(r"metadata\.(labels|annotations)\['([^']+)'\]", path)
     if subscript:
         return (identity.labels if subscript[1] == "labels" else identity.annotations).get(subscript[2], "")
@@ -134,7 +134,7 @@ def _field_value(path: str, name: str, job: JobSpec, identity: Identity) -> str:
     return values[path]
 
 
-def _reference(variable: EnvVar, job: JobSpec, identity: Identity) -> str | None:
+def _reference(variable: EnvVar, job: JobSpec, identity: PodIdentity) -> str | None:
     """Return the value of a valueFrom; None for an optional key of a ConfigMap or Secret, which are not there."""
     source = variable.source or {}
     if "fieldRef" in source:
@@ -146,11 +146,11 @@ def _reference(variable: EnvVar, job: JobSpec, identity: Identity) -> str | None
             if source[kind].get("optional"):
                 return None
             name = variable.name
-            raise UsageError(f"env {name} comes from a {kind[:-6]}, which is not here: give it by --env {name}=VALUE")
+            raise OptionError(f"env {name} comes from a {kind[:-6]}, which is not here: give it by --env {name}=VALUE")
     raise ManifestError(f"env {variable.name}: valueFrom {', '.join(source) or 'nothing'} is unknown")
 
 
-def _build_env(job: JobSpec, host: Host, identity: Identity, mapped: Callable[[str], str]) -> dict[str, str]:
+def _build_env(job: JobSpec, host: Host, identity: PodIdentity, mapped: Callable[[str], str]) -> dict[str, str]:
     env = dict(host.inherited)
     if host.has_tini:
         env["TINI_SUBREAPER"] = "1"  # it is not process 1 here, and would warn of that
@@ -177,12 +177,12 @@ def _build_env(job: JobSpec, host: Host, identity: Identity, mapped: Callable[[s
 def build_argv(job: JobSpec, host: Host, env: Mapping[str, str], paths: PathMap) -> list[str]:
     """Return the command line: command or the image's entrypoint, then args; tini is left out where there is none.
 
-    Raises: UsageError: the image's entrypoint is needed and none was found.
+    Raises: OptionError: the image's entrypoint is needed and none was found.
     """
     command = list(job.container.command)
     if not command:
         if host.entrypoint is None:
-            raise UsageError("the container has no command, and no start.sh stands for the image's: --entrypoint FILE")
+            raise OptionError("the container has no command, and no start.sh stands for the image's: --entrypoint FILE")
         command = ["tini", "--", START_SCRIPT]
     command += job.container.args
     if command[:2] == ["tini", "--"] and not host.has_tini:
@@ -195,10 +195,10 @@ def build_argv(job: JobSpec, host: Host, env: Mapping[str, str], paths: PathMap)
 # ----- the whole -----
 
 
-def plan_pod(job: JobSpec, host: Host, identity: Identity) -> PodPlan:
+def plan_pod(job: JobSpec, host: Host, identity: PodIdentity) -> PodPlan:
     """Return what to start for a pod, and every replacement on the way.
 
-    Raises: UsageError, ManifestError: a value that cannot be had here.
+    Raises: OptionError, ManifestError: a value that cannot be had here.
     """
     mounts = {mount.path: _mount_path(mount, host, identity) for mount in job.container.mounts}
     work = _work_directory(job, mounts, identity)
@@ -209,7 +209,7 @@ def plan_pod(job: JobSpec, host: Host, identity: Identity) -> PodPlan:
     env = _build_env(job, replace(host, extra_env=extra_env), identity, paths.replace)
     argv = build_argv(job, host, env, paths)
     ours = {"WORK_DIR": work, "SERVICE_ACCOUNT_DIR": identity.token_directory, "POD_IP": identity.ip}
-    if "CONF_PADDLE_NIC" in env:
+    if "CONF_PADDLE_NIC" in env or "JOB_NAME" in env:  # a trainer's default, eth0, is not the pod's own here
         ours["CONF_PADDLE_NIC"] = identity.ip
     if "/tmp" in mounts:
         ours["TMPDIR"] = mounts["/tmp"]

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from localcluster.errors import ManifestError
-from localcluster.policy import Rule, parse_rules
+from localcluster.job.rules import Rule, parse_rules
 
 Object = Mapping[str, Any]
 
@@ -25,7 +25,7 @@ class EnvVar:
 
 
 @dataclass(frozen=True)
-class Mount:
+class VolumeMount:
     """One entry of `volumeMounts`."""
 
     volume: str
@@ -61,7 +61,7 @@ class Container:
     args: tuple[str, ...] = ()
     working_dir: str = ""
     env: tuple[EnvVar, ...] = ()
-    mounts: tuple[Mount, ...] = ()
+    mounts: tuple[VolumeMount, ...] = ()
     resources: Object = field(default_factory=dict)
 
 
@@ -213,7 +213,7 @@ def _container(pod: Object, volumes: tuple[Volume, ...]) -> Container:
     entry = containers[0]
     known = {volume.name for volume in volumes}
     mounts = tuple(
-        Mount(str(mount["name"]), str(mount["mountPath"]).rstrip("/") or "/", str(mount.get("subPath") or ""))
+        VolumeMount(str(mount["name"]), str(mount["mountPath"]).rstrip("/") or "/", str(mount.get("subPath") or ""))
         for mount in entry.get("volumeMounts") or []
     )
     for mount in mounts:

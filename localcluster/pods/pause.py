@@ -1,6 +1,6 @@
 """A pod's first process: runs one program and takes everything it ever started away with it.
 
-Started by `localcluster.node` as `python -I -S pause.py PROGRAM ARG...` with a pipe as standard input; imports nothing
+Started by `node.py` as `python -I -S pause.py PROGRAM ARG...` with a pipe as standard input; imports nothing
 of ours. It stands for the container's boundary, which processes alone do not have: what the program leaves behind is
 re-parented to here (child subreaper), so that nothing outlives the pod, whatever sessions or groups it made.
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from localcluster.objects import status_object
-from localcluster.selectors import SelectorError, parse_field_selector, parse_label_selector
-from localcluster.store import PodStore, Snapshot, StoredPod
+from localcluster.api.objects import status_object
+from localcluster.api.selectors import SelectorError, parse_field_selector, parse_label_selector
+from localcluster.api.store import PodListSnapshot, PodStore, StoredPod
 
 
 @dataclass(frozen=True)
-class Request:
+class ApiRequest:
     """One request; number counts from 1, headers have lower-case names."""
 
     method: str
@@ -30,7 +30,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Response:
+class ApiResponse:
     """One answer; with hang, none comes until the server closes."""
 
     status: int
@@ -40,35 +40,35 @@ class Response:
     hang: bool = False
 
     @classmethod
-    def failure(cls, code: int, reason: str, message: str, **headers: str) -> Response:
+    def failure(cls, code: int, reason: str, message: str, **headers: str) -> ApiResponse:
         """Return an answer with a Status object; a header is given as Retry_After="1"."""
         body = json.dumps(status_object(code, reason, message)).encode()
         return cls(code, body, headers={name.replace("_", "-"): value for name, value in headers.items()})
 
     @classmethod
-    def html(cls, status: int = 200) -> Response:
+    def html(cls, status: int = 200) -> ApiResponse:
         """Return what a proxy in between answers."""
         return cls(status, b"<html><body><h1>Bad Gateway</h1></body></html>", "text/html")
 
     @classmethod
-    def empty(cls, status: int = 200) -> Response:
+    def empty(cls, status: int = 200) -> ApiResponse:
         """Return an answer without a body."""
         return cls(status, b"")
 
     @classmethod
-    def never(cls) -> Response:
+    def never(cls) -> ApiResponse:
         """Return the answer that never comes."""
         return cls(0, b"", hang=True)
 
 
-Hook = Callable[[Request], Response | None]
+Hook = Callable[[ApiRequest], ApiResponse | None]
 
 
-def parse_request(method: str, target: str, headers: Mapping[str, str], number: int) -> Request:
+def parse_request(method: str, target: str, headers: Mapping[str, str], number: int) -> ApiRequest:
     """Return the request of a request line and its headers."""
     parts = urlsplit(target)
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
-    return Request(method, parts.path, query, {name.lower(): value for name, value in headers.items()}, number)
+    return ApiRequest(method, parts.path, query, {name.lower(): value for name, value in headers.items()}, number)
 
 
 class Routes:
@@ -89,61 +89,61 @@ class Routes:
         self._lists: OrderedDict[tuple[Any, ...], bytes] = OrderedDict()
         self._lock = threading.Lock()
 
-    def answer(self, request: Request) -> Response:
+    def answer(self, request: ApiRequest) -> ApiResponse:
         """Return the answer to a request."""
         if self.token is not None and request.headers.get("authorization") != f"Bearer {self.token}":
-            return Response.failure(401, "Unauthorized", "Unauthorized")
+            return ApiResponse.failure(401, "Unauthorized", "Unauthorized")
         match = re.fullmatch(r"/api/v1/namespaces/([^/]+)/pods(?:/([^/]+))?/?", request.path)
         if match is None:
-            return Response.failure(404, "NotFound", "the server could not find the requested resource")
+            return ApiResponse.failure(404, "NotFound", "the server could not find the requested resource")
         namespace, name = match[1], match[2]
         verb = {"GET": "get" if name else "list", "POST": "create", "DELETE": "delete", "PUT": "update"}
         if namespace != self._namespace or request.method != "GET":
             return self._forbidden(verb.get(request.method, "patch"), namespace)
         if request.query.get("watch") in ("1", "true"):
-            return Response.failure(405, "MethodNotAllowed", "watch is not served here; list again")
+            return ApiResponse.failure(405, "MethodNotAllowed", "watch is not served here; list again")
         return self._get(namespace, name) if name else self._list(namespace, request.query)
 
-    def _forbidden(self, verb: str, namespace: str) -> Response:
+    def _forbidden(self, verb: str, namespace: str) -> ApiResponse:
         message = f'pods is forbidden: User "{self._user}" cannot {verb} resource "pods" in API group ""'
-        return Response.failure(403, "Forbidden", f'{message} in the namespace "{namespace}"')
+        return ApiResponse.failure(403, "Forbidden", f'{message} in the namespace "{namespace}"')
 
-    def _get(self, namespace: str, name: str) -> Response:
+    def _get(self, namespace: str, name: str) -> ApiResponse:
         pod = self._store.get(name, namespace)
         if pod is None:
-            return Response.failure(404, "NotFound", f'pods "{name}" not found')
-        return Response(200, json.dumps(pod.body).encode())
+            return ApiResponse.failure(404, "NotFound", f'pods "{name}" not found')
+        return ApiResponse(200, json.dumps(pod.body).encode())
 
-    def _list(self, namespace: str, query: Mapping[str, str]) -> Response:
+    def _list(self, namespace: str, query: Mapping[str, str]) -> ApiResponse:
         start = ""
         version = None
         if query.get("continue"):
             try:
                 version, start = _decode_continue(query["continue"])
             except ValueError:
-                return Response.failure(400, "BadRequest", "continue key is not valid")
+                return ApiResponse.failure(400, "BadRequest", "continue key is not valid")
         snapshot = self._store.snapshot(version)
         if snapshot is None:
             message = "The provided continue parameter is too old to display a consistent list result."
-            return Response.failure(410, "Expired", message)
+            return ApiResponse.failure(410, "Expired", message)
         limit, oldest = query.get("limit", "0"), query.get("resourceVersion") or ""
         if not limit.isdecimal():
-            return Response.failure(400, "BadRequest", f"limit: {limit!r} is no number")
+            return ApiResponse.failure(400, "BadRequest", f"limit: {limit!r} is no number")
         if oldest and not oldest.isdecimal():
-            return Response.failure(400, "BadRequest", f"invalid resource version: resourceVersion: {oldest!r}")
+            return ApiResponse.failure(400, "BadRequest", f"invalid resource version: resourceVersion: {oldest!r}")
         if int(oldest or 0) > snapshot.version:
             message = f"Timeout: Too large resource version: {oldest}, current: {snapshot.version}"
-            return Response.failure(504, "Timeout", message, Retry_After="1")
+            return ApiResponse.failure(504, "Timeout", message, Retry_After="1")
         if oldest == "0":  # from the server's memory, which knows no pages
             limit = "0"
         selectors = (query.get("labelSelector", ""), query.get("fieldSelector", ""))
         key = (snapshot.version, namespace, *selectors, start, int(limit))
         try:
-            return Response(200, self._encoded_list(key, snapshot))
+            return ApiResponse(200, self._encoded_list(key, snapshot))
         except SelectorError as error:
-            return Response.failure(400, "BadRequest", str(error))
+            return ApiResponse.failure(400, "BadRequest", str(error))
 
-    def _encoded_list(self, key: tuple[Any, ...], snapshot: Snapshot) -> bytes:
+    def _encoded_list(self, key: tuple[Any, ...], snapshot: PodListSnapshot) -> bytes:
         with self._lock:
             if key in self._lists:
                 return self._lists[key]

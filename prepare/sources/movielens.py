@@ -5,49 +5,52 @@ from __future__ import annotations
 import json
 import pickle
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from prepare.dataset import Dataset
-from prepare.errors import DataError, MissingInputError
-from prepare.fetch import fetch
+from prepare.errors import InputError, InputMissingError
+from prepare.input.fetch import fetch
+from prepare.input.inputs import Input
+from prepare.limits import Meter
 from prepare.settings import Settings
-from prepare.split import Sample, hold_out, shuffle
-from prepare.text import read_lines
+from prepare.split import LabelledLine, hold_out, shuffle
 
 Record = list[str]
-Tables = tuple[list[Record], list[Record], list[Record]]
 
+RATING = re.compile(r"[0-9]{1,18}::[0-9]{1,18}::[0-9]{1,18}::[0-9]{1,18}")
 TITLE_WITH_YEAR = re.compile(r"^(.*)\(\d+\)$")
+DIGITS = 18  # of an id
+CELL_BYTES = 24  # of films x genres: in the lists, in meta.bin and in meta.json
+ZERO, ONE = 0.0, 1.0  # the same two objects in every list
 PICKLE_PROTOCOL = 2  # the newest that a script of 2017 reads
 
 
 def read_movielens(settings: Settings, scratch: Path) -> Dataset:
     """Return ratings as lines `user::movie::score::time`, with meta.bin and meta.json beside them.
 
-    Raises: MissingInputError: without ratings.dat, users.dat and movies.dat.  DataError: for lines of another shape.
+    Raises: InputMissingError: without ratings.dat, users.dat and movies.dat.  InputError: for lines of another shape.
     """
-    path = fetch(settings, scratch)
-    found = [*path.rglob("ratings.dat")] if path.is_dir() else []
-    if not found:
-        raise MissingInputError(f"{path} has no ratings.dat; it needs the files of ml-1m")
-    folder = min(found, key=lambda file: (len(file.parts), file)).parent
-    encoding = settings.data_encoding
-    return dataset_of_ratings(
-        (
-            _records(folder / "ratings.dat", 4, encoding),
-            _records(folder / "users.dat", 5, encoding),
-            _records(folder / "movies.dat", 3, encoding),
-        ),
-        settings,
-    )
+    with fetch(settings, scratch) as data:
+        folder = data.nearest("ratings.dat")
+        if folder is None:
+            raise InputMissingError(f"{data.path} has no ratings.dat; it needs the files of ml-1m")
+        encoding = settings.data_encoding
+        ratings = _records(data, folder / "ratings.dat", 4, encoding)
+        users = list(_records(data, folder / "users.dat", 5, encoding))
+        movies = list(_records(data, folder / "movies.dat", 3, encoding))
+        return dataset_of_ratings(ratings, users, movies, settings, data.memory)
 
 
-def dataset_of_ratings(tables: Tables, settings: Settings) -> Dataset:
-    """Divide ratings into training and test, and describe users and movies for the config and its provider."""
-    ratings, users, movies = tables
-    meta = {"movie": _describe_movies(movies), "user": _describe_users(users)}
+def dataset_of_ratings(
+    ratings: Iterable[Record], users: Sequence[Record], movies: Sequence[Record], settings: Settings, memory: Meter
+) -> Dataset:
+    """Divide ratings into training and test, and describe users and movies for the config and its provider.
+
+    Args: memory: counts what the descriptions take beside the tables.
+    """
+    meta = {"movie": _describe_movies(movies, memory), "user": _describe_users(users)}
     samples = [_rating(number, record, meta) for number, record in enumerate(ratings, start=1)]
     training, test = hold_out(shuffle(samples, settings.seed), settings.test_fraction)
     return Dataset(
@@ -63,42 +66,49 @@ def dataset_of_ratings(tables: Tables, settings: Settings) -> Dataset:
     )
 
 
-def _records(path: Path, fields: int, encoding: str) -> list[Record]:
-    if not path.is_file():
-        raise MissingInputError(f"{path} does not exist; expected ratings.dat, users.dat and movies.dat as in ml-1m")
-    records = []
-    for number, line in enumerate(read_lines(path, encoding), start=1):
+def _records(data: Input, place: PurePosixPath, fields: int, encoding: str) -> Iterator[Record]:
+    if not data.has(place):
+        raise InputMissingError(
+            f"{data.path / place} does not exist; expected ratings.dat, users.dat and movies.dat as in ml-1m"
+        )
+    for number, line in enumerate(data.lines(str(place), encoding), start=1):
         if not line:
             continue
         record = line.split("::")
         if len(record) != fields:
-            raise DataError(f"{path.name} line {number}: {len(record)} fields instead of {fields}, separated by '::'")
-        records.append(record)
-    return records
+            raise InputError(f"{place.name} line {number}: {len(record)} fields instead of {fields}, separated by '::'")
+        data.hold(line, str(place))
+        yield record
 
 
-def _rating(number: int, record: Record, meta: Mapping[str, Mapping[Any, Any]]) -> Sample:
+def _rating(number: int, record: Record, meta: Mapping[str, Mapping[Any, Any]]) -> LabelledLine:
     user, movie, score, _ = record
-    if not all(value.isascii() and value.isdigit() for value in record):
-        raise DataError(f"ratings.dat line {number}: not four whole numbers: {'::'.join(record)!r}")
+    line = "::".join(record)
+    if not RATING.fullmatch(line):
+        raise InputError(f"ratings.dat line {number}: not four whole numbers: {line[:100]!r}")
     for kind, key in (("user", int(user)), ("movie", int(movie))):
         if key not in meta[kind]:
-            raise DataError(f"ratings.dat line {number}: {kind} {key} is not in {kind}s.dat")
-    return Sample("::".join(record), score)
+            raise InputError(f"ratings.dat line {number}: {kind} {key} is not in {kind}s.dat")
+    return LabelledLine(line, score)
 
 
-def _describe_movies(movies: Sequence[Record]) -> dict[Any, Any]:
+def _is_number(value: str) -> bool:
+    return value.isascii() and value.isdigit() and len(value) <= DIGITS
+
+
+def _describe_movies(movies: Sequence[Record], memory: Meter) -> dict[Any, Any]:
     """Describe title (a sequence of characters, without the year) and genres (any number of them)."""
     titles = [TITLE_WITH_YEAR.sub(r"\1", record[1].strip()).strip() for record in movies]
-    genres = [record[2].split("|") for record in movies]
+    genres = [set(record[2].split("|")) for record in movies]
     characters = _number_values("".join(titles))
     kinds = _number_values(kind for names in genres for kind in names)
+    memory.take(len(movies) * len(kinds) * CELL_BYTES, f"movies.dat, {len(movies)} films x {len(kinds)} genres")
     features = [
         {"type": "embedding", "name": "title", "dict": characters, "seq": "sequence"},
         {"type": "one_hot_dense", "name": "genres", "dict": kinds},
     ]
     values = [
-        [[characters[c] for c in title], [float(kind in names) for kind in kinds]]
+        [[characters[c] for c in title], [ONE if kind in names else ZERO for kind in kinds]]
         for title, names in zip(titles, genres, strict=True)
     ]
     return _describe("movies.dat", [record[0] for record in movies], features, values)
@@ -117,7 +127,7 @@ def _describe_users(users: Sequence[Record]) -> dict[Any, Any]:
 
 def _number_values(values: Iterable[str]) -> dict[str, int]:
     """Number the different values; those that are numbers keep their order (ages, occupations)."""
-    ordered = sorted(set(values), key=lambda value: (int(value) if value.isdecimal() else -1, value))
+    ordered = sorted(set(values), key=lambda value: (int(value) if _is_number(value) else -1, value))
     return {value: number for number, value in enumerate(ordered)}
 
 
@@ -125,8 +135,8 @@ def _describe(
     name: str, keys: Sequence[str], features: Sequence[dict[str, Any]], values: Sequence[Any]
 ) -> dict[Any, Any]:
     """Return {'__meta__': fields, id: values} as the demo's config and provider read it."""
-    if not keys or not all(key.isascii() and key.isdigit() for key in keys):
-        raise DataError(f"{name}: empty, or an id that is not a whole number")
+    if not keys or not all(_is_number(key) for key in keys):
+        raise InputError(f"{name}: empty, or an id that is not a whole number")
     ids = [int(key) for key in keys]
     id_field = {"type": "id", "min": min(ids), "max": max(ids), "count": len(set(ids)), "is_key": True}
     described: dict[Any, Any] = {

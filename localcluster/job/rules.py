@@ -1,0 +1,59 @@
+"""The rules of a podFailurePolicy as plain data, pure: refusing what the API server would refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from localcluster.errors import ManifestError
+
+ACTIONS = ("FailJob", "FailIndex", "Ignore", "Count")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule of a podFailurePolicy: on exit codes (operator and values) or on pod conditions."""
+
+    action: str
+    operator: str = ""
+    values: frozenset[int] = frozenset()
+    container: str = ""
+    conditions: tuple[tuple[str, str], ...] = ()
+
+
+def parse_rules(policy: Any, per_index: bool) -> tuple[Rule, ...]:
+    """Return the rules of a `podFailurePolicy` object, refusing those that the API server refuses.
+
+    Raises: ManifestError: unknown action or operator; exit codes that are not ascending, not unique, or 0 with In.
+    """
+    rules = []
+    for number, entry in enumerate((policy or {}).get("rules") or []):
+        where = f"podFailurePolicy.rules[{number}]"
+        action = entry.get("action")
+        if action not in ACTIONS:
+            raise ManifestError(f"{where}.action is {action!r}: one of {', '.join(ACTIONS)}")
+        if action == "FailIndex" and not per_index:
+            raise ManifestError(f"{where}.action FailIndex needs backoffLimitPerIndex")
+        codes, conditions = entry.get("onExitCodes"), entry.get("onPodConditions")
+        if bool(codes) == bool(conditions):
+            raise ManifestError(f"{where} needs either onExitCodes or onPodConditions")
+        if codes:
+            rules.append(_exit_code_rule(action, codes, where))
+        else:
+            pairs = tuple((str(item.get("type")), str(item.get("status", "True"))) for item in conditions)
+            rules.append(Rule(action, conditions=pairs))
+    return tuple(rules)
+
+
+def _exit_code_rule(action: str, codes: Mapping[str, Any], where: str) -> Rule:
+    operator, values = codes.get("operator"), codes.get("values") or []
+    if operator not in ("In", "NotIn"):
+        raise ManifestError(f"{where}.onExitCodes.operator is {operator!r}: In or NotIn")
+    if not values or not all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+        raise ManifestError(f"{where}.onExitCodes.values is {values!r}: a list of numbers is needed")
+    if list(values) != sorted(set(values)):
+        raise ManifestError(f"{where}.onExitCodes.values must be ascending, each once: {sorted(set(values))}")
+    if operator == "In" and 0 in values:
+        raise ManifestError(f"{where}.onExitCodes.values must not have 0 with the operator In")
+    return Rule(action, operator, frozenset(values), str(codes.get("containerName") or ""))

@@ -1,0 +1,1 @@
+"""One pod: what it runs on this machine, and its processes."""

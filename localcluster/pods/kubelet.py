@@ -1,0 +1,250 @@
+"""The kubelet and scheduler of one machine: creates the pods of a Job, starts, disturbs and ends them."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from localcluster.addresses import Subnet
+from localcluster.api.objects import PodState, pod_object
+from localcluster.api.store import PodStore
+from localcluster.errors import HostError
+from localcluster.faults import Fault, Orders
+from localcluster.job.manifest import JobSpec
+from localcluster.pods.node import PodProcess
+from localcluster.pods.plan import Host, PodIdentity, plan_pod
+from localcluster.report import JobReporter
+
+SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # those of Kubernetes: no words can arise
+HELD_BACK = ("Unschedulable", "0/1 nodes are available: 1 held back by --delay.")
+
+
+@dataclass
+class Pod:
+    """A pod as this machine knows it. Times are monotonic; number: its index, or without one its order of creation."""
+
+    state: PodState
+    number: int
+    log: Path
+    created: float
+    delay: int | None = None
+    process: PodProcess | None = None
+    started: float | None = None
+    end: int | None = None
+    counted: bool = False
+    gone: bool = False
+    kill_at: float | None = None
+    killed: bool = False
+    due: list[int] = field(default_factory=list)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still has to end."""
+        return not self.gone and not self.state.is_finished
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where pods live on disk: roots (each has its own directory there), logs, and the service account's files."""
+
+    roots: Path
+    logs: Path
+    token_directory: Path
+
+
+class Kubelet:
+    """Has all pods of one Job that there ever were, in order of creation, and does to them what is decided elsewhere.
+
+    Thread safety: `lock` guards the pods; `changed` (of that lock) is notified on every change and every line of
+    output, `work` when the Job's controller has something to do.
+    """
+
+    def __init__(
+        self,
+        job: JobSpec,
+        host: Host,
+        places: Places,
+        store: PodStore,
+        subnet: Subnet,
+        reporter: JobReporter,
+        faults: Sequence[Fault] = (),
+    ):
+        self.pods: list[Pod] = []
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
+        self.work = threading.Condition(self.lock)
+        self._job = job
+        self._host = host
+        self._places = places
+        self._store = store
+        self._subnet = subnet
+        self._reporter = reporter
+        self._orders = Orders(faults)
+        self._uid = str(uuid.uuid4())
+
+    def create(self, index: int | None, now: float) -> None:
+        """Create a pod of this index; it is started later, by `start_if_open`."""
+        suffix = "".join(random.choices(SUFFIX_LETTERS, k=5))
+        name = f"{self._job.name}-{suffix}" if index is None else f"{self._job.name}-{index}-{suffix}"
+        number = len(self.pods) if index is None else index
+        state = PodState(
+            name,
+            self._job.name,
+            str(uuid.uuid4()),
+            self._uid,
+            self._job.namespace,
+            index,
+            created=time.time(),
+            grace_seconds=self._job.grace_seconds,
+            labels=self._job.labels,
+            annotations=self._job.annotations,
+            container=self._job.container.name,
+            image=self._job.container.image,
+            service_account=self._job.service_account,
+        )
+        pod = Pod(state, number, self._places.logs / f"{name}.log", now)
+        pod.delay = self._orders.take_delay(name, number)
+        self.pods.append(pod)
+        self._set(pod, waiting=HELD_BACK if pod.delay is not None else state.waiting)
+
+    def start_if_open(self, pod: Pod, now: float) -> None:
+        """Start a pod that has not run yet, unless a delay holds it back."""
+        if pod.process is not None or not pod.is_alive:
+            return
+        if pod.delay is None or self._orders.is_over(pod.delay, now - pod.created):
+            self._start(pod)
+
+    def _start(self, pod: Pod) -> None:
+        address = self._subnet.take({each.state.ip for each in self.pods if each.is_alive})
+        identity = PodIdentity(
+            pod.state.name,
+            pod.state.uid,
+            address,
+            pod.state.index,
+            str(self._places.roots / pod.state.name),
+            str(self._places.token_directory),
+            pod.state.all_labels,
+            pod.state.all_annotations,
+        )
+        plan = plan_pod(self._job, self._host, identity)
+        try:
+            pod.process = PodProcess(plan, pod.log, self._line_hearer(pod), self._end_hearer(pod))
+        except OSError as error:
+            raise HostError(f"cannot start {pod.state.name}: {error.strerror}: {error.filename}") from error
+        pod.started = time.monotonic()
+        self._set(pod, phase="Running", ip=address, started=time.time())
+
+    def _set(self, pod: Pod, **changes: object) -> None:
+        pod.state = pod.state.evolve(**changes)
+        self._store.put(pod_object(pod.state))
+        self._reporter.pod_changed(pod.state, time.time())
+        self.changed.notify_all()
+
+    def _remove(self, pod: Pod) -> None:
+        pod.gone = True
+        self._store.remove(pod.state.name, pod.state.namespace)
+        self.changed.notify_all()
+
+    def settle(self, pod: Pod, now: float) -> None:
+        """Bring a pod's state up to its process: strike what is due, take note of its end."""
+        if pod.is_alive and pod.end is None:
+            self._strike(pod, now)
+            if pod.kill_at is not None and now >= pod.kill_at and not pod.killed:
+                self.kill(pod)
+        if pod.is_alive and pod.end is not None:
+            phase = "Succeeded" if pod.end == 0 else "Failed"
+            self._set(pod, phase=phase, exit_code=pod.end, finished=time.time())
+            if pod.state.deleted is not None:
+                self._remove(pod)
+
+    def kill(self, pod: Pod) -> None:
+        """Kill everything of a pod, as if its node's memory had run out."""
+        with self.lock:
+            if pod.process is not None:
+                pod.killed = True
+                pod.process.kill()
+
+    def delete(self, pod: Pod, disruption: str = "", grace: float | None = None) -> None:
+        """Delete a pod as `kubectl delete pod` does: terminating, SIGTERM, grace, SIGKILL, gone.
+
+        Args: disruption: the reason of a condition DisruptionTarget, as a drained node sets it. grace: seconds from
+            SIGTERM to SIGKILL, at most the Job's own, which is the default.
+        """
+        with self.lock:
+            if not pod.is_alive or pod.state.deleted is not None:
+                return
+            seconds = self._job.grace_seconds if grace is None else min(grace, self._job.grace_seconds)
+            conditions = dict(pod.state.conditions)
+            if disruption:
+                conditions["DisruptionTarget"] = ("True", disruption, "")
+            pod.kill_at = time.monotonic() + seconds
+            self._set(pod, deleted=time.time(), grace_seconds=seconds, conditions=conditions)
+            if pod.process is None:
+                self._remove(pod)
+            else:
+                pod.process.terminate()
+            self.work.notify()
+
+    def kill_all(self) -> None:
+        """Kill every process of every pod, and wait until they are gone."""
+        for pod in list(self.pods):
+            if pod.process is not None:
+                pod.process.kill()
+        for pod in list(self.pods):
+            if pod.process is not None:
+                pod.process.join()
+
+    def next_looks(self, pod: Pod) -> list[float]:
+        """Return the times at which something is to be done to a pod that is alive."""
+        kill = [pod.kill_at] if pod.kill_at is not None and not pod.killed else []
+        return kill + [when for _, when in self._timed(pod)]
+
+    # ----- what the pods' threads say -----
+
+    def _line_hearer(self, pod: Pod) -> Callable[[str], None]:
+        def hear(text: str) -> None:
+            with self.lock:
+                self._reporter.line(pod.state, pod.number, text)
+                pod.due += self._orders.hear(pod.state.name, pod.number, text)
+                self.changed.notify_all()
+                if self._orders.faults:
+                    self.work.notify()
+
+        return hear
+
+    def _end_hearer(self, pod: Pod) -> Callable[[int], None]:
+        def hear(code: int) -> None:
+            with self.lock:
+                pod.end = code
+                self.work.notify()
+
+        return hear
+
+    # ----- faults -----
+
+    def _strike(self, pod: Pod, now: float) -> None:
+        """Let the first fault that is due strike; the others stay for the pod's replacement."""
+        if pod.started is None or pod.killed or pod.state.deleted is not None:
+            return
+        due = pod.due + [each for each, when in self._timed(pod) if now >= when]
+        if due:
+            fault = self._orders.spend(due[0], pod.number)
+            self._reporter.say(f"{fault}: strikes {pod.state.name}")
+            if fault.kind == "kill":
+                self.kill(pod)
+            else:
+                self.delete(pod)
+
+    def _timed(self, pod: Pod) -> list[tuple[int, float]]:
+        """Return (fault, its time) of those that go by seconds: a waiting pod's delay, or a running pod's others."""
+        if pod.started is None:
+            since, faults = pod.created, [] if pod.delay is None else [pod.delay]
+        else:
+            since, faults = pod.started, self._orders.armed(pod.state.name, pod.number)
+        seconds = ((each, self._orders.faults[each].seconds) for each in faults)
+        return [(each, since + after) for each, after in seconds if after is not None]

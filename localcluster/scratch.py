@@ -1,0 +1,120 @@
+"""Directories in the place for temporary files that go with the process that made them, however it ends.
+
+Each has a marker file that its owner keeps locked (flock), and the kernel gives the lock back with the process. So the
+next localcluster can tell what a killed one has left: a directory whose marker is whole and nobody's. Nothing else is
+ever deleted: a process id may be another process's by now, and a name may be anybody's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+
+PREFIX = "localcluster-"
+MARKER = ".localcluster"
+CONTENT = b"a temporary directory of localcluster; it goes when nobody holds a lock on this file\n"
+_NAME = re.compile(rf"{PREFIX}(logs-|ca-)?[a-z0-9_]{{8}}")  # as tempfile makes them
+_MOST_LEFT = 1000  # directories that are looked at; more are left to the next start
+
+
+class Scratch:
+    """A new directory of this process.
+
+    Args: prefix: what its name begins with.
+    Raises: OSError: it cannot be made.
+    """
+
+    def __init__(self, prefix: str = PREFIX) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix=prefix))
+        new = self.path / f"{MARKER}.new"
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        self._lock: int | None = os.open(new, flags, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        os.write(self._lock, CONTENT)
+        new.rename(self.path / MARKER)  # whoever sees it finds it locked
+
+    def remove(self) -> None:
+        """Remove the directory with all that is in it; may be called twice."""
+        if self._lock is not None:
+            _remove(self.path)
+            self._give_back()
+
+    def keep(self) -> None:
+        """Let the directory stay for good."""
+        if self._lock is not None:
+            (self.path / MARKER).unlink(missing_ok=True)
+            self._give_back()
+
+    def _give_back(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def sweep() -> list[Path]:
+    """Remove what killed processes of this user have left in the place for temporary files, and return its paths."""
+    removed = []
+    place = Path(tempfile.gettempdir())
+    try:
+        with os.scandir(place) as entries:
+            found = [entry.name for entry in entries if _NAME.fullmatch(entry.name)]
+    except OSError:
+        return []
+    for name in sorted(found)[:_MOST_LEFT]:
+        with contextlib.suppress(OSError):
+            if _remove_left(place / name):
+                removed.append(place / name)
+    return removed
+
+
+def _remove_left(path: Path) -> bool:
+    """Remove a directory if it is surely a localcluster's of this user that is gone; return whether it was.
+
+    Raises: OSError: it is none, or somebody else's.
+    """
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        facts = os.fstat(directory)
+        if facts.st_uid != os.geteuid() or stat.S_IMODE(facts.st_mode) & 0o077:
+            return False
+        marker = os.open(MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+        try:
+            of_marker = os.fstat(marker)
+            is_file = stat.S_ISREG(of_marker.st_mode) and of_marker.st_uid == os.geteuid()
+            if not is_file or os.read(marker, len(CONTENT) + 1) != CONTENT or _is_mounted_on(path):
+                return False
+            fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held until it is gone: two may sweep at a time
+            now = os.lstat(path)
+            if (now.st_dev, now.st_ino) != (facts.st_dev, facts.st_ino):
+                return False
+            _remove(path)
+        finally:
+            os.close(marker)
+    finally:
+        os.close(directory)
+    return not path.exists()
+
+
+def _remove(path: Path) -> None:
+    """Remove a directory, its marker last, so that what is left when this is cut short can still be told."""
+    with contextlib.suppress(OSError):
+        for inside in list(path.iterdir()):
+            if inside.is_dir() and not inside.is_symlink():
+                shutil.rmtree(inside, ignore_errors=True)  # which follows no link, nor one that is put there now
+            elif inside.name != MARKER:
+                inside.unlink()
+        (path / MARKER).unlink(missing_ok=True)
+        path.rmdir()
+
+
+def _is_mounted_on(path: Path) -> bool:
+    """Whether a file system is mounted somewhere in a directory: what is in that is not ours."""
+    real = os.path.realpath(path)
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    return any(point == real or point.startswith(f"{real}/") for point in points)

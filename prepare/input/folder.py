@@ -1,0 +1,228 @@
+"""Reads files below one directory, and nothing that a link in it leads to outside.
+
+Every name is followed by us, component by component, from the descriptor of the directory: what is opened is what was
+looked at, even if somebody exchanges it meanwhile. Links that stay inside are followed, since mounted ConfigMaps and
+Secrets are made of them. Only regular files are opened; a FIFO would wait for its writer for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from prepare.errors import InputError
+from prepare.limits import DEPTH, FILES
+
+LINKS = 40  # that one name may go through, as in Linux
+PLACE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC  # to go on from: needs no right to list it
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+class Folder:
+    """A directory that is read through descriptors; `close` it, or use it in a `with`.
+
+    Args: path: the directory; a link to it is followed.  descriptor: of the directory, if it is open already.
+    Raises: OSError: if it cannot be opened.
+    """
+
+    def __init__(self, path: Path, descriptor: int | None = None) -> None:
+        self.path = path
+        self._root = os.open(path, PLACE) if descriptor is None else descriptor
+
+    def __enter__(self) -> Folder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self._root)
+
+    def open(self, name: str) -> int:
+        """Return the descriptor of a regular file or a directory, for reading.
+
+        Args: name: from this directory on, with `/` between components.
+        Raises: InputError: if a link leads outside or round in circles, or it is neither.  OSError: if it is not there,
+            or may not be read.
+        """
+        try:
+            return _Way(self.path, self._root, name).open()
+        except OSError as error:
+            error.filename = str(self.path / name)
+            raise
+
+    def files(self, *, linked: bool = False, hidden: bool = False) -> list[str]:
+        """Return the names of what is no directory, here and below, sorted.
+
+        Links to files count, since `open` follows them.
+
+        Args: linked: whether links to directories are entered.  hidden: whether names that begin with a dot count.
+        Raises: InputError: if there are too many entries, or too deep ones, or a link leads outside, nowhere, or round
+            in circles.
+        """
+        root = os.open(".", DIRECTORY, dir_fd=self._root)
+        try:
+            return sorted(_Walk(self, linked, hidden).files(root, PurePosixPath(), ()))
+        finally:
+            os.close(root)
+
+    def kind(self, name: str) -> int:
+        """Return the mode of what a name leads to, without opening it.
+
+        Raises: as `open`.
+        """
+        return _Way(self.path, self._root, name).status().st_mode
+
+
+class _Walk:
+    """One walk through a folder, which counts what it passes."""
+
+    def __init__(self, folder: Folder, linked: bool, hidden: bool) -> None:
+        self._folder = folder
+        self._linked = linked
+        self._hidden = hidden
+        self._passed = 0
+
+    def files(self, directory: int, place: PurePosixPath, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
+        """Yield the files below a directory; `above` are device and inode of those that it lies in."""
+        facts = os.fstat(directory)
+        here = (facts.st_dev, facts.st_ino)
+        shown = self._folder.path / place
+        if here in above:
+            raise InputError(f"{shown} is a link that leads round in circles; remove it")
+        if len(above) > DEPTH:
+            raise InputError(f"{shown}: directories are more than {DEPTH} deep; name a smaller folder")
+        for name, kind in self._entries(directory, place):
+            if stat.S_ISDIR(kind):
+                below = self._folder.open(name)
+                try:
+                    yield from self.files(below, PurePosixPath(name), (*above, here))
+                finally:
+                    os.close(below)
+            else:
+                yield name
+
+    def _entries(self, directory: int, place: PurePosixPath) -> Iterator[tuple[str, int]]:
+        """Yield names, from the folder on, and kinds; what a link leads to is told in place of it."""
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                self._passed += 1
+                if self._passed > FILES:
+                    raise InputError(f"{self._folder.path} has more than {FILES} files; name a smaller folder")
+                name = str(place / entry.name)
+                if entry.name.startswith(".") and not self._hidden:
+                    continue
+                kind = entry.stat(follow_symlinks=False).st_mode
+                if stat.S_ISLNK(kind):
+                    kind = self._folder.kind(name)
+                    if stat.S_ISDIR(kind) and not self._linked:
+                        continue
+                yield name, kind
+
+
+class _Way:
+    """The way from a directory to a name: the descriptors of the directories passed, so that `..` goes back by them."""
+
+    def __init__(self, path: Path, root: int, name: str) -> None:
+        self._shown = path / name
+        self._path = path
+        self._passed = [os.dup(root)]
+        self._left = list(reversed(PurePosixPath(name).parts))
+        self._links = 0
+
+    def open(self) -> int:
+        """Return the descriptor of what is at the end."""
+        try:
+            last = self._go()
+            here = self._passed[-1]
+            return os.open(".", DIRECTORY, dir_fd=here) if last is None else self._open_file(last)
+        finally:
+            self._close()
+
+    def status(self) -> os.stat_result:
+        """Return what is at the end, without opening it."""
+        try:
+            last = self._go()
+            here = self._passed[-1]
+            return os.fstat(here) if last is None else os.stat(last, dir_fd=here, follow_symlinks=False)
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        while self._passed:
+            os.close(self._passed.pop())
+
+    def _go(self) -> str | None:
+        """Pass all directories; return the last component if it is none, and is not a link."""
+        while self._left:
+            part = self._left.pop()
+            if part == "..":
+                if len(self._passed) == 1:
+                    raise self._leaves()
+                os.close(self._passed.pop())
+                continue
+            mode = self._mode_of(part)
+            if stat.S_ISLNK(mode):
+                self._follow(part)
+            elif stat.S_ISDIR(mode):
+                if len(self._passed) > DEPTH:
+                    raise InputError(f"{self._shown}: directories are more than {DEPTH} deep; name a smaller folder")
+                self._passed.append(os.open(part, PLACE | os.O_NOFOLLOW, dir_fd=self._passed[-1]))
+            elif self._left:
+                raise NotADirectoryError(20, "Not a directory")
+            else:
+                return part
+        return None
+
+    def _mode_of(self, part: str) -> int:
+        try:
+            return os.stat(part, dir_fd=self._passed[-1], follow_symlinks=False).st_mode
+        except FileNotFoundError as error:
+            if not self._links:
+                raise
+            raise InputError(f"{self._shown} is a link that leads nowhere; remove it, or put the file there") from error
+
+    def _follow(self, part: str) -> None:
+        self._links += 1
+        if self._links > LINKS:
+            raise InputError(f"{self._shown} is a link that leads round in circles; remove it")
+        target = os.readlink(part, dir_fd=self._passed[-1])
+        if target.startswith("/"):
+            target = self._from_root(target)
+            while len(self._passed) > 1:
+                os.close(self._passed.pop())
+        self._left += reversed(PurePosixPath(target).parts)
+
+    def _from_root(self, target: str) -> str:
+        """Return the rest of an absolute link that names our directory; its `..` are judged as all others."""
+        for root in (self._path.absolute(), self._path.resolve()):
+            if PurePosixPath(target).is_relative_to(root):
+                return str(PurePosixPath(target).relative_to(root))
+        raise self._leaves()
+
+    def _leaves(self) -> InputError:
+        return InputError(
+            f"{self._shown} is a link that leads out of {self._path}; put the file itself there, or name the place "
+            "that the link leads to"
+        )
+
+    def _open_file(self, name: str) -> int:
+        here = self._passed[-1]
+        self._require_file(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode)  # opening may wake a device
+        descriptor = os.open(name, FILE, dir_fd=here)
+        try:
+            self._require_file(os.fstat(descriptor).st_mode)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _require_file(self, mode: int) -> None:
+        if not stat.S_ISREG(mode):
+            kinds = ((stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"), (stat.S_ISLNK, "a link by now"))
+            kind = next((name for fits, name in kinds if fits(mode)), "a device")
+            raise InputError(f"{self._shown} is {kind}; only regular files are read, so remove it from the folder")

@@ -1,0 +1,145 @@
+"""Streams of bytes that may be packed by gzip, bzip2 or xz: unpacked piece by piece, and counted."""
+
+from __future__ import annotations
+
+import bz2
+import io
+import lzma
+import os
+import zlib
+from collections.abc import Callable
+from typing import IO, Protocol
+
+from prepare.errors import InputError
+from prepare.limits import Meter
+
+CHUNK = 1 << 16  # read of the packed bytes at a time
+PIECE = 1 << 20  # most that is unpacked of them at a time
+MAGIC_BYTES = 6  # at most, by which a format is known
+SUFFIXES = (".gz", ".bz2", ".xz")
+
+
+def from_start(descriptor: int) -> IO[bytes]:
+    """Return a reader of a file from its first byte on; closing it leaves the descriptor open."""
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return open(descriptor, "rb", closefd=False)
+
+
+class Unpacker(Protocol):
+    """What the three modules of the standard library have in common, in the words of bz2 and lzma."""
+
+    @property
+    def eof(self) -> bool:
+        """Whether the end of the stream was reached."""
+
+    @property
+    def unused_data(self) -> bytes:
+        """What came behind the end."""
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        """Return at most max_length bytes more."""
+
+
+class _Gzip:
+    """zlib in the words of bz2 and lzma: it keeps what it was given and has not unpacked yet."""
+
+    def __init__(self) -> None:
+        self._unpacker = zlib.decompressobj(wbits=31)
+
+    @property
+    def eof(self) -> bool:
+        return self._unpacker.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._unpacker.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        return self._unpacker.decompress(self._unpacker.unconsumed_tail + data, max_length)
+
+
+def _unpacker_of(start: bytes, memory: int) -> Callable[[], Unpacker] | None:
+    """Return what unpacks a stream that begins so; None if it is not packed."""
+    if start.startswith(b"\x1f\x8b"):
+        return _Gzip
+    if start.startswith(b"BZh"):
+        return bz2.BZ2Decompressor
+    if start.startswith(b"\xfd7zXZ\0"):
+        return lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=memory)
+    return None
+
+
+def unpacked(source: IO[bytes], name: str, meter: Meter, memory: int) -> io.BufferedReader:
+    """Return the bytes of a file, unpacked if it is packed; reading it raises InputError where it is damaged.
+
+    Args: source: at its beginning.  name: of the file, for messages.  meter: counts what comes out.
+        memory: most bytes that the format itself may need (xz: its dictionary).
+    """
+    return io.BufferedReader(_Stream(source, name, meter, memory), PIECE)
+
+
+class _Stream(io.RawIOBase):
+    """One or more packed streams behind each other, as gzip and its like write them when asked to append."""
+
+    def __init__(self, source: IO[bytes], name: str, meter: Meter, memory: int) -> None:
+        super().__init__()
+        self._source = source
+        self._name = name
+        self._meter = meter
+        self._fresh = source.read(CHUNK)
+        self._make = _unpacker_of(self._fresh, memory)
+        self._unpacker = self._make() if self._make else None
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._source.close()
+        super().close()
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        piece = self._plain(len(buffer)) if self._make is None else self._next(min(len(buffer), PIECE))
+        self._meter.take(len(piece), self._name)
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def _plain(self, most: int) -> bytes:
+        self._fresh = self._fresh or self._source.read(CHUNK)
+        piece, self._fresh = self._fresh[:most], self._fresh[most:]
+        return piece
+
+    def _next(self, most: int) -> bytes:
+        """Return the next bytes, or none at the end of the last stream."""
+        while self._unpacker is not None:
+            try:
+                piece = self._unpacker.decompress(self._fresh, most)
+            except (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError) as error:
+                if "Memory usage limit" in str(error):
+                    raise InputError(
+                        f"{self._name}: unpacking it needs more memory than DATA_MAX_MEMORY; raise it, "
+                        "or pack the file with gzip"
+                    ) from error
+                raise InputError(f"{self._name} is damaged: {error}; give another copy of it") from error
+            if self._unpacker.eof:
+                self._begin_anew(self._unpacker.unused_data)
+                if piece:
+                    return piece
+                continue
+            self._fresh = b"" if piece else self._source.read(CHUNK)
+            if piece:
+                return piece
+            if not self._fresh:
+                raise InputError(f"{self._name} is cut off; give another copy of it")
+        return b""
+
+    def _begin_anew(self, rest: bytes) -> None:
+        """Go on with the next stream; zeros behind the last one are padding, as tapes and xz have it."""
+        rest = rest.lstrip(b"\0")
+        while not rest and (more := self._source.read(CHUNK)):
+            rest = more.lstrip(b"\0")
+        self._fresh = rest + self._source.read(MAGIC_BYTES) if rest else b""
+        self._unpacker = None
+        if rest:
+            if self._make is None or _unpacker_of(self._fresh, 0) is None:
+                raise InputError(f"{self._name} has other bytes behind its packed ones; give another copy of it")
+            self._unpacker = self._make()

@@ -1,0 +1,55 @@
+"""What the data job reads at most: the input comes from somebody else, and may be made to fill disk and memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from prepare.errors import InputError
+
+LINE_BYTES = 4 << 20  # of a line of text, and of a row of a table
+FILES = 1_000_000  # in a folder, and members of an archive
+DEPTH = 64  # of directories in one another
+OBJECT_BYTES = 256  # what Python takes for a short line beside its characters: two strings, a tuple, their places
+
+
+@dataclass
+class Meter:
+    """Counts bytes against a limit, and names file, limit and variable where it is passed.
+
+    Args: variable: that sets the limit.  limit: in bytes.  manner: how they are held, for the message.
+    """
+
+    variable: str
+    limit: int
+    manner: str
+    taken: int = 0
+
+    def fresh(self) -> Meter:
+        """Return a meter with the same limit that has counted nothing."""
+        return replace(self, taken=0)
+
+    def take(self, count: int, name: str) -> None:
+        """Count more bytes of the file `name`.
+
+        Raises: InputError: if there is no room for them.
+        """
+        self.taken += count
+        if self.taken > self.limit:
+            raise InputError(
+                f"{name}: the input has more than {self.limit} bytes {self.manner}; set {self.variable} to a larger "
+                "number if that is right"
+            )
+
+    def give_back(self, count: int) -> None:
+        """Take back bytes that are held no longer."""
+        self.taken -= count
+
+
+def disk_meter(limit: int) -> Meter:
+    """Return the meter of DATA_MAX_BYTES."""
+    return Meter("DATA_MAX_BYTES", limit, "when it is unpacked")
+
+
+def memory_meter(limit: int) -> Meter:
+    """Return the meter of DATA_MAX_MEMORY."""
+    return Meter("DATA_MAX_MEMORY", limit, "that must be held in memory")

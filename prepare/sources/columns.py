@@ -1,0 +1,141 @@
+"""What the columns of a table hold: mean, deviation and range of numbers, and the values of everything else.
+
+One pass, with memory that does not depend on the number of rows. Mean and variance are Welford's running ones, which
+do not cancel as a sum of squares does.
+Source: B. P. Welford, Note on a method for calculating corrected sums of squares and products, Technometrics 4, 1962.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from prepare.limits import OBJECT_BYTES, Meter
+
+VALUES = 1000  # of a column, that are told with their counts
+LARGEST = 3.4028234663852886e38  # a float32, which is what a trainer computes with
+
+
+def read_number(field: str) -> float | None:
+    """Return the number that a field holds, or None for inf, nan, and more than a float32 holds."""
+    try:
+        value = float(field)
+    except ValueError:
+        return None
+    # Python reads 1_0 and other scripts' digits; a comparison with nan is false
+    return value if -LARGEST <= value <= LARGEST and field.isascii() and "_" not in field else None
+
+
+class RunningMoments:
+    """Count, mean, spread and range of numbers that come one by one."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.low = math.inf
+        self.high = -math.inf
+        self._origin = 0.0  # the first number: what is counted from it keeps its digits far from zero
+        self._mean = 0.0  # from there
+        self._squares = 0.0  # sum of the squared distances from the mean
+
+    def add(self, value: float) -> None:
+        """Count one number."""
+        if not self.count:
+            self._origin = value
+        self.count += 1
+        shifted = value - self._origin
+        distance = shifted - self._mean
+        self._mean += distance / self.count
+        self._squares += distance * (shifted - self._mean)
+        if value < self.low:
+            self.low = value
+        if value > self.high:
+            self.high = value
+
+    @property
+    def mean(self) -> float:
+        """The mean of the numbers; there must be one."""
+        return self._origin + self._mean
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the numbers, of all of them and not of a sample; there must be one."""
+        return math.sqrt(self._squares / self.count)
+
+
+class ColumnSummary:
+    """What was seen of one column.
+
+    Args: memory: counts the values that are held.
+    """
+
+    def __init__(self, name: str, memory: Meter) -> None:
+        self.name = name
+        self.missing = 0
+        self.numbers = RunningMoments()
+        self.others = 0
+        self.first_other: tuple[str, int, str] | None = None  # where it is, and what
+        self._memory = memory
+        self._values: dict[str, int] | None = {}
+        self._held = 0
+
+    @property
+    def is_number(self) -> bool:
+        """Whether every field that is not empty is a number, and there is one."""
+        return self.numbers.count > 0 and not self.others
+
+    def add(self, field: str, name: str, line: int) -> None:
+        """Count one field.
+
+        Args: name, line: where it is, for messages.
+        Raises: InputError: if DATA_MAX_MEMORY does not suffice for the different values.
+        """
+        if not field or field.isspace():
+            self.missing += 1
+            return
+        value = read_number(field)
+        if value is None:
+            self.others += 1
+            if self.first_other is None:
+                self.first_other = (name, line, field)
+        else:
+            self.numbers.add(value)
+        if self._values is not None:
+            self._add_value(field, name)
+
+    def _add_value(self, field: str, name: str) -> None:
+        assert self._values is not None
+        count = self._values.get(field, 0)
+        self._values[field] = count + 1
+        if count:
+            return
+        size = len(field) + OBJECT_BYTES
+        self._held += size
+        self._memory.take(size, f"{name}, the different values of column {self.name!r}")
+        if len(self._values) > VALUES:
+            self._memory.give_back(self._held)
+            self._values = None
+
+    def describe(self) -> dict[str, object]:
+        """Return what columns.json says of the column; docs/data.md explains it."""
+        about: dict[str, object] = {"name": self.name, "kind": "number" if self.is_number else "text"}
+        about |= {"count": self.numbers.count + self.others, "missing": self.missing}
+        if self.is_number:
+            moments = self.numbers
+            about |= {"mean": moments.mean, "std": moments.deviation, "min": moments.low, "max": moments.high}
+        is_told = not self.is_number or _are_whole(self._values)
+        counts = None if self._values is None or not is_told else self._values
+        if counts is not None:
+            about["values"] = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+        elif is_told:
+            about["values"] = None
+        return about
+
+
+def _are_whole(values: dict[str, int] | None) -> bool:
+    """Tell whether all values are whole numbers: labels and codes, whose counts say something."""
+    return values is not None and all(value.lstrip("+-").isdigit() for value in values)
+
+
+def describe_all(columns: Sequence[ColumnSummary]) -> list[dict[str, object]]:
+    """Return what columns.json says of all columns, in their order."""
+    return [column.describe() for column in columns]

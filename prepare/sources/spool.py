@@ -1,0 +1,135 @@
+"""Rows on disk that are read back in the order of a shuffle, in memory that does not grow with their number.
+
+A row's key is a number in [0, 1). Rows are dealt by key into pieces that fit into memory; piece after piece, each
+sorted by key, is the order of `split.shuffle`: the same for any size of the pieces.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from prepare.errors import writing_to
+
+PIECE = 8 << 20  # bytes of rows that are sorted at a time
+FAN = 64  # files that a larger one is dealt into
+NARROW = 2.0**-48  # keys that are closer are the same: dealing them again would not part them
+BUFFER = 8 << 20  # bytes that wait to be written, of all files together
+RECORD = struct.Struct("<dII")  # key, class, bytes of the row
+READ = 1 << 20
+
+
+class LabelledRow(NamedTuple):
+    """A row of a table, and the number of its class."""
+
+    text: bytes
+    label: int
+
+
+class Appender:
+    """Writes to many files, few of which could be open at a time.
+
+    Raises: OutputError: from `add` and `flush`, if they cannot be written.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[bytes]] = {}  # by path
+        self._bytes = 0
+
+    def add(self, path: str, *parts: bytes) -> None:
+        """Append to a file, sooner or later."""
+        self._waiting.setdefault(path, []).extend(parts)
+        self._bytes += sum(map(len, parts))
+        if self._bytes > BUFFER:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        for name, parts in self._waiting.items():
+            path = Path(name)
+            with writing_to(path), path.open("ab") as output:
+                output.writelines(parts)
+        self._waiting.clear()
+        self._bytes = 0
+
+
+class Spool:
+    """Takes rows with their keys, and gives them in the order of the keys or as they came, as often as asked.
+
+    Args: folder: an empty directory for its files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._first = folder / "rows"
+        self._into = str(self._first)
+        self._dealt: dict[Path, list[Path]] = {}
+        self._appender = Appender()
+        self.count = 0
+
+    def add(self, key: float, row: LabelledRow) -> None:
+        """Take one more row; all are taken before the first is given.
+
+        Raises: OutputError: if it cannot be written.
+        """
+        self._appender.add(self._into, RECORD.pack(key, row.label, len(row.text)), row.text)
+        self.count += 1
+
+    def as_they_came(self) -> Iterator[LabelledRow]:
+        """Yield all rows; not after `in_order`, which deals them to other files."""
+        self._appender.flush()
+        if self.count:
+            for _, label, text in _records(self._first):
+                yield LabelledRow(text, label)
+
+    def in_order(self) -> Iterator[LabelledRow]:
+        """Yield all rows by their keys, equal ones as they came.
+
+        Raises: OutputError: if the pieces cannot be written.
+        """
+        self._appender.flush()
+        if self.count:
+            yield from self._ordered(self._first, 0.0, 1.0)
+
+    def _ordered(self, path: Path, low: float, width: float) -> Iterator[LabelledRow]:
+        """Yield the rows of a file whose keys begin at `low`; a large one is dealt into smaller ones, once."""
+        if path not in self._dealt and path.stat().st_size > PIECE and width > NARROW:
+            self._dealt[path] = self._deal(path, low, width)
+        if path not in self._dealt:
+            yield from _sorted(path)
+            return
+        for number, piece in enumerate(self._dealt[path]):
+            if piece.exists() or piece in self._dealt:
+                yield from self._ordered(piece, low + number * width / FAN, width / FAN)
+
+    def _deal(self, path: Path, low: float, width: float) -> list[Path]:
+        pieces = [path.with_name(f"{path.name}-{number}") for number in range(FAN)]
+        into = [str(piece) for piece in pieces]
+        for key, label, text in _records(path):
+            place = min(max(int((key - low) / width * FAN), 0), FAN - 1)  # rounding may lead just outside
+            self._appender.add(into[place], RECORD.pack(key, label, len(text)), text)
+        self._appender.flush()
+        with writing_to(path):
+            path.unlink()
+        return pieces
+
+
+def _records(path: Path) -> Iterator[tuple[float, int, bytes]]:
+    with path.open("rb", READ) as file:
+        while header := file.read(RECORD.size):
+            key, label, length = RECORD.unpack(header)
+            yield key, label, file.read(length)
+
+
+def _sorted(path: Path) -> Iterator[LabelledRow]:
+    content = path.read_bytes()
+    found: list[tuple[float, int, int, int]] = []
+    place = 0
+    while place < len(content):
+        key, label, length = RECORD.unpack_from(content, place)
+        found.append((key, place + RECORD.size, length, label))
+        place += RECORD.size + length
+    found.sort()
+    for _, begin, length, label in found:
+        yield LabelledRow(content[begin : begin + length], label)

@@ -1,0 +1,203 @@
+"""Reads tables of any CSV or TSV: which character parts the columns, whether there is a header, row after row."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from prepare.errors import InputError
+from prepare.input.inputs import Input, decode
+from prepare.limits import LINE_BYTES, Meter
+from prepare.log import say
+from prepare.sources.columns import ColumnSummary, read_number
+
+DELIMITERS = ("\t", ";", "|", ",")  # that are looked for
+COLUMNS = 16_384  # as in spreadsheets
+SAMPLE_BYTES, SAMPLE_LINES = 1 << 16, 100  # of the first file, by which the delimiter is found
+SHOWN = 60  # characters of a row in a message
+
+
+class TableRow(NamedTuple):
+    """One row: where it begins, and what is in it."""
+
+    name: str
+    line: int
+    fields: list[str]
+
+    @property
+    def place(self) -> str:
+        """File and line, for messages."""
+        return f"{self.name} line {self.line}"
+
+    @property
+    def shown(self) -> str:
+        """What is in it, for messages."""
+        return repr(", ".join(self.fields)[:SHOWN])
+
+
+class DelimitedTable:
+    """The rows of all files, which must have the same columns.
+
+    Args: data: its files, the first of which says what the columns are.  delimiter: one character, or "" to find it.
+        header: auto, keep, drop or none, as CSV_HEADER.
+    """
+
+    def __init__(self, data: Input, names: Sequence[str], delimiter: str, header: str, encoding: str) -> None:
+        self._data = data
+        self._names = names
+        self.memory = data.memory
+        self._encoding = encoding
+        self.delimiter = delimiter or find_delimiter(_first_lines(data, names[0], encoding))
+        begin = list(itertools.islice(self._rows_of(names[0], data.disk.fresh()), 2))
+        if not begin:
+            raise InputError(f"{names[0]} has no rows; remove it, or give another file")
+        self._first = begin[0]
+        has_header = header in ("keep", "drop") or (header == "auto" and _is_header(begin))
+        self.header = self._first.fields if has_header else None
+        if header == "auto":
+            what = "a header and dropped" if has_header else "a row"
+            say(f"{self._first.place} is taken for {what}: {self._first.shown}; CSV_HEADER decides it")
+        self.columns = [ColumnSummary(name, data.memory) for name in self.header or _numbered(len(self._first.fields))]
+
+    def rows(self) -> Iterator[TableRow]:
+        """Yield every row that is no header, after its fields were counted for their columns.
+
+        Raises: InputError: for a row of another number of columns, and for what is no such table.
+        """
+        for name in self._names:
+            for number, row in enumerate(self._rows_of(name)):
+                if len(row.fields) != len(self.columns):
+                    raise InputError(
+                        f"{row.place}: {len(row.fields)} columns instead of {len(self.columns)} as in "
+                        f"{self._first.place}, with {self.delimiter!r} between them: {row.shown}; "
+                        "correct it, or set CSV_DELIMITER"
+                    )
+                if number == 0 and row.fields == self.header:
+                    continue
+                if number == 0 and name != self._names[0]:
+                    self._require_no_header(row)
+                for column, field in zip(self.columns, row.fields, strict=True):
+                    column.add(field, name, row.line)
+                yield row
+
+    def _require_no_header(self, row: TableRow) -> None:
+        """Refuse the first row of a later file that has a word wherever all rows before it have a number."""
+        numbers = [field for column, field in zip(self.columns, row.fields, strict=True) if column.is_number]
+        if numbers and all(field.strip() and read_number(field) is None for field in numbers):
+            raise InputError(
+                f"{row.place} looks like a header, which {self._first.name} has not like this: {row.shown}; give all "
+                "files the same header, or none"
+            )
+
+    def _rows_of(self, name: str, disk: Meter | None = None) -> Iterator[TableRow]:
+        codec = self._data.find_encoding(name) if self._encoding == "auto" else self._encoding
+        lines = _Lines(self._data.raw_lines(name, disk), name, codec)
+        csv.field_size_limit(LINE_BYTES)
+        reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
+        while True:
+            lines.begin_row()
+            try:
+                fields = next(reader, None)
+            except csv.Error as error:
+                raise InputError(
+                    f"{name} line {lines.first}: {error}; quote such fields, and double the quotes in them"
+                ) from error
+            if fields is None:
+                return
+            if len(fields) > COLUMNS:
+                raise InputError(f"{name} line {lines.first}: it has more than {COLUMNS} columns; set CSV_DELIMITER")
+            if fields:
+                yield TableRow(name, lines.first, fields)
+
+
+class _Lines:
+    """The lines of a file as the csv module wants them: it takes further ones while a quoted field goes on."""
+
+    def __init__(self, lines: Iterator[bytes], name: str, codec: str) -> None:
+        self._lines = lines
+        self._name = name
+        self._codec = codec
+        self._held = 0
+        self.number = 0
+        self.first = 1
+
+    def begin_row(self) -> None:
+        self._held = 0
+        self.first = self.number + 1
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._lines)
+        self.number += 1
+        self._held += len(line)
+        if self._held > LINE_BYTES:
+            raise InputError(
+                f"{self._name} line {self.first}: the row is longer than {LINE_BYTES} bytes; look for a quote that is "
+                "not closed"
+            )
+        if b"\0" in line:
+            raise InputError(f"{self._name} line {self.number}: it has a zero byte; save the table as UTF-8 text")
+        return decode(line, self._codec, self._name, self.number)
+
+
+def _first_lines(data: Input, name: str, encoding: str) -> list[str]:
+    """Return some lines, enough to see how they are made."""
+    codec = data.find_encoding(name) if encoding == "auto" else encoding
+    found: list[str] = []
+    size = 0
+    for number, line in enumerate(data.raw_lines(name, data.disk.fresh()), start=1):
+        found.append(decode(line, codec, name, number))
+        size += len(line)
+        if size > SAMPLE_BYTES or number == SAMPLE_LINES:
+            break
+    return found
+
+
+def find_delimiter(lines: Sequence[str]) -> str:
+    """Return the character that parts every row into the same number of columns, above one.
+
+    The comma comes last: others are hardly ever in every row by chance, as commas of texts and of numbers are. If none
+    does so, it is the one that parts the first row into the most, and the row that does not fit will be named.
+    """
+    most, best = 1, ","
+    csv.field_size_limit(LINE_BYTES)
+    for delimiter in DELIMITERS:
+        try:
+            rows = [row for row in csv.reader(lines, delimiter=delimiter) if row]
+        except csv.Error:
+            continue
+        counts = {len(row) for row in (rows[:-1] if len(rows) > 2 else rows)}  # the last may go on behind the lines
+        if len(counts) == 1 and max(counts) > 1:
+            return delimiter
+        if rows and len(rows[0]) > most:
+            most, best = len(rows[0]), delimiter
+    return best
+
+
+def _is_header(rows: Sequence[TableRow]) -> bool:
+    """Tell whether the first row has names: different ones, none of them a number, above a row that has numbers."""
+    names = [field.strip() for field in rows[0].fields]
+    if len(rows) < 2 or len(set(names)) < len(names) or not all(names):
+        return False
+    return not any(read_number(name) is not None for name in names) and any(
+        read_number(field) is not None for field in rows[1].fields
+    )
+
+
+def _numbered(count: int) -> list[str]:
+    return [f"column_{number}" for number in range(1, count + 1)]
+
+
+def warn_of_mixed(columns: Sequence[ColumnSummary]) -> None:
+    """Name the columns that are numbers but for a few fields: these are no numbers for the trainer either."""
+    for column in columns:
+        if column.numbers.count > column.others > 0 and column.first_other is not None:
+            name, line, field = column.first_other
+            say(
+                f"WARNING: column {column.name!r} has {column.numbers.count} numbers and {column.others} other values, "
+                f"the first {field[:SHOWN]!r} in {name} line {line}: it counts as text"
+            )
