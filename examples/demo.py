@@ -3,8 +3,10 @@
 It runs what a user with a cluster runs, k8s/data-job.yaml and k8s/job.yaml as they stand, by localcluster.
 """
 
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +18,10 @@ HIGHEST_ERROR = 0.06
 
 
 def run_job(manifest: str, *options: str) -> int:
-    """Runs a Job with the demo's volume and returns the exit status."""
+    """Runs a Job with the demo's volume and returns the exit status.
+
+    A Ctrl-C reaches localcluster, too, which ends the pods in order; this waits for it.
+    """
     logs = ["--logs", str(ROOT / "demo" / "logs")]
     command = [
         sys.executable,
@@ -30,7 +35,10 @@ def run_job(manifest: str, *options: str) -> int:
         *options,
     ]
     print("$", "python -m localcluster run", *command[4:], flush=True)
-    return subprocess.run(command, cwd=ROOT, check=False).returncode
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # localcluster inherits it
+    with subprocess.Popen(command, cwd=ROOT) as job:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return job.wait()
 
 
 def read_test_errors(log: Path) -> list[float]:
@@ -42,14 +50,18 @@ def read_test_errors(log: Path) -> list[float]:
 def main() -> int:
     """Runs both Jobs, prints the results, and returns 0 when all pods succeeded and the error is low enough."""
     shutil.rmtree(ROOT / "demo", ignore_errors=True)
-    status = run_job("data-job.yaml")
-    status = status or run_job("job.yaml", "--follow", r"0@ (Pass=\d+ Batch|Test samples)=", "--timeout", "170")
+    status = run_job("data-job.yaml") or run_job("job.yaml", "--timeout", "170")
+    if status == -signal.SIGINT:
+        print("demo: interrupted", flush=True)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
     if status:
         print(f"demo: the Job failed with status {status}; its logs: {OUTPUT}, {ROOT / 'demo' / 'logs'}")
         return status
     errors = read_test_errors(OUTPUT / "node_0" / "train.log")
     print(f"demo: test error after each pass: {', '.join(f'{100 * error:.2f} %' for error in errors)}")
     print(f"demo: final test error {100 * errors[-1]:.2f} %, by three pods together")
+    print("demo: the report of the job, a page for any browser:", OUTPUT / "report.html")
     print("demo: the logs and the parameters of every pass are in", OUTPUT)
     for path in sorted([*OUTPUT.glob("node_*/*.log"), *OUTPUT.glob("pass-*/done")]):
         print("   ", path.relative_to(OUTPUT))
@@ -60,4 +72,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a Ctrl-C before there is a Job prints no traceback
     sys.exit(main())
