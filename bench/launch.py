@@ -26,9 +26,14 @@ from pathlib import Path
 
 from launch_kubernetes import bench_kubernetes
 from machine import describe_machine, spread
+from volume_control import VolumeControl
 
 import start_paddle
+from launcher.cluster.kubernetes import PodApi
+from launcher.cluster.waiting import WaitPolicy
+from launcher.settings import LauncherConfig
 from localcluster import ApiServer, Cluster, PodStore, load_job, peak_rate
+from runtime.errors import PeerUnreachableError
 
 ROOT = Path(__file__).parents[1]
 
@@ -97,12 +102,14 @@ def make_pod(number: int, *, running: bool) -> dict:
     return {"metadata": {"name": name, "namespace": "default", "uid": name, "labels": labels}, "status": status}
 
 
-def wait_in_vain(config: start_paddle.LauncherConfig, seconds: float) -> None:
+def wait_in_vain(config: LauncherConfig, seconds: float) -> None:
     """Waits as a launcher does, for pods that are not complete."""
-    api = start_paddle.PodApi.for_role(config)
-    waiting = start_paddle.Waiting(seconds, say=lambda message: None)
-    with contextlib.suppress(start_paddle.UnreachableError):  # the deadline, as meant
-        start_paddle.meet(api, config, {}, waiting, start_paddle.Memory())
+    api = PodApi.for_role(config)
+    waiting = WaitPolicy(seconds, say=lambda message: None)
+    launcher = start_paddle.Launcher(config, {}, start_paddle.Stop(), api, waiting)
+    launcher.control = VolumeControl(config)
+    with contextlib.suppress(PeerUnreachableError):  # the deadline, as meant
+        start_paddle.meet(launcher)
 
 
 def run_launchers(environ: dict[str, str], seconds: float, numbers: Sequence[int]) -> None:
@@ -110,7 +117,7 @@ def run_launchers(environ: dict[str, str], seconds: float, numbers: Sequence[int
     threads = []
     for number in numbers:
         own = {"JOB_COMPLETION_INDEX": str(number), "POD_NAME": f"{JOB}-{number}"}
-        config = start_paddle.LauncherConfig.from_env({**environ, **own})
+        config = LauncherConfig.from_env({**environ, **own})
         threads.append(threading.Thread(target=wait_in_vain, args=(config, seconds)))
     for thread in threads:
         thread.start()

@@ -11,6 +11,7 @@ import base64
 import contextlib
 import dataclasses
 import gzip
+import io
 import json
 import multiprocessing
 import os
@@ -31,8 +32,13 @@ from urllib.parse import urlsplit
 import requests
 import urllib3
 import yaml
+from volume_control import VolumeControl
 
 import start_paddle
+from launcher.cluster.kubernetes import PodApi
+from launcher.cluster.pods import parse_pods
+from launcher.cluster.waiting import WaitPolicy
+from launcher.settings import LauncherConfig
 from localcluster import peak_rate
 
 ROOT = Path(__file__).parents[1]
@@ -220,13 +226,14 @@ class CountingSession(requests.Session):
         except urllib3.exceptions.HTTPError as error:  # which requests would translate when it reads the body itself
             raise requests.ConnectionError(error) from error
         is_packed = response.headers.get("Content-Encoding") == "gzip"
-        response._content = gzip.decompress(wire) if is_packed else wire
-        self.calls.append(Call(sent, response.status_code, len(wire), len(response.content)))
+        body = gzip.decompress(wire) if is_packed else wire
+        self.calls.append(Call(sent, response.status_code, len(wire), len(body)))
+        response.raw = urllib3.HTTPResponse(io.BytesIO(wire), preload_content=False)  # which the launcher still reads
         return response
 
 
 @dataclasses.dataclass
-class Result:
+class LaunchResult:
     """What a launcher did: its calls, and when it had its ids (time.monotonic, which all processes share)."""
 
     began: float
@@ -235,14 +242,16 @@ class Result:
     error: str = ""
 
 
-def launch_one(environ: dict[str, str], result: Result) -> None:
+def launch_one(environ: dict[str, str], result: LaunchResult) -> None:
     """Waits as a launcher does, from its start to its ids."""
-    config = start_paddle.LauncherConfig.from_env(environ)
-    api = start_paddle.PodApi.for_role(config)
+    config = LauncherConfig.from_env(environ)
+    api = PodApi.for_role(config)
     api.session = CountingSession(result.calls)
-    waiting = start_paddle.Waiting(config.start_timeout, say=lambda message: None)
+    waiting = WaitPolicy(config.start_timeout, say=lambda message: None)
     try:
-        meeting = start_paddle.meet(api, config, {}, waiting, start_paddle.Memory())
+        launcher = start_paddle.Launcher(config, {}, start_paddle.Stop(), api, waiting)
+        launcher.control = VolumeControl(config)
+        meeting = start_paddle.meet(launcher)
         assert len(meeting.ids) == config.gradient_num
     except Exception as error:  # counted and shown by the parent
         result.error = f"{type(error).__name__}: {error}"
@@ -252,9 +261,8 @@ def launch_one(environ: dict[str, str], result: Result) -> None:
 def launch_many(environs: list[dict[str, str]], started: Any, results: Any) -> None:
     """Runs launchers in threads of this process and puts their results into a queue."""
     sys.setswitchinterval(0.001)
-    start_paddle.say = lambda message: None
     threading.stack_size(1 << 20)
-    answers = [Result(time.monotonic()) for _ in environs]
+    answers = [LaunchResult(time.monotonic()) for _ in environs]
     threads = [
         threading.Thread(target=launch_one, args=pair, daemon=True) for pair in zip(environs, answers, strict=True)
     ]
@@ -288,7 +296,7 @@ def make_environ(pods: Pods, number: int, directory: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def running_launchers(environs: list[dict[str, str]]) -> Iterator[Callable[[], list[Result]]]:
+def running_launchers(environs: list[dict[str, str]]) -> Iterator[Callable[[], list[LaunchResult]]]:
     """Runs them in a few processes; gives a function that waits for their ends and returns what they did."""
     spawn = multiprocessing.get_context("spawn")
     started, results = spawn.Semaphore(0), spawn.Queue()
@@ -315,7 +323,7 @@ def time_lists(pods: Pods, count: int) -> tuple[list[float], int]:
     for _ in range(count):
         began = time.monotonic()
         response = pods.owner.session.get(f"{pods.owner.url}{pods.path}/pods{query}", timeout=60)
-        start_paddle.parse_pods(response.json())
+        parse_pods(response.json())
         seconds.append(time.monotonic() - began)
         size = len(response.content)
     return seconds, size

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from turns import take_turns
+from interleave import serve_rounds
 
 CONNECT_S = 30.0
 
@@ -54,7 +54,7 @@ def serve_zmq(number: int, count: int, port: int, size: int) -> None:
 
 
 def train_zmq(number: int, count: int, port: int, size: int) -> None:
-    """Take turns."""
+    """Run rounds when the benchmark asks for them."""
     import zmq
 
     context = zmq.Context()
@@ -78,7 +78,7 @@ def train_zmq(number: int, count: int, port: int, size: int) -> None:
                 target[dealer][:] = dealer.recv(copy=False).buffer
                 left -= 1
 
-    take_turns(one_round)
+    serve_rounds(one_round)
     for dealer in dealers:
         dealer.send(b"")
     context.destroy(linger=2000)
@@ -129,7 +129,7 @@ def send_all(streams: list[socket.socket], data: list[memoryview], poller: selec
 
 
 def train_sockets(number: int, count: int, port: int, size: int) -> None:
-    """Take turns."""
+    """Run rounds when the benchmark asks for them."""
     streams = [connect(port + server) for server in range(count)]
     memory = Pushed(count, size)
     poller = select.epoll()
@@ -154,7 +154,7 @@ def train_sockets(number: int, count: int, port: int, size: int) -> None:
                     if sent[server] == size:
                         poller.modify(file, select.EPOLLIN)
 
-    take_turns(one_round)
+    serve_rounds(one_round)
 
 
 def connect(port: int) -> socket.socket:

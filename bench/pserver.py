@@ -5,7 +5,7 @@ usage: bench/pserver.py [--only large small rows step growth] [--turns N]
     large   3 servers, 3 trainers, loopback: 19.9 MB from each trainer and back, and the SGD step on the servers
     small   the same with 0.24 MB
     rows    a sparse table of 10 million rows of 16; each trainer pulls and pushes 20,000 different rows a batch
-    step    momentum in place on 100 million float32, a crew of two threads against a fused loop of two threads in C
+    step    momentum in place on 100 million float32, a pool of two threads against a fused loop of two threads in C
     growth  rounds a second against parameters, rows of the table and trainers
 
 The peers take no step. Servers are `paddle pserver` processes, trainers processes with the client of this project. In
@@ -30,14 +30,14 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
+from client_process import ROWS_OF_A_BATCH, WIDTH
+from interleave import Contestant, run_interleaved
 from machine import describe_machine, spread
-from member import ROWS_OF_A_BATCH, WIDTH
-from turns import Group, compete
 
-from pserver import blocks
-from pserver.crew import hire
-from pserver.rules import Optimization, ParameterSpec
-from pserver.shard import Shard
+from pserver.optim.settings import Optimization, ParameterSpec
+from pserver.store import partition
+from pserver.store.shard import DenseShard
+from runtime.thread_pool import start_thread_pool
 
 HERE = Path(__file__).parent
 COUNT = 3  # servers, and trainers
@@ -51,7 +51,7 @@ HEADER = (
 
 
 def find_port(count: int) -> int:
-    """Return the first of so many consecutive ports that are free at this moment on the addresses that are used."""
+    """Return the first of `count` consecutive ports that are free at this moment on the addresses in use."""
     while True:
         first = random.SystemRandom().randrange(20000, 32000)
         try:
@@ -64,38 +64,38 @@ def find_port(count: int) -> int:
         return first
 
 
-def start_peer(kind: str, size: int) -> Group:
+def start_peer(kind: str, size: int) -> Contestant:
     """Start the servers and trainers of a peer; `size` in bytes is what one trainer and one server exchange."""
     port = find_port(COUNT)
     command = [sys.executable, str(HERE / "peers.py"), kind]
     numbers = [[str(number), str(COUNT), str(port), str(size)] for number in range(COUNT)]
     name = {"zmq": "pyzmq, no step", "sockets": "plain sockets, no step"}[kind]
-    return Group(
+    return Contestant(
         name, [[*command, "server", *one] for one in numbers], [[*command, "trainer", *one] for one in numbers]
     )
 
 
-def start_ours(name: str, kind: str, size: int, *, servers: int = COUNT, trainers: int = COUNT) -> Group:
+def start_ours(name: str, kind: str, size: int, *, servers: int = COUNT, trainers: int = COUNT) -> Contestant:
     """Start `paddle pserver` processes and their trainers; `size` in parameters, or rows of the table."""
     port = find_port(1)
     server = [sys.executable, "-m", "paddle", "pserver", f"--port={port}", "--ports_num=1"]
-    member = [sys.executable, str(HERE / "member.py"), kind]
+    client = [sys.executable, str(HERE / "client_process.py"), kind]
     shape = [str(trainers), str(servers), str(port), str(size)]
-    return Group(
+    return Contestant(
         name,
         [[*server, f"--nics=127.0.0.{number + 1}", f"--num_gradient_servers={trainers}"] for number in range(servers)],
-        [[*member, str(number), *shape] for number in range(trainers)],
+        [[*client, str(number), *shape] for number in range(trainers)],
     )
 
 
-def find_rounds(group: Group) -> int:
+def find_rounds(group: Contestant) -> int:
     """Return how many rounds take about as long as a turn should."""
     group.turn(3)
     return max(3, int(SECONDS * group.turn(5)))
 
 
 def bench_exchange(parameters: int, turns: int) -> None:
-    """Print a row for each contestant that exchanges so many parameters."""
+    """Print a row for each contestant that exchanges this number of parameters."""
     size = 4 * parameters // COUNT
     groups = [
         start_peer("sockets", size),
@@ -104,7 +104,7 @@ def bench_exchange(parameters: int, turns: int) -> None:
         start_ours("paddle pserver, SGD, all over sockets", "dense", parameters),
     ]
     try:
-        compete(groups, find_rounds(groups[2]), turns)
+        run_interleaved(groups, find_rounds(groups[2]), turns)
         print(f"\n{4 * parameters / 1e6:.2f} MB each way for each of {COUNT} trainers, {COUNT} servers\n\n{HEADER}")
         for group in groups:
             ratios = [spread(divide(group.rates, peer.rates)) for peer in groups[:2]]
@@ -128,7 +128,7 @@ def bench_rows(turns: int) -> None:
     there = count * (4 + 4 * WIDTH) // COUNT
     groups = [start_peer("zmq", there), start_ours("rows", "rows", TABLE_ROWS)]
     try:
-        compete(groups, find_rounds(groups[1]), turns)
+        run_interleaved(groups, find_rounds(groups[1]), turns)
         peer, ours = ([COUNT * count * rate / 1e6 for rate in group.rates] for group in groups)
         server, trainer = groups[1].peaks()
         print(f"\ntable of {TABLE_ROWS:,} x {WIDTH}, {count:,} different rows a batch and trainer, SGD")
@@ -148,7 +148,9 @@ def bench_step(turns: int) -> None:
         subprocess.run(["gcc", *flags, str(HERE / "fused.c"), "-o", str(library)], check=True)
         fused = ctypes.CDLL(str(library)).step
     weight = [ParameterSpec("w", STEP_ELEMENTS, momentum=0.9)]
-    shard = Shard(weight, blocks.whole(weight), Optimization("momentum", 1e-6), per_parameter=True, crew=hire(2))
+    shard = DenseShard(
+        weight, partition.whole(weight), Optimization("momentum", 1e-6), per_parameter=True, pool=start_thread_pool(2)
+    )
     gradient = np.random.default_rng(0).standard_normal(STEP_ELEMENTS, np.float32)
     values, velocity = np.zeros(STEP_ELEMENTS, np.float32), np.zeros(STEP_ELEMENTS, np.float32)
     pointers = [ctypes.c_void_p(array.ctypes.data) for array in (values, velocity, gradient)]
@@ -165,7 +167,9 @@ def bench_step(turns: int) -> None:
     if not np.array_equal(shard.values, values):
         raise SystemExit("bench/pserver.py: the fused loop comes to other bits")
     print(f"\nmomentum in place on {STEP_ELEMENTS:,} float32, two threads, milliseconds")
-    print(f"pserver.shard {spread([1e3 * one for one in ours])}, fused loop {spread([1e3 * one for one in peer])}")
+    print(
+        f"pserver.store.shard {spread([1e3 * one for one in ours])}, fused loop {spread([1e3 * one for one in peer])}"
+    )
     print(f"the loop's time / ours: {spread(divide(peer, ours))}", flush=True)
 
 
@@ -178,7 +182,7 @@ def bench_growth(turns: int) -> None:
     for what, size, kind, trainers in runs:
         group = start_ours(what, kind, size, trainers=trainers)
         try:
-            compete([group], find_rounds(group), turns)
+            run_interleaved([group], find_rounds(group), turns)
             server, trainer = group.peaks()
             to = trainers if kind == "dense" else size
             print(f"| {what} | {to:,} | {spread(group.rates)} | {server:.0f} MB | {trainer:.0f} MB |", flush=True)

@@ -5,13 +5,13 @@ usage: bench/train.py [--only NAME ...] [--threads N ...] [--passes N] [--rounds
 Four trainings: recommendation (batch 1600) and quick_start's lr, cnn and lstm (batch 128, vocabulary 30,000, about 80
 words a text), on synthetic data. Each is the command as users run it, in a process of its own, with the log at its
 defaults; a pass takes from one line of the log to the next, and the first, in which the provider reads, does not count.
-Its peer, bench/yardstick.py, runs in turn with it, so that noise hits both.
+Its peer, bench/numpy_baseline/, runs in turn with it, so that noise hits both.
 
 Before anything is timed, both train three times on one batch from the same parameters, without dropout: all three
-costs must agree, or the yardstick is not the same work.
+costs must agree, or the baseline is not the same work.
 
-With --nodes, nothing of that, but so many trainers with as many servers, all on this machine, which train together:
-each on a batch of its own, all in step. What counts is the samples of all of them.
+With --nodes N, the script measures distributed training instead: N trainers and N servers on this machine train in
+step, each trainer on batches of its own. The figure is the samples of all of them.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ PUBLISHED = {
 
 
 HEADER = """
-| training | threads | samples/s | yardstick | ratio | peak | its peak | best engines, 1 / 2 threads (a) | legacy (a) |
+| training | threads | samples/s | baseline | ratio | peak | its peak | best engines, 1 / 2 threads (a) | legacy (a) |
 |---|---|---|---|---|---|---|---|---|"""  # (a): another machine
 
 
 @dataclass(frozen=True)
-class Run:
+class TimedRun:
     """Samples a second of each counted pass, and the highest memory in use."""
 
     rates: Sequence[float]
@@ -93,13 +93,15 @@ def run_trainer(
     return [(when, int(samples), cost) for when, samples, cost in PASS_LINE.findall(text)], usage
 
 
-def run_yardstick(
+def run_baseline(
     workload: Workload, directory: Path, model: Path, passes: int, *, threads: int = 1, keep: float = 0.75
 ) -> tuple[list[tuple[float, float]], os.struct_rusage]:
     """Returns seconds and cost of each pass, and what the process used."""
-    command = [sys.executable, str(HERE / "yardstick.py"), workload.name, str(directory), str(model)]
+    command = [sys.executable, "-m", "numpy_baseline", workload.name, str(directory), str(model)]
     command += [f"--passes={passes}", f"--keep={keep}"]
-    text, usage = run_process(command, directory, bare_environment(OPENBLAS_NUM_THREADS=str(threads)))
+    text, usage = run_process(
+        command, directory, bare_environment(PYTHONPATH=str(HERE), OPENBLAS_NUM_THREADS=str(threads))
+    )
     lines = [line.split() for line in text.splitlines()]
     return [(float(seconds), float(cost)) for seconds, cost in lines], usage
 
@@ -108,41 +110,43 @@ def run_yardstick(
 
 
 def compare_costs(workload: Workload, directory: Path, sizes: Sizes) -> tuple[Path, list[float], list[float]]:
-    """Returns a model, and the costs of three steps on one batch from it, by the trainer and by the yardstick."""
+    """Returns a model, and the costs of three steps on one batch from it, by the trainer and by the baseline."""
     one_batch = Sizes(**{**vars(sizes), "batches": 1})
     prepare(workload, directory, one_batch, without_dropout=True)
     run_trainer(workload, directory, "--num_passes=1", "--save_dir=start")
     model = directory / "start/pass-00000"
     passes, _ = run_trainer(workload, directory, f"--init_model_path={model}", f"--num_passes={CHECKED_STEPS}")
-    expected, _ = run_yardstick(workload, directory, model, CHECKED_STEPS, keep=1)
+    expected, _ = run_baseline(workload, directory, model, CHECKED_STEPS, keep=1)
     return model, [float(cost) for _, _, cost in passes], [cost for _, cost in expected]
 
 
 def require_same_work(workload: Workload, directory: Path, sizes: Sizes) -> Path:
     """Returns a model to start from, after the comparison."""
-    model, ours, yardstick = compare_costs(workload, directory, sizes)
-    if len(ours) != CHECKED_STEPS or not np.allclose(ours, yardstick, rtol=TOLERANCE, atol=0):
-        raise SystemExit(f"bench/train.py: {workload.name}: not the same work: costs {ours}, yardstick's {yardstick}")
+    model, ours, baseline = compare_costs(workload, directory, sizes)
+    if len(ours) != CHECKED_STEPS or not np.allclose(ours, baseline, rtol=TOLERANCE, atol=0):
+        raise SystemExit(f"bench/train.py: {workload.name}: not the same work: costs {ours}, the baseline's {baseline}")
     count = sum(path.stat().st_size // 4 - 4 for path in model.iterdir() if path.name.startswith("_"))
-    print(f"{workload.name}: {count:,} parameters; costs of three steps {ours}, of the yardstick {yardstick}")
+    print(f"{workload.name}: {count:,} parameters; costs of three steps {ours}, of the baseline {baseline}")
     return model
 
 
 # ----- Times
 
 
-def time_trainer(workload: Workload, directory: Path, model: Path, threads: int, passes: int) -> Run:
-    """Returns the rates of so many passes after the first."""
+def time_trainer(workload: Workload, directory: Path, model: Path, threads: int, passes: int) -> TimedRun:
+    """Returns the rates of `passes` passes after the first."""
     flags = [f"--init_model_path={model}", f"--trainer_count={threads}", f"--num_passes={passes + 1}", *FLAGS]
     lines, usage = run_trainer(workload, directory, *flags)
     pairs = itertools.pairwise(find_times(lines))
-    return Run([lines[0][1] / (after - before).total_seconds() for before, after in pairs], usage.ru_maxrss / 1024)
+    return TimedRun([lines[0][1] / (after - before).total_seconds() for before, after in pairs], usage.ru_maxrss / 1024)
 
 
-def time_yardstick(workload: Workload, directory: Path, model: Path, threads: int, passes: int, samples: int) -> Run:
-    """Returns the rates of so many passes after the first."""
-    lines, usage = run_yardstick(workload, directory, model, passes + 1, threads=threads)
-    return Run([samples / seconds for seconds, _ in lines[1:]], usage.ru_maxrss / 1024)
+def time_baseline(
+    workload: Workload, directory: Path, model: Path, threads: int, passes: int, samples: int
+) -> TimedRun:
+    """Returns the rates of `passes` passes after the first."""
+    lines, usage = run_baseline(workload, directory, model, passes + 1, threads=threads)
+    return TimedRun([samples / seconds for seconds, _ in lines[1:]], usage.ru_maxrss / 1024)
 
 
 PRODUCTS = """
@@ -174,7 +178,7 @@ def bench(workload: Workload, threads: int, model: Path, directory: Path, passes
     samples = len((directory / (directory / TRAIN_LIST).read_text().strip()).read_text(encoding="utf-8").splitlines())
     for _ in range(rounds):
         one = time_trainer(workload, directory, model, threads, passes)
-        other = time_yardstick(workload, directory, model, threads, passes, samples)
+        other = time_baseline(workload, directory, model, threads, passes, samples)
         ratios.append(statistics.median(one.rates) / statistics.median(other.rates))
         ours.append(one)
         peers.append(other)
@@ -217,7 +221,12 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--batches", type=int, default=Sizes.batches, help="of a pass")
-    parser.add_argument("--nodes", type=int, default=0, help="train on so many instead, each a trainer and a server")
+    parser.add_argument(
+        "--nodes",
+        type=int,
+        default=0,
+        help="nodes of distributed training; 0: local training",
+    )
     options = parser.parse_args()
     sizes = Sizes(batches=options.batches)
     chosen = [workload for workload in WORKLOADS if not options.only or workload.name in options.only]

@@ -29,7 +29,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Workload:
-    """One of the timed trainings. `pass_factor`: so many times the passes of the others, for they are short."""
+    """One of the timed trainings. `pass_factor`: its passes are short, so it has this many times the others' passes."""
 
     name: str
     example: str
@@ -47,7 +47,7 @@ WORKLOADS = (
 
 
 def prepare(workload: Workload, directory: Path, sizes: Sizes, *, without_dropout: bool = False) -> Path:
-    """Copies the example and writes data for so many batches a pass; returns the directory."""
+    """Copies the example and writes data of `sizes.batches` batches a pass; returns the directory."""
     shutil.copytree(EXAMPLES / workload.example, directory, ignore=shutil.ignore_patterns("data", "output", "__*"))
     (directory / "data").mkdir()
     samples = sizes.batches * workload.batch_size

@@ -1,6 +1,6 @@
-"""Groups of processes that take turns: each runs some rounds when it is told to, and rests while another one runs.
+"""Interleaving: the contestants of a benchmark run in alternation, each for some rounds while the others wait.
 
-So all groups of a benchmark meet the same noise, and their ratios hold when the machine's speed drifts.
+All contestants then meet the same noise of the machine, so that their ratios hold when its speed drifts.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-DEADLINE_S = 120.0
+DEADLINE_S = 120.0  # for a process to end by itself
 
 
-def take_turns(one_round: Callable[[], object], begin: Callable[[], object] = lambda: None) -> None:
-    """In a trainer: run as many rounds as each line of the input says, and write the seconds they took."""
+def serve_rounds(one_round: Callable[[], object], begin: Callable[[], object] = lambda: None) -> None:
+    """Run, in a trainer, as many rounds as each line of stdin says; write the seconds that they took to stdout."""
     for line in sys.stdin:
         begin()
         began = time.perf_counter()
@@ -24,10 +24,10 @@ def take_turns(one_round: Callable[[], object], begin: Callable[[], object] = la
         print(time.perf_counter() - began, flush=True)
 
 
-class Group:
-    """The servers and trainers of one contestant, running.
+class Contestant:
+    """The running servers and trainers of one contestant.
 
-    Args: servers, trainers: command lines; trainers call `take_turns` and are told in turn.
+    Args: servers, trainers: command lines; a trainer calls `serve_rounds`.
     """
 
     def __init__(self, name: str, servers: Sequence[Sequence[str]], trainers: Sequence[Sequence[str]]) -> None:
@@ -40,7 +40,7 @@ class Group:
         ]
 
     def turn(self, rounds: int) -> float:
-        """Run some rounds; return rounds a second, of the slowest trainer."""
+        """Run some rounds; return the rounds a second of the slowest trainer."""
         for one in self._trainers:
             print(rounds, file=one.stdin, flush=True)
         seconds = [one.stdout.readline() for one in self._trainers]
@@ -49,7 +49,7 @@ class Group:
         return rounds / max(map(float, seconds))
 
     def peaks(self) -> tuple[float, float]:
-        """Return the most memory that a server and a trainer had so far, in MB."""
+        """Return the most memory that any server and any trainer has had so far, in MB."""
         return max(map(peak_mb, self._servers), default=0.0), max(map(peak_mb, self._trainers))
 
     def close(self) -> None:
@@ -67,17 +67,17 @@ class Group:
 
 
 def peak_mb(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> float:
-    """Return the most memory that a running process has had."""
+    """Return the most memory that a running process has had, in MB."""
     for line in Path(f"/proc/{process.pid}/status").read_text(encoding="ascii").splitlines():
         if line.startswith("VmHWM"):
             return int(line.split()[1]) / 1024
     return 0.0
 
 
-def compete(groups: Sequence[Group], rounds: int, turns: int) -> None:
-    """Let the groups take so many turns, after one to warm up; the rates are kept in them."""
+def run_interleaved(contestants: Sequence[Contestant], rounds: int, turns: int) -> None:
+    """Let each contestant take `turns` turns of `rounds` rounds, after one turn to warm up; it keeps its rates."""
     for number in range(turns + 1):
-        for group in groups:
-            rate = group.turn(rounds)
+        for contestant in contestants:
+            rate = contestant.turn(rounds)
             if number:
-                group.rates.append(rate)
+                contestant.rates.append(rate)

@@ -1,7 +1,7 @@
 """A trainer of bench/pserver.py: the client of this project without a network to train.
 
-usage: bench/member.py dense|dense-shared NUMBER TRAINERS SERVERS PORT PARAMETERS
-       bench/member.py rows NUMBER TRAINERS SERVERS PORT ROWS
+usage: bench/client_process.py dense|dense-shared NUMBER TRAINERS SERVERS PORT PARAMETERS
+       bench/client_process.py rows NUMBER TRAINERS SERVERS PORT ROWS
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import itertools
 
 import numpy as np
 import numpy.typing as npt
-from turns import take_turns
+from interleave import serve_rounds
 
-from pserver.client import Client
-from pserver.row_client import RowClient
-from pserver.rules import Optimization, ParameterSpec
+from pserver.client.client import Client
+from pserver.client.sparse_client import SparseClient
+from pserver.optim.settings import Optimization, ParameterSpec
 
 WIDTH = 16  # of a row
 ROWS_OF_A_BATCH = 20_000
@@ -40,14 +40,14 @@ def train_dense(number: int, trainers: int, servers: int, port: int, parameters:
     values, gradient = np.zeros(parameters, np.float32), np.ones(parameters, np.float32)
     client.initialise(values)
     client.start_pass()
-    take_turns(lambda: client.push_pull(gradient, values, 1))
+    serve_rounds(lambda: client.push_pull(gradient, values, 1))
     client.finish_pass(values)
     client.goodbye()
 
 
 def train_rows(number: int, trainers: int, servers: int, port: int, rows: int) -> None:
     """Pull the rows of a batch and push their gradients in every round."""
-    client = RowClient(list_services(servers, port), trainer_id=number, num_trainers=trainers)
+    client = SparseClient(list_services(servers, port), trainer_id=number, num_trainers=trainers)
     client.join([ParameterSpec("w", rows * WIDTH, sparse_update=True, row_width=WIDTH)], SGD)
     client.initialise(np.zeros(rows * WIDTH if number == 0 else 0, np.float32))
     client.start_pass()
@@ -63,14 +63,14 @@ def train_rows(number: int, trainers: int, servers: int, port: int, rows: int) -
         client.begin_push_rows([batch], [gradients[: len(batch)]], 1, in_place=False)
         client.finish_push_rows()
 
-    take_turns(one_round)
+    serve_rounds(one_round)
     client.begin_end_of_pass()
     client.finish_end_of_pass()
     client.goodbye()
 
 
 def draw(rng: np.random.Generator, rows: int, count: int) -> npt.NDArray[np.uint32]:
-    """Return so many different rows, rising."""
+    """Return `count` different rows in rising order."""
     some = np.unique(rng.integers(0, rows, count + count // 8 + 8))
     return np.sort(rng.permutation(some)[:count]).astype(np.uint32)
 

@@ -1,0 +1,82 @@
+"""The data of the four trainings, and lists of ids packed so that each time step is a block of rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from numpy_baseline.parameters import Array
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Lists of ids one after the other."""
+
+    ids: Array
+    starts: Array
+
+    @classmethod
+    def of(cls, lists: Sequence[Sequence[int]]) -> Lists:
+        starts = np.cumsum([0, *map(len, lists)])
+        return cls(np.fromiter((one for ids in lists for one in ids), np.int64, starts[-1]), starts)
+
+
+class PackedLists:
+    """Some of the lists side by side, longest first, so that each time step is a block of rows.
+
+    `order`: of the given numbers, by length; `live`: how many have the step; `starts`: first row of each step;
+    `ids`: (rows,).
+    """
+
+    def __init__(self, lists: Lists, numbers: Array) -> None:
+        lengths = lists.starts[numbers + 1] - lists.starts[numbers]
+        self.order = np.argsort(-lengths, kind="stable")
+        numbers, lengths = numbers[self.order], lengths[self.order]
+        self.live = np.searchsorted(-lengths, -np.arange(1, lengths[0] + 1), side="right").tolist()
+        self.starts = np.cumsum([0, *self.live]).tolist()
+        self.rows = self.starts[-1]
+        starts = np.asarray(self.starts[:-1])
+        step = np.repeat(np.arange(len(self.live)), self.live)
+        self.sequence = np.arange(self.rows) - starts[step]
+        self.ids = lists.ids[lists.starts[numbers][self.sequence] + step]
+        later = self.live[0]  # the rows of the first step have none before
+        self.previous = (starts[step[later:] - 1] if self.rows > later else step[:0]) + self.sequence[later:]
+
+    def span(self, step: int) -> slice:
+        return slice(self.starts[step], self.starts[step + 1])
+
+
+def read_files(directory: Path) -> list[str]:
+    names = (directory / "data/train.list").read_text(encoding="utf-8").split()
+    return [line for name in names for line in (directory / name).read_text(encoding="utf-8").splitlines()]
+
+
+class Texts:
+    """Words and label of each text."""
+
+    def __init__(self, directory: Path) -> None:
+        lines = (directory / "data/dict.txt").read_text(encoding="utf-8").splitlines()
+        ids = {line.split()[0]: number for number, line in enumerate(lines)}
+        texts = [line.split("\t", 1) for line in read_files(directory)]
+        self.words = Lists.of([[ids.get(word, 0) for word in text.split()] for _, text in texts])
+        self.labels = np.array([int(label) for label, _ in texts])
+        self.samples = len(texts)
+
+
+class Ratings:
+    """Film, user and score of each rating, and what is known of each film and user."""
+
+    def __init__(self, directory: Path) -> None:
+        meta = json.loads((directory / "data/meta.json").read_text(encoding="utf-8"))
+        films, users = ([side[str(n)] for n in range(1, len(side))] for side in (meta["movie"], meta["user"]))
+        ratings = np.array([[int(one) for one in line.split("::")[:3]] for line in read_files(directory)])
+        self.users, self.films = ratings[:, 0] - 1, ratings[:, 1] - 1
+        self.scores = (2 * ratings[:, 2] - 5).astype(np.float32)
+        self.titles = Lists.of([title for title, _ in films])
+        self.genres = np.array([genres for _, genres in films], np.float32)
+        self.user_fields = np.array(users)
+        self.samples = len(ratings)

@@ -1,0 +1,160 @@
+"""How fast a job of three pods begins, and begins again after a kill; also with a volume that shows old files.
+
+usage: bench/recovery.py [--runs N] [--before DIRECTORY] [--stale SECONDS]
+
+Both by localcluster, the digits example as k8s/job.yaml has it:
+1. from the last pod Running to trainer 0's first batch, and the ratio to nine bare starts of `python -c 'import numpy'`
+2. from the SIGKILL of trainer 1 to the first batch of the next attempt (goal 1.2 s)
+each with a usual volume, and with one where a launcher that has looked at a file is shown the same for SECONDS, as a
+client of NFS that caches attributes is. DIRECTORY is a checkout of an earlier commit, whose launcher is measured in
+alternation with this one's; its programs are those of this checkout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+from launch import time_bare_starts
+from machine import describe_machine, spread
+
+from localcluster import Cluster, load_job
+
+ROOT = Path(__file__).parents[1]
+DEADLINE_S = 180.0
+LOOK_S = 0.005  # between two looks at a pod's output
+BATCH = re.compile(r" Batch=\d+ ")
+NEXT_ATTEMPT = re.compile(r"attempt 2\.")
+
+# A look at a file of the volume is answered as before for so many seconds, unless this process has written it.
+STALE = '''
+
+_read_fresh, _write_fresh, _seen = read_file, write_atomically, {}
+
+
+def read_file(path, limit=FILE_LIMIT):
+    """Returns what this client has seen of a file in the last SECONDS."""
+    import time
+    at, content, error = _seen.get(str(path), (float("-inf"), None, None))
+    if time.monotonic() - at >= SECONDS:
+        try:
+            content, error = _read_fresh(path, limit), None
+        except OSError as problem:
+            content, error = None, problem
+        _seen[str(path)] = (time.monotonic(), content, error)
+    if error is not None:
+        raise error
+    return content
+
+
+def write_atomically(path, text):
+    """Writes a file, and forgets what was seen of it."""
+    _seen.pop(str(path), None)
+    _write_fresh(path, text)
+'''
+
+
+def make_launcher(source: Path, directory: Path, stale_s: float) -> Path:
+    """Returns the start.sh of a copy of a checkout's launcher, whose looks at the volume may be made old."""
+    shutil.copytree(source / "launcher", directory / "launcher", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(source / "start_paddle.py", directory / "start_paddle.py")
+    if stale_s:
+        volume = directory / "launcher" / "volume.py"
+        volume.write_text(volume.read_text() + STALE.replace("SECONDS", str(stale_s)))
+    return Path(shutil.copy(source / "start.sh", directory / "start.sh"))
+
+
+def start(volume: Path, entrypoint: Path, **env: str) -> Cluster:
+    """Returns the cluster of a job that begins afresh."""
+    usual = {"LOG_PERIOD": "1", "DOT_PERIOD": "0", "RESUME": "0"}
+    return Cluster(
+        load_job(str(ROOT / "k8s" / "job.yaml")),
+        volumes={"mfs": volume},
+        entrypoint=entrypoint,
+        env={**usual, **env},
+        logs=volume / "pods",
+    )
+
+
+def wait_for_batch(log: Path, after: re.Pattern[str] | None = None) -> float:
+    """Waits for a line with a batch, behind one that matches, and returns the time of its coming."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        text = log.read_text(errors="replace") if log.exists() else ""
+        begin = after.search(text) if after else None
+        if (after is None or begin) and BATCH.search(text, begin.end() if begin else 0):
+            return time.monotonic()
+        time.sleep(LOOK_S)
+    raise SystemExit(f"bench/recovery.py: no batch in {log} within {DEADLINE_S:g} s:\n{text[-3000:]}")
+
+
+def log_of(volume: Path) -> Path:
+    """Returns where the output of pod 0 goes."""
+    return next(path for path in sorted((volume / "pods").iterdir()) if re.search(r"-0-[a-z0-9]+\.log$", path.name))
+
+
+def time_job(volume: Path, entrypoint: Path) -> tuple[float, float]:
+    """Runs a job, kills trainer 1 in it, and returns both figures."""
+    shutil.rmtree(volume / "pods", ignore_errors=True)
+    with start(volume, entrypoint, NUM_PASSES="200") as cluster:
+        for index in range(3):
+            cluster.wait_for_phase(str(index), "Running", deadline=DEADLINE_S)
+        began = time.monotonic()
+        log = log_of(volume)
+        first = wait_for_batch(log) - began
+        cluster.wait_for_output(r"Pass=1 ", deadline=DEADLINE_S, pod="1")
+        killed = time.monotonic()
+        cluster.kill("1", process="paddle train", signum=signal.SIGKILL)
+        again = wait_for_batch(log, NEXT_ATTEMPT) - killed
+    return first, again
+
+
+def main() -> None:
+    """Prints the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--before", type=Path)
+    parser.add_argument("--stale", type=float, default=30.0)
+    options = parser.parse_args()
+    print(describe_machine(), flush=True)
+    sources = {"before": options.before, "now": ROOT} if options.before else {"now": ROOT}
+    rows: dict[str, list[tuple[float, float]]] = {}
+    bare = []
+    with tempfile.TemporaryDirectory() as directory:
+        volume = Path(directory) / "volume"
+        volume.mkdir()
+        with Cluster(
+            load_job(str(ROOT / "k8s" / "data-job.yaml")), volumes={"mfs": volume}, entrypoint=ROOT / "start.sh"
+        ) as cluster:
+            if cluster.wait(deadline=DEADLINE_S).exit_status:
+                raise SystemExit("bench/recovery.py: the data job failed")
+        starts = {}
+        for name, source in sources.items():
+            for stale_s in (0.0, options.stale):
+                label = f"{name}, {'looks up to ' + format(stale_s, 'g') + ' s old' if stale_s else 'a usual volume'}"
+                copy = Path(directory) / label.replace(" ", "-")
+                copy.mkdir()
+                starts[label] = make_launcher(source, copy, stale_s)
+        for run in range(options.runs + 1):  # the first fills the caches
+            bare.append(time_bare_starts(9))
+            for label, entrypoint in starts.items():
+                figures = time_job(volume, entrypoint)
+                if run or not options.runs:
+                    rows.setdefault(label, []).append(figures)
+    print(f"nine bare starts with numpy: {spread(bare)} s; {options.runs} runs")
+    print("| launcher and volume | last pod Running to first batch, s | of nine bare starts | kill to first batch, s |")
+    print("|---|---|---|---|")
+    middle = sorted(bare)[len(bare) // 2]
+    for label, figures in rows.items():
+        firsts, agains = zip(*figures, strict=True)
+        ratio = sorted(firsts)[len(firsts) // 2] / middle
+        print(f"| {label} | {spread(firsts)} | {ratio:.2f} | {spread(agains)} |")
+
+
+if __name__ == "__main__":
+    main()
