@@ -33,3 +33,11 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             "OUT_DIR",
         ):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def config_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory; the module path is as before afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    return tmp_path

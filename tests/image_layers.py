@@ -3,9 +3,9 @@
 import numpy as np
 
 from proto.ModelConfig_pb2 import ModelConfig
-from trainer.arguments import Argument
-from trainer.network import Network
-from trainer.parameters import ParameterTable
+from trainer.arrays.arguments import Argument
+from trainer.arrays.parameters import ParameterTable
+from trainer.network.network import Network
 
 
 def conv_conf(channels, image, size, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1, filters=0, **extra):

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from proto.ModelConfig_pb2 import ModelConfig
-from trainer.arguments import Argument
+from trainer.arrays.arguments import Argument
+from trainer.arrays.parameters import ParameterTable
 from trainer.layers import find_layer
-from trainer.parameters import ParameterTable
+from trainer.network.check_grads import CheckedVariable, check_grads
 
 STEP = 1e-6
 
@@ -48,8 +49,14 @@ def ids(numbers, starts=None):
     return Argument(ids=np.array(numbers), starts=None if starts is None else np.array(starts))
 
 
-def check_gradients(layer, table, inputs, varied=None):
-    """Compare all gradients with central differences of sum(c * y), for random c and along random directions.
+def compare(cost, variables, rng, rel, abs):
+    """Compare the gradients of some variables with central differences of the cost along random directions."""
+    for one in check_grads(cost, variables, lambda gradient: rng.normal(size=gradient.shape), lambda _slope: STEP):
+        assert one.analytic_delta / STEP == pytest.approx(one.true_delta / STEP, rel=rel, abs=abs), one.name
+
+
+def check_gradients(layer, table, inputs, varied=None, rel=5e-6, abs=1e-7):
+    """Check all gradients of a layer by the cost sum(c * y), with random c.
 
     varied: the positions of the inputs that take a gradient; by default the dense ones.
     """
@@ -57,53 +64,36 @@ def check_gradients(layer, table, inputs, varied=None):
     inputs = list(inputs)
     if varied is None:
         varied = [number for number, one in enumerate(inputs) if one.value is not None]
+    for number in varied:
+        inputs[number] = inputs[number].with_value(inputs[number].value.copy())
     layer.is_training = True
     c = rng.normal(size=layer.forward(inputs).value.shape)
-
-    def moved(target, direction):
-        def cost(step):
-            parameters, arguments = table.values.copy(), list(inputs)
-            if isinstance(target, int):
-                arguments[target] = inputs[target].with_value(inputs[target].value + step * direction)
-            else:
-                target.value[:] += step * direction
-            result = float((layer.forward(arguments).value * c).sum())
-            table.values[:] = parameters
-            return result
-
-        return (cost(STEP) - cost(-STEP)) / (2 * STEP)
-
-    directions = {number: rng.normal(size=inputs[number].value.shape) for number in varied}
-    numeric = {number: moved(number, direction) for number, direction in directions.items()}
-    parameter_directions = [(one, rng.normal(size=one.size)) for one in table]
-    parameter_numeric = [moved(one, direction) for one, direction in parameter_directions]
-
     table.clear_gradients()
     layer.forward(inputs)
     flowing = layer.backward(c.copy(), [number in varied for number in range(len(inputs))])
     assert len(flowing) == len(inputs)
+    variables = []
     for number in varied:
         assert flowing[number].shape == inputs[number].value.shape
-        got = float((flowing[number] * directions[number]).sum())
-        assert got == pytest.approx(numeric[number], rel=5e-6, abs=1e-7), f"input {number}"
-    for (one, direction), expected in zip(parameter_directions, parameter_numeric, strict=True):
-        assert float(one.gradient @ direction) == pytest.approx(expected, rel=5e-6, abs=1e-7), one.name
+        variables.append(CheckedVariable(f"input {number}", inputs[number].value, flowing[number].copy()))
+    variables += [CheckedVariable(one.name, one.value, one.gradient) for one in table]
+    compare(lambda: float((layer.forward(inputs).value * c).sum()), variables, rng, rel, abs)
 
 
-def check_cost_gradients(network, table, forward, rng, rel=2e-6, abs=1e-7):
-    """Compare the gradient of a network's cost with a central difference along a random direction.
+def check_cost_gradients(network, table, forward, rng, rel=2e-6, abs=1e-7, by_parameter=False):
+    """Check the gradient of a network's cost, for all parameters at once or one by one.
 
     The table's values are where; `forward` runs the network, always on the same batch and the same draws.
     """
 
-    def cost_at(values):
-        table.values[:] = values
+    def cost():
         forward()
         return network.cost()
 
-    start, direction = table.values.copy(), rng.normal(size=table.values.size)
-    numeric = (cost_at(start + STEP * direction) - cost_at(start - STEP * direction)) / (2 * STEP)
-    cost_at(start)
+    cost()
     table.clear_gradients()
     network.backward()
-    assert float(table.gradients @ direction) == pytest.approx(numeric, rel=rel, abs=abs)
+    variables = [CheckedVariable("the parameters", table.values, table.gradients)]
+    if by_parameter:
+        variables = [CheckedVariable(one.name, one.value, one.gradient) for one in table]
+    compare(cost, variables, rng, rel, abs)

@@ -10,22 +10,72 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from trainer.config.language.layers.levels import LayerType
+from trainer.config.v1.layer_kinds import KINDS
+from trainer.config.v1.layers import BY_FUNCTION
 from trainer.layers import INTERNAL, LAYERS
-from trainer.layers.mixed import OPERATORS, PROJECTIONS
+from trainer.layers.mixed.mixed import OPERATORS, PROJECTIONS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "layers.md"
 BEGIN, END = "<!-- table: tests/layer_support.py -->", "<!-- end of table -->"
-LANGUAGE = ROOT / "trainer" / "config" / "layers"
+LANGUAGE = ROOT / "trainer" / "config" / "language"
 TESTS = ROOT / "tests" / "unit" / "trainer"
 GOLDEN = ROOT / "tests" / "golden"
 
-UNTESTED = {"multibox_loss", "priorbox", "cross_entropy_over_beam"}  # in the language, in no golden message
 # what stands in a message for one function of the language; the last three are older names of agents
 GROUP = {"recurrent_layer_group", "scatter_agent", "gather_agent", "agent"}
 GROUP |= {"sequence_agent", "sequence_gather_agent", "sequence_scatter_agent"}
 # types that the language picks where a layer is built, out of sight of `language_types`
 PICKED = {"cudnn_batch_norm", "cudnn_conv", "cudnn_convt", "exconv", "exconvt"}
+# words that the language hands to the same functions, but that are no types of layers: projections, norms, submodels
+NO_LAYERS = {"cmrnorm-projection", "context", "cross-channel-norm", "dot_mul", "generator", "identity"}
+NO_LAYERS |= {"identity_offset", "slice", "table", "trans_fc", "cost"}
+# what Layer() and LayerType know by another name than the message has: they write another type
+OTHER_NAMES = {
+    "conv_3d": "conv3d",
+    "beam_search": "recurrent_layer_group",
+    "memory": "agent",
+    "seqfirstins": "seqlastins",
+}
+# REGISTER_LAYER and REGISTER_LAYER_CREATE_FUNC in paddle/gserver/layers of v0.10
+_REGISTERED = """
+    addto agent auc-validation average batch_norm bilinear_interp blockexpand clip concat concat2 conv_shift convex_comb
+    cos cos_vm crf crf_decoding crop ctc cudnn_batch_norm cudnn_conv cudnn_convt data data_norm detection_output eos_id
+    exconv exconvt expand fc featmap_expand gated_recurrent gather_agent get_output gru_step hsigmoid huber
+    interpolation kmax_seq_score lambda_cost lstm_step lstmemory max maxid maxout mdlstmemory mixed
+    multi-class-cross-entropy multi_binary_label_cross_entropy multi_class_cross_entropy_with_selfnorm multibox_loss
+    multiplex nce norm out_prod pad pnpair-validation pool power prelu print priorbox rank-cost recurrent
+    recurrent_layer_group resize rotate row_conv sampling_id scaling scatter_agent selective_fc seq_slice seqconcat
+    seqlastins seqreshape sequence_agent sequence_gather_agent sequence_scatter_agent slope_intercept smooth_l1
+    soft_binary_class_cross_entropy spp square_error sub_nested_seq subseq sum_cost sum_to_one_norm tensor trans
+    warp_ctc
+"""
+REGISTERED = frozenset(_REGISTERED.split())
+REFUSED = "does not compute: a network that needs it ends at the start with 78"
+CPU = "computed as `{}` is, on the CPU"
+# what a type does not do; every one that does not compute stands here
+LIMITS = {
+    "auc-validation": f"{REFUSED}; use `auc_evaluator`",
+    "pnpair-validation": f"{REFUSED}; use `pnpair_evaluator`",
+    "mdlstmemory": REFUSED,
+    "cross_entropy_over_beam": REFUSED,
+    "maxid": "`beam_size` over 1 is refused (78), but for the maxid that ends a `beam_search`",
+    "selective_fc": "`pass_generation=True` is refused (78); every row must select equally many columns",
+    "deconv3d": "as `img_conv3d_layer(trans=True)` only where channels equal filters, else refused (78)",
+    "cudnn_batch_norm": CPU.format("batch_norm"),
+    "mkldnn_batch_norm": CPU.format("batch_norm"),
+    "cudnn_conv": CPU.format("exconv"),
+    "mkldnn_conv": CPU.format("exconv"),
+    "cudnn_convt": CPU.format("exconvt"),
+}
+
+
+def all_types() -> set[str]:
+    """Return every layer type that the language or Layer() knows, that v0.10 registered, or that computes here."""
+    named = {value for name, value in vars(LayerType).items() if name.isupper() and isinstance(value, str)}
+    known = {*language_types(), *KINDS, *BY_FUNCTION, *named, *REGISTERED, *(LAYERS.keys() - INTERNAL)}
+    return {OTHER_NAMES.get(kind, kind) for kind in known - NO_LAYERS}
 
 
 def page_table() -> str:
@@ -41,11 +91,14 @@ def rewrite_page() -> None:
 
 
 def make_table() -> str:
-    """Return the table: a line for each type that the language writes or that computes."""
+    """Return the table: a line for each of `all_types`."""
     checked, messages, runs = checked_words(), golden_types(""), run_types()
-    lines = ["| type | language | computes | gradients checked | golden |", "|---|---|---|---|---|"]
-    kinds = language_types()
-    for kind in sorted(kinds | LAYERS.keys() - INTERNAL):
+    lines = [
+        "| type | language | computes | gradients checked | golden | what it does not do |",
+        "|---|---|---|---|---|---|",
+    ]
+    kinds, raw = language_types(), {*KINDS, *BY_FUNCTION}
+    for kind in sorted(all_types()):
         layer = LAYERS.get(kind)
         if layer is None:
             gradient = ""
@@ -54,7 +107,8 @@ def make_table() -> str:
         else:
             gradient = "yes" if kind in checked else "no"
         golden = ", ".join([*["message"] * (kind in messages), *["numbers"] * (kind in runs)])
-        columns = [f"`{kind}`", "yes" if kind in kinds else "raw", "yes" if layer else "no", gradient, golden]
+        language = "yes" if kind in kinds else "raw" if kind in raw else "no"
+        columns = [f"`{kind}`", language, "yes" if layer else "**no**", gradient, golden, LIMITS.get(kind, "")]
         lines.append(f"| {' | '.join(columns)} |".replace("|  |", "| |").replace("|  |", "| |"))
     lines += ["", "| inside of mixed | kind | gradients checked |", "|---|---|---|"]
     for title, registry in (("projection", PROJECTIONS), ("operator", OPERATORS)):
@@ -65,7 +119,7 @@ def make_table() -> str:
 def language_types() -> set[str]:
     """Return the layer types that the functions of the config language write into the message."""
     found = set(PICKED)
-    for path in LANGUAGE.glob("*.py"):
+    for path in [*LANGUAGE.glob("layers/*.py"), *LANGUAGE.glob("maps/*.py")]:
         tree = ast.parse(path.read_text())
         places = {"LayerBuilder": 1}  # function -> which of its arguments is the type
         for node in ast.walk(tree):
@@ -80,13 +134,13 @@ def language_types() -> set[str]:
                 found.update(word for one in given for word in words_in(one))
             if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "kind" for t in node.targets):
                 found.update(words_in(node.value))
-    return found & {*LAYERS, *golden_types(""), *UNTESTED}
+    return found - NO_LAYERS
 
 
 def checked_words() -> set[str]:
     """Return the words of the tests that check gradients, and of what these use: layer types are among them."""
     found: set[str] = set()
-    for path in TESTS.glob("test_trainer_*.py"):
+    for path in TESTS.rglob("test_trainer_*.py"):
         known = definitions(path)
         waiting = [name for name, node in known.items() if name.startswith("test_") and checks_gradients(node)]
         seen: set[str] = set()

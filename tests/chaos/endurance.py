@@ -24,8 +24,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pserver.client import Client
-from pserver.rules import Optimization, ParameterSpec
+from pserver.client.client import Client
+from pserver.optim.settings import Optimization, ParameterSpec
 
 ROOT = Path(__file__).parents[2]
 ELEMENTS = 5000

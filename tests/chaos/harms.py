@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from chaos import network
 from chaos.plan import Trial
-from localcluster import Cluster, UsageError
+from localcluster import Cluster, OptionError
 
 PROGRAMS = {"trainer": "paddle train ", "pserver": "paddle pserver --port", "launcher": "start_paddle.py"}
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}
@@ -28,7 +28,7 @@ def is_running(cluster: Cluster, trial: Trial) -> bool:
     """Whether the role's program runs; for a whole pod, whether its first program does."""
     try:
         lines = [line for _, line in cluster.processes(str(trial.pod))]
-    except UsageError:
+    except OptionError:
         return False
     return any(re.search(program_of(trial) or "start_paddle.py", line) for line in lines)
 
@@ -57,7 +57,7 @@ def strike(cluster: Cluster, trial: Trial) -> Callable[[], None] | None:
         return None
     try:
         cluster.kill(pod, process=program or "", signum=SIGNALS[trial.harm])
-    except UsageError as error:
+    except OptionError as error:
         raise MissedError(str(error)) from error
     if trial.harm != "stop" or trial.lasts == "never":
         return None
@@ -65,5 +65,5 @@ def strike(cluster: Cluster, trial: Trial) -> Callable[[], None] | None:
 
 
 def _continue(cluster: Cluster, pod: str, program: str) -> None:
-    with contextlib.suppress(UsageError):  # its launcher has ended it meanwhile
+    with contextlib.suppress(OptionError):  # its launcher has ended it meanwhile
         cluster.kill(pod, process=program, signum=signal.SIGCONT)

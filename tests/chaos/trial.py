@@ -186,6 +186,8 @@ class Run:
             return now > LASTING[self.trial.lasts]
         if not verdict.check_named(self.trial, self._addresses(), self._others_logs()):
             return True
+        if verdict.is_finished(verdict.read_job(self.output)):
+            return True  # the harm came after the last goodbye: nobody had to notice it
         if now > NOTICE_BOUND:
             self.report.faults.append(f"nobody noticed within {NOTICE_BOUND:g} s")
             return True

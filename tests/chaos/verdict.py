@@ -111,6 +111,11 @@ def read_job(output: Path) -> dict[str, object]:
         return {}
 
 
+def is_finished(record: Mapping[str, object]) -> bool:
+    """Whether a job.json says that every pass is trained: from then on nobody needs, or misses, a harmed program."""
+    return record.get("finished") is True
+
+
 def check_named_state(output: Path, record: Mapping[str, object]) -> list[str]:
     """Say whether the checkpoint that an attempt starts from is not complete."""
     name = str(record.get("checkpoint") or "")

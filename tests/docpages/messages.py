@@ -14,6 +14,7 @@ from docpages.sources import Message, read_all
 BUG = 70
 TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("causes.toml").read_text(encoding="utf-8"))
 MEANINGS = {
+    1: "what was asked for is not there",
     64: "a flag is wrong",
     65: "the data are bad, or your config or provider raised",
     66: "something is missing",
@@ -22,6 +23,7 @@ MEANINGS = {
     75: "another program of the job is gone, or the port is taken",
     77: "forbidden",
     78: "the environment, the config or the manifest is wrong",
+    130: "stopped by Ctrl-C",
     143: "stopped by a signal",
 }
 # how an advice begins where no semicolon stands before it
@@ -102,32 +104,33 @@ def family_of(message: Message) -> int | None:
     """The number of the family of texts that stand in one row together."""
     families = enumerate(TABLE["families"])
     return next(
-        (k for k, one in families if message.path.startswith(one["path"]) and message.kind == one["kind"]), None
+        (k for k, one in families if message.room.startswith(one["path"]) and message.kind == one["kind"]), None
     )
 
 
 def is_shown(message: Message) -> bool:
     """Whether a user can bring it about, and its text is whole."""
-    subject = f"{message.path} {message.text}"
+    subject = f"{message.room} {message.text}"
     return message.status != BUG and not any(re.match(pattern, subject) for pattern in TABLE["left_out"])
 
 
 def section_of(message: Message) -> str:
-    return next(section for section, path in TABLE["sections"].items() if message.path.startswith(path))
+    starts = {section: [path] if isinstance(path, str) else path for section, path in TABLE["sections"].items()}
+    return next(section for section, paths in starts.items() if message.room.startswith(tuple(paths)))
 
 
 def cause_of(message: Message) -> str:
     """Where the fault lies. Raises: LookupError."""
     for subject, cause in TABLE["causes"].items():
         path, kind = subject.split()
-        if message.path.startswith(path) and message.kind == kind:
+        if message.room.startswith(path) and message.kind == kind:
             return cause
     raise LookupError(f"{message.place}: docpages/causes.toml has no cause for {message.kind}")
 
 
 def split(message: Message) -> tuple[str, str]:
     """The text and what to do: the advice in the text itself, or the table's. Raises: LookupError: there is none."""
-    subject = f"{message.path} {message.text}"
+    subject = f"{message.room} {message.text}"
     instead = first_fit(TABLE["instead"], subject)
     if instead:
         return message.text, instead

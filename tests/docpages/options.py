@@ -8,23 +8,24 @@ import subprocess
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import start_paddle
 from docpages.blocks import ROOT
+from launcher.settings import VARIABLES
 from localcluster.__main__ import build_parser
 from prepare.settings import OPTIONS
-from pserver.environment import JobEnvironment
 from pserver.flags import FLAGS as PSERVER_FLAGS
+from runtime.environment import JobEnvironment
+from runtime.gflags import Flag
 from trainer.flags import TABLE as TRAINER_FLAGS
-from trainer.flags import Flag
 
 HEAD = ["| name | program | default | meaning | status |", "|---|---|---|---|---|"]
-SUPPORTED, QUIET = "supported", "accepted, without meaning here"
+SUPPORTED = "supported"
 
 # pserver and trainer have no table of their variables
 PROGRAMS = {
     "PADDLE_JOB_NAME": ("empty: stand-alone", "the job's name; the launcher sets it for pserver, probe and trainer"),
     "PADDLE_ATTEMPT": ("empty: stand-alone", "the attempt and its set of pods; set by the launcher, too"),
     "PADDLE_OUTPUT": ("--save_dir", "where records, progress and report go; the launcher sets it to output/"),
+    "PADDLE_CHOSEN_SAVE": ("none", "the checkpoint or pass that the launcher lets an attempt go on from"),
     "PADDLE_SECRET": ("empty", "as the launcher has it"),
     "PADDLE_SECRET_FILE": ("empty", "as the launcher has it"),
     "PADDLE_PEER_TIMEOUT": (
@@ -35,8 +36,10 @@ PROGRAMS = {
         f"{JobEnvironment.stuck_timeout:g}",
         "seconds in one turn of a program's loop (a batch, a piece of data) after which /healthz calls it stuck",
     ),
-    "OPENBLAS_NUM_THREADS": ("1", "threads of numpy in a program"),
+    "OPENBLAS_NUM_THREADS": ("1", "threads of a product of numpy; in the trainer up to processors / trainer_count"),
     "OMP_NUM_THREADS": ("1", "the same, for other builds of numpy"),
+    "MKL_NUM_THREADS": ("1", "the same, for other builds of numpy"),
+    "PADDLE_BLAS_THREADS": ("empty", "threads of a product in the trainer, whatever the three say, without a limit"),
     "PADDLE_KERNELS": ("empty", "plain: leaves the compiled loops out; numpy computes the same, slower"),
 }
 LAUNCHER_FLAGS = {
@@ -84,10 +87,7 @@ def start_sh_rows() -> dict[str, tuple[str, str]]:
 
 
 def launcher_rows() -> dict[str, tuple[str, str]]:
-    return {
-        one.name: ("required" if one.default is None else one.default or "empty", one.meaning)
-        for one in start_paddle.VARIABLES
-    }
+    return {one.name: ("required" if one.default is None else one.default or "empty", one.meaning) for one in VARIABLES}
 
 
 def data_job_rows() -> dict[str, tuple[str, str]]:
@@ -132,8 +132,7 @@ def named(flag: Flag) -> bool:
 
 def pserver_flags() -> Iterator[Row]:
     for flag in PSERVER_FLAGS.values():
-        status = SUPPORTED if flag.is_used else QUIET
-        yield Row(f"--{flag.name}", "paddle pserver", show(flag.default), flag.meaning, status)
+        yield Row(f"--{flag.name}", "paddle pserver", show(flag.default), flag.meaning, flag.status.value)
 
 
 def data_job_flags() -> Iterator[Row]:

@@ -1,8 +1,8 @@
 """The metrics of both programs as a table, from where the programs define them."""
 
-from pserver import readings as of_pserver
-from pserver.metrics import describe_table
-from trainer import readings as of_trainer
+from pserver.server import server_metrics as of_pserver
+from runtime.health.metrics import describe_table
+from trainer.telemetry import trainer_metrics as of_trainer
 
 
 def make_table() -> str:

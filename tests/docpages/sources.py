@@ -15,17 +15,21 @@ from pathlib import Path
 from typing import TypeGuard
 
 from docpages.blocks import ROOT
+from runtime import errors as runtime_errors
 
-PACKAGES = ("pserver", "trainer", "paddle", "prepare", "localcluster")
-ERRORS = {"prepare": "prepare.errors", "localcluster": "localcluster.errors"}  # of the others: pserver.errors
+PACKAGES = ("launcher", "runtime", "pserver", "trainer", "paddle", "prepare", "localcluster")
+ERRORS = {name: f"{name}.errors" for name in ("launcher", "prepare", "localcluster")}  # of the others: runtime.errors
 # functions whose returned or raised texts a user reads, and the status that such a wait ends with at its deadline
 SAID = {
-    "start_paddle.py": {"why_not_ready": 69, "state": 69, "complete_set": 69, "decide": 69, "parse_variable": 78},
+    "start_paddle.py": {"complete_set": 69},
+    "launcher/rendezvous.py": {"why_not_agreed": 69},
+    "launcher/cluster/pods.py": {"why_not_ready": 69, "state": 69},
+    "launcher/settings.py": {"parse_variable": 78},
     "trainer/data/provider2.py": {"": 65},
 }
 OWN = {"SampleError": 65}  # exceptions that become an error of ours with their text
-OUTCOMES = {69: "UnreachableError", 75: "LostPeerError", 143: "StoppedError"}
-VARIABLE_STATUS = {"status": 69, "code": 143}  # of start_paddle.py: of its probe; after a signal
+OUTCOMES = {69: "PeerUnreachableError", 75: "LostPeerError", 143: "StoppedError"}
+VARIABLE_STATUS = {"status": 69, "code": 143}  # of the launcher: of its probe; after a signal
 WAITS = {"ApiError": 69}  # what ends a launcher only at its deadline; some have a `final` of their own
 # words for what is filled in that the code calls otherwise
 BETTER = {"getuid": "uid", "geteuid": "uid", "strerror": "reason", "describe failure": "reason", "problem": "reason"}
@@ -52,6 +56,11 @@ class Message:
     kind: str
     status: int
     text: str
+
+    @property
+    def room(self) -> str:
+        """The path in its room: start_paddle.py is the launcher's."""
+        return f"launcher/{self.path}" if self.path == "start_paddle.py" else self.path
 
     @property
     def place(self) -> str:
@@ -89,9 +98,9 @@ class Reader(ast.NodeVisitor):
             self.add(node.args[0], name, self.final(node) or self.codes[name])
         elif name == "append" and owner is not None and last_name(owner) == "problems":
             self.add(node.args[0], "problems", 78)
-        elif name == "Outcome" and len(node.args) > 2:
+        elif name == "AttemptResult" and len(node.args) > 2:
             status = self.status_of(node.args[0])
-            self.add(node.args[2], OUTCOMES.get(status, "Outcome"), status)
+            self.add(node.args[2], OUTCOMES.get(status, "AttemptResult"), status)
         self.generic_visit(node)
 
     def visit_Raise(self, node: ast.Raise) -> None:
@@ -115,7 +124,7 @@ class Reader(ast.NodeVisitor):
         return self.codes.get(names[0], 0) if names else 0
 
     def status_of(self, node: ast.expr) -> int:
-        """The status of an Outcome: `LostPeerError.exit_code`, or a variable of the launcher's; 0: it is no failure."""
+        """The status of an AttemptResult: `LostPeerError.exit_code`, or a variable of the launcher; 0: no failure."""
         return self.codes.get(last_name(getattr(node, "value", node)), VARIABLE_STATUS.get(last_name(node), 0))
 
     def add(self, node: ast.expr, kind: str, status: int) -> None:
@@ -203,14 +212,10 @@ def placeholder(node: ast.AST) -> str:
 
 def codes_of(package: str) -> dict[str, int]:
     """Class name -> exit code, of all errors that a package may raise."""
-    module = importlib.import_module(ERRORS.get(package, "pserver.errors"))
-    return {name: one.exit_code for name, one in vars(module).items() if hasattr(one, "exit_code")}
-
-
-def launcher_codes() -> dict[str, int]:
-    import start_paddle
-
-    return {name: one.exit_code for name, one in vars(start_paddle).items() if hasattr(one, "exit_code")} | WAITS
+    known = {**vars(runtime_errors)} if package == "launcher" else {}
+    known |= vars(importlib.import_module(ERRORS.get(package, "runtime.errors")))
+    codes = {name: one.exit_code for name, one in known.items() if hasattr(one, "exit_code")}
+    return codes | (WAITS if package == "launcher" else OWN)
 
 
 def read_module(path: Path, codes: dict[str, int]) -> list[Message]:
@@ -242,8 +247,8 @@ def shell_pattern(text: str) -> str:
 def read_all() -> tuple[Message, ...]:
     """Every message of every program."""
     found = list(read_script(ROOT / "start.sh"))
-    found += read_module(ROOT / "start_paddle.py", launcher_codes())
+    found += read_module(ROOT / "start_paddle.py", codes_of("launcher"))
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
-            found += read_module(path, {**codes_of(package), **OWN})
+            found += read_module(path, codes_of(package))
     return tuple(found)

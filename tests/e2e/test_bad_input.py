@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from builders import JOB, pod, pod_environment
 
-from localcluster import ApiServer, PodStore, Request, Response
+from localcluster import ApiRequest, ApiResponse, ApiServer, PodStore
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """
@@ -44,7 +44,7 @@ class Case:
     flags: tuple[str, ...] = ()
     files: dict[str, str | None] = dataclasses.field(default_factory=dict)  # below the job's directory; None: removed
     others: tuple[dict, ...] = ()  # other pods of the job
-    api: Callable[[Request], Response] | None = None
+    api: Callable[[ApiRequest], ApiResponse | None] | None = None
     mount: str = ""  # options of a tmpfs over output/, or nothing
     taken: bool = False  # somebody else has the pserver's port
 
@@ -62,7 +62,7 @@ def provider(old: str, new: str, status: int, said: str) -> Case:
     return Case(status, said, files={"conf/provider.py": PROVIDER.replace(old, new)})
 
 
-def api(status: int, said: str, response: Callable[[], Response]) -> Case:
+def api(status: int, said: str, response: Callable[[], ApiResponse]) -> Case:
     return Case(status, said, {"START_TIMEOUT": "1"}, api=lambda request: response())
 
 
@@ -71,12 +71,16 @@ CASES = {
     # the environment
     "no JOB_NAME": missing("JOB_NAME"),
     "no JOB_PATH": missing("JOB_PATH"),
-    "no TRAIN_CONFIG_DIR": missing("TRAIN_CONFIG_DIR"),
-    "no CONF_PADDLE_NIC": missing("CONF_PADDLE_NIC"),
-    "no CONF_PADDLE_PORT": missing("CONF_PADDLE_PORT"),
-    "no CONF_PADDLE_PORTS_NUM": missing("CONF_PADDLE_PORTS_NUM"),
-    "no CONF_PADDLE_PORTS_NUM_SPARSE": missing("CONF_PADDLE_PORTS_NUM_SPARSE"),
-    "no CONF_PADDLE_GRADIENT_NUM": missing("CONF_PADDLE_GRADIENT_NUM"),
+    "no TRAIN_CONFIG_DIR, and two to choose from": Case(
+        78,
+        "have a config: conf other",
+        {"TRAIN_CONFIG_DIR": None},
+        files={"other/trainer_config.py": CONFIG},
+    ),
+    "no TRAIN_CONFIG_DIR, and none to choose": Case(
+        66, "none has a file trainer_config.py", {"TRAIN_CONFIG_DIR": None}, files={"conf/trainer_config.py": None}
+    ),
+    "no CONF_PADDLE_GRADIENT_NUM, and not three pods": Case(69, "taking 3", {**SOON, "CONF_PADDLE_GRADIENT_NUM": None}),
     "no KUBERNETES_SERVICE_HOST": missing("KUBERNETES_SERVICE_HOST"),
     "no KUBERNETES_SERVICE_PORT_HTTPS": missing("KUBERNETES_SERVICE_PORT_HTTPS"),
     "JOB_NAME is no name": Case(78, "JOB_NAME is 'My_Job'", {"JOB_NAME": "My_Job"}),
@@ -93,13 +97,14 @@ CASES = {
     "TRAINER_COUNT that is no number": Case(64, "trainer_count", {"TRAINER_COUNT": "many"}),
     "no passes": Case(64, "--num_passes=0", {"NUM_PASSES": "0"}),
     "an unknown flag": Case(64, "learning_speed", flags=("--learning_speed=3",)),
-    "an argument that is no flag": Case(64, "neither a flag", flags=("--log_period=1", "3", "4")),
+    "an argument that is no flag": Case(64, "Unknown commandline argument: 3", flags=("--log_period=1", "3", "4")),
     "a flag's value of the wrong type": Case(64, "log_period", flags=("--log_period=often",)),
     # what must be on the volume
     "no config directory": Case(66, "no config directory", {"TRAIN_CONFIG_DIR": "absent"}),
     "no config": Case(66, "absent.py", {"TRAIN_CONFIG": "absent.py"}),
     "no shard": Case(66, "the data job makes", files={"0/data": None}),
     "an empty shard": Case(66, "is empty", files={"0/data/train.list": None, "0/data/train.txt": None}),
+    "a shard of empty files": Case(65, "names data/train.txt, without a byte", files={"0/data/train.txt": ""}),
     "no list in the shard": Case(66, "data/train.list", files={"0/data/train.list": None}),
     "a list that names a file that is not there": Case(
         66, "data/gone.txt", files={"0/data/train.list": "data/gone.txt\n"}
@@ -134,14 +139,16 @@ CASES = {
         69, "127.250.0.251", {**SOON, "CONF_PADDLE_GRADIENT_NUM": "2"}, others=(pod("127.250.0.251", "zzz"),)
     ),
     "the port is in use": Case(75, "another process holds this port", taken=True),
-    "the API says 401": api(77, "401", lambda: Response.failure(401, "Unauthorized", "who are you")),
-    "the API says 403": api(77, "verb `list`", lambda: Response.failure(403, "Forbidden", "pods is forbidden")),
-    "the API says 404": api(78, "404", lambda: Response.failure(404, "NotFound", "what")),
-    "the API says 429": api(69, "429", lambda: Response.failure(429, "TooManyRequests", "slow down", Retry_After="1")),
-    "the API says 500": api(69, "500", lambda: Response.failure(500, "InternalError", "etcd")),
-    "the API answers HTML": api(69, "no pod list", Response.html),
-    "the API answers nothing": api(69, "no pod list", Response.empty),
-    "the API hangs": api(69, "does not answer", Response.never),
+    "the API says 401": api(77, "401", lambda: ApiResponse.failure(401, "Unauthorized", "who are you")),
+    "the API says 403": api(77, "verb `list`", lambda: ApiResponse.failure(403, "Forbidden", "pods is forbidden")),
+    "the API says 404": api(78, "404", lambda: ApiResponse.failure(404, "NotFound", "what")),
+    "the API says 429": api(
+        69, "429", lambda: ApiResponse.failure(429, "TooManyRequests", "slow down", Retry_After="1")
+    ),
+    "the API says 500": api(69, "500", lambda: ApiResponse.failure(500, "InternalError", "etcd")),
+    "the API answers HTML": api(69, "no pod list", ApiResponse.html),
+    "the API answers nothing": api(69, "no pod list", ApiResponse.empty),
+    "the API hangs": api(69, "does not answer", ApiResponse.never),
     # the volume
     "output is read-only": Case(74, "read-only", mount="ro"),
     "the volume is full while saving": Case(74, "No space left", mount="size=16k", flags=("--saving_period=1",)),
@@ -168,6 +175,7 @@ def change(job: Path, files: dict[str, str | None]) -> None:
     for name, text in files.items():
         path = job / name
         if text is not None:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text)
         elif path.is_dir():
             shutil.rmtree(path)
@@ -234,6 +242,16 @@ def complete_passes(work: Path) -> list[Path]:
 def test_the_job_of_this_table_works_when_nothing_is_wrong(work: Path, worker_id: str) -> None:
     run = run_pod(Case(0, ""), work, own_address(worker_id.removeprefix("master")))
     assert run.returncode == 0, run.stdout
+    assert len(complete_passes(work)) == 2
+
+
+def test_the_number_of_pods_is_the_jobs_parallelism_where_none_is_set(work: Path, worker_id: str) -> None:
+    job = ApiResponse(200, b'{"kind": "Job", "spec": {"parallelism": 1, "completions": 1}}')
+    path = f"/apis/batch/v1/namespaces/default/jobs/{JOB}"
+    case = Case(0, "", {"CONF_PADDLE_GRADIENT_NUM": None}, api=lambda request: job if request.path == path else None)
+    run = run_pod(case, work, own_address(worker_id.removeprefix("master")))
+    assert run.returncode == 0, run.stdout
+    assert "CONF_PADDLE_GRADIENT_NUM is not set: this Job has 1 pod\n" in run.stdout
     assert len(complete_passes(work)) == 2
 
 

@@ -5,10 +5,11 @@ Everything is drawn from one `random.Random`, so a seed is enough to see a case 
 
 import json
 import struct
+from collections.abc import Iterator, Mapping
 from random import Random
 
-from pserver import protocol
-from pserver.protocol import Message, Op
+from pserver.wire import protocol
+from pserver.wire.protocol import Message, Op
 
 HEADER = protocol.HEADER_BYTES
 EDGES = [0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1]
@@ -33,6 +34,82 @@ RAW_NOTES = [
     b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     b'{"a":"' + b"\\u0000" * 500 + b'"}',
 ]
+
+
+# JSON as it breaks programs: in place of the value of any field of any note
+RAW_VALUES = [
+    *(opening * depth + b"0" + closing * depth for opening, closing in ((b"[", b"]"), (b'{"a":', b"}"))
+      for depth in (31, 33, 490, 981, 5000)),
+    b"[" + b"0," * 10_000 + b"0]",
+    b"[" + b"[]," * 10_000 + b"[]]",
+    b"{" + b",".join(b'"%d":0' % number for number in range(3000)) + b"}",
+    *(sign + digits for sign in (b"", b"-") for digits in (b"0", b"1", b"9" * 19, b"9" * 20, b"9" * 5000)),
+    b"2147483648", b"18446744073709551616", b"4611686018427387904", b"9223372036854775807", b"18446744073709551615",
+    b"0.5", b"-0.0", b"1e308", b"1e999", b"-1e999", b"1e-999", b"NaN", b"Infinity", b"-Infinity",
+    b"null", b"true", b"false", b"[]", b"{}", b"[[]]", b"[null]", b'""', b'"w"', b'"' + b"x" * 5000 + b'"',
+    b'{"a":1,"a":2}', b'[{"a":{"b":[],"b":{}}}]', b'"\\ud800"', b'["\\udfff"]', b'{"\\ud800":0}',
+    b'"\\u0000"', b'"\\n\\u001b[2J"', b'"/proc/self/mem"', b'"\xff"', b'"\xed\xa0\x80"',
+]  # fmt: skip
+OWN = {"place": {"number": 0}, "random": ["x", [1, 2]], "sums": {"test": "0x1p0"}}
+_FIELDS = ["name", "size", "learning_rate", "momentum", "decay_rate", "is_static", "row_width"]
+NOTES: dict[Op, dict[str, object]] = {
+    Op.HELLO: {
+        "job": "job",
+        "attempt": "1",
+        "num_trainers": 1,
+        "dtype": "float32",
+        "parameters": "0123456789abcdef",
+        "shape": [2, 7],
+        "settings": "s",
+        "service": 0,
+        "services": 1,
+        "memory": {"pid": 1, "file": 3, "length": 28, "token": "00" * 16},
+    },
+    Op.INITIALISE: {
+        "fields": _FIELDS,
+        "parameters": [["w", 5, 1.0, 0.0, 0.0, False, 0], ["b", 2, 1.0, 0.0, 0.0, False, 0]],
+        "optimization": {"learning_method": "momentum", "learning_rate": 0.1, "max_average_window": None},
+        "by_rows": False,
+        "counters": {"samples": 0},
+        "arrays": ["own.0", "values"],
+        "trainers": [OWN],
+        "deposits": {"own.0": 8},
+    },
+    Op.FINISH_PASS: {"own": OWN},
+    Op.CAPTURE: {"own": OWN},
+    Op.DEPOSIT: {"bytes": 8},
+    Op.SAVE: {"directory": "/nowhere"},
+    Op.LOAD: {"directory": "/nowhere"},
+    Op.PUSH: {"bytes": 28},
+    Op.FETCH: {"bytes": 28},
+    Op.ABORT: {"reason": "no more data"},
+}
+_MARK = "the place of a raw value"
+
+
+def texts_with(note: Mapping[str, object], raw: bytes) -> Iterator[bytes]:
+    """Yield the JSON of a note with one of its values, or a further one, replaced by this text."""
+    for key in [*note, "more"]:
+        yield json.dumps({**note, key: _MARK}).encode().replace(json.dumps(_MARK).encode(), raw)
+        value = note.get(key)
+        if isinstance(value, Mapping):
+            for inner in value:
+                made = {**note, key: {**value, inner: _MARK}}
+                yield json.dumps(made).encode().replace(json.dumps(_MARK).encode(), raw)
+        if isinstance(value, list) and value:
+            made = {**note, key: [_MARK, *value[1:]]}
+            yield json.dumps(made).encode().replace(json.dumps(_MARK).encode(), raw)
+    yield raw
+
+
+def encode(one: Message, key: bytes = b"", text: bytes | None = None) -> list[bytes]:
+    """The frames of a message with any note, or with any text for one; signed where there is a key."""
+    text = (json.dumps(one.note).encode() if one.note else b"") if text is None else text
+    header = bytearray(protocol.encode(one._replace(note={}))[0])
+    header[20:24] = len(text).to_bytes(4, "little")
+    if key:
+        header[-8:] = protocol._tag(bytes(header), text, key)
+    return [bytes(header), text, *(bytes(part) for part in one.payload)]
 
 
 def number(random: Random) -> int:
@@ -180,6 +257,6 @@ def frames(random: Random, seeds: list[list[bytes]]) -> list[bytes]:
     if kind < 0.1:
         return [b"PDLP" + random.randbytes(HEADER - 4), *(random.randbytes(9) for _ in range(random.randrange(3)))]
     if kind < 0.5:
-        made = [bytes(frame) for frame in protocol.encode(message(random))]
+        made = encode(message(random))
         return made if random.random() < 0.3 else mutate(random, made)
     return mutate(random, random.choice(seeds))

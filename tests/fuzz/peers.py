@@ -4,15 +4,16 @@ They speak TCP as it comes, and know of the protocol what one knows who reads it
 """
 
 import contextlib
+import os
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from random import Random
 
 from fuzz import frames
-from pserver import protocol
-from pserver.membership import DATA, HEARTBEAT
-from pserver.protocol import Message, Op
+from pserver.wire import protocol
+from pserver.wire.authentication import DATA, HEARTBEAT, RECORD_BYTES, ClientHandshake
+from pserver.wire.protocol import Message, Op
 
 DEADLINE = 20.0
 Address = tuple[str, int]
@@ -26,6 +27,9 @@ OTHER_PROTOCOLS = [
     b"SSH-2.0-OpenSSH_9.6\r\n",
     b"PDLP",
     b"PDLP\x01\0",
+    b"PDLP\x03\0\x0c\0" + bytes(56) + b'{"connection":"00"}',  # version 3
+    b"PDLP\x04\0\x0c",
+    b"PDLP\x04\0\x0c\0" + bytes(4096),
     b"PDLP\xff\xff" + bytes(58),
 ]
 
@@ -44,9 +48,26 @@ def message(one: Message, key: bytes = b"") -> bytes:
     return b"".join(bytes(frame) for frame in protocol.encode(one, key))
 
 
-def hail(name: bytes) -> bytes:
-    """The first message of a connection, which names it."""
-    return message(Message(Op.CONNECT, bytes(8), -1, 0, note={"connection": name.hex()}))
+def hail(name: bytes, guess: str = "guess") -> bytes:
+    """Greeting and proof of who does not wait for the challenge, or cannot know the answer."""
+    caller = ClientHandshake(guess, (name + bytes(17))[:17], b"n" * 32)
+    challenge = ClientHandshake("", bytes(17), bytes(32)).greeting
+    return caller.greeting + caller.feed(challenge[:7] + b"\x01" + challenge[8:])
+
+
+@contextlib.contextmanager
+def enter(server: Address, name: bytes, secret: str = "") -> Iterator[tuple[socket.socket, bytes]]:
+    """A connection whose handshake is done, as one who knows the secret makes it; and the key of its messages."""
+    with socket.create_connection(server, DEADLINE) as stream:
+        stream.settimeout(DEADLINE)
+        caller = ClientHandshake(secret, name, os.urandom(32))
+        stream.sendall(caller.greeting)
+        while caller.wanted:
+            come = stream.recv(caller.wanted)
+            if not come:
+                break
+            stream.sendall(caller.feed(come))
+        yield stream, caller.key
 
 
 def listen(stream: socket.socket) -> bytes:
@@ -70,7 +91,7 @@ def say(server: Address, *parts: bytes, hears: bool = True) -> bytes:
     return b""
 
 
-# ----- What strangers do -----
+# ----- What unauthenticated peers do -----
 
 
 def speak_other_protocols(server: Address, random: Random) -> None:
@@ -91,7 +112,7 @@ def claim_sizes(server: Address, random: Random) -> None:
         (0, 1),
         (2**31, 1),
     ]:
-        for op in (Op.HELLO, Op.PUSH, Op.INITIALISE, Op.CONNECT):
+        for op in (Op.HELLO, Op.PUSH, Op.INITIALISE):
             say(server, hail(random.randbytes(17)), header(op, note, payload) + bytes(1 << 16), hears=False)
 
 
@@ -108,15 +129,41 @@ def open_many(server: Address, random: Random, count: int = 600) -> None:
         for number in range(count):
             with contextlib.suppress(OSError):
                 stream = stack.enter_context(socket.create_connection(server, DEADLINE))
-                stream.send([b"", b"P", header(note=1000), hail(random.randbytes(17))][number % 4])
+                stream.send([b"", b"P", hail(b"")[:RECORD_BYTES], hail(random.randbytes(17))][number % 4])
 
 
-def name_oneself(server: Address, random: Random) -> None:
-    """Names that are none, that are another's, that are the server's own for strangers, and one after the other."""
-    for name in ("", "zz", "00" * 5000, "3f", "3f" + "00" * 7 + "01", 7, None, ["00"], "é", "\n"):
-        say(server, message(Message(Op.CONNECT, bytes(8), -1, 0, note={"connection": name})), hears=False)
-    say(server, hail(b"a" * 17), hail(b"b" * 17))
-    say(server, *(hail(random.randbytes(17)) for _ in range(50)))
+def break_handshakes(server: Address, random: Random) -> None:
+    """Handshakes that are cut, sent twice, in another order, with more behind them, or with anything in a field."""
+    for _ in range(60):
+        whole = hail(
+            random.randbytes(16) + random.choice([b"d", b"h", b"p", b"x", b"\0"]), random.choice(["", "guess"])
+        )
+        greeting, proof = whole[:RECORD_BYTES], whole[RECORD_BYTES:]
+        bent = bytearray(whole)
+        for _ in range(random.randrange(1, 4)):
+            bent[random.randrange(len(bent))] ^= 1 << random.randrange(8)
+        text = random.choice(
+            [
+                whole[: random.randrange(len(whole))],
+                greeting * random.randrange(2, 2000),
+                proof + greeting,
+                proof * 3,
+                whole + random.randbytes(random.randrange(1 << 18)),
+                greeting + random.randbytes(RECORD_BYTES),
+                bytes(bent),
+            ]
+        )
+        say(server, text, hears=random.random() < 0.2)
+
+
+def say_slowly(server: Address, random: Random) -> None:
+    """A byte after the other, and never the last one."""
+    with contextlib.ExitStack() as stack:
+        streams = [stack.enter_context(socket.create_connection(server, DEADLINE)) for _ in range(50)]
+        for byte in hail(random.randbytes(17), "")[:-1]:
+            for stream in streams:
+                with contextlib.suppress(OSError):
+                    stream.send(bytes([byte]))
 
 
 def send_bombs(server: Address, random: Random) -> None:
@@ -157,13 +204,49 @@ def never_read(server: Address, random: Random, count: int = 20_000) -> None:
 
 
 def join_without_secret(server: Address, random: Random, job: str, attempt: str) -> None:
-    """Hellos with a guessed secret, and with words for the log."""
+    """Hellos behind the proof of a guessed secret, and with words for the log."""
     session = protocol.session_of(job, attempt)
-    for number in range(100):
+    for number in range(30):
         name = random.randbytes(16) + DATA
         words = job if number % 2 else f"\n\x1b[2JI1120 10:00:00.000000     1 forged.cpp:{number}] " + "x" * 9000
-        note = protocol.describe_hello(words, attempt, "guess", "n", number % 3, name, role="join", num_trainers=2)
-        say(server, hail(name), message(Message(Op.HELLO, session, number % 3, 1, note=note)), hears=number % 20 == 0)
+        with contextlib.suppress(OSError), enter(server, name, "guess") as (stream, key):
+            assert key == b""
+            note = {"job": words, "attempt": attempt, "num_trainers": 2}
+            stream.sendall(message(Message(Op.HELLO, session, number % 3, 1, note=note), b"key"))
+            if number % 10 == 0:
+                listen(stream)
+
+
+# ----- What those do who can prove themselves: everybody, if there is no secret -----
+
+
+def send_notes(server: Address, random: Random, session: bytes) -> None:
+    """Every op with hostile JSON in each field, from who has not joined."""
+    for op in Op:
+        for _ in range(12):
+            raw = random.choice(frames.RAW_VALUES)
+            text = random.choice(list(frames.texts_with(frames.NOTES.get(op, {}), raw)))
+            with enter(server, random.randbytes(16) + random.choice([b"d", b"h", b"p"])) as (stream, key):
+                one = b"".join(frames.encode(Message(op, session, random.randrange(-1, 3), 1), key, text))
+                with contextlib.suppress(OSError):
+                    stream.sendall(one * random.choice([1, 1, 5]))
+                    if random.random() < 0.1:
+                        listen(stream)
+
+
+def send_notes_as_a_trainer(server: Address, random: Random, session: bytes, hello: dict[str, object]) -> None:
+    """Join as a trainer, and then every op with hostile JSON in each field; most of them end their connection."""
+    name = random.randbytes(16) + DATA
+    for op in [op for op in Op if op != Op.ABORT] * 12:
+        raw = random.choice(frames.RAW_VALUES)
+        text = random.choice(list(frames.texts_with(frames.NOTES.get(op, {}), raw)))
+        with enter(server, name) as (stream, key):
+            stream.sendall(message(Message(Op.HELLO, session, 1, 1, note=hello), key))
+            assert stream.recv(8)[6] == Op.HELLO  # it has joined, or is there again
+            for one in range(1, 4):
+                with contextlib.suppress(OSError):
+                    bad = frames.encode(Message(op, session, 1, one, payload=[bytes(28)]), key, text)
+                    stream.sendall(b"".join(bad))
 
 
 # ----- What those do who read the network -----
@@ -182,6 +265,8 @@ def steal_names(server: Address, random: Random, names: Iterable[bytes], session
             for key in (b"", b"guess")
         ]
         say(server, hail(name), *parts)
+        with contextlib.suppress(OSError), enter(server, name, "guess") as (stream, _):
+            stream.sendall(b"".join(parts))
 
 
 def replay(server: Address, random: Random, recorded: list[bytes]) -> None:
@@ -208,13 +293,8 @@ class Tap:
         self._start(self._accept)
 
     def names(self) -> list[bytes]:
-        """The names of the connections that were made, as their first messages gave them."""
-        found = []
-        for sent in map(bytes, self.sent):
-            with contextlib.suppress(protocol.ProtocolError, ValueError):
-                length = int.from_bytes(sent[20:24], "little")
-                head = [sent[: protocol.HEADER_BYTES], sent[protocol.HEADER_BYTES :][:length]]
-                found.append(bytes.fromhex(protocol.decode(head).note["connection"]))
+        """The names of the connections that were made, as their proofs gave them."""
+        found = [bytes(sent[RECORD_BYTES + 40 :][:17]) for sent in self.sent if len(sent) >= 2 * RECORD_BYTES]
         assert {name[-1:] for name in found} == {DATA, HEARTBEAT}
         return found
 

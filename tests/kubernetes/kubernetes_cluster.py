@@ -18,6 +18,7 @@ import yaml
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parent.parent
 OWNER = 1000  # uid and gid of job.yaml
+ENDED = ".status.containerStatuses[*].state.terminated"
 BASE = "paddle-test/base"
 # what this machine needs for `docker build`: no registry has the base, and downloads need its CA bundle
 BUILD_OPTIONS = ["--build-arg", f"BASE={BASE}", "--build-arg", "BUILD_BASE=paddle-test/build-base"]
@@ -108,7 +109,9 @@ class Namespace:
     def describe(self, job: str) -> str:
         """What a person would look at when a job does not do as expected."""
         events = self.kubectl("get", "events", "--sort-by=.lastTimestamp").splitlines()[-15:]
-        return "\n".join([self.kubectl("get", "pods,jobs", "-o", "wide"), *events, self.logs(job)[-6000:]])
+        ends = f"-o=custom-columns=NAME:.metadata.name,ENDED:{ENDED}"
+        shown = [self.kubectl("get", "pods,jobs", "-o", "wide"), self.kubectl("get", "pods", ends), *events]
+        return "\n".join([*shown, self.logs(job)[-6000:]])
 
     def wait(self, what: str, condition: Callable[[], Any], *, job: str, seconds: float = 120) -> Any:
         """Poll until the condition holds and return its value; a deadline ends with pods and logs in the message."""

@@ -18,9 +18,9 @@ from prometheus import Prometheus
 from three_pods import JOB, PODS, ROOT, prepare
 
 from localcluster import Cluster, load_job
-from pserver.readings import METRICS as OF_PSERVER
-from trainer.readings import METRICS as OF_TRAINER
-from trainer.records import read_records
+from pserver.server.server_metrics import METRICS as OF_PSERVER
+from trainer.records.records import read_records
+from trainer.telemetry.trainer_metrics import METRICS as OF_TRAINER
 
 BOARD = ROOT / "k8s" / "grafana" / "paddle.json"
 PASSES = 3  # before the provider waits

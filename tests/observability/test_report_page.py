@@ -8,6 +8,7 @@ import pytest
 from report_jobs import LAYERS, Job, failed_job, local_run, unborn_job
 
 from trainer.report import write_report
+from trainer.report.writing import write_comparison
 
 WIDE, PHONE = (1200, 900), (360, 740)
 NUMBERS = r"Batch=(\d+) samples=(\d+) AvgCost=(\S+) Eval: \S+=(\S+)"
@@ -41,6 +42,12 @@ CONTRASTS = """
   }
   return found;
 })()
+"""
+# tables that are wider than what they stand in, where that does not scroll
+WIDER_THAN_ITS_PLACE = """
+[...document.querySelectorAll("table, svg, pre")]
+  .filter((one) => !one.closest(".scroll") && one.getBoundingClientRect().right > innerWidth)
+  .map((one) => one.outerHTML.slice(0, 80))
 """
 
 
@@ -176,6 +183,98 @@ def test_a_page_is_no_wider_than_a_phone(browser, digits_output, sample):
         show(browser, output, PHONE)
         assert browser.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
         assert browser.complaints() == []
+
+
+@pytest.fixture
+def compared(sample, digits_output):
+    """The page that compares a job of a sample with a real one."""
+    return write_comparison([sample, digits_output])
+
+
+@pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
+def test_at_400_pixels_tables_scroll_in_their_own_place(browser, digits_output, sample, compared, is_dark):
+    browser.show(400, 740, is_dark=is_dark)
+    for page in (digits_output / "report.html", sample / "report.html", compared):
+        browser.open(f"file://{page}")
+        assert browser.complaints() == []
+        assert browser.evaluate("document.documentElement.scrollWidth") <= 400
+        assert browser.evaluate(WIDER_THAN_ITS_PLACE) == []
+        assert browser.evaluate(CONTRASTS) == []
+
+
+def test_a_wide_table_can_be_scrolled_to_its_last_column_and_its_passes_stay_in_view(browser, digits_output):
+    show(browser, digits_output, (400, 740))
+    place = "document.querySelector('#passes ~ .scroll')"
+    assert browser.evaluate(f"{place}.scrollWidth > {place}.clientWidth")
+    browser.evaluate(f"{place}.scrollLeft = 10000")
+    inside = "((r, p) => r.left >= p.left - 1 && r.right <= p.right + 1)"
+    for cell in ("th", "td:last-child"):
+        boxes = f"{place}.querySelector('tbody {cell}').getBoundingClientRect(), {place}.getBoundingClientRect()"
+        assert browser.evaluate(f"{inside}({boxes})"), cell
+
+
+def choose_smoothing(browser, value):
+    browser.evaluate(
+        "(() => { const select = document.querySelector('.smoothing select'); "
+        f"select.value = '{value}'; select.dispatchEvent(new Event('change')); }})()"
+    )
+
+
+def test_smoothing_is_off_until_it_is_chosen_and_off_again(browser, local_output):
+    show(browser, local_output)
+    paths = "JSON.stringify([...document.querySelectorAll('.plot path')].map(p => p.getAttribute('d')))"
+    plain = browser.evaluate(paths)
+    assert browser.evaluate("document.querySelector('.smoothing').offsetHeight") > 0
+    assert browser.evaluate("document.querySelector('.smoothing select').value") == "0"
+    choose_smoothing(browser, 0.85)
+    assert browser.evaluate("document.querySelectorAll('.smoothed').length") >= 2
+    points = browser.evaluate(
+        "document.querySelector('.smoothed').getAttribute('d').match(/[\\d.]+ [\\d.]+/g).map(p => +p.split(' ')[1])"
+    )
+    data = json.loads(browser.evaluate("document.querySelector('.data').textContent"))
+    total = weight = 0.0
+    for (_, y, *_), shown in zip(data[0]["points"], points, strict=True):
+        total, weight = 0.85 * total + y, 0.85 * weight + 1
+        assert shown == pytest.approx(500 * (1 - total / weight), abs=0.2)
+    choose_smoothing(browser, 0)
+    assert browser.evaluate(paths) == plain
+    assert browser.complaints() == []
+
+
+def test_without_script_there_is_no_choice_of_smoothing(browser, local_output):
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        show(browser, local_output)
+        assert browser.evaluate("document.querySelector('.smoothing').offsetHeight") == 0
+    finally:
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def test_the_best_pass_of_a_real_job_is_that_of_its_log(browser, digits_output):
+    show(browser, digits_output)
+    log = (digits_output / "node_0" / "train.log").read_text()
+    costs = [float(cost) for cost in re.findall(r" Test samples=\d+ cost=(\S+)", log)]
+    best = costs.index(min(costs))
+    assert browser.evaluate("document.querySelector('tr.marked th').innerText") == str(best)
+    said = f"best is pass {best}, with the lowest test cost: {min(costs):g}"
+    assert said in browser.evaluate("document.querySelector('.legend').innerText")
+
+
+def test_two_real_runs_are_compared_on_one_page(browser, digits_output, local_output):
+    page = write_comparison([digits_output, local_output])
+    browser.show(*WIDE)
+    browser.open(f"file://{page}")
+    assert browser.complaints() == []
+    assert [urlparse(url).path for url in browser.requests() if not url.startswith("data:")] == [str(page)]
+    rows = "[...document.querySelectorAll('tbody tr')].map(r => [...r.cells].map(c => c.innerText.trim()))"
+    found = {row[0]: row[1:] for row in browser.evaluate(rows)}
+    assert found["trainers"] == ["3", "1"]
+    assert found["passes done"] == ["10 of 10", "4 of 4"]
+    assert found["--log_period"][1] == "5"
+    links = browser.evaluate("[...document.links].map(a => a.href)")
+    assert [unquote(urlparse(link).path) for link in links] == [
+        f"{output}/report.html" for output in (digits_output, local_output)
+    ]
 
 
 def test_no_name_or_message_becomes_markup(browser, tmp_path):

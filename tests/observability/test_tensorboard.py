@@ -6,7 +6,7 @@ import pytest
 from conftest import PADDLE
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from trainer.records import read_records
+from trainer.records.records import read_records
 
 
 @pytest.fixture(scope="module")

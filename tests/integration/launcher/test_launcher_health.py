@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.server
+import math
 import os
 import signal
 import socket
@@ -20,7 +21,8 @@ from typing import Any
 import pytest
 from builders import pod_environment
 
-import start_paddle
+from launcher.programs.probes import MOST_CALLERS, HealthServer, PodHealth, watch_pod
+from launcher.settings import LauncherConfig
 
 DEADLINE_S = 60.0
 
@@ -66,9 +68,15 @@ class Stub:
         self.server.server_close()
 
 
+class Asking:
+    """The client of the API server, of which the health reads when it sent its last request."""
+
+    asking_since = math.inf
+
+
 def program(name: str, port: int, pid: int = 1) -> Any:
     process = SimpleNamespace(pid=pid, returncode=None)
-    return SimpleNamespace(name=name, argv=["paddle", name, f"--metrics_port={port}"], process=process)
+    return SimpleNamespace(name=name, metrics_port=port, process=process)
 
 
 @pytest.fixture
@@ -78,26 +86,23 @@ def stub() -> Iterator[Callable[[str], Stub]]:
 
 
 @pytest.fixture
-def health(monkeypatch: pytest.MonkeyPatch) -> start_paddle.Health:
+def health(monkeypatch: pytest.MonkeyPatch) -> PodHealth:
     """The health of a pod on 127.0.0.1 whose limit is a minute, by a clock of its own."""
-    made = start_paddle.Health(Clock())
-    made.host, made.limit_s = "127.0.0.1", 60.0
-    monkeypatch.setattr(start_paddle, "HEALTH", made)
-    monkeypatch.setattr(start_paddle, "ASK_TIMEOUT_S", 0.2)
-    return made
+    monkeypatch.setattr("launcher.programs.probes.ASK_TIMEOUT_S", 0.2)
+    return PodHealth("127.0.0.1", 60.0, Asking(), Clock())
 
 
-def judge(health: start_paddle.Health, later_s: float = 2.0) -> tuple[str, str]:
+def judge(health: PodHealth, later_s: float = 2.0) -> tuple[str, str]:
     """What the pod says a while later."""
     health.clock.now += later_s
     return health.judge()
 
 
-def test_between_attempts_a_pod_is_alive_and_not_ready(health: start_paddle.Health) -> None:
+def test_between_attempts_a_pod_is_alive_and_not_ready(health: PodHealth) -> None:
     assert judge(health) == ("", "no trainer runs")
 
 
-def test_a_pod_is_ready_when_all_its_programs_are(health: start_paddle.Health, stub: Callable[[str], Stub]) -> None:
+def test_a_pod_is_ready_when_all_its_programs_are(health: PodHealth, stub: Callable[[str], Stub]) -> None:
     pserver, trainer = stub("pserver"), stub("trainer")
     health.programs = [pserver.program]
     assert judge(health) == ("", "no trainer runs")
@@ -109,9 +114,7 @@ def test_a_pod_is_ready_when_all_its_programs_are(health: start_paddle.Health, s
     assert judge(health) == ("", "no trainer runs")
 
 
-def test_a_program_that_calls_itself_stuck_makes_the_pod_stuck(
-    health: start_paddle.Health, stub: Callable[[str], Stub]
-) -> None:
+def test_a_program_that_calls_itself_stuck_makes_the_pod_stuck(health: PodHealth, stub: Callable[[str], Stub]) -> None:
     trainer = stub("trainer")
     health.programs = [trainer.program]
     trainer.answers["/healthz"] = (503, "the trainer has begun no batch for 61 s")
@@ -121,9 +124,7 @@ def test_a_program_that_calls_itself_stuck_makes_the_pod_stuck(
     assert judge(health) == ("", "")
 
 
-def test_a_silent_program_is_stuck_only_after_the_limit(
-    health: start_paddle.Health, stub: Callable[[str], Stub]
-) -> None:
+def test_a_silent_program_is_stuck_only_after_the_limit(health: PodHealth, stub: Callable[[str], Stub]) -> None:
     pserver, trainer = stub("pserver"), stub("trainer")
     health.programs = [pserver.program, trainer.program]
     pserver.answers["/healthz"] = (0, "")
@@ -136,7 +137,7 @@ def test_a_silent_program_is_stuck_only_after_the_limit(
     assert judge(health, 1000.0)[0] == "", "its silence begins anew"
 
 
-def test_a_program_that_could_not_have_its_port_is_not_judged(health: start_paddle.Health) -> None:
+def test_a_program_that_could_not_have_its_port_is_not_judged(health: PodHealth) -> None:
     """A port in use must not end the training: nobody listens there, or a stranger does."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -145,23 +146,21 @@ def test_a_program_that_could_not_have_its_port_is_not_judged(health: start_padd
             assert judge(health, 1000.0) == ("", "trainer: it is not watched, or not yet")
 
 
-def test_a_stranger_on_a_programs_port_is_not_judged(health: start_paddle.Health, stub: Callable[[str], Stub]) -> None:
+def test_a_stranger_on_a_programs_port_is_not_judged(health: PodHealth, stub: Callable[[str], Stub]) -> None:
     stranger = stub("trainer")
     stranger.answers["/healthz"] = (404, "who is that")
     health.programs = [stranger.program]
     assert judge(health, 1000.0) == ("", "trainer: who is that")
 
 
-def test_a_request_to_the_api_server_that_never_ends_makes_the_pod_stuck(health: start_paddle.Health) -> None:
+def test_a_request_to_the_api_server_that_never_ends_makes_the_pod_stuck(health: PodHealth) -> None:
     """requests' timeout is between two bytes: an answer that drips has no end."""
-    health.asking_since = health.clock.now
+    health.api.asking_since = health.clock.now
     assert judge(health, 59.0)[0] == ""
     assert judge(health)[0] == "the API server has been answering one request for 61 s"
 
 
-def test_programs_are_asked_once_however_many_probes_come(
-    health: start_paddle.Health, stub: Callable[[str], Stub]
-) -> None:
+def test_programs_are_asked_once_however_many_probes_come(health: PodHealth, stub: Callable[[str], Stub]) -> None:
     trainer = stub("trainer")
     health.programs = [trainer.program]
     assert judge(health) == ("", "")
@@ -170,7 +169,7 @@ def test_programs_are_asked_once_however_many_probes_come(
     assert judge(health)[0] == "trainer: stuck"
 
 
-def test_a_stopped_pserver_is_silent_and_well_again_when_it_goes_on(health: start_paddle.Health) -> None:
+def test_a_stopped_pserver_is_silent_and_well_again_when_it_goes_on(health: PodHealth) -> None:
     """A real one: SIGSTOP, as a debugger or a frozen container does it."""
     ports = []
     with contextlib.ExitStack() as stack:
@@ -181,7 +180,7 @@ def test_a_stopped_pserver_is_silent_and_well_again_when_it_goes_on(health: star
     argv = [sys.executable, "-m", "pserver", "--nics=127.0.0.1", f"--port={first}", f"--metrics_port={second}"]
     process = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
     try:
-        health.programs = [SimpleNamespace(name="pserver", argv=argv, process=process)]
+        health.programs = [SimpleNamespace(name="pserver", metrics_port=second, process=process)]
         wait_for(lambda: "no trainer has joined yet" in judge(health)[1])
         assert judge(health)[0] == ""
         os.kill(process.pid, signal.SIGSTOP)
@@ -213,8 +212,8 @@ def ask(port: int, path: str) -> tuple[int, str]:
 
 
 @pytest.fixture
-def served(health: start_paddle.Health) -> Iterator[int]:
-    server = start_paddle.HealthServer("127.0.0.1", 0)
+def served(health: PodHealth) -> Iterator[int]:
+    server = HealthServer("127.0.0.1", 0, health)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield server.server_address[1]
@@ -223,18 +222,18 @@ def served(health: start_paddle.Health) -> Iterator[int]:
     thread.join()
 
 
-def test_probes_get_the_judgement(health: start_paddle.Health, served: int) -> None:
+def test_probes_get_the_judgement(health: PodHealth, served: int) -> None:
     assert ask(served, "/healthz") == (200, "ok\n")
     assert ask(served, "/readyz") == (503, "no trainer runs\n")
     assert ask(served, "/metrics")[0] == 404
     health.limit_s = -1.0
-    health.asking_since = health.clock.now
+    health.api.asking_since = health.clock.now
     health.clock.now += 2
     assert ask(served, "/healthz")[0] == ask(served, "/readyz")[0] == 503
 
 
 def test_idle_callers_keep_no_probe_out(served: int) -> None:
-    idle = [socket.create_connection(("127.0.0.1", served)) for _ in range(3 * start_paddle.MOST_CALLERS)]
+    idle = [socket.create_connection(("127.0.0.1", served)) for _ in range(3 * MOST_CALLERS)]
     try:
         idle[-1].sendall(b"GET /healthz HTTP/1.1\r\nX: " + b"x" * 100_000)
         assert ask(served, "/healthz") == (200, "ok\n")
@@ -245,14 +244,14 @@ def test_idle_callers_keep_no_probe_out(served: int) -> None:
 
 
 def test_without_its_port_the_launch_goes_on(
-    health: start_paddle.Health, served: int, capsys: pytest.CaptureFixture[str]
+    health: PodHealth, served: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     environ = pod_environment(CONF_PADDLE_METRICS_PORT=str(served), POD_IP="127.0.0.1")
-    start_paddle.watch_pod(start_paddle.LauncherConfig.from_env(environ))
+    watch_pod(LauncherConfig.from_env(environ), health)
     assert f"WARNING: cannot listen on 127.0.0.1:{served} (CONF_PADDLE_METRICS_PORT)" in capsys.readouterr().out
 
 
-def test_nobody_listens_where_no_port_is_asked_for(health: start_paddle.Health) -> None:
+def test_nobody_listens_where_no_port_is_asked_for(health: PodHealth) -> None:
     before = threading.active_count()
-    start_paddle.watch_pod(start_paddle.LauncherConfig.from_env(pod_environment()))
+    watch_pod(LauncherConfig.from_env(pod_environment()), health)
     assert threading.active_count() == before

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,10 +17,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from builders import JOB, JOB_UID, pod, pod_environment
+from builders import JOB, JOB_UID, pod, pod_environment, podlist
 
 import start_paddle
-from localcluster import ApiServer, PodStore, Request, Response
+from launcher.attempts import AttemptResult, JobRecord
+from launcher.cluster.answers import REQUEST_TIMEOUT_S
+from launcher.control.channel import ControlChannel
+from launcher.control.job_record import write_record
+from launcher.settings import LauncherConfig
+from localcluster import ApiRequest, ApiResponse, ApiServer, PodStore
 
 LAUNCHER = Path(__file__).parents[3] / "start_paddle.py"
 DEADLINE_S = 60.0
@@ -230,8 +238,12 @@ def test_a_trainer_without_pservers_is_not_waited_for_by_them(launch: Callable[.
     assert job.wait() == 0, job.said
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-def test_S16_a_signal_reaches_the_trainer_and_nothing_is_left(launch: Callable[..., Launch], number: int) -> None:
+@pytest.mark.parametrize(
+    "number, status", [(signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT)], ids=["SIGTERM", "SIGINT"]
+)
+def test_S16_a_signal_reaches_the_trainer_and_nothing_is_left(
+    launch: Callable[..., Launch], number: int, status: int
+) -> None:
     """In the original a shell was process 1 and forwarded nothing: the pod was killed after its grace."""
     job = launch(
         PSERVER=f"echo $$ >pid; {PATIENT}",
@@ -239,7 +251,7 @@ def test_S16_a_signal_reaches_the_trainer_and_nothing_is_left(launch: Callable[.
     )
     job.wait_for(lambda: "ready" in job.said)
     job.process.send_signal(number)
-    assert job.wait() == 143
+    assert job.wait() == status
     assert "saved" in (job.node / "train.log").read_text()
     for name in ("pid", "pid2"):
         assert not Path(f"/proc/{(job.root / 'work' / name).read_text().strip()}").exists()
@@ -314,9 +326,9 @@ def test_S16_a_signal_while_the_api_server_hangs_ends_the_launcher(
     """After a probe in vain the set of pods is looked at; that request may take its whole timeout, twice."""
     asked = threading.Event()
 
-    def hang(_: Request) -> Response:
+    def hang(_: ApiRequest) -> ApiResponse:
         asked.set()
-        return Response.never()
+        return ApiResponse.never()
 
     job = launch(
         PROBE="until [ -e hanging ]; do read -t 1 _ <>fifo2; done; exit 69", PSERVER=f"mkfifo fifo2; {PATIENT}"
@@ -326,7 +338,7 @@ def test_S16_a_signal_while_the_api_server_hangs_ends_the_launcher(
     (job.root / "work" / "hanging").touch()
     assert asked.wait(DEADLINE_S)
     job.process.send_signal(signal.SIGTERM)
-    assert job.process.wait(start_paddle.REQUEST_TIMEOUT_S / 2) == 143, job.said
+    assert job.process.wait(REQUEST_TIMEOUT_S / 2) == 143, job.said
 
 
 def test_a_pserver_that_dies_during_the_probe_is_reported(launch: Callable[..., Launch]) -> None:
@@ -391,39 +403,92 @@ def test_a_pserver_that_is_killed_is_started_again_in_the_same_pod(launch: Calla
     assert "pserver was killed by SIGKILL" in job.said and "attempt 2." in job.said
 
 
-def test_a_failure_that_no_message_tells_of_ends_the_attempt_for_trainer_0(launch: Callable[..., Launch]) -> None:
+def test_a_failure_in_another_pod_ends_the_attempt_for_trainer_0(
+    launch: Callable[..., Launch], store: PodStore, tmp_path: Path
+) -> None:
     """A trainer that dies before it has met the others is missed by nobody: they waited for it to join."""
-    error = {"time": 1, "trainer_id": 1, "host": "far", "program": "trainer", "exit_code": 75, "signal": "SIGKILL",
-             "message": "killed"}  # fmt: skip
-    code = (
-        "import json, os, sys; print(json.dumps({**json.loads(sys.argv[1]), 'attempt': os.environ['PADDLE_ATTEMPT']}))"
-    )
-    write = f"d=$JOB_PATH/{JOB}/output/node_1; mkdir $d; python3 -c \"{code}\" '{json.dumps(error)}' >$d/error.json"
+    put_pod(store, "127.0.0.2")
+    port = free_port()
     job = launch(
-        TRAINER=ONCE.format(f"mkfifo fifo2; {write}; read _ <>fifo2") + GOODBYE, RESTARTS="1", STOP_TIMEOUT="1"
+        TRAINER=ONCE.format("mkfifo fifo2; echo waiting; read _ <>fifo2") + GOODBYE,
+        RESTARTS="1",
+        STOP_TIMEOUT="1",
+        CONF_PADDLE_GRADIENT_NUM="2",
+        CONF_PADDLE_CONTROL_PORT=port,
     )
-    assert job.wait() == 0, job.said
-    assert re.search("another pod has failed: trainer 1 on far: trainer, exit status 75, .*: killed", job.said)
+    with other_launcher(tmp_path, "127.0.0.2", port) as other:
+        other.join("127.0.0.1", pod("127.0.0.2")["metadata"]["uid"], JOB_UID)
+        job.wait_for(lambda: "waiting\n" in job.said)
+        assert other.newest
+        other.report(other.newest, 1, AttemptResult(75, "trainer", "killed", "SIGKILL"))
+        assert job.wait() == 0, job.said
+        assert re.search(r"first failure reported: trainer 1 on far: trainer, exit status 75, .*: killed", job.said)
+        assert other.newest.attempt == 2 and other.is_done(other.newest)
+    record = json.loads((job.output / "job.json").read_text())
+    assert record["attempts"][0]["failure"]["trainer_id"] == 1
 
 
-def test_a_trainer_of_an_attempt_that_is_over_is_ended(second_of_two: Callable[..., Launch], tmp_path: Path) -> None:
+def test_a_trainer_of_an_attempt_that_is_over_is_ended(second_of_two: SecondOfTwo) -> None:
     job = second_of_two(TRAINER=ONCE.format("mkfifo fifo2; echo waiting; read _ <>fifo2"), STOP_TIMEOUT="1")
     job.wait_for(lambda: "waiting\n" in job.said)
-    begin_attempt(tmp_path, 2)
+    second_of_two.begin(2)
     job.wait_for(lambda: "our trainer has finished; waiting for the others" in job.said)
-    begin_attempt(tmp_path, 2, finished=True)
+    second_of_two.finish(2)
     assert job.wait() == 0, job.said
     assert "attempt 2 has begun without this pod" in job.said
 
 
 def test_training_goes_on_from_the_newest_checkpoint(launch: Callable[..., Launch]) -> None:
-    save = f'd=$JOB_PATH/{JOB}/output/state/pass-00002-004; mkdir -p "$d"; touch "$d/done"'
+    save = (
+        f"""d=$JOB_PATH/{JOB}/output/state/pass-00002-004; mkdir -p "$d"; """
+        """printf '{"version": 1, "files": {}}' >"$d/job.json"; """
+        """sha256sum "$d/job.json" | cut -c-64 | tr -d '\\n' >"$d/done\""""
+    )
     job = launch(TRAINER=ONCE.format(f"{SAVE_A_PASS}; {save}; exit 75") + GOODBYE, RESTARTS="1")
     assert job.wait() == 0, job.said
     first, second = [call for call in job.calls() if call.startswith("train ")]
     assert "--resume_from=" not in first and f"--resume_from={job.output}/state/pass-00002-004" in second
     assert "--num_passes=3" in second and "--start_pass" not in second
     assert "going on from state/pass-00002-004 of an earlier attempt" in job.said
+
+
+def test_a_checkpoint_that_the_trainer_found_damaged_costs_no_attempt_and_the_one_before_it_is_taken(
+    launch: Callable[..., Launch],
+) -> None:
+    """What only a sum tells is found by trainer 0, which sets the checkpoint aside and ends with 75."""
+    seal = """printf '{"version": 1, "files": {}}' >job.json; sha256sum job.json | cut -c-64 | tr -d '\\n' >done"""
+    save = f'for k in 1 2; do mkdir -p "$state/pass-00000-00$k"; (cd "$state/pass-00000-00$k"; {seal}); done'
+    find = 'mv "$PADDLE_CHOSEN_SAVE" "$PADDLE_CHOSEN_SAVE.damaged"; echo "is damaged"; exit 75'
+    first = f"[ -e one ] || {{ touch one; {save}; exit 75; }}; "
+    second = f"[ -e two ] || {{ touch two; {find}; }}; "
+    job = launch(TRAINER=f"state=$JOB_PATH/{JOB}/output/state; {first}{second}{GOODBYE}", RESTARTS="0")
+    assert job.wait() == 0, job.said
+    origins = [re.findall(r"--resume_from=\S*/(pass-\S+)", call) for call in job.calls() if call.startswith("train ")]
+    assert origins == [[], ["pass-00000-002"], ["pass-00000-001"]]
+    assert (job.output / "state" / "pass-00000-002.damaged").is_dir()
+
+
+@pytest.mark.parametrize("victim", ["$$", "$PPID"], ids=["the trainer", "its launcher"])
+def test_a_kill_between_the_last_pass_and_its_checkpoint_leaves_a_job_that_has_finished(
+    launch: Callable[..., Launch], victim: str
+) -> None:
+    """The Job was Complete, but job.json said that it is not finished, and progress.json that it trains, for ever."""
+    save = (
+        f"cd $JOB_PATH/{JOB}/output; for k in 0 1 2; do mkdir pass-0000$k; touch pass-0000$k/done; done; "
+        "mkdir -p state/.pass-00002.writing/parameters; "
+        """echo '{"status": "training", "pass": 2, "batch": 7, "passes": 3}' >progress.json; """
+    )
+    job = launch(TRAINER=f"touch goodbye; echo 1<>fifo; {save} kill -9 {victim}", RESTARTS="1")
+    assert job.wait() == (0 if victim == "$$" else -9), job.said
+    if victim == "$PPID":
+        job = launch(RESTARTS="1")
+        assert job.wait() == 0, job.said
+    assert "this Job has trained all its passes: nothing left to do" in job.said
+    assert json.loads((job.output / "job.json").read_text())["finished"]
+    assert json.loads((job.output / "progress.json").read_text())["status"] == "finished"
+    assert not list(job.output.glob("**/.*writing"))
+    assert sum(call.startswith("train ") for call in job.calls()) == 1
+    assert job.calls()[-1] == f"report {job.output}"
 
 
 @pytest.mark.parametrize("status", [64, 65, 66, 77, 78])
@@ -451,7 +516,7 @@ def test_attempts_in_vain_end_with_a_report_and_then_the_job(launch: Callable[..
     assert report.count("no room") == 2
     late = launch(RESTARTS="1")
     assert late.wait() == 78
-    assert late.said.count("giving up") == 2 and "delete it and create it again" in late.said
+    assert late.said.count("giving up") == 2 and "delete the Job and create it again" in late.said
     assert sum(call.startswith("train ") for call in job.calls()) == 2
 
 
@@ -466,63 +531,107 @@ def test_S16_a_signal_between_two_attempts_ends_the_launcher(launch: Callable[..
     assert job.wait() == 143, job.said
 
 
+def free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return str(listener.getsockname()[1])
+
+
+@contextlib.contextmanager
+def other_launcher(root: Path, ip: str, port: str) -> Iterator[ControlChannel]:
+    """The launcher of another pod, as far as the one under test hears of it."""
+    ours = {"POD_IP": ip, "POD_NAME": "far", "CONF_PADDLE_GRADIENT_NUM": "2", "CONF_PADDLE_CONTROL_PORT": port}
+    channel = ControlChannel(LauncherConfig.from_env(pod_environment(JOB_PATH=str(root / "volume"), **ours)))
+    channel.admit(["127.0.0.1", "127.0.0.2"])
+    try:
+        yield channel
+    finally:
+        channel.close()
+
+
+class SecondOfTwo:
+    """Starts the launcher of trainer 1 of 2, which has no pserver; this is the launcher of trainer 0."""
+
+    def __init__(self, launch: Callable[..., Launch], root: Path, channel: ControlChannel, port: str) -> None:
+        self.launch, self.root, self.channel, self.port = launch, root, channel, port
+
+    def __call__(self, **changed: str) -> Launch:
+        (self.root / "volume" / JOB / "1" / "data").mkdir(parents=True)
+        (self.root / "volume" / JOB / "1" / "data" / "train.txt").write_text("1\tgood\n")
+        self.channel.serve("127.0.0.1-uid", JOB_UID)
+        self.begin(1)
+        numbers = {"CONF_PADDLE_GRADIENT_NUM": "2", "CONF_PADDLE_PSERVER_NUM": "1", "POD_IP": "127.0.0.2"}
+        return self.launch(**numbers, CONF_PADDLE_CONTROL_PORT=self.port, **changed)
+
+    def record(self, number: int) -> JobRecord:
+        ids = start_paddle.getIdMap(podlist(pod("127.0.0.1"), pod("127.0.0.2")))
+        return JobRecord(JOB_UID, 3, False, number, ids.pod_uids, 0, "quick_start")
+
+    def begin(self, number: int) -> None:
+        self.channel.begin(self.record(number))
+
+    def finish(self, number: int) -> None:
+        self.channel.finish(self.record(number))
+
+
 @pytest.fixture
-def second_of_two(launch: Callable[..., Launch], store: PodStore, tmp_path: Path) -> Callable[..., Launch]:
-    """Returns launch(...) of trainer 1, in a pod without a pserver; the test is trainer 0's launcher."""
-    put_pod(store, "127.0.0.0")
-    shard = tmp_path / "volume" / JOB / "1" / "data"
-    shard.mkdir(parents=True)
-    (shard / "train.txt").touch()
-    environ = {"CONF_PADDLE_GRADIENT_NUM": "2", "CONF_PADDLE_PSERVER_NUM": "1", "TRAINER": "echo trained"}
-    begin_attempt(tmp_path, 1)
-    return lambda **changed: launch(**{**environ, **changed})
+def second_of_two(launch: Callable[..., Launch], store: PodStore, tmp_path: Path) -> Iterator[SecondOfTwo]:
+    put_pod(store, "127.0.0.2")
+    port = free_port()
+    with other_launcher(tmp_path, "127.0.0.1", port) as channel:
+        yield SecondOfTwo(launch, tmp_path, channel, port)
 
 
-def begin_attempt(root: Path, number: int, *, finished: bool = False) -> None:
-    """What trainer 0's launcher writes."""
-    ids = start_paddle.getIdMap({"items": [pod("127.0.0.0"), pod("127.0.0.1")]})
-    output = root / "volume" / JOB / "output"
-    output.mkdir(parents=True, exist_ok=True)
-    record = start_paddle.JobRecord(JOB_UID, 3, finished, number, ids.pod_uids, 0, "quick_start")
-    start_paddle.write_record(output, record)
-
-
-def test_a_pod_without_a_pserver_trains_and_stays_until_the_job_is_done(
-    second_of_two: Callable[..., Launch], tmp_path: Path
-) -> None:
+def test_a_pod_without_a_pserver_trains_and_stays_until_the_job_is_done(second_of_two: SecondOfTwo) -> None:
     """Left at once, it would have succeeded, and could never be had back for another attempt."""
     job = second_of_two()
     job.wait_for(lambda: "our trainer has finished; waiting for the others" in job.said)
-    begin_attempt(tmp_path, 1, finished=True)
+    second_of_two.finish(1)
     assert job.wait() == 0, job.said
     probe, trainer = job.calls()
-    assert probe.startswith("pserver --probe --pservers=127.0.0.0 ")
-    assert "--pservers=127.0.0.0 " in trainer and "--trainer_id=1" in trainer
+    assert probe.startswith("pserver --probe --pservers=127.0.0.1 ")
+    assert "--pservers=127.0.0.1 " in trainer and "--trainer_id=1" in trainer
 
 
-def test_a_pod_without_a_pserver_takes_part_in_another_attempt_after_its_training(
-    second_of_two: Callable[..., Launch], tmp_path: Path
-) -> None:
+def test_the_volume_tells_of_the_end_where_trainer_0s_launcher_has_ended(second_of_two: SecondOfTwo) -> None:
     job = second_of_two()
     job.wait_for(lambda: "our trainer has finished; waiting for the others" in job.said)
-    begin_attempt(tmp_path, 2)
+    second_of_two.channel.close()
+    write_record(job.output, dataclasses.replace(second_of_two.record(1), finished=True))
+    assert job.wait() == 0, job.said
+
+
+def test_a_pod_without_a_pserver_takes_part_in_another_attempt_after_its_training(second_of_two: SecondOfTwo) -> None:
+    job = second_of_two()
+    job.wait_for(lambda: "our trainer has finished; waiting for the others" in job.said)
+    second_of_two.begin(2)
     job.wait_for(lambda: sum(call.startswith("train ") for call in job.calls()) == 2)
-    begin_attempt(tmp_path, 2, finished=True)
+    second_of_two.finish(2)
     assert job.wait() == 0, job.said
 
 
 def test_who_still_waits_for_the_pservers_of_an_old_attempt_joins_the_new_one(
-    second_of_two: Callable[..., Launch], tmp_path: Path
+    second_of_two: SecondOfTwo, tmp_path: Path
 ) -> None:
     """Both would wait for each other until START_TIMEOUT."""
     job = second_of_two(PROBE="[ -e second ] || exit 69")
     job.wait_for(lambda: bool(job.calls()))
-    begin_attempt(tmp_path, 2)
+    second_of_two.begin(2)
     job.wait_for(lambda: "attempt 2 has begun without this pod" in job.said)
     (tmp_path / "work" / "second").touch()
     job.wait_for(lambda: "trainer 1 of 2, attempt 2." in job.said)
-    begin_attempt(tmp_path, 2, finished=True)
+    second_of_two.finish(2)
     assert job.wait() == 0, job.said
+
+
+def test_a_launcher_that_cannot_be_reached_is_a_pod_that_is_not_ready(
+    launch: Callable[..., Launch], store: PodStore
+) -> None:
+    put_pod(store, "127.0.0.2")
+    ours = {"CONF_PADDLE_GRADIENT_NUM": "2", "CONF_PADDLE_CONTROL_PORT": free_port(), "START_TIMEOUT": "3"}
+    job = launch(**ours)
+    assert job.wait() == 69, job.said
+    assert "2 of 2 Running, but no word yet from the launchers of trainer 1 at 127.0.0.2 (" in job.said
+    assert not job.calls()
 
 
 def test_the_first_to_fail_in_this_attempt_is_named(launch: Callable[..., Launch]) -> None:
@@ -534,7 +643,7 @@ def test_the_first_to_fail_in_this_attempt_is_named(launch: Callable[..., Launch
     write = f"python3 -c \"{code}\" '{json.dumps(first)}'"
     job = launch(TRAINER=f"d=$JOB_PATH/{JOB}/output/node_7; mkdir $d; {write} >$d/error.json; exit 75", PSERVER=PATIENT)
     assert job.wait() == 75
-    assert re.search(r"first to fail was trainer 7 on far: trainer, exit status 65, 1970-.*: bad line", job.said)
+    assert re.search(r"first failure reported: trainer 7 on far: trainer, exit status 65, 1970-.*: bad line", job.said)
 
 
 def test_dry_run_prints_the_plan_and_starts_nothing(launch: Callable[..., Launch]) -> None:
@@ -546,9 +655,9 @@ def test_dry_run_prints_the_plan_and_starts_nothing(launch: Callable[..., Launch
 
 
 BAD_START = {
-    "a variable is missing: 78": ({"CONF_PADDLE_PORT": ""}, (), 78, "CONF_PADDLE_PORT is not set"),
+    "a variable is missing: 78": ({"KUBERNETES_SERVICE_HOST": ""}, (), 78, "KUBERNETES_SERVICE_HOST is not set"),
     "no paddle program: 78": ({"PATH": "/usr/bin:/bin"}, (), 78, "there is no program 'paddle' on PATH"),
-    "a stray argument: 64": ({}, ("train",), 64, "neither a flag"),
+    "a stray argument: 64": ({}, ("train",), 64, "Unknown commandline argument: train"),
     "no such config: 66": ({}, ("--config=absent.py",), 66, "absent.py: there is no such file"),
     "no passes: 64": ({}, ("--num_passes=0",), 64, "--num_passes=0"),
     "an account that cannot be read: 78": ({"SERVICE_ACCOUNT_DIR": "../odd"}, (), 78, "odd/namespace of its service"),

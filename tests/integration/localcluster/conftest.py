@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localcluster.manifest import Container, EnvVar, JobSpec, Mount, Volume
+from localcluster.job.manifest import Container, EnvVar, JobSpec, Volume, VolumeMount
 
 Script = Callable[[str], Path]
 
@@ -32,7 +32,7 @@ def job() -> JobSpec:
     container = Container(
         "trainer",
         env=(EnvVar("JOB_PATH", "/home/jobpath"),),
-        mounts=(Mount("jobpath", "/home/jobpath"), Mount("work", "/work")),
+        mounts=(VolumeMount("jobpath", "/home/jobpath"), VolumeMount("work", "/work")),
     )
     volumes = (Volume("jobpath", "persistentVolumeClaim", "mfs"), Volume("work", "emptyDir"))
     return JobSpec("j", container, parallelism=3, completions=3, indexed=True, grace_seconds=5.0, volumes=volumes)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import requests
 
-from localcluster import ApiServer, PodState, PodStore, Response, pod_object
+from localcluster import ApiResponse, ApiServer, PodState, PodStore, pod_object
 
 TIMEOUT = 20
 
@@ -58,17 +58,17 @@ def test_a_token_that_was_changed_is_refused_and_the_new_one_let_in(api: ApiServ
 
 
 FAULTS = {
-    "401": (Response.failure(401, "Unauthorized", "Unauthorized"), 401),
-    "403": (Response.failure(403, "Forbidden", "pods is forbidden"), 403),
-    "429": (Response.failure(429, "TooManyRequests", "slow down", Retry_After="1"), 429),
-    "500": (Response.failure(500, "InternalError", "etcd"), 500),
-    "HTML": (Response.html(), 200),
-    "empty": (Response.empty(), 200),
+    "401": (ApiResponse.failure(401, "Unauthorized", "Unauthorized"), 401),
+    "403": (ApiResponse.failure(403, "Forbidden", "pods is forbidden"), 403),
+    "429": (ApiResponse.failure(429, "TooManyRequests", "slow down", Retry_After="1"), 429),
+    "500": (ApiResponse.failure(500, "InternalError", "etcd"), 500),
+    "HTML": (ApiResponse.html(), 200),
+    "empty": (ApiResponse.empty(), 200),
 }
 
 
 @pytest.mark.parametrize(("fault", "status"), FAULTS.values(), ids=FAULTS)
-def test_a_hook_answers_a_fault_once(api: ApiServer, fault: Response, status: int):
+def test_a_hook_answers_a_fault_once(api: ApiServer, fault: ApiResponse, status: int):
     api.hook = lambda request: fault if request.number == 1 else None
     broken, whole = ask(api), ask(api)
     assert (broken.status_code, broken.content) == (status, fault.body)
@@ -78,7 +78,7 @@ def test_a_hook_answers_a_fault_once(api: ApiServer, fault: Response, status: in
 
 
 def test_a_request_that_hangs_does_not_hold_up_others_nor_the_end(api: ApiServer):
-    api.hook = lambda request: Response.never() if request.number == 1 else None
+    api.hook = lambda request: ApiResponse.never() if request.number == 1 else None
     with pytest.raises(requests.exceptions.ReadTimeout):
         ask(api, timeout=0.2)
     assert ask(api).status_code == 200

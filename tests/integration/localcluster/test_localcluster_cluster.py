@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from localcluster import Cluster, UsageError, WaitError
-from localcluster.policy import Rule
+from localcluster import Cluster, OptionError, WaitError
+from localcluster.job.rules import Rule
 
 DEADLINE = 30.0
 FOREVER = "trap 'exit 143' TERM; echo ready; sleep 1000 & wait"
@@ -165,7 +165,7 @@ def test_one_process_of_a_pod_can_be_killed_and_the_pod_lives(job, script, tmp_p
         cluster.kill("0", process="^sleep 1000", signum=signal.SIGKILL)
         assert cluster.wait_for_output("child ended", DEADLINE, pod="0").text == "child ended with 137"
         assert cluster.wait_for_phase("0", "Running", DEADLINE)
-        with pytest.raises(UsageError, match="runs no process like 'nothing'"):
+        with pytest.raises(OptionError, match="runs no process like 'nothing'"):
             cluster.kill("0", process="nothing")
 
 

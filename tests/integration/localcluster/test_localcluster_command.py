@@ -143,7 +143,7 @@ def test_the_timeout_ends_everything(project: Path):
     assert "job/j: Failed (Timeout: not ended within 0.3 s)" in out
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 75)])
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT)])
 def test_a_signal_ends_all_pods_in_order(project: Path, signum: int, code: int):
     write_script(project, "trap 'echo saved; exit 143' TERM; echo pid=$$; while :; do sleep 0.05; done")
     process = start(project, "k8s/job.yaml", "--volume", "mfs=vol", "--follow", "pid=|saved")
@@ -247,6 +247,74 @@ def test_an_entrypoint_that_is_nowhere_is_asked_for(project: Path):
     assert "--entrypoint FILE" in err
 
 
-def test_nothing_stays_behind_but_the_logs(project: Path):
-    run(project, "k8s/job.yaml", "--volume", "mfs=vol")
-    assert [path.name.rpartition("-")[0] for path in project.glob("localcluster-*")] == ["localcluster-logs"]
+def temporary(project: Path) -> list[str]:
+    """What is left in the place for temporary files, without its random letters."""
+    return sorted(path.name.rpartition("-")[0] for path in project.glob("localcluster-*"))
+
+
+def test_nothing_stays_behind_a_job_that_completes(project: Path):
+    code, out, _ = run(project, "k8s/job.yaml", *VOLUME)
+    assert (code, temporary(project)) == (0, [])
+    assert "output in" not in out.splitlines()[-1]
+
+
+def test_behind_a_job_that_fails_its_output_stays_and_is_named(project: Path):
+    write_script(project, "echo why; exit 65")
+    code, out, _ = run(project, "k8s/job.yaml", *VOLUME)
+    assert (code, temporary(project)) == (65, ["localcluster-logs"])
+    [logs] = project.glob("localcluster-logs-*")
+    assert f"; output in {logs}\n" in out
+    assert {path.suffix for path in logs.iterdir()} == {".log"}
+
+
+def test_what_a_killed_run_has_left_goes_at_the_next_start(project: Path):
+    """Three directories stayed in /tmp after each SIGKILL."""
+    write_script(project, "echo > $OUT.$JOB_COMPLETION_INDEX; exec sleep 60")
+    process = start(project, "k8s/job.yaml", *VOLUME)
+    assert process.stdout is not None and process.stderr is not None
+    try:
+        assert any(" Running " in line for line in process.stdout)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+    assert temporary(project) == ["localcluster", "localcluster-ca", "localcluster-logs"]
+    write_script(project, "exit 0")
+    code, out, _ = run(project, "k8s/job.yaml", *VOLUME)
+    assert (code, temporary(project)) == (0, [])
+    assert out.count(", which a localcluster that was killed had left\n") == 3
+
+
+TRAINING = """
+mkdir -p $OUT/output
+echo "I1122 10:00:00.000000 1 TrainerInternal.cpp:165]  Batch=10 samples=80 AvgCost=0.5"
+echo "I1122 10:00:00.000000 1 TrainerInternal.cpp:181]  Pass=0 Batch=15 samples=120 AvgCost=0.4 Eval: "
+echo "I1122 10:00:00.000000 1 Tester.cpp:115]  Test samples=30 cost=0.3 Eval: "
+echo page > $OUT/output/report.html
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "wanted"), [((), ["Pass=0", "Test"]), (("--follow", "0@Batch=10"), ["Batch=10"]), (("--quiet",), [])]
+)
+def test_without_follow_a_training_has_a_line_a_pass(project: Path, flags: tuple[str, ...], wanted: list[str]):
+    write_script(project, TRAINING)
+    code, out, _ = run(project, "k8s/job.yaml", *VOLUME, *flags)
+    shown = [
+        line.partition("]  ")[2].split()[0] for line in out.splitlines() if line.startswith("j-0-") and "]  " in line
+    ]
+    assert (code, shown) == (0, wanted)
+    assert not any("]  " in line for line in out.splitlines() if line.startswith("j-1-"))
+
+
+def test_the_end_says_where_the_report_is(project: Path):
+    write_script(project, TRAINING)
+    names = ("--env", "JOB_PATH=/home/jobpath", "--env", "JOB_NAME=out")
+    _, out, _ = run(project, "k8s/job.yaml", *VOLUME, *names)
+    assert out.splitlines()[-1] == f"job/j: the report, for any browser: {project}/vol/out/output/report.html"
+    report = project / "vol" / "out" / "output" / "report.html"
+    write_script(project, "exit 65")
+    os.utime(report, (1e9, 1e9))  # of an earlier job
+    _, out, _ = run(project, "k8s/job.yaml", *VOLUME, *names)
+    assert "report" not in out

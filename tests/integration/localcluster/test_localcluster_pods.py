@@ -15,8 +15,8 @@ import pytest
 
 from localcluster.addresses import Subnet
 from localcluster.errors import HostError
-from localcluster.node import PodProcess
-from localcluster.plan import PodPlan
+from localcluster.pods.node import PodProcess
+from localcluster.pods.plan import PodPlan
 
 DEADLINE = 20.0
 
@@ -152,8 +152,8 @@ PARENT = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from localcluster.node import PodProcess
-from localcluster.plan import PodPlan
+from localcluster.pods.node import PodProcess
+from localcluster.pods.plan import PodPlan
 here = sys.argv[1]
 script = "trap '' TERM; setsid bash -c 'echo pid=$$; exec sleep 1000' & echo pid=$$; wait"
 plan = PodPlan((here,), here, ("bash", "-c", script), {"PATH": "/usr/bin:/bin"}, ())

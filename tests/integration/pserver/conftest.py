@@ -13,8 +13,8 @@ import time
 import numpy as np
 import pytest
 
-from pserver.client import Client
-from pserver.rules import Optimization, ParameterSpec
+from pserver.client.client import Client
+from pserver.optim.settings import Optimization, ParameterSpec
 
 DEADLINE = 30.0
 PARAMETERS = [

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from fuzz import peers, seeds
 
-from pserver import blocks, protocol
-from pserver.protocol import Message, Op
-from pserver.rules import Optimization, ParameterSpec
-from pserver.shard import Shard
+from pserver.optim.settings import Optimization, ParameterSpec
+from pserver.store import partition
+from pserver.store.shard import DenseShard
+from pserver.wire import protocol
+from pserver.wire.protocol import Message, Op
 
 PARAMETERS = [ParameterSpec("w", 300_000, momentum=0.5), ParameterSpec("b", 3)]  # two pieces
 SIZE, BATCHES = 300_003, 3
@@ -28,7 +29,7 @@ def gradients():
 
 
 def expected():
-    shard = Shard(PARAMETERS, blocks.whole(PARAMETERS), SETTINGS, per_parameter=True)
+    shard = DenseShard(PARAMETERS, partition.whole(PARAMETERS), SETTINGS, per_parameter=True)
     shard.values[:] = np.arange(SIZE, dtype=np.float32) % 7
     for batch in range(BATCHES):
         shard.step(list(gradients()[:, batch]), 20)
@@ -89,7 +90,7 @@ class Job:
         """Messages of the honest trainers that pass the relay."""
         session = protocol.session_of(JOB, ATTEMPT)
         made = [Message(op, session, 1, 3, note={"own": 1}, payload=[bytes(64)]) for op in (Op.PUSH, Op.FINISH_PASS)]
-        hellos = [[bytes(sent[:64]), bytes(sent[64:200])] for sent in self.tap.sent if len(sent) > 200]
+        hellos = [[bytes(sent[128:192]), bytes(sent[192:400])] for sent in self.tap.sent if len(sent) > 400]
         return [[bytes(frame) for frame in protocol.encode(one)] for one in made] + hellos
 
 
@@ -106,7 +107,8 @@ ATTACKS = {
     "sizes": lambda job, random: peers.claim_sizes(job.address, random),
     "fuzz": lambda job, random: peers.send_fuzz(job.address, random, job.seeds()),
     "many connections": lambda job, random: peers.open_many(job.address, random),
-    "names": lambda job, random: peers.name_oneself(job.address, random),
+    "handshakes": lambda job, random: peers.break_handshakes(job.address, random),
+    "slow": lambda job, random: peers.say_slowly(job.address, random),
     "bombs": lambda job, random: peers.send_bombs(job.address, random),
     "setup": lambda job, random: peers.initialise(job.address, random),
     "never reads": lambda job, random: peers.never_read(job.address, random),
@@ -140,7 +142,7 @@ def test_an_attack_in_every_round_changes_no_bit(job, crowd, attack):
     assert peak[-1] - peak[0] < MEMORY, peak
 
 
-def test_strangers_that_take_all_file_descriptors_do_not_keep_a_trainer_out(job, crowd):
+def test_unauthenticated_peers_that_take_all_file_descriptors_do_not_keep_a_trainer_out(job, crowd):
     """The server has few; a trainer whose connection breaks meanwhile comes back all the same."""
     resource.prlimit(job.server.process.pid, resource.RLIMIT_NOFILE, (64, 64))
     with contextlib.ExitStack() as stack:

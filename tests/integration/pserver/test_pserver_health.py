@@ -12,8 +12,8 @@ import time
 import numpy as np
 import pytest
 
-from pserver import health
-from pserver.health import MOST_CALLERS, MOST_HEAD_BYTES, Health, Pages, watch
+from runtime.health import pages
+from runtime.health.pages import MOST_CALLERS, MOST_HEAD_BYTES, Health, Pages, watch
 
 
 @pytest.fixture
@@ -35,6 +35,16 @@ def ask(port, path, method="GET", timeout=20):
         return answer.status, answer.read().decode()
     finally:
         connection.close()
+
+
+def test_a_thread_that_ends_while_it_is_told_to_is_stopped_without_an_error(tools, monkeypatch):
+    """It closed the pipe that `stop` was about to write to: an error at the end of a whole training."""
+    thread = Health(["127.0.0.1"], tools.find_ports(1), Pages(lambda: "", lambda: ""))
+    monkeypatch.setattr(thread, "_turn", lambda: 1 / 0)
+    thread.start()
+    thread.join(20)
+    monkeypatch.setattr(thread, "is_alive", lambda: True)  # as it was a moment ago
+    thread.stop()
 
 
 def connect(port):
@@ -73,7 +83,7 @@ def test_callers_who_say_nothing_keep_nobody_out(served):
         assert ask(served, "/healthz") == (200, "ok\n")
         began = time.monotonic()
         assert [read_all(stream) for stream in silent] == [b""] * len(silent)
-        assert time.monotonic() - began < health.PATIENCE_S + 15
+        assert time.monotonic() - began < pages.PATIENCE_S + 15
     finally:
         for stream in silent:
             stream.close()
@@ -89,7 +99,7 @@ def test_one_who_does_not_read_is_left(served):
 
 def test_a_flood_is_answered_at_a_bounded_rate(served, monkeypatch):
     """The thread must not take the interpreter from the program."""
-    monkeypatch.setattr(health, "ANSWERS_PER_SECOND", 5)
+    monkeypatch.setattr(pages, "ANSWERS_PER_SECOND", 5)
     began = time.monotonic()
     assert [ask(served, "/healthz")[0] for _ in range(12)] == [200] * 12
     assert time.monotonic() - began > 1

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pserver import blocks
-from pserver.rules import Optimization, ParameterSpec
-from pserver.shard import Shard
+from pserver.optim.settings import Optimization, ParameterSpec
+from pserver.store import partition
+from pserver.store.shard import DenseShard
 
 ASYNC = Optimization("momentum", 0.01, algorithm="async_sgd", async_lagged_grad_discard_ratio=1000.0)
 
@@ -26,7 +26,7 @@ def test_one_asynchronous_trainer_is_a_shard_that_steps_at_the_samples_before(ps
     settings = replace(ASYNC, learning_rate_schedule="discexp", learning_rate_decay_a=0.5, learning_rate_decay_b=20.0)
     gradients = tools.gradients(1, 8)[0]
     found = train([one for server in servers for one in server.services], 0, 1, [gradients], settings=settings)
-    shard = Shard(tools.parameters, blocks.whole(tools.parameters), settings, per_parameter=True)
+    shard = DenseShard(tools.parameters, partition.whole(tools.parameters), settings, per_parameter=True)
     shard.values[:] = start_values(tools.size)
     for gradient in gradients:
         shard.begin_step(0)
@@ -63,7 +63,7 @@ def test_asynchronous_trainers_wait_for_nobody_inside_a_pass_and_for_all_at_its_
     crowd.join()
     assert crowd.errors == {}
     assert crowd.results[0].tobytes() == crowd.results[1].tobytes()
-    shard = Shard(tools.parameters, blocks.whole(tools.parameters), ASYNC, per_parameter=True)
+    shard = DenseShard(tools.parameters, partition.whole(tools.parameters), ASYNC, per_parameter=True)
     for _ in range(8):
         shard.step(gradient, 1)
     assert crowd.results[0].tobytes() == shard.values.tobytes()

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pserver import blocks
-from pserver.methods import METHODS
-from pserver.rules import Optimization, ParameterSpec
-from pserver.shard import Shard
+from pserver.optim.methods import METHODS
+from pserver.optim.settings import Optimization, ParameterSpec
+from pserver.store import partition
+from pserver.store.shard import DenseShard
 
 
 def expect(tools, gradients_of_pass):
     """The values after passes given as [pass][batch] -> gradients in trainer order, by one shard that clips."""
-    shard = Shard(tools.parameters, blocks.whole(tools.parameters), tools.settings, per_parameter=True)
+    shard = DenseShard(tools.parameters, partition.whole(tools.parameters), tools.settings, per_parameter=True)
     shard.values[:] = np.arange(tools.size, dtype=np.float32) % 7
     for batches in gradients_of_pass:
         for gradients in batches:
@@ -77,7 +77,7 @@ def test_one_trainer_with_a_server_is_a_local_run_bit_for_bit_when_nothing_is_cl
     parameters = [p for p in tools.parameters if not p.gradient_clipping_threshold]
     server = pserver(ports=2)
     one = client(server.services)
-    local = Shard(parameters, blocks.whole(parameters), tools.settings, per_parameter=False)
+    local = DenseShard(parameters, partition.whole(parameters), tools.settings, per_parameter=False)
     values = np.arange(5003, dtype=np.float32)
     local.values[:] = values
     one.join(parameters, tools.settings)
@@ -103,7 +103,7 @@ def test_every_method_and_what_goes_with_it_is_the_same_on_servers(pserver, clie
     port = tools.find_ports(2)
     servers = [pserver(host=f"127.0.0.{number + 1}", ports=2, port=port) for number in range(3)]
     one = client([service for server in servers for service in server.services])
-    local = Shard(parameters, blocks.whole(parameters), settings, per_parameter=True)
+    local = DenseShard(parameters, partition.whole(parameters), settings, per_parameter=True)
     random = np.random.default_rng(8)
     values, averages = random.standard_normal(local.size).astype(np.float32), np.empty(local.size, np.float32)
     local.values[:] = values

@@ -8,13 +8,14 @@ import time
 import numpy as np
 import pytest
 
-from pserver import blocks
-from pserver.channel import Channel
-from pserver.errors import BugError, PaddleError
-from pserver.exchange import Exchange
-from pserver.row_client import RowClient
-from pserver.rules import Optimization, ParameterSpec
-from pserver.shard import Shard
+from pserver.client.fan_out import FanOut
+from pserver.client.server_channel import ServerChannel
+from pserver.client.sparse_client import SparseClient
+from pserver.optim.settings import Optimization, ParameterSpec
+from pserver.store import partition
+from pserver.store.shard import DenseShard
+from pserver.wire import protocol
+from runtime.errors import BugError, PaddleError
 
 ROWS = {"emb": (700, 16), "___embedding_0__.w0": (500, 3), "few": (2, 5)}
 TABLES = [
@@ -31,7 +32,7 @@ def row_client():
 
     def build(services, trainer_id=0, num_trainers=1):
         options = {"peer_timeout": 15.0, "connect_timeout": 30.0, "wait_timeout": 30.0}
-        made.append(RowClient(services, trainer_id=trainer_id, num_trainers=num_trainers, **options))
+        made.append(SparseClient(services, trainer_id=trainer_id, num_trainers=num_trainers, **options))
         return made[-1]
 
     yield build
@@ -100,7 +101,7 @@ def train(row_client, services, trainer, trainers, passes, settings=SGD, pause=l
 def expect(passes, trainers, settings=SGD):
     """The same with the tables as dense parameters, by one shard."""
     parameters = [ParameterSpec(one.name, one.size) for one in TABLES]
-    shard = Shard(parameters, blocks.whole(parameters), settings, per_parameter=True)
+    shard = DenseShard(parameters, partition.whole(parameters), settings, per_parameter=True)
     shard.values[:] = first_values()
     for number in range(len(passes[0])):
         longest = max(len(passes[trainer][number]) for trainer in range(trainers))
@@ -275,8 +276,10 @@ def test_what_travels_for_a_batch_are_its_rows(monkeypatch, pserver, row_client)
     client.initialise(np.zeros(table[0].size, np.float32))
     client.start_pass()
     travelled = []
-    monkeypatch.setattr(Channel, "send", counting(Channel.send, travelled, lambda channel, frames: frames))
-    monkeypatch.setattr(Exchange, "_receive", counting(Exchange._receive, travelled, lambda *given: given[-1]))
+    monkeypatch.setattr(
+        ServerChannel, "send", counting(ServerChannel.send, travelled, lambda _, one: protocol.encode(one))
+    )
+    monkeypatch.setattr(FanOut, "_receive", counting(FanOut._receive, travelled, lambda *given: given[-1]))
     seen = {}
     for count in (100, 10_000):
         rows = [np.arange(0, 10**6, 10**6 // count, dtype=np.uint32)[:count]]

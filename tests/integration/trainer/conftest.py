@@ -19,6 +19,9 @@ settings(batch_size=get_config_arg('batch', int, 4), learning_rate=get_config_ar
          model_average=ModelAverage(average) if average else None,
          learning_method=AdamOptimizer() if get_config_arg('adam', bool, False) else MomentumOptimizer(0.5))
 x = data_layer('x', 3)
+if get_config_arg('cut', bool, False):
+    # not in SEPARATE of trainer/network/batch_work.py: batches are cut however small they are
+    x = clip_layer(x, -3e38, 3e38)
 y = data_layer('y', 2)
 outputs(classification_cost(input=fc_layer(x, 2, act=SoftmaxActivation()), label=y))
 """

@@ -274,7 +274,7 @@ def test_errors_are_one_line_with_the_right_status_and_leave_no_pass(job, paddle
         (
             lambda job: (job / "train.txt").write_text("1 2 3 7\n"),
             65,
-            r"sample 0 of train.txt: slot y \(integer_value\(2\)\): id 7 is not in \[0, 2\)",
+            r"sample 1 of train.txt \(counted from 1\): slot y \(integer_value\(2\)\): id 7 is not in \[0, 2\)",
         ),
         (lambda job: (job / "train.txt").write_text("1 2 three 1\n"), 65, "could not convert string to float: 'three'"),
         (lambda job: (job / "small_provider.py").unlink(), 66, "there is no data provider module small_provider"),
@@ -334,14 +334,15 @@ def test_what_the_legacy_ignored_is_warned_of_once(job, paddle):
     assert "does not clip gradients" in warnings[1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_run_with_143(job, paddle, tools, number):
+@pytest.mark.parametrize("number, status", [(signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT)])
+def test_a_signal_ends_the_run_by_its_own_status(job, paddle, tools, number, status):
     process = paddle.start(job, "train", *PLAIN, "--config_args=obj=endless")
     tools.wait_for(lambda: "Batch=" in (job / "log").read_text())
     process.send_signal(number)
-    assert process.wait(20) == 143
+    assert process.wait(20) == status
     log = (job / "log").read_text()
     assert "Traceback" not in log
+    assert bool(re.search("^F", log, re.M)) == (number == signal.SIGTERM)
     assert "Saving parameters to ./out/pass-00000-001\n" in log
     # what is saved goes on like any other model
     assert passes(job) == ["pass-00000-001"]
@@ -453,6 +454,13 @@ def test_averaged_parameters_are_measured_on_the_last_batches_of_a_period(job, p
     assert "Averaged" not in log
 
 
+LAYER = r"Layer=(\S+ \([a-z-]+\)) + forward=[0-9.e-]+ +backward=[0-9.e-]+ +share=([0-9.]+)%"
+SUMMARY = (
+    r"[0-9.e+]+ ms a batch, [0-9.e+]+ samples/s: {batches} batches of {size} samples; ms a batch: forward [0-9.e-]+, "
+    r"backward [0-9.e-]+, update [0-9.e-]+{data}, other [0-9.e-]+"
+)
+
+
 @pytest.mark.parametrize("options", [[], ["--feed_data"]])
 def test_the_time_job_times_batches_and_saves_nothing(job, paddle, options):
     status, log = paddle.train(job, *PLAIN, "--job=time", "--test_period=3", "--dot_period=0", *options)
@@ -461,12 +469,32 @@ def test_the_time_job_times_batches_and_saves_nothing(job, paddle, options):
     start = body.index("Burning time...")
     assert body[start + 6] == "Burning time end."
     assert sum(" Batch=" in line for line in body) == 6  # of 13 batches
-    assert body[-1] == "-" * 50
-    table = body[body.index("======= StatSet: [GlobalStatInfo] status ======") + 1 : -1]
-    assert [line[:13] for line in table] == (["Stat=GetData "] if options else []) + ["Stat=FwdBwd  "]
-    for line in table:
-        assert re.fullmatch(r"Stat=\w+ {23,} total=\S+ +avg=\S+ +max=\S+ +min=\S+ +count=3 {9}", line), line
+    first, last = body.index("======= StatSet: [GlobalStatInfo] status ======"), body.index("-" * 50)
+    names = [line.split()[0].removeprefix("Stat=") for line in body[first + 1 : last]]
+    assert names == [*["GetData"] * bool(options), "ForwardTimer", "BackwardTimer", "UpdateTimer", "FwdBwd"]
+    for line in body[first + 1 : last]:
+        assert re.fullmatch(r"Stat=\w+ {17,} total=\S+ +avg=\S+ +max=\S+ +min=\S+ +count=3 {9}", line), line
+    assert body[last + 1] == "======= Layers, ms a batch ======"
+    layers = [re.fullmatch(LAYER, line) for line in body[last + 2 : -2]]
+    assert len(layers) == 2 and all(layers), body
+    assert sum(float(one[2]) for one in layers) == pytest.approx(100, abs=0.2)
+    assert body[-2] == "-" * 50
+    data = ", data [0-9.e-]+" * bool(options)
+    assert re.fullmatch(SUMMARY.format(size=4, batches=3, data=data), body[-1]), body[-1]
     assert not (job / "out").exists()
+
+
+def test_the_time_job_times_batches_where_no_number_is_given(job, paddle):
+    """It printed a table without a line, for --test_period is 0: issue E 17."""
+    status, log = paddle.train(job, *PLAIN, "--job=time", "--dot_period=0")
+    assert status == 0, log
+    assert re.search(r" ms a batch, \S+ samples/s: 100 batches of 4 samples; ms a batch: forward ", log)
+    assert "Stat=FwdBwd " in log and "count=100 " in log
+    status, log = paddle.train(
+        job, *PLAIN, "--job=time", "--dot_period=0", "--trainer_count=2", "--test_period=2", "--config_args=cut=1"
+    )
+    assert status == 0, log
+    assert "======= Layers, ms a batch of the first of 2 threads ======" in log
 
 
 def test_the_time_job_needs_a_full_batch(job, paddle):
@@ -492,15 +520,16 @@ def test_a_parameter_with_the_name_of_the_config_is_refused(job, paddle):
     assert "parameter 'config.py' cannot be saved: the config's file of that name is copied into every save" in log
 
 
-def test_what_is_no_number_names_layer_batch_and_ranges(job, paddle):
+def test_what_is_no_number_in_the_data_is_named_when_it_is_read(job, paddle):
+    """It was named as the cost of a layer, in a batch: issue E 19."""
     (job / "train.txt").write_text("1 2 3 1\n" * 5 + "1 2 nan 1\n")
     status, log = paddle.train(job, *PLAIN, "--config_args=batch=3")
     assert status == 65
-    assert re.search(
-        r"F\d{4} .*the cost of layer __cost_0__ is nan in batch 2 of pass 0: the first such output is that of layer x "
-        r"\(data\); a lower learning_rate",
-        log,
-    ), log
+    what = r"sample 6 of train\.txt \(counted from 1\): slot x \(dense_vector\(3\)\): number 3 is nan, "
+    assert re.search(rf"F\d{{4}} .*{what}", log), log
+
+
+def test_what_is_no_number_names_layer_batch_and_ranges(job, paddle):
     (job / "train.txt").write_text("1 2 3 1\n" * 5)
     status, log = paddle.train(job, *PLAIN, "--config_args=rate=1e38")
     assert status == 65
@@ -509,17 +538,24 @@ def test_what_is_no_number_names_layer_batch_and_ranges(job, paddle):
     )
 
 
-def test_what_is_no_number_in_test_data_ends_training_and_tests_by_name(job, paddle):
-    assert paddle.train(job, *PLAIN)[0] == 0
-    (job / "test.txt").write_text("1 2 3 1\n" * 4 + "1 nan 3 1\n")
-    for arguments in (PLAIN, [*PLAIN, "--job=test", "--test_pass=0"]):
-        status, log = paddle.train(job, *arguments, "--config_args=test_list=1")
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("1 nan 3 1", r"sample 5 of test\.txt \(counted from 1\): slot x \(dense_vector\(3\)\): number 2 is nan, "),
+        (
+            "3.4e38 -3.4e38 3.4e38 1",  # a number, but a product with the weights is none
+            r"the cost of layer __cost_0__ is nan in batch 2 of the test: the first such output is that of layer "
+            r"__fc_layer_0__ \(fc\), with input x in \[-3\.4e\+38, 3\.4e\+38\]",
+        ),
+    ],
+)
+def test_what_is_no_number_in_test_data_ends_training_and_tests_by_name(job, paddle, line, message):
+    assert paddle.train(job, *PLAIN, "--config_args=rate=1000")[0] == 0  # weights over 1
+    (job / "test.txt").write_text("1 2 3 1\n" * 4 + f"{line}\n")
+    for arguments in ([*PLAIN, "--job=test", "--test_pass=0"], PLAIN):  # training moves the earlier pass away
+        status, log = paddle.train(job, *arguments, "--config_args=test_list=1,rate=1000")
         assert status == 65, log
-        assert re.search(
-            r"F\d{4} .*the cost of layer __cost_0__ is nan in batch 2 of the test: the first such output is that of "
-            r"layer x \(data\)",
-            log,
-        ), log
+        assert re.search(rf"F\d{{4}} .*{message}", log), log
 
 
 def test_the_checkgrad_job_compares_every_parameter_and_saves_nothing(job, paddle):

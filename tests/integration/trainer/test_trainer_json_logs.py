@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from trainer.records import read_records
+from trainer.records.records import read_records
 
 PLAIN = ["--config=config.py", "--save_dir=out", "--num_passes=2", "--log_period=2", "--dot_period=0"]
 

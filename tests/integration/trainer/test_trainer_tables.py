@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 
-from pserver.table import Table
+from pserver.store.sparse_partition import SparseTable
 
 CONFIG = """
 from paddle.trainer_config_helpers import *
@@ -174,7 +174,7 @@ def test_servers_save_and_load_their_rows_themselves(tmp_path, paddle, tools):
     assert saved.keys() == whole.saved().keys() - {"table", "bags"} | {"pserver.0000", "pserver.0001"}
     for service in range(2):
         rows = [
-            plain[name].reshape(-1, width)[Table(name, 40, width, 2).first(service) :: 2]
+            plain[name].reshape(-1, width)[SparseTable(name, 40, width, 2).first(service) :: 2]
             for name, width in (("table", 6), ("bags", 3))
         ]
         expected = np.concatenate([one.reshape(-1) for one in rows])
@@ -190,7 +190,7 @@ def test_servers_save_and_load_their_rows_themselves(tmp_path, paddle, tools):
     found = again.saved("pass-00000")
     last = np.frombuffer(whole.saved("pass-00001")["table"], "<f4", offset=16).reshape(-1, 6)
     for service in range(2):
-        rows = last[Table("table", 40, 6, 2).first(service) :: 2]
+        rows = last[SparseTable("table", 40, 6, 2).first(service) :: 2]
         values = np.frombuffer(found[f"pserver.{service:04d}"], "<f4", offset=16)
         assert values[: rows.size].tobytes() == rows.tobytes()
 

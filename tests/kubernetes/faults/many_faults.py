@@ -15,7 +15,10 @@ POD_ENDERS = ("delete", "force-delete", "kill-launcher")
 OTHERS = ("kill-trainer", "kill-pserver", "kill-both", "freeze-trainer", "cut-node", "api-and-trainer")
 ENDING_PODS = 4  # the back-off of a Job doubles with every pod that it loses, to ten minutes
 SPACING = 48  # batches between two faults: all of them before the undisturbed run's last pass, or not long after
-PASSES = 20  # some more, since training goes on while the moment of a fault is looked for
+# Many more than the faults take: training goes on while the moment of a fault is looked for, and a kubelet that had
+# lost the API server may hear of a deleted pod a minute and a half late, by the back-off of its watch. A pass takes
+# half a second on a fast machine that does nothing else: 60 passes were over before that.
+PASSES = 250
 LINES = 10  # batches between two lines of the log
 
 
@@ -81,20 +84,25 @@ def wait_until_due(job: LongJob, fault: Fault) -> Position:
 
 
 def _moves(job: LongJob) -> Callable[[], bool]:
-    """Whether training has gone on since now, in this attempt or in a later one."""
+    """Whether training has gone on since now, in this attempt or in a later one.
+
+    An attempt that forms just now has no position yet; training has then gone on from its first one.
+    """
     number, start = job.attempt(), job.position()
 
     def later() -> bool:
+        nonlocal start
         here = job.position()
-        if here is None or (here.attempt == number and start is None):
+        if here is None:
             return False
-        return here.attempt > number or here.number * BATCHES + here.batch > _batch(start) + LINES
+        start = start or here
+        return here.attempt > number or _batch(here) > _batch(start) + LINES or here.number >= job.passes
 
     return later
 
 
-def _batch(position: Position | None) -> int:
-    return position.number * BATCHES + position.batch if position else 0
+def _batch(position: Position) -> int:
+    return position.number * BATCHES + position.batch
 
 
 def _delete(job: LongJob, pod: int, *options: str) -> None:

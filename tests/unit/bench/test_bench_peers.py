@@ -27,15 +27,15 @@ def load(monkeypatch):
 
 
 def test_groups_take_as_many_rounds_as_they_are_told_to(load, tmp_path):
-    turns = load("turns")
+    interleave = load("interleave")
     script = (
-        f"import sys; sys.path.insert(0, {str(BENCH)!r}); from turns import take_turns; count = [0]\n"
+        f"import sys; sys.path.insert(0, {str(BENCH)!r}); from interleave import serve_rounds; count = [0]\n"
         "from pathlib import Path\n"
         f"def one(): count[0] += 1; Path({str(tmp_path / 'count')!r}).write_text(str(count[0]))\n"
-        "take_turns(one)"
+        "serve_rounds(one)"
     )
-    group = turns.Group("counter", [], [[sys.executable, "-c", script]])
-    turns.compete([group], 5, 2)
+    group = interleave.Contestant("counter", [], [[sys.executable, "-c", script]])
+    interleave.run_interleaved([group], 5, 2)
     assert group.peaks()[1] > 1
     group.close()
     assert (tmp_path / "count").read_text() == "15" and len(group.rates) == 2 and min(group.rates) > 0
@@ -54,5 +54,5 @@ def test_every_contestant_runs_and_ends_by_itself(load, kind, size):
 
 
 def test_the_rows_of_a_batch_are_different_and_rising(load):
-    rows = load("member").draw(np.random.default_rng(1), 100_000, 500)
+    rows = load("client_process").draw(np.random.default_rng(1), 100_000, 500)
     assert rows.dtype == np.uint32 and len(rows) == 500 and (np.diff(rows.astype(int)) > 0).all()

@@ -58,12 +58,19 @@ def test_the_lost_one_must_be_named_by_somebody_else(tmp_path):
     server = Trial("one", role="pserver-1", moment="mid-pass", harm="stop", pod=1)
     log.write_text("pserver 10.77.0.2:7164 is lost: it does not answer\n")
     assert verdict.check_named(KILLED, ADDRESSES, [log])
-    log.write_text("trainer 1 at 10.77.0.3:4711 is lost: its connection closed; it had last pushed batch 3\n")
+    log.write_text("trainer 1 at 10.77.0.3:4711 is lost: its connection closed; it last pushed batch 3\n")
     assert verdict.check_named(KILLED, ADDRESSES, [log]) == []
     assert verdict.check_named(server, ADDRESSES, [log])
     log.write_text("pserver 10.77.0.3:7164, 10.77.0.3:7165 is leaving: stopped by SIGTERM\n")
     assert verdict.check_named(KILLED, ADDRESSES, [log]) == []
     assert verdict.check_named(server, ADDRESSES, [log]) == []
+
+
+def test_a_job_is_finished_when_its_record_says_that_and_nothing_else():
+    assert verdict.is_finished({"finished": True})
+    assert not verdict.is_finished({"finished": False})
+    assert not verdict.is_finished({"finished": "yes"})
+    assert not verdict.is_finished({})
 
 
 def test_a_checkpoint_without_its_marker_is_no_start(tmp_path):

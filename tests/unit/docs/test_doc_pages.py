@@ -9,7 +9,10 @@ from docpages.blocks import ROOT, blocks, faults, pages, script
 from docpages.project import preparation, state_of
 
 RUN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]  # whose commands are all run
+MADE_BY_RUNS = {"build", "demo", "jobpath"}  # directories that git does not keep
 BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+PATH = re.compile(r"`([a-z]\w*/[\w./*-]+)(?:::\w+)?`")  # a file, a directory, or a pattern of files
+TEST = re.compile(r"`(test_\w+(?:\.py)?)`")  # a test, or a file of tests
 LINK = re.compile(r"\[[^][]*(?:\[[^][]*\][^][]*)*\]\(([^()\s]+)\)")
 
 
@@ -36,6 +39,13 @@ def broken_links(page: Path) -> Iterator[str]:
             yield f"{page.name}: {target}: no such heading"
 
 
+def missing_paths(text: str) -> list[str]:
+    """The paths that a page names in the project's directories, and that do not exist."""
+    rooms = {path.name for path in ROOT.iterdir() if path.is_dir()} - MADE_BY_RUNS
+    named = [path for path in PATH.findall(BLOCK.sub("", text)) if path.partition("/")[0] in rooms]
+    return [path for path in named if not any(ROOT.glob(path.rstrip("/")))]
+
+
 @pytest.mark.parametrize("page", RUN, ids=lambda path: path.name)
 def test_every_block_says_what_it_is_and_no_command_hides(page: Path) -> None:
     assert list(faults(page.name, page.read_text(encoding="utf-8"))) == []
@@ -44,6 +54,19 @@ def test_every_block_says_what_it_is_and_no_command_hides(page: Path) -> None:
 @pytest.mark.parametrize("page", pages(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_link_leads_somewhere(page: Path) -> None:
     assert list(broken_links(page)) == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_path_that_a_page_names_is_there(page: Path) -> None:
+    assert missing_paths(page.read_text(encoding="utf-8")) == []
+
+
+def test_every_test_that_a_page_names_is_there() -> None:
+    paths = list((ROOT / "tests").rglob("test_*.py"))
+    functions = {name for path in paths for name in re.findall(r"^\s*def (test_\w+)", path.read_text(), re.MULTILINE)}
+    there = functions | {path.name for path in paths}
+    for page in pages():
+        assert set(TEST.findall(page.read_text(encoding="utf-8"))) <= there, page.name
 
 
 def test_the_index_has_every_page_once() -> None:
@@ -101,6 +124,11 @@ def test_a_broken_link_is_found(tmp_path: Path) -> None:
     page = tmp_path / "p.md"
     page.write_text("# A: b's `c`\n[a](p.md#a-bs-c) [b](q.md) [c](#nothing) `[d](e)`\n")
     assert list(broken_links(page)) == ["p.md: q.md: no such file", "p.md: #nothing: no such heading"]
+
+
+def test_a_path_that_is_not_there_is_found() -> None:
+    text = "`docs/index.md`, `tests/unit/docs/`, `kernels/*.c`, `output/state`, `docs/gone.md`, `kernels/*.f`"
+    assert missing_paths(text) == ["docs/gone.md", "kernels/*.f"]
 
 
 def test_what_ci_runs_is_what_the_page_says() -> None:

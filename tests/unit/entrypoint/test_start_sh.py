@@ -9,23 +9,23 @@ from pathlib import Path
 
 import pytest
 
+from launcher.settings import VARIABLES
+
 START_SH = Path(__file__).parents[3] / "start.sh"
 RECORDER = """
 import json, os, sys
-names = ("HOME", "TMPDIR", "JOB_NAMESPACE", "WORK_DIR")
-print("RECORD " + json.dumps({"argv": sys.argv[1:], "cwd": os.getcwd(), "pid": os.getpid(),
-                              "env": {name: os.environ.get(name) for name in names}}))
+names = ("HOME", "TMPDIR", "JOB_NAMESPACE", "WORK_DIR", "TRAIN_CONFIG_DIR")
+env = {name: value for name, value in os.environ.items() if name in names or name.startswith("CONF_PADDLE_")}
+print("RECORD " + json.dumps({"argv": sys.argv[1:], "cwd": os.getcwd(), "pid": os.getpid(), "env": env}))
 """
-REQUIRED = (
-    "JOB_PATH",
-    "JOB_NAME",
-    "TRAIN_CONFIG_DIR",
-    "CONF_PADDLE_NIC",
-    "CONF_PADDLE_PORT",
-    "CONF_PADDLE_PORTS_NUM",
-    "CONF_PADDLE_PORTS_NUM_SPARSE",
-    "CONF_PADDLE_GRADIENT_NUM",
-)
+REQUIRED = ("JOB_PATH", "JOB_NAME")
+DEFAULTS = {
+    "CONF_PADDLE_NIC": "eth0",
+    "CONF_PADDLE_PORT": "7164",
+    "CONF_PADDLE_PORTS_NUM": "2",
+    "CONF_PADDLE_PORTS_NUM_SPARSE": "2",
+}
+BLOG = dict.fromkeys(["TRAIN_CONFIG_DIR", "CONF_PADDLE_GRADIENT_NUM", *DEFAULTS])  # what its YAML leaves out
 
 
 class Pod:
@@ -133,6 +133,81 @@ def test_an_empty_variable_is_a_missing_one(pod: Pod, name: str) -> None:
     assert f"{name} is not set" in done.stderr
 
 
+def test_the_three_variables_of_the_blog_are_enough(pod: Pod) -> None:
+    """It printed JOB_NAME, JOB_PATH and JOB_NAMESPACE; the tutorial printed the values of all others."""
+    done = pod.start(**BLOG, JOB_NAMESPACE="default")
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout.split("RECORD ")[1])
+    assert {name: record["env"][name] for name in DEFAULTS} == DEFAULTS
+    assert record["env"]["TRAIN_CONFIG_DIR"] == "digits"
+    assert "CONF_PADDLE_GRADIENT_NUM" not in record["env"]  # the launcher asks the API for it
+    assert {"--ports_num=2", "--ports_num_for_sparse=2", "--config=trainer_config.py"} <= set(record["argv"])
+    taken = " ".join(f"{name}={value}" for name, value in {**DEFAULTS, "TRAIN_CONFIG_DIR": "digits"}.items())
+    assert f"not set in the pod's env, so by default: {taken}\n" in done.stdout
+
+
+def test_nothing_is_said_of_defaults_where_all_is_set(pod: Pod) -> None:
+    assert "by default" not in pod.start().stdout
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_an_empty_variable_has_its_default(pod: Pod, name: str) -> None:
+    assert pod.record(**{name: ""})["env"][name] == DEFAULTS[name]
+
+
+def test_the_defaults_are_those_of_the_launcher() -> None:
+    variables = {variable.name: variable.default for variable in VARIABLES}
+    assert {name: variables[name] for name in DEFAULTS} == DEFAULTS
+
+
+def test_shards_and_output_are_no_config_directories(pod: Pod) -> None:
+    for name in ("0/data", "1", "output/run-1", "mine", ".hidden"):
+        (pod.volume / "job" / name).mkdir(parents=True)
+    for name in ("0", "1", "output", ".hidden"):
+        (pod.volume / "job" / name / "trainer_config.py").write_text("")
+    (pod.volume / "job/trainer_config.py").write_text("")
+    (pod.volume / "job/mine/helpers.py").write_text("")
+    assert pod.record(TRAIN_CONFIG_DIR=None)["env"]["TRAIN_CONFIG_DIR"] == "digits"
+
+
+def test_of_several_config_directories_none_is_taken_and_all_are_listed(pod: Pod) -> None:
+    other = pod.volume / "job/quick start"
+    other.mkdir()
+    (other / "trainer_config.lr.py").write_text("")
+    done = pod.start(TRAIN_CONFIG_DIR=None)
+    assert done.returncode == 78
+    assert f"several directories of {pod.volume}/job have a config: digits quick start\n" in done.stderr
+    assert "set TRAIN_CONFIG_DIR to one of them" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("argument", "config"), [((), "mine.py"), (("--config=mine.py",), None)], ids=["TRAIN_CONFIG", "--config"]
+)
+def test_the_config_directory_is_that_with_the_wanted_config(
+    pod: Pod, argument: tuple[str, ...], config: str | None
+) -> None:
+    (pod.config / "trainer_config.py").unlink()
+    (pod.volume / "job/mine").mkdir()
+    (pod.volume / "job/mine/mine.py").write_text("")
+    record = pod.record(*argument, TRAIN_CONFIG_DIR=None, TRAIN_CONFIG=config)
+    assert record["env"]["TRAIN_CONFIG_DIR"] == "mine"
+
+
+def test_no_config_directory_at_all_is_missing_input(pod: Pod) -> None:
+    (pod.config / "trainer_config.py").unlink()
+    done = pod.start(TRAIN_CONFIG_DIR=None)
+    assert done.returncode == 66
+    assert (
+        f"no config directory in {pod.volume}/job: none has a file trainer_config.py trainer_config.lr.py"
+        in done.stderr
+    )
+    assert "run the data job first" in done.stderr
+
+
+def test_a_job_directory_that_is_missing_has_no_config_directory(pod: Pod) -> None:
+    assert pod.start(TRAIN_CONFIG_DIR=None, JOB_NAME="other").returncode == 66
+
+
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "-rf", "Job", "a b", "*"])
 def test_a_job_name_that_is_no_name_deletes_nothing(pod: Pod, name: str) -> None:
     (pod.root / "precious").write_text("")
@@ -194,15 +269,17 @@ def test_a_missing_config_directory_is_named_with_status_66(pod: Pod) -> None:
     assert "RECORD" not in done.stdout
 
 
+@pytest.mark.parametrize("chosen", ["nowhere", None], ids=["named", "to be found"])
 @pytest.mark.parametrize("answer", ["Stale file handle", "Input/output error", "Transport endpoint is not connected"])
-def test_a_config_directory_on_a_sick_volume_is_not_a_missing_one(pod: Pod, answer: str) -> None:
+def test_a_config_directory_on_a_sick_volume_is_not_a_missing_one(pod: Pod, answer: str, chosen: str | None) -> None:
     """66 would end the Job for good."""
     stat = pod.root / "bin/stat"
     stat.write_text(f"#!/bin/sh\necho \"stat: cannot statx '$2': {answer}\" >&2\nexit 1\n")
     stat.chmod(0o755)
-    done = pod.start(TRAIN_CONFIG_DIR="nowhere", PATH=f"{pod.root}/bin:{pod.env['PATH']}")
+    done = pod.start(TRAIN_CONFIG_DIR=chosen, PATH=f"{pod.root}/bin:{pod.env['PATH']}")
     assert done.returncode == 74
-    assert f"cannot look at {pod.volume}/job/nowhere" in done.stderr and answer in done.stderr
+    where = f"{pod.volume}/job/nowhere" if chosen else f"{pod.volume}/job"
+    assert f"cannot look at {where} (" in done.stderr and answer in done.stderr
 
 
 @pytest.mark.parametrize("closed", ["volume", "volume/job", "volume/job/digits"])
@@ -279,7 +356,7 @@ def test_the_launchers_status_is_the_scripts(pod: Pod) -> None:
 def test_help_lists_every_variable_and_touches_nothing(pod: Pod, flag: str) -> None:
     done = pod.start(flag, **dict.fromkeys(REQUIRED))
     assert done.returncode == 0
-    assert all(name in done.stdout for name in (*REQUIRED, "TRAIN_CONFIG", "NUM_PASSES", "WORK_DIR"))
+    assert all(name in done.stdout for name in (*REQUIRED, *BLOG, "TRAIN_CONFIG", "NUM_PASSES", "WORK_DIR"))
     assert not list(pod.work.iterdir())
 
 
@@ -327,6 +404,54 @@ def test_a_copy_that_fails_for_good_ends_with_status_74_and_no_work_directory(po
     assert done.returncode == 74
     assert f"cannot copy {pod.config}" in done.stderr
     assert not (pod.work / "job").exists()
+
+
+ODD: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a loop": (lambda config: (config / "loop").symlink_to("."), "a link that leads round in circles"),
+    "a loop below": (
+        lambda config: [(config / "d").mkdir(), (config / "d/up").symlink_to("..")],
+        "a link that leads round in circles",
+    ),
+    "a link to itself": (lambda config: (config / "a").symlink_to("a"), "a link that leads round in circles"),
+    "a link to nothing": (lambda config: (config / "a").symlink_to("b"), "a link that leads nowhere"),
+    "a FIFO": (lambda config: os.mkfifo(config / "pipe"), "a FIFO"),
+    "a device": (lambda config: (config / "zero").symlink_to("/dev/zero"), "a device"),
+}
+
+
+@pytest.mark.parametrize(("make", "what"), ODD.values(), ids=ODD)
+def test_a_config_directory_that_cannot_be_copied_ends_the_job(
+    pod: Pod, make: Callable[[Path], object], what: str
+) -> None:
+    """`loop -> .` was tried three times and counted as a sick volume, which is worth a retry; a FIFO was copied."""
+    make(pod.config)
+    done = pod.start()
+    assert (done.returncode, f"the config directory {pod.config} has {what}" in done.stderr) == (65, True), done.stderr
+    assert list(pod.work.iterdir()) == []
+
+
+def test_a_config_directory_of_too_many_files_ends_the_job(pod: Pod, tmp_path: Path) -> None:
+    """Two links to the next directory in each of thirty: a thousand million copies, and no loop."""
+    for number in range(30):
+        place = tmp_path / f"farm/{number}"
+        place.mkdir(parents=True)
+        for name in "ab":
+            (place / name).symlink_to(f"../{number + 1}")
+    (tmp_path / "farm/30").mkdir()
+    (pod.config / "farm").symlink_to(tmp_path / "farm")
+    done = pod.start()
+    assert done.returncode == 65
+    assert f"{pod.config} has more than 100000 files" in done.stderr
+
+
+def test_links_of_a_config_directory_are_copied_as_what_they_lead_to(pod: Pod) -> None:
+    (pod.config / "common").mkdir()
+    (pod.config / "common/shared.py").write_text("shared")
+    (pod.config / "again").symlink_to("common")
+    (pod.config / "provider.py").symlink_to("../digits/common/shared.py")
+    work = Path(pod.record()["cwd"])
+    assert [(work / name).read_text() for name in ("provider.py", "again/shared.py")] == ["shared", "shared"]
+    assert not (work / "provider.py").is_symlink()
 
 
 @pytest.mark.parametrize("linked", [False, True], ids=["the same path", "by a symbolic link"])

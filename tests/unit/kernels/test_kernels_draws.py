@@ -5,7 +5,7 @@ import pytest
 
 import kernels
 from kernels import draws, plain
-from trainer.rng import Stream
+from trainer.arrays.rng import Stream
 
 
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 1000])

@@ -4,68 +4,81 @@ import numpy as np
 import pytest
 
 import kernels
-from kernels import rules as hot
-from pserver import rules
+from kernels import rules
+from pserver.optim import adagrad, adam, sgd
 
-RATE = {"rate": np.float32(0.01)}
-FAMILY = {**RATE, "decay": np.float32(0.1), "mu": np.float32(0), "epsilon": np.float32(1e-6)}
-COLUMN = np.linspace(0.1, 1, 4, dtype=np.float32)[:, None]
-ADAM = {**RATE, "beta1": np.float32(0.9), "beta2": np.float32(0.999)}
-# rule, number of arrays of state, velocity (None: the rule has none), constants
+f = np.float32
+COLUMN = np.linspace(0.1, 1, 4, dtype=f)[:, None]
+FAMILY = (f(0.01), f(0), f(0.1), f(1e-6))  # rate, mu, decay, epsilon
+MOVING = (f(0.01), f(0.9), *FAMILY[2:])
+ADAM = (f(0.01), f(0.9), f(0.999))  # rate, beta1, beta2
+NO_VELOCITY = object()
+# rule, number of arrays of state, velocity (None: the parameter has none), numbers
 CASES = {
-    "sgd": ("sgd", 0, None, {**RATE, "decay": np.float32(0)}),
-    "sgd with L2": ("sgd", 0, None, {**RATE, "decay": np.float32(0.2)}),
-    "momentum": ("momentum", 1, None, {**RATE, "mu": np.float32(0.9), "decay": np.float32(0)}),
-    "momentum with L2": ("momentum", 1, None, {**RATE, "mu": np.float32(0.9), "decay": np.float32(0.2)}),
-    "adam": ("adam", 2, None, {**ADAM, "epsilon": np.float32(1e-8)}),
-    "adamax": ("adamax", 2, None, ADAM),
-    "adagrad": ("adagrad", 2, False, FAMILY),
-    "adagrad with momentum": ("adagrad", 2, True, {**FAMILY, "mu": np.float32(0.5)}),
-    "decayed_adagrad": ("decayed_adagrad", 1, False, {**FAMILY, "kappa": np.float32(0.9), "weight": np.float32(0.1)}),
-    "decayed_adagrad by row": ("decayed_adagrad", 1, False, {**FAMILY, "kappa": COLUMN, "weight": 1 - COLUMN}),
-    "rmsprop": (
-        "rmsprop",
-        2,
-        False,
-        {**FAMILY, "rho": np.float32(0.95), "kappa": np.float32(0.95), "weight": np.float32(0.05)},
-    ),
-    "rmsprop by row, with momentum": (
-        "rmsprop",
-        2,
-        True,
-        {**FAMILY, "mu": np.float32(0.9), "rho": np.float32(0.95), "kappa": COLUMN, "weight": np.float32(1)},
-    ),
+    "sgd": (sgd.momentum, 0, None, (f(0.01), f(0), f(0))),
+    "sgd with L2": (sgd.momentum, 0, None, (f(0.01), f(0), f(0.2))),
+    "momentum": (sgd.momentum, 0, True, (f(0.01), f(0.9), f(0))),
+    "momentum with L2": (sgd.momentum, 0, True, (f(0.01), f(0.9), f(0.2))),
+    "adam": (adam.adam, 2, NO_VELOCITY, (*ADAM, f(1e-8))),
+    "adamax": (adam.adamax, 2, NO_VELOCITY, ADAM),
+    "adagrad": (adagrad.adagrad, 2, None, FAMILY),
+    "adagrad with momentum": (adagrad.adagrad, 2, True, MOVING),
+    "decayed_adagrad": (adagrad.decayed_adagrad, 1, None, (*FAMILY, f(0.9), f(0.1))),
+    "decayed_adagrad by row": (adagrad.decayed_adagrad, 1, None, (*FAMILY, COLUMN, 1 - COLUMN)),
+    "rmsprop": (adagrad.rmsprop, 2, None, (*FAMILY, f(0.05), f(0.95), f(0.05))),
+    "rmsprop by row, with momentum": (adagrad.rmsprop, 2, True, (*MOVING, f(0.05), COLUMN, f(1))),
 }
-SCRATCHES = {"sgd": 1, "momentum": 1, "adamax": 1}
 
 
-def take_steps(case, is_compiled, monkeypatch):
-    name, states, velocity, constants = CASES[case]
+def draw_arrays(case):
+    rule, states, velocity, _ = CASES[case]
     rng = np.random.default_rng(1)
-    arrays = [rng.random((4, 37)).astype(np.float32) for _ in range(2 + states)]
-    arrays[1] -= np.float32(0.5)
-    arrays[1][0, :5] = 0
-    arrays[-1] *= np.float32(0.1) if name == "rmsprop" else np.float32(1)
-    if velocity is not None:
-        arrays.append(rng.random((4, 37)).astype(np.float32) if velocity else None)
-    scratch = [np.empty((4, 37), np.float32) for _ in range(SCRATCHES.get(name, 2))]
-    monkeypatch.setattr(hot, "compiled", kernels.compiled if is_compiled else None)
-    for _ in range(3):
-        getattr(rules, name)(*arrays, *scratch, **constants)
-    return [one for one in arrays if one is not None]
+    w, g, *state = (rng.random((4, 37)).astype(f) for _ in range(2 + states))
+    g -= f(0.5)
+    g[0, :5] = 0
+    if rule is adagrad.rmsprop:
+        state[-1] *= f(0.1)
+    if velocity is not NO_VELOCITY:
+        state.append(rng.random((4, 37)).astype(f) if velocity else None)
+    return w, g, state
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_compiled_rule_gives_the_bits_of_numpy(case, monkeypatch):
+def test_a_compiled_rule_gives_the_bits_of_numpy(case):
     if kernels.compiled is None:
         pytest.skip("the compiled module is not built here")
-    plain = take_steps(case, False, monkeypatch)
-    for one, other in zip(take_steps(case, True, monkeypatch), plain, strict=True):
-        assert np.isfinite(one).all()
-        assert one.tobytes() == other.tobytes()
+    rule, _, _, numbers = CASES[case]
+    (w, g, state), (plain_w, _, plain_state) = draw_arrays(case), draw_arrays(case)
+    scratch = [np.empty_like(w) for _ in range(2)]
+    for _ in range(3):
+        assert rules.step(rule.__name__, (w, g, *state), numbers)
+        rule(plain_w, g, plain_state, numbers, scratch)
+    for one, other in zip([w, *state], [plain_w, *plain_state], strict=True):
+        if one is not None:
+            assert np.isfinite(one).all()
+            assert one.tobytes() == other.tobytes()
 
 
-def test_arrays_that_do_not_fit_are_left_to_numpy():
-    w = np.zeros(4, np.float64)
-    assert not hot.momentum(w, w, None, rate=1, mu=0, decay=0)
-    assert not hot.momentum(np.zeros(8, np.float32)[::2], np.zeros(4, np.float32), None, rate=1, mu=0, decay=0)
+def test_a_gradient_in_a_buffer_that_cannot_be_written_is_read():
+    if kernels.compiled is None:
+        pytest.skip("the compiled module is not built here")
+    w, g = np.zeros(4, f), np.frombuffer(np.ones(4, f).tobytes(), f)
+    assert rules.step("momentum", (w, g, None), (f(0.5), f(0), f(0)))
+    assert w.tolist() == [-0.5] * 4
+
+
+def test_arrays_of_different_lengths_are_refused():
+    if kernels.compiled is None:
+        pytest.skip("the compiled module is not built here")
+    w, short = np.zeros(4, f), np.zeros(3, f)
+    for arrays in ((w, short, None), (w, w, short)):
+        with pytest.raises(ValueError, match="the arrays have different lengths"):
+            rules.step("momentum", arrays, (f(0.5), f(0), f(0)))
+
+
+def test_what_does_not_fit_is_left_to_numpy():
+    w, numbers = np.zeros(4, np.float64), (1, 0, 0)
+    assert not rules.step("momentum", (w, w, None), numbers)
+    assert not rules.step("momentum", (np.zeros(8, f)[::2], np.zeros(4, f), None), numbers)
+    assert not rules.step("", (np.zeros(4, f), np.zeros(4, f), None), numbers)
+    assert not rules.step("adadelta", (np.zeros(4, f), np.zeros(4, f), None), numbers)

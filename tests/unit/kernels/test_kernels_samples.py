@@ -7,7 +7,7 @@ import pytest
 
 import kernels
 from kernels import plain, samples
-from trainer.rng import Stream
+from trainer.arrays.rng import Stream
 
 MODULES = [plain, samples]  # in numpy, and compiled where that is there
 

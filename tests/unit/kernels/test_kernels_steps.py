@@ -6,9 +6,9 @@ import pytest
 import kernels
 from kernels import lstm as hot
 from kernels import plain, rows, steps
-from trainer.activations import ACTIVATIONS
-from trainer.layers import lstm
-from trainer.layers.step_activations import STEP_ACTIVATIONS
+from trainer.arrays.activations import ACTIVATIONS
+from trainer.layers.recurrent import lstm
+from trainer.layers.recurrent.step_activations import STEP_ACTIVATIONS
 
 pytestmark = pytest.mark.skipif(kernels.compiled is None, reason="the compiled module is not built here")
 
@@ -108,7 +108,7 @@ def test_a_run_of_an_lstm_is_its_steps_one_by_one(size, live):
     x, rows, w, bias = draw(n + 2, 4 * size), rng.permutation(n + 2)[:n], draw(size, 4 * size), draw(4 * size)
     peepholes, gradient = draw(3, size), draw(n + 2, size)
     gates, c, h = draw(n, 4 * size), draw(n, size), draw(n, size)
-    run = hot.Run(gates, peepholes, c, np.empty_like(c), begins, names)
+    run = hot.LstmRun(gates, peepholes, c, np.empty_like(c), begins, names)
     run.forward(x, rows, w, bias, h)
     steps_gates, steps_c, steps_h = x[rows] + bias, np.empty_like(c), np.empty_like(h)
     zeros = np.zeros((most, size), np.float32)
@@ -152,7 +152,7 @@ def test_the_products_of_a_run_are_summed_up_before_they_are_added(size):
     x[:rows, [0, 1, 3]] = 1  # the first step gives h = 1
     x[rows:] = huge
     gates, peepholes, c = np.empty((2 * rows, 4 * size), np.float32), np.zeros((3, size), np.float32), x[:, 0].copy()
-    run = hot.Run(gates, peepholes, c, np.empty_like(c), np.array([0, rows, 2 * rows]), names)
+    run = hot.LstmRun(gates, peepholes, c, np.empty_like(c), np.array([0, rows, 2 * rows]), names)
     w, bias = np.full((size, 4 * size), 0.5, np.float32), np.zeros(4 * size, np.float32)
     run.forward(x.reshape(2 * rows, -1), np.arange(2 * rows), w, bias, np.empty_like(c))
     assert (gates[rows:] == huge + size / 2).all()
@@ -161,6 +161,6 @@ def test_the_products_of_a_run_are_summed_up_before_they_are_added(size):
 def test_a_run_whose_steps_grow_is_refused():
     zeros = np.zeros((3, 4), np.float32)
     names = {"candidate": "tanh", "gate": "sigmoid", "state": "tanh"}
-    run = hot.Run(np.zeros((3, 16), np.float32), zeros, zeros.copy(), zeros.copy(), np.array([0, 1, 3]), names)
+    run = hot.LstmRun(np.zeros((3, 16), np.float32), zeros, zeros.copy(), zeros.copy(), np.array([0, 1, 3]), names)
     with pytest.raises(ValueError, match="steps"):
         run.forward(np.zeros((3, 16), np.float32), np.arange(3), np.zeros((4, 16), np.float32), zeros[0], zeros.copy())

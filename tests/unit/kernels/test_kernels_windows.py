@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kernels.rows import spread_maxima
-from kernels.windows import Windows, add_maxima, add_windows, descend_maxima, max_windows, sum_windows
+from kernels.windows import SequenceWindows, add_maxima, add_windows, descend_maxima, max_windows, sum_windows
 
 TYPES = [np.float64, np.float32]  # numpy, and compiled where that is there
 
@@ -17,7 +17,7 @@ def test_windows_stay_in_their_sequence(first, length, dtype):
     rng = np.random.default_rng(length)
     starts = np.array([0, 3, 3, 4, 9])
     index, tables = rng.integers(0, 5, 9), rng.normal(size=(5, length, 4)).astype(dtype)
-    g, windows = rng.normal(size=(9, 4)).astype(dtype), Windows(index, starts, first)
+    g, windows = rng.normal(size=(9, 4)).astype(dtype), SequenceWindows(index, starts, first)
     expected, gradient = np.zeros((9, 4)), np.ones((5, length, 4))
     for begin, end in itertools.pairwise(starts):
         for row in range(begin, end):
@@ -36,7 +36,7 @@ def test_windows_stay_in_their_sequence(first, length, dtype):
 def test_maxima_of_windows_are_those_of_their_sums(first, length, dtype):
     rng = np.random.default_rng(length)
     starts = np.array([0, 3, 3, 4, 30])  # short sequences and a long one
-    windows = Windows(rng.integers(0, 5, 30), starts, first)
+    windows = SequenceWindows(rng.integers(0, 5, 30), starts, first)
     x, weight = rng.normal(size=(5, 6)).astype(dtype), rng.normal(size=(length, 6, 4)).astype(dtype)
     tables = np.ascontiguousarray(np.matmul(x, weight).transpose(1, 0, 2))
     sums = sum_windows(tables, windows)

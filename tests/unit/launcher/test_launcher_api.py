@@ -15,9 +15,19 @@ import pytest
 import requests
 import responses
 from builders import JOB, pod, pod_environment, podlist
+from launching import make_launcher
 
 import start_paddle
-from start_paddle import ApiError, LauncherConfig, PodApi, Waiting, wait_for_pods, why_not_ready
+from launcher.attempts import AttemptHistory, JobRecord, Rendezvous
+from launcher.cluster.answers import parse_retry_after
+from launcher.cluster.call_slots import SLOTS_PER_SECOND
+from launcher.cluster.kubernetes import LONGEST_INTERVAL_S, PODS_PER_SECOND, PodApi, poll_interval
+from launcher.cluster.pods import IdMap, parse_pods, why_not_ready
+from launcher.cluster.waiting import Wait, WaitPolicy, wait_for_pods
+from launcher.control.job_record import write_record
+from launcher.errors import ApiError, ApiForbiddenError
+from launcher.settings import LauncherConfig
+from runtime.errors import ConfigError, PaddleError, PeerUnreachableError, VolumeError
 
 URL = "https://10.96.0.1:443/api/v1/namespaces/default/pods"
 THREE = [pod("10.0.0.1"), pod("10.0.0.2"), pod("10.0.0.3")]
@@ -47,12 +57,12 @@ class Clock:
         self.slept.append(seconds)
         self.now += seconds
 
-    def waiting(self, timeout_s: float = 600.0) -> Waiting:
-        return Waiting(timeout_s, lambda: self.now, self.sleep, random.Random(7), self.said.append)
+    def waiting(self, timeout_s: float = 600.0) -> WaitPolicy:
+        return WaitPolicy(timeout_s, lambda: self.now, self.sleep, random.Random(7), self.said.append)
 
 
 def all_three(podlist: dict[str, Any]) -> dict[str, Any] | str:
-    return why_not_ready(start_paddle.parse_pods(podlist), 3) or podlist
+    return why_not_ready(parse_pods(podlist), 3) or podlist
 
 
 @responses.activate
@@ -121,54 +131,54 @@ def test_S10_all_pages_are_read() -> None:
     assert make_api().list_pods()["items"] == THREE
 
 
-FAILURES: dict[str, tuple[dict[str, Any], str, type[start_paddle.LaunchError], bool]] = {
+FAILURES: dict[str, tuple[dict[str, Any], str, type[PaddleError], bool]] = {
     "401": (
         {"status": 401, "json": {"message": "Unauthorized"}},
         "nor was a fresh one",
-        start_paddle.ForbiddenError,
+        ApiForbiddenError,
         False,
     ),
     "403": (
         {"status": 403, "json": {"message": "pods is forbidden"}},
         "lacks the verb `list` on pods in namespace default: kubectl create -f k8s/rbac.yaml",
-        start_paddle.ForbiddenError,
+        ApiForbiddenError,
         False,
     ),
     "404": (
         {"status": 404, "body": "404 page not found"},
         "Check JOB_NAMESPACE=default",
-        start_paddle.BadEnvironmentError,
+        ConfigError,
         True,
     ),
-    "429": ({"status": 429, "json": {"message": "slow down"}}, "429: slow down", start_paddle.UnreachableError, False),
-    "500": ({"status": 500, "json": {"message": "etcd"}}, "500: etcd", start_paddle.UnreachableError, False),
+    "429": ({"status": 429, "json": {"message": "slow down"}}, "429: slow down", PeerUnreachableError, False),
+    "500": ({"status": 500, "json": {"message": "etcd"}}, "500: etcd", PeerUnreachableError, False),
     "a redirect": (
         {"status": 302, "headers": {"Location": "http://x/"}},
         "302",
-        start_paddle.BadEnvironmentError,
+        ConfigError,
         True,
     ),
-    "HTML": ({"body": "<html>login</html>"}, "no pod list", start_paddle.UnreachableError, False),
-    "an empty body": ({"body": ""}, "no pod list", start_paddle.UnreachableError, False),
-    "JSON of another kind": ({"json": {"kind": "Status"}}, "no items", start_paddle.UnreachableError, False),
-    "a JSON list": ({"json": []}, "no pod list", start_paddle.UnreachableError, False),
-    "items that are no pods": ({"json": {"items": [1]}}, "no pod list", start_paddle.UnreachableError, False),
+    "HTML": ({"body": "<html>login</html>"}, "no pod list", PeerUnreachableError, False),
+    "an empty body": ({"body": ""}, "no pod list", PeerUnreachableError, False),
+    "JSON of another kind": ({"json": {"kind": "Status"}}, "no items", PeerUnreachableError, False),
+    "a JSON list": ({"json": []}, "no pod list", PeerUnreachableError, False),
+    "items that are no pods": ({"json": {"items": [1]}}, "no pod list", PeerUnreachableError, False),
     "a pod whose parts are lists": (
         {"json": {"items": [{"metadata": [0]}]}},
         "no pod list",
-        start_paddle.UnreachableError,
+        PeerUnreachableError,
         False,
     ),
     "a hang": (
         {"body": requests.ReadTimeout("no answer for 10 s")},
         "no answer for 10 s",
-        start_paddle.UnreachableError,
+        PeerUnreachableError,
         False,
     ),
     "a refused connection": (
         {"body": requests.ConnectionError("refused")},
         "refused",
-        start_paddle.UnreachableError,
+        PeerUnreachableError,
         False,
     ),
 }
@@ -191,7 +201,7 @@ def test_waiting_goes_on_until_exactly_the_expected_pods_run() -> None:
     for pods in (THREE[:1], THREE[:2], [*THREE[:2], THREE[2].pending("Unschedulable", "no memory")], THREE):
         responses.get(URL, json=podlist(*pods))
     clock = Clock()
-    wait_for_pods(make_api(), all_three, clock.waiting())
+    wait_for_pods(Wait(make_api(), clock.waiting()), all_three)
     assert (
         len(clock.said) == 3
         and "2 of 3 Running; paddle-cluster-job-10-0-0-3: Pending, Unschedulable: no memory" in clock.said[2]
@@ -202,17 +212,17 @@ def test_waiting_goes_on_until_exactly_the_expected_pods_run() -> None:
 def test_the_same_obstacle_is_said_once_per_30_seconds() -> None:
     responses.get(URL, json=podlist())
     clock = Clock()
-    with pytest.raises(start_paddle.UnreachableError):
-        wait_for_pods(make_api(), all_three, clock.waiting(100.0))
+    with pytest.raises(PeerUnreachableError):
+        wait_for_pods(Wait(make_api(), clock.waiting(100.0)), all_three)
     assert len(clock.said) == 4
 
 
 @pytest.mark.parametrize(
     ("answer", "error", "said"),
     [
-        ({"json": podlist(THREE[0])}, start_paddle.UnreachableError, "1 of 3 Running; 1 of 3 pods exist"),
-        ({"status": 403, "json": {"message": "no"}}, start_paddle.ForbiddenError, "verb `list`"),
-        ({"status": 500, "body": "x"}, start_paddle.UnreachableError, "500"),
+        ({"json": podlist(THREE[0])}, PeerUnreachableError, "1 of 3 Running; 1 of 3 pods exist"),
+        ({"status": 403, "json": {"message": "no"}}, ApiForbiddenError, "verb `list`"),
+        ({"status": 500, "body": "x"}, PeerUnreachableError, "500"),
     ],
     ids=["pods missing: 69", "forbidden: 77", "server error: 69"],
 )
@@ -221,7 +231,7 @@ def test_the_deadline_ends_the_wait_with_the_same_table(answer: dict[str, Any], 
     responses.get(URL, **answer)
     clock = Clock()
     with pytest.raises(error, match="gave up after 60 s") as raised:
-        wait_for_pods(make_api(), all_three, clock.waiting(60.0))
+        wait_for_pods(Wait(make_api(), clock.waiting(60.0)), all_three)
     assert said in str(raised.value)
     assert 1060.0 <= clock.now < 1061.0
 
@@ -231,7 +241,7 @@ def test_403_goes_away_when_the_right_is_given() -> None:
     responses.get(URL, status=403, json={"message": "no"})
     responses.get(URL, json=podlist(*THREE))
     clock = Clock()
-    wait_for_pods(make_api(), all_three, clock.waiting())
+    wait_for_pods(Wait(make_api(), clock.waiting()), all_three)
     assert "verb `list`" in clock.said[0]
 
 
@@ -239,8 +249,8 @@ def test_403_goes_away_when_the_right_is_given() -> None:
 def test_404_ends_at_once() -> None:
     responses.get(URL, status=404, body="404 page not found")
     clock = Clock()
-    with pytest.raises(start_paddle.BadEnvironmentError):
-        wait_for_pods(make_api(), all_three, clock.waiting())
+    with pytest.raises(ConfigError):
+        wait_for_pods(Wait(make_api(), clock.waiting()), all_three)
     assert len(responses.calls) == 1
 
 
@@ -251,17 +261,22 @@ def test_failures_are_retried_with_growing_pauses_and_retry_after() -> None:
     responses.get(URL, status=429, headers={"Retry-After": "40"}, body="slow down")
     responses.get(URL, json=podlist(*THREE))
     clock = Clock()
-    wait_for_pods(make_api(), all_three, clock.waiting())
-    pauses = clock.slept[1:]
+    wait_for_pods(Wait(make_api(), clock.waiting()), all_three)
+    pauses = clock.slept
     assert pauses[0] < pauses[2] < pauses[4] <= 15 * 1.3
     assert pauses[5] >= 40
 
 
 RETRY_AFTER: dict[str, tuple[str | None, Callable[[float], bool]]] = {
     "seconds": ("7", lambda s: s == 7),
+    "more than a minute": ("999999999", lambda s: s == 60),
+    "more than a float holds": ("9" * 400, lambda s: s == 60),
+    "less than nothing": ("-5", lambda s: s == 0),
+    "no number": ("NaN", lambda s: s == 0),
+    "a date beyond the calendar": ("Sat, 21 Nov 9999 07:00:00 -9999", lambda s: s in (0, 60)),
     "a date": (
         email.utils.format_datetime(datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)),
-        lambda s: 3500 < s <= 3600,
+        lambda s: s == 60,
     ),
     "a date gone by": ("Sat, 21 Nov 2020 07:00:00 GMT", lambda s: s == 0),
     "nonsense": ("soon", lambda s: s == 0),
@@ -271,27 +286,27 @@ RETRY_AFTER: dict[str, tuple[str | None, Callable[[float], bool]]] = {
 
 @pytest.mark.parametrize(("value", "is_right"), RETRY_AFTER.values(), ids=RETRY_AFTER.keys())
 def test_retry_after_is_read(value: str | None, is_right: Callable[[float], bool]) -> None:
-    assert is_right(start_paddle.parse_retry_after(value))
+    assert is_right(parse_retry_after(value))
 
 
 @pytest.mark.parametrize("launchers", [1, 3, 16, 100, 1000, 5000, 50000])
 @pytest.mark.parametrize("listed", [2, 0])
-def test_launchers_together_stay_below_200_calls_a_second(launchers: int, listed: int) -> None:
+def test_launchers_ask_at_most_once_in_a_period_of_slots(launchers: int, listed: int) -> None:
     for unchanged_s in (0.0, 61.0):
-        interval = start_paddle.poll_interval(launchers, listed or launchers, unchanged_s)
-        assert launchers / interval <= start_paddle.CALLS_PER_SECOND
+        interval = poll_interval(launchers, listed or launchers, unchanged_s)
+        assert launchers / interval <= SLOTS_PER_SECOND + 1e-6
         assert interval >= (1.0 if unchanged_s else 0.2)
 
 
 @pytest.mark.parametrize(("askers", "listed"), [(3, 3), (16, 16), (1, 1000), (1000, 2), (100, 100)])
 def test_launchers_together_list_at_most_500_pods_a_second(askers: int, listed: int) -> None:
     """A pod costs the API server 0.1 to 0.4 ms and 12 kB in every list that has it."""
-    assert askers * listed / start_paddle.poll_interval(askers, listed, 0.0) <= start_paddle.PODS_PER_SECOND
+    assert askers * listed / poll_interval(askers, listed, 0.0) <= PODS_PER_SECOND
 
 
 def test_no_launcher_asks_so_seldom_that_it_misses_its_deadline() -> None:
     """Without completion indexes each of 1000 lists all 1000: by the rule above that is once in half an hour."""
-    assert start_paddle.poll_interval(1000, 1000, 0.0) == start_paddle.LONGEST_INTERVAL_S
+    assert poll_interval(1000, 1000, 0.0) == LONGEST_INTERVAL_S
 
 
 def test_an_ipv6_api_server_gets_brackets() -> None:
@@ -310,22 +325,21 @@ def own_list(*pods: Any) -> dict[str, Any]:
     return podlist(*(one.indexed(number) for number, one in enumerate(pods)))
 
 
-def meet(tmp_path: Path, clock: Clock, memory: start_paddle.Memory | None = None) -> start_paddle.Meeting:
+def meet(tmp_path: Path, clock: Clock, memory: AttemptHistory | None = None) -> Rendezvous:
     """What the launcher of trainer 1 makes of the API's answers and the volume; START_TIMEOUT is 60, REJOIN 600."""
     config = LauncherConfig.from_env(
         pod_environment(JOB_PATH=str(tmp_path), POD_IP="10.0.0.2", START_TIMEOUT="60", REJOIN_TIMEOUT="600")
     )
-    api = PodApi(config)
-    return start_paddle.meet(api, config, {"num_passes": "10"}, clock.waiting(60.0), memory or start_paddle.Memory())
+    return start_paddle.meet(make_launcher(config, clock.waiting(60.0), memory, num_passes="10"))
 
 
-def write_record(tmp_path: Path, **fields: Any) -> start_paddle.JobRecord:
+def write_known_record(tmp_path: Path, **fields: Any) -> JobRecord:
     ids = start_paddle.getIdMap(own_list(*THREE))
     known = {"passes": 10, "finished": False, "attempt": 1, "pod_uids": ids.pod_uids, "start_pass": 0}
-    record = start_paddle.JobRecord(**{"job_uid": ids.job_uid, **known, **fields})
+    record = JobRecord(**{"job_uid": ids.job_uid, **known, **fields})
     output = tmp_path / JOB / "output"
     output.mkdir(parents=True, exist_ok=True)
-    start_paddle.write_record(output, record)
+    write_record(output, record)
     return record
 
 
@@ -333,7 +347,7 @@ def write_record(tmp_path: Path, **fields: Any) -> start_paddle.JobRecord:
 def test_the_first_set_of_pods_is_waited_for_until_START_TIMEOUT(tmp_path: Path) -> None:
     responses.get(URL, json=own_list(*THREE[:2]))
     said = r"gave up after 60 s \(START_TIMEOUT\): 2 of 3 Running; 2 of 3 pods exist \(kubectl "
-    with pytest.raises(start_paddle.UnreachableError, match=said) as error:
+    with pytest.raises(PeerUnreachableError, match=said) as error:
         meet(tmp_path, Clock())
     names = [one["metadata"]["name"] for one in THREE[:2]]
     rows = [line.split() for line in str(error.value).splitlines()[2:]]
@@ -344,21 +358,21 @@ def test_the_first_set_of_pods_is_waited_for_until_START_TIMEOUT(tmp_path: Path)
 def test_a_lost_pod_is_waited_for_longer_by_those_who_stay_and_by_those_who_come(tmp_path: Path) -> None:
     """The Job replaces it after a back-off, and a drained node takes minutes: nobody else may end."""
     responses.get(URL, json=own_list(*THREE[:2]))
-    record = write_record(tmp_path)
-    for memory in (start_paddle.Memory(record=record), start_paddle.Memory()):
-        with pytest.raises(start_paddle.UnreachableError, match=r"gave up after 600 s \(REJOIN_TIMEOUT\): 2 of 3"):
+    record = write_known_record(tmp_path)
+    for memory in (AttemptHistory(record=record), AttemptHistory()):
+        with pytest.raises(PeerUnreachableError, match=r"gave up after 600 s \(REJOIN_TIMEOUT\): 2 of 3"):
             meet(tmp_path, Clock(), memory)
 
 
 @responses.activate
 def test_the_same_pods_wait_for_trainer_0_to_begin_the_next_attempt(tmp_path: Path) -> None:
     responses.get(URL, json=own_list(*THREE))
-    clock, record = Clock(), write_record(tmp_path)
-    with pytest.raises(start_paddle.UnreachableError, match="for this set after attempt 1"):
-        meet(tmp_path, clock, start_paddle.Memory(record=record))
-    assert "trainer 0 has not written" in clock.said[0]
-    second = write_record(tmp_path, attempt=2)
-    assert meet(tmp_path, Clock(), start_paddle.Memory(record=record)).record == second
+    clock, record = Clock(), write_known_record(tmp_path)
+    with pytest.raises(PeerUnreachableError, match="with this set after attempt 1"):
+        meet(tmp_path, clock, AttemptHistory(record=record))
+    assert "trainer 0 has begun no attempt with this set" in clock.said[0]
+    second = write_known_record(tmp_path, attempt=2)
+    assert meet(tmp_path, Clock(), AttemptHistory(record=record)).record == second
 
 
 @responses.activate
@@ -373,14 +387,14 @@ def test_a_pod_that_is_being_stopped_does_not_take_part_again(tmp_path: Path) ->
 def test_a_pod_that_has_succeeded_has_seen_the_end_of_the_training(tmp_path: Path) -> None:
     """It is never replaced, so the set would not be full again; with --saving_period no last pass may be saved."""
     responses.get(URL, json=own_list(THREE[0].phase("Succeeded"), *THREE[1:]))
-    record = write_record(tmp_path)
-    assert meet(tmp_path, Clock(), start_paddle.Memory(record=record)) == start_paddle.Meeting(start_paddle.IdMap())
+    record = write_known_record(tmp_path)
+    assert meet(tmp_path, Clock(), AttemptHistory(record=record)) == Rendezvous(IdMap())
 
 
 @responses.activate
 def test_a_job_that_has_given_up_does_not_wait_for_a_full_set(tmp_path: Path) -> None:
     responses.get(URL, json=own_list(*THREE[:2]))
-    record = write_record(tmp_path, given_up=True)
+    record = write_known_record(tmp_path, given_up=True)
     assert meet(tmp_path, Clock()).record == record
 
 
@@ -390,17 +404,16 @@ def test_a_volume_that_is_full_between_two_attempts_is_waited_for(
 ) -> None:
     """Trainer 0 cannot write job.json: it says so, and goes on when there is room; at the deadline it ends with 74."""
     responses.get(URL, json=own_list(*THREE))
-    record = write_record(tmp_path)
+    record = write_known_record(tmp_path)
     environ = pod_environment(JOB_PATH=str(tmp_path), REJOIN_TIMEOUT="600")
-    api, clock = PodApi(LauncherConfig.from_env(environ)), Clock()
 
     def refuse(path: Path, text: str) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    monkeypatch.setattr(start_paddle, "write_atomically", refuse)
+    monkeypatch.setattr("launcher.control.job_record.write_atomically", refuse)
     for restarts, ends_after in (("10", 600.0), ("0", 0.0)):
         config = LauncherConfig.from_env({**environ, "RESTARTS": restarts})
         clock = Clock()
-        with pytest.raises(start_paddle.VolumeError, match="the volume is full: make room"):
-            start_paddle.meet(api, config, {}, clock.waiting(60.0), start_paddle.Memory(record=record))
+        with pytest.raises(VolumeError, match="the volume is full: make room"):
+            start_paddle.meet(make_launcher(config, clock.waiting(60.0), AttemptHistory(record=record)))
         assert ends_after <= clock.now - 1000.0 < ends_after + 1

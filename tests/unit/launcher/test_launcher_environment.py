@@ -9,9 +9,10 @@ import pytest
 from builders import pod_environment
 
 import start_paddle
-from start_paddle import BadEnvironmentError, LauncherConfig
+from launcher.settings import VARIABLES, LauncherConfig, warn_of_strangers
+from runtime.errors import ConfigError
 
-REQUIRED = [variable.name for variable in start_paddle.VARIABLES if variable.default is None]
+REQUIRED = [variable.name for variable in VARIABLES if variable.default is None]
 
 MALFORMED = {
     "JOB_NAME": "Paddle_Job", "JOB_PATH": "jobpath", "JOB_NAMESPACE": "a b", "CONF_PADDLE_NIC": "eth 0",
@@ -24,36 +25,36 @@ MALFORMED = {
 
 @pytest.mark.parametrize("name", REQUIRED)
 def test_a_missing_variable_is_named(name: str) -> None:
-    with pytest.raises(BadEnvironmentError, match=f"{name} is not set"):
+    with pytest.raises(ConfigError, match=f"{name} is not set"):
         LauncherConfig.from_env(pod_environment(**{name: None}))
 
 
-@pytest.mark.parametrize("name", REQUIRED)
+@pytest.mark.parametrize("name", [*REQUIRED, *(name for name in MALFORMED if name.startswith("CONF_PADDLE_"))])
 def test_S23_the_text_None_is_not_a_value(name: str) -> None:
     """The original passed str(None) on, and the programs complained of an illegal value 'None' for some flag."""
-    with pytest.raises(BadEnvironmentError, match=f"{name} is 'None'"):
+    with pytest.raises(ConfigError, match=f"{name} is 'None'"):
         LauncherConfig.from_env(pod_environment(**{name: "None"}))
 
 
 @pytest.mark.parametrize(("name", "text"), MALFORMED.items(), ids=MALFORMED.keys())
 def test_a_malformed_variable_is_named_with_its_value(name: str, text: str) -> None:
-    with pytest.raises(BadEnvironmentError, match=f"{name} is '{text}', expected"):
+    with pytest.raises(ConfigError, match=f"{name} is '{text}', expected"):
         LauncherConfig.from_env(pod_environment(**{name: text}))
 
 
 def test_all_problems_are_reported_together() -> None:
-    with pytest.raises(BadEnvironmentError) as error:
+    with pytest.raises(ConfigError) as error:
         LauncherConfig.from_env({"CONF_PADDLE_PORT": "x", "POD_IP": "10.0.0.1", "SERVICE_ACCOUNT_DIR": "/nonexistent"})
-    assert str(error.value).count("\n") == len(REQUIRED) + 1  # the namespace has no default without an account
+    assert str(error.value).count("\n") == len(REQUIRED) + 2  # the port; the namespace without an account
 
 
 def test_ports_past_the_last_one_are_refused() -> None:
-    with pytest.raises(BadEnvironmentError, match="runs past 65535"):
+    with pytest.raises(ConfigError, match="runs past 65535"):
         LauncherConfig.from_env(pod_environment(CONF_PADDLE_PORT="65533"))
 
 
 def test_more_pservers_than_pods_are_refused() -> None:
-    with pytest.raises(BadEnvironmentError, match="CONF_PADDLE_PSERVER_NUM is 4, but there are only"):
+    with pytest.raises(ConfigError, match="CONF_PADDLE_PSERVER_NUM is 4, but there are only"):
         LauncherConfig.from_env(pod_environment(CONF_PADDLE_PSERVER_NUM="4"))
 
 
@@ -73,7 +74,7 @@ def test_without_a_secret_there_is_one_warning(
 ) -> None:
     if "PADDLE_SECRET_FILE" in secret:
         secret["PADDLE_SECRET_FILE"] = str(tmp_path / "absent")
-    start_paddle.warn_of_strangers(LauncherConfig.from_env(pod_environment(**secret)))
+    warn_of_strangers(LauncherConfig.from_env(pod_environment(**secret)))
     said = capsys.readouterr().out
     assert said.count("\n") == said.count("WARNING") == 1 and "anyone who reaches ports 7164 to 7167" in said
     assert secret.get("PADDLE_SECRET_FILE", "") in said
@@ -83,7 +84,7 @@ def test_with_a_secret_there_is_no_warning(tmp_path: Path, capsys: pytest.Captur
     file = tmp_path / "secret"
     file.write_text("hidden\n")
     for secret in ({"PADDLE_SECRET": "hidden"}, {"PADDLE_SECRET_FILE": str(file)}):
-        start_paddle.warn_of_strangers(LauncherConfig.from_env(pod_environment(**secret)))
+        warn_of_strangers(LauncherConfig.from_env(pod_environment(**secret)))
     assert capsys.readouterr().out == ""
 
 
@@ -97,25 +98,35 @@ def test_importing_touches_neither_environment_nor_network() -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=root, timeout=60, check=False).returncode == 0
 
 
-def test_the_launcher_imports_requests_and_the_standard_library_only() -> None:
-    """It starts our programs and never imports them, so that one file and one package are enough to launch."""
-    tree = ast.parse(Path(start_paddle.__file__).read_text())
-    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
-    assert {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names) == {"requests"}
+def test_the_launcher_imports_requests_messages_and_the_standard_library_only() -> None:
+    """It starts our programs and never imports them; of ours it has what all programs share."""
+    script = Path(start_paddle.__file__)
+    nodes = [
+        node
+        for path in (script, *script.parent.glob("launcher/**/*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+    ]
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
+    assert {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names) == {
+        "launcher",
+        "messages",
+        "requests",
+        "runtime",
+    }
 
 
 def test_help_documents_every_variable(capsys: pytest.CaptureFixture[str]) -> None:
     assert start_paddle.main(["--help"]) == 0
     shown = capsys.readouterr().out
-    assert all(variable.name in shown for variable in start_paddle.VARIABLES)
+    assert all(variable.name in shown for variable in VARIABLES)
 
 
 def test_a_bug_of_ours_is_70_with_its_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Python's own status for it is 1, which is in no table."""
-    monkeypatch.setattr(start_paddle, "Stop", lambda: None)
-    monkeypatch.setattr(start_paddle, "launch", lambda cmd_args, stop: cmd_args["no list"])
+    monkeypatch.setattr(start_paddle.Stop, "of_process", start_paddle.Stop)
+    monkeypatch.setattr(start_paddle, "launch", lambda cmd_args, stop, secrets: cmd_args["no list"])
     assert start_paddle.main([]) == 70
     assert "Traceback" in capsys.readouterr().err

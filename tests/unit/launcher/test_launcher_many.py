@@ -10,10 +10,18 @@ from typing import Any
 import pytest
 import responses
 from builders import JOB, JOB_UID, PodBuilder, pod, pod_environment, podlist
+from launching import make_launcher
 from test_launcher_api import URL, Clock
 
 import start_paddle
-from start_paddle import FEW, IdMap, JobRecord, LauncherConfig, Meeting, Memory, PodApi
+from launcher.attempts import AttemptHistory, JobRecord, Rendezvous
+from launcher.cluster.kubernetes import FEW, PodApi
+from launcher.cluster.pods import IdMap, parse_pods, why_not_ready
+from launcher.cluster.waiting import is_whole
+from launcher.control.job_record import read_record, wanted_record, write_record
+from launcher.settings import LauncherConfig
+from launcher.text import TABLE_ROWS
+from runtime.errors import ConfigError, PeerUnreachableError
 
 MANY = FEW + 4
 OWN = 5
@@ -93,14 +101,13 @@ def test_all_pods_are_asked_for_where_this_one_is_not_found(
 def test_getPodList_returns_all_pods_to_whoever_calls_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in environ().items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(start_paddle, "HEADROOM", 0.0)  # no pause before the first list
     responses.get(URL, json=podlist(*PODS))
     assert len(start_paddle.getPodList()["items"]) == MANY
     assert questions() == ["all"]
 
 
 def test_an_index_that_is_no_number_is_refused() -> None:
-    with pytest.raises(start_paddle.BadEnvironmentError, match="JOB_COMPLETION_INDEX is 'five', expected a whole"):
+    with pytest.raises(ConfigError, match="JOB_COMPLETION_INDEX is 'five', expected a whole"):
         make_config(JOB_COMPLETION_INDEX="five")
 
 
@@ -115,13 +122,12 @@ def config(tmp_path: Path) -> LauncherConfig:
 
 def make_record(config: LauncherConfig, pods: list[PodBuilder] = PODS, **fields: Any) -> JobRecord:
     """Returns what trainer 0 would write."""
-    wanted = start_paddle.wanted_record(config, start_paddle.getIdMap(podlist(*pods)), {"num_passes": "10"})
+    wanted = wanted_record(config, start_paddle.getIdMap(podlist(*pods)), {"num_passes": "10"})
     return dataclasses.replace(wanted, **fields)
 
 
-def meet(config: LauncherConfig, clock: Clock, memory: Memory | None = None) -> Meeting:
-    api = PodApi.for_role(config)
-    return start_paddle.meet(api, config, {"num_passes": "10"}, clock.waiting(60.0), memory or Memory())
+def meet(config: LauncherConfig, clock: Clock, memory: AttemptHistory | None = None) -> Rendezvous:
+    return start_paddle.meet(make_launcher(config, clock.waiting(60.0), memory, num_passes="10"))
 
 
 class Writer(Clock):
@@ -142,7 +148,7 @@ def test_the_record_that_names_this_pod_is_enough(config: LauncherConfig) -> Non
     """Nothing else is asked of the API server: N lists of N pods are what it cannot bear."""
     responses.get(URL, json=podlist(PODS[0], PODS[OWN]))
     record = make_record(config)
-    start_paddle.write_record(config.output, record)
+    write_record(config.output, record)
     meeting = meet(config, Clock())
     assert meeting.record == record
     assert meeting.ids == start_paddle.getIdMap(podlist(*PODS))
@@ -155,7 +161,7 @@ def test_the_record_that_names_this_pod_is_enough(config: LauncherConfig) -> Non
 @responses.activate
 def test_the_volume_is_looked_at_more_often_than_the_api_is_asked(config: LauncherConfig) -> None:
     responses.get(URL, json=podlist(PODS[0], PODS[OWN]))
-    clock = Writer(3, lambda: start_paddle.write_record(config.output, make_record(config)))
+    clock = Writer(3, lambda: write_record(config.output, make_record(config)))
     assert meet(config, clock).ids[config.pod_ip] == OWN
     assert questions() == ["two"]
     assert len(clock.slept) == 3
@@ -168,7 +174,7 @@ def test_all_launchers_together_look_at_the_volume_at_most_1000_times_a_second(
 ) -> None:
     responses.get(URL, json=podlist(PODS[0], PODS[OWN]))
     many = dataclasses.replace(config, gradient_num=launchers)
-    clock = Writer(4, lambda: start_paddle.write_record(config.output, make_record(config)))
+    clock = Writer(4, lambda: write_record(config.output, make_record(config)))
     meet(many, clock)
     assert clock.slept[1:] == [seconds] * 3
 
@@ -186,10 +192,10 @@ NO_INVITATION: dict[str, Callable[[LauncherConfig], JobRecord]] = {
 @responses.activate
 def test_another_record_is_not_followed(config: LauncherConfig, make: Callable[[LauncherConfig], JobRecord]) -> None:
     responses.get(URL, json=podlist(PODS[0], PODS[OWN]))
-    start_paddle.write_record(config.output, make(config))
-    memory = Memory(record=make_record(config, attempt=3))
+    write_record(config.output, make(config))
+    memory = AttemptHistory(record=make_record(config, attempt=3))
     following = make_record(config, attempt=5)
-    clock = Writer(30, lambda: start_paddle.write_record(config.output, following))
+    clock = Writer(30, lambda: write_record(config.output, following))
     assert meet(config, clock, memory).record == following
     assert len(clock.slept) == 30
 
@@ -197,7 +203,7 @@ def test_another_record_is_not_followed(config: LauncherConfig, make: Callable[[
 OBSTACLES: dict[str, tuple[list[PodBuilder], str]] = {
     "trainer 0 waits itself": (
         [PODS[0], PODS[OWN]],
-        "has not written .*job.json for this pod: see kubectl --namespace=default logs p-0",
+        "trainer 0 has begun no attempt with this pod: see kubectl --namespace=default logs p-0",
     ),
     "its pod finds no room": (
         [PODS[0].pending("Unschedulable", "no cpu"), PODS[OWN]],
@@ -223,9 +229,7 @@ def test_what_is_waited_for_is_said_and_ends_the_wait(
 ) -> None:
     responses.get(URL, json=podlist(*pods))
     clock = Clock()
-    with pytest.raises(
-        start_paddle.UnreachableError, match=rf"gave up after 60 s \(START_TIMEOUT\): .*{said}"
-    ) as raised:
+    with pytest.raises(PeerUnreachableError, match=rf"gave up after 60 s \(START_TIMEOUT\): .*{said}") as raised:
         meet(config, clock)
     assert "\n" not in str(raised.value)  # no table of two pods that says all others do not exist
     assert 2 <= len(clock.said) <= 3  # once per 30 s
@@ -236,7 +240,7 @@ def test_what_is_waited_for_is_said_and_ends_the_wait(
 def test_a_pod_that_nobody_lists_says_so(config: LauncherConfig) -> None:
     responses.get(URL, json=podlist(PODS[0]))
     clock = Clock()
-    with pytest.raises(start_paddle.UnreachableError, match=f"this pod, p-{OWN}, is not listed"):
+    with pytest.raises(PeerUnreachableError, match=f"this pod, p-{OWN}, is not listed"):
         meet(config, clock)
 
 
@@ -245,13 +249,13 @@ def test_a_job_that_has_ended_is_not_waited_for(config: LauncherConfig) -> None:
     replaced = [pod("10.0.0.99", "p-0-old").indexed(0), *PODS[1:]]
     given_up = make_record(config, replaced, given_up=True)
     for record, pods, expected in (
-        (given_up, [PODS[0], PODS[OWN]], Meeting(IdMap(), given_up)),
-        (make_record(config, replaced, finished=True), [PODS[0], PODS[OWN]], Meeting(IdMap())),
-        (make_record(config, replaced), [PODS[0].phase("Succeeded"), PODS[OWN]], Meeting(IdMap())),
+        (given_up, [PODS[0], PODS[OWN]], Rendezvous(IdMap(), given_up)),
+        (make_record(config, replaced, finished=True), [PODS[0], PODS[OWN]], Rendezvous(IdMap())),
+        (make_record(config, replaced), [PODS[0].phase("Succeeded"), PODS[OWN]], Rendezvous(IdMap())),
     ):
         responses.upsert(responses.GET, URL, json=podlist(*pods))
-        start_paddle.write_record(config.output, record)
-        memory = Memory(record=make_record(config, replaced))
+        write_record(config.output, record)
+        memory = AttemptHistory(record=make_record(config, replaced))
         assert meet(config, Clock(), memory) == expected
 
 
@@ -263,7 +267,7 @@ def test_trainer_0_lists_all_pods_and_writes_down_who_is_who(config: LauncherCon
     first = make_config(JOB_PATH=str(tmp_path), **own)
     meeting = meet(first, Clock())
     assert questions() == ["all", "all"]
-    written = start_paddle.read_record(config.output)
+    written = read_record(config.output)
     assert written == meeting.record
     assert written is not None and written.ids == meeting.ids
     assert written.pods[OWN] == {"ip": f"10.0.0.{OWN}", "place": f"p-{OWN}"}
@@ -274,14 +278,14 @@ def test_only_trainer_0_of_many_looks_whether_the_set_has_changed(config: Launch
     """While pservers do not answer: the others hear of its next attempt from the volume."""
     responses.get(URL, json=podlist(*PODS[:-1]))
     ids = make_record(config).ids
-    assert start_paddle.is_whole(PodApi.for_role(config), ids)
+    assert is_whole(PodApi.for_role(config), ids)
     assert not questions()
-    assert not start_paddle.is_whole(PodApi.for_role(make_config(JOB_COMPLETION_INDEX="0")), ids)
+    assert not is_whole(PodApi.for_role(make_config(JOB_COMPLETION_INDEX="0")), ids)
     assert questions() == ["all"]
 
 
 def test_of_many_missing_pods_the_first_are_named() -> None:
-    pods = start_paddle.parse_pods(podlist(*(one.pending() for one in PODS), *(one.pending() for one in PODS)))
-    said = start_paddle.why_not_ready(pods, 2 * MANY)
-    assert said.count("Pending") == start_paddle.TABLE_ROWS
-    assert said.endswith(f"and {2 * MANY - start_paddle.TABLE_ROWS} more")
+    pods = parse_pods(podlist(*(one.pending() for one in PODS), *(one.pending() for one in PODS)))
+    said = why_not_ready(pods, 2 * MANY)
+    assert said.count("Pending") == TABLE_ROWS
+    assert said.endswith(f"and {2 * MANY - TABLE_ROWS} more")

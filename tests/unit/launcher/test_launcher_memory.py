@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from builders import pod, podlist
 
-import start_paddle
-from start_paddle import MemoryAccount, parse_pods
+from launcher.attempts import AttemptHistory
+from launcher.cluster.pods import parse_pods
+from launcher.programs.memory import MemoryAccount, explain_kill
+from launcher.programs.process import Program
 
 V2 = {"memory.max": "314572800\n", "memory.peak": "314572800\n", "memory.events": "low 0\nmax 9\noom 1\noom_kill 1\n"}
 V1 = {
@@ -64,14 +66,14 @@ KILLS = {
 def test_a_kill_is_explained_by_what_has_risen(
     before: MemoryAccount | None, after: MemoryAccount | None, said: str
 ) -> None:
-    assert said in start_paddle.explain_kill(before, after)
+    assert said in explain_kill(before, after)
 
 
 def test_the_end_of_a_killed_program_carries_the_explanation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     accounts = iter([BEFORE, MemoryAccount(300 << 20, 300 << 20, 2)])
     monkeypatch.setattr(MemoryAccount, "read", lambda *_: next(accounts))
     sleeper = [sys.executable, "-c", "import signal; signal.pause()"]
-    program = start_paddle.Program("trainer", sleeper, {}, tmp_path / "train.log", copied=False)
+    program = Program("trainer", sleeper, {}, tmp_path / "train.log", copied=False)
     program.process.send_signal(signal.SIGKILL)
     program.process.wait()
     assert program.describe_end().startswith(
@@ -81,7 +83,7 @@ def test_the_end_of_a_killed_program_carries_the_explanation(tmp_path: Path, mon
 
 
 def test_another_signal_has_nothing_to_do_with_memory(tmp_path: Path) -> None:
-    program = start_paddle.Program("trainer", ["/bin/sh", "-c", "kill -11 $$"], {}, tmp_path / "log", copied=False)
+    program = Program("trainer", ["/bin/sh", "-c", "kill -11 $$"], {}, tmp_path / "log", copied=False)
     program.process.wait(subprocess.TimeoutExpired("", 10).timeout)
     assert "memory" not in program.describe_end()
     program.close()
@@ -117,7 +119,7 @@ def test_a_pod_that_ended_for_memory_is_named_with_its_limit(spec: dict, reason:
 
 
 def test_a_lost_pod_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
-    memory, pods = start_paddle.Memory(), parse_pods(podlist(pod("10.0.0.1"), pod("10.0.0.3").phase("Failed")))
+    memory, pods = AttemptHistory(), parse_pods(podlist(pod("10.0.0.1"), pod("10.0.0.3").phase("Failed")))
     memory.name_lost(pods)
     memory.name_lost(pods)
     assert capsys.readouterr().out.count("this Job has lost paddle-cluster-job-10-0-0-3: Failed") == 1

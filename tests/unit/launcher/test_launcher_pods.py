@@ -3,8 +3,11 @@
 import pytest
 from builders import JOB_UID, pod, podlist
 
-import start_paddle
-from start_paddle import getIdMap, isPodAllRunning, parse_pods, select_own_job, why_not_ready
+from launcher.cluster.pods import in_id_order, own_trainer_id, parse_pods, select_own_job, table_of_pods, why_not_ready
+from launcher.settings import LauncherConfig
+from launcher.text import TABLE_ROWS
+from runtime.errors import ConfigError
+from start_paddle import getIdMap, isPodAllRunning
 
 A, B, C = pod("10.0.0.1"), pod("10.0.0.2"), pod("10.0.0.3")
 
@@ -78,12 +81,12 @@ def test_a_pod_inside_its_grace_period_needs_nobody() -> None:
 
 def test_a_pod_that_was_never_created_comes_with_the_command_that_shows_why() -> None:
     said = why_not_ready(parse_pods(podlist(A, B)), 3, "kubectl describe job/j")
-    assert said == "2 of 3 Running; 2 of 3 pods exist (kubectl describe job/j says why the Job makes no other)"
+    assert said == "2 of 3 Running; 2 of 3 pods exist (kubectl describe job/j says why the Job creates no more)"
 
 
 def test_the_table_of_pods_has_every_index_and_what_is_wrong_with_it() -> None:
     pods = [A.indexed(0).on_node("n1"), C.indexed(2).on_node("n3").waiting("ErrImagePull", "no route to host")]
-    assert start_paddle.table_of_pods(parse_pods(podlist(*reversed(pods))), 3).splitlines() == [
+    assert table_of_pods(parse_pods(podlist(*reversed(pods))), 3).splitlines() == [
         "  trainer id, pod and node, state of 2 pods:",
         "      0  paddle-cluster-job-10-0-0-1 on n1  Running",
         "      1  no pod                             ",
@@ -94,8 +97,8 @@ def test_the_table_of_pods_has_every_index_and_what_is_wrong_with_it() -> None:
 def test_of_many_pods_the_table_has_those_that_do_not_count() -> None:
     pods = [pod(f"10.0.1.{number}").indexed(number) for number in range(100)]
     pods[40:70] = [one.phase("Pending") for one in pods[40:70]]
-    lines = start_paddle.table_of_pods(parse_pods(podlist(*pods)), 100).splitlines()
-    assert len(lines) == 1 + start_paddle.TABLE_ROWS + 1
+    lines = table_of_pods(parse_pods(podlist(*pods)), 100).splitlines()
+    assert len(lines) == 1 + TABLE_ROWS + 1
     assert lines[1].split() == ["40", "paddle-cluster-job-10-0-1-40", "Pending"]
     assert lines[-1] == "  ... and 10 more"
 
@@ -122,7 +125,7 @@ def test_S4_a_terminating_pod_does_not_count_beside_its_replacement() -> None:
 
 def test_the_expected_number_must_be_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CONF_PADDLE_GRADIENT_NUM")
-    with pytest.raises(start_paddle.BadEnvironmentError, match="CONF_PADDLE_GRADIENT_NUM is not set"):
+    with pytest.raises(ConfigError, match="CONF_PADDLE_GRADIENT_NUM is not set"):
         isPodAllRunning(podlist(A))
 
 
@@ -148,7 +151,7 @@ def test_the_index_is_also_read_from_the_annotation() -> None:
 
 def test_S7_every_pod_derives_the_same_ids_whatever_order_the_list_has() -> None:
     """The original joined the pservers in dict order; with another insertion order the blocks go to other servers."""
-    assert start_paddle.in_id_order(getIdMap(podlist(C, A, B))) == start_paddle.in_id_order(getIdMap(podlist(A, B, C)))
+    assert in_id_order(getIdMap(podlist(C, A, B))) == in_id_order(getIdMap(podlist(A, B, C)))
 
 
 def test_only_live_pods_get_an_id() -> None:
@@ -187,8 +190,6 @@ def test_S8_an_address_that_is_not_in_the_map_is_a_clear_error() -> None:
     """The original died with a KeyError when gethostbyname gave the loopback address."""
     from builders import pod_environment
 
-    config = start_paddle.LauncherConfig.from_env(pod_environment(POD_IP="127.0.1.1"))
-    with pytest.raises(
-        start_paddle.BadEnvironmentError, match=r"127\.0\.1\.1 is not among .*POD_IP by the downward API"
-    ):
-        start_paddle.own_trainer_id(config, getIdMap(podlist(A, B, C)))
+    config = LauncherConfig.from_env(pod_environment(POD_IP="127.0.1.1"))
+    with pytest.raises(ConfigError, match=r"127\.0\.1\.1 is not among .*POD_IP by the downward API"):
+        own_trainer_id(config, getIdMap(podlist(A, B, C)))

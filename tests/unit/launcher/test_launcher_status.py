@@ -1,5 +1,6 @@
 """`start_paddle.py status` and `paddle status`: how a job is, from its pods and from the files of its output."""
 
+import dataclasses
 import json
 import math
 import os
@@ -10,10 +11,25 @@ from typing import Any
 import pytest
 
 import start_paddle
+from launcher.attempts import AttemptResult, JobRecord
+from launcher.control.job_record import read_record, write_record
+from launcher.failures import LOST_POD, describe_attempts, make_error, say_first_failure, write_error
+from launcher.status import describe_job, describe_progress, tabulate_pods
 from paddle.utils import status
 
 JOB = "paddle-cluster-job"
 OTHER_UID = "an earlier Job's"
+
+
+def record_of(number: int, **fields: Any) -> JobRecord:
+    """The record of a Job of two pods in its attempt of this number; earlier ones are 1.aa, 2.aa ..."""
+    record = JobRecord("job", 10, False, number, ["job0", "job1"], 0, gradient_num=2, **fields)
+    names = [*(f"{earlier}.aa" for earlier in range(1, number)), record.name]
+    attempts = [{"name": name, "started": "2026-01-01 00:00:00", "origin": ""} for name in names]
+    return dataclasses.replace(record, attempts=attempts)
+
+
+RECORD = record_of(2, checkpoint="pass-00001")
 
 
 def pod(index: int, phase: str = "Running", uid: str = "job", node: str = "node-1") -> dict[str, Any]:
@@ -31,22 +47,18 @@ def output(tmp_path: Path) -> Path:
     usage = {"samples": 64, "data_seconds": 1.0, "compute_seconds": 2.0}
     trainers = {}
     for number in (0, 1):
-        place = {"time": now - 3, "attempt": "2.ab", "pass": 2, "batch": 70 + number}
+        place = {"time": now - 3, "attempt": RECORD.name, "pass": 2, "batch": 70 + number}
         trainers[str(number)] = {**place, "host": f"{JOB}-{number}-jo", "samples_per_second": 100.4, "usage": usage}
         (output / f"node_{number}").mkdir(parents=True)
         (output / f"node_{number}/progress.json").write_text(json.dumps(trainers[str(number)]))
-    progress = {"time": now - 3, "attempt": "2.ab", "status": "training", "message": "", "pass": 2, "batch": 70}
+    progress = {"time": now - 3, "attempt": RECORD.name, "status": "training", "message": "", "pass": 2, "batch": 70}
     progress |= {"passes": 10, "pass_fraction": 0.5, "job_fraction": 0.25, "samples_per_second": 200.8}
     progress |= {"seconds_left": 3723.4, "cost": 0.123456, "evaluators": {"error": 0.25, "odd": None}}
     progress["slowest"] = {"trainer": 1, "host": "b", "busy_seconds": 3.5, "mean_busy_seconds": 3.0}
     (output / "progress.json").write_text(json.dumps({**progress, "trainers": trainers}))
-    attempts = [{"name": name, "started": "2026-01-01 00:00:00", "origin": ""} for name in ("1.aa", "2.ab")]
-    record = start_paddle.JobRecord(
-        "job", 10, False, 2, ["job0", "job1"], 0, checkpoint="pass-00001", attempts=attempts
-    )
-    start_paddle.write_record(output, record)
-    outcome = start_paddle.Outcome(75, "trainer", "was killed by SIGKILL", "SIGKILL")
-    start_paddle.write_error(output / "node_1", "1.aa", 1, f"{JOB}-1-jo", outcome)
+    write_record(output, RECORD)
+    outcome = AttemptResult(75, "trainer", "was killed by SIGKILL", "SIGKILL")
+    write_error(output / "node_1", "1.aa", 1, f"{JOB}-1-jo", outcome)
     return output
 
 
@@ -56,20 +68,28 @@ def test_the_files_alone_tell_how_a_job_is(output: Path, capsys: pytest.CaptureF
     assert lines[0].startswith("attempt 2.") and lines[0].endswith(" from pass-00001")
     assert lines[1].startswith(
         "training: pass 2, batch 70 of passes 0 to 9, 50% of the pass, 25% of the job, 201 samples/s, 1:02:03 left, "
-        "cost 0.123456, error 0.25, said 0:00:0"
+        "trainer 0's cost 0.123456, error 0.25, said 0:00:0"
     )
     assert lines[2] == "slowest: trainer 1 on b, busy for 3.5 s where the mean of all is 3.0 s"
     assert "attempt 1.aa" in lines[3] and "trainer 1 on paddle-cluster-job-1-jo: trainer, exit status 75" in lines[3]
     assert lines[-2].split()[:7] == ["0", f"{JOB}-0-jo", "-", "-", "2", "70", "100"]
 
 
+def test_a_run_of_one_trainer_that_is_over_tells_its_cost_and_its_mean_speed() -> None:
+    progress = {"status": "finished", "pass": 9, "passes": 10, "samples_per_second": 50.0, "cost": 0.5}
+    said = describe_progress({**progress, "batch": 5, "trainers": {"0": {}}, "time": time.time()})
+    assert said.startswith("finished: pass 9, batch 5 of passes 0 to 9, 50 samples/s on average, cost 0.5, said ")
+
+
 def test_what_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert status.main([str(tmp_path / "none")]) == 66
     assert status.main([]) == 64
     assert "the following arguments are required: output" in capsys.readouterr().err
-    assert status.main([str(tmp_path)]) == 0
-    hint = "outside of pods trainers say so with --report"
-    assert capsys.readouterr().out == f"no trainer has said yet how far it is; {hint}\n"
+    assert status.main([str(tmp_path)]) == 1
+    assert "has no job.json, progress.json, records.jsonl, node_*: a pod writes them always" in capsys.readouterr().err
+    (tmp_path / "output").mkdir()
+    assert status.main([str(tmp_path)]) == 1
+    assert f"did you mean {tmp_path}/output?" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -120,7 +140,7 @@ def test_without_the_volume_the_pods_are_shown_and_where_the_rest_is(
     [
         ([], 64, "status of which job?"),
         ([JOB, "--color=1"], 64, "status knows no flag --color"),
-        ([JOB, "--namespace=there", "another"], 64, "argument 'another' is neither a flag"),
+        ([JOB, "--namespace=there", "another"], 64, "Unknown commandline argument: another"),
         ([JOB], 69, "kubectl get pods --selector=job-name=paddle-cluster-job --output=json failed: "),
     ],
 )
@@ -160,7 +180,7 @@ def test_whatever_a_file_says_is_no_traceback(output: Path, capsys: pytest.Captu
             inner[way[-1]] = odd
             file.write_text(json.dumps(whole))
             assert status.main([str(output)]) == 0, (way, odd)
-            start_paddle.say_first_failure(output, "1.aa")
+            say_first_failure(output, RECORD)
     said = capsys.readouterr().out
     assert "\x1b" not in said and said.encode()
 
@@ -172,7 +192,7 @@ def test_files_that_hold_something_else_tell_nothing(
     for file in output.glob("**/*.json"):
         file.write_text(text)
     assert status.main([str(output)]) == 0
-    assert capsys.readouterr().out.startswith(("no trainer has said yet", "None: pass None"))
+    assert capsys.readouterr().out.startswith(("trainer 0 has not said yet", "None: pass None"))
 
 
 def test_a_job_that_fails_before_it_trains_says_why(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,4 +200,220 @@ def test_a_job_that_fails_before_it_trains_says_why(output: Path, capsys: pytest
         file.unlink()
     assert status.main([str(output)]) == 0
     said = capsys.readouterr().out
-    assert "no trainer has said yet how far it is\n" in said and "was killed by SIGKILL" in said
+    assert "trainer 0 has not said yet how far the job is\n" in said and "was killed by SIGKILL" in said
+
+
+# ----- What is said of attempts: record, errors as (attempt, trainer, status, signal, message), progress, ends of lines
+
+LOST, OWN = (75, "", "trainer 1 is lost"), (65, "", "bad line 7")
+FOLLOWED = "ended, which may follow from the end of another pod (trainer 0 on pod-0: trainer, exit status 75, "
+SILENT = "trainer 1 has reported nothing"
+UNKNOWN = "how it ended is not known: no pod has left an error.json"
+NOW = RECORD.name
+STATES: dict[str, tuple[JobRecord, list[Any], dict[str, Any], list[str]]] = {
+    "the first one forms": (record_of(1), [], {}, ["no trainer has begun, as far as the volume tells"]),
+    "the second forms after a loss": (
+        RECORD,
+        [("1.aa", 0, *LOST)],
+        {"attempt": "1.aa", "status": "failed"},
+        [f"what failed first is not known: {SILENT}; trainer 0 has {FOLLOWED}", "no trainer has begun"],
+    ),
+    "the second trains": (
+        RECORD,
+        [("1.aa", 0, *LOST), ("1.aa", 1, 75, "SIGKILL", "was killed by SIGKILL")],
+        {"attempt": NOW, "status": "training"},
+        ["trainer 1 on pod-1: trainer, exit status 75", "training, as trainer 0 said 0:00:0"],
+    ),
+    "a pod is lost as a whole": (
+        RECORD,
+        [(NOW, 0, *LOST)],
+        {"attempt": NOW, "status": "failed"},
+        [UNKNOWN, f"what failed first is not known: {SILENT}; trainer 0 has {FOLLOWED}"],
+    ),
+    "the cause is told after what followed": (
+        RECORD,
+        [(NOW, 0, *LOST), (NOW, 1, *OWN)],
+        {"attempt": NOW, "status": "failed"},
+        [UNKNOWN, "trainer 1 on pod-1: trainer, exit status 65"],
+    ),
+    "the cause stops the Job, which stops the others": (
+        RECORD,
+        [(NOW, 0, 143, "", "stopped by SIGTERM"), (NOW, 1, *OWN)],
+        {"attempt": NOW, "status": "stopped"},
+        [UNKNOWN, "trainer 1 on pod-1: trainer, exit status 65"],
+    ),
+    "the job has finished": (
+        dataclasses.replace(RECORD, finished=True),
+        [("1.aa", 1, *OWN)],
+        {"attempt": NOW, "status": "finished"},
+        ["trainer 1 on pod-1: trainer, exit status 65", "finished"],
+    ),
+    "the job has given up": (
+        dataclasses.replace(RECORD, given_up=True),
+        [(NOW, 1, 74, "", "the volume is full")],
+        {"attempt": NOW, "status": "training"},
+        [UNKNOWN, "trainer 1 on pod-1: trainer, exit status 74"],
+    ),
+    "all pods are gone without a word": (
+        RECORD,
+        [("1.aa", 1, *OWN)],
+        {"attempt": NOW, "status": "training"},
+        ["trainer 1 on pod-1: trainer, exit status 65", "training, as trainer 0 said 0:00:0"],
+    ),
+}
+
+
+def tell(output: Path, record: JobRecord, errors: list[Any], progress: dict[str, Any]) -> None:
+    """Write what launchers and trainers leave; later errors have later times."""
+    output.mkdir(parents=True, exist_ok=True)
+    write_record(output, record)
+    for number, (attempt, trainer, code, signal, message) in enumerate(errors):
+        node = output / f"node_{trainer}"
+        node.mkdir(exist_ok=True)
+        outcome = AttemptResult(code, "trainer", message, signal)
+        write_error(node, attempt, trainer, f"pod-{trainer}", outcome)
+        left = json.loads((node / "error.json").read_text())
+        (node / "error.json").write_text(json.dumps({**left, "time": left["time"] + number}))
+    if progress:
+        whole = {"time": time.time(), "pass": 2, "batch": 7, "passes": 10, **progress}
+        (output / "progress.json").write_text(json.dumps(whole))
+
+
+@pytest.mark.parametrize(("record", "errors", "progress", "ends"), STATES.values(), ids=STATES)
+def test_nothing_wrong_is_said_of_an_attempt(
+    tmp_path: Path,
+    record: JobRecord,
+    errors: list[Any],
+    progress: dict[str, Any],
+    ends: list[str],
+) -> None:
+    tell(tmp_path, record, errors, progress)
+    lines = describe_attempts(tmp_path, record, is_over=False)
+    assert len(lines) == len(ends)
+    for line, end in zip(lines, ends, strict=True):
+        assert end in line
+    if progress:
+        (told,) = [line for line in describe_job(tmp_path) if "pass 2, batch 7" in line]
+        is_of_earlier = progress["attempt"] != record.name
+        assert told.startswith("of attempt 1.aa the last was: failed") == is_of_earlier
+        assert ("training:" in told) == (progress["status"] == "training")
+        assert told.startswith("the last that was said: ") == record.given_up
+
+
+def test_of_an_attempt_that_is_over_nothing_is_said_as_if_it_went_on(tmp_path: Path) -> None:
+    tell(tmp_path, RECORD, [], {"attempt": NOW, "status": "training"})
+    assert describe_attempts(tmp_path, RECORD)[-1].endswith(UNKNOWN)
+
+
+def test_progress_of_an_earlier_attempt_is_in_no_row_of_the_table(output: Path) -> None:
+    write_record(output, record_of(3))
+    lines = describe_job(output)
+    assert "trainer 0 of this attempt has not said yet how far the job is" in lines
+    assert not any("slowest" in line for line in lines)
+    assert tabulate_pods([], output) == []
+
+
+CLOSING = {
+    "nobody has reported": ([], ""),
+    "a follower alone": ([(NOW, 0, *LOST)], f"what failed first is not known yet: {SILENT}; trainer 0 has {FOLLOWED}"),
+    "all of them follow": ([(NOW, 0, *LOST), (NOW, 1, *LOST)], "not known yet: trainers 0, 1 have ended, which may"),
+    "a cause": (
+        [(NOW, 0, *LOST), (NOW, 1, *OWN)],
+        "first failure reported: trainer 1 on pod-1: trainer, exit status 65",
+    ),
+    "of another attempt": ([("1.aa", 1, *OWN)], ""),
+}
+
+
+@pytest.mark.parametrize(("errors", "said"), CLOSING.values(), ids=CLOSING)
+def test_the_last_lines_of_a_pod_name_no_bystander(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], errors: list[Any], said: str
+) -> None:
+    """After SIGKILL of a whole pod another one's was called the first failure, which only missed it."""
+    tell(tmp_path, RECORD, errors, {})
+    say_first_failure(tmp_path, RECORD)
+    heard = capsys.readouterr().out
+    assert said in heard and bool(said) == bool(heard)
+    assert (SILENT in heard) == (len(errors) == 1 and errors[0][0] == NOW)
+
+
+# ----- Without a cluster
+
+
+@pytest.fixture
+def no_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    for name in ("KUBERNETES_SERVICE_HOST", "JOB_NAME", "JOB_PATH"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("named", [[JOB], []], ids=["named", "the only one"])
+def test_without_a_cluster_the_volume_tells(
+    output: Path, no_kubectl: None, capsys: pytest.CaptureFixture[str], named: list[str]
+) -> None:
+    assert start_paddle.main(["status", *named, f"--job_path={output.parents[1]}"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == JOB and lines[1].startswith("attempt 2.")
+    assert f"{JOB}-1-jo" in lines[-2]
+    assert lines[-1].startswith("the pods cannot be listed here: there is no kubectl on PATH")
+
+
+def test_where_the_api_refuses_the_volume_tells(
+    output: Path, kubectl: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert start_paddle.main(["status", JOB, f"--job_path={output.parents[1]}"]) == 0
+    assert "the pods cannot be listed here: kubectl get pods" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_that_a_job_has_no_pods_is_said(output: Path, kubectl: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kubectl.write_text(json.dumps({"items": []}))
+    assert start_paddle.main(["status", JOB, f"--job_path={output.parents[1]}"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "there are no pods of this job"
+
+
+def test_with_neither_cluster_nor_output_it_fails_and_says_both(
+    tmp_path: Path, no_kubectl: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert start_paddle.main(["status", "nobody", f"--job_path={tmp_path}"]) == 66
+    said = capsys.readouterr().out
+    assert "there is no kubectl on PATH" in said and f"nor is there a {tmp_path}/nobody/output" in said
+    assert start_paddle.main(["status", f"--job_path={tmp_path}"]) == 66
+    assert f"no directory of {tmp_path} has an output/" in capsys.readouterr().out
+
+
+def test_of_several_jobs_one_must_be_named(output: Path, no_kubectl: None, capsys: pytest.CaptureFixture[str]) -> None:
+    (output.parents[1] / "another/output").mkdir(parents=True)
+    assert start_paddle.main(["status", f"--job_path={output.parents[1]}"]) == 64
+    assert f"has those of another, {JOB}" in capsys.readouterr().out
+
+
+def test_what_trainer_0s_launcher_has_written_down_is_the_first_failure_whatever_the_files_say(tmp_path: Path) -> None:
+    """A pod that is gone leaves no error.json, and those that followed it do."""
+    lost = make_error(NOW, 1, "pod-1 on node-1", AttemptResult(75, LOST_POD, "its launcher is gone without a word"))
+    record = RECORD.ended_by(lost)
+    tell(tmp_path, record, [(NOW, 0, *LOST)], {"attempt": NOW, "status": "failed"})
+    read = read_record(tmp_path)
+    assert read and read.failure == lost
+    line = describe_attempts(tmp_path, read, is_over=False)[-1]
+    assert "trainer 1 on pod-1 on node-1: " in line and "gone without a word" in line
+    assert describe_job(tmp_path)[0].endswith("restarting: a pod has ended it, and no other attempt has begun")
+
+
+def test_while_the_next_attempt_forms_the_job_is_restarting(tmp_path: Path) -> None:
+    tell(tmp_path, RECORD, [("1.aa", 1, *OWN)], {})
+    assert describe_job(tmp_path)[0].endswith("; restarting: its pods form")
+
+
+def test_a_finished_attempt_is_finished_although_no_pod_has_left_an_error(tmp_path: Path) -> None:
+    finished = dataclasses.replace(RECORD, finished=True)
+    tell(tmp_path, finished, [], {})
+    assert describe_attempts(tmp_path, finished)[-1].endswith(": finished")
+
+
+def test_a_failure_in_job_json_that_is_none_counts_for_nothing(tmp_path: Path) -> None:
+    for told in ({}, {"failure": 7}, {"failure": {"time": 1, "attempt": NOW}}, {"failure": {"trainer_id": 0}}):
+        attempts = [*RECORD.attempts[:-1], {**RECORD.attempts[-1], **told}]
+        tell(tmp_path, dataclasses.replace(RECORD, attempts=attempts), [], {})
+        record = read_record(tmp_path)
+        assert record and record.failure is None
+        describe_job(tmp_path)

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from localcluster.api import peak_rate
-from localcluster.errors import UsageError
+from localcluster.api.objects import PodState
+from localcluster.api.server import peak_rate
+from localcluster.errors import OptionError
 from localcluster.faults import Orders, concerns, parse_fault, parse_follow
-from localcluster.objects import PodState
 from localcluster.report import ConsoleReporter
 
 POD = PodState("j-1-abcde", "j", "u", "c", index=1)
@@ -35,7 +35,7 @@ def test_seconds_may_have_their_unit():
     ],
 )
 def test_a_fault_of_another_form_is_a_usage_error(kind: str, text: str, message: str):
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(OptionError, match=message):
         parse_fault(kind, text)
 
 

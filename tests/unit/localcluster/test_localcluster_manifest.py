@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from localcluster.errors import ManifestError
-from localcluster.manifest import parse_job
+from localcluster.job.manifest import parse_job
 
 
 def job_document(**spec: Any) -> dict[str, Any]:

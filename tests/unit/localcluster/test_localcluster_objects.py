@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from localcluster.objects import PodState, pod_object
+from localcluster.api.objects import PodState, pod_object
 from localcluster.report import age_column, pod_row, status_column
 
 PENDING = PodState(

@@ -5,20 +5,22 @@ from typing import Any
 
 import pytest
 
-from localcluster.errors import ManifestError, UsageError
-from localcluster.manifest import Container, EnvVar, JobSpec, Mount, Volume
-from localcluster.paths import PathMap
-from localcluster.plan import Host, Identity, PodPlan, expand, match_volumes, plan_pod
-from localcluster.quantity import parse_quantity
+from localcluster.errors import ManifestError, OptionError
+from localcluster.job.manifest import Container, EnvVar, JobSpec, Volume, VolumeMount
+from localcluster.pods.paths import PathMap
+from localcluster.pods.plan import Host, PodIdentity, PodPlan, expand, match_volumes, plan_pod
+from localcluster.pods.quantity import parse_quantity
 
 VOLUMES = (Volume("jobpath", "persistentVolumeClaim", "mfs"), Volume("work", "emptyDir"))
-MOUNTS = (Mount("jobpath", "/home/jobpath"), Mount("work", "/work"))
+MOUNTS = (VolumeMount("jobpath", "/home/jobpath"), VolumeMount("work", "/work"))
 JOB = JobSpec("j", Container("trainer", mounts=MOUNTS), volumes=VOLUMES)
 HOST = Host({"jobpath": "/data/vol"}, "/repo/start.sh", "/repo/start_paddle.py", {"PATH": "/bin"}, "127.9.0.1", 40123)
-IDENTITY = Identity("j-1-abcde", "u-1", "127.9.0.3", 1, "/pods/j-1-abcde", "/tokens", {"app": "paddle"}, {"note": "x"})
+IDENTITY = PodIdentity(
+    "j-1-abcde", "u-1", "127.9.0.3", 1, "/pods/j-1-abcde", "/tokens", {"app": "paddle"}, {"note": "x"}
+)
 
 
-def plan(host: Host = HOST, identity: Identity = IDENTITY, **container: Any) -> PodPlan:
+def plan(host: Host = HOST, identity: PodIdentity = IDENTITY, **container: Any) -> PodPlan:
     return plan_pod(replace(JOB, container=replace(JOB.container, **container)), host, identity)
 
 
@@ -93,7 +95,7 @@ def test_a_path_with_blanks_is_quoted_in_a_shells_text_only():
 
 
 def test_an_image_without_its_entrypoint_is_a_usage_error():
-    with pytest.raises(UsageError, match="--entrypoint FILE"):
+    with pytest.raises(OptionError, match="--entrypoint FILE"):
         plan(replace(HOST, entrypoint=None))
 
 
@@ -161,7 +163,7 @@ def test_an_optional_secret_is_absent():
 
 def test_a_required_secret_is_asked_for_and_can_be_given():
     variable = EnvVar("PADDLE_SECRET", source={"secretKeyRef": {"name": "s", "key": "k"}})
-    with pytest.raises(UsageError, match="from a secret, which is not here: give it by --env PADDLE_SECRET=VALUE"):
+    with pytest.raises(OptionError, match="from a secret, which is not here: give it by --env PADDLE_SECRET=VALUE"):
         env_of(variable)
     assert env_of(variable, PADDLE_SECRET="x")["PADDLE_SECRET"] == "x"
 
@@ -226,19 +228,19 @@ def test_a_volume_is_given_by_its_name_or_its_claim(name: str):
 
 
 def test_a_volume_that_is_not_given_is_asked_for():
-    with pytest.raises(UsageError, match=r"volume jobpath \(claim mfs\) needs a directory: --volume jobpath=DIR"):
+    with pytest.raises(OptionError, match=r"volume jobpath \(claim mfs\) needs a directory: --volume jobpath=DIR"):
         match_volumes(JOB, {})
 
 
 def test_an_optional_secret_is_absent_unless_it_is_given():
     job = replace(JOB, volumes=(*VOLUMES, Volume("key", "secret", is_optional=True)))
-    job = replace(job, container=replace(job.container, mounts=(*MOUNTS, Mount("key", "/etc/key"))))
+    job = replace(job, container=replace(job.container, mounts=(*MOUNTS, VolumeMount("key", "/etc/key"))))
     assert match_volumes(job, {"mfs": "d"}) == {"jobpath": "d"}
     assert match_volumes(job, {"mfs": "d", "key": "k"})["key"] == "k"
 
 
 def test_a_volume_that_the_pods_do_not_have_is_refused_with_those_they_have():
-    with pytest.raises(UsageError, match=r"--volume efs: .* \(they have: jobpath, mfs, work\)"):
+    with pytest.raises(OptionError, match=r"--volume efs: .* \(they have: jobpath, mfs, work\)"):
         match_volumes(JOB, {"jobpath": "d", "efs": "d"})
 
 

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from localcluster import policy
 from localcluster.errors import ManifestError
-from localcluster.manifest import Container, JobSpec
-from localcluster.policy import Backoff, Failure, Outcome, Progress, Rule, parse_rules
+from localcluster.job import policy
+from localcluster.job.manifest import Container, JobSpec
+from localcluster.job.policy import Backoff, Failure, JobProgress, Outcome
+from localcluster.job.rules import Rule, parse_rules
 
 JOB = JobSpec("j", Container("trainer"), parallelism=3, completions=3, indexed=True)
 NEVER_RETRY = Rule("FailJob", "In", frozenset({64, 78}), "trainer")
@@ -19,7 +20,7 @@ def failure(code: int | None = 75, index: int | None = 0, **conditions: str) -> 
     return Failure("j-0-abcde", index, code, "trainer", conditions)
 
 
-def fail(progress: Progress, job: JobSpec = JOB, now: float = 100.0, **about: Any) -> Progress:
+def fail(progress: JobProgress, job: JobSpec = JOB, now: float = 100.0, **about: Any) -> JobProgress:
     return policy.count_failure(progress, job, failure(**about), now)
 
 
@@ -77,29 +78,29 @@ def test_rules_are_read():
 
 
 def test_an_ignored_failure_is_not_counted_but_delays():
-    progress = fail(Progress(), replace(JOB, rules=(DRAINED,)), DisruptionTarget="True")
+    progress = fail(JobProgress(), replace(JOB, rules=(DRAINED,)), DisruptionTarget="True")
     assert progress.failed == 0
     assert policy.not_before(progress, 0, 10.0) == 110.0
 
 
 def test_a_success_ends_the_back_off():
-    progress = policy.count_success(fail(Progress()), 1)
+    progress = policy.count_success(fail(JobProgress()), 1)
     assert policy.not_before(progress, 0, 10.0) == 0.0
     assert progress.succeeded_indexes == {1}
 
 
 def test_an_index_succeeds_once():
-    progress = policy.count_success(policy.count_success(Progress(), 1), 1)
+    progress = policy.count_success(policy.count_success(JobProgress(), 1), 1)
     assert progress.succeeded == 1
 
 
 def test_without_indexes_every_success_counts():
-    assert policy.count_success(policy.count_success(Progress(), None), None).succeeded == 2
+    assert policy.count_success(policy.count_success(JobProgress(), None), None).succeeded == 2
 
 
 def test_with_a_limit_per_index_each_index_has_its_own_back_off_and_its_own_end():
     job = replace(JOB, backoff_limit_per_index=1)
-    progress = fail(fail(Progress(), job, index=0), job, index=0)
+    progress = fail(fail(JobProgress(), job, index=0), job, index=0)
     assert progress.failed_indexes == {0}
     assert policy.not_before(progress, 1, 10.0) == 0.0
     assert policy.not_before(progress, 0, 10.0) == 120.0
@@ -107,7 +108,7 @@ def test_with_a_limit_per_index_each_index_has_its_own_back_off_and_its_own_end(
 
 def test_fail_index_ends_an_index_at_once():
     job = replace(JOB, backoff_limit_per_index=5, rules=(Rule("FailIndex", "In", frozenset({65})),))
-    assert fail(Progress(), job, code=65, index=2).failed_indexes == {2}
+    assert fail(JobProgress(), job, code=65, index=2).failed_indexes == {2}
 
 
 @pytest.mark.parametrize(("failures", "seconds"), [(0, 0), (1, 10), (2, 20), (3, 40), (4, 80), (7, 360), (5000, 360)])
@@ -118,32 +119,45 @@ def test_the_back_off_doubles_up_to_36_times(failures: int, seconds: float):
 # ----- judging the Job -----
 
 LIMITED = replace(JOB, backoff_limit=1)
-DONE = Progress(succeeded=3, succeeded_indexes=frozenset({0, 1, 2}))
+QUEUE = replace(JOB, completions=None)
+DONE = JobProgress(succeeded=3, succeeded_indexes=frozenset({0, 1, 2}))
 JUDGEMENTS = {
-    "goes on": (Progress(), JOB, 3, 0.0, None),
+    "goes on": (JobProgress(), JOB, 3, 0.0, None),
     "all completions": (DONE, JOB, 0, 0.0, "CompletionsReached"),
-    "as many failures as the limit": (Progress(failed=1), LIMITED, 3, 0.0, None),
-    "one failure more than the limit": (Progress(failed=2), LIMITED, 3, 0.0, "BackoffLimitExceeded"),
-    "before the deadline": (Progress(), replace(JOB, active_deadline_seconds=5), 3, 4.9, None),
-    "after the deadline": (Progress(), replace(JOB, active_deadline_seconds=5), 3, 5.0, "DeadlineExceeded"),
-    "work queue with a success and running pods": (Progress(succeeded=1), replace(JOB, completions=None), 2, 0.0, None),
-    "work queue with a success": (Progress(succeeded=1), replace(JOB, completions=None), 0, 0.0, "CompletionsReached"),
+    "as many failures as the limit": (JobProgress(failed=1), LIMITED, 3, 0.0, None),
+    "one failure more than the limit": (JobProgress(failed=2), LIMITED, 3, 0.0, "BackoffLimitExceeded"),
+    "before the deadline": (JobProgress(), replace(JOB, active_deadline_seconds=5), 3, 4.9, None),
+    "after the deadline": (JobProgress(), replace(JOB, active_deadline_seconds=5), 3, 5.0, "DeadlineExceeded"),
+    "work queue with a success and running pods": (
+        JobProgress(succeeded=1),
+        replace(JOB, completions=None),
+        2,
+        0.0,
+        None,
+    ),
+    "work queue with a success": (
+        JobProgress(succeeded=1),
+        replace(JOB, completions=None),
+        0,
+        0.0,
+        "CompletionsReached",
+    ),
     "failed indexes while others run": (
-        Progress(succeeded=1, failed_indexes=frozenset({0})),
+        JobProgress(succeeded=1, failed_indexes=frozenset({0})),
         replace(JOB, backoff_limit_per_index=0),
         1,
         0.0,
         None,
     ),
     "failed indexes and no others": (
-        Progress(succeeded=2, failed_indexes=frozenset({0})),
+        JobProgress(succeeded=2, failed_indexes=frozenset({0})),
         replace(JOB, backoff_limit_per_index=0),
         0,
         0.0,
         "FailedIndexes",
     ),
     "too many failed indexes": (
-        Progress(failed_indexes=frozenset({0, 1})),
+        JobProgress(failed_indexes=frozenset({0, 1})),
         replace(JOB, backoff_limit_per_index=0, max_failed_indexes=1),
         1,
         0.0,
@@ -153,14 +167,14 @@ JUDGEMENTS = {
 
 
 @pytest.mark.parametrize(("progress", "job", "active", "elapsed", "reason"), JUDGEMENTS.values(), ids=JUDGEMENTS)
-def test_the_job_is_judged(progress: Progress, job: JobSpec, active: int, elapsed: float, reason: str | None):
+def test_the_job_is_judged(progress: JobProgress, job: JobSpec, active: int, elapsed: float, reason: str | None):
     outcome = policy.judge_job(progress, job, active, elapsed)
     assert (outcome.reason if outcome else None) == reason
 
 
 def test_a_fail_job_rule_ends_the_job_in_the_words_of_kubernetes():
     job = replace(JOB, rules=(DRAINED, NEVER_RETRY))
-    outcome = policy.judge_job(fail(Progress(), job, code=78), job, 2, 0.0)
+    outcome = policy.judge_job(fail(JobProgress(), job, code=78), job, 2, 0.0)
     message = "Container trainer for pod default/j-0-abcde failed with exit code 78 matching FailJob rule at index 1"
     assert outcome == Outcome("Failed", "PodFailurePolicy", message, "j-0-abcde")
 
@@ -168,16 +182,16 @@ def test_a_fail_job_rule_ends_the_job_in_the_words_of_kubernetes():
 # ----- choosing pods -----
 
 WANTS = {
-    "all at the beginning": (Progress(), JOB, [], [0, 1, 2]),
-    "the missing one": (Progress(), JOB, [0, 2], [1]),
-    "none beside a terminating one of the same index": (Progress(), JOB, [0, 1, 2], []),
-    "not those that succeeded": (Progress(succeeded=1, succeeded_indexes=frozenset({1})), JOB, [0], [2]),
-    "not those that failed for good": (Progress(failed_indexes=frozenset({0})), JOB, [1], [2]),
-    "no more than parallelism": (Progress(), replace(JOB, parallelism=2), [0], [1]),
-    "without indexes as many as are lacking": (Progress(succeeded=1), replace(JOB, indexed=False), [None], [None]),
-    "a work queue's pods": (Progress(), replace(JOB, indexed=False, completions=None), [None], [None, None]),
+    "all at the beginning": (JobProgress(), JOB, [], [0, 1, 2]),
+    "the missing one": (JobProgress(), JOB, [0, 2], [1]),
+    "none beside a terminating one of the same index": (JobProgress(), JOB, [0, 1, 2], []),
+    "not those that succeeded": (JobProgress(succeeded=1, succeeded_indexes=frozenset({1})), JOB, [0], [2]),
+    "not those that failed for good": (JobProgress(failed_indexes=frozenset({0})), JOB, [1], [2]),
+    "no more than parallelism": (JobProgress(), replace(JOB, parallelism=2), [0], [1]),
+    "without indexes as many as are lacking": (JobProgress(succeeded=1), replace(JOB, indexed=False), [None], [None]),
+    "a work queue's pods": (JobProgress(), replace(JOB, indexed=False, completions=None), [None], [None, None]),
     "none after a work queue's first success": (
-        Progress(succeeded=1),
+        JobProgress(succeeded=1),
         replace(JOB, indexed=False, completions=None),
         [],
         [],
@@ -186,7 +200,7 @@ WANTS = {
 
 
 @pytest.mark.parametrize(("progress", "job", "occupied", "wanted"), WANTS.values(), ids=WANTS)
-def test_the_job_wants_pods(progress: Progress, job: JobSpec, occupied: list[int | None], wanted: list[int | None]):
+def test_the_job_wants_pods(progress: JobProgress, job: JobSpec, occupied: list[int | None], wanted: list[int | None]):
     assert policy.pods_wanted(progress, job, occupied) == wanted
 
 
@@ -214,7 +228,7 @@ def test_the_code_of_the_pod_that_the_failure_names_is_the_exit_status(named_cod
 
 
 def test_back_off_counts_every_pod_that_fails():
-    progress = Progress()
+    progress = JobProgress()
     for index in range(3):
         progress = fail(progress, index=index)
     assert progress.backoffs == {None: Backoff(3, 100.0)}

@@ -6,10 +6,10 @@ from urllib.parse import urlencode
 
 import pytest
 
-from localcluster.objects import PodState, pod_object
-from localcluster.routes import Response, Routes, parse_request
-from localcluster.selectors import SelectorError, parse_field_selector, parse_label_selector
-from localcluster.store import PodStore
+from localcluster.api.objects import PodState, pod_object
+from localcluster.api.routes import ApiResponse, Routes, parse_request
+from localcluster.api.selectors import SelectorError, parse_field_selector, parse_label_selector
+from localcluster.api.store import PodStore
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -35,7 +35,7 @@ def routes(store: PodStore) -> Routes:
 
 def ask(
     routes: Routes, path: str = PODS, method: str = "GET", token: str | None = "t", **query: Any
-) -> tuple[Response, Any]:
+) -> tuple[ApiResponse, Any]:
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     response = routes.answer(parse_request(method, f"{path}?{urlencode(query)}", headers, 1))
     return response, json.loads(response.body)

@@ -12,7 +12,16 @@ TEXT = (ROOT / "Dockerfile").read_text()
 INSTRUCTIONS = [
     line for line in re.sub(r"\\\n\s*", " ", TEXT).splitlines() if line.strip() and not line.lstrip().startswith("#")
 ]
-LAST_STAGE = INSTRUCTIONS[max(n for n, line in enumerate(INSTRUCTIONS) if line.startswith("FROM")) :]
+
+
+def stage(name: str) -> list[str]:
+    """The instructions of a stage, without its FROM."""
+    start = next(n for n, line in enumerate(INSTRUCTIONS) if line.startswith("FROM") and line.endswith(f" AS {name}"))
+    ends = [n for n, line in enumerate(INSTRUCTIONS) if line.startswith("FROM") and n > start]
+    return INSTRUCTIONS[start + 1 : min(ends, default=len(INSTRUCTIONS))]
+
+
+RUNTIME, DATA, TRAIN = stage("runtime"), stage("data"), stage("train")
 
 
 def values(name: str, lines: list[str] = INSTRUCTIONS) -> list[str]:
@@ -23,29 +32,43 @@ def values(name: str, lines: list[str] = INSTRUCTIONS) -> list[str]:
 def test_1_the_base_is_a_pinned_slim_image_through_an_argument() -> None:
     (base,) = [value for value in values("ARG") if value.startswith("BASE=")]
     assert re.fullmatch(r"BASE=python:3\.\d+(\.\d+)?-slim-\w+(@sha256:[0-9a-f]{64})?", base)
-    assert values("FROM") == ["${BUILD_BASE} AS build", "${BASE}"]
+    assert values("FROM") == ["${BUILD_BASE} AS build", "${BASE} AS runtime", "runtime AS data", "runtime AS train"]
 
 
-def test_2_the_last_stage_has_no_compiler_no_pip_and_no_package_manager_run() -> None:
-    runs = " ".join(values("RUN", LAST_STAGE))
+def test_2_the_image_has_no_compiler_no_pip_and_no_package_manager_run() -> None:
+    runs = " ".join(values("RUN", RUNTIME))
     assert not re.search(r"\b(pip|apt|apt-get|gcc|build-essential)\b", runs)
-    assert values("COPY", LAST_STAGE) == ["--from=build /image/ /"]
+    assert values("COPY", RUNTIME) == ["--from=build /image/ /"]
     assert "--without-pip" in TEXT and "--no-cache-dir" in TEXT
 
 
 def test_3_output_is_not_buffered_and_no_bytecode_is_written() -> None:
-    (env,) = values("ENV", LAST_STAGE)
+    (env,) = values("ENV", RUNTIME)
     assert "PYTHONUNBUFFERED=1" in env and "PYTHONDONTWRITEBYTECODE=1" in env
 
 
 def test_4_the_user_is_a_fixed_number_and_not_root() -> None:
-    (user,) = values("USER", LAST_STAGE)
+    (user,) = values("USER", RUNTIME)
     assert int(user) > 0
 
 
 def test_5_the_entrypoint_is_tini_in_exec_form() -> None:
-    assert values("ENTRYPOINT") == ['["tini", "--", "/root/start.sh"]']
+    assert values("ENTRYPOINT", TRAIN) == ['["tini", "--", "/root/start.sh"]']
+    assert values("ENTRYPOINT", DATA) == ['["tini", "--", "prepare"]']
+    assert values("ENTRYPOINT", RUNTIME) == []
     assert values("CMD") == []
+
+
+def test_the_default_target_is_the_training_image_and_both_differ_by_entrypoint_and_data_alone() -> None:
+    assert INSTRUCTIONS[-len(TRAIN) :] == TRAIN
+    assert len(TRAIN) == 1
+    assert {line.split()[0] for line in DATA} == {"ARG", "ENV", "ENTRYPOINT"}
+    assert values("ENV", DATA)[0].startswith("DATA_SOURCE=${DATA_SOURCE}")
+
+
+def test_the_image_says_that_the_data_job_needs_a_volume() -> None:
+    (env,) = values("ENV", RUNTIME)
+    assert "REQUIRE_VOLUME=1" in env
 
 
 def test_6_the_stop_signal_is_the_one_that_the_launcher_forwards() -> None:
@@ -85,7 +108,7 @@ def test_no_instruction_depends_on_the_machine_type() -> None:
 
 
 def test_the_working_directory_is_the_root_because_the_tutorials_command_is_relative() -> None:
-    assert values("WORKDIR", LAST_STAGE) == ["/"]
+    assert values("WORKDIR", RUNTIME) == ["/"]
 
 
 def test_both_scripts_are_readable_for_every_uid() -> None:

@@ -8,11 +8,14 @@ import pytest
 import yaml
 from builders import pod_environment
 
-import start_paddle
+from launcher.errors import NEVER_RETRY
+from launcher.programs.probes import ASK_TIMEOUT_S
+from launcher.programs.supervisor import FAILED_STOP_S
+from launcher.settings import VARIABLES, LauncherConfig
 
 ROOT = Path(__file__).parents[3]
 K8S = ROOT / "k8s"
-NEVER_RETRY = [64, 65, 66, 77, 78]
+NO_RETRY = [64, 65, 66, 77, 78]
 RETRY = {69, 70, 74, 75, 143}
 
 
@@ -103,12 +106,15 @@ def test_the_ports_are_those_that_a_pserver_binds() -> None:
 
 def test_the_ports_behind_those_are_what_the_launcher_and_its_programs_are_watched_by() -> None:
     health = int(env(JOB)["CONF_PADDLE_METRICS_PORT"])
+    ports = {name: value for name, value in env(JOB).items() if "PORT" in name and "CONTROL" not in name}
+    assert ports["CONF_PADDLE_PORT"] and env(JOB)["CONF_PADDLE_CONTROL_PORT"] == "7168"
     assert [(port["name"], port["containerPort"]) for port in container(JOB)["ports"][4:]] == [
+        ("control", LauncherConfig.from_env(pod_environment(**ports)).control_port),
         ("health", health),
         ("metrics-pserver", health + 1),
         ("metrics-trainer", health + 2),
     ]
-    start_paddle.LauncherConfig.from_env(pod_environment(CONF_PADDLE_METRICS_PORT=str(health)))
+    LauncherConfig.from_env(pod_environment(CONF_PADDLE_METRICS_PORT=str(health)))
 
 
 @pytest.mark.parametrize(
@@ -121,7 +127,7 @@ def test_the_probes_ask_the_launcher(probe: str, path: str) -> None:
 
 def test_a_probe_waits_longer_than_the_launcher_needs_to_ask_both_programs() -> None:
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        assert container(JOB)[probe]["timeoutSeconds"] > 4 * start_paddle.ASK_TIMEOUT_S
+        assert container(JOB)[probe]["timeoutSeconds"] > 4 * ASK_TIMEOUT_S
     liveness = container(JOB)["livenessProbe"]
     assert liveness["periodSeconds"] * liveness["failureThreshold"] >= 300
 
@@ -136,10 +142,12 @@ def test_pods_share_a_node_if_they_must() -> None:
     assert spread["labelSelector"]["matchLabels"].items() <= labels.items()
 
 
-def test_every_required_variable_of_the_scripts_is_set() -> None:
+def test_every_variable_of_the_tutorial_is_set() -> None:
+    """Some have defaults for its shorter manifests; ours shows all of them."""
     required = set(re.findall(r"^([A-Z_]+) +required", (ROOT / "start.sh").read_text(), re.MULTILINE))
-    assert len(required) == 8
-    assert required <= env(JOB).keys()
+    tutorial = yaml.safe_load((ROOT / "tests/kubernetes/tutorial/training-job.yaml").read_text())
+    assert len(env(tutorial)) == 9
+    assert required < env(tutorial).keys() <= env(JOB).keys()
 
 
 def test_address_name_and_namespace_come_from_the_downward_api() -> None:
@@ -208,9 +216,9 @@ def test_the_failure_policy_follows_our_exit_codes(job: dict[str, Any]) -> None:
     assert fail["action"] == "FailJob" and codes["containerName"] == container(job)["name"]
     # the API server refuses values that do not ascend
     assert codes["values"] == sorted(set(codes["values"]))
-    assert set(codes["values"]) <= set(NEVER_RETRY) and not RETRY & set(codes["values"])
+    assert set(codes["values"]) <= set(NO_RETRY) and not RETRY & set(codes["values"])
     if job is JOB:
-        assert codes["values"] == NEVER_RETRY == list(start_paddle.NEVER_RETRY)
+        assert codes["values"] == NO_RETRY == list(NEVER_RETRY)
     assert pod(job)["restartPolicy"] == "Never"
     assert job["spec"]["podReplacementPolicy"] == "Failed"
 
@@ -225,12 +233,12 @@ def test_every_end_of_a_job_is_bounded(job: dict[str, Any]) -> None:
 
 
 def test_the_grace_period_covers_saving_and_the_end_of_the_pserver() -> None:
-    needed = float(env(JOB)["STOP_TIMEOUT"]) + start_paddle.FAILED_STOP_S
+    needed = float(env(JOB)["STOP_TIMEOUT"]) + FAILED_STOP_S
     assert pod(JOB)["terminationGracePeriodSeconds"] > needed
 
 
 def test_the_variables_of_attempts_stand_where_they_are_looked_for() -> None:
-    defaults = {one.name: one.default for one in start_paddle.VARIABLES}
+    defaults = {one.name: one.default for one in VARIABLES}
     for name in ("RESTARTS", "REJOIN_TIMEOUT"):
         assert env(JOB)[name] == defaults[name]
 

@@ -142,6 +142,7 @@ PSERVER_PORTS = range(
     FIRST,
     FIRST + int(environment(JOB)["CONF_PADDLE_PORTS_NUM"]) + int(environment(JOB)["CONF_PADDLE_PORTS_NUM_SPARSE"]),
 )
+JOB_PORTS = range(PSERVER_PORTS.start, PSERVER_PORTS.stop + 1)  # and the launchers'
 METRICS = int(environment(JOB)["CONF_PADDLE_METRICS_PORT"])
 METRICS_PORTS = range(METRICS, METRICS + 3)
 
@@ -152,12 +153,12 @@ def test_the_policy_selects_the_pods_of_the_training_job_only() -> None:
     assert POLICY["spec"]["policyTypes"] == ["Ingress"]
 
 
-@pytest.mark.parametrize("port", [FIRST - 1, *PSERVER_PORTS, PSERVER_PORTS.stop, *METRICS_PORTS])
-def test_a_pod_of_the_job_reaches_the_pservers_ports_and_no_other(port: int) -> None:
-    assert admits(POLICY, pod_labels(JOB), OWN, same_namespace=True, port=port) == (port in PSERVER_PORTS)
+@pytest.mark.parametrize("port", [FIRST - 1, *JOB_PORTS, JOB_PORTS.stop, *METRICS_PORTS])
+def test_a_pod_of_the_job_reaches_the_ports_of_pservers_and_launchers_and_no_other(port: int) -> None:
+    assert admits(POLICY, pod_labels(JOB), OWN, same_namespace=True, port=port) == (port in JOB_PORTS)
 
 
-@pytest.mark.parametrize("port", [*PSERVER_PORTS, *METRICS_PORTS])
+@pytest.mark.parametrize("port", [*JOB_PORTS, *METRICS_PORTS])
 @pytest.mark.parametrize("who", ["data job", "stranger", "other job", "same job name, other namespace"])
 def test_nobody_else_reaches_any_port(who: str, port: int) -> None:
     other = {**JOB, "metadata": {**JOB["metadata"], "name": "other"}}
@@ -166,7 +167,7 @@ def test_nobody_else_reaches_any_port(who: str, port: int) -> None:
     assert not admits(POLICY, labels.get(who, pod_labels(JOB)), OWN, same_namespace=same, port=port)
 
 
-@pytest.mark.parametrize("port", [*PSERVER_PORTS, *METRICS_PORTS])
+@pytest.mark.parametrize("port", [*JOB_PORTS, *METRICS_PORTS])
 def test_prometheus_reaches_the_metrics_and_no_pserver(port: int) -> None:
     assert admits(POLICY, {}, MONITORING, same_namespace=False, port=port) == (port in METRICS_PORTS)
 

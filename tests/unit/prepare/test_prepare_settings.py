@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from prepare.errors import SettingsError, UsageError
+from prepare.errors import ArgumentsError, SettingsError
 from prepare.settings import OPTIONS, help_table, read_settings
 
 GOOD = {"OUT_DIR": "/volume/job", "SPLIT_COUNT": "3"}
@@ -51,10 +51,18 @@ def test_the_source_follows_the_config_directory(config, source):
         ({"DATA_SOURCE": "synthetic"}, "quick_start"),
         ({"DATA_SOURCE": "synthetic", "SYNTHETIC_SHAPE": "ratings"}, "recommendation"),
         ({"DATA_SOURCE": "synthetic", "TRAIN_CONFIG_DIR": "mine"}, "mine"),
+        ({"DATA_SOURCE": "synthetic", "TRAIN_CONFIG_DIR": "recommendation"}, "recommendation"),
     ],
 )
 def test_the_config_directory_follows_the_source(environ, config):
     assert read(**environ).train_config_dir == config
+
+
+def test_made_up_data_are_of_the_kind_that_the_config_reads():
+    """Of recommendation they were text, which its provider cannot read."""
+    assert read(DATA_SOURCE="synthetic", TRAIN_CONFIG_DIR="recommendation").synthetic_shape == "ratings"
+    given = read(DATA_SOURCE="synthetic", TRAIN_CONFIG_DIR="recommendation", SYNTHETIC_SHAPE="text")
+    assert given.synthetic_shape == "text"
 
 
 def test_the_number_of_shards_follows_the_number_of_trainers():
@@ -106,6 +114,8 @@ def test_d3_an_address_without_digest_or_without_tls_is_refused():
         ({"MIN_COUNT": "0"}, "MIN_COUNT is '0'"),
         ({"REPLACE_CONFIG": "yes"}, "REPLACE_CONFIG is 'yes'"),
         ({"DATA_OWNER": "paddle"}, "DATA_OWNER is 'paddle'"),
+        ({"REQUIRE_VOLUME": "yes"}, "REQUIRE_VOLUME is 'yes'"),
+        ({"DATA_SOURCE": "synthetic", "DATA_PATH": "/x"}, "DATA_PATH is set, but DATA_SOURCE=synthetic reads no input"),
     ],
 )
 def test_a_wrong_variable_is_named_with_its_value(environ, message):
@@ -119,7 +129,7 @@ def test_all_problems_are_reported_together():
 
 @pytest.mark.parametrize("flag", ["--no_such_flag=1", "word", "--see=1"])
 def test_an_unknown_flag_is_a_usage_error(flag):
-    with pytest.raises(UsageError, match="see prepare --help"):
+    with pytest.raises(ArgumentsError, match="see prepare --help"):
         read(flag)
 
 

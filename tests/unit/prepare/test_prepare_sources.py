@@ -2,13 +2,14 @@
 
 import errno
 import json
+import os
 import pickle
 from pathlib import Path
 
 import pytest
 
 from prepare.__main__ import prepare
-from prepare.errors import DataError, MissingInputError
+from prepare.errors import InputError, InputMissingError
 from prepare.settings import read_settings
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -49,19 +50,19 @@ def test_digits_are_1797_lines_of_the_file_as_it_is(tmp_path):
 def test_a_line_that_is_no_digit_is_named(tmp_path, line):
     file = tmp_path / "mine.csv"
     file.write_text(",".join(["0"] * 65) + "\n" + line + "\n")
-    with pytest.raises(DataError, match=r"mine\.csv line 2: not 64 pixels"):
+    with pytest.raises(InputError, match=r"mine\.csv line 2: not 64 pixels"):
         run(tmp_path / "job", f"--data_path={file}")
 
 
 def test_a_damaged_digits_file_is_bad_data(tmp_path):
     file = tmp_path / "digits.csv.gz"
     file.write_bytes((EXAMPLES / "digits" / "digits.csv.gz").read_bytes()[:20_000])
-    with pytest.raises(DataError, match="not a file of digits"):
+    with pytest.raises(InputError, match=r"digits\.csv\.gz is cut off"):
         run(tmp_path / "job", f"--data_path={file}")
 
 
 def test_an_image_without_the_digits_file_says_where_it_looked(tmp_path):
-    with pytest.raises(MissingInputError, match="EXAMPLES_DIR"):
+    with pytest.raises(InputMissingError, match="EXAMPLES_DIR"):
         run(tmp_path / "job", f"--examples_dir={tmp_path}")
 
 
@@ -99,7 +100,7 @@ def test_latin_1_text_becomes_utf_8(tmp_path):
 
 def test_a_stated_encoding_is_insisted_on(tmp_path):
     raw = write(tmp_path / "raw", a__pos="caf\xe9\n".encode("latin-1"))
-    with pytest.raises(DataError, match=r"a\.pos: not utf-8"):
+    with pytest.raises(InputError, match=r"a\.pos: not utf-8"):
         run(tmp_path / "job", QUICK_START, f"--data_path={raw}", "--data_encoding=utf-8")
 
 
@@ -133,24 +134,24 @@ def test_the_tutorials_folder_keeps_its_own_test_set_dictionary_and_other_files(
 
 def test_a_line_without_a_label_is_named(tmp_path):
     raw = write(tmp_path / "raw", train__txt="0\tfine\nno label here\n")
-    with pytest.raises(DataError, match=r"train\.txt line 2: not label<TAB>words"):
+    with pytest.raises(InputError, match=r"train\.txt line 2: not label<TAB>words"):
         run(tmp_path / "job", QUICK_START, f"--data_path={raw}")
 
 
 def test_a_folder_without_text_says_what_was_expected(tmp_path):
     raw = write(tmp_path / "raw", picture__jpg=b"\xff\xd8")
-    with pytest.raises(DataError, match=r"expected train\.txt"):
+    with pytest.raises(InputError, match=r"expected train\.txt"):
         run(tmp_path / "job", QUICK_START, f"--data_path={raw}")
 
 
 def test_a_missing_path_is_a_missing_input(tmp_path):
-    with pytest.raises(MissingInputError, match="does not exist"):
+    with pytest.raises(InputMissingError, match="does not exist"):
         run(tmp_path / "job", QUICK_START, f"--data_path={tmp_path}/nothing")
 
 
 def test_fewer_samples_than_shards_are_bad_data(tmp_path):
     raw = write(tmp_path / "raw", all__txt="0\tone\n")
-    with pytest.raises(DataError, match="1 training samples cannot be split into 2 shards"):
+    with pytest.raises(InputError, match="1 training samples cannot be split into 2 shards"):
         run(tmp_path / "job", QUICK_START, f"--data_path={raw}", "--test_fraction=0")
 
 
@@ -194,12 +195,12 @@ def test_ratings_come_with_the_meta_data_that_the_demo_reads(tmp_path):
     ],
 )
 def test_bad_ratings_are_named(tmp_path, changed, message):
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(InputError, match=message):
         run(tmp_path / "job", "--data_source=movielens", f"--data_path={movielens(tmp_path / 'ml', **changed)}")
 
 
 def test_a_folder_without_ratings_is_a_missing_input(tmp_path):
-    with pytest.raises(MissingInputError, match=r"has no ratings\.dat"):
+    with pytest.raises(InputMissingError, match=r"has no ratings\.dat"):
         run(tmp_path / "job", "--data_source=movielens", f"--data_path={write(tmp_path / 'ml', a__txt='')}")
 
 
@@ -217,9 +218,13 @@ def test_synthetic_data_repeat_for_a_seed(tmp_path, shape):
 def test_an_input_that_may_not_be_read_is_a_missing_input(tmp_path, monkeypatch):
     raw = write(tmp_path / "raw", all__txt="0\tone\n")
 
-    def refused(self):
-        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+    open_any = os.open
 
-    monkeypatch.setattr(Path, "read_bytes", refused)
-    with pytest.raises(MissingInputError, match=r"cannot read .*all\.txt: Permission denied"):
+    def refused(path, *arguments, **options):
+        if path == "all.txt":
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return open_any(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(InputMissingError, match=r"cannot read .*all\.txt: Permission denied"):
         run(tmp_path / "job", QUICK_START, f"--data_path={raw}")

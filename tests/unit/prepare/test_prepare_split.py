@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prepare.split import Sample, deal, hold_out, shuffle
+from prepare.split import LabelledLine, deal, hold_out, shuffle
 
-samples = st.lists(st.builds(Sample, st.text(max_size=3), st.sampled_from(["neg", "pos", "none"])), max_size=60)
+samples = st.lists(st.builds(LabelledLine, st.text(max_size=3), st.sampled_from(["neg", "pos", "none"])), max_size=60)
 
 
 def numbered(count, classes=1):
-    return [Sample(str(i), str(i % classes)) for i in range(count)]
+    return [LabelledLine(str(i), str(i % classes)) for i in range(count)]
 
 
 def test_the_order_of_a_seed_is_the_same_on_every_machine():

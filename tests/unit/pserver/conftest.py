@@ -1,17 +1,27 @@
 """A service without sockets: trainers are objects that speak to it and remember what came back."""
 
+import time
+
 import numpy as np
 import pytest
 
-from pserver import blocks, protocol
-from pserver.arithmetic import describe_setup
-from pserver.membership import DATA, HEARTBEAT, Identity
-from pserver.protocol import Message, Op
-from pserver.rules import Optimization, ParameterSpec
-from pserver.service import Service
+from pserver.optim.settings import Optimization, ParameterSpec
+from pserver.server.admission import Identity
+from pserver.server.service import Service
+from pserver.server.service_state import ServiceOptions
+from pserver.store import partition
+from pserver.store.model_setup import describe_setup
+from pserver.wire import protocol
+from pserver.wire.authentication import DATA, HEARTBEAT
+from pserver.wire.protocol import Message, Op
 
 PARAMETERS = [ParameterSpec("w", 5), ParameterSpec("b", 2, gradient_clipping_threshold=3.0)]
 SGD = Optimization("momentum", 0.1)
+
+
+def key_of(connection):
+    """The key of a connection, as a handshake would give it."""
+    return b"key of " + connection
 
 
 class FakeTrainer:
@@ -21,19 +31,17 @@ class FakeTrainer:
         self.wire, self.number = wire, number
         self.token = token or bytes([number + 1]) * 16
         self.sequence = 0
-        self.key = b""
+        self.kind = DATA
         self.session = protocol.session_of(wire.job, wire.attempt)
         self.inbox = []
         self.hello = {
             "job": wire.job,
             "attempt": wire.attempt,
-            "secret": wire.secret,
-            "role": "join",
             "num_trainers": wire.num_trainers,
             "dtype": "float32",
             "service": 0,
             "services": 1,
-            "parameters": blocks.digest(PARAMETERS),
+            "parameters": partition.digest(PARAMETERS),
             "shape": [2, 7],
             "settings": "s",
         } | hello
@@ -51,17 +59,10 @@ class FakeTrainer:
             payload=payload,
             **more,
         )
-        return self.wire.send(self.token + DATA, protocol.encode(message, self.key))
+        return self.wire.send(self.token + self.kind, message)
 
     def join(self):
-        hello = dict(self.hello)
-        job, attempt, secret = (hello.pop(name) for name in ("job", "attempt", "secret"))
-        server_nonce = self.wire.service.nonce if hello["role"] == "join" else ""
-        note = protocol.describe_hello(
-            job, attempt, secret, "nonce", self.number, self.token + DATA, server_nonce, **hello
-        )
-        self.ask(Op.HELLO, note=note)
-        self.key = protocol.key_of(secret, "nonce", server_nonce)
+        self.ask(Op.HELLO, note=self.hello)
         return self
 
     def initialise(self, values=(0,) * 7, optimization=SGD, parameters=PARAMETERS):
@@ -78,9 +79,7 @@ class FakeTrainer:
         return self
 
     def ping(self):
-        self.wire.send(
-            self.token + HEARTBEAT, protocol.encode(Message(Op.PING, self.session, self.number, 0), self.key)
-        )
+        self.wire.send(self.token + HEARTBEAT, Message(Op.PING, self.session, self.number, 0))
 
     @property
     def last(self):
@@ -94,12 +93,14 @@ class FakeTrainer:
 class Wire:
     """A service, its clock, and the trainers by their tokens."""
 
-    def __init__(self, num_trainers=1, job="job", attempt="1", secret="hush", peer_timeout=15.0):
+    def __init__(self, num_trainers=1, job="job", attempt="1", secret="hush", clock=time.perf_counter, **options):
         self.num_trainers, self.job, self.attempt, self.secret = num_trainers, job, attempt, secret
-        self.service = Service(Identity("10.0.0.1:7164", num_trainers, job, attempt, secret), peer_timeout, 600.0)
+        identity = Identity("10.0.0.1:7164", num_trainers, job, attempt, secret)
+        self.service = Service(identity, ServiceOptions(**{"peer_timeout": 15.0} | options), clock)
         self.now = 1000.0
         self.trainers = []
-        self.strangers = []
+        self.unauthenticated = []
+        self.closed = []  # names of connections that the service wants closed, in order
 
     def trainer(self, number, **hello):
         made = FakeTrainer(self, number, **hello)
@@ -116,21 +117,31 @@ class Wire:
             one.ask(Op.START_PASS)
         return made
 
-    def send(self, connection, frames):
-        return self.deliver(self.service.handle(connection, "10.0.0.9", [bytes(f) for f in frames], self.now))
+    def send(self, connection, message):
+        """Hand a message to the service as it comes over a connection that has proven its name."""
+        key = key_of(connection)
+        frames = [bytes(frame) for frame in protocol.encode(message, key)]
+        return self.deliver(self.handle(connection, frames, key))
+
+    def handle(self, connection, frames, key=b""):
+        """Hand frames to the service; returns what it answers."""
+        return self.service.handle(connection, "10.0.0.9", frames, self.now, key)
 
     def check(self, later=0.0):
         self.now += later
         return self.deliver(self.service.check(self.now))
 
     def deliver(self, outgoing):
-        for connection, frames in outgoing:
-            message = protocol.decode([bytes(frame) for frame in frames])
+        for connection, message in outgoing:
+            if message is None:
+                self.closed.append(connection)
+                continue
+            message = protocol.decode([bytes(frame) for frame in protocol.encode(message)])
             owner = [one for one in self.trainers if one.token == connection[:16]]
             for one in owner:
                 one.inbox.append(message)
             if not owner:
-                self.strangers.append(message)
+                self.unauthenticated.append(message)
         return outgoing
 
 

@@ -7,10 +7,11 @@ import sys
 import pytest
 
 from pserver import __main__ as command
-from pserver import errors, flags, glog, nics
-from pserver.addresses import list_hosts, list_services
-from pserver.environment import read_environment
-from pserver.errors import ConfigError, PaddleError, UsageError
+from pserver import flags
+from runtime import errors, glog, interfaces
+from runtime.addresses import list_hosts, list_services
+from runtime.environment import read_environment
+from runtime.errors import ConfigError, PaddleError, UsageError
 
 TUTORIAL = [
     "--port=7164",
@@ -58,25 +59,27 @@ def test_flags_are_read_as_gflags_did(argv, name, value):
     [
         (["--prot=1"], "did you mean --port?"),
         (["--num_gradient_server=1"], "did you mean --num_gradient_servers?"),
-        (["--xyzzy=1"], "unknown flag --xyzzy"),
+        (["--xyzzy=1"], "unknown command line flag 'xyzzy'; --help lists all"),
         (["--port=x"], "whole number"),
-        (["--port=0"], "at least 1"),
-        (["--port=65536"], "at most 65535"),
-        (["--num_gradient_servers=None"], "illegal value 'None'"),
+        (["--port=0"], "--port is 0; it must be in [1, 65535]"),
+        (["--port=65536"], "--port is 65536; it must be in [1, 65535]"),
+        (["--num_gradient_servers=None"], "--num_gradient_servers is 'None'; it must be a whole number"),
         (["--async_lagged_ratio_default=inf"], "it must be a finite number"),
-        (["--num_gradient_servers=0"], "at least 1"),
-        (["--ports_num=-1"], "at least 1"),
+        (["--num_gradient_servers=0"], "it must be in [1, 1048576]"),
+        (["--ports_num=-1"], "it must be in [1, 65535]"),
         (["--probe=maybe"], "true or false"),
         (["--port=65535", "--ports_num=2"], "need port 65536"),
         (["--port"], "needs a value"),
         (["serve"], "serve"),
-        (["--rdma_tcp=rdma"], "only tcp"),
+        (["--rdma_tcp=rdma"], "--rdma_tcp is 'rdma'; it must be one of tcp"),
         (["--probe", "--pservers=,"], "--pservers is ','; it must be hosts separated by commas"),
         (["--probe", "--pservers=a:0"], "'0' of a is no port"),
-        (["--timeout=-1"], "at least 0"),
-        (["--timeout=nan"], "at least"),
+        (["--timeout=-1"], "--timeout is -1.0; it must be in [0, 86400]"),
+        (["--async_lagged_ratio_min=-1"], "it must be at least 0"),
+        (["--timeout=nan"], "it must be a finite number"),
         (["--"], "Unknown commandline argument"),
-        (["--noport"], "unknown flag --noport"),
+        (["--noprobe=1"], "a negated flag takes no value; write --noprobe or --probe=1"),
+        (["--noport"], "unknown command line flag 'noport'; did you mean --port?"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -170,11 +173,11 @@ def test_an_impossible_peer_timeout_is_a_config_error(text):
 
 
 def test_nics_are_names_labels_or_addresses():
-    assert nics.resolve_nics("") == ["0.0.0.0"]
-    assert nics.resolve_nics("lo, 127.0.0.3") == ["127.0.0.1", "127.0.0.3"]
-    assert nics.list_nics()["lo"] == "127.0.0.1"
+    assert interfaces.resolve_nics("") == ["0.0.0.0"]
+    assert interfaces.resolve_nics("lo, 127.0.0.3") == ["127.0.0.1", "127.0.0.3"]
+    assert interfaces.list_nics()["lo"] == "127.0.0.1"
     with pytest.raises(ConfigError, match=r"'no_such_nic0'.*those that exist:.*lo \(127\.0\.0\.1\)"):
-        nics.resolve_nics("lo,no_such_nic0")
+        interfaces.resolve_nics("lo,no_such_nic0")
 
 
 def test_services_are_numbered_host_by_host():
@@ -243,8 +246,11 @@ def test_a_log_that_cannot_be_written_does_not_end_the_program(monkeypatch):
 
 
 def test_exit_codes_are_those_of_the_table():
-    codes = {kind.__name__: kind.exit_code for kind in PaddleError.__subclasses__()}
+    codes = {
+        kind.__name__: kind.exit_code for kind in PaddleError.__subclasses__() if kind.__module__ == "runtime.errors"
+    }
     assert codes == {
+        "NothingFoundError": 1,
         "UsageError": 64,
         "DataError": 65,
         "MissingInputError": 66,
@@ -253,13 +259,15 @@ def test_exit_codes_are_those_of_the_table():
         "VolumeError": 74,
         "LostPeerError": 75,
         "PortInUseError": 75,
+        "DirectoryInUseError": 75,
+        "SetAsideError": 75,
         "ConfigError": 78,
         "StoppedError": 143,
     }
     assert all(str(code) in (errors.__doc__ or "") for code in codes.values())
 
 
-@pytest.mark.parametrize("module", ["pserver.probe", "pserver.server", "pserver.__main__"])
+@pytest.mark.parametrize("module", ["pserver.client.probe", "pserver.server.event_loop", "pserver.__main__"])
 def test_neither_the_probe_nor_a_starting_server_imports_what_takes_long(module):
     code = f"import sys, {module}; sys.exit(bool({{'numpy', 'asyncio'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=30).returncode == 0

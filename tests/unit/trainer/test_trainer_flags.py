@@ -2,7 +2,7 @@
 
 import pytest
 
-from pserver.errors import UsageError
+from runtime.errors import UsageError
 from trainer.flags import FLAGS, TABLE, Status, help_text, list_warnings, parse_flags, services
 
 TUTORIAL = [

@@ -1,0 +1,161 @@
+"""The bounds of the house that `make lint` checks: sizes, parameters, folders, names of classes, imports, circles.
+
+Usage: python tests/house.py. It prints what is out of bounds, and every exception that nothing needs any more; it ends
+with 1 if there is any.
+"""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = ["kernels", "launcher", "localcluster", "messages", "paddle", "prepare", "pserver", "runtime", "trainer"]
+# bounds of issue 14, section 5; of the folders without __init__.py, of the parameters without self
+FILE_LINES, CLASS_LINES, FUNCTION_LINES, ATTRIBUTES, PARAMETERS, FOLDER_FILES, MOST = 400, 250, 60, 12, 7, 12, 15
+Trees = Mapping[str, ast.Module]  # by path from the root
+Reasons = Mapping[tuple[str, str], str]  # of exceptions, by rule and pattern of subjects
+
+_2017 = "the signature is that of 2017, which users' configs call"
+EXCEPTIONS: Reasons = {
+    ("attributes", "trainer/data/provider2.py:DataProvider"): "the attributes that an init_hook of 2017 reads and sets",
+    ("folder", "paddle/trainer_config_helpers"): "the modules are those of 2017, which users' configs import",
+    ("late import", "*/__main__.py:*"): "a wrong flag and the probe need no numpy, 0.15 s of bench/launch.py",
+    ("late import", "pserver/server/handlers/*"): "numpy, 0.15 s of bench/launch.py, comes after the first hello",
+    ("late import", "trainer/merge_model.py:*"): "a wrong flag is answered before numpy comes",
+    ("late import", "launcher/control/channel.py:*"): "zmq, 0.04 s that --help and status do not take",
+    ("late import", "trainer/telemetry/*"): "the page of the report and of metrics, only where they are wanted",
+    ("late import", "trainer/training/assembly.py:_import_servers"): "73 ms of CPU time that a local run saves",
+    ("parameters", "*/lstm.py:*"): "the letters of the formula; numpy and C take the same ones in the same order",
+    ("parameters", "localcluster/cluster.py:Cluster.__init__"): "settings by keyword, each with a default",
+    ("parameters", "trainer/arrays/arguments.py:Argument.__init__"): "the fields of v0.10's Argument, all optional",
+    ("parameters", "trainer/config/*"): _2017,
+    ("parameters", "trainer/data/provider2.py:provider"): _2017,
+}
+
+
+class Finding(NamedTuple):
+    """One thing out of bounds: the rule, the file or name that an exception names, and what was found."""
+
+    rule: str
+    subject: str
+    found: str
+
+
+def read_trees(root: Path) -> Trees:
+    """Return the syntax tree of every module of the product."""
+    paths = [*root.glob("start_paddle.py"), *(path for room in ROOMS for path in sorted((root / room).rglob("*.py")))]
+    return {path.relative_to(root).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+
+
+def find_all(root: Path) -> list[Finding]:
+    """Return everything that is out of bounds."""
+    trees = read_trees(root)
+    lines = {path: (root / path).read_text(encoding="utf-8").count("\n") for path in trees}
+    found = [Finding("file", path, f"{count} lines") for path, count in lines.items() if count > FILE_LINES]
+    found += [each for path, tree in trees.items() for each in check_definitions(path, tree)]
+    return sorted([*found, *check_folders(trees), *check_class_names(trees), *check_circles(trees)])
+
+
+def check_definitions(path: str, tree: ast.AST, prefix: str = "") -> Iterator[Finding]:
+    """Yield which classes and functions are too long, have too much, or import."""
+    for node in ast.iter_child_nodes(tree):
+        if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from check_definitions(path, node, prefix)
+            continue
+        yield from check_definitions(path, node, f"{prefix}{node.name}.")
+        subject, lines = f"{path}:{prefix}{node.name}", node.end_lineno - node.lineno + 1
+        inner = list(ast.walk(node))
+        if isinstance(node, ast.ClassDef):
+            stored = [one for one in inner if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store)]
+            names = {one.attr for one in stored if isinstance(one.value, ast.Name) and one.value.id == "self"}
+            if lines > CLASS_LINES:
+                yield Finding("class", subject, f"{lines} lines")
+            if len(names) > ATTRIBUTES:
+                yield Finding("attributes", subject, f"{len(names)} attributes")
+            continue
+        arguments = [one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+        count = len([name for name in arguments if name not in ("self", "cls")])
+        if lines > FUNCTION_LINES:
+            yield Finding("function", subject, f"{lines} lines")
+        if count > PARAMETERS:
+            yield Finding("parameters", subject, f"{count} parameters")
+        if any(isinstance(one, ast.Import | ast.ImportFrom) for one in inner):
+            yield Finding("late import", subject, "an import inside a function")
+
+
+def check_folders(trees: Trees) -> Iterator[Finding]:
+    """Yield the folders with too many files."""
+    counts = Counter(path.rpartition("/")[0] for path in trees if not path.endswith("__init__.py"))
+    yield from (Finding("folder", name, f"{count} files") for name, count in counts.items() if count > FOLDER_FILES)
+
+
+def check_class_names(trees: Trees) -> Iterator[Finding]:
+    """Yield the names that more than one class has."""
+    places = defaultdict(list)
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(path)
+    yield from (Finding("class name", name, ", ".join(where)) for name, where in places.items() if len(where) > 1)
+
+
+def check_circles(trees: Trees) -> Iterator[Finding]:
+    """Yield the sets of modules that import each other; imports for types and inside functions count, too."""
+    paths = {path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in trees}
+    imports = {name: imported(trees[path], paths) - {name} for name, path in paths.items()}
+    reached = {name: reach(name, imports) for name in paths}
+    circles = {frozenset(one for one in those if name in reached[one]) for name, those in reached.items()} - {
+        frozenset()
+    }
+    yield from (Finding("circle", " ".join(sorted(names)), "import each other") for names in circles)
+
+
+def imported(tree: ast.Module, ours: Mapping[str, str]) -> set[str]:
+    """Return the modules of ours that a module imports."""
+    names = {one.name for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            inner = [f"{node.module}.{one.name}" for one in node.names]
+            names |= {name if name in ours else node.module or "" for name in inner}
+    return names & ours.keys()
+
+
+def reach(start: str, imports: Mapping[str, set[str]]) -> set[str]:
+    """Return what a module imports, itself or through others."""
+    found: set[str] = set()
+    rest = [start]
+    while rest:
+        new = imports[rest.pop()] - found
+        found |= new
+        rest += new
+    return found
+
+
+def judge(found: list[Finding], exceptions: Reasons) -> Iterator[str]:
+    """Yield a line for everything that is not allowed, for every idle exception, and for too many of them."""
+    fits = {
+        (rule, pattern): {one for one in found if rule == one.rule and fnmatch.fnmatch(one.subject, pattern)}
+        for rule, pattern in exceptions
+    }
+    permitted = set().union(*fits.values())
+    yield from (" | ".join(one) for one in found if one not in permitted)
+    yield from (f"no exception any more: {' | '.join(key)}" for key, those in fits.items() if not those)
+    if len(exceptions) > MOST:
+        yield f"{len(exceptions)} exceptions, at most {MOST}"
+
+
+def main() -> int:
+    """Print what is wrong and return the exit status."""
+    lines = list(judge(find_all(ROOT), EXCEPTIONS))
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

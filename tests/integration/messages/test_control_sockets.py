@@ -1,0 +1,197 @@
+"""Server and members over real sockets of this machine."""
+
+import queue
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+from control_programs import AddingMember, AddingServer, client_core, server_core
+
+from messages.client import ControlClient
+from messages.envelope import MAX_BYTES, MemberId
+from messages.errors import NoAnswerError, RequestRefusedError, SchemaError
+from messages.keys import CurveKeys, derive_keys
+from messages.server import ControlAccess, ControlServer
+
+SECRET = "0123456789abcdef"
+SOON = 20.0  # seconds, for what takes milliseconds on a quiet machine
+
+
+class Listener(AddingMember):
+    """Passes on what it hears."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue: queue.Queue[str] = queue.Queue()
+        self.heard = self  # type: ignore[assignment]
+
+    def append(self, what: str) -> None:
+        self.queue.put(what)
+
+    def next(self) -> str:
+        return self.queue.get(timeout=SOON)
+
+
+class Losing(AddingServer):
+    """Passes on who is lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.losses: queue.Queue[str] = queue.Queue()
+
+    def lost(self, member: MemberId, reason: str) -> None:
+        self.losses.put(f"{member}: {reason}")
+
+
+@pytest.fixture(params=["", SECRET], ids=["NULL", "CURVE"])
+def keys(request: pytest.FixtureRequest) -> CurveKeys | None:
+    return derive_keys(request.param)
+
+
+@pytest.fixture
+def adding() -> Losing:
+    return Losing()
+
+
+@pytest.fixture
+def server(keys: CurveKeys | None, adding: Losing) -> Iterator[ControlServer]:
+    with serve(adding, keys) as server:
+        yield server
+
+
+def serve(adding: AddingServer, keys: CurveKeys | None, port: int = 0, **options: float) -> ControlServer:
+    core = server_core(**options)
+    return ControlServer("127.0.0.1", port, core, adding, ControlAccess(keys, lambda address: True), note=print)
+
+
+def join(port: int, keys: CurveKeys | None, uid: str = "a", **options: float) -> tuple[ControlClient, Listener]:
+    member = Listener()
+    return ControlClient("127.0.0.1", port, client_core(uid, **options), member, keys=keys, note=print), member
+
+
+def test_a_member_asks_and_hears(server: ControlServer, keys: CurveKeys | None) -> None:
+    client, member = join(server.port, keys)
+    with client:
+        assert member.next() == "welcome of server.1: 0"
+        assert client.ask("add", {"number": 4}, SOON) == {"total": 4}
+        with pytest.raises(RequestRefusedError, match="13 is not added"):
+            client.ask("add", {"number": 13}, SOON)
+        server.push("tell", {"text": "all"})
+        assert member.next() == "tell: all"
+        assert (client.trouble, server.members) == ("", [MemberId("a", 1)])
+
+
+def test_a_member_that_leaves_is_lost_at_once(server: ControlServer, keys: CurveKeys | None, adding: Losing) -> None:
+    client, member = join(server.port, keys)
+    member.next()
+    client.close()
+    assert adding.losses.get(timeout=SOON) == "a.1: it has left"
+
+
+def test_a_member_waits_for_a_server_that_is_not_there_yet(keys: CurveKeys | None) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    client, member = join(port, keys)
+    with client:
+        with pytest.raises(NoAnswerError, match="no connection to it can be made"):
+            client.ask("add", {"number": 1}, 0.5)
+        with serve(AddingServer(), keys, port):
+            assert member.next() == "welcome of server.1: 0"
+
+
+def test_a_member_comes_back_to_a_server_that_was_started_again(keys: CurveKeys | None) -> None:
+    adding = AddingServer()
+    first = serve(adding, keys)
+    client, member = join(first.port, keys)
+    with client:
+        assert member.next() == "welcome of server.1: 0"
+        client.ask("add", {"number": 4}, SOON)
+        first.close()
+        assert member.next() == "disconnected: it has closed the connection"
+        answer = client.submit("add", {"number": 3}, SOON)
+        with serve(adding, keys, first.port):
+            assert member.next() == "welcome of server.1: 4"
+            assert answer.result() == {"total": 7}
+
+
+def test_what_is_said_before_the_end_arrives(keys: CurveKeys | None) -> None:
+    server = serve(AddingServer(), keys)
+    client, member = join(server.port, keys)
+    with client:
+        member.next()
+        for number in range(500):
+            server.push("tell", {"text": str(number)})
+        server.close()
+        assert [member.next() for _ in range(500)] == [f"tell: {number}" for number in range(500)]
+
+
+def test_a_long_message_passes_and_a_longer_one_is_not_sent(server: ControlServer, keys: CurveKeys | None) -> None:
+    client, member = join(server.port, keys)
+    with client:
+        member.next()
+        text = "x" * (MAX_BYTES - 200)
+        server.push("tell", {"text": text})
+        assert member.next() == f"tell: {text}"
+        with pytest.raises(SchemaError, match="at most 1048576 are taken"):
+            server.push("tell", {"text": text + "x" * 200})
+
+
+def test_another_secret_is_named() -> None:
+    with serve(AddingServer(), derive_keys(SECRET)) as server:
+        client, _ = join(server.port, derive_keys("another secret.."))
+        with client, pytest.raises(NoAnswerError, match=r"within 1 s: .*(handshake|secret)"):
+            client.ask("add", {"number": 1}, 1.0)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("", SECRET), (SECRET, "")])
+def test_a_secret_on_one_side_only_is_counted(ours: str, theirs: str) -> None:
+    with serve(AddingServer(), derive_keys(ours)) as server:
+        client, _ = join(server.port, derive_keys(theirs))
+        with client, pytest.raises(NoAnswerError):
+            client.ask("add", {"number": 1}, 1.0)
+        assert server.counts["mechanism"] >= 1
+        assert server.members == []
+
+
+def test_without_a_secret_other_addresses_are_refused() -> None:
+    core = server_core()
+    admitted: set[str] = set()
+    access = ControlAccess(None, admitted.__contains__)
+    with ControlServer("127.0.0.1", 0, core, AddingServer(), access, note=print) as server:
+        client, member = join(server.port, None)
+        with client:
+            with pytest.raises(NoAnswerError):
+                client.ask("add", {"number": 1}, 0.5)
+            assert server.counts["address"] >= 1
+            admitted.add("127.0.0.1")  # the set may change at any time
+            assert member.next() == "welcome of server.1: 0"
+
+
+def test_requests_of_many_threads_are_all_answered(
+    server: ControlServer, keys: CurveKeys | None, adding: Losing
+) -> None:
+    client, member = join(server.port, keys)
+    with client:
+        member.next()
+
+        def ask() -> None:
+            for _ in range(50):
+                client.ask("add", {"number": 1}, SOON)
+
+        threads = [threading.Thread(target=ask) for _ in range(8)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+    assert adding.total == 400
+
+
+def test_many_members_hear_a_push(server: ControlServer, keys: CurveKeys | None) -> None:
+    members = [join(server.port, keys, f"m{number}") for number in range(20)]
+    for _, member in members:
+        assert member.next().startswith("welcome")
+    server.push("tell", {"text": "all"})
+    for client, member in members:
+        assert member.next() == "tell: all"
+        client.close()

@@ -1,0 +1,110 @@
+"""Ctrl-C and a reader that is gone, at every command as a shell starts it."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from paddle.command import COMMANDS
+
+PADDLE = Path(sys.executable).with_name("paddle")
+ROOT = Path(__file__).parents[3]
+DEADLINE_S = 60
+NO_SIGPIPE = {"pserver", "train"}  # a reader that is gone does not end them
+
+
+def start(*arguments, cwd):
+    return subprocess.Popen(
+        [PADDLE, *arguments], cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+@pytest.mark.parametrize("milliseconds", [0, 2, 5, 10, 20, 40, 70, 100])
+def test_ctrl_c_at_any_moment_of_the_start_prints_no_traceback(command, milliseconds, tmp_path):
+    """Python answers with a traceback of its imports; the assertion holds however far the start has come."""
+    with start(command, "--help", cwd=tmp_path) as process:
+        time.sleep(milliseconds / 1000)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=DEADLINE_S)
+    assert said == b""
+    assert process.returncode in (0, -signal.SIGINT)
+
+
+def test_a_ctrl_c_before_python_has_started_is_not_lost(tmp_path):
+    """bin/paddle blocks SIGINT until the command can take it: one that waits since then ends the command."""
+    blocked = "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, {2}); os.kill(os.getpid(), 2);"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{blocked} os.execv(sys.argv[1], sys.argv[1:])", PADDLE, "version"],
+        capture_output=True,
+        timeout=DEADLINE_S,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
+
+
+def test_a_command_that_a_parent_protects_from_ctrl_c_goes_on(tmp_path):
+    """nohup and background jobs of scripts ignore SIGINT."""
+    ignored = "import os, signal, sys; signal.signal(2, signal.SIG_IGN); os.kill(os.getpid(), 2);"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{ignored} os.execv(sys.argv[1], sys.argv[1:])", PADDLE, "version"],
+        capture_output=True,
+        timeout=DEADLINE_S,
+    )
+    assert (done.returncode, done.stdout[:12]) == (0, b"PaddlePaddle")
+
+
+@pytest.mark.parametrize("command", sorted({*COMMANDS, "--help"}))
+def test_a_reader_that_is_gone_is_no_error(command, tmp_path):
+    """`paddle ... | head` printed a BrokenPipeError."""
+    with start(command, "--help", cwd=tmp_path) as process:
+        process.stdout.close()
+        said = process.stderr.read()
+        process.wait(DEADLINE_S)
+    assert said == b""
+    assert process.returncode == (0 if command in NO_SIGPIPE else -signal.SIGPIPE)
+
+
+def test_ctrl_c_before_the_job_of_localcluster_begins_prints_no_traceback(tmp_path):
+    fifo = tmp_path / "job.yaml"
+    os.mkfifo(fifo)
+    command = [sys.executable, "-m", "localcluster", "run", str(fifo)]
+    # the FIFO opens when localcluster reads it
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process, fifo.open("w"):
+        process.send_signal(signal.SIGINT)
+        out, said = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, out, said) == (-signal.SIGINT, b"", b"")
+
+
+@pytest.mark.parametrize("milliseconds", [0, 5, 20, 60, 100, 200])
+def test_ctrl_c_at_any_moment_of_prepare_prints_no_traceback(milliseconds, tmp_path):
+    """It met the imports of the data job's program."""
+    prepare = PADDLE.with_name("prepare")
+    command = [prepare, "--data_source=synthetic", "--split_count=1", f"--out_dir={tmp_path}/job"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        time.sleep(milliseconds / 1000)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=DEADLINE_S)
+    assert b"Traceback" not in said
+    assert process.returncode in (0, -signal.SIGINT, 130)
+
+
+def test_ctrl_c_ends_the_demo_after_its_pods(tmp_path):
+    """It killed localcluster a quarter of a second later, and ended with a traceback."""
+    copy = tmp_path / "project"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "demo", "tests", "docs", "build"))
+    environ = {**os.environ, "PYTHONPATH": str(copy), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "examples/demo.py"], cwd=copy, env=environ, process_group=0,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        shown = iter(process.stdout.readline, "")
+        assert any("Running" in line for line in shown)
+        os.killpg(process.pid, signal.SIGINT)
+        out, said = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, said) == (-signal.SIGINT, "")
+    assert out.splitlines()[-1] == "demo: interrupted"

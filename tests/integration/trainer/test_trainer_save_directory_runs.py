@@ -1,0 +1,106 @@
+"""The save directory of a run without launcher: one run at a time, and earlier passes are kept apart."""
+
+import os
+import shutil
+import signal
+import socket
+
+import pytest
+
+FLAGS = ["--config=config.py", "--save_dir=out", "--num_passes=2"]
+SLOW = [*FLAGS, "--num_passes=100000", "--log_period=1"]
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_second_run_keeps_the_passes_of_the_first_apart(job, paddle):
+    """It overwrote some of them in silence."""
+    status, log = paddle.train(job, *FLAGS, "--num_passes=3", "--checkpoint_period_by_batches=100", "--report")
+    assert status == 0, log
+    first = {
+        path.relative_to(job / "out"): path.read_bytes() for path in (job / "out").rglob("pass-*/*") if path.is_file()
+    }
+    status, log = paddle.train(job, *FLAGS)
+    assert status == 0, log
+    assert log.count("the passes of an earlier run in out have moved to out/run-1") == 1
+    assert names(job / "out") == ["pass-00000", "pass-00001", "run-1"]
+    assert {path: (job / "out/run-1" / path).read_bytes() for path in first} == first
+    assert {"state", "records.jsonl", "progress.json", "report.html"} <= set(names(job / "out/run-1"))
+    assert paddle.train(job, *FLAGS)[0] == 0
+    assert names(job / "out") == ["pass-00000", "pass-00001", "run-1", "run-2"]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--start_pass=2"],
+        ["--init_model_path=out/pass-00001"],
+        ["--resume_from=out/state/pass-00001", "--num_passes=3"],
+    ],
+)
+def test_who_goes_on_moves_nothing(job, paddle, flags):
+    assert paddle.train(job, *FLAGS, "--checkpoint_period_by_batches=100")[0] == 0
+    status, log = paddle.train(job, *FLAGS, *flags)
+    assert status == 0 and "earlier run" not in log, log
+    assert "run-1" not in names(job / "out") and "pass-00001" in names(job / "out")
+
+
+def test_what_is_not_ours_stays_and_a_run_that_fails_before_moves_nothing(job, paddle):
+    (job / "state").mkdir()
+    (job / "state" / "mine").touch()
+    (job / "run-1").touch()
+    flags = [*FLAGS, "--save_dir=.", "--num_passes=1"]
+    assert paddle.train(job, *flags)[0] == 0
+    status, log = paddle.train(job, *flags, "--config_args=obj=nothing")
+    assert status == 78, log
+    shutil.rmtree(job / "pass-00000")
+    assert paddle.train(job, *flags)[0] == 0
+    status, log = paddle.train(job, *flags)
+    assert status == 0 and "have moved to ./run-2" in log, log
+    assert (job / "state" / "mine").exists() and names(job / "run-2") == ["pass-00000"]
+
+
+def test_a_trainer_of_a_launcher_leaves_all_to_it(job, paddle, monkeypatch):
+    assert paddle.train(job, *FLAGS)[0] == 0
+    monkeypatch.setenv("PADDLE_ATTEMPT", "2.ab")
+    status, log = paddle.train(job, *FLAGS)
+    assert status == 0 and "run-1" not in names(job / "out"), log
+    assert not (job / "out" / ".lock").exists()
+
+
+def test_a_run_into_the_directory_of_another_one_is_refused_and_changes_nothing(job, paddle, tools):
+    assert paddle.train(job, *FLAGS)[0] == 0
+    first = paddle.start(job, "train", *SLOW, log="first")
+    tools.wait_for(lambda: {"run-1", "pass-00001"} <= set(names(job / "out")))
+    status, log = paddle.train(job, *FLAGS)
+    assert status == 75 and "Traceback" not in log, log
+    line = log.splitlines()[-1]
+    assert f"--save_dir=out: another run writes into it, pid {first.pid} on {socket.gethostname()} since " in line
+    assert "run-2" not in names(job / "out")
+    other = paddle.train(job, *FLAGS, "--trainer_id=1", "--num_passes=1")  # it writes nothing
+    assert other[0] == 0, other[1]
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(60) == 143
+    assert ".lock" not in names(job / "out")
+    assert paddle.train(job, *FLAGS)[0] == 0
+
+
+def test_a_run_that_was_killed_leaves_no_lock(job, paddle, tools):
+    first = paddle.start(job, "train", *SLOW, log="first")
+    tools.wait_for(lambda: (job / "out").is_dir() and "pass-00001" in names(job / "out"))
+    first.kill()
+    first.wait(60)
+    assert (job / "out" / ".lock").read_text().startswith(f"pid {first.pid} on ")
+    status, log = paddle.train(job, *FLAGS)
+    assert status == 0 and "have moved to out/run-1" in log, log
+    assert ".lock" not in names(job / "out")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/etc/passwd")])
+def test_what_stands_in_place_of_the_lock_is_named(job, paddle, make):
+    (job / "out").mkdir()
+    make(job / "out" / ".lock")
+    status, log = paddle.train(job, *FLAGS)
+    assert status == 74 and "cannot save to out: " in log.splitlines()[-1], log

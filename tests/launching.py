@@ -1,0 +1,98 @@
+"""A launcher as the main program makes it, for tests of its parts in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from launcher.attempts import AttemptHistory, AttemptResult, JobRecord
+from launcher.cluster.kubernetes import PodApi
+from launcher.cluster.pods import IdMap
+from launcher.cluster.waiting import WaitPolicy
+from launcher.control.job_record import read_record
+from launcher.programs.process import Stop
+from launcher.settings import LauncherConfig
+from launcher.text import JsonObject, LauncherLog, Secrets
+from start_paddle import Launcher
+
+
+class FakeControl:
+    """What a launcher hears of the others: trainer 0's tells what job.json of this test's volume says.
+
+    All launchers take part; each of them has what it was told in attributes.
+    """
+
+    def __init__(self, output: Path) -> None:
+        self.output = output
+        self.wakeup = -1
+        self.missing = ""
+        self.served: list[str] = []
+        self.admitted: list[str] = []
+        self.begun: list[JobRecord] = []
+        self.done: list[JobRecord] = []
+        self.reports: list[AttemptResult] = []
+        self.end: AttemptResult | None = None
+        self.failure: JsonObject | None = None
+
+    @property
+    def newest(self) -> JobRecord | None:
+        return read_record(self.output)
+
+    def serve(self, uid: str, job_uid: str) -> None:
+        self.served = ["", uid, job_uid]
+
+    def join(self, server_ip: str, uid: str, job_uid: str) -> None:
+        self.served = [server_ip, uid, job_uid]
+
+    def admit(self, addresses: Iterable[str]) -> None:
+        self.admitted = list(addresses)
+
+    def why_not_heard(self, ids: IdMap) -> str:
+        return self.missing
+
+    def begin(self, record: JobRecord) -> None:
+        self.begun.append(record)
+
+    def finish(self, record: JobRecord) -> None:
+        self.done.append(record)
+
+    def is_done(self, record: JobRecord) -> bool:
+        return bool(self.done)
+
+    def find_end(self, record: JobRecord, trainer_id: int) -> AttemptResult | None:
+        return self.end
+
+    def acknowledge(self) -> None:
+        """Nothing is heard."""
+
+    def report(self, record: JobRecord, trainer_id: int, result: AttemptResult) -> AttemptResult:
+        self.reports.append(result)
+        return result
+
+    def wait_for_first_failure(self, record: JobRecord, limit_s: float) -> JsonObject | None:
+        return self.failure
+
+    def judge_late(self, record: JobRecord) -> JsonObject | None:
+        return self.failure
+
+    def close(self) -> None:
+        pass
+
+
+def make_launcher(
+    config: LauncherConfig, policy: WaitPolicy, history: AttemptHistory | None = None, **flags: str
+) -> Launcher:
+    """Returns a launcher that no signal comes to."""
+    launcher = Launcher(config, flags, Stop(), PodApi.for_role(config), policy, history or AttemptHistory())
+    launcher.control = FakeControl(config.output)
+    return launcher
+
+
+@pytest.fixture(autouse=True)
+def launcher_log() -> Iterator[LauncherLog]:
+    """The log that the main program installs; what the launcher says is on stdout."""
+    log = LauncherLog(Secrets())
+    with log.installed():
+        yield log

@@ -1,0 +1,331 @@
+"""What launchers hear from each other: who takes part, which attempt begins, and what failed first in it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+
+import pytest
+from builders import pod_environment
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from launcher.attempts import AttemptResult, JobRecord
+from launcher.cluster.pods import IdMap
+from launcher.control.attempt_book import AttemptBook, LauncherPlace
+from launcher.control.channel import ControlChannel
+from launcher.control.guest import RendezvousGuest
+from launcher.control.host import RendezvousHost
+from launcher.control.news import describe_elsewhere
+from launcher.control.protocol import RENDEZVOUS
+from launcher.failures import describe_error, is_passed_on, make_error
+from launcher.settings import LauncherConfig
+from launcher.text import JsonObject
+from messages.client_core import ClientCore, ClientPace
+from messages.envelope import MemberId
+from messages.fake import FakeClient, FakeNetwork
+from messages.server_core import ServerCore
+
+NOW = 1_800_000_000.0
+IPS = ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+UIDS = dict(zip(IPS, "cab", strict=True))
+RECORD = JobRecord(
+    "job",
+    10,
+    False,
+    attempt=3,
+    pod_uids=sorted(UIDS.values()),
+    start_pass=0,
+    attempts=[{"name": "", "started": "2026-11-22 12:00:00", "origin": ""}],
+    pods=[{"ip": ip, "place": f"pod-{number} on node-{number}"} for number, ip in enumerate(IPS)],
+)
+RECORD.attempts[0]["name"] = RECORD.name
+KILLED = AttemptResult(75, "trainer", "trainer was killed by SIGKILL", "SIGKILL")
+BAD_DATA = AttemptResult(65, "trainer", "bad line 7")
+LEFT_ALONE = AttemptResult(75, "trainer", "trainer 1 at 10.0.0.2 is lost")
+STOPPED = AttemptResult(143, "launcher", "stopped by SIGTERM")
+
+
+def error(trainer_id: int, result: AttemptResult, attempt: str = RECORD.name) -> JsonObject:
+    return {**make_error(attempt, trainer_id, f"pod-{trainer_id}", result), "time": NOW + trainer_id}
+
+
+def make_book(*joined: int) -> AttemptBook:
+    book = AttemptBook(UIDS[IPS[0]], LauncherPlace(IPS[0], "pod-0"))
+    for number in joined:
+        book.join(UIDS[IPS[number]], LauncherPlace(IPS[number], f"pod-{number}"))
+    return book
+
+
+# ----- The book of trainer 0's launcher
+
+
+def test_launchers_that_have_not_joined_are_missing() -> None:
+    book = make_book(2)
+    assert book.missing(UIDS) == [IPS[1]]
+    book.join("a", LauncherPlace(IPS[1], "pod-1"))
+    assert book.missing(UIDS) == []
+    book.leave("a")
+    assert book.missing(UIDS) == [IPS[1]]
+
+
+JUDGEMENTS: dict[str, tuple[list[tuple[int, AttemptResult]], list[int], int | None, int | None]] = {
+    # reports in the order of their coming, launchers that are there -> the cause at once, the cause at last
+    "a killed trainer is the cause at once": ([(1, KILLED)], [1, 2], 1, 1),
+    "bad data is the cause at once": ([(2, BAD_DATA)], [1, 2], 2, 2),
+    "a lost peer is not": ([(0, LEFT_ALONE)], [1, 2], None, 0),
+    "the cause may come after those that it left alone": (
+        [(0, LEFT_ALONE), (2, LEFT_ALONE), (1, KILLED)],
+        [1, 2],
+        1,
+        1,
+    ),
+    "a pod that is gone without a word is the cause": ([(0, LEFT_ALONE), (2, LEFT_ALONE)], [2], None, 1),
+    "but not where another one says what failed": ([(0, LEFT_ALONE), (2, BAD_DATA)], [2], 2, 2),
+    "a pod that was stopped may be stopped for another's failure": ([(1, STOPPED)], [1, 2], None, 1),
+    "and then that one is the cause": ([(1, STOPPED), (2, BAD_DATA)], [1, 2], 2, 2),
+    "a pod that is gone is no cause where another was stopped": ([(1, STOPPED)], [1], None, 1),
+}
+
+
+@pytest.mark.parametrize(("reports", "joined", "at_once", "at_last"), JUDGEMENTS.values(), ids=JUDGEMENTS)
+def test_what_failed_first(
+    reports: list[tuple[int, AttemptResult]], joined: list[int], at_once: int | None, at_last: int | None
+) -> None:
+    book = make_book(*joined)
+    for trainer_id, result in reports:
+        assert book.report(error(trainer_id, result))
+    for is_late, expected in ((False, at_once), (True, at_last)):
+        found = book.judge(RECORD, NOW, is_late=is_late)
+        assert (found and found["trainer_id"]) == expected
+
+
+def test_a_lost_pod_is_named_with_its_place_and_is_a_cause() -> None:
+    book = make_book()
+    book.report(error(0, LEFT_ALONE))
+    found = book.judge(RECORD, NOW, is_late=True)
+    assert found and not is_passed_on(found)
+    RENDEZVOUS.requests["report"].question.check({"error": found}, "report")
+    said = describe_error(found)
+    assert said.startswith("trainer 1 on pod-1 on node-1: ") and "exit status" not in said
+    assert "the pod was lost; so are those of trainer 2 (pod-2 on node-2)" in said
+
+
+def test_a_launcher_of_another_pod_with_the_same_address_is_not_the_lost_one() -> None:
+    book = make_book(2)
+    book.join("new", LauncherPlace(IPS[1], "pod-1-again"))
+    book.report(error(0, LEFT_ALONE))
+    found = book.judge(RECORD, NOW, is_late=True)
+    assert found and found["trainer_id"] == 1
+
+
+def test_the_first_report_of_a_pod_counts() -> None:
+    book = make_book(1, 2)
+    assert book.report(error(1, LEFT_ALONE))
+    assert not book.report(error(1, KILLED))
+    assert book.report(error(1, KILLED, "2.x"))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.permutations([(1, KILLED), (0, LEFT_ALONE), (2, LEFT_ALONE)]), st.sets(st.sampled_from([1, 2])))
+def test_the_killed_program_is_the_cause_in_whatever_order_and_whoever_is_gone(
+    reports: list[tuple[int, AttemptResult]], joined: set[int]
+) -> None:
+    book = make_book(*joined)
+    for trainer_id, result in reports:
+        book.report(error(trainer_id, result))
+    found = book.judge(RECORD, NOW, is_late=True)
+    assert found and found["trainer_id"] == 1
+
+
+def test_memory_is_of_the_newest_attempts() -> None:
+    book = make_book()
+    for number in range(10):
+        book.report(error(0, KILLED, f"{number}.x"))
+    assert [book.has_reports(f"{number}.x") for number in (6, 7, 8, 9)] == [False, True, True, True]
+
+
+# ----- Channels over the fake network
+
+
+class Launchers:
+    """The channels of three pods; their transports are those of a fake network."""
+
+    def __init__(self) -> None:
+        self.network = FakeNetwork()
+        self.channels = [self.make_channel(ip) for ip in IPS]
+        self.clients: dict[int, FakeClient] = {}
+        self.serve()
+        for number in (1, 2):
+            self.join(number)
+
+    def make_channel(self, ip: str) -> ControlChannel:
+        return ControlChannel(LauncherConfig.from_env(pod_environment(POD_IP=ip, POD_NAME=f"pod-{ip[-1]}")))
+
+    def serve(self, uid: str = "c") -> None:
+        channel = self.channels[0]
+        host = RendezvousHost(AttemptBook(uid, LauncherPlace(channel._config.pod_ip, "pod-0")), channel._news)
+        host.server = self.network.serve(IPS[0], ServerCore(RENDEZVOUS, "realm", MemberId(uid, 1)), host)
+        channel._host = host
+
+    def join(self, number: int) -> None:
+        channel = self.channels[number]
+        member = MemberId(UIDS[IPS[number]], 1)
+        pace = ClientPace(delays=lambda: itertools.repeat(0.5))
+        guest = RendezvousGuest(IPS[number], f"pod-{number}", channel._news, None)
+        core = ClientCore(RENDEZVOUS, "realm", member, "trainer 0's launcher", guest.hello, pace)
+        guest.client = self.clients[number] = self.network.join(IPS[0], core, guest)
+        channel._guest = guest
+        self.network.run()
+
+    def end(self, number: int) -> AttemptResult | None:
+        return self.channels[number].find_end(RECORD, number)
+
+    def failure(self, number: int) -> JsonObject | None:
+        return self.channels[number].wait_for_first_failure(RECORD, 0.05)
+
+
+@pytest.fixture
+def launchers() -> Launchers:
+    launchers = Launchers()
+    launchers.channels[0].begin(RECORD)
+    launchers.network.run()
+    return launchers
+
+
+def test_all_hear_of_the_attempt(launchers: Launchers) -> None:
+    assert [one.newest for one in launchers.channels] == [RECORD] * 3
+    assert launchers.channels[0].why_not_heard(IdMap(uids=UIDS)) == ""
+
+
+def test_all_are_told_to_stop_at_once_and_why(launchers: Launchers) -> None:
+    launchers.channels[1].report(RECORD, 1, KILLED)
+    launchers.network.run()
+    for number in (0, 2):
+        end = launchers.end(number)
+        assert end and end.status == 75
+        assert "another pod has failed: trainer 1 on pod-2: trainer, exit status 75" in end.message
+        assert "killed by SIGKILL" in end.message
+    assert launchers.end(1) is None, "it knows its own end"
+    assert [launchers.failure(number) for number in range(3)] == [launchers.failure(0)] * 3
+
+
+def test_a_lost_peer_stops_all_before_the_cause_is_known(launchers: Launchers) -> None:
+    launchers.channels[2].report(RECORD, 2, LEFT_ALONE)
+    launchers.network.run()
+    end = launchers.end(1)
+    assert end and end.message == describe_elsewhere(None)
+    assert launchers.failure(1) is None
+    launchers.channels[1].report(RECORD, 1, BAD_DATA)
+    launchers.network.run()
+    assert [(launchers.failure(number) or {}).get("trainer_id") for number in range(3)] == [1, 1, 1]
+
+
+def test_a_pod_that_is_gone_is_named_after_a_while(launchers: Launchers) -> None:
+    launchers.network.cut(launchers.clients[1])
+    launchers.channels[2].report(RECORD, 2, LEFT_ALONE)
+    launchers.network.run()
+    launchers.channels[0]._host.judge_and_tell(RECORD)  # type: ignore[union-attr]
+    launchers.network.run()
+    assert [(launchers.failure(number) or {}).get("program") for number in (0, 2)] == ["pod", "pod"]
+
+
+def test_a_report_that_was_lost_is_made_again_with_the_next_join(launchers: Launchers) -> None:
+    launchers.network.cut(launchers.clients[1])
+    launchers.channels[1].report(RECORD, 1, KILLED)
+    launchers.network.advance(1.0)
+    assert launchers.end(0) is None
+    launchers.network.mend(launchers.clients[1])
+    launchers.network.advance(3.0)
+    assert (launchers.failure(0) or {}).get("trainer_id") == 1
+
+
+def test_a_new_launcher_of_trainer_0_hears_how_the_attempt_before_it_ended(launchers: Launchers) -> None:
+    for number in (1, 2):
+        launchers.channels[number].report(RECORD, number, LEFT_ALONE)
+    launchers.network.run()
+    launchers.channels[0] = launchers.make_channel("10.0.0.9")
+    launchers.serve("new")
+    launchers.network.advance(3.0)
+    found = launchers.channels[0].judge_late(RECORD)
+    assert found and (found["trainer_id"], found["program"]) == (0, "pod")
+
+
+def test_those_who_come_back_hear_what_they_have_missed(launchers: Launchers) -> None:
+    launchers.network.cut(launchers.clients[2])
+    launchers.channels[1].report(RECORD, 1, KILLED)
+    launchers.channels[0].finish(RECORD)
+    launchers.network.run()
+    assert launchers.end(2) is None and not launchers.channels[2].is_done(RECORD)
+    launchers.network.mend(launchers.clients[2])
+    launchers.network.advance(3.0)
+    assert launchers.end(2) and launchers.channels[2].is_done(RECORD)
+
+
+def test_the_loss_of_trainer_0s_launcher_is_named_where_nobody_can_tell(launchers: Launchers) -> None:
+    launchers.network.cut(launchers.clients[1])
+    launchers.channels[1].report(RECORD, 1, LEFT_ALONE)
+    found = launchers.channels[1].wait_for_first_failure(RECORD, 2.0)
+    assert found and (found["trainer_id"], found["host"], found["program"]) == (0, "pod-0 on node-0", "pod")
+
+
+def test_a_later_attempt_without_this_pod_ends_its_own(launchers: Launchers) -> None:
+    later = dataclasses.replace(RECORD, attempt=4)
+    launchers.channels[0].begin(later)
+    launchers.network.run()
+    end = launchers.end(2)
+    assert end and end.message == "attempt 4 has begun without this pod"
+
+
+def test_a_record_that_cannot_be_read_is_not_followed(launchers: Launchers, capsys: pytest.CaptureFixture[str]) -> None:
+    launchers.channels[1]._news.take("begin", {"record": json.dumps({"attempt": 4})})
+    assert launchers.channels[1].newest == RECORD
+    assert "cannot read" in capsys.readouterr().out
+
+
+def test_a_launcher_that_is_not_there_is_named(launchers: Launchers) -> None:
+    launchers.network.cut(launchers.clients[2])
+    launchers.network.run()
+    ids = IdMap(zip(IPS, range(3), strict=True), uids=UIDS, places={IPS[2]: "pod-2 on node-2"})
+    assert (
+        launchers.channels[0].why_not_heard(ids)
+        == "no word yet from the launchers of trainer 2 at 10.0.0.3 (pod-2 on node-2)"
+    )
+    assert "trainer 0's launcher at" in launchers.channels[2].why_not_heard(ids)
+
+
+def test_a_job_of_one_pod_opens_no_port() -> None:
+    channel = ControlChannel(LauncherConfig.from_env(pod_environment(CONF_PADDLE_GRADIENT_NUM="1")))
+    channel.serve("a", "job")
+    channel.join("10.0.0.1", "a", "job")
+    channel.begin(RECORD)
+    channel.report(RECORD, 0, KILLED)
+    assert (channel._transport, channel.wait_for_first_failure(RECORD, 5.0)) == (None, None)
+
+
+PORTS: dict[str, tuple[dict[str, str], int]] = {
+    "behind the pserver's last": ({}, 7168),
+    "as it is set": ({"CONF_PADDLE_CONTROL_PORT": "9999"}, 9999),
+    "behind those of the probes": ({"CONF_PADDLE_METRICS_PORT": "7168"}, 7171),
+    "before the pserver's first at the end of all ports": ({"CONF_PADDLE_PORT": "65532"}, 65531),
+}
+
+
+@pytest.mark.parametrize(("changed", "port"), PORTS.values(), ids=PORTS)
+def test_the_port_of_trainer_0s_launcher(changed: dict[str, str], port: int) -> None:
+    ports = {"CONF_PADDLE_PORTS_NUM": "2", "CONF_PADDLE_PORTS_NUM_SPARSE": "2"}
+    assert LauncherConfig.from_env(pod_environment(**ports, **changed)).control_port == port
+
+
+def test_what_failed_first_is_known_also_when_the_next_attempt_has_begun(launchers: Launchers) -> None:
+    """A pod that takes long to stop its programs hears of both at once."""
+    launchers.channels[1].report(RECORD, 1, KILLED)
+    launchers.network.run()
+    launchers.channels[0].begin(dataclasses.replace(RECORD, attempt=4))
+    launchers.network.run()
+    assert (launchers.failure(2) or {}).get("trainer_id") == 1
+    written = RECORD.ended_by(error(1, KILLED))
+    late = launchers.make_channel(IPS[2])
+    late._news.begin(dataclasses.replace(written, attempt=4))
+    assert late._news.view.failure_in(RECORD) == written.failure

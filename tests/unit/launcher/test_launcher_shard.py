@@ -1,0 +1,208 @@
+"""A shard that is there and is of no use: empty files, special files, files and directories of another user."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from builders import JOB, pod_environment
+
+from launcher.settings import LauncherConfig
+from launcher.shard import stage_data
+from runtime.errors import DataError, MissingInputError
+
+ROOT = Path(__file__).parents[3]
+NOBODY = 65534
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> LauncherConfig:
+    (tmp_path / JOB / "0" / "data").mkdir(parents=True)
+    return LauncherConfig.from_env(pod_environment(JOB_PATH=str(tmp_path)))
+
+
+def fill(config: LauncherConfig, files: dict[str, str]) -> Path:
+    shard = config.job_dir / "0" / "data"
+    for name, text in files.items():
+        (shard / name).parent.mkdir(exist_ok=True)
+        (shard / name).write_text(text)
+    return shard
+
+
+EMPTY = {
+    "one empty file": ({"train.txt": ""}, "no file of .* has a byte in it"),
+    "several": ({"a": "", "sub/b": "", ".complete": "yes"}, "no file of .* has a byte in it"),
+    "a list of an empty file": (
+        {"train.list": "data/train.txt\n", "train.txt": "", "dict.txt": "the\n"},
+        r"train\.list names data/train\.txt, without a byte in it",
+    ),
+    "a list of nothing": ({"train.list": "\n", "train.txt": "1\n"}, r"train\.list names no file"),
+    "empty beside a test set": (
+        {"train.list": "data/train.txt", "train.txt": "", "test.list": "data/test.txt", "test.txt": "1\n"},
+        r"train\.list names",
+    ),
+}
+
+
+@pytest.mark.parametrize(("files", "said"), EMPTY.values(), ids=EMPTY)
+def test_a_shard_of_empty_files_is_bad_data(
+    config: LauncherConfig, tmp_path: Path, files: dict[str, str], said: str
+) -> None:
+    """Its trainer sent nothing, the others trained on, and the Job was Complete; alone `paddle train` ends with 65."""
+    fill(config, files)
+    with pytest.raises(DataError, match=f"trainer 0 has nothing to train with: .*{said}.*data job") as error:
+        stage_data(config, 0, tmp_path / "data")
+    assert error.value.exit_code == 65
+
+
+GOOD = {
+    "data without a list": {"train.txt": "1\n", "empty.txt": ""},
+    "one file of a list is not empty": {"train.list": "data/a\ndata/b\n", "a": "", "b": "1\n"},
+    "a list of files elsewhere": {"train.list": "/data/everything\n"},
+    "an empty test set": {"train.list": "data/a\n", "a": "1\n", "test.list": "data/b\n", "b": ""},
+}
+
+
+@pytest.mark.parametrize("files", GOOD.values(), ids=GOOD)
+def test_a_shard_with_something_in_it_is_copied(config: LauncherConfig, tmp_path: Path, files: dict[str, str]) -> None:
+    fill(config, files)
+    assert stage_data(config, 0, tmp_path / "data") == len(files)
+
+
+LINKS = {
+    "a loop": (("loop", "."), "loop is a link that leads round in circles"),
+    "a link to itself": (("a", "a"), "a is a link that leads round in circles"),
+    "a loop below a directory": (("d/up", ".."), "d/up is a link that leads round in circles"),
+    "a device": (("zero", "/dev/zero"), "zero is neither a file nor a directory"),
+    "a hidden device": ((".zero", "/dev/zero"), "zero is neither a file nor a directory"),
+}
+
+
+@pytest.mark.parametrize(("link", "said"), LINKS.values(), ids=LINKS)
+def test_a_link_that_cannot_be_copied_is_bad_data(
+    config: LauncherConfig, tmp_path: Path, link: tuple[str, str], said: str
+) -> None:
+    """A loop was copied forty times over, and a link to /dev/zero until the work directory was full."""
+    shard = fill(config, {"train.txt": "1\n"})
+    (shard / "d").mkdir()
+    (shard / link[0]).symlink_to(link[1])
+    with pytest.raises(DataError, match=said):
+        stage_data(config, 0, tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_farm_of_links_is_counted_and_not_copied(
+    config: LauncherConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two links to the next directory in each of thirty: a thousand million copies, and no loop."""
+    monkeypatch.setattr("launcher.shard.MAX_FILES", 1000)
+    shard = fill(config, {"train.txt": "1\n"})
+    for number in range(30):
+        (shard / f"{number}").mkdir()
+        for name in "ab":
+            (shard / f"{number}" / name).symlink_to(f"../{number + 1}")
+    (shard / "30").mkdir()
+    with pytest.raises(DataError, match="more than 1000 files"):
+        stage_data(config, 0, tmp_path / "data")
+
+
+def test_a_linked_directory_of_a_shard_is_copied(config: LauncherConfig, tmp_path: Path) -> None:
+    shard = fill(config, {"train.list": "data/part/a\n"})
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/a").write_text("1\n")
+    (shard / "part").symlink_to(tmp_path / "elsewhere")
+    stage_data(config, 0, tmp_path / "data")
+    assert (tmp_path / "data/part/a").read_text() == "1\n"
+
+
+def test_a_named_pipe_in_a_shard_is_bad_data(config: LauncherConfig, tmp_path: Path) -> None:
+    """It counted as a sick volume, which is worth a retry."""
+    os.mkfifo(fill(config, {"train.txt": "1\n"}) / "pipe")
+    with pytest.raises(DataError, match="pipe is neither a file nor a directory"):
+        stage_data(config, 0, tmp_path / "data")
+
+
+def refuse(*_: Any, **__: Any) -> NoReturn:
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "x")
+
+
+def test_S20_a_refused_shard_is_missing_input_whatever_this_python_lists_with(
+    config: LauncherConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Path.iterdir calls os.listdir up to Python 3.12, and os.scandir from 3.13 on."""
+    for function in ("listdir", "scandir"):
+        monkeypatch.setattr(os, function, refuse)
+    with pytest.raises(MissingInputError, match=f"uid {os.getuid()} cannot read .*0/data: Permission denied"):
+        stage_data(config, 0, tmp_path / "data")
+
+
+def lock(path: Path, mode: int) -> Callable[[Path], Path]:
+    def change(shard: Path) -> Path:
+        place = shard / path
+        place.chmod(mode)
+        return Path(os.path.normpath(place))
+
+    return change
+
+
+# how a user without rights is refused: what is changed about the shard, and how much of it the message names
+REFUSALS = {
+    "the shard may not be listed": lock(Path(), 0o711),
+    "the shard may be listed, but not entered": lock(Path(), 0o744),
+    "a directory above it may not be entered": lock(Path(".."), 0o700),
+    "a file in it may not be read": lock(Path("train.txt"), 0o600),
+    "a directory in it may not be listed": lock(Path("sub"), 0o711),
+    "a file of a directory in it may not be read": lock(Path("sub/more.txt"), 0o200),
+}
+STAGE = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from runtime.errors import PaddleError
+from launcher.settings import LauncherConfig
+from launcher.shard import stage_data
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setgid(int(sys.argv[3]))
+    os.setuid(int(sys.argv[3]))
+config = LauncherConfig.from_env(os.environ)
+try:
+    stage_data(config, 0, Path(sys.argv[2]))
+except PaddleError as error:
+    print(error)
+    sys.exit(error.exit_code)
+"""
+
+
+@pytest.fixture
+def open_place() -> Iterator[Path]:
+    """A directory that every user may enter; pytest locks its own again with each run."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        (Path(name) / JOB / "0" / "data").mkdir(parents=True)
+        (Path(name) / "work").mkdir()
+        (Path(name) / "work").chmod(0o777)
+        yield Path(name)
+
+
+@pytest.mark.parametrize("change", REFUSALS.values(), ids=REFUSALS)
+def test_S20_a_shard_of_another_user_is_missing_input(open_place: Path, change: Callable[[Path], Path]) -> None:
+    """A process without rights is really refused. The text names what refuses it, its owner, and what to do."""
+    config = LauncherConfig.from_env(pod_environment(JOB_PATH=str(open_place)))
+    refused = change(fill(config, {"train.txt": "1\n", "sub/more.txt": "2\n"}))
+    command = [sys.executable, "-c", STAGE, str(ROOT), str(open_place / "work" / "data"), str(NOBODY)]
+    environ = {**os.environ, **pod_environment(JOB_PATH=str(open_place))}
+    run = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60)
+    refused.chmod(0o755)
+    assert run.returncode == 66, run.stdout + run.stderr
+    assert re.search(rf"uid \d+ cannot read {config.job_dir}/0/data\S*: Permission denied; ", run.stdout), run.stdout
+    assert re.search(rf"{refused} belongs to uid {os.getuid()} with mode 0\d+; let this user read it", run.stdout)
+    assert re.search(rf"chmod (-R )?a\+rX {refused}$", run.stdout.strip()), run.stdout

@@ -1,0 +1,95 @@
+"""The syntax of gflags: spellings, types, bounds, and the messages that all programs share."""
+
+import re
+
+import pytest
+
+from runtime.errors import UsageError
+from runtime.gflags import Flag, Status, index_flags, read_arguments, read_pairs
+
+FLAGS = index_flags(
+    Flag("num_passes", 100, Status.SUPPORTED, "passes", 0),
+    Flag("seed", 1, Status.SUPPORTED, "seed"),
+    Flag("local", True, Status.SUPPORTED, "alone"),
+    Flag("eps", 1e-5, Status.SUPPORTED, "change"),
+    Flag("ratio", 1.5, Status.SUPPORTED, "ratio", most=2),
+    Flag("timeout", 60.0, Status.SUPPORTED, "seconds", 0, 86400),
+    Flag("job", "train", Status.SUPPORTED, "job", choices=("train", "test")),
+    Flag("comment", "", Status.QUIET, "text"),
+)
+
+SPELLINGS = {
+    "nothing": ([], {}),
+    "an equals sign": (["--num_passes=3"], {"num_passes": 3}),
+    "two arguments": (["--num_passes", "3"], {"num_passes": 3}),
+    "one dash": (["-num_passes=3"], {"num_passes": 3}),
+    "a flag alone is true": (["--local"], {"local": True}),
+    "a negated flag is false": (["--nolocal"], {"local": False}),
+    "the last one counts": (["--local", "--nolocal", "--local=YES"], {"local": True}),
+    "a negative number is a value": (["--seed", "-1"], {"seed": -1}),
+    "a value that looks like a flag": (["--comment", "--seed"], {"comment": "--seed"}),
+    "a value with equals signs and blanks": (["--comment=a=b c\nd"], {"comment": "a=b c\nd"}),
+    "an empty value": (["--comment="], {"comment": ""}),
+    "a whole number for another": (["--timeout=3"], {"timeout": 3.0}),
+    "the order is that of the arguments": (["--seed=2", "--eps=1", "--seed=3"], {"seed": 3, "eps": 1.0}),
+}
+
+
+@pytest.mark.parametrize(("arguments", "given"), SPELLINGS.values(), ids=SPELLINGS.keys())
+def test_a_flag_has_the_spellings_of_gflags(arguments, given):
+    values = read_arguments(arguments, FLAGS)
+    assert list(values.items()) == list(given.items())
+    assert [type(value) for value in values.values()] == [type(value) for value in given.values()]
+
+
+MESSAGES = {
+    "train": "Unknown commandline argument: train; write flags as --name=value",
+    "-": "Unknown commandline argument: -;",
+    "--": "Unknown commandline argument: --;",
+    "---seed=1": "Unknown commandline argument: ---seed=1;",
+    "--=3": "Unknown commandline argument: --=3;",
+    "--num_pases=3": "unknown command line flag 'num_pases'; did you mean --num_passes?",
+    "--num-passes=3": "unknown command line flag 'num-passes'; did you mean --num_passes?",
+    "--xyzzy": "unknown command line flag 'xyzzy'; --help lists all",
+    "--noseed": "unknown command line flag 'noseed'; did you mean --seed?",
+    "--nolocal=1": "--nolocal=1: a negated flag takes no value; write --nolocal or --local=1",
+    "--seed": "--seed needs a value: --seed=...",
+    "--seed=ten": "--seed is 'ten'; it must be a whole number",
+    "--seed=1.5": "--seed is '1.5'; it must be a whole number",
+    "--seed=2147483648": "--seed is 2147483648; it must be in [-2147483648, 2147483647]",
+    "--num_passes=-1": "--num_passes is -1; it must be in [0, 2147483647]",
+    "--local=maybe": "--local is 'maybe'; it must be true or false",
+    "--eps=x": "--eps is 'x'; it must be a finite number",
+    "--eps=inf": "--eps is 'inf'; it must be a finite number",
+    "--eps=nan": "--eps is 'nan'; it must be a finite number",
+    "--ratio=3": "--ratio is 3.0; it must be at most 2",
+    "--timeout=-1": "--timeout is -1.0; it must be in [0, 86400]",
+    "--job=dance": "--job is 'dance'; it must be one of train, test",
+}
+
+
+@pytest.mark.parametrize(("argument", "message"), MESSAGES.items(), ids=MESSAGES.keys())
+def test_what_is_wrong_is_said(argument, message):
+    with pytest.raises(UsageError, match=re.escape(message)):
+        read_arguments([argument], FLAGS)
+
+
+PAIRS = {
+    "nothing": ([], []),
+    "three spellings": (["--a=1", "--b", "2", "-c=3"], [("a", "1"), ("b", "2"), ("c", "3")]),
+    "a flag alone is true": (["--use_gpu", "--a=1"], [("use_gpu", "true"), ("a", "1")]),
+    "a negated flag is false, and takes no value": (["--nolocal", "--a=1"], [("local", "false"), ("a", "1")]),
+    "no alone is a name": (["--no"], [("no", "true")]),
+    "a negative number is a value": (["--test_pass", "-1"], [("test_pass", "-1")]),
+}
+
+
+@pytest.mark.parametrize(("arguments", "pairs"), PAIRS.values(), ids=PAIRS.keys())
+def test_flags_can_be_read_without_their_table(arguments, pairs):
+    assert read_pairs(arguments) == pairs
+
+
+@pytest.mark.parametrize("arguments", [["train"], ["--a=1", "2"], ["--nolocal", "1"], ["--9=3"]], ids=str)
+def test_without_a_table_what_is_no_flag_is_refused(arguments):
+    with pytest.raises(UsageError, match="Unknown commandline argument: "):
+        read_pairs(arguments)

@@ -1,0 +1,426 @@
+"""The demos of the legacy, written again for these tests from their description (specification 17), with dictionaries
+of a few words: how many layers and parameters they have, what goes in and what comes out, and details of each."""
+
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+
+from trainer.arrays.parameters import ParameterTable
+from trainer.config import parse_config
+from trainer.network.network import Network
+
+# old scripts leave it to the interpreter to close their files
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+DEMOS = Path(__file__).parents[4] / "golden" / "demos"
+COST = ["__cost_0__"]
+TEXT = (["word", "label"], COST)
+PREDICT = (["word"], ["__maxid_layer_0__", "__fc_layer_0__"])
+PREDICT_DEEP = (["word"], ["__maxid_layer_0__", "__fc_layer_7__"])
+TRAFFIC = [f"label_{5 * n}min" for n in range(1, 25)]
+SRL = ["word_data", *(f"ctx_{place}_data" for place in ("n2", "n1", "0", "p1", "p2")), "verb_data", "mark_data"]
+CHUNKS = ["word", "pos", "chunk", "features"]
+DIMS = "is_predict=1,dict_len=9,label_len=5,pred_len=4"
+
+# config: config_args, layers, parameters, (inputs, outputs)
+CASES = [
+    ("quick_start/trainer_config.lr.py", "", 4, 2, TEXT),
+    ("quick_start/trainer_config.emb.py", "", 6, 3, TEXT),
+    ("quick_start/trainer_config.cnn.py", "", 8, 5, TEXT),
+    ("quick_start/trainer_config.lstm.py", "", 8, 6, TEXT),
+    ("quick_start/trainer_config.bidi-lstm.py", "", 13, 9, TEXT),
+    ("quick_start/trainer_config.db-lstm.py", "", 22, 41, TEXT),
+    ("quick_start/trainer_config.resnet-lstm.py", "", 17, 15, TEXT),
+    ("quick_start/trainer_config.lr.py", "is_predict=1", 3, 2, PREDICT),
+    ("quick_start/trainer_config.emb.py", "is_predict=1", 5, 3, PREDICT),
+    ("quick_start/trainer_config.cnn.py", "is_predict=1", 7, 5, PREDICT),
+    ("quick_start/trainer_config.lstm.py", "is_predict=1", 7, 6, PREDICT),
+    ("quick_start/trainer_config.bidi-lstm.py", "is_predict=1", 12, 9, PREDICT),
+    ("quick_start/trainer_config.db-lstm.py", "is_predict=1", 21, 41, PREDICT_DEEP),
+    ("quick_start/trainer_config.resnet-lstm.py", "is_predict=1", 16, 15, PREDICT),
+    (
+        "recommendation/trainer_config.py",
+        "",
+        28,
+        31,
+        (
+            ["movie_id", "title", "genres", "user_id", "gender", "age", "occupation", "rating"],
+            ["__mse_cost_0__"],
+        ),
+    ),
+    ("recommendation/trainer_config.py", "is_predict=1", 26, 31, None),
+    ("mnist/light_mnist.py", "", 16, 26, (["pixel", "label"], COST)),
+    ("mnist/light_mnist.py", "is_predict=1", 14, 26, (["pixel"], ["__fc_layer_0__"])),
+    ("mnist/vgg_16_mnist.py", "", 32, 68, (["pixel", "label"], COST)),
+    ("mnist/vgg_16_mnist.py", "is_predict=1", 30, 68, (["pixel"], ["__fc_layer_1__"])),
+    ("introduction/trainer_config.py", "", 4, 2, (["x", "y"], ["__mse_cost_0__"])),
+    ("sentiment/trainer_config.py", "", 13, 18, TEXT),
+    ("sentiment/trainer_config.py", "is_test=1", 13, 18, TEXT),
+    ("sentiment/trainer_config.py", "is_predict=1", 11, 18, (["word"], ["__fc_layer_3__"])),
+    ("sentiment/trainer_config.py", "net=bidirectional", 13, 9, TEXT),
+    ("image_classification/vgg_16_cifar.py", "", 32, 68, (["image", "label"], COST)),
+    ("image_classification/vgg_16_cifar.py", "is_predict=1", 30, 68, (["image"], ["__fc_layer_1__"])),
+    ("sequence_tagging/linear_crf.py", "", 7, 2, (CHUNKS, ["__crf_layer_0__"])),
+    ("sequence_tagging/rnn_crf.py", "", 12, 14, (CHUNKS, ["__crf_layer_0__"])),
+    (
+        "seqToseq/translation/train.conf",
+        "",
+        49,
+        30,
+        (["source_language_word", "target_language_word", "target_language_next_word"], COST),
+    ),
+    (
+        "seqToseq/translation/gen.conf",
+        "",
+        49,
+        30,
+        (["source_language_word", "sent_id"], ["__beam_search_predict__"]),
+    ),
+    (
+        "seqToseq/paraphrase/train.conf",
+        "",
+        49,
+        30,
+        (["source_language_word", "target_language_word", "target_language_next_word"], COST),
+    ),
+    ("semantic_role_labeling/db_lstm.py", "", 36, 53, ([*SRL, "target"], ["crf"])),
+    ("semantic_role_labeling/db_lstm.py", "is_test=1", 36, 53, ([*SRL, "target"], ["crf"])),
+    ("semantic_role_labeling/db_lstm.py", DIMS, 34, 53, (SRL, ["crf_dec_l"])),
+    (
+        "traffic_prediction/trainer_config.py",
+        "",
+        97,
+        73,
+        (["link_encode", *TRAFFIC], [f"cost_{5 * n}min" for n in range(1, 25)]),
+    ),
+    (
+        "traffic_prediction/trainer_config.py",
+        "is_predict=1",
+        73,
+        73,
+        (["link_encode"], [f"__maxid_layer_{n}__" for n in range(24)]),
+    ),
+    ("gan/gan_conf.py", "mode=generator", 5, 10, (["noise"], ["gen_layer1"])),
+    ("gan/gan_conf.py", "mode=generator_training", 11, 20, (["noise", "label"], ["__cross_entropy_0__"])),
+    ("gan/gan_conf.py", "mode=discriminator_training", 7, 10, (["sample", "label"], ["__cross_entropy_0__"])),
+    ("gan/gan_conf_image.py", "mode=generator", 8, 20, (["noise"], ["gen_layer_h4_convt"])),
+    ("gan/gan_conf_image.py", "mode=generator_training,data=cifar", 16, None, (["noise", "label"], None)),
+    ("gan/gan_conf_image.py", "mode=discriminator_training", 9, None, (["sample", "label"], None)),
+    ("vae/vae_conf.py", "", None, None, (["x_batch"], ["__mixed_5__"])),
+    ("vae/vae_conf.py", "is_generating=1", 3, 4, (["noise"], ["__fc_layer_1__"])),
+    (
+        "model_zoo/resnet/resnet.py",
+        "",
+        128,
+        267,
+        (["input", "label"], ["res5_3_branch2c_conv", "res5_3_branch2c_bn"]),
+    ),
+    ("model_zoo/resnet/resnet.py", "is_predict=1", 126, 267, (["input"], ["output"])),
+]
+
+
+def fields(side):
+    if side == "movie":
+        return [
+            {"type": "id", "min": 1, "max": 30, "count": 30, "is_key": True},
+            {"type": "embedding", "name": "title", "dict": dict.fromkeys("abcdef"), "seq": "sequence"},
+            {"type": "one_hot_dense", "name": "genres", "dict": dict.fromkeys("xyz")},
+        ]
+    return [
+        {"type": "id", "min": 1, "max": 20, "count": 20, "is_key": True},
+        *(
+            {"type": "embedding", "name": name, "dict": dict.fromkeys(keys), "seq": "no_sequence"}
+            for name, keys in (("gender", "FM"), ("age", "1234567"), ("occupation", "abcdefghi"))
+        ),
+    ]
+
+
+def write_lines(path, lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(line + "\n" for line in lines))
+
+
+def write_data(directory):
+    """Write the dictionaries that the demos read while they are parsed."""
+    words = [f"word{number}" for number in range(9)]
+    write_lines(directory / "quick_start/data/dict.txt", [f"{word}\t{number}" for number, word in enumerate(words)])
+    write_lines(directory / "sentiment/data/pre-imdb/dict.txt", [f"{word}\t7" for word in words])
+    write_lines(directory / "sentiment/data/pre-imdb/labels.list", ["neg\t0", "pos\t1"])
+    for corpus in ("pre-wmt14", "wmt14_model", "pre-paraphrase"):
+        for side in ("src", "trg"):
+            write_lines(directory / f"seqToseq/data/{corpus}/{side}.dict", ["<s>", "<e>", "<unk>", *words])
+    for name, count in (("word", 9), ("target", 5), ("verb", 4)):
+        write_lines(directory / f"semantic_role_labeling/data/{name}Dict.txt", words[:count])
+    meta = {side: {"__meta__": {"raw_meta": fields(side), "feature_map": []}} for side in ("movie", "user")}
+    (directory / "recommendation/data").mkdir()
+    (directory / "recommendation/data/meta.bin").write_bytes(pickle.dumps(meta, protocol=2))
+
+
+@pytest.fixture
+def parse_demo(config_dir, monkeypatch):
+    """Parse a demo's config in the demo's directory."""
+    shutil.copytree(DEMOS, config_dir, dirs_exist_ok=True)
+    write_data(config_dir)
+
+    def parse(config, config_args=""):
+        demo = config.split("/")[0]
+        monkeypatch.chdir(config_dir / demo)
+        return parse_config(config.partition("/")[2], config_args)
+
+    return parse
+
+
+@pytest.mark.parametrize("config, config_args, layers, parameters, order", CASES)
+def test_a_demo_has_its_layers_parameters_inputs_and_outputs(
+    parse_demo, config, config_args, layers, parameters, order
+):
+    model = parse_demo(config, config_args).model_config
+    found = len(model.layers), len(model.parameters)
+    assert found == (layers or found[0], parameters or found[1])
+    if order:
+        assert list(model.input_layer_names) == order[0]
+        assert order[1] is None or list(model.output_layer_names) == order[1]
+    root = model.sub_models[0]
+    assert root.input_layer_names == model.input_layer_names
+    assert root.output_layer_names == model.output_layer_names
+    members = [name for sub_model in model.sub_models for name in sub_model.layer_names]
+    assert sorted(members) == sorted(layer.name for layer in model.layers)
+
+
+# not resnet: its 25 million parameters take their time
+@pytest.mark.parametrize("config, config_args", [case[:2] for case in CASES if not case[0].startswith("model_zoo")])
+def test_a_demo_s_network_computes(parse_demo, config, config_args):
+    model = parse_demo(config, config_args).model_config
+    Network(model, ParameterTable(model.parameters))  # refuses types of layers and activations that it does not know
+
+
+def layer_of(config, name):
+    return next(layer for layer in config.model_config.layers if layer.name == name)
+
+
+def layers_of(config, kind):
+    return [layer for layer in config.model_config.layers if layer.type == kind]
+
+
+def parameter_of(config, name):
+    return next(one for one in config.model_config.parameters if one.name == name)
+
+
+def sources(layer):
+    return [entry.input_layer_name for entry in layer.inputs]
+
+
+def test_quick_start_trains_with_adam_clipping_and_l2(parse_demo):
+    config = parse_demo("quick_start/trainer_config.lstm.py")
+    assert (config.opt_config.learning_method, config.opt_config.batch_size) == ("adam", 128)
+    assert config.opt_config.gradient_clipping_threshold == 25.0
+    assert {one.decay_rate for one in config.model_config.parameters} == {8e-4}
+    assert {one.gradient_clipping_threshold for one in config.model_config.parameters} == {25.0}
+    assert not any(one.HasField("momentum") for one in config.model_config.parameters)
+    data, test = config.data_config, config.test_data_config
+    assert (data.type, data.files, data.load_data_module) == ("py2", "data/train.list", "dataprovider_emb")
+    assert (test.files, test.for_test, test.load_data_object) == ("data/test.list", True, "process")
+    names = [layer.name for layer in config.model_config.layers]
+    assert names[2:5] == ["lstm_transform___lstm_0__", "__lstm_0__", "__seq_pooling_0__"]
+    assert layer_of(config, "__lstm_0__").drop_rate == 0.25
+    assert list(parameter_of(config, "___lstm_0__.wbias").dims) == [1, 7 * 128]
+
+
+def test_quick_start_predicts_without_training_data(parse_demo):
+    config = parse_demo("quick_start/trainer_config.emb.py", "is_predict=1")
+    assert not config.HasField("data_config")
+    assert (config.test_data_config.files, config.opt_config.batch_size) == ("data/pred.list", 1)
+    assert config.test_data_config.load_data_object == "process_predict"
+    assert not any(one.HasField("decay_rate") for one in config.model_config.parameters)
+
+
+@pytest.mark.parametrize("name", ["bidi-lstm", "db-lstm", "resnet-lstm"])
+def test_quick_start_does_not_regularise_the_last_bias(parse_demo, name):
+    config = parse_demo(f"quick_start/trainer_config.{name}.py")
+    last = config.model_config.parameters[-1]
+    assert (last.HasField("decay_rate"), last.decay_rate, last.initial_std) == (True, 0.0, 0.0)
+    assert config.model_config.parameters[0].decay_rate == 8e-4
+
+
+def test_quick_start_stacks_lstms(parse_demo):
+    config = parse_demo("quick_start/trainer_config.db-lstm.py")
+    lstms = layers_of(config, "lstmemory")
+    assert [lstm.reversed for lstm in lstms] == [False, True] * 4
+    assert {(lstm.size, lstm.drop_rate) for lstm in lstms} == {(32, 0.1)}
+    assert sources(layer_of(config, "__fc_layer_0__")) == ["__mixed_0__", "__lstmemory_0__"]
+    config = parse_demo("quick_start/trainer_config.resnet-lstm.py")
+    assert [sources(layer) for layer in layers_of(config, "addto")] == [
+        ["__embedding_0__", "__lstm_0__"],
+        ["__addto_0__", "__lstm_1__"],
+        ["__addto_1__", "__lstm_2__"],
+    ]
+
+
+def test_recommendation_joins_the_fields_of_each_side(parse_demo):
+    config = parse_demo("recommendation/trainer_config.py")
+    assert sources(layer_of(config, "movie_fusion")) == [
+        "__fc_layer_0__",
+        "__sequence_conv_pooling_0__",
+        "__fc_layer_2__",
+    ]
+    assert sources(layer_of(config, "user_fusion")) == [f"__fc_layer_{n}__" for n in (3, 4, 5, 6)]
+    similarity = layer_of(config, "__cos_sim_0__")
+    assert (similarity.cos_scale, sources(similarity)) == (1.0, ["movie_fusion", "user_fusion"])
+    assert (config.opt_config.learning_method, config.opt_config.batch_size) == ("rmsprop", 1600)
+    assert config.data_config.load_data_module == "dataprovider"
+    window = layer_of(config, "__sequence_conv_pooling_0___conv_proj").inputs[0].proj_conf
+    assert (window.context_start, window.trainable_padding) == (-2, False)
+
+
+def test_mnist_s_maps_are_rounded_up_by_the_poolings(parse_demo):
+    config = parse_demo("mnist/light_mnist.py")
+    maps = [(layer.height, layer.width) for layer in layers_of(config, "exconv")]
+    assert maps == [(26, 26), (11, 11), (4, 4), (2, 2)]
+    assert [layer.height for layer in layers_of(config, "pool")] == [13, 6, 2, 1]
+    moving = parameter_of(config, "___batch_norm_0__.w1")
+    assert moving.is_static and moving.is_shared
+    config = parse_demo("mnist/vgg_16_mnist.py")
+    assert config.model_config.parameters[0].momentum == 0.9
+    assert config.model_config.parameters[0].decay_rate == 0.0005 * 128
+    rates = [layer.drop_rate for layer in layers_of(config, "batch_norm")]
+    assert rates == pytest.approx([0.3, 0, 0.4, 0, 0.4, 0.4, 0, 0.4, 0.4, 0, 0])
+
+
+def test_introduction_calls_its_parameters_w_and_b(parse_demo):
+    config = parse_demo("introduction/trainer_config.py")
+    weight, bias = config.model_config.parameters
+    assert (weight.name, bias.name) == ("w", "b")
+    assert (weight.initial_std, bias.initial_std, bias.initial_smart) == (1.0, 1.0, True)
+    assert config.data_config.files == "train.list" and not config.HasField("test_data_config")
+    assert Path("train.list").read_text().strip() == "no_matter.txt"
+    assert config.opt_config.average_window == 0.0
+
+
+def test_sentiment_averages_and_has_rates_of_its_own(parse_demo):
+    config = parse_demo("sentiment/trainer_config.py")
+    assert config.opt_config.average_window == 0.5 and not config.opt_config.HasField("max_average_window")
+    assert [lstm.reversed for lstm in layers_of(config, "lstmemory")] == [False, True, False]
+    assert {(lstm.active_type, lstm.drop_rate) for lstm in layers_of(config, "lstmemory")} == {("relu", 0.5)}
+    first, second = parameter_of(config, "___fc_layer_1__.w0"), parameter_of(config, "___fc_layer_1__.w1")
+    assert (first.learning_rate, first.initial_smart) == (1e-3, True)
+    assert (second.learning_rate, second.initial_std) == (1.0, 0.0)
+    assert layer_of(config, "label").size == 1
+    assert not parse_demo("sentiment/trainer_config.py", "is_test=1").HasField("data_config")
+
+
+def test_image_classification_reads_the_training_list_twice(parse_demo):
+    config = parse_demo("image_classification/vgg_16_cifar.py")
+    assert config.data_config.files == config.test_data_config.files == "train.list"
+    assert (config.data_config.load_data_module, config.data_config.load_data_object) == (
+        "image_provider",
+        "processData",
+    )
+    assert layer_of(config, "image").size == 3 * 32 * 32
+
+
+def test_sequence_tagging_shares_the_transitions_and_updates_sparsely(parse_demo):
+    config = parse_demo("sequence_tagging/linear_crf.py")
+    weight, transitions = config.model_config.parameters
+    assert weight.sparse_update and weight.sparse_remote_update and config.opt_config.use_sparse_remote_updater
+    assert (transitions.name, list(transitions.dims), transitions.initial_std) == ("crfw", [26, 24], 0.0)
+    assert [one.type for one in config.model_config.evaluators] == ["sum", "chunk"]
+    error, chunks = config.model_config.evaluators
+    assert (error.name, chunks.name, chunks.chunk_scheme, chunks.num_chunk_types) == ("error", "chunk_f1", "IOB", 11)
+    assert list(chunks.input_layers) == ["__crf_decoding_layer_0__", "chunk"]
+    assert (config.opt_config.learning_rate_decay_a, config.opt_config.learning_rate_decay_b) == (1e-5, 0.25)
+
+
+def test_sequence_tagging_has_a_device_per_layer(parse_demo):
+    config = parse_demo("sequence_tagging/rnn_crf.py")
+    on_cpu = {layer.name for layer in config.model_config.layers if layer.device == -1}
+    assert on_cpu == {"chunk", "__crf_layer_0__", "__crf_decoding_layer_0__"}
+    assert all(layer.HasField("device") for layer in config.model_config.layers)
+    assert {one.name for one in config.model_config.parameters if one.device != 0} == {"crfw"}
+    assert [layer.reversed for layer in layers_of(config, "recurrent")] == [False, True]
+
+
+def test_seq_to_seq_generates_with_the_parameters_that_it_trains(parse_demo):
+    train = parse_demo("seqToseq/translation/train.conf")
+    generate = parse_demo("seqToseq/translation/gen.conf")
+    shapes = [{one.name: list(one.dims) for one in config.model_config.parameters} for config in (train, generate)]
+    assert shapes[0] == shapes[1]
+    assert "_target_language_embedding" in shapes[0] and "_gru_decoder_update@decoder_group.w1" in shapes[0]
+    group = train.model_config.sub_models[-1]
+    assert [link.layer_name for link in group.in_links] == ["__embedding_1__"]
+    assert [memory.boot_layer_name for memory in group.memories] == ["__concat_0__", "__mixed_0__", "__mixed_1__"]
+    assert [memory.link_name for memory in group.memories[:2]] == [f"__memory_{n}__@decoder_group" for n in (2, 3)]
+    gates = [layer for layer in train.model_config.layers if layer.name.startswith("gru_decoder_")]
+    assert [gate.error_clipping_threshold for gate in gates] == [50, 50, 0, 50]
+    (printer,) = generate.model_config.evaluators
+    assert (printer.result_file, list(printer.input_layers)) == (
+        "./translation/gen_result",
+        ["sent_id", "__beam_search_predict__"],
+    )
+    assert generate.model_config.sub_models[-1].generator.max_num_frames == 250
+    assert list(parameter_of(parse_demo("seqToseq/paraphrase/train.conf"), "_source_language_embedding").dims)[1] == 32
+
+
+def test_semantic_role_labeling_keeps_its_word_vectors(parse_demo):
+    config = parse_demo("semantic_role_labeling/db_lstm.py")
+    emb = parameter_of(config, "emb")
+    assert (emb.HasField("learning_rate"), emb.learning_rate, list(emb.dims)) == (True, 0.0, [9, 32])
+    assert (emb.momentum, emb.HasField("momentum"), emb.decay_rate) == (0.0, True, 8e-4)
+    assert [lstm.reversed for lstm in layers_of(config, "lstmemory")] == [False, True] * 4
+    assert {lstm.active_state_type for lstm in layers_of(config, "lstmemory")} == {"sigmoid"}
+    assert len(layer_of(config, "hidden0").inputs) == 8 and layer_of(config, "hidden0").bias_size == 512
+    assert (config.opt_config.average_window, config.opt_config.max_average_window) == (0.5, 10000)
+    assert layer_of(config, "word_ctx-in_embedding").size == 5
+    decoding = layer_of(parse_demo("semantic_role_labeling/db_lstm.py", DIMS), "crf_dec_l")
+    assert sources(decoding) == ["output"]
+
+
+def test_traffic_prediction_shares_a_weight_and_no_bias(parse_demo):
+    config = parse_demo("traffic_prediction/trainer_config.py")
+    weight = parameter_of(config, "_link_vec.w")
+    assert (weight.initial_strategy, weight.initial_mean, weight.initial_std) == (1, 0.0, 1.0)
+    users = [layer for layer in layers_of(config, "fc") if layer.inputs[0].input_parameter_name == "_link_vec.w"]
+    assert len(users) == 24 and len({layer.bias_parameter_name for layer in users}) == 24
+    assert {one.name for one in config.model_config.evaluators} == {"classification_error_evaluator"}
+    assert len(config.model_config.evaluators) == 24
+
+
+def test_a_gan_holds_one_half_still(parse_demo):
+    config = parse_demo("gan/gan_conf.py", "mode=generator_training")
+    still = {one.name for one in config.model_config.parameters if one.is_static}
+    assert {name for name in still if "_bn.w1" not in name and "_bn.w2" not in name} == {
+        one.name for one in config.model_config.parameters if one.name.startswith("_dis_") and "_bn.w1" not in one.name
+        and "_bn.w2" not in one.name
+    }  # fmt: skip
+    assert [one.name for one in config.model_config.evaluators] == ["generator_training_error"]
+    assert config.opt_config.adam_beta1 == 0.5
+    sizes = [layer.size for layer in layers_of(parse_demo("gan/gan_conf_image.py"), "exconvt")]
+    assert sizes == [128 * 7 * 7, 64 * 14 * 14, 28 * 28]
+
+
+def test_a_vae_is_made_by_arithmetic_of_layers(parse_demo):
+    config = parse_demo("vae/vae_conf.py")
+    assert [(layer.slope, layer.intercept) for layer in layers_of(config, "slope_intercept")] == [
+        (0.5, 0.0),
+        (1.0, -1.0),
+        (-1.0, 0.0),
+        (0.5, 0.0),
+    ]
+    noise = parameter_of(config, "___mixed_0__.w0")
+    assert (noise.initial_mean, noise.initial_std, list(noise.dims)) == (0.0, 1.0, [1, 100])
+
+
+def test_resnet_names_its_outputs_before_they_exist(parse_demo):
+    config = parse_demo("model_zoo/resnet/resnet.py")
+    assert config.model_config.parameters[0].momentum == 0.9
+    assert {one.decay_rate for one in config.model_config.parameters} == {0.0001}
+    assert (config.opt_config.algorithm, config.opt_config.learning_rate_schedule) == ("sgd", "discexp")
+    assert layers_of(config, "multi-class-cross-entropy")[0].name == "__cost_0__"
+    addto = layer_of(config, "res5_3_addto")
+    assert (addto.height, addto.width, addto.size) == (7, 7, 2048 * 49)
+    assert layer_of(config, "conv1_bn").use_global_stats is False
+    assert layer_of(config, "conv1_bn").HasField("use_global_stats")

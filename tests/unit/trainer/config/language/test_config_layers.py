@@ -1,0 +1,234 @@
+"""Layers and costs: names, shapes and attributes in the message (specification 3 and 6)."""
+
+import pytest
+
+from runtime.errors import ConfigError
+
+
+def layer(config, name):
+    return next(layer for layer in config.model_config.layers if layer.name == name)
+
+
+def test_names_count_the_unnamed_calls_of_each_prefix(parse_text):
+    config = parse_text("""
+x = data_layer('x', 4)
+fc_layer(x, 2); fc_layer(x, 2, name='mine'); fc_layer(x, 2, name=None); addto_layer([x, x]); dropout_layer(x, 0.5)""")
+    assert [layer.name for layer in config.model_config.layers] == [
+        "x",
+        "__fc_layer_0__",
+        "mine",
+        "__fc_layer_1__",
+        "__addto_0__",
+        "__dropout_0__",
+    ]
+
+
+def test_a_data_layer_with_a_map_knows_its_channels(parse_text):
+    config = parse_text("""
+image = data_layer('image', 3 * 8 * 4, height=8, width=4)
+assert (image.num_filters, image.height, image.width, image.depth) == (3, 8, 4, 1)
+half = data_layer('half', 12, height=8)
+assert half.num_filters is None""")
+    assert (layer(config, "image").height, layer(config, "image").width) == (8, 4)
+    assert not layer(config, "half").HasField("height")
+
+
+def test_a_size_that_python_3_division_made_a_float_is_taken(parse_text):
+    assert layer(parse_text("data_layer('x', 256 / 4)"), "x").size == 64
+
+
+def test_a_list_of_map_is_a_list_of_inputs(parse_text):
+    config = parse_text("fc_layer(map(lambda name: data_layer(name, 3), ['a', 'b']), 2)")
+    assert [item.input_layer_name for item in config.model_config.layers[2].inputs] == ["a", "b"]
+
+
+def test_extra_attributes_are_written_where_the_layer_supports_them(parse_text):
+    config = parse_text("""
+x = data_layer('x', 4, layer_attr=ExtraAttr(device=1))
+fc_layer(x, 2, name='h', layer_attr=ExtraAttr(drop_rate=0.5, error_clipping_threshold=10, device=-1))
+fc_layer(x, 2, name='none', layer_attr=ExtraAttr(drop_rate=0))""")
+    hidden = layer(config, "h")
+    assert (hidden.drop_rate, hidden.error_clipping_threshold, hidden.device) == (0.5, 10.0, -1)
+    assert not layer(config, "none").HasField("drop_rate")
+    assert layer(config, "x").device == 1
+
+
+def test_addto_and_concat_always_tell_their_map(parse_text):
+    config = parse_text("""
+a, b = data_layer('a', 8, height=4, width=2), data_layer('b', 8)
+addto_layer([a, b], name='sum'); concat_layer([b, b], name='both'); dropout_layer(b, 0.3, name='drop')""")
+    assert (layer(config, "sum").height, layer(config, "sum").width, layer(config, "sum").depth) == (4, 2, 1)
+    both = layer(config, "both")
+    assert both.size == 16 and both.HasField("height") and both.height == 0
+    assert layer(config, "drop").type == "addto" and layer(config, "drop").drop_rate == 0.3
+
+
+def test_classification_cost_adds_its_evaluators_and_weight(parse_text):
+    config = parse_text("""
+p = fc_layer(data_layer('x', 4), 2, act=SoftmaxActivation())
+label, w = data_layer('label', 2), data_layer('w', 1)
+classification_cost(p, label, w, name='c', coeff=0.5, evaluator=[classification_error_evaluator, auc_evaluator])""")
+    cost = layer(config, "c")
+    assert (cost.type, cost.size, cost.coeff) == ("multi-class-cross-entropy", 1, 0.5)
+    assert [item.input_layer_name for item in cost.inputs] == ["__fc_layer_0__", "label", "w"]
+    evaluators = config.model_config.evaluators
+    assert [(item.name, item.type) for item in evaluators] == [
+        ("classification_error_evaluator", "classification_error"),
+        ("auc_evaluator", "last-column-auc"),
+    ]
+    assert list(evaluators[0].input_layers) == ["__fc_layer_0__", "label", "w"]
+    assert list(config.model_config.sub_models[0].evaluator_names) == [item.name for item in evaluators]
+
+
+@pytest.mark.parametrize(
+    "call, name, kind",
+    [
+        ("cross_entropy(p, y)", "__cross_entropy_0__", "multi-class-cross-entropy"),
+        ("square_error_cost(p, y)", "__square_error_cost_0__", "square_error"),
+        ("regression_cost(p, y)", "__square_error_cost_0__", "square_error"),
+        ("mse_cost(p, y)", "__mse_cost_0__", "square_error"),
+    ],
+    ids=lambda value: value.partition("(")[0],
+)
+def test_costs_are_named_after_their_function(parse_text, call, name, kind):
+    cost = parse_text(f"p = data_layer('p', 2)\ny = data_layer('y', 2)\n{call}").model_config.layers[2]
+    assert (cost.name, cost.type, cost.size, cost.coeff) == (name, kind, 1, 1.0)
+
+
+def test_layers_that_compute_with_rows(parse_text):
+    """The network of the golden test_ntm_layers, described in section 18 and kept back."""
+    config = parse_text("""
+w, a, b, c, d = [data_layer(name, size) for name, size in [('w', 1), ('a', 100), ('b', 100), ('c', 200), ('d', 31)]]
+outputs(interpolation_layer([a, b], w), power_layer(a, w), scaling_layer(a, w), cos_sim(a, b), cos_sim(a, c, size=2),
+        sum_to_one_norm_layer(a), conv_shift_layer(a, d), tensor_layer(a, b, size=1000),
+        slope_intercept_layer(a, slope=0.7, intercept=0.9), linear_comb_layer(weights=b, vectors=c))""")
+    found = [
+        (item.type, item.size, [source.input_layer_name for source in item.inputs])
+        for item in config.model_config.layers[5:]
+    ]
+    assert found == [
+        ("interpolation", 100, ["w", "a", "b"]),
+        ("power", 100, ["w", "a"]),
+        ("scaling", 100, ["w", "a"]),
+        ("cos", 1, ["a", "b"]),
+        ("cos_vm", 2, ["a", "c"]),
+        ("sum_to_one_norm", 100, ["a"]),
+        ("conv_shift", 100, ["a", "d"]),
+        ("tensor", 1000, ["a", "b"]),
+        ("slope_intercept", 100, ["a"]),
+        ("convex_comb", 2, ["b", "c"]),
+    ]
+    assert list(config.model_config.parameters[0].dims) == [100, 100, 1000]
+    assert layer(config, "__cos_sim_0__").cos_scale == 1.0
+    line = layer(config, "__slope_intercept_layer_0__")
+    assert (line.slope, line.intercept) == (0.7, 0.9)
+    assert list(config.model_config.input_layer_names) == ["w", "a", "b", "c", "d"]
+
+
+def test_layers_with_very_many_classes_have_a_row_per_class(parse_text):
+    config = parse_text("""
+x, label, w = data_layer('x', 4), data_layer('label', 10), data_layer('w', 1)
+nce_layer([x, x], label, weight=w, num_neg_samples=3, neg_distribution=[0.1] * 10)
+hsigmoid(x, label)""")
+    nce, tree = config.model_config.layers[3:]
+    assert (nce.num_classes, nce.num_neg_samples, len(nce.neg_sampling_dist), len(nce.inputs)) == (10, 3, 10, 4)
+    assert (tree.type, tree.num_classes) == ("hsigmoid", 10)
+    shapes = {parameter.name: list(parameter.dims) for parameter in config.model_config.parameters}
+    assert shapes == {
+        "___nce_layer_0__.w0": [10, 4],
+        "___nce_layer_0__.w1": [10, 4],
+        "___nce_layer_0__.wbias": [1, 10],
+        "___hsigmoid_0__.w0": [9, 4],
+        "___hsigmoid_0__.wbias": [1, 9],
+    }
+
+
+def test_a_chain_of_labels_shares_its_transitions_by_name(parse_text):
+    config = parse_text("""
+x, label = data_layer('x', 3), data_layer('label', 3)
+crf_layer(x, label, param_attr=ParamAttr(name='crfw'))
+best = crf_decoding_layer(x, 3, label=label, param_attr=ParamAttr(name='crfw'))
+assert best.size == 1""")
+    shapes = {parameter.name: list(parameter.dims) for parameter in config.model_config.parameters}
+    assert shapes == {"crfw": [5, 3]}
+    assert config.model_config.layers[3].size == 3
+
+
+def test_an_activation_other_than_sigmoid_is_warned_of(parse_text, capsys):
+    parse_text("x = data_layer('x', 3)\nmulti_binary_label_cross_entropy(fc_layer(x, 3), x)")
+    warning = "TanhActivation() is not a recommended activation for multi_binary_label_cross_entropy"
+    assert warning in capsys.readouterr().err
+
+
+def test_evaluators_write_only_what_is_given(parse_text):
+    config = parse_text("""
+p, y = data_layer('p', 2), data_layer('y', 2)
+classification_error_evaluator(p, y, name='e', top_k=3, threshold=0.7)
+sum_evaluator(p)
+chunk_evaluator(p, y, 'IOB', 11, name='f1', excluded_chunk_types=[1, 2])
+precision_recall_evaluator(p, y, positive_label=1)
+seqtext_printer_evaluator(p, 'result.txt', id_input=y)""")
+    error, total, chunk, recall, text = config.model_config.evaluators
+    assert (error.top_k, error.classification_threshold) == (3, 0.7)
+    assert (total.name, total.type) == ("__sum_evaluator_0__", "sum") and not total.HasField("top_k")
+    assert (chunk.chunk_scheme, chunk.num_chunk_types, list(chunk.excluded_chunk_types)) == ("IOB", 11, [1, 2])
+    assert recall.positive_label == 1
+    assert list(text.input_layers) == ["y", "p"]
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        ("fc_layer(x, 0)", r"fc_layer\(name='__fc_layer_0__'\): size is 0; it must be a positive integer"),
+        ("fc_layer('x', 2)", "input is 'x'; it must be a layer"),
+        ("fc_layer([], 2)", "at least one layer"),
+        ("fc_layer(x, 2, act='tanh')", "it must be an activation"),
+        ("fc_layer(x, 2, bias_attr='b')", "it must be True, False or a ParamAttr"),
+        ("fc_layer(x, 2, layer_attr=0.5)", "it must be an ExtraAttr"),
+        ("fc_layer([x, x], 2, param_attr=ParamAttr(name='w'))", "one ParamAttr per input"),
+        ("data_layer('x', 4)", "there is a layer 'x' already"),
+        ("data_layer('y', 4, layer_attr=ExtraAttr(drop_rate=0.5))", "drop_rate, which this layer does not support"),
+        ("data_layer('y', 5, height=2, width=2)", "multiple of width"),
+        ("addto_layer([x, data_layer('y', 5)])", "its size must be 4"),
+        ("concat_layer([x, data_layer('y', 4, height=2, width=2)])", "the first input's"),
+        ("classification_cost(x, x)", r"its activation must be SoftmaxActivation\(\)"),
+        ("classification_cost(p, p)", "it must be a data_layer"),
+        ("classification_cost(p, x, evaluator=sum_evaluator)", "it must be an evaluator of classification"),
+        ("square_error_cost(x, x, weight=x)", "its size must be 1"),
+        ("square_error_cost(x, x, coeff='a')", "it must be a number"),
+        ("interpolation_layer([x], x)", "it must be two layers"),
+        ("scaling_layer(x, x)", "weight is .*its size must be 1"),
+        ("cos_sim(x, x, size=2)", "its size must be 8, 2 times that of a"),
+        ("conv_shift_layer(x, x)", "its size must be odd"),
+        ("linear_comb_layer(x, x, size=2)", "its size must be 2 times 4"),
+        ("clip_layer(x, 2, 1)", "min is 2; it must be less than max, 1"),
+        ("dot_prod_layer(x, data_layer('y', 3))", "its size must be 4, that of input1"),
+        ("huber_classification_cost(x, x)", "input is .*its size must be 1"),
+        ("rank_cost(x, x, x)", "left is .*its size must be 1"),
+        ("lambda_cost(x, x)", "score is .*its size must be 1"),
+        ("crf_layer(x, data_layer('y', 5))", "the sizes of input and label must both be 4"),
+        ("ctc_layer(x, x, size=4)", "it must be 5, the label's and one for the blank"),
+        ("nce_layer(x, x, neg_distribution=[0.5, 0.2, 0.2, 0.2])", "it must have 4 items whose sum is 1"),
+        ("hsigmoid(p, p)", "it must be a data_layer"),
+        ("hsigmoid(x, data_layer('y', 2))", "num_classes is 2; it must be greater than 2"),
+        ("smooth_l1_cost(x, data_layer('y', 2))", "its size must be 4"),
+        ("multiplex_layer([x, x])", "at least two layers to choose from"),
+        ("selective_fc_layer(x, 3, select=x)", "its size must be 3"),
+        ("chunk_evaluator(x, x, 'IO', 3)", "one of IOB, IOE, IOBES, plain"),
+    ],
+    ids=str,
+)
+def test_impossible_layers_are_refused(parse_text, call, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_text(f"x = data_layer('x', 4)\np = fc_layer(x, 4, act=SoftmaxActivation(), name='p')\n{call}")
+
+
+def test_a_function_of_the_script_can_say_what_it_supports(parse_text):
+    text = """
+@layer_support('drop_rate')
+def mine(x, layer_attr=None):
+    return fc_layer(x, 2, name='h', layer_attr=layer_attr)
+mine(data_layer('x', 4), layer_attr=ExtraAttr({}))"""
+    assert layer(parse_text(text.format("drop_rate=0.5, device=0")), "h").drop_rate == 0.5
+    with pytest.raises(ConfigError, match=r"line 6: mine\(\): layer_attr has error_clipping_threshold"):
+        parse_text(text.format("error_clipping_threshold=1"))

@@ -1,0 +1,50 @@
+"""Every public name of the legacy exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import paddle.trainer_config_helpers as helpers
+from trainer.config.all_names import HELPERS
+from trainer.config.building.names import V1_NAMES, built
+
+SPEC = Path(__file__).parents[6] / "shared" / "spec" / "config.md"
+
+
+@pytest.mark.parametrize("module", HELPERS)
+def test_the_names_of_a_sub_module_are_built(module):
+    assert set(built(module)) == set(HELPERS[module])
+
+
+def test_v1_names_are_in_the_table():
+    assert set(built("v1")) <= set(V1_NAMES)
+
+
+@pytest.mark.parametrize("module", HELPERS)
+def test_a_sub_module_exports_its_names(module):
+    assert set(getattr(helpers, module).__all__) == set(HELPERS[module])
+    for name in HELPERS[module]:
+        assert getattr(getattr(helpers, module), name) is getattr(helpers, name)
+
+
+def test_no_name_of_the_specification_is_missing():
+    if not SPEC.is_file():
+        pytest.skip("../shared is not there")
+    text = SPEC.read_text()
+    functions = (
+        text[text.index("## 6. Layer functions") : text.index("## 8. Act")]
+        + text[text.index("## 9. Networks") : text.index("## 10.")]
+        + text[text.index("## 11. ") : text.index("## 12.")]
+    )
+    names = set(re.findall(r"^\| (?:operator )?`(\w+)\(", functions, re.MULTILINE))
+    assert len(names) > 130
+    assert names <= set(helpers.__all__)
+
+
+def test_a_provider_finds_what_the_old_module_gave():
+    names: dict[str, object] = {}
+    exec("from paddle.trainer.PyDataProvider2 import *", names)
+    wanted = """provider CacheType integer_value integer_value_sequence dense_vector sparse_binary_vector
+        sparse_float_vector cPickle logging collections functools itertools"""
+    assert set(wanted.split()) <= set(names)

@@ -1,0 +1,517 @@
+"""Providers as jobs name them: modules, list files, init_hook, constant slots, checks, errors of the user's code."""
+
+import logging
+from fractions import Fraction
+from textwrap import dedent
+
+import numpy as np
+import pytest
+
+from proto.DataConfig_pb2 import DataConfig
+from runtime.errors import ConfigError, DataError, MissingInputError
+from trainer.arrays.rng import Stream
+from trainer.config.data_sources import pack_args
+from trainer.config.scripts.python2 import use_directories
+from trainer.data.loading import check_data, open_source
+from trainer.data.source import DataStreams
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    """A function that writes my_provider.py and a list, and opens the data source `process` of it."""
+    monkeypatch.chdir(tmp_path)
+
+    def open_job(
+        code, inputs=("x",), entries="f\n", sizes=None, args=None, is_train=True, constants=(), mixing=1, is_own=True
+    ):
+        (tmp_path / "my_provider.py").write_text("from paddle.trainer.PyDataProvider2 import *\n" + dedent(code))
+        (tmp_path / "train.list").write_text(entries)
+        use_directories(tmp_path, forget=True)
+        config = DataConfig(
+            type="py2",
+            files="train.list",
+            load_data_module="my_provider",
+            load_data_object="process",
+            load_data_args=pack_args(args),
+            constant_slots=constants,
+        )
+        return open_source(
+            config,
+            sizes or dict.fromkeys(inputs, 1),
+            is_train=is_train,
+            streams=DataStreams(Stream(1), mixing=Stream(mixing)),
+            check=lambda: None,
+            is_own=is_own,
+        )
+
+    yield open_job
+    use_directories()
+
+
+def read_pass(source, size=1000):
+    source.start_pass()
+    batches = []
+    while (batch := source.next_batch(size)) is not None:
+        batches.append(batch)
+    return batches
+
+
+def read_ids(source, size=1000):
+    return [one for batch, _ in read_pass(source, size) for one in batch["x"].ids.tolist()]
+
+
+COUNTING = """
+    @provider(input_types={"x": integer_value(1000)}, should_shuffle=False)
+    def process(settings, name):
+        for number in range(4):
+            yield {"x": number}
+"""
+
+
+def test_what_old_configs_and_providers_find_by_star_import(job):
+    source = job("""
+        types = [dense_vector, dense_array, dense_slot, sparse_binary_vector, sparse_non_value_slot,
+                 sparse_float_vector, sparse_value_slot, integer_value, index_slot]
+        assert [one(5) == one(5, 0) == one(5, seq_type=SequenceType.NO_SEQUENCE) for one in types] == [True] * 9
+        assert integer_sequence(3) == integer_value_sequence(3) == index_slot(3, SequenceType.SEQUENCE)
+        assert dense_vector_sub_sequence(3) == dense_array(3, SequenceType.SUB_SEQUENCE)
+        assert sparse_binary_vector_sub_sequence(3).type == DataType.SparseNonValue
+        assert sparse_float_vector_sub_sequence(3) == InputType(3, 2, DataType.SparseValue)
+        assert cPickle.loads(cPickle.dumps(3)) == 3 and collections and logging and functools and itertools
+
+        @provider(input_types=[integer_value(1000)], use_seq=False)
+        def process(settings, name):
+            return iter(map(int, xrange(3)))
+    """)
+    assert sorted(read_ids(source)) == [0, 1, 2]
+
+
+def test_entries_are_lines_as_they_are_and_every_one_is_read(job):
+    source = job(
+        """
+        @provider(input_types=[integer_value(1000)], should_shuffle=False)
+        def process(settings, name):
+            yield len(name)
+        """,
+        entries="a b\n\n  c \nlast",
+    )
+    assert read_ids(source) == [3, 0, 4, 4]
+
+
+def test_a_hook_may_set_every_option(job):
+    source = job(
+        """
+        def hook(settings, file_list, is_train, input_order, words, **more):
+            assert (file_list, is_train, input_order, more) == (["f"], True, ["x"], {"other": 2})
+            settings.words = words
+            settings.slots = [integer_value(1)]
+            settings.input_types = {"x": integer_value(len(words))}
+            settings.should_shuffle = 0
+            settings.pool_size, settings.min_pool_size = 5, 0
+            settings.can_over_batch_size = False
+            settings.calc_batch_size = lambda sample: 2
+            settings.cache = CacheType.CACHE_PASS_IN_MEM
+            settings.check = True
+            settings.options = settings.function = "any name is free"
+            settings.runs = 0
+            settings.generator = count
+
+        def count(settings, name):
+            settings.runs += 1
+            settings.logger.debug("reading %s", name)
+            for number in range(settings.runs, len(settings.words)):
+                yield number
+
+        @provider(init_hook=hook, check_fail_continue=True)
+        def process(settings, name):
+            yield "never called"
+        """,
+        args={"words": ["a", "b", "c", "d"], "other": 2},
+    )
+    for _ in range(2):  # the second pass is the cached one
+        assert [(batch["x"].ids.tolist(), units) for batch, units in read_pass(source, 5)] == [([1, 2], 4), ([3], 2)]
+
+
+@pytest.mark.parametrize("name", ["pool_size", "min_pool_size"])
+def test_a_limit_that_is_no_whole_number_is_refused(job, name):
+    code = COUNTING.replace("should_shuffle=False", f"{name}=1e3")
+    with pytest.raises(DataError, match=rf"init of .*my_provider::process: .*{name} is 1000.0; it must be a whole num"):
+        job(code)
+
+
+@pytest.mark.parametrize(("is_train", "shuffled"), [(True, True), (False, False)])
+def test_samples_are_shuffled_for_training_only_unless_said_otherwise(job, is_train, shuffled):
+    code = COUNTING.replace(", should_shuffle=False", "").replace("range(4)", "range(100)")
+    assert (read_ids(job(code, is_train=is_train)) != list(range(100))) == shuffled
+
+
+# ----- several list entries -----
+
+BY_ENTRY = """
+    @provider(input_types={"x": integer_value(1000)}, pool_size=1)
+    def process(settings, name):
+        for number in range(2 if name == "0" else 4):
+            yield {"x": int(name) + number}
+"""
+
+
+def mix_plainly(seed, **entries):
+    """The rule of the reading thread: draw an entry; where it has ended, the first takes its place."""
+    stream, live, read = Stream(seed), list(entries.values()), []
+    while live:
+        place = stream.draw() % len(live)
+        if live[place]:
+            read.append(live[place].pop(0))
+        else:
+            live[place] = live[0]
+            del live[0]
+    return read
+
+
+def test_a_thread_picks_among_entries_and_every_pass_has_a_new_one(job):
+    source = job(BY_ENTRY, entries="0\n10\n20\n", mixing=7)
+    expected = mix_plainly(7, a=[0, 1], b=[10, 11, 12, 13], c=[20, 21, 22, 23])
+    assert read_ids(source, 1) == read_ids(source, 1) == expected  # one unit at a time: nothing left to shuffle
+
+
+# ----- constant slots -----
+
+
+def test_constant_slots_follow_the_providers_slots(job):
+    code = """
+        @provider(input_types={"x": integer_value_sequence(1000)}, should_shuffle=False)
+        def process(settings, name):
+            assert settings.input_order == ["x"]
+            yield {"x": [1, 2]}
+            yield {"x": [3]}
+    """
+    source = job(code, inputs=("x", "one", "half"), constants=[1, 0.5])
+    ((batch, units),) = read_pass(source)
+    assert (list(batch), units) == (["x", "one", "half"], 2)
+    assert batch["one"].value.tolist() == [[1], [1], [1]]
+    assert batch["half"].value.tolist() == [[0.5], [0.5], [0.5]]
+    assert batch["half"].value.dtype == np.float32
+    assert batch["one"].starts.tolist() == [0, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"one": 1}, r"1 constant_slots, the network 1 inputs \(one\)"),
+        ({"x": 1, "one": 3}, "data_layer one has size 3, but its slot is a constant"),
+    ],
+)
+def test_constant_slots_that_do_not_fit_are_explained(job, sizes, message):
+    with pytest.raises(ConfigError, match=message):
+        job(COUNTING, sizes=sizes, constants=[1])
+
+
+# ----- checks -----
+
+
+def test_a_sample_left_out_is_named_in_a_warning(job, caplog):
+    source = job("""
+        @provider(input_types=[integer_value_sequence(3)], check=True, check_fail_continue=True)
+        def process(settings, name):
+            yield [1, -1, 0xFFFFFFFF]
+            yield [1, 5]
+    """)
+    with caplog.at_level(logging.WARNING):
+        ((batch, units),) = read_pass(source)
+    assert (batch["x"].ids.tolist(), units) == ([1, -1, -1], 1)
+    assert caplog.messages == [
+        "sample 2 of f (counted from 1) is left out: slot 0 (integer_value_sequence(3)): item 1: 5 is no id below 3"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad", "fault"),
+    [
+        ("dense_vector(4)", "numpy.ones((2, 2), 'f')", "numpy.ones(3, 'f')", "3 numbers, not 4"),
+        ("dense_vector_sequence(1)", "numpy.ones((3, 1))", "numpy.ones((3, 2))", "item 0: 2 numbers, not 1"),
+        ("integer_value(3)", "numpy.int32(2)", "numpy.int32(3)", "no id below 3"),
+        ("integer_value(3)", "0xFFFFFFFF", "-2", "-2 is no id below 3"),
+        ("integer_value_sequence(3)", "numpy.arange(3)", "4", "4 is no list"),
+        ("integer_value_sub_sequence(3)", "[[1], []]", "[[1], [0, 3]]", "item 1: item 1: 3 is no id below 3"),
+        ("sparse_binary_vector_sequence(3)", "[[0, 1], []]", "[[0, 0]]", "item 0: an id occurs twice"),
+        ("sparse_float_vector_sequence(3)", "[[(0, 1.5)]]", "[[(3, 1.5)]]", "item 0: 3 is no id below 3"),
+    ],
+)
+def test_checked_samples(job, kind, good, bad, fault):
+    source = job(
+        f"""
+        import numpy
+
+        @provider(input_types=[{kind}], should_shuffle=False, check=True)
+        def process(settings, name):
+            yield {good}
+            yield {bad}
+        """,
+        sizes={"x": int(kind.split("(")[1][:-1])},
+    )
+    source.start_pass()
+    with pytest.raises(DataError, match=rf"reading 'f': SampleError: sample 2 \(counted from 1\): slot 0 \(.*{fault}"):
+        source.next_batch(2)
+
+
+# ----- errors -----
+
+
+def test_a_wrong_sample_is_named_with_what_it_must_be(job):
+    source = job("""
+        @provider(input_types={"x": integer_value_sequence(3)})
+        def process(settings, name):
+            yield {"x": [0]}
+            yield {"x": [1, 2, 3]}
+    """)
+    source.start_pass()
+    with pytest.raises(DataError) as caught:
+        source.next_batch(1)
+    assert str(caught.value) == (
+        "data provider my_provider::process yields a sample of a wrong form: sample 2 of f (counted from 1): slot x "
+        "(integer_value_sequence(3)): item 2: id 3 is not in [0, 3); it must be a list, each item of it an id below 3"
+    )
+
+
+def test_an_error_names_the_users_lines_from_the_deepest_up(job):
+    source = job("""
+        def parse(text):
+            return int(text)
+
+        @provider(input_types={"x": integer_value(3)})
+        def process(settings, name):
+            yield {"x": parse(name)}
+    """)
+    source.start_pass()
+    with pytest.raises(DataError) as caught:
+        source.next_batch(1)
+    assert str(caught.value) == (
+        "data provider my_provider::process, reading 'f': my_provider.py:4 (return int(text)): ValueError: invalid "
+        "literal for int() with base 10: 'f'; called at my_provider.py:8 (yield {\"x\": parse(name)})"
+    )
+
+
+def test_a_next_behind_the_end_names_the_users_line_once(job):
+    source = job("""
+        @provider(input_types={"x": integer_value(3)})
+        def process(settings, name):
+            yield {"x": [next(lines) for lines in [iter([])]][0]}
+    """)
+    source.start_pass()
+    with pytest.raises(DataError) as caught:
+        source.next_batch(1)
+    assert str(caught.value) == (
+        "data provider my_provider::process, reading 'f': my_provider.py:5 "
+        '(yield {"x": [next(lines) for lines in [iter([])]][0]}): RuntimeError: generator raised StopIteration '
+        "(a generator ends by `return`; `next(f)` needs a default)"
+    )
+
+
+@pytest.mark.parametrize("statement", ["return {'x': 1}", "print(name)"])
+@pytest.mark.parametrize("types", ["{'x': integer_value(3)}", "[integer_value(3)]"])
+def test_a_function_without_yield_is_told_to_use_it(job, statement, types):
+    source = job(f"""
+        @provider(input_types={types})
+        def process(settings, name):
+            {statement}
+    """)
+    source.start_pass()
+    with pytest.raises(DataError, match=r"my_provider::process, reading 'f': TypeError: .* is no generator.*`yield`"):
+        source.next_batch(1)
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (
+            "1.5",
+            r"calc_batch_size of the data provider my_provider::process: .*'float' object cannot be interpreted as",
+        ),
+        ("-1", "my_provider::process gives -1 for a sample"),
+        ("sample[7]", r"my_provider\.py:4 .*IndexError"),
+    ],
+)
+def test_a_wrong_size_of_a_sample_is_named(job, result, message):
+    source = job(f"""
+        def size(sample):
+            return {result}
+
+        @provider(input_types={{"x": integer_value(3)}}, calc_batch_size=size)
+        def process(settings, name):
+            yield {{"x": 1}}
+    """)
+    source.start_pass()
+    with pytest.raises(DataError, match=message):
+        source.next_batch(1)
+
+
+def test_samples_that_count_nothing_end_the_pass(job):
+    source = job(COUNTING.replace("should_shuffle=False", "should_shuffle=False, calc_batch_size=lambda s: s[0] < 2"))
+    assert [units for _, units in read_pass(source, 2)] == [2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("py", "PyDataProviderWrapper"), ("multi", "MultiData"), ("simple", "SimpleData"), ("proto", "ProtoData")],
+)
+@pytest.mark.parametrize("for_test", [False, True])
+def test_older_kinds_of_data_are_refused_by_name(kind, name, for_test):
+    purpose = "test" if for_test else "training"
+    with pytest.raises(ConfigError, match=rf"^{purpose} data of type '{kind}'.*{name}.* is not supported; .*@provider"):
+        check_data(DataConfig(type=kind, for_test=for_test))
+
+
+def test_an_unknown_kind_of_data_is_refused():
+    with pytest.raises(ConfigError, match=r"^training data of type 'mine' is not supported; "):
+        check_data(DataConfig(type="mine"))
+
+
+def test_a_missing_list_or_module_is_a_missing_input(job, tmp_path):
+    config = DataConfig(type="py2", files="no.list", load_data_module="no_module", load_data_object="process")
+
+    def open_config():
+        open_source(
+            config,
+            {"x": 1},
+            is_train=True,
+            streams=DataStreams(Stream(1), mixing=Stream(1)),
+            check=lambda: None,
+            is_own=True,
+        )
+
+    with pytest.raises(MissingInputError, match=r"the list of training data no\.list cannot be read"):
+        open_config()
+    (tmp_path / "no.list").write_text("")
+    with pytest.raises(MissingInputError, match=r"there is no data provider module no_module .*--python_path"):
+        open_config()
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_args_are_objects_only_where_the_config_script_of_this_process_made_them(job, is_own):
+    """Args of a merged model file went to pickle.loads, which runs what they name: issue E 2."""
+    code = """
+        def hook(settings, ratio, **more):
+            settings.input_types = [dense_vector(1)]
+            settings.ratio = ratio
+
+        @provider(init_hook=hook)
+        def process(settings, name):
+            yield [float(settings.ratio)]
+    """
+    if is_own:
+        ((batch, _),) = read_pass(job(code, args={"ratio": Fraction(1, 4)}))
+        assert batch["x"].value.tolist() == [[0.25]]
+    else:
+        with pytest.raises(ConfigError, match=r"args of the data provider my_provider::process in the model file"):
+            job(code, args={"ratio": Fraction(1, 4)}, is_own=False)
+
+
+# ----- how providers of the old demos are written -----
+
+
+def test_samples_counted_in_words(job):
+    source = job(
+        """
+        def hook(settings, word_dict, **kwargs):
+            settings.word_dict = word_dict
+            settings.slots = [integer_value_sequence(len(word_dict)), integer_value_sequence(3)]
+
+        def count_words(sample):
+            return len(sample[0])
+
+        @provider(init_hook=hook, should_shuffle=True, calc_batch_size=count_words, cache=CacheType.CACHE_PASS_IN_MEM)
+        def process(settings, name):
+            for words in ["a b", "b", "c a b a", "a"]:
+                ids = [settings.word_dict.get(word, 0) for word in words.split()]
+                yield ids, [0] * len(ids)
+        """,
+        inputs=("word", "label"),
+        args={"word_dict": {"a": 0, "b": 1, "c": 2}},
+    )
+    for _ in range(2):
+        batches = read_pass(source, 4)
+        assert sum(units for _, units in batches) == 8
+        assert all(units == batch["word"].rows == batch["label"].rows for batch, units in batches)
+        assert all(units >= 4 for _, units in batches[:-1])
+
+
+def test_rows_made_with_the_map_of_python_2(job):
+    source = job(
+        """
+        import sys
+
+        def hook(settings, **kwargs):
+            settings.pool_size = sys.maxint
+            settings.input_types = [dense_vector(3), integer_value(9), sparse_float_vector(9), integer_sequence(9)]
+
+        @provider(init_hook=hook, should_shuffle=True)
+        def process(settings, name):
+            for line in ["1,2,3", "4,5,6"]:
+                numbers = map(int, line.split(","))
+                assert len(numbers) == 3
+                yield [map(float, numbers), numbers[0], zip(numbers, [0.5] * 3), filter(None, numbers)]
+        """,
+        sizes={"past": 3, "first": 9, "pairs": 9, "all": 9},
+    )
+    ((batch, _),) = read_pass(source)
+    order = batch["first"].ids.tolist()
+    rows = [[1, 2, 3] if first == 1 else [4, 5, 6] for first in order]
+    assert sorted(order) == [1, 4]
+    assert batch["past"].value.tolist() == rows
+    assert batch["all"].ids.reshape(2, 3).tolist() == batch["pairs"].sparse.ids.reshape(2, 3).tolist() == rows
+
+
+def test_slots_by_name_from_the_hook(job):
+    source = job(
+        """
+        def hook(settings, **kwargs):
+            settings.slots = {"source": integer_value_sequence(9), "line": integer_value_sequence(2)}
+
+        @provider(init_hook=hook, pool_size=50000)
+        def process(settings, name):
+            yield {"source": [0, 5, 1], "line": [1]}
+        """,
+        inputs=("source", "line"),
+    )
+    ((batch, units),) = read_pass(source)
+    assert (batch["source"].ids.tolist(), batch["line"].ids.tolist(), units) == ([0, 5, 1], [1], 1)
+
+
+def test_tokens_with_sparse_features_and_unknown_words(job):
+    source = job(
+        """
+        def hook(settings, **kwargs):
+            settings.input_types = [integer_sequence(4), sparse_binary_vector_sequence(6)]
+
+        @provider(init_hook=hook, cache=CacheType.CACHE_PASS_IN_MEM)
+        def process(settings, name):
+            yield [[3, 0xffffffff], [[0, 5], []]]
+        """,
+        sizes={"word": 4, "features": 6},
+    )
+    ((batch, _),) = read_pass(source)
+    assert batch["word"].ids.tolist() == [3, -1]
+    assert batch["features"].sparse.offsets.tolist() == [0, 2, 2]
+    assert batch["features"].starts.tolist() == batch["word"].starts.tolist() == [0, 2]
+
+
+def test_batches_of_images_in_pickles(job, tmp_path):
+    source = job(
+        """
+        import numpy as np
+
+        with open("batch", "wb") as file:
+            cPickle.dump({"images": [np.arange(4, dtype=np.uint8)] * 2, "labels": np.array([1, 0])}, file)
+
+        @provider(input_types={"image": dense_vector(4), "label": integer_value(2)}, min_pool_size=0)
+        def process(settings, name):
+            with open("batch", "rb") as file:
+                batch = cPickle.load(file)
+            for image, label in zip(batch["images"], batch["labels"]):
+                yield {"image": image.astype("float32") / 255.0, "label": label}
+        """,
+        sizes={"image": 4, "label": 2},
+    )
+    ((batch, _),) = read_pass(source)
+    assert batch["image"].value.shape == (2, 4)
+    assert sorted(batch["label"].ids.tolist()) == [0, 1]

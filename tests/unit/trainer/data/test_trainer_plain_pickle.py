@@ -1,0 +1,122 @@
+"""Pickles of plain values: read as `pickle` reads them, without its power to run code, and within limits."""
+
+import collections
+import contextlib
+import os
+import pickle
+import pickletools
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer.data import plain_pickle
+from trainer.data.plain_pickle import PlainPickleError, load_plain
+
+KEYS = st.text() | st.binary() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.booleans() | st.none()
+SIMPLE = KEYS | st.integers(-(2**200), 2**200)
+PLAIN = st.recursive(
+    SIMPLE, lambda part: st.lists(part) | st.lists(part).map(tuple) | st.dictionaries(KEYS, part), max_leaves=20
+)
+
+
+@given(PLAIN, st.integers(1, 5))
+def test_plain_values_are_read_as_pickle_reads_them(value, protocol):
+    data = pickle.dumps(value, protocol)
+    if any(code.name == "GLOBAL" for code, _, _ in pickletools.genops(data)):  # of bytes before protocol 3
+        with pytest.raises(PlainPickleError, match="it names a class or function"):
+            load_plain(data)
+    else:
+        assert load_plain(data) == value
+
+
+def test_what_v0_10_wrote_is_read():
+    text = (
+        "(dp1\nS'slots'\np2\n(lp3\nS'x dense 6'\np4\naS'label \\xc3\\xa4'\np5\naI01\naL12L\naF0.5\naVz\\u00e4\np6\nas."
+    )
+    assert load_plain(text.encode("latin-1")) == {"slots": ["x dense 6", "label ä", True, 12, 0.5, "zä"]}
+
+
+class Evil:
+    def __reduce__(self):
+        return os.mkdir, ("was-here",)
+
+
+class Point:
+    def __init__(self):
+        self.x = 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Evil(), {"a": [Evil()]}, Point(), os.getpid, collections.OrderedDict(a=1), {1, 2}, 1 + 2j, bytearray(b"a"), range],
+    ids=["call", "inside", "object", "function", "class", "set", "complex", "bytearray", "type"],
+)
+@pytest.mark.parametrize("protocol", range(6))
+def test_nothing_else_is_read_and_no_code_runs(value, protocol, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PlainPickleError, match="not of plain values only"):
+        load_plain(pickle.dumps(value, protocol))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_instruction_of_pickle_is_known_and_those_for_code_are_refused():
+    codes = {one.code.encode("latin-1") for one in pickletools.opcodes} - {b"."}
+    assert codes == plain_pickle._ACTIONS.keys() | plain_pickle._OBJECTS.keys()
+    naming = {"GLOBAL", "STACK_GLOBAL", "INST", "OBJ", "REDUCE", "NEWOBJ", "NEWOBJ_EX", "BUILD", "EXT1", "PERSID"}
+    assert not plain_pickle._ACTIONS.keys() & {
+        one.code.encode("latin-1") for one in pickletools.opcodes if one.name in naming
+    }
+
+
+def doubled(times):
+    return b"]" + b"".join(b"q\x000]h\x00ah\x00a" for _ in range(times)) + b"."
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "cut off"),
+        (b"N" * (plain_pickle.MOST_BYTES + 1), "bytes, and .* are the limit"),
+        (doubled(60), "more than .* values"),
+        (b"]q\x00h\x00a.", "nested over"),
+        (b"]" * 100 + b"a" * 99 + b".", "nested over"),
+        (b"\x8b" + struct.pack("<i", 1 << 20) + b"x" * (1 << 20) + b".", "a number has 1048576 bytes"),
+        (b"\x8b" + struct.pack("<i", -5) + b".", "a number has -5 bytes"),
+        (b"I" + b"9" * 100_000 + b"\n.", "it is no pickle"),
+        (b"X" + struct.pack("<I", 0xFFFFFFFF) + b"x.", "cut off"),
+        (b"\x8d" + struct.pack("<Q", 1 << 63) + b"x.", "cut off"),
+        (b"\x8e" + struct.pack("<Q", 1 << 63) + b"x.", "cut off"),
+        (b"h\x05.", "it is no pickle"),
+        (b"N0.", "does not end with one value"),
+        (b"(.", "does not end with one value"),
+        (b"a.", "a value is missing"),
+        (b"NNa.", "no list to add to"),
+        (b"(NNNd.", "a key has no value"),
+        (b"()Nd.", "a key of a dict"),
+        (b"(" + pickle.dumps(1 << 70, 2)[2:-1] + b"Nd.", "a key of a dict"),
+        (b"e.", "there is no mark"),
+        (b"\xff.", "no instruction"),
+        (b"S(\n.", "no quotes"),
+        (b"S'\\x\n.", "no quotes"),
+        (b"S'\\xz'\n.", "it is no pickle"),
+    ],
+)
+def test_bombs_and_rubbish_are_refused(data, message):
+    with pytest.raises(PlainPickleError, match=message):
+        load_plain(data)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_value_or_one_error(data):
+    with contextlib.suppress(PlainPickleError):
+        load_plain(data)
+
+
+@given(PLAIN, st.integers(0, 10_000), st.binary(min_size=1, max_size=1))
+def test_a_changed_byte_gives_a_value_or_one_error(value, place, byte):
+    data = pickle.dumps(value, 2)
+    place %= len(data)
+    with contextlib.suppress(PlainPickleError):
+        load_plain(data[:place] + byte + data[place + 1 :])

@@ -1,0 +1,67 @@
+"""The selective fully connected layer: by hand, against all columns, and finite differences in float64."""
+
+import numpy as np
+import pytest
+from layer_checks import check_gradients, dense, make_layer, run
+
+from runtime.errors import ConfigError, DataError
+from trainer.arrays.arguments import Argument, Sparse
+
+SIZE, WIDTH = 5, 3
+
+
+def selection(*rows):
+    offsets = np.cumsum([0, *map(len, rows)])
+    return Argument(sparse=Sparse(SIZE, offsets, np.array([column for row in rows for column in row], np.int64)))
+
+
+def make(has_selection, bias=SIZE):
+    inputs = [{"parameter": SIZE * WIDTH}, {"parameter": SIZE * 2}, *[{}] * has_selection]
+    return make_layer("selective_fc", SIZE, inputs, bias=bias, has_selected_colums=has_selection)
+
+
+def rows(count=4):
+    rng = np.random.default_rng(count)
+    return [dense(rng.normal(size=(count, width)), [0, count]) for width in (WIDTH, 2)]
+
+
+@pytest.mark.parametrize("bias", [0, SIZE])
+@pytest.mark.parametrize("chosen", [None, [[0, 2]] * 4, [[1, 4], [4, 0], [2, 3], [1, 1]], [[3], [3], [0], [1]]])
+def test_gradients_agree_with_finite_differences(chosen, bias):
+    given = [*rows(), *([] if chosen is None else [selection(*chosen)])]
+    check_gradients(*make(chosen is not None, bias), given)
+
+
+def test_a_batch_without_rows_has_gradients_of_zero():
+    check_gradients(*make(True), [*rows(0), selection()])
+
+
+def test_selected_columns_are_those_of_the_whole_product():
+    chosen = np.array([[1, 4], [4, 0], [2, 3], [1, 2]])
+    (full, full_table), (part, part_table) = make(False), make(True)
+    part_table.values[:] = full_table.values
+    whole = run(full, *rows())
+    some = run(part, *rows(), selection(*chosen))
+    np.testing.assert_allclose(some.value, np.take_along_axis(whole.value, chosen, axis=1))
+    assert some.starts.tolist() == [0, 4]
+
+
+def test_the_weight_is_stored_transposed():
+    layer, table = make_layer("selective_fc", 2, [{"parameter": 6}], has_selected_colums=False)
+    table.values[:] = [1, 2, 3, 4, 5, 6]
+    assert run(layer, dense([[1.0, 10, 100]])).value.tolist() == [[321, 654]]
+    sparse = Argument(sparse=Sparse(3, np.array([0, 2]), np.array([0, 2])))
+    assert run(layer, sparse).value.tolist() == [[4, 10]]
+
+
+def test_rows_that_select_different_numbers_of_columns_are_refused():
+    layer, _ = make(True)
+    with pytest.raises(DataError, match="equally many columns"):
+        run(layer, *rows(), selection([0], [1, 2], [3], [4]))
+    with pytest.raises(ConfigError, match=r"sparse_binary_vector\(5\)"):
+        run(layer, *rows(), dense(np.ones((4, SIZE))))
+
+
+def test_a_layer_that_only_selects_is_refused():
+    with pytest.raises(ConfigError, match="an input beside the selection"):
+        make_layer("selective_fc", SIZE, [{}])

@@ -1,0 +1,129 @@
+"""Projections and operators by hand: windows, tables, slices, and what is refused."""
+
+import numpy as np
+import pytest
+from layer_checks import dense, ids, make_layer, run
+
+from runtime.errors import ConfigError, DataError
+
+
+def projection(kind, input_size, output_size, parameter=0, **fields):
+    conf = {"type": kind, "name": "p", "input_size": input_size, "output_size": output_size, **fields}
+    return {"parameter": parameter, "proj_conf": conf}
+
+
+def test_a_context_window_has_the_frames_before_first_and_zeros_outside_of_the_sequence():
+    layer, _ = make_layer("mixed", 3, [projection("context", 1, 3, context_start=-1, context_length=3)])
+    result = run(layer, dense([[1.0], [2], [3], [4]], [0, 3, 3, 4]))
+    assert result.value.tolist() == [[0, 1, 2], [1, 2, 3], [2, 3, 0], [0, 4, 0]]
+    assert result.starts.tolist() == [0, 3, 3, 4]
+
+
+def test_padding_rows_begin_with_those_before_the_sequence():
+    """Two frames before (-2, -1 frames away) and one after: parameter rows 10, 20 and 30."""
+    conf = projection("context", 1, 4, 3, context_start=-2, context_length=4, trainable_padding=True)
+    layer, table = make_layer("mixed", 4, [conf])
+    table.values[:] = [10, 20, 30]
+    result = run(layer, dense([[1.0], [2], [3], [4]], [0, 3, 4]))
+    assert result.value.tolist() == [[10, 20, 1, 2], [20, 1, 2, 3], [1, 2, 3, 30], [10, 20, 4, 30]]
+
+
+def test_a_window_after_the_frame_pads_the_end_only():
+    conf = projection("context", 1, 2, 2, context_start=1, context_length=2, trainable_padding=True)
+    layer, table = make_layer("mixed", 2, [conf])
+    table.values[:] = [10, 20]
+    result = run(layer, dense([[1.0], [2], [3], [4]], [0, 3, 4]))
+    assert result.value.tolist() == [[2, 3], [3, 10], [10, 20], [10, 20]]
+
+
+def test_id_minus_one_looks_up_a_row_of_zeros():
+    layer, table = make_layer("mixed", 2, [projection("table", 3, 2, 6)])
+    table.values[:] = range(1, 7)
+    result = run(layer, ids([2, -1, 0, 2], [0, 1, 4]))
+    assert result.value.tolist() == [[5, 6], [0, 0], [1, 2], [5, 6]]
+    assert result.starts.tolist() == [0, 1, 4]
+    layer.backward(np.array([[1.0, 2], [9, 9], [3, 4], [5, 6]]), [False])
+    assert table.gradients.tolist() == [3, 4, 0, 0, 6, 8]
+
+
+@pytest.mark.parametrize("wrong", [3, -2])
+def test_an_id_outside_of_the_table_is_named(wrong):
+    layer, _ = make_layer("mixed", 2, [projection("table", 3, 2, 6)])
+    with pytest.raises(DataError, match=rf"id {wrong} is not in \[-1, 3\)"):
+        run(layer, ids([0, wrong, -1]))
+
+
+def test_projections_and_operators_add_up():
+    operator = {"type": "dot_mul", "input_indices": [1, 2], "input_sizes": [2, 2], "output_size": 2, "dotmul_scale": 2}
+    inputs = [projection("fc", 2, 2, 4), {}, {}, projection("identity_offset", 3, 2, offset=1)]
+    layer, table = make_layer("mixed", 2, inputs, bias=2, operator_confs=[operator])
+    table.values[:] = [1, 2, 3, 4, 0.5, -0.5]
+    result = run(layer, dense([[1.0, 1]]), dense([[2.0, 3]]), dense([[4.0, 5]]), dense([[7.0, 8, 9]]))
+    assert result.value.tolist() == [[4 + 16 + 8 + 0.5, 6 + 30 + 9 - 0.5]]
+
+
+def test_concat2_puts_projections_side_by_side():
+    inputs = [projection("dot_mul", 2, 2, 2), projection("trans_fc", 2, 1, 2)]
+    layer, table = make_layer("concat2", 3, inputs)
+    table.values[:] = [1, 10, 3, 4]
+    assert run(layer, dense([[1.0, 2]]), dense([[1.0, 2]])).value.tolist() == [[1, 20, 11]]
+
+
+def test_a_slice_joins_ranges_of_columns():
+    layer, _ = make_layer(
+        "mixed", 3, [projection("slice", 5, 3, slices=[{"start": 3, "end": 5}, {"start": 0, "end": 1}])]
+    )
+    assert run(layer, dense([[0.0, 1, 2, 3, 4]])).value.tolist() == [[3, 4, 0]]
+
+
+def test_a_shared_bias_is_added_to_a_block_of_columns():
+    layer, table = make_layer("mixed", 4, [projection("identity", 4, 4)], bias=2, shared_biases=True)
+    table.values[:] = [10, 20]
+    x = dense([[1.0, 2, 3, 4]])
+    assert run(layer, x).value.tolist() == [[11, 12, 23, 24]]
+    assert x.value.tolist() == [[1, 2, 3, 4]]
+
+
+def test_a_bias_reaches_rows_that_lie_column_by_column():
+    layer, table = make_layer("mixed", 3, [projection("identity", 3, 3)], bias=3)
+    table.values[:] = [10, 20, 30]
+    x = dense(np.asfortranarray([[1.0, 2, 3], [4, 5, 6]]))
+    assert run(layer, x).value.tolist() == [[11, 22, 33], [14, 25, 36]]
+
+
+def test_gradients_of_inputs_are_arrays_of_their_own():
+    layer, _ = make_layer("mixed", 2, [projection("identity", 2, 2)] * 3)
+    run(layer, *[dense([[1.0, 2]])] * 3)
+    gradients = layer.backward(np.array([[1.0, 2]]), [True] * 3)
+    for one in gradients:
+        one += 1
+    assert [one.tolist() for one in gradients] == [[[2, 3]]] * 3
+
+
+@pytest.mark.parametrize(
+    ("inputs", "what"),
+    [
+        ([projection("trans_fc", 2, 2)], "needs a parameter of 4 values and has none"),
+        ([projection("trans_fc", 2, 2, 5)], "parameter w0 has 5 values, it needs 4"),
+        ([projection("spiral", 2, 2)], "projection 'spiral' is not supported yet; supported are context"),
+        ([projection("identity", 3, 3)], "its result is 3 wide, the layer 2"),
+        ([projection("identity_offset", 3, 2, offset=2)], "are not all in the input's 3"),
+        ([projection("context", 2, 2, context_start=0, context_length=2)], "context_length 2"),
+        ([{}], "no projection and no operator"),
+    ],
+)
+def test_a_config_that_does_not_fit_is_refused(inputs, what):
+    with pytest.raises(ConfigError, match=what):
+        make_layer("mixed", 2, inputs)
+
+
+def test_inputs_with_different_numbers_of_rows_are_refused():
+    layer, _ = make_layer("mixed", 2, [projection("identity", 2, 2)] * 2)
+    with pytest.raises(DataError, match="2, 1 rows"):
+        run(layer, dense([[1.0, 2], [3, 4]]), dense([[1.0, 2]]))
+
+
+def test_a_window_needs_sequences():
+    layer, _ = make_layer("mixed", 2, [projection("context", 1, 2, context_start=0, context_length=2)])
+    with pytest.raises(ConfigError, match="needs an input of sequences"):
+        run(layer, dense([[1.0]]))

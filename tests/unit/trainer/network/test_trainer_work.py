@@ -1,0 +1,132 @@
+"""Which batches are cut into parts: those whose work is worth a second thread (issue E 25)."""
+
+import numpy as np
+import pytest
+
+from proto.ModelConfig_pb2 import ModelConfig
+from trainer.arrays.arguments import Argument, Sparse
+from trainer.arrays.parameters import ParameterTable
+from trainer.arrays.rng import Stream
+from trainer.config import parse_config
+from trainer.layers import LAYERS
+from trainer.network.batch_work import LEAST_OF_LAYER, SEPARATE, estimate
+from trainer.network.data_parallel import DataParallelNetwork
+from trainer.network.network import Network
+
+HEAD = "from paddle.trainer_config_helpers import *\nsettings(batch_size=1)\nlabel = data_layer('label', 2)\n"
+TAIL = "\noutputs(classification_cost(fc_layer(x, 2, act=SoftmaxActivation()), label))\n"
+
+
+@pytest.fixture
+def parse(tmp_path):
+    def parse_network(body):
+        (tmp_path / "config.py").write_text(HEAD + body + TAIL)
+        return parse_config(str(tmp_path / "config.py"), "").model_config
+
+    return parse_network
+
+
+def dense(rows, width):
+    return Argument(value=np.ones((rows, width), np.float32))
+
+
+def labels(rows):
+    return Argument(ids=np.zeros(rows, np.int32))
+
+
+def test_the_operations_of_dense_layers_are_those_of_their_products_three_times(parse):
+    work = estimate(parse("x = fc_layer(data_layer('x', 100), 50)"))
+    operations = work.operations({"x": dense(8, 100), "label": labels(8)})
+    products = 3 * 2 * 8 * (100 * 50 + 50 * 2)
+    assert products < operations < 1.2 * products
+    assert work.layers == 3
+
+
+def test_sparse_input_counts_by_what_is_in_it_and_not_by_its_width(parse):
+    work = estimate(parse("x = data_layer('x', 30000)"))
+    sparse = Sparse(30000, np.arange(0, 9 * 80, 80), np.zeros(640, np.int32))
+    few = work.operations({"x": Argument(sparse=sparse), "label": labels(8)})
+    assert 3 * 2 * 2 * 640 < few < 3 * 2 * 2 * 640 + 3 * 8 * 10 * 8
+    assert work.is_small({"x": Argument(sparse=sparse), "label": labels(8)})
+
+
+def test_ids_count_by_the_rows_that_they_pick(parse):
+    work = estimate(parse("x = pooling_layer(embedding_layer(data_layer('x', 30000), 128))"))
+    batch = {"x": Argument(ids=np.zeros(800, np.int32), starts=np.arange(0, 801, 100)), "label": labels(8)}
+    assert 3 * 128 * 800 < work.operations(batch) < 30 * 3 * 128 * 800
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "x = batch_norm_layer(data_layer('x', 4), act=ReluActivation())",
+        "x = fc_layer(data_layer('x', 4), 3, layer_attr=ExtraAttr(drop_rate=0.5))",
+        "x = dropout_layer(data_layer('x', 4), 0.5)",
+        "x = last_seq(recurrent_group(lambda y: fc_layer([y, memory('s', 4)], 4, name='s'), data_layer('x', 4)))",
+        "x = clip_layer(data_layer('x', 4), -1, 1)",  # tests/integration/trainer has it for that
+    ],
+    ids=["batch_norm", "drop_rate", "dropout", "group", "unknown"],
+)
+def test_networks_whose_parts_give_other_results_are_always_cut(parse, body):
+    assert estimate(parse(body)) is None
+
+
+def test_the_types_are_types_that_look_at_no_other_sample():
+    assert LAYERS.keys() >= SEPARATE
+    coupled = {
+        "batch_norm",
+        "data_norm",
+        "multibox_loss",
+        "nce",
+        "sampling_id",
+        "trans",
+        "resize",
+        "lambda_cost",
+        "print",
+    }
+    assert not SEPARATE & coupled
+
+
+BODY = "x = fc_layer(data_layer('x', 30), 20)"
+
+
+@pytest.mark.parametrize("rows", [1, 7, 60])
+def test_a_small_batch_gives_the_bits_of_one_network_and_uses_one_thread(parse, rows, capsys):
+    model = parse(BODY)
+    rng = np.random.default_rng(rows)
+    batch = {
+        "x": Argument(value=rng.normal(size=(rows, 30)).astype(np.float32)),
+        "label": Argument(ids=rng.integers(0, 2, rows)),
+    }
+    found = []
+    for make in (Network, lambda config, table: DataParallelNetwork(config, table, [Stream(1), Stream(2)])):
+        table = ParameterTable(model.parameters)
+        table.randomize(Stream(5))
+        network = make(model, table)
+        for _ in range(2):
+            network.forward(batch, Stream(3))
+            network.backward()
+        found.append((network.cost(), table.gradients.tobytes(), len(network.replicas)))
+    network.close()
+    assert found[0] == found[1]
+    assert found[1][2] == 1
+    assert capsys.readouterr().err.count("is computed by one thread, which is faster") == 1
+
+
+def test_a_batch_that_is_worth_it_is_cut(parse, monkeypatch):
+    model = parse(BODY)
+    work = estimate(model)
+    rows = int(LEAST_OF_LAYER * work.layers / work.operations({"x": dense(1, 30), "label": labels(1)})) + 1
+    assert not work.is_small({"x": dense(rows, 30), "label": labels(rows)})
+    assert work.is_small({"x": dense(rows - 2, 30), "label": labels(rows - 2)})
+    network = DataParallelNetwork(model, ParameterTable(model.parameters), [Stream(1), Stream(2)])
+    for count, replicas in ((rows, 2), (rows - 2, 1), (rows, 2)):
+        network.forward({"x": dense(count, 30), "label": labels(count)})
+        assert len(network.replicas) == replicas
+    network.close()
+
+
+def test_a_network_of_nothing_but_data_is_no_error():
+    config = ModelConfig(type="nn")
+    config.layers.add(name="x", type="data", size=1, active_type="")
+    assert estimate(config).is_small({"x": dense(1, 1)})

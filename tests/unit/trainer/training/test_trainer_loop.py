@@ -1,0 +1,304 @@
+"""Training and testing in one process, with sources and an updater of the test's own."""
+
+import contextlib
+import json
+import signal
+
+import numpy as np
+import pytest
+
+from proto.ModelConfig_pb2 import ModelConfig
+from pserver.store.snapshot import Captured, Part
+from runtime.errors import StoppedError
+from trainer.arrays.arguments import Argument
+from trainer.arrays.parameters import ParameterTable
+from trainer.arrays.rng import Stream
+from trainer.flags import parse_flags
+from trainer.network.network import Network
+from trainer.telemetry.training_log import TrainingLog
+from trainer.training import checkpoint_policy, testing
+from trainer.training.checkpoint_policy import CheckpointPolicy
+from trainer.training.loop import Training
+from trainer.training.parts import Parts
+from trainer.training.position import Position
+from trainer.training.stopping import Stopper
+
+BATCH = {"x": Argument(value=np.ones((2, 1), np.float32)), "y": Argument(value=np.zeros((2, 1), np.float32))}
+
+
+class Source:
+    """Passes of three batches; at `stop` (pass, batch) a signal comes while the data is waited for."""
+
+    def __init__(self, stopper, stop):
+        self.stopper, self.stop = stopper, stop
+        self.place = [-1, 0]
+
+    def start_pass(self):
+        self.place = [self.place[0] + 1, 0]
+
+    def track(self):
+        pass
+
+    def position(self, batches):
+        return {"batches": batches}
+
+    def resume(self, position, size):
+        pass
+
+    def next_batch(self, size):
+        if tuple(self.place) == self.stop:
+            self.stopper.arrive()
+        self.place[1] += 1
+        return (BATCH, 2) if self.place[1] <= 3 else None
+
+
+class Updater:
+    """Adds 1 to all values in every step; `stop` is the number of the step in which a signal comes."""
+
+    def __init__(self, table, stopper, stop=0):
+        self.table, self.stopper, self.stop = table, stopper, stop
+        self.steps = 0
+
+    def start_pass(self, batch=0):
+        pass
+
+    def prefetch(self, slots):
+        pass
+
+    def begin_step(self, samples):
+        return None
+
+    def step(self, samples, checkpoint=False):
+        self.steps += 1
+        if self.steps == self.stop:
+            self.stopper.arrive()
+        self.table.values += 1
+        return checkpoint
+
+    def capture(self, own):
+        return Captured([Part({}, {"values": self.table.values})], [own])
+
+    @contextlib.contextmanager
+    def averaged(self):
+        yield
+
+    def rates(self, parameter):
+        return None
+
+    def finish_pass(self, own=None):
+        pass
+
+    def finish(self):
+        pass
+
+
+class AveragingUpdater(Updater):
+    """Its averages are 0.5 less; a signal comes in the middle of the first exchange of values ("get", "give back")."""
+
+    def __init__(self, table, stopper, exchange):
+        super().__init__(table, stopper)
+        self.exchange, self.raw = exchange, None
+
+    @contextlib.contextmanager
+    def averaged(self):
+        if self.raw is None:
+            self.raw = self.table.values.copy()
+            self.arrive("get")
+            self.table.values -= 0.5
+        try:
+            yield
+        finally:
+            self.arrive("give back")
+            self.table.values[:] = self.raw
+            self.raw = None
+
+    def arrive(self, exchange):
+        if exchange == self.exchange:
+            self.exchange = ""
+            self.stopper.arrive()
+
+
+class SignalledStopper(Stopper):
+    def arrive(self):
+        self._handle(signal.SIGTERM, None)
+
+
+@pytest.fixture
+def stopper(monkeypatch):
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # a test leaves the process's signals alone
+    return SignalledStopper()
+
+
+def make_parts(folder, *flags, **sources):
+    config = ModelConfig(type="nn", output_layer_names=["cost"], input_layer_names=["x", "y"])
+    for name in ("x", "y"):
+        config.layers.add(name=name, type="data", size=1)
+    config.layers.add(name="out", type="fc", size=1).inputs.add(input_layer_name="x", input_parameter_name="w")
+    cost = config.layers.add(name="cost", type="square_error", size=1)
+    for name in ("out", "y"):
+        cost.inputs.add(input_layer_name=name)
+    config.parameters.add(name="w", size=1, dims=[1, 1])
+    table = ParameterTable(config.parameters)
+    return Parts(
+        flags=parse_flags(["--num_passes=3", *flags]),
+        batch_size=2,
+        network=Network(config, table),
+        table=table,
+        evaluators=[],
+        stream=Stream(1),
+        train=sources.get("train"),
+        test=sources.get("test"),
+        configs={},
+        save_dir=str(folder),
+    )
+
+
+def run(folder, stopper, *flags, at=None, in_step=0):
+    parts = make_parts(folder, *flags, train=Source(stopper, at))
+    Training(parts, Updater(parts.table, stopper, in_step), stopper).run()
+
+
+def saved(folder):
+    """What is saved, with the number of steps in it."""
+    return {path.name: np.fromfile(path / "w", "<f4", offset=16)[0] for path in sorted(folder.iterdir())}
+
+
+@pytest.mark.parametrize(
+    ("flags", "stop", "expected"),
+    [
+        ([], {"at": (0, 0)}, {}),
+        ([], {"at": (0, 2)}, {"pass-00000-001": 2}),
+        ([], {"in_step": 2}, {"pass-00000-001": 2}),
+        ([], {"at": (1, 0)}, {"pass-00000": 3}),
+        ([], {"at": (1, 3)}, {"pass-00000": 3, "pass-00001-001": 6}),
+        (["--saving_period=5"], {"at": (2, 0)}, {"pass-00000": 3, "pass-00001": 6}),
+        (["--saving_period_by_batches=1"], {"at": (0, 2)}, {"pass-00000-001": 2}),
+        (["--saving_period_by_batches=1"], {"in_step": 3}, {"pass-00000-001": 2, "pass-00000-002": 3}),
+        (["--start_pass=7"], {"at": (0, 1)}, {"pass-00007-001": 1}),
+    ],
+)
+def test_a_signal_saves_what_was_learnt_since_the_last_save(tmp_path, stopper, flags, stop, expected):
+    with pytest.raises(StoppedError, match="stopped by SIGTERM"):
+        run(tmp_path, stopper, *flags, **stop)
+    assert saved(tmp_path) == expected
+
+
+def checkpoints(folder):
+    """What is in the checkpoints, with the number of steps, the batches of the pass, and whether tests are due."""
+    found = {}
+    for path in sorted((folder / "state").iterdir()):
+        job = json.loads((path / "job.json").read_text())
+        place = job["place"]
+        assert (path / "done").exists()
+        steps = np.fromfile(path / "parameters" / "w", "<f4", offset=16)[0]
+        found[path.name] = (steps, place["number"], place["stage"], place["batches"], place["is_due"])
+    return found
+
+
+BY_BATCHES = ["--checkpoint_period_by_batches=2", "--checkpoints_kept=9"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "stop", "expected"),
+    [
+        (BY_BATCHES, {"at": (0, 0)}, {}),
+        (BY_BATCHES, {"at": (0, 1)}, {"pass-00000-001": (1, 0, "inside", 1, False)}),
+        (BY_BATCHES, {"at": (0, 2)}, {"pass-00000-001": (2, 0, "inside", 2, True)}),
+        (BY_BATCHES, {"in_step": 1}, {"pass-00000-001": (1, 0, "inside", 1, True)}),
+        (BY_BATCHES, {"in_step": 2}, {"pass-00000-001": (2, 0, "inside", 2, True)}),
+        (
+            BY_BATCHES,
+            {"at": (0, 3)},
+            {"pass-00000-001": (2, 0, "inside", 2, True), "pass-00000-002": (3, 0, "inside", 3, False)},
+        ),
+        (
+            BY_BATCHES,
+            {"at": (1, 0)},
+            {"pass-00000": (3, 1, "before", 0, False), "pass-00000-001": (2, 0, "inside", 2, True)},
+        ),
+        ([*BY_BATCHES, "--checkpoints_kept=1"], {"at": (1, 0)}, {"pass-00000": (3, 1, "before", 0, False)}),
+        (
+            ["--checkpoint_period_by_batches=9", "--saving_period=2"],
+            {"at": (2, 0)},
+            {"pass-00000": (3, 1, "before", 0, False), "pass-00002-001": (6, 2, "inside", 0, False)},
+        ),
+        (["--local=0"], {"at": (0, 0)}, {"pass-00000-001": (1, 0, "inside", 1, True)}),
+        (["--local=0"], {"at": (0, 1)}, {"pass-00000-001": (2, 0, "inside", 2, True)}),
+        (["--local=0"], {"in_step": 2}, {"pass-00000-001": (3, 0, "inside", 3, True)}),
+        (["--local=0"], {"in_step": 3}, {"pass-00000": (3, 1, "before", 0, False)}),
+    ],
+)
+def test_a_signal_makes_a_checkpoint_in_the_place_of_a_save(tmp_path, stopper, flags, stop, expected, monkeypatch):
+    """With servers it can be made only right after a step that all trainers know of, or after the pass."""
+    monkeypatch.setattr(signal, "alarm", lambda _: None)
+    with pytest.raises(StoppedError, match="stopped by SIGTERM"):
+        run(tmp_path, stopper, *flags, **stop)
+    assert checkpoints(tmp_path) if expected else not (tmp_path / "state").exists()
+    assert {name for name in saved_names(tmp_path) if "-0" in name[10:]} == set()
+    if expected:
+        assert checkpoints(tmp_path) == expected
+
+
+def saved_names(folder):
+    return [path.name for path in folder.iterdir() if path.name != "state"]
+
+
+def make_policy(parts, stopper, **options):
+    log = TrainingLog(parts.flags, parts.evaluators, parts.table, parts.reporter)
+    return CheckpointPolicy(parts, Updater(parts.table, stopper), stopper, log, **options)
+
+
+def test_the_clock_asks_for_checkpoints_too(tmp_path, stopper):
+    parts = make_parts(tmp_path, "--checkpoint_period_seconds=10", train=Source(stopper, None))
+    now = [0.0]
+    made = make_policy(parts, stopper, clock=lambda: now[0])
+    assert not made.is_wanted(1)
+    now[0] = 10.0
+    assert made.is_wanted(1)
+    made.make(Position(0, "inside", 1, checkpoints=1), "pass-00000-001")
+    assert not made.is_wanted(2)
+
+
+@pytest.mark.parametrize("exchange", ["get", "give back"])
+def test_a_signal_waits_until_averages_are_exchanged_for_a_test(tmp_path, stopper, exchange):
+    parts = make_parts(tmp_path, train=Source(stopper, None), test=Source(stopper, None))
+    with pytest.raises(StoppedError, match="stopped by SIGTERM"):
+        Training(parts, AveragingUpdater(parts.table, stopper, exchange), stopper).run()
+    assert saved(tmp_path) == {"pass-00000": 2.5}
+    assert parts.table.values == 3
+
+
+def test_without_a_signal_every_pass_is_saved(tmp_path, stopper):
+    run(tmp_path, stopper)
+    assert saved(tmp_path) == {"pass-00000": 3, "pass-00001": 6, "pass-00002": 9}
+
+
+def test_the_test_job_looks_every_minute_until_a_pass_is_there(tmp_path, stopper, capsys):
+    run(tmp_path, stopper, "--num_passes=1")
+    waits = []
+
+    def wait(seconds):
+        waits.append(seconds)
+        if len(waits) == 3:
+            run(tmp_path, stopper, "--num_passes=1", "--start_pass=1")
+
+    flags = ["--job=test", "--test_pass=0", "--num_passes=2", "--test_wait=1"]
+    testing.Testing(make_parts(tmp_path, *flags, test=Source(stopper, None)), wait).run()
+    assert waits == [60, 60, 60]
+    lines = [line.partition("] ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert lines.count("Waiting for parameters of pass 1") == 3
+    assert lines[-1].startswith(" Pass=1 samples=6 AvgCost=")
+
+
+def test_an_order_that_is_too_long_for_the_servers_is_left_out_with_a_warning(tmp_path, stopper, monkeypatch, capsys):
+    monkeypatch.setattr(checkpoint_policy, "NOTES_BYTES", 100)
+    flags = ["--local=0", "--num_gradient_servers=2"]
+    source = Source(stopper, None)
+    source.position = lambda batches: {"batches": batches, "samples": 5, "order": {"data": "x" * 51}, "is_read": True}
+    parts = make_parts(tmp_path, *flags, train=source)
+    made = make_policy(parts, stopper)
+    for _ in range(2):
+        assert made.describe(Position(0, "inside", 1))["data"]["order"] is None
+    assert capsys.readouterr().err.count("order of 5 samples is too long") == 1
+    monkeypatch.setattr(checkpoint_policy, "NOTES_BYTES", 102)
+    assert made.describe(Position(0, "inside", 1))["data"]["order"] is not None

@@ -1,0 +1,156 @@
+"""Tables on servers beside dense parameters: where both lie in the trainer, and who is asked what in which order."""
+
+import contextlib
+
+import numpy as np
+import pytest
+
+from proto.ModelConfig_pb2 import ModelConfig
+from proto.ParameterConfig_pb2 import ParameterConfig
+from pserver.optim.settings import Optimization
+from pserver.store.snapshot import Captured, Part
+from runtime.errors import ConfigError, PeerUnreachableError
+from trainer.arrays.arguments import Argument
+from trainer.arrays.parameters import DenseParameters, ParameterTable
+from trainer.updaters.tables import RemoteTables, TablesUpdater
+
+CONFIGS = [
+    ParameterConfig(name="w", size=6, dims=[2, 3]),
+    ParameterConfig(name="emb", size=20, dims=[10, 2], sparse_update=True, sparse_remote_update=True),
+    ParameterConfig(name="mean", size=2, dims=[1, 2], is_static=True),
+    ParameterConfig(name="bags", size=8, dims=[4, 2], sparse_remote_update=True),
+    ParameterConfig(name="b", size=3, dims=[1, 3]),
+]
+
+
+def model():
+    config = ModelConfig(type="nn")
+    config.layers.add(name="word", type="data", size=10)
+    mixed = config.layers.add(name="e", type="mixed", size=2)
+    given = mixed.inputs.add(input_layer_name="word", input_parameter_name="emb")
+    given.proj_conf.type, given.proj_conf.input_size, given.proj_conf.output_size = "table", 10, 2
+    return config
+
+
+class Recorder:
+    """Stands for a client, or for the updater of the dense parameters; writes down what it is asked."""
+
+    def __init__(self, log, name, **answers):
+        self._log, self._name, self._answers = log, name, answers
+
+    def __getattr__(self, asked):
+        def answer(*arguments, **more):
+            self._log.append(f"{self._name} {asked}")
+            self._answers.setdefault("seen", {})[asked] = arguments
+            given = self._answers.get(asked)
+            if isinstance(given, Exception):
+                raise given
+            return given
+
+        return answer
+
+    @contextlib.contextmanager
+    def averaged(self):
+        self._log.append(f"{self._name} averaged")
+        yield
+
+
+def make(**answers):
+    log, table = [], ParameterTable(CONFIGS, tables_first=True)
+    client, dense = Recorder(log, "tables", count_services=2, **answers), Recorder(log, "dense", **answers)
+    return log, table, client, TablesUpdater(dense, RemoteTables(model(), table, Optimization(), client))
+
+
+@pytest.mark.parametrize("is_replica", [False, True])
+def test_tables_come_first_and_the_rest_is_one_piece(is_replica):
+    table = ParameterTable(CONFIGS, tables_first=True)
+    table = table.replicate() if is_replica else table
+    assert [one.name for one in table] == ["w", "emb", "mean", "bags", "b"]
+    assert [one.name for one in table.trained()] == ["emb", "bags", "w", "b"]
+    assert table.tables_size == 28
+    dense = DenseParameters(table)
+    assert [one.name for one in dense] == ["w", "mean", "b"] and [one.name for one in dense.trained()] == ["w", "b"]
+    table["w"].value[:] = 7
+    table["b"].add_gradient(np.full(3, 5, np.float32))
+    assert dense.values.tolist() == [7] * 6 + [0] * 3
+    assert dense.gradients.tolist() == [0] * 6 + [5] * 3
+    assert dense.gradients is dense.peek_gradients()
+
+
+def test_without_servers_the_order_is_that_of_the_message():
+    table = ParameterTable(CONFIGS)
+    assert [one.name for one in table.trained()] == ["w", "emb", "bags", "b"] and not table.tables()
+
+
+def test_the_gradient_of_a_table_costs_no_memory_where_nothing_is_added():
+    table = ParameterTable(CONFIGS, tables_first=True)
+    table.peek_gradients()[2] = 3  # a mark where somebody would write zeros
+    table.clear_gradients()
+    table["emb"].add_rows(np.array([4]), np.ones((1, 2), np.float32))
+    assert table["emb"].peek_gradient()[2] == 3 and table["emb"].touched_rows.tolist() == [4]
+
+
+def test_rows_are_pulled_before_a_batch_and_the_same_ones_pushed_after_it():
+    log, table, client, updater = make()
+    updater.prefetch({"word": Argument(ids=np.array([3, 9, 3]))})
+    rows, matrices = client._answers["seen"]["pull"]
+    assert [one.tolist() for one in rows] == [[3, 9], []]
+    assert [one.shape for one in matrices] == [(10, 2), (4, 2)]
+    matrices[0][3] = 8
+    assert table["emb"].value.tolist()[6:8] == [8, 8]
+    table["emb"].add_rows(np.array([9]), np.ones((1, 2), np.float32))
+    updater.step(5)
+    rows, gradients, samples = client._answers["seen"]["begin_push_rows"]
+    assert [one.tolist() for one in rows] == [[3, 9], []] and samples == 5
+    assert gradients[0][[3, 9]].tolist() == [[0, 0], [1, 1]]
+    assert log[-3:] == ["tables begin_push_rows", "dense step", "tables finish_push_rows"]
+
+
+def test_who_ends_a_pass_tells_the_sparse_services_before_it_waits_for_the_others():
+    log, _, _, updater = make()
+    updater.finish_pass({"k": 1})
+    assert log[-3:] == ["tables begin_end_of_pass", "dense finish_pass", "tables finish_end_of_pass"]
+
+
+def test_all_rows_are_fetched_for_tests_and_saves():
+    log, table, client, updater = make()
+    with updater.averaged():
+        assert log[-2:] == ["dense averaged", "tables fetch"]
+    (values,) = client._answers["seen"]["fetch"]
+    assert values.size == 28 and np.shares_memory(values, table.values)
+
+
+def test_dense_gradients_leave_by_their_own_numbers():
+    pushed = []
+    _, _, _, updater = make(begin_step=pushed.append)
+    push = updater.begin_step(5)
+    for start in (30, 28, 4):
+        push(start)
+    assert pushed == [2, 0, 0]
+
+
+def test_a_checkpoint_has_the_dense_services_first_and_goes_back_so():
+    dense, tables = Part({"of": "dense"}, {}), [Part({"of": number}, {}) for number in range(2)]
+    _, _, client, updater = make()
+    updater._dense._answers["capture"] = Captured([dense], [{"k": 1}])
+    client._answers["capture"] = Captured(tables, [None])
+    captured = updater.capture({"k": 1})
+    assert captured == Captured([dense, *tables], [{"k": 1}])
+    updater.connect(captured)
+    assert updater._dense._answers["seen"]["connect"] == (Captured([dense], [{"k": 1}]),)
+    assert client._answers["seen"]["initialise"][1] == Captured(tables, [{"k": 1}])
+
+
+def test_a_server_without_sparse_ports_is_told_with_the_flags_of_both():
+    _, _, _, updater = make(join=PeerUnreachableError("pserver h:7166 does not answer"))
+    with pytest.raises(PeerUnreachableError, match=r"h:7166 does not answer.*`paddle pserver` and `paddle train`"):
+        updater.connect()
+
+
+def test_a_table_with_an_update_hook_is_refused():
+    configs = [ParameterConfig(), *CONFIGS[2:]]
+    configs[0].CopyFrom(CONFIGS[1])
+    configs[0].update_hooks.add(type="pruning", sparsity_ratio=0.5)
+    table = ParameterTable(configs, tables_first=True)
+    with pytest.raises(ConfigError, match="emb has sparse_update and an update hook"):
+        RemoteTables(model(), table, Optimization(), Recorder([], "tables"))
