@@ -1,16 +1,15 @@
 # Everything that is done here has a target; `make help` lists them.
 PYTHON ?= python3.11
-VENV := .venv
+VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup
-PACKAGES := kernels localcluster paddle prepare pserver trainer
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 COUNT ?= 300
 SEED ?= 1
 MINUTES ?= 10
-.PHONY: help setup demo test lint check chaos chaos-endurance chaos-short docs e2e e2e-faults e2e-faults-short e2e-kueue e2e-observability fuzz bench proto format clean
+.PHONY: help setup demo test test-newest lint check chaos chaos-endurance chaos-short docs e2e e2e-faults e2e-faults-short e2e-kueue e2e-observability fuzz bench proto format clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -20,7 +19,8 @@ setup: $(STAMP)  ## make .venv with the project installed in it; nothing to do w
 $(STAMP): setup.py pyproject.toml constraints.txt $(wildcard kernels/*.c kernels/*.h)
 	command -v $(PYTHON) >/dev/null && $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
 	$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	@echo "setup: installs the project and what its tests need into $(VENV); the first time takes some minutes"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 		--config-settings editable_mode=compat --editable '.[test]'
 	touch $@
 
@@ -30,12 +30,17 @@ demo: setup  ## train digits with three pods on this machine, without container 
 test: setup  ## every test that needs no cluster
 	$(BIN)/pytest --numprocesses=2
 
-lint: setup  ## ruff, mypy, import rules, shellcheck, yamllint
+test-newest:  ## the unit tests with the newest Python of this machine, in .venv-newest
+	$(MAKE) setup VENV=.venv-newest PYTHON="$$(tests/newest-python)"
+	.venv-newest/bin/pytest --numprocesses=2 tests/unit
+
+lint: setup  ## ruff, mypy, import rules, bounds of sizes, shellcheck, yamllint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/shellcheck start.sh .ci/run tests/chaos/pod_network.sh tests/install-packages \
+	$(BIN)/python tests/house.py
+	$(BIN)/shellcheck start.sh .ci/run paddle/bin/paddle tests/chaos/pod_network.sh tests/install-packages tests/newest-python \
 		$(addprefix tests/kubernetes/,base-image cluster custom-resources/make install kueue/build moosefs run) \
 		$(addprefix tests/observability/,install run)
 	$(BIN)/yamllint --strict k8s tests
@@ -55,7 +60,7 @@ e2e-kueue: setup  ## a job in the queue of Kueue, whose controller it compiles
 e2e-observability: setup  ## the report in a real browser, the metrics in a real Prometheus (root; installs what it needs)
 	tests/observability/run
 
-check: lint test chaos-short e2e-observability e2e e2e-faults-short  ## what CI runs
+check: lint test test-newest chaos-short e2e-observability e2e e2e-faults-short  ## what CI runs
 
 chaos-short: setup  ## twenty seeded faults in real jobs: all must end as if nothing had happened
 	PYTHONPATH=tests $(BIN)/python -m chaos --count 20 --seed 1
@@ -71,8 +76,10 @@ fuzz: setup  ## hostile messages and peers for MINUTES, with seeds that were not
 
 bench: setup  ## the timed scripts of bench/, with ratios
 	$(BIN)/python bench/launch.py
+	$(BIN)/python bench/recovery.py
 	$(BIN)/python bench/pserver.py
 	$(BIN)/python bench/train.py
+	$(BIN)/python bench/threads.py
 
 proto: setup  ## generate the message modules again after a change of proto/*.proto (protoc: Debian's protobuf-compiler)
 	protoc -I. --python_out=. --pyi_out=. proto/*.proto
@@ -85,5 +92,5 @@ format: setup  ## format the code
 	$(BIN)/ruff format .
 
 clean:  ## remove what the targets made
-	rm -rf $(VENV) build demo *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv .venv-newest build demo *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
