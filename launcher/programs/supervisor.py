@@ -102,7 +102,7 @@ class Supervisor:
         deadline = time.monotonic() + self.config.start_timeout
         while True:
             timeout_s = max(1, math.ceil(min(deadline - time.monotonic(), PROBE_PERIOD_S)))
-            status = self._probe(pserver, probe.having(timeout=timeout_s).argv, watch.wakeup)
+            status = self._probe(pserver, probe.having(timeout=timeout_s).argv, watch)
             if self.stop.requested:
                 return AttemptResult(StoppedError.exit_code, "launcher", "stopped while it waited for the pservers")
             if pserver and pserver.process.poll() is not None:
@@ -118,12 +118,16 @@ class Supervisor:
                     status, "launcher", "not every pserver of the job answers; the lines above name them"
                 )
 
-    def _probe(self, pserver: Program | None, argv: Sequence[str], wakeup: int) -> int:
-        """Runs one probe; returns its exit status, 69 if a signal, another pod or the pserver's end is first."""
+    def _probe(self, pserver: Program | None, argv: Sequence[str], watch: AttemptWatch) -> int:
+        """Runs one probe; returns its exit status, 69 if a signal, the attempt's or the pserver's end is first."""
+        deadline = time.monotonic() + PROBE_PERIOD_S + REPEAT_PERIOD_S
         probe = subprocess.Popen(argv, env=dict(self.environ), stdin=subprocess.DEVNULL)
         pidfd = os.pidfd_open(probe.pid)
         try:
-            wait_for_any(PROBE_PERIOD_S + REPEAT_PERIOD_S, pidfd, *pidfds(pserver), self.stop.wakeup, wakeup)
+            while probe.poll() is None and (patience_s := deadline - time.monotonic()) > 0:
+                wait_for_any(patience_s, pidfd, *pidfds(pserver), self.stop.wakeup, watch.wakeup)
+                if self.stop.requested or (pserver and pserver.process.poll() is not None) or watch.find_end():
+                    break
             status = probe.poll()
             return PeerUnreachableError.exit_code if status is None else exit_code_of(status)
         finally:

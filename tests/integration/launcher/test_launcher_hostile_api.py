@@ -81,8 +81,8 @@ CASES: dict[str, Case] = {
     "go on, without end": Case(for_ever(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000), LOST),
     "cookies": Case(answer({}, **{f"Set_Cookie{n}": "a=b" for n in range(9)}, Set_Cookie="x" * 60000), "no items"),
     "pages without end": Case(
-        ENDLESS_PAGES,
-        "(lists pods for ever: 1000 pages|did not list all pods in time|TimeoutError: The read operation timed out)",
+        ENDLESS_PAGES,  # the deadline finds any step of any page; test_launcher_outside.py counts them
+        "(lists pods for ever: 1000 pages|did not list all pods in time|TimeoutError: )",
     ),
     "five million values": Case(
         answer(gzip.compress(b'{"items":[' + b"[]," * 5_000_000 + b"1]}"), Content_Encoding="gzip"),

@@ -592,6 +592,19 @@ def test_a_pod_without_a_pserver_trains_and_stays_until_the_job_is_done(second_o
     assert "--pservers=127.0.0.1 " in trainer and "--trainer_id=1" in trainer
 
 
+def test_a_message_that_ends_nothing_lets_the_probe_go_on(second_of_two: SecondOfTwo) -> None:
+    """A probe that is begun anew costs the start of a program, and a list call."""
+    job = second_of_two(PROBE="until [ -e up ]; do read -t 0.1 _ <>fifo; done; exit 0")
+    job.wait_for(lambda: len(job.calls()) == 1)
+    for _ in range(3):
+        second_of_two.begin(1)
+    (job.root / "work" / "up").touch()
+    job.wait_for(lambda: "our trainer has finished; waiting for the others" in job.said)
+    second_of_two.finish(1)
+    assert job.wait() == 0, job.said
+    assert len(job.calls()) == 2, job.calls()
+
+
 def test_the_volume_tells_of_the_end_where_trainer_0s_launcher_has_ended(second_of_two: SecondOfTwo) -> None:
     job = second_of_two()
     job.wait_for(lambda: "our trainer has finished; waiting for the others" in job.said)
