@@ -1,16 +1,15 @@
 """The digits with everything that a checkpoint has to carry: momentum, a schedule, dropout and a shuffling provider.
 
-Config args: mode (sync, async, average), batch_size.
+Config args: mode (sync, async, average), batch_size, provider (module of the training data).
 """
 
 from paddle.trainer_config_helpers import *
 
 mode = get_config_arg("mode", str, "sync")
 batch_size = get_config_arg("batch_size", int, 4)
+modules = (get_config_arg("provider", str, "digits_provider"), "digits_provider")
 
-define_py_data_sources2(
-    train_list="data/train.list", test_list="data/test.list", module="digits_provider", obj="process"
-)
+define_py_data_sources2(train_list="data/train.list", test_list="data/test.list", module=modules, obj="process")
 
 if mode == "average":  # of v0.10 only the low-level function has these
     Settings(num_batches_per_send_parameter=4, center_parameter_update_method="average")

@@ -19,9 +19,13 @@ JOB = "paddle-cluster-job"
 INDEX = "batch.kubernetes.io/job-completion-index"
 # shuffles, has momentum, a schedule and dropout: whoever forgets one of them has other bits
 CONFIG = HERE.parent / "chaos/chaos_config.py"
+PROVIDER = HERE / "faults/paced_digits.py"
 BATCHES = 120  # of every trainer in every pass: 3 shards, batches of 4 samples
 REFERENCE_PASSES = 10
-FLAGS = (f"--config={CONFIG.name}", "--log_period=10", "--checkpoint_period_by_batches=40")
+FLAGS = (
+    f"--config={CONFIG.name}", f"--config_args=provider={PROVIDER.stem}", "--log_period=10",
+    "--checkpoint_period_by_batches=40",
+)  # fmt: skip
 PROGRAMS = {"trainer": "paddle train ", "pserver": "paddle pserver --port", "launcher": "start_paddle.py"}
 BATCH_LINE = re.compile(r" Batch=(\d+) samples=")
 PASS_LINE = re.compile(r" Pass=(\d+) Batch=")
@@ -51,8 +55,8 @@ def variable(name: str, value: str) -> dict[str, Any]:
 class LongJob:
     """The Job that users get, in a namespace of its own, and a watch on its pods.
 
-    overlay: directory of its kustomization. passes: that it trains; 120 batches each, 1 to 10 seconds by what else the
-    machine does. reference: output of the undisturbed run, absent in that run itself.
+    overlay: directory of its kustomization. passes: that it trains; 120 batches each, 3 seconds or more.
+    reference: output of the undisturbed run, absent in that run itself.
     """
 
     def __init__(
@@ -231,7 +235,8 @@ def terminated(pod: dict[str, Any]) -> dict[str, Any]:
 def fill_volume(shards: Path, volume: Path, edit: Callable[[Path], None] = lambda tree: None) -> None:
     """A volume with the digits of the data job, our config beside its own, and what `edit(job's tree)` changes."""
     copy_volume(shards, volume)
-    shutil.copy(CONFIG, volume / JOB / "digits" / CONFIG.name)
+    for file in (CONFIG, PROVIDER):
+        shutil.copy(file, volume / JOB / "digits")
     edit(volume / JOB)
     give(volume)
 

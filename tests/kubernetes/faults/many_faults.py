@@ -16,9 +16,8 @@ OTHERS = ("kill-trainer", "kill-pserver", "kill-both", "freeze-trainer", "cut-no
 ENDING_PODS = 4  # the back-off of a Job doubles with every pod that it loses, to ten minutes
 SPACING = 48  # batches between two faults: all of them before the undisturbed run's last pass, or not long after
 # Many more than the faults take: training goes on while the moment of a fault is looked for, and a kubelet that had
-# lost the API server may hear of a deleted pod a minute and a half late, by the back-off of its watch. A pass takes
-# half a second on a fast machine that does nothing else: 60 passes were over before that.
-PASSES = 250
+# lost the API server may hear of a deleted pod a minute and a half late, by the back-off of its watch.
+PASSES = 60
 LINES = 10  # batches between two lines of the log
 
 

@@ -44,7 +44,7 @@ def test_an_api_server_that_is_down_while_the_launchers_wait(cluster: Cluster, l
 
 @pytest.mark.alone
 def test_an_api_server_that_is_down_while_they_train(cluster: Cluster, long_job: StartJob) -> None:
-    job = long_job("api-train", passes=30)
+    job = long_job("api-train", passes=16)
     before = job.wait_for_batch(1, 50)
     with without_api_server(cluster):
         time.sleep(DOWN_S)  # the fault itself
