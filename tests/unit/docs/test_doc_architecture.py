@@ -12,7 +12,6 @@ from docpages.blocks import ROOT
 PAGE = ROOT / "docs/architecture.md"
 LINK = re.compile(r"\[`([^`]+)`\]\(([^()\s]+)\)")  # [`Server.run`](../pserver/server/event_loop.py)
 FILE = re.compile(r"`([\w./-]+\.(?:py|sh|yaml|toml|md))`")  # a file that is named without a link
-MOST_COLUMNS = 100  # of a line that is no row of a table
 ROOMS_INSIDE = ("pserver", "trainer")  # packages whose rooms the page lists, too
 
 
@@ -68,11 +67,6 @@ def test_every_room_is_on_the_page() -> None:
     rooms = {f"{path.parent.relative_to(ROOT)}/" for path in [*ROOT.glob("*/__init__.py"), *inside]}
     linked = {name for name, _ in LINK.findall(PAGE.read_text(encoding="utf-8"))}
     assert rooms - linked == set()
-
-
-def test_lines_are_wrapped() -> None:
-    lines = PAGE.read_text(encoding="utf-8").splitlines()
-    assert [line for line in lines if len(line) > MOST_COLUMNS and not line.startswith("|")] == []
 
 
 @pytest.mark.parametrize(

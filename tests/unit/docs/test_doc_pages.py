@@ -10,6 +10,8 @@ from docpages.project import preparation, state_of
 
 RUN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]  # whose commands are all run
 MADE_BY_RUNS = {"build", "demo", "jobpath"}  # directories that git does not keep
+WRAPPED = [*RUN, ROOT / "bench/RESULTS.md"]
+MOST_COLUMNS = 100
 BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 PATH = re.compile(r"`([a-z]\w*/[\w./*-]+)(?:::\w+)?`")  # a file, a directory, or a pattern of files
 TEST = re.compile(r"`(test_\w+(?:\.py)?)`")  # a test, or a file of tests
@@ -59,6 +61,12 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", pages(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_path_that_a_page_names_is_there(page: Path) -> None:
     assert missing_paths(page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("page", WRAPPED, ids=lambda path: path.name)
+def test_lines_are_wrapped_except_those_of_tables_and_blocks(page: Path) -> None:
+    lines = BLOCK.sub("", page.read_text(encoding="utf-8")).splitlines()
+    assert [line for line in lines if len(line) > MOST_COLUMNS and not line.startswith(("|", "    "))] == []
 
 
 def test_every_test_that_a_page_names_is_there() -> None:
