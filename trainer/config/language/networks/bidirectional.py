@@ -13,6 +13,7 @@ from trainer.config.language.layers.mixed import concat_layer
 from trainer.config.language.layers.sequence import first_seq, last_seq
 from trainer.config.language.networks.gru import simple_gru2
 from trainer.config.language.networks.lstm import simple_lstm
+from trainer.config.language.networks.parts import with_prefix
 
 
 def _join_directions(
@@ -63,33 +64,9 @@ def bidirectional_lstm(
     concat_act: Any = None,
 ) -> LayerOutput:
     """Run a simple_lstm in each direction; with return_seq the result is a sequence."""
-    forward = simple_lstm(
-        name=f"{name}_fw",
-        input=input,
-        size=size,
-        mat_param_attr=fwd_mat_param_attr,
-        bias_param_attr=fwd_bias_param_attr,
-        inner_param_attr=fwd_inner_param_attr,
-        act=fwd_act,
-        gate_act=fwd_gate_act,
-        state_act=fwd_state_act,
-        mixed_layer_attr=fwd_mixed_layer_attr,
-        lstm_cell_attr=fwd_lstm_cell_attr,
-    )
-    backward = simple_lstm(
-        name=f"{name}_bw",
-        input=input,
-        size=size,
-        reverse=True,
-        mat_param_attr=bwd_mat_param_attr,
-        bias_param_attr=bwd_bias_param_attr,
-        inner_param_attr=bwd_inner_param_attr,
-        act=bwd_act,
-        gate_act=bwd_gate_act,
-        state_act=bwd_state_act,
-        mixed_layer_attr=bwd_mixed_layer_attr,
-        lstm_cell_attr=bwd_lstm_cell_attr,
-    )
+    given = locals()
+    forward = simple_lstm(name=f"{name}_fw", input=input, size=size, **with_prefix(given, "fwd_"))
+    backward = simple_lstm(name=f"{name}_bw", input=input, size=size, reverse=True, **with_prefix(given, "bwd_"))
     return _join_directions(name, forward, backward, return_seq, last_seq_attr, first_seq_attr, concat_attr, concat_act)
 
 
@@ -121,31 +98,7 @@ def bidirectional_gru(
     concat_act: Any = None,
 ) -> LayerOutput:
     """Run a simple_gru2 in each direction; with return_seq the result is a sequence."""
-    forward = simple_gru2(
-        name=f"{name}_fw",
-        input=input,
-        size=size,
-        mixed_param_attr=fwd_mixed_param_attr,
-        mixed_bias_attr=fwd_mixed_bias_attr,
-        gru_param_attr=fwd_gru_param_attr,
-        gru_bias_attr=fwd_gru_bias_attr,
-        act=fwd_act,
-        gate_act=fwd_gate_act,
-        mixed_layer_attr=fwd_mixed_layer_attr,
-        gru_cell_attr=fwd_gru_cell_attr,
-    )
-    backward = simple_gru2(
-        name=f"{name}_bw",
-        input=input,
-        size=size,
-        reverse=True,
-        mixed_param_attr=bwd_mixed_param_attr,
-        mixed_bias_attr=bwd_mixed_bias_attr,
-        gru_param_attr=bwd_gru_param_attr,
-        gru_bias_attr=bwd_gru_bias_attr,
-        act=bwd_act,
-        gate_act=bwd_gate_act,
-        mixed_layer_attr=bwd_mixed_layer_attr,
-        gru_cell_attr=bwd_gru_cell_attr,
-    )
+    given = locals()
+    forward = simple_gru2(name=f"{name}_fw", input=input, size=size, **with_prefix(given, "fwd_"))
+    backward = simple_gru2(name=f"{name}_bw", input=input, size=size, reverse=True, **with_prefix(given, "bwd_"))
     return _join_directions(name, forward, backward, return_seq, last_seq_attr, first_seq_attr, concat_attr, concat_act)

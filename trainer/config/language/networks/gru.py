@@ -18,7 +18,7 @@ from trainer.config.language.layers.recurrent import (
     gru_step_naive_layer,
     grumemory,
 )
-from trainer.config.language.networks.parts import columns_of_part
+from trainer.config.language.networks.parts import columns_of_part, without
 
 
 @helper("networks")
@@ -67,23 +67,24 @@ def gru_group(
     naive: bool = False,
 ) -> LayerOutput:
     """Run a gated recurrent unit as a recurrent group."""
+    unit = without(locals(), "input", "reverse")
 
     def step(frame: LayerOutput) -> LayerOutput:
-        return gru_unit(
-            input=frame,
-            memory_boot=memory_boot,
-            name=name,
-            size=size,
-            gru_bias_attr=gru_bias_attr,
-            gru_param_attr=gru_param_attr,
-            act=act,
-            gate_act=gate_act,
-            gru_layer_attr=gru_layer_attr,
-            naive=naive,
-        )
+        return gru_unit(input=frame, **unit)
 
     group: LayerOutput = recurrent_group(name=f"{name}_recurrent_group", step=step, reverse=reverse, input=input)
     return group
+
+
+def _project(input: Any, size: Any, name: str | None, param_attr: Any, bias_attr: Any, layer_attr: Any) -> LayerOutput:
+    """Return the three projections of the input: of the update gate, the reset gate and the candidate."""
+    return mixed_layer(
+        name=f"{name}_transform",
+        size=to_size("size", size) * 3,
+        bias_attr=bias_attr,
+        layer_attr=layer_attr,
+        input=[full_matrix_projection(input, param_attr=param_attr)],
+    )
 
 
 @helper("networks")
@@ -103,25 +104,9 @@ def simple_gru(
     naive: bool = False,
 ) -> LayerOutput:
     """Project the input and run a gated recurrent unit over it, as a recurrent group."""
-    projected = mixed_layer(
-        name=f"{name}_transform",
-        size=to_size("size", size) * 3,
-        bias_attr=mixed_bias_param_attr,
-        layer_attr=mixed_layer_attr,
-        input=[full_matrix_projection(input, param_attr=mixed_param_attr)],
-    )
-    return gru_group(
-        name=name,
-        size=size,
-        input=projected,
-        reverse=reverse,
-        gru_bias_attr=gru_bias_attr,
-        gru_param_attr=gru_param_attr,
-        act=act,
-        gate_act=gate_act,
-        gru_layer_attr=gru_layer_attr,
-        naive=naive,
-    )
+    unit = without(locals(), "input", "mixed_param_attr", "mixed_bias_param_attr", "mixed_layer_attr")
+    projected = _project(input, size, name, mixed_param_attr, mixed_bias_param_attr, mixed_layer_attr)
+    return gru_group(input=projected, **unit)
 
 
 @helper("networks")
@@ -140,13 +125,7 @@ def simple_gru2(
     gru_cell_attr: Any = None,
 ) -> LayerOutput:
     """Project the input and run a gated recurrent unit over it, as one layer (faster than simple_gru)."""
-    projected = mixed_layer(
-        name=f"{name}_transform",
-        size=to_size("size", size) * 3,
-        bias_attr=mixed_bias_attr,
-        layer_attr=mixed_layer_attr,
-        input=[full_matrix_projection(input, param_attr=mixed_param_attr)],
-    )
+    projected = _project(input, size, name, mixed_param_attr, mixed_bias_attr, mixed_layer_attr)
     return grumemory(
         name=name,
         input=projected,

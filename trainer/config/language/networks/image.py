@@ -5,6 +5,7 @@ Source: legacy trainer_config_helpers/networks.py; the specification's section 9
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from trainer.config.building.activations import LinearActivation, ReluActivation, SoftmaxActivation
@@ -16,6 +17,38 @@ from trainer.config.language.layers.basic import dropout_layer, fc_layer
 from trainer.config.language.maps.image import img_conv_layer, img_pool_layer
 from trainer.config.language.maps.maps import batch_norm_layer
 from trainer.config.language.poolings import MaxPooling
+
+
+def _convolve(given: Mapping[str, Any], act: Any, bias_attr: Any, param_attr: Any) -> LayerOutput:
+    """Return the convolution that the arguments of a network describe. Args: given: the arguments, by name."""
+    return img_conv_layer(
+        name=f"{given['name']}_conv",
+        input=given["input"],
+        filter_size=given["filter_size"],
+        num_filters=given["num_filters"],
+        num_channels=given["num_channel"],
+        act=act,
+        groups=given["groups"],
+        stride=given["conv_stride"],
+        padding=given["conv_padding"],
+        bias_attr=bias_attr,
+        param_attr=param_attr,
+        shared_biases=given["shared_bias"],
+        layer_attr=given["conv_layer_attr"],
+    )
+
+
+def _pool(given: Mapping[str, Any], source: LayerOutput) -> LayerOutput:
+    """Return the pooling of a layer that the arguments `pool_*` of a network describe."""
+    return img_pool_layer(
+        name=f"{given['name']}_pool",
+        input=source,
+        pool_size=given["pool_size"],
+        pool_type=given["pool_type"],
+        stride=given["pool_stride"],
+        padding=given["pool_padding"],
+        layer_attr=given["pool_layer_attr"],
+    )
 
 
 @helper("networks", prefix="conv_pool")
@@ -40,30 +73,8 @@ def simple_img_conv_pool(
     pool_layer_attr: Any = None,
 ) -> LayerOutput:
     """Convolve and pool."""
-    convolved = img_conv_layer(
-        name=f"{name}_conv",
-        input=input,
-        filter_size=filter_size,
-        num_filters=num_filters,
-        num_channels=num_channel,
-        act=act,
-        groups=groups,
-        stride=conv_stride,
-        padding=conv_padding,
-        bias_attr=bias_attr,
-        param_attr=param_attr,
-        shared_biases=shared_bias,
-        layer_attr=conv_layer_attr,
-    )
-    return img_pool_layer(
-        name=f"{name}_pool",
-        input=convolved,
-        pool_size=pool_size,
-        pool_type=pool_type,
-        stride=pool_stride,
-        padding=pool_padding,
-        layer_attr=pool_layer_attr,
-    )
+    given = locals()
+    return _pool(given, _convolve(given, act, bias_attr, param_attr))
 
 
 @helper("networks", prefix="conv_bn_pool")
@@ -91,38 +102,16 @@ def img_conv_bn_pool(
     pool_layer_attr: Any = None,
 ) -> LayerOutput:
     """Convolve, normalise the batch, and pool."""
-    convolved = img_conv_layer(
-        name=f"{name}_conv",
-        input=input,
-        filter_size=filter_size,
-        num_filters=num_filters,
-        num_channels=num_channel,
-        act=LinearActivation(),
-        groups=groups,
-        stride=conv_stride,
-        padding=conv_padding,
-        bias_attr=conv_bias_attr,
-        param_attr=conv_param_attr,
-        shared_biases=shared_bias,
-        layer_attr=conv_layer_attr,
-    )
+    given = locals()
     normalised = batch_norm_layer(
         name=f"{name}_bn",
-        input=convolved,
+        input=_convolve(given, LinearActivation(), conv_bias_attr, conv_param_attr),
         act=act,
         bias_attr=bn_bias_attr,
         param_attr=bn_param_attr,
         layer_attr=bn_layer_attr,
     )
-    return img_pool_layer(
-        name=f"{name}_pool",
-        input=normalised,
-        pool_size=pool_size,
-        pool_type=pool_type,
-        stride=pool_stride,
-        padding=pool_padding,
-        layer_attr=pool_layer_attr,
-    )
+    return _pool(given, normalised)
 
 
 def _one_each(argument: str, value: Any, count: int) -> list[Any]:

@@ -19,7 +19,7 @@ from trainer.config.language.layers.recurrent import (
     lstm_step_layer,
     lstmemory,
 )
-from trainer.config.language.networks.parts import columns_of_part
+from trainer.config.language.networks.parts import columns_of_part, without
 
 
 @helper("networks", prefix="lstm")
@@ -128,23 +128,10 @@ def lstmemory_group(
     get_output_layer_attr: Any = None,
 ) -> LayerOutput:
     """Run a long short-term memory as a recurrent group, whose parts other layers of the group could use."""
+    unit = without(locals(), "input", "reverse")
 
     def step(frame: LayerOutput) -> LayerOutput:
-        return lstmemory_unit(
-            input=frame,
-            name=name,
-            size=size,
-            out_memory=out_memory,
-            param_attr=param_attr,
-            act=act,
-            gate_act=gate_act,
-            state_act=state_act,
-            input_proj_bias_attr=input_proj_bias_attr,
-            input_proj_layer_attr=input_proj_layer_attr,
-            lstm_bias_attr=lstm_bias_attr,
-            lstm_layer_attr=lstm_layer_attr,
-            get_output_layer_attr=get_output_layer_attr,
-        )
+        return lstmemory_unit(input=frame, **unit)
 
     group: LayerOutput = recurrent_group(name=f"{name}_recurrent_group", step=step, reverse=reverse, input=input)
     return group

@@ -1,7 +1,8 @@
-"""Checks that several networks share."""
+"""What several networks share: checks, and the passing on of arguments."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from trainer.config.building.argument_errors import to_size, wrong
@@ -19,3 +20,19 @@ def columns_of_part(source: LayerOutput, parts: int, size: Any) -> int:
     if rest:
         raise wrong("input", source, f"its size must be a multiple of {parts}")
     return columns
+
+
+def without(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Return the arguments of a call but for those of these names.
+
+    Args: given: `locals()` of the function, taken before it has other names.
+    """
+    return {name: value for name, value in given.items() if name not in names}
+
+
+def with_prefix(given: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Return those arguments of a call whose names begin with the prefix, by the rest of their names.
+
+    Args: given: `locals()` of the function, taken before it has other names.
+    """
+    return {name.removeprefix(prefix): value for name, value in given.items() if name.startswith(prefix)}
