@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import struct
-import tarfile
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -32,6 +31,7 @@ from runtime.errors import (
 from runtime.regular_files import open_regular
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.arrays.rng import Stream
+from trainer.storage.model_archive import ParameterArchive, is_archive
 from trainer.storage.model_files import DONE, HEADER, PATH_FILE, VALUE_BYTES, pass_name
 from trainer.telemetry.legacy_words import AT
 
@@ -58,17 +58,17 @@ def load_model(
     Raises: MissingInputError: if the model, the mark, or (with fail) a parameter is missing.
         DataError: if a file has another format or size.
     """
-    model = open_model(path, needs_done=needs_done)
-    glog.info(f"Loading parameters from {path}", at=AT["load"])
-    for parameter in table:
-        if parameter.name in elsewhere:
-            continue
-        data = model.read(parameter.name, HEADER.size + parameter.size * VALUE_BYTES)
-        if data is None:
-            is_lost = needs_done and set(model.names()) <= {one.name for one in table}
-            _make_up(parameter, path, strategy, stream, model.names(), is_lost)
-        else:
-            parameter.value[:] = decode_parameter(data, f"{path}/{parameter.name}", parameter.name, parameter.size)
+    with contextlib.closing(open_model(path, needs_done=needs_done)) as model:
+        glog.info(f"Loading parameters from {path}", at=AT["load"])
+        for parameter in table:
+            if parameter.name in elsewhere:
+                continue
+            data = model.read(parameter.name, HEADER.size + parameter.size * VALUE_BYTES)
+            if data is None:
+                is_lost = needs_done and set(model.names()) <= {one.name for one in table}
+                _make_up(parameter, path, strategy, stream, model.names(), is_lost)
+            else:
+                parameter.value[:] = decode_parameter(data, f"{path}/{parameter.name}", parameter.name, parameter.size)
 
 
 def decode_parameter(data: bytes, source: str, name: str, size: int) -> npt.NDArray[np.float32]:
@@ -165,6 +165,9 @@ class Model(Protocol):
     def names(self) -> list[str]:
         """Return what parameters there are, for messages."""
 
+    def close(self) -> None:
+        """Close what is open."""
+
 
 class Directory:
     """A file for each parameter; what else lies there does not matter."""
@@ -195,6 +198,9 @@ class Directory:
     def names(self) -> list[str]:
         """Return the names of the files that begin as parameters do."""
         return [entry.name for entry in _list_directory(self._path) if _is_parameter(entry)]
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class MergedFile:
@@ -241,34 +247,11 @@ class MergedFile:
         """Return the names of the message."""
         return list(self._places)
 
+    def close(self) -> None:
+        """Nothing is open."""
+
     def _wrong(self, why: str) -> DataError:
         return DataError(f"{self._path} is neither a merged model nor a tar archive of parameters: {why}")
-
-
-class Archive:
-    """A tar archive, compressed or not, as the version-2 API wrote it: each parameter's file, and its record beside."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def read(self, name: str, most: int) -> bytes | None:
-        """Return the first `most` bytes of a member."""
-        try:
-            with tarfile.open(self._path) as archive:
-                file = archive.extractfile(name)
-                return None if file is None else file.read(most)
-        except KeyError:
-            return None
-        except (OSError, EOFError, tarfile.TarError) as error:
-            raise DataError(f"{self._path}: member {name} cannot be read: {error}") from error
-
-    def names(self) -> list[str]:
-        """Return the names of the members."""
-        try:
-            with tarfile.open(self._path) as archive:
-                return sorted(name for name in archive.getnames() if not name.endswith(".protobuf"))
-        except (OSError, EOFError, tarfile.TarError):
-            return []
 
 
 def _list_directory(path: Path) -> list[Path]:
@@ -299,7 +282,7 @@ def open_model(path: str | Path, *, needs_done: bool = False) -> Model:
     """
     place = Path(path)
     if place.is_file() and not needs_done:
-        return Archive(place) if tarfile.is_tarfile(place) else MergedFile(place)
+        return ParameterArchive(place) if is_archive(place) else MergedFile(place)
     if place.exists() and not place.is_dir() and not place.is_file():
         raise DataError(
             f"the model {path} is neither a directory nor a regular file; give --init_model_path one of them"
@@ -368,6 +351,6 @@ def find_merged_config(config: str, model: str) -> TrainerConfig | None:
     """
     if config or not model or not Path(model).is_file():
         return None
-    if tarfile.is_tarfile(model):
+    if is_archive(Path(model)):
         raise MissingInputError(f"no valid config: the archive {model} has parameters only; give --config=...")
     return MergedFile(Path(model)).config

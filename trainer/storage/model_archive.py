@@ -1,0 +1,120 @@
+"""Reads a tar archive of parameters, as the version-2 API wrote it. Nothing that the archive says is trusted.
+
+Source: spec/trainer.md 3.8.
+"""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import tarfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+from runtime.errors import DataError, reading_error
+from runtime.regular_files import open_regular
+
+MAGIC_PLACE, MAGIC = 257, b"ustar"  # of a tar archive without compression
+# by the first bytes; the tarfile of Python 2 wrote no others
+OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open}
+MEMBERS_LIMIT = 100_000
+HEADER_LIMIT = 1 << 16  # bytes of a member's extended header, which tarfile reads in one piece
+EXPANDED_LIMIT = 1 << 30  # bytes that any compressed archive may have when it is expanded,
+EXPANSION_LIMIT = 100  # and a large one this many times its own size
+
+
+def is_archive(path: Path) -> bool:
+    """Return whether a file begins as a tar archive does, compressed or not.
+
+    Raises: PaddleError: it cannot be read.
+    """
+    try:
+        with open_regular(path) as file:
+            start = file.read(MAGIC_PLACE + len(MAGIC))
+    except OSError as error:
+        raise reading_error(DataError, f"{path} cannot be read", error) from error
+    return start.endswith(MAGIC) or start.startswith(tuple(OPENERS))
+
+
+class ParameterArchive:
+    """A tar archive, compressed or not: each parameter's file, and its record beside.
+
+    Raises: DataError: the archive is damaged, or asks for more memory or time than parameters need.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with contextlib.ExitStack() as opened:
+            try:
+                self._file = _BoundedFile(path, opened)
+                self._members = self._list_members()
+            except (OSError, EOFError, ValueError, zlib.error, tarfile.TarError, RecursionError) as error:
+                raise self._wrong(str(error)) from error
+            self.close = opened.pop_all().close
+
+    def read(self, name: str, most: int) -> bytes | None:
+        """Return the first `most` bytes of a member, None: there is no such member."""
+        member = self._members.get(name)
+        if member is None:
+            return None
+        length = min(most, member.size)
+        try:
+            self._file.seek(member.offset_data)
+            data = self._file.read_all(length)
+        except (OSError, EOFError, zlib.error) as error:
+            raise self._wrong(f"member {name} cannot be read: {error}") from error
+        if len(data) < length:
+            raise self._wrong(f"member {name} is cut off: {len(data)} of {member.size} bytes")
+        return data
+
+    def names(self) -> list[str]:
+        """Return the names of the parameters."""
+        return sorted(name for name in self._members if not name.endswith(".protobuf"))
+
+    def _list_members(self) -> dict[str, tarfile.TarInfo]:
+        members: dict[str, tarfile.TarInfo] = {}
+        with tarfile.open(fileobj=self._file, mode="r:") as archive:  # type: ignore[call-overload]
+            for count, member in enumerate(archive, 1):
+                if count > MEMBERS_LIMIT:
+                    raise self._wrong(f"it has more than {MEMBERS_LIMIT} members")
+                if member.size < 0 or member.offset_data < 0:
+                    raise self._wrong(f"member {member.name} has {member.size} bytes")
+                if member.isreg() and not member.issparse():
+                    members[member.name] = member
+        return members
+
+    def _wrong(self, why: str) -> DataError:
+        return DataError(f"{self._path} is no tar archive of parameters: {why}; give one that Parameters.to_tar wrote")
+
+
+class _BoundedFile:
+    """The expanded archive, as far as tarfile reads it: no long headers, and no more bytes than parameters have."""
+
+    def __init__(self, path: Path, opened: contextlib.ExitStack) -> None:
+        plain = opened.enter_context(open_regular(path))
+        start = plain.read(max(map(len, OPENERS)))
+        opener = next((opener for magic, opener in OPENERS.items() if start.startswith(magic)), None)
+        size = plain.seek(0, 2)
+        plain.seek(0)
+        self._file: IO[bytes] = opened.enter_context(opener(plain)) if opener else plain
+        self._limit = max(EXPANDED_LIMIT, EXPANSION_LIMIT * size) if opener else size
+        self.tell = self._file.tell
+
+    def read(self, size: int) -> bytes:
+        """Return up to `size` bytes of a header."""
+        if not 0 <= size <= HEADER_LIMIT:
+            raise tarfile.ReadError(f"a header of {size} bytes, at most {HEADER_LIMIT}")
+        return self._file.read(size)
+
+    def read_all(self, size: int) -> bytes:
+        """Return up to `size` bytes of a member."""
+        return self._file.read(size)
+
+    def seek(self, place: int) -> int:
+        """Go to a place of the expanded archive. Raises: tarfile.ReadError: no honest archive has it."""
+        if not 0 <= place <= self._limit:
+            raise tarfile.ReadError(f"a member at byte {place}, but the archive has {self._limit} at most")
+        return self._file.seek(place)
