@@ -24,7 +24,7 @@ from launcher.errors import GivenUpError
 from launcher.settings import MOST_TRAINERS, LauncherConfig
 from launcher.text import JsonObject, in_one_line, is_time, list_some, say
 from launcher.volume import load, read_json, write_atomically
-from runtime.errors import LostPeerError, PeerUnreachableError, StoppedError
+from runtime.errors import HELD_PORT, LostPeerError, PeerUnreachableError, StoppedError
 
 REPORT_LIMIT_S = 20.0  # seconds for `paddle report`; it takes less than one unless the volume is slow
 LAST_REPORT_LIMIT_S = 5.0  # seconds for it while the grace period of the pod runs
@@ -91,9 +91,13 @@ def first_failure(errors: Sequence[JsonObject], attempt: str) -> JsonObject | No
 
 
 def is_passed_on(error: JsonObject) -> bool:
-    """Tells whether an error only reports that a peer was gone; a lost pod or a killed program is a cause by itself."""
-    passed_on = (PeerUnreachableError.exit_code, LostPeerError.exit_code)
-    return error["exit_code"] in passed_on and not error.get("signal") and error.get("program") != LOST_POD
+    """Tells whether an error only reports that a peer was gone.
+
+    A lost pod, a killed program and a port that another process holds are causes by themselves.
+    """
+    if error.get("signal") or error.get("program") == LOST_POD or HELD_PORT in str(error.get("message")):
+        return False
+    return error["exit_code"] in (PeerUnreachableError.exit_code, LostPeerError.exit_code)
 
 
 def is_stopped(error: JsonObject) -> bool:

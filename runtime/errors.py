@@ -88,8 +88,14 @@ class LostPeerError(PaddleError):
     exit_code = 75
 
 
+HELD_PORT = "another process holds this port"
+
+
 class PortInUseError(PaddleError):
-    """The address and port that we should listen on are taken."""
+    """The address and port that we should listen on are taken.
+
+    Its text contains HELD_PORT. Launchers and report tell it by that from a lost peer, which has the same status.
+    """
 
     exit_code = 75
 

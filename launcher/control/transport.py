@@ -21,7 +21,7 @@ from messages.server import ControlAccess, ControlServer
 from messages.server_core import ServerCore
 from runtime.backoff import exponential_backoff
 from runtime.environment import read_environment
-from runtime.errors import PortInUseError
+from runtime.errors import HELD_PORT, PortInUseError
 
 EVERY_ADDRESS = "0.0.0.0"
 LEAST_PEERS = 128  # connections, and again such as have proven nothing yet; in a large job all come at once
@@ -52,8 +52,9 @@ def open_server(
                 raise
             return ControlServer(EVERY_ADDRESS, config.control_port, core, host, access, limits=limits, note=say)
     except OSError as problem:
+        reason = HELD_PORT if problem.errno == errno.EADDRINUSE else problem.strerror
         raise PortInUseError(
-            f"port {config.control_port} of {config.pod_ip}, for the other launchers: {problem.strerror}; "
+            f"port {config.control_port} of {config.pod_ip}, for the other launchers: {reason}; "
             "CONF_PADDLE_CONTROL_PORT sets another"
         ) from problem
 

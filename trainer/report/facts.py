@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.durable_files import read_text_file
-from runtime.errors import LostPeerError, PeerUnreachableError, StoppedError
+from runtime.errors import HELD_PORT, LostPeerError, PeerUnreachableError, StoppedError
 from trainer.records.records import Record
 from trainer.report.history import History, RecordFile
 from trainer.report.html.text import number, whole
@@ -125,8 +125,10 @@ def _rank(error: Record) -> int:
 
 
 def is_passed_on(error: Record) -> bool:
-    """Tell whether a pod failed because of another one; a program that was killed is a cause, whatever its status."""
-    return error.get("exit_code") in PASSED_ON and not error.get("signal") and error.get("program") != LOST_POD
+    """Tell whether a pod failed because of another one; a killed program and a held port are causes by themselves."""
+    if error.get("signal") or error.get("program") == LOST_POD or HELD_PORT in str(error.get("message")):
+        return False
+    return error.get("exit_code") in PASSED_ON
 
 
 class Reader:

@@ -22,7 +22,7 @@ from pserver.server.service import Service
 from pserver.wire import protocol
 from pserver.wire.authentication import DATA, HEARTBEAT, PROBE, ClientHandshake
 from pserver.wire.protocol import Message, Op
-from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
+from runtime.errors import HELD_PORT, ConfigError, LostPeerError, PeerUnreachableError
 
 TRAINER = """
 import sys, numpy as np
@@ -640,7 +640,7 @@ def test_a_port_in_use_is_named_with_75(pserver):
     server = pserver()
     second = pserver(port=server.port)
     assert second.wait() == 75
-    assert f"cannot listen on 127.0.0.1:{server.port}: another process holds this port" in second.text()
+    assert f"cannot listen on 127.0.0.1:{server.port}: {HELD_PORT}" in second.text()
 
 
 @pytest.mark.parametrize("nic, part", [("no_such_nic0", "those that exist: "), ("192.0.2.77", "192.0.2.77")])

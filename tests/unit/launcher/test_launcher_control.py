@@ -44,6 +44,7 @@ RECORD.attempts[0]["name"] = RECORD.name
 KILLED = AttemptResult(75, "trainer", "trainer was killed by SIGKILL", "SIGKILL")
 BAD_DATA = AttemptResult(65, "trainer", "bad line 7")
 LEFT_ALONE = AttemptResult(75, "trainer", "trainer 1 at 10.0.0.2 is lost")
+PORT_HELD = AttemptResult(75, "pserver", "cannot listen on 10.0.0.1:7164: another process holds this port")
 STOPPED = AttemptResult(143, "launcher", "stopped by SIGTERM")
 
 
@@ -74,6 +75,7 @@ JUDGEMENTS: dict[str, tuple[list[tuple[int, AttemptResult]], list[int], int | No
     # reports in the order of their coming, launchers that are there -> the cause at once, the cause at last
     "a killed trainer is the cause at once": ([(1, KILLED)], [1, 2], 1, 1),
     "bad data is the cause at once": ([(2, BAD_DATA)], [1, 2], 2, 2),
+    "a port that another process holds is, with the status of a lost peer": ([(1, PORT_HELD)], [1, 2], 1, 1),
     "a lost peer is not": ([(0, LEFT_ALONE)], [1, 2], None, 0),
     "the cause may come after those that it left alone": (
         [(0, LEFT_ALONE), (2, LEFT_ALONE), (1, KILLED)],
