@@ -27,7 +27,7 @@ import numpy as np
 from machine import describe_machine, spread
 
 from proto.ParameterConfig_pb2 import ParameterConfig
-from pserver.store.snapshot import Captured, Part
+from pserver.store.snapshot import CheckpointState, Part
 from runtime.durable_files import Content
 from trainer.arrays.parameters import ParameterTable
 from trainer.storage import checkpoint
@@ -138,14 +138,14 @@ def measure(folder: Path, size: int, turns: int) -> dict[str, list[float]]:
     dice = np.random.default_rng(1)
     table.values[:] = dice.standard_normal(table.values.size, np.float32)
     state = {name: dice.standard_normal(table.values.size, np.float32) for name in ("state.mom", "state.v")}
-    captured = Captured([Part({}, {"values": table.values, **state})], [None])
+    gathered = CheckpointState([Part({}, {"values": table.values, **state})], [None])
     times: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
     for turn in range(-1, turns):  # the first one is for warming up
         for name, contestant in CONTESTANTS.items():
             target = folder / "state" / "pass-00000"
             with replaced(contestant):
                 began = time.perf_counter()
-                checkpoint.write_checkpoint(target, captured, table, {}, {})
+                checkpoint.write_checkpoint(target, gathered, table, {}, {})
                 took = time.perf_counter() - began
             shutil.rmtree(target)
             if turn >= 0:

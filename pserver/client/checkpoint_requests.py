@@ -12,7 +12,7 @@ from pserver.client.request import FetchArrays, SendArrays, SendVector, ServiceR
 from pserver.client.server_channel import ServerChannel
 from pserver.optim.settings import Array
 from pserver.store.model_setup import as_bytes
-from pserver.store.snapshot import Captured, Part
+from pserver.store.snapshot import CheckpointState, Part
 from pserver.wire import checkpoint_blobs, notes, protocol
 from pserver.wire.protocol import Fetch, Message, Op
 from runtime import glog
@@ -45,14 +45,14 @@ class SendInitialValues(SendVector):
         if part is None:
             return self._setup
         state = {"counters": part.counters, "arrays": sorted(part.arrays), "trainers": list(self._trainers)}
-        return {**self._setup, **state, "deposits": checkpoint_blobs.describe(part.arrays)}
+        return {**self._setup, **state, "blobs": checkpoint_blobs.describe(part.arrays)}
 
 
-class CaptureState(ServiceRequest):
+class GatherCheckpoint(ServiceRequest):
     """A trainer's part of a checkpoint, for the first service; the answers of all describe their states."""
 
     def __init__(self, first: ServerChannel, own: Any) -> None:
-        super().__init__(Op.CAPTURE, "capture the state", note={"own": own})
+        super().__init__(Op.CHECKPOINT, "make a checkpoint", note={"own": own})
         self._first = first
 
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
@@ -64,7 +64,7 @@ class LeaveBlob(SendArrays):
     """A trainer's bytes for the next checkpoint, for one service; the others get an empty array."""
 
     def __init__(self, arrays: Mapping[ServerChannel, memoryview]) -> None:
-        super().__init__(Op.DEPOSIT, "leave its state", arrays)
+        super().__init__(Op.CHECKPOINT_BLOB, "leave its state", arrays)
 
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
         """Return the length of the whole array, with the first piece."""
@@ -75,7 +75,7 @@ class FetchBlob(FetchArrays):
     """The bytes that a trainer had left, from one service; what the others answer is not taken."""
 
     def __init__(self, own: ServerChannel, arrays: Mapping[ServerChannel, memoryview]) -> None:
-        super().__init__("fetch what it had left", Fetch.DEPOSIT, arrays)
+        super().__init__("fetch what it had left", Fetch.CHECKPOINT_BLOB, arrays)
         self._own = own
 
     def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:
@@ -94,9 +94,9 @@ class CheckpointRequests:
         self._fan_out, self._channels, self._trainer = fan_out, channels, trainer
         self._max_bytes = MAX_STATE_PER_ELEMENT * elements + protocol.PIECE_BYTES
 
-    def capture(self, own: Any) -> Captured | None:
+    def gather_checkpoint(self, own: Any) -> CheckpointState | None:
         """Give this trainer's part; return the parts of all, and the state of every service, to trainer 0."""
-        request = CaptureState(self._channels[0], own)
+        request = GatherCheckpoint(self._channels[0], own)
         self._fan_out.request(request)
         if self._trainer != 0:
             return None
@@ -105,9 +105,9 @@ class CheckpointRequests:
         for number in range(max(len(part.arrays) for part in parts)):
             arrays = self._list_arrays(parts, [list(part.arrays) for part in parts], number)
             self._fan_out.request(FetchArrays("fetch the state", Fetch.STATE + number, arrays))
-        return Captured(parts, list(notes.get_list(said[0], "trainers")))
+        return CheckpointState(parts, list(notes.get_list(said[0], "trainers")))
 
-    def restore(self, setup: Mapping[str, Any], values: Array, restored: Captured | None) -> None:
+    def restore(self, setup: Mapping[str, Any], values: Array, restored: CheckpointState | None) -> None:
         """Send the initial values to every service, and its state where there is a checkpoint.
 
         Args: setup: the note of INITIALISE.

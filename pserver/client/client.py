@@ -23,7 +23,7 @@ from pserver.client.request import FetchVector, PushVector, SendVector
 from pserver.optim.settings import Array, Optimization, ParameterSpec
 from pserver.store import partition
 from pserver.store.model_setup import describe_setup
-from pserver.store.snapshot import Captured
+from pserver.store.snapshot import CheckpointState
 from pserver.wire.protocol import NOTHING, Fetch, MessageFlag, Op
 from runtime.environment import JobEnvironment, read_environment
 
@@ -48,7 +48,7 @@ class Client(JobMember):
         model = ModelSetup(list(parameters), describe_setup(parameters, optimization))
         self._join(model, optimization, [partition.find_runs(parameters, one) for one in ranges])
 
-    def initialise(self, values: Array, restored: Captured | None = None) -> Any:
+    def initialise(self, values: Array, restored: CheckpointState | None = None) -> Any:
         """Trainer 0 gives its values to the servers; the others wait for them and get them, in place.
 
         Args: restored: trainer 0's, to go on from a checkpoint: its values and state take the place of `values`.
@@ -69,7 +69,7 @@ class Client(JobMember):
         """Push this batch's summed gradient, wait for the step of all, and get the new values in place.
 
         Args: samples: samples of this trainer's batch.  checkpoint: whether this trainer asks for a checkpoint.
-        Returns: whether a checkpoint is due: then all trainers call `capture`.
+        Returns: whether a checkpoint is due: then all trainers call `gather_checkpoint`.
         """
         self.begin_push(gradient, values, samples)
         return self.finish_push(checkpoint=checkpoint)

@@ -21,7 +21,7 @@ from pserver.client.vector_layout import VectorLayout
 from pserver.optim.settings import Array, Optimization, ParameterSpec
 from pserver.store import partition
 from pserver.store.partition import StridedRun
-from pserver.store.snapshot import Captured
+from pserver.store.snapshot import CheckpointState
 from pserver.wire import protocol
 from pserver.wire.authentication import DATA, HEARTBEAT, TOKEN_BYTES
 from pserver.wire.protocol import Message, Op
@@ -170,7 +170,7 @@ class JobMember:
         )
         self._heartbeat.start()
 
-    def _send_initial_values(self, values: Array, restored: Captured | None) -> None:
+    def _send_initial_values(self, values: Array, restored: CheckpointState | None) -> None:
         """Send trainer 0's values, or the state of a checkpoint.
 
         Raises: ConfigError: the checkpoint is of other services.
@@ -201,12 +201,12 @@ class JobMember:
         self._request(ServiceRequest(Op.START_PASS, f"start pass {self._passes}", batch))
         self._batch = batch
 
-    def capture(self, own: Any) -> Captured | None:
+    def gather_checkpoint(self, own: Any) -> CheckpointState | None:
         """Give this trainer's part of a checkpoint (JSON-able); trainer 0 gets all parts and the servers' state.
 
         All trainers call it after the same batch, or after the pass. Only trainer 0 waits for the others.
         """
-        return self._require_checkpoints().capture(own)
+        return self._require_checkpoints().gather_checkpoint(own)
 
     def leave_blob(self, data: memoryview) -> None:
         """Leave bytes for the checkpoints to come, as a part of what this trainer says of itself."""

@@ -29,7 +29,7 @@ from pserver.client.server_channel import ServerChannel
 from pserver.client.sparse_rows import PullRows, RowTargets, SendRows, SparseRows
 from pserver.optim.settings import Array, Optimization, ParameterSpec
 from pserver.store.model_setup import describe_setup
-from pserver.store.snapshot import Captured
+from pserver.store.snapshot import CheckpointState
 from pserver.wire.protocol import Fetch, Op
 
 
@@ -53,7 +53,7 @@ class SparseClient(JobMember):
         model = ModelSetup(list(parameters), describe_setup(parameters, optimization) | {"by_rows": True})
         self._join(model, optimization, self._rows.lay_out())
 
-    def initialise(self, values: Array, restored: Captured | None = None) -> Any:
+    def initialise(self, values: Array, restored: CheckpointState | None = None) -> Any:
         """Trainer 0 gives its rows to the servers; the others wait for that, and get none.
 
         Rows come when they are used: fetching all now would bring them up to date twice.

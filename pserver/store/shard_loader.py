@@ -54,7 +54,7 @@ class ShardLoader:
         self.blobs = checkpoint_blobs.CheckpointBlobs(elements)
         self._part = snapshot.take(self._shard)
         self._counters = setup.get("counters")
-        self._restored_blobs = checkpoint_blobs.restore(setup.get("deposits"), elements)
+        self._restored_blobs = checkpoint_blobs.restore(setup.get("blobs"), elements)
         has_state = self._counters is not None
         self._names: list[str] = sorted([*self._part.arrays, *self._restored_blobs]) if has_state else []
         if setup.get("arrays", self._names) != self._names:

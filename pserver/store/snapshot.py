@@ -38,7 +38,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Captured:
+class CheckpointState:
     """The state of a job between two batches: a part for each service, and what each trainer says of itself.
 
     `trainers` is by trainer id, None where nothing is known; what they say can be written as JSON.

@@ -66,7 +66,7 @@ def restore(sizes: object, elements: int) -> dict[str, bytearray]:
         isinstance(size, int) and 0 <= size <= most and name.startswith(PREFIX) and name[len(PREFIX) :].isdecimal()
         for name, size in sizes.items()
     ):
-        raise BugError(f"the state has deposits that are none: {str(sizes)[:200]}")
+        raise BugError(f"the state has checkpoint blobs that are none: {str(sizes)[:200]}")
     return {name: bytearray(size) for name, size in sizes.items()}
 
 

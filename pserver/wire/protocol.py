@@ -64,26 +64,26 @@ class Op(enum.IntEnum):
     FINISH_PASS = 7
     GOODBYE = 8
     ABORT = 9
-    CAPTURE = 10
+    CHECKPOINT = 10
     RESTORE = 11
     SAVE = 13  # the values of every service into a file of a directory, which the note names
     LOAD = 14  # from there
-    DEPOSIT = 15  # bytes that belong to this trainer's part of the next checkpoint
+    CHECKPOINT_BLOB = 15  # bytes that belong to this trainer's part of the next checkpoint
     # 12 and 16 are records of the handshake
 
 
-LARGE_NOTES = frozenset({Op.INITIALISE, Op.FETCH, Op.FINISH_PASS, Op.CAPTURE})
-_TAKEN_OVER = frozenset({Op.FINISH_PASS, Op.CAPTURE})  # a trainer's part of a checkpoint
+LARGE_NOTES = frozenset({Op.INITIALISE, Op.FETCH, Op.FINISH_PASS, Op.CHECKPOINT})
+_TAKEN_OVER = frozenset({Op.FINISH_PASS, Op.CHECKPOINT})  # a trainer's part of a checkpoint
 
 
 class Fetch(enum.IntEnum):
-    """What a FETCH asks for: its argument. STATE + n is the n-th array of the state that CAPTURE listed."""
+    """What a FETCH asks for: its argument. STATE + n is the n-th array of the state that CHECKPOINT listed."""
 
     INITIAL = 0
     AVERAGES = 1
     CURRENT = 2
     ROWS = 3
-    DEPOSIT = 4
+    CHECKPOINT_BLOB = 4
     STATE = 16
 
 

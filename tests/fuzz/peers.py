@@ -185,7 +185,7 @@ def initialise(server: Address, random: Random) -> None:
         "parameters": [["w", 2**62]] * 100,
         "optimization": {"learning_method": "adam"},
     }
-    for op in (Op.INITIALISE, Op.RESTORE, Op.CAPTURE, Op.FETCH, Op.GOODBYE, Op.ABORT):
+    for op in (Op.INITIALISE, Op.RESTORE, Op.CHECKPOINT, Op.FETCH, Op.GOODBYE, Op.ABORT):
         for trainer in (0, 1):
             say(
                 server,

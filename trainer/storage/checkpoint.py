@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pserver.store.snapshot import Captured, Part
+from pserver.store.snapshot import CheckpointState, Part
 from runtime import glog
 from runtime.durable_files import (
     Content,
@@ -53,18 +53,26 @@ _NAME = re.compile(r"pass-(\d{5,})(?:-(\d{3,}))?")
 
 
 def write_checkpoint(
-    directory: Path, captured: Captured, table: ParameterTable, configs: Mapping[str, bytes], place: Mapping[str, Any]
+    directory: Path,
+    gathered: CheckpointState,
+    table: ParameterTable,
+    configs: Mapping[str, bytes],
+    place: Mapping[str, Any],
 ) -> None:
     """Write a checkpoint, complete or not at all; one of that name is replaced.
 
     Args: place: the position of training, for readers of job.json.
     Raises: VolumeError: if the volume is full, read-only or not writable; older checkpoints are as they were.
     """
-    write_durably(directory, lambda: _write(directory, captured, table, configs, place))
+    write_durably(directory, lambda: _write(directory, gathered, table, configs, place))
 
 
 def _write(
-    directory: Path, captured: Captured, table: ParameterTable, configs: Mapping[str, bytes], place: Mapping[str, Any]
+    directory: Path,
+    gathered: CheckpointState,
+    table: ParameterTable,
+    configs: Mapping[str, bytes],
+    place: Mapping[str, Any],
 ) -> None:
     staging = staging_of(directory)
     remove_if_possible(staging)
@@ -79,15 +87,15 @@ def _write(
                     files.write(f"{PARAMETERS}/{name}", content)
             services = [
                 {"counters": part.counters, "arrays": _write_arrays(files, number, part, table)}
-                for number, part in enumerate(captured.services)
+                for number, part in enumerate(gathered.services)
             ]
-            files.write(TRAINERS, [_spell(captured.trainers)])
+            files.write(TRAINERS, [_spell(gathered.trainers)])
             job = {
                 "version": VERSION,
                 "place": place,
                 "parameters": describe_parameters(table),
                 "services": services,
-                "trainers": len(captured.trainers),
+                "trainers": len(gathered.trainers),
                 "files": files.sizes,
                 "sums": sums.result(),
             }

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from pserver.store.snapshot import Captured, Part, find_flaw
+from pserver.store.snapshot import CheckpointState, Part, find_flaw
 from runtime import glog
 from runtime.durable_files import NO_SUCH_FILE
 from runtime.errors import ConfigError, DamagedError, MissingInputError, VolumeError
@@ -36,8 +36,8 @@ TYPES = ("<f4", "<i8", "|u1")  # of the arrays of a state
 _SHOWN = 5
 
 
-def read_checkpoint(directory: Path, table: ParameterTable) -> Captured:
-    """Return what was captured, and fill the table; after an error the table has anything.
+def read_checkpoint(directory: Path, table: ParameterTable) -> CheckpointState:
+    """Return the state, and fill the table; after an error the table has anything.
 
     Raises: MissingInputError: if there is no complete checkpoint.  DamagedError: if something in it is not as it was
         written.  VolumeError: if it cannot be read now.  ConfigError: if it is of another version or of other
@@ -54,7 +54,7 @@ class _Reader:
         self._sizes: Mapping[str, int] = {}
         self._sums: Mapping[str, str] = {}
 
-    def read(self, table: ParameterTable) -> Captured:
+    def read(self, table: ParameterTable) -> CheckpointState:
         job = self._read_job()
         _check_parameters(self._directory, job["parameters"], describe_parameters(table))
         services = [self._read_service(number, one, table) for number, one in enumerate(job["services"])]
@@ -74,7 +74,7 @@ class _Reader:
             self._skim(name)
         trainers = self._parse(TRAINERS, self._read_all(TRAINERS, MOST_TRAINERS_BYTES))
         self._check_trainers(trainers, job["trainers"])
-        return Captured(services, trainers)
+        return CheckpointState(services, trainers)
 
     # ----- job.json
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from proto.TrainerConfig_pb2 import TrainerConfig
-from pserver.store.snapshot import Captured
+from pserver.store.snapshot import CheckpointState
 from runtime import glog
 from runtime.errors import ConfigError
 from trainer.arrays.parameters import ParameterTable
@@ -76,7 +76,7 @@ def read_copies(path: str, config: TrainerConfig, table: ParameterTable) -> dict
     return copies
 
 
-def read_resumed(flags: Values, table: ParameterTable) -> Captured | None:
+def read_resumed(flags: Values, table: ParameterTable) -> CheckpointState | None:
     """Return what the checkpoint to go on from has; the other trainers get theirs from trainer 0."""
     if not flags.resume_from or flags.trainer_id != 0:
         return None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from proto.DataConfig_pb2 import DataConfig
 from proto.TrainerConfig_pb2 import TrainerConfig
-from pserver.store.snapshot import Captured
+from pserver.store.snapshot import CheckpointState
 from runtime import glog
 from runtime.thread_pool import SINGLE_THREAD
 from trainer.arrays.parameters import ParameterTable
@@ -168,7 +168,9 @@ class Assembly:
             return LocalUpdater(self._table, self._optimization, log_clipping=self._flags.log_clipping, pool=pool)
         return self._servers.make_updater(self._config.model_config, self._table, self._optimization, sending, pool)
 
-    def _connect(self, session: Training | Timing, updater: Updater, restored: Captured | None, model: str) -> None:
+    def _connect(
+        self, session: Training | Timing, updater: Updater, restored: CheckpointState | None, model: str
+    ) -> None:
         """Connect the updater, and let what others keep be loaded: the tables of a model, the state of a checkpoint."""
         try:
             own = updater.connect(restored)

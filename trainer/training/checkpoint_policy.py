@@ -100,11 +100,11 @@ class CheckpointPolicy:
             self._log.end_dots()
         self._stopper.ignore_limit()  # lost peers are noticed, and what is written now is worth the wait
         before = breakdown.switch(SAVE)
-        captured = self._updater.capture(self._state.describe(position))
-        if captured is not None and self._is_first:
+        gathered = self._updater.gather_checkpoint(self._state.describe(position))
+        if gathered is not None and self._is_first:
             glog.info(f"Saving a checkpoint to {parts.shown_directory(f'{FOLDER}/{name}')}")
             folder = Path(parts.pass_directory(FOLDER))
-            write_checkpoint(folder / name, captured, parts.table, parts.configs, position.record())
+            write_checkpoint(folder / name, gathered, parts.table, parts.configs, position.record())
             keep_newest(folder, name, parts.flags.checkpoints_kept)
         self._last = self._clock()
         breakdown.switch(before)

@@ -20,7 +20,7 @@ import numpy as np
 from pserver.optim.delta import DELTA
 from pserver.optim.settings import Array, Optimization, ParameterSpec
 from pserver.optim.weight_decay import separate_decay
-from pserver.store.snapshot import VALUES, Captured, Part
+from pserver.store.snapshot import VALUES, CheckpointState, Part
 from runtime.errors import ConfigError
 from runtime.thread_pool import SINGLE_THREAD, ThreadPool
 from trainer.arrays.arguments import Argument
@@ -83,7 +83,7 @@ class DeltaUpdater:
         self._since = StepsSinceExchange()
         self._is_in_pass = False
 
-    def connect(self, restored: Captured | None = None) -> dict[str, Any] | None:
+    def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
         """Join every server; trainer 0 gives its values, or a checkpoint, and the others take them."""
         pruning = self._local.pruning
         pruning.start()
@@ -170,9 +170,9 @@ class DeltaUpdater:
         values -= delta
         return is_due
 
-    def capture(self, own: dict[str, Any]) -> Captured | None:
+    def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
         """Let trainer 0 collect what every trainer says of itself, and the state of the servers."""
-        return self._client.capture({**self._with_masks(own), **self._leave_state()})
+        return self._client.gather_checkpoint({**self._with_masks(own), **self._leave_state()})
 
     def finish_pass(self, own: dict[str, Any] | None = None) -> None:
         """Give the servers the last steps, wait for the other trainers, and take the servers' values."""
@@ -184,7 +184,7 @@ class DeltaUpdater:
         ):
             described = {**described, **self._leave_state()}
             if is_due:
-                self._client.capture(described)
+                self._client.gather_checkpoint(described)
         self._local.finish_pass()
         self._is_in_pass = False
         if self._sending.is_elastic:

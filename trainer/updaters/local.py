@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from pserver.optim.settings import Array, Optimization, ParameterSpec
 from pserver.store import partition, snapshot
 from pserver.store.shard import DenseShard
-from pserver.store.snapshot import Captured, Part
+from pserver.store.snapshot import CheckpointState, Part
 from runtime.errors import ConfigError
 from runtime.thread_pool import SINGLE_THREAD, ThreadPool
 from trainer.arrays.arguments import Argument
@@ -25,7 +25,7 @@ MASKS = "pruned"  # what an updater adds to what a trainer says of itself in a c
 class Updater(Protocol):
     """Changes the table's values by its gradients, in place."""
 
-    def connect(self, restored: Captured | None = None) -> dict[str, Any] | None:
+    def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
         """Prepare for the first pass, with the values that the table has now; trainer 0's win.
 
         Args: restored: trainer 0's, to go on from a checkpoint.
@@ -54,10 +54,10 @@ class Updater(Protocol):
         """Make one step with the gradients of a batch of `samples` samples.
 
         Args: checkpoint: whether this trainer asks for a checkpoint after this batch.
-        Returns: whether any trainer did; then all call `capture`.
+        Returns: whether any trainer did; then all call `gather_checkpoint`.
         """
 
-    def capture(self, own: dict[str, Any]) -> Captured | None:
+    def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
         """Return the state of the job, on trainer 0; the others only say of themselves what is to be kept.
 
         Args: own: what this trainer needs to go on from here; JSON can hold it.
@@ -66,7 +66,7 @@ class Updater(Protocol):
     def finish_pass(self, own: dict[str, Any] | None = None) -> None:
         """End a pass; waits for the other trainers, and takes the values that all of them made.
 
-        Args: own: as for `capture`, for the checkpoints that others ask for before they end the pass.
+        Args: own: as for `gather_checkpoint`, for the checkpoints that others ask for before they end the pass.
         """
 
     def averaged(self) -> AbstractContextManager[None]:
@@ -122,7 +122,7 @@ class LocalUpdater:
         self.pruning = Pruning(table)
         table.adopt(self._shard.values)
 
-    def connect(self, restored: Captured | None = None) -> dict[str, Any] | None:
+    def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
         """Prune the first values, or go on from a checkpoint.
 
         Raises: ConfigError: if the checkpoint does not fit this job.
@@ -177,9 +177,9 @@ class LocalUpdater:
         self._shard.step(gradients, samples, touched)
         return checkpoint
 
-    def capture(self, own: dict[str, Any]) -> Captured | None:
+    def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
         """Return the state of this trainer and of its optimiser, whose arrays change with the next step."""
-        return Captured([snapshot.take(self._shard)], [{**own, MASKS: self.pruning.state()}])
+        return CheckpointState([snapshot.take(self._shard)], [{**own, MASKS: self.pruning.state()}])
 
     def finish_pass(self, own: dict[str, Any] | None = None) -> None:
         """Apply the decay that is still due, and count the pass."""

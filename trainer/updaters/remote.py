@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pserver.optim.settings import Array, Optimization
 from pserver.store import partition
 from pserver.store.parameter_groups import find_parameter_groups
-from pserver.store.snapshot import Captured
+from pserver.store.snapshot import CheckpointState
 from trainer.arrays.arguments import Argument
 from trainer.arrays.encoding import decoding
 from trainer.arrays.parameters import DenseParameters, Parameter, ParameterTable
@@ -49,7 +49,7 @@ class RemoteUpdater:
         self._period, self._pushed = batches_per_get, 0  # gradients since values came
         self._wants_checkpoint = False
 
-    def connect(self, restored: Captured | None = None) -> dict[str, Any] | None:
+    def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
         """Join every server; trainer 0 gives its values, or a checkpoint, and the others take them."""
         self._pruning.start()
         self._client.join([parameter.spec() for parameter in self._table], self._optimization)
@@ -105,9 +105,9 @@ class RemoteUpdater:
         checkpoint, self._wants_checkpoint = self._wants_checkpoint, False
         return self._client.finish_push(checkpoint=checkpoint)
 
-    def capture(self, own: dict[str, Any]) -> Captured | None:
+    def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
         """Let trainer 0 collect what every trainer says of itself, and the state of the servers."""
-        return self._client.capture(self._with_masks(own))
+        return self._client.gather_checkpoint(self._with_masks(own))
 
     def finish_pass(self, own: dict[str, Any] | None = None) -> None:
         """Wait for the trainers that still have batches, then pull the values."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from proto.ModelConfig_pb2 import ModelConfig
 from pserver.optim.settings import Array, Optimization, ParameterSpec
-from pserver.store.snapshot import Captured
+from pserver.store.snapshot import CheckpointState
 from pserver.store.sparse_shard import make_table_groups
 from runtime.errors import ConfigError, PeerUnreachableError
 from trainer.arrays.arguments import Argument
@@ -56,7 +56,7 @@ class RemoteTables:
             self._specs(), optimization, is_asynchronous=optimization.is_asynchronous
         )  # as the servers will
 
-    def connect(self, restored: Captured | None = None) -> Any:
+    def connect(self, restored: CheckpointState | None = None) -> Any:
         """Join every sparse service; trainer 0 gives its rows, or a checkpoint.
 
         Raises: PeerUnreachableError: a server is not there, or has no such port.
@@ -102,7 +102,7 @@ class TablesUpdater:
     def __init__(self, dense: RemoteUpdater, tables: RemoteTables) -> None:
         self._dense, self._tables, self._client = dense, tables, tables.client
 
-    def connect(self, restored: Captured | None = None) -> dict[str, Any] | None:
+    def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
         """Join every service; trainer 0 gives its values, or a checkpoint."""
         first = rest = None
         if restored is not None:
@@ -141,9 +141,9 @@ class TablesUpdater:
         self._client.finish_push_rows()
         return is_due
 
-    def capture(self, own: dict[str, Any]) -> Captured | None:
+    def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
         """Let trainer 0 collect what every trainer says of itself, and the state of all services."""
-        dense, tables = self._dense.capture(own), self._client.capture(None)
+        dense, tables = self._dense.gather_checkpoint(own), self._client.gather_checkpoint(None)
         if dense is None or tables is None:
             return None
         return dataclasses.replace(dense, services=[*dense.services, *tables.services])

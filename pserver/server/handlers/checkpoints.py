@@ -1,4 +1,4 @@
-"""CAPTURE and DEPOSIT: the parts of a checkpoint that trainers give, and the state that trainer 0 fetches."""
+"""CHECKPOINT and CHECKPOINT_BLOB: trainers give their parts of a checkpoint, and trainer 0 fetches the state."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class Checkpoints:
         self.barrier = CheckpointBarrier()
         self.blobs = CheckpointBlobs(0)
         self._sessions, self._state = sessions, state
-        self._arrays: Sequence[memoryview] = ()  # of the last state that was captured
+        self._arrays: Sequence[memoryview] = ()  # of the last state that was listed
 
-    def capture(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
+    def take_part(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
         """Take a trainer's part of a checkpoint; trainer 0 gets all parts, and a list of the state's arrays."""
         self._state.require_rounds()
         own = message.note.get("own")
         trainer.take(message, "gave its part of a checkpoint")
         trainer.checkpoint_part = own
         self.barrier.give(trainer.number, self._sessions.list_in_pass())
-        answers = [] if trainer.number == 0 else [trainer.reply(Op.CAPTURE)]
+        answers = [] if trainer.number == 0 else [trainer.reply(Op.CHECKPOINT)]
         return answers + self.finish()
 
     def keep_blob(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
@@ -64,10 +64,10 @@ class Checkpoints:
             "counters": counters,
             "arrays": [[name, dtype, len(view)] for name, dtype, view in arrays],
         }
-        return [trainers[0].reply(Op.CAPTURE, note=note)]
+        return [trainers[0].reply(Op.CHECKPOINT, note=note)]
 
     def fetch_state(self, trainer: TrainerSession, message: Message) -> list[Outgoing]:
-        """Answer with an array of the captured state."""
+        """Answer with an array of the state of the checkpoint."""
         trainer.take(message, "asked for the state")
         # the request goes to all services, also to those whose state has fewer arrays
         number = message.argument - Fetch.STATE

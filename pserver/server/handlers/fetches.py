@@ -24,7 +24,7 @@ class Fetches:
         self._state.require_rounds()
         if kind >= Fetch.STATE:
             return self._checkpoints.fetch_state(trainer, message)
-        if kind == Fetch.DEPOSIT:
+        if kind == Fetch.CHECKPOINT_BLOB:
             return self._checkpoints.fetch_blob(trainer, message)
         if kind == Fetch.ROWS:
             return self._fetch_rows(trainer, message)

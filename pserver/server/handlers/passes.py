@@ -60,12 +60,12 @@ class Passes:
         trainer.checkpoint_part = own
         trainer.progress.passes += 1
         rounds = state.require_rounds()
-        captured = self._checkpoints.finish()
+        answers = self._checkpoints.finish()
         if trainer.number == 0:
             self._checkpoints.barrier.clear()
         if not all(other.progress.has_finished_pass for other in self._sessions.list_present()):
             if rounds.is_asynchronous:
-                return captured
+                return answers
             return self._gradients.step_together(rounds, range(rounds.pieces), now)
         return self._end(now)
 

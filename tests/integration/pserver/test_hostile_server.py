@@ -28,7 +28,7 @@ STATE = {
     "arrays": [["values", "<f4", 28]],
 }
 PONG = {"received": 0, "pieces": 1, "answers": 0, "waits_for": "trainer 1"}
-GOOD = {Op.HELLO: WELCOME, Op.CAPTURE: STATE, Op.PING: PONG, Op.FETCH: {"own": frames.OWN}}
+GOOD = {Op.HELLO: WELCOME, Op.CHECKPOINT: STATE, Op.PING: PONG, Op.FETCH: {"own": frames.OWN}}
 VALUES = (Op.FETCH, Op.PUSH, Op.FINISH_PASS)  # what is answered with them
 
 
@@ -105,7 +105,7 @@ def train(address, **more):
         one.initialise(values)
         one.start_pass()
         one.push_pull(np.ones(7, np.float32), values, 1)
-        one.capture({"place": 1})
+        one.gather_checkpoint({"place": 1})
         one.finish_pass(values)
         one.goodbye()
     finally:
@@ -119,7 +119,7 @@ def test_a_fake_server_that_answers_as_it_should_is_taken_for_one():
 
 
 @pytest.mark.parametrize("seed", seeds(1))
-@pytest.mark.parametrize("op", [Op.HELLO, Op.FETCH, Op.PUSH, Op.CAPTURE, Op.PING, Op.FINISH_PASS, Op.INITIALISE])
+@pytest.mark.parametrize("op", [Op.HELLO, Op.FETCH, Op.PUSH, Op.CHECKPOINT, Op.PING, Op.FINISH_PASS, Op.INITIALISE])
 def test_no_note_of_a_server_is_more_than_an_error_to_a_trainer(op, seed):
     random = Random(f"{seed} {op}")
     cases = [text for raw in frames.RAW_VALUES for text in frames.texts_with(GOOD.get(op, {}), raw)]

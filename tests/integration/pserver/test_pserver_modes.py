@@ -152,9 +152,9 @@ def test_what_trainer_0_captures_is_one_moment_while_the_others_go_on(pserver, c
         made = []
         for batch in range(30):
             if one.push_pull(np.ones(tools.size, np.float32), values, 1, checkpoint=number == 0 and batch % 8 == 7):
-                captured = one.capture({"number": number, "batch": batch})
-                if captured is not None:
-                    made.append(captured)
+                gathered = one.gather_checkpoint({"number": number, "batch": batch})
+                if gathered is not None:
+                    made.append(gathered)
             if number:
                 time.sleep(jitter.choice([0, 0.002]))
         one.finish_pass(values, {"number": number, "batch": 30})
@@ -166,9 +166,9 @@ def test_what_trainer_0_captures_is_one_moment_while_the_others_go_on(pserver, c
     crowd.join()
     assert crowd.errors == {}
     assert len(crowd.results[0]) == 3
-    for captured in crowd.results[0]:
-        assert [own["number"] for own in captured.trainers] == [0, 1, 2]
-        for part in captured.services:
+    for gathered in crowd.results[0]:
+        assert [own["number"] for own in gathered.trainers] == [0, 1, 2]
+        for part in gathered.services:
             steps = part.counters["steps"]
             assert np.unique(part.arrays["values"]).size == 1
             squares = np.unique(np.sum([part.arrays[n] for n in part.arrays if n.startswith("state.")], axis=0))

@@ -239,7 +239,7 @@ def test_a_trainer_beside_its_server_shares_memory_with_it_and_the_bits_are_the_
             one.push_pull(gradient, values, 1)
         averages = np.empty_like(values)
         one.fetch_averages(averages)
-        own = one.capture({"number": number})
+        own = one.gather_checkpoint({"number": number})
         state = b"" if own is None else b"".join(part.arrays["values"].tobytes() for part in own.services)
         one.finish_pass(values)
         one.goodbye()
@@ -260,18 +260,18 @@ def test_a_trainer_beside_its_server_shares_memory_with_it_and_the_bits_are_the_
 def test_the_state_of_a_service_without_elements_is_captured_and_restored(pserver, client):
     """One element on two services: the one that has none has no velocity either, and that was written to a constant."""
     parameters = [ParameterSpec("w", 1, momentum=0.5)]
-    captured = None
+    gathered = None
     steps = []
     for _ in range(2):
         one = client(pserver(ports=2, trainers=1).services, 0, 1)
         values = np.ones(1, np.float32)
         one.join(parameters, Optimization("momentum", 1.0))
-        one.initialise(values, captured)
+        one.initialise(values, gathered)
         one.start_pass()
         one.push_pull(np.ones(1, np.float32), values, 1)
-        captured = one.capture({})
+        gathered = one.gather_checkpoint({})
         steps.append(float(values[0]))
         one.finish_pass(values)
         one.goodbye()
-    assert [sorted(part.arrays) for part in captured.services] == [["values"], ["state.velocity", "values"]]
+    assert [sorted(part.arrays) for part in gathered.services] == [["values"], ["state.velocity", "values"]]
     assert steps == [0.0, -1.5]

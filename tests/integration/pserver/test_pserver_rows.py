@@ -203,17 +203,17 @@ def test_the_state_of_tables_goes_on_in_another_job(pserver, row_client, tools):
     batches = draw(0, 8, table)
     results = []
     for cut in (None, 5):
-        captured, values = None, np.ones(160, np.float32)
+        gathered, values = None, np.ones(160, np.float32)
         for part in [batches] if cut is None else [batches[:cut], batches[cut:]]:
             server = pserver("--ports_num_for_sparse=2")
             client = row_client([(server.host, server.port + 1), (server.host, server.port + 2)])
             client.join(table, settings)
-            client.initialise(values, captured)
+            client.initialise(values, gathered)
             client.start_pass()
             for rows, noise in part:
                 client.begin_push_rows(rows, noise, 1, in_place=False)
                 client.finish_push_rows()
-            captured = client.capture({"k": 1})
+            gathered = client.gather_checkpoint({"k": 1})
             client.begin_end_of_pass()
             client.finish_end_of_pass()
             client.fetch(values)

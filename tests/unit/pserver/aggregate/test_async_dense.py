@@ -171,8 +171,8 @@ def test_statistics_come_every_so_many_batches_of_trainer_0(wire, capsys):
 # ----- Checkpoints -----
 
 
-def capture(trainer, own):
-    trainer.ask(Op.CAPTURE, note={"own": own})
+def give_part(trainer, own):
+    trainer.ask(Op.CHECKPOINT, note={"own": own})
 
 
 def test_each_trainer_hears_once_of_a_checkpoint_and_trainer_0_gets_the_parts_of_all(wire):
@@ -180,27 +180,27 @@ def test_each_trainer_hears_once_of_a_checkpoint_and_trainer_0_gets_the_parts_of
     one, two, three = wire.ready(optimization=ASYNC)
     two.push(1, flags=MessageFlag.CHECKPOINT)
     assert two.last.flags & MessageFlag.CHECKPOINT
-    capture(two, "two")
-    assert two.last.op == Op.CAPTURE  # at once
+    give_part(two, "two")
+    assert two.last.op == Op.CHECKPOINT  # at once
     two.push(1)
     assert not two.last.flags & MessageFlag.CHECKPOINT
     one.push(1)
     assert one.last.flags & MessageFlag.CHECKPOINT
-    capture(one, "one")
+    give_part(one, "one")
     assert one.last.op == Op.PUSH  # it waits for trainer 2
     three.push(1)
     assert three.last.flags & MessageFlag.CHECKPOINT
-    capture(three, "three")
-    assert one.last.op == Op.CAPTURE and one.last.note["trainers"] == ["one", "two", "three"]
+    give_part(three, "three")
+    assert one.last.op == Op.CHECKPOINT and one.last.note["trainers"] == ["one", "two", "three"]
 
 
 def test_what_trainer_0_fetches_of_the_state_does_not_change_while_others_go_on(wire):
     wire = wire(2)
     one, two = wire.ready(values=[1] * 7, optimization=ASYNC)
     one.push(1, flags=MessageFlag.CHECKPOINT)
-    capture(one, "one")
+    give_part(one, "one")
     two.push(1)
-    capture(two, "two")
+    give_part(two, "two")
     names = [name for name, _, _ in one.last.note["arrays"]]
     two.push(1)
     one.ask(Op.FETCH, argument=Fetch.STATE + names.index("values"))
@@ -212,9 +212,9 @@ def test_a_trainer_that_ends_the_pass_completes_the_checkpoint(wire):
     wire = wire(2)
     one, two = wire.ready(optimization=ASYNC)
     one.push(1, flags=MessageFlag.CHECKPOINT)
-    capture(one, "one")
+    give_part(one, "one")
     two.ask(Op.FINISH_PASS, note={"own": "the end"})
-    assert one.last.op == Op.CAPTURE and one.last.note["trainers"] == ["one", "the end"]
+    assert one.last.op == Op.CHECKPOINT and one.last.note["trainers"] == ["one", "the end"]
 
 
 def test_trainer_0_that_captured_is_heard_of_by_a_service_that_was_not_asked(wire):
@@ -222,7 +222,7 @@ def test_trainer_0_that_captured_is_heard_of_by_a_service_that_was_not_asked(wir
     wire = wire(2)
     one, two = wire.ready(optimization=ASYNC)
     one.push(1)
-    capture(one, "one")
+    give_part(one, "one")
     two.push(1)
     assert two.last.flags & MessageFlag.CHECKPOINT
 
@@ -237,9 +237,9 @@ def test_there_is_no_checkpoint_once_trainer_0_has_ended_its_pass(wire):
     two.push(1, flags=MessageFlag.CHECKPOINT)
     assert not two.last.flags & MessageFlag.CHECKPOINT
     two.ask(Op.FINISH_PASS)
-    capture(two, "two")
+    give_part(two, "two")
     assert one.last.op == Op.FINISH_PASS
-    capture(one, "one")
+    give_part(one, "one")
     assert one.last.note["trainers"] == ["one", "two"]
 
 

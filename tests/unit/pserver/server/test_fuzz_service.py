@@ -287,15 +287,15 @@ def test_no_note_that_is_made_up_ends_a_server_in_any_state(wire, seed):
 def test_a_request_that_raises_ends_its_connection_and_is_logged_once_with_its_class(wire, capsys):
     one = wire(2)
     trainers = one.ready()
-    one.service._handlers[Op.DEPOSIT] = lambda *_: [][0]
+    one.service._handlers[Op.CHECKPOINT_BLOB] = lambda *_: [][0]
     capsys.readouterr()
     for count in range(20):
-        trainers[1].ask(Op.DEPOSIT, note={"bytes": 0}, sequence=trainers[1].sequence + 1)
+        trainers[1].ask(Op.CHECKPOINT_BLOB, note={"bytes": 0}, sequence=trainers[1].sequence + 1)
         answer = trainers[1].last
         assert answer.op == Op.ERROR and answer.note["exit_code"] == 70 and "IndexError" in answer.note["message"]
         assert one.closed == [trainers[1].token + DATA] * (count + 1)
     [line] = capsys.readouterr().err.splitlines()
-    assert "could not handle a DEPOSIT (IndexError at test_fuzz_service.py:" in line and "10.0.0.9" in line
+    assert "could not handle a CHECKPOINT_BLOB (IndexError at test_fuzz_service.py:" in line and "10.0.0.9" in line
     assert one.service.sessions.complaints.failed == 20 and one.service.failure is None
     for trainer in trainers:
         trainer.push(1)

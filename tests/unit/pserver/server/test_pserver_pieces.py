@@ -165,10 +165,10 @@ def test_trainer_zero_gets_the_state_and_every_trainers_part(wire):
     three.ask(Op.FINISH_PASS, note={"own": {"at": "end"}})
     for trainer in (one, two):
         send(trainer, Op.PUSH, np.ones(7, np.float32), samples=1)
-    one.ask(Op.CAPTURE, note={"own": {"at": 1}})
+    one.ask(Op.CHECKPOINT, note={"own": {"at": 1}})
     assert one.last.op == Op.PUSH
-    two.ask(Op.CAPTURE, note={"own": {"at": 2}})
-    assert one.last.op == two.last.op == Op.CAPTURE and not two.last.note
+    two.ask(Op.CHECKPOINT, note={"own": {"at": 2}})
+    assert one.last.op == two.last.op == Op.CHECKPOINT and not two.last.note
     note = one.last.note
     assert note["trainers"] == [{"at": 1}, {"at": 2}, {"at": "end"}]
     shard = wire.service.state.shard
@@ -185,7 +185,7 @@ def test_a_job_that_goes_on_from_a_checkpoint_ends_in_the_same_bits(wire):
     wire_a, (one,) = start(wire, 1, adam)
     for gradient in gradients[:3]:
         send(one, Op.PUSH, gradient, samples=2)
-    one.ask(Op.CAPTURE, note={"own": {"batches": 3}})
+    one.ask(Op.CHECKPOINT, note={"own": {"batches": 3}})
     note, arrays = one.last.note, {}
     for number, (name, _, _) in enumerate(note["arrays"]):
         one.inbox.clear()

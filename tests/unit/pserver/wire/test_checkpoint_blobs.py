@@ -46,17 +46,17 @@ def test_what_cannot_be_is_refused(piece, length, payload):
 
 @pytest.mark.parametrize("sizes", [[], {"own.x": 1}, {"values": 4}, {"own.1": -1}, {"own.1": 1 << 40}, {"own.1": "1"}])
 def test_a_checkpoint_with_other_blobs_is_refused(sizes):
-    with pytest.raises(BugError, match="deposits that are none"):
+    with pytest.raises(BugError, match="checkpoint blobs that are none"):
         checkpoint_blobs.restore(sizes, 10)
 
 
 def test_what_was_left_is_in_the_checkpoint_and_comes_back_with_it(wire):
     before = wire(2)
     one, two = before.ready()
-    two.ask(Op.DEPOSIT, note={"bytes": 3}, payload=[b"abc"])
-    assert two.last.op == Op.DEPOSIT
-    two.ask(Op.CAPTURE, note={"own": "two"})
-    one.ask(Op.CAPTURE, note={"own": "one"})
+    two.ask(Op.CHECKPOINT_BLOB, note={"bytes": 3}, payload=[b"abc"])
+    assert two.last.op == Op.CHECKPOINT_BLOB
+    two.ask(Op.CHECKPOINT, note={"own": "two"})
+    one.ask(Op.CHECKPOINT, note={"own": "one"})
     note = one.last.note
     names = [name for name, _, _ in note["arrays"]]
     assert note["arrays"][-1] == ["own.1", "|u1", 3]
@@ -72,7 +72,7 @@ def test_what_was_left_is_in_the_checkpoint_and_comes_back_with_it(wire):
         "counters": note["counters"],
         "arrays": sorted(names),
         "trainers": note["trainers"],
-        "deposits": {"own.1": 3},
+        "blobs": {"own.1": 3},
     }
     setup = describe_setup(PARAMETERS, Optimization("momentum", 0.1)) | state
     one.ask(Op.INITIALISE, note=setup, payload=[np.zeros(7, np.float32).tobytes()])
@@ -80,7 +80,7 @@ def test_what_was_left_is_in_the_checkpoint_and_comes_back_with_it(wire):
         one.ask(Op.RESTORE, argument=number, payload=[arrays[name]])
     two.ask(Op.FETCH)
     assert two.last.note["own"] == "two"
-    two.ask(Op.FETCH, argument=Fetch.DEPOSIT)
+    two.ask(Op.FETCH, argument=Fetch.CHECKPOINT_BLOB)
     assert bytes(two.last.payload[0]) == b"abc"
-    one.ask(Op.FETCH, argument=Fetch.DEPOSIT)
+    one.ask(Op.FETCH, argument=Fetch.CHECKPOINT_BLOB)
     assert not b"".join(map(bytes, one.last.payload))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from proto.ParameterConfig_pb2 import ParameterConfig
-from pserver.store.snapshot import Captured, Part
+from pserver.store.snapshot import CheckpointState, Part
 from runtime import durable_files
 from runtime.errors import ConfigError, DamagedError, DataError, MissingInputError, VolumeError
 from trainer.arrays.parameters import ParameterTable
@@ -39,16 +39,16 @@ def count(steps):
     return {**counts, **lists, "rate": "0x1.0p+0"}
 
 
-def capture(table, steps=7):
+def checkpoint_of(table, steps=7):
     """A service with all values, and one with some of its own."""
     first = Part(count(steps), {"values": table.values, "clock.step": np.arange(3, dtype=np.int64) + steps})
     second = Part(count(steps), {"values": np.full(4, steps, np.float32), "empty": np.zeros(0, np.float32)})
-    return Captured([first, second], [{"place": {"batches": steps}}, None])
+    return CheckpointState([first, second], [{"place": {"batches": steps}}, None])
 
 
 def write(folder, name, value=0.0):
     table = make_table(value=value)
-    write_checkpoint(folder / name, capture(table, int(value)), table, CONFIGS, {"number": 1})
+    write_checkpoint(folder / name, checkpoint_of(table, int(value)), table, CONFIGS, {"number": 1})
     return table
 
 
@@ -59,12 +59,12 @@ def read(folder, name):
 
 def test_what_was_written_is_read(tmp_path):
     table = write(tmp_path, "pass-00001-002", 7.0)
-    found, captured = read(tmp_path, "pass-00001-002")
+    found, gathered = read(tmp_path, "pass-00001-002")
     for parameter in table:
         assert found[parameter.name].value.tolist() == parameter.value.tolist()
-    assert captured.trainers == [{"place": {"batches": 7}}, None]
-    assert [part.counters for part in captured.services] == [count(7)] * 2
-    for part, written in zip(captured.services, capture(table, 7).services, strict=True):
+    assert gathered.trainers == [{"place": {"batches": 7}}, None]
+    assert [part.counters for part in gathered.services] == [count(7)] * 2
+    for part, written in zip(gathered.services, checkpoint_of(table, 7).services, strict=True):
         assert list(part.arrays) == list(written.arrays)
         for name, array in written.arrays.items():
             assert (part.arrays[name].dtype, part.arrays[name].tolist()) == (array.dtype, array.tolist())
@@ -98,8 +98,8 @@ def test_at_every_moment_of_a_save_only_complete_checkpoints_count(tmp_path, mon
         for _ in range(2):  # before and after the next attempt cleans up
             complete = list_checkpoints(one)
             for name in complete:
-                table, captured = read(one, name)
-                assert table["w"].value[0] == captured.services[0].counters["steps"]
+                table, gathered = read(one, name)
+                assert table["w"].value[0] == gathered.services[0].counters["steps"]
             assert len(complete) >= seen
             clean(one)
         assert {path.name for path in one.iterdir()} == set(complete)
@@ -280,7 +280,7 @@ def test_a_bit_that_has_changed_in_any_file_is_noticed_and_the_others_are_named(
 
 def test_the_sums_are_those_of_the_files_also_of_large_ones(tmp_path):
     table = make_table(("w", 100_000, False), ("b", 3, False))
-    write_checkpoint(tmp_path / "pass-00000", capture(table), table, CONFIGS, {})
+    write_checkpoint(tmp_path / "pass-00000", checkpoint_of(table), table, CONFIGS, {})
     job = json.loads((tmp_path / "pass-00000" / "job.json").read_text())
     assert job["sums"] == {name: sum_of([(tmp_path / "pass-00000" / name).read_bytes()]) for name in job["files"]}
     assert set(names_of(tmp_path / "pass-00000")) == {*job["files"], "job.json", "done"}

@@ -13,7 +13,7 @@ from proto.ParameterConfig_pb2 import ParameterConfig
 from pserver.optim.settings import Optimization
 from pserver.store import partition, snapshot
 from pserver.store.shard import DenseShard
-from pserver.store.snapshot import Captured
+from pserver.store.snapshot import CheckpointState
 from runtime.errors import ConfigError, DamagedError, DataError
 from trainer.arrays.encoding import UNDECODABLE, decoding
 from trainer.arrays.parameters import ParameterTable
@@ -37,7 +37,7 @@ def original(tmp_path_factory):
     shard.step(np.ones(8, np.float32), 4)
     folder = tmp_path_factory.mktemp("state") / "pass-00000"
     own = {"place": {"number": 0}, "random": [1, 2], "sums": {}}
-    write_checkpoint(folder, Captured([snapshot.take(shard)], [own]), table, {}, {"number": 0})
+    write_checkpoint(folder, CheckpointState([snapshot.take(shard)], [own]), table, {}, {"number": 0})
     return folder
 
 
@@ -93,8 +93,8 @@ def test_a_value_of_any_other_type_at_any_place_of_job_json_is_an_error_of_ours(
         shard = make_shard(table)
         table.adopt(shard.values)
         try:
-            captured = read_checkpoint(folder, table)
-            snapshot.put_back(shard, captured.services[0]) if captured.services else None
+            gathered = read_checkpoint(folder, table)
+            snapshot.put_back(shard, gathered.services[0]) if gathered.services else None
         except (DamagedError, ConfigError) as error:
             judged += 1
             assert "\n" not in str(error) and "\x1b" not in str(error), what

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from proto.ModelConfig_pb2 import ModelConfig
-from pserver.store.snapshot import Captured, Part
+from pserver.store.snapshot import CheckpointState, Part
 from runtime.errors import StoppedError
 from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import ParameterTable
@@ -75,8 +75,8 @@ class Updater:
         self.table.values += 1
         return checkpoint
 
-    def capture(self, own):
-        return Captured([Part({}, {"values": self.table.values})], [own])
+    def gather_checkpoint(self, own):
+        return CheckpointState([Part({}, {"values": self.table.values})], [own])
 
     @contextlib.contextmanager
     def averaged(self):

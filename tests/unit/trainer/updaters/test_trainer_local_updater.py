@@ -7,7 +7,7 @@ import pytest
 
 from proto.ParameterConfig_pb2 import ParameterConfig
 from pserver.optim.settings import Optimization
-from pserver.store.snapshot import Captured, Part
+from pserver.store.snapshot import CheckpointState, Part
 from runtime.errors import ConfigError
 from trainer.arrays.parameters import ParameterTable
 from trainer.telemetry import log_lines
@@ -204,16 +204,16 @@ def test_another_updater_goes_on_from_what_was_captured():
     other, following = start(config, values=[1.0, 2.0, 3.0, 4.0])
     step(table, updater, [0, 6, 5, 5])
     assert table["w"].value.tolist() == [4, 0, 0, 0]
-    captured = updater.capture({"batches": 1})
-    captured = Captured(
-        [Part(one.counters, {name: array.copy() for name, array in one.arrays.items()}) for one in captured.services],
-        json.loads(json.dumps(captured.trainers)),
+    gathered = updater.gather_checkpoint({"batches": 1})
+    gathered = CheckpointState(
+        [Part(one.counters, {name: array.copy() for name, array in one.arrays.items()}) for one in gathered.services],
+        json.loads(json.dumps(gathered.trainers)),
     )
-    assert following.connect(captured)["batches"] == 1
+    assert following.connect(gathered)["batches"] == 1
     for one in ((table, updater), (other, following)):
         step(*one, [1, 1, 1, 1])
     assert table["w"].value.tolist() == other["w"].value.tolist() == [3.5, -2, 0, 0]
-    assert updater.capture({}).services[0].counters == following.capture({}).services[0].counters
+    assert updater.gather_checkpoint({}).services[0].counters == following.gather_checkpoint({}).services[0].counters
 
 
 def step(table, updater, gradient):
@@ -224,6 +224,6 @@ def step(table, updater, gradient):
 
 def test_a_checkpoint_of_several_services_is_not_for_local_training():
     _, updater = start(parameter())
-    captured = updater.capture({})
+    gathered = updater.gather_checkpoint({})
     with pytest.raises(ConfigError, match="training with 2 services"):
-        updater.connect(Captured(captured.services * 2, captured.trainers))
+        updater.connect(CheckpointState(gathered.services * 2, gathered.trainers))

@@ -8,7 +8,7 @@ import pytest
 from proto.ModelConfig_pb2 import ModelConfig
 from proto.ParameterConfig_pb2 import ParameterConfig
 from pserver.optim.settings import Optimization
-from pserver.store.snapshot import Captured, Part
+from pserver.store.snapshot import CheckpointState, Part
 from runtime.errors import ConfigError, PeerUnreachableError
 from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import DenseParameters, ParameterTable
@@ -132,13 +132,13 @@ def test_dense_gradients_leave_by_their_own_numbers():
 def test_a_checkpoint_has_the_dense_services_first_and_goes_back_so():
     dense, tables = Part({"of": "dense"}, {}), [Part({"of": number}, {}) for number in range(2)]
     _, _, client, updater = make()
-    updater._dense._answers["capture"] = Captured([dense], [{"k": 1}])
-    client._answers["capture"] = Captured(tables, [None])
-    captured = updater.capture({"k": 1})
-    assert captured == Captured([dense, *tables], [{"k": 1}])
-    updater.connect(captured)
-    assert updater._dense._answers["seen"]["connect"] == (Captured([dense], [{"k": 1}]),)
-    assert client._answers["seen"]["initialise"][1] == Captured(tables, [{"k": 1}])
+    updater._dense._answers["gather_checkpoint"] = CheckpointState([dense], [{"k": 1}])
+    client._answers["gather_checkpoint"] = CheckpointState(tables, [None])
+    gathered = updater.gather_checkpoint({"k": 1})
+    assert gathered == CheckpointState([dense, *tables], [{"k": 1}])
+    updater.connect(gathered)
+    assert updater._dense._answers["seen"]["connect"] == (CheckpointState([dense], [{"k": 1}]),)
+    assert client._answers["seen"]["initialise"][1] == CheckpointState(tables, [{"k": 1}])
 
 
 def test_a_server_without_sparse_ports_is_told_with_the_flags_of_both():

@@ -86,10 +86,10 @@ class Client:
         self.fetch(values)
 
     def leave_blob(self, data):
-        self.deposited = bytes(data)
+        self.blob = bytes(data)
 
-    def capture(self, own):
-        self.calls.append("capture")
+    def gather_checkpoint(self, own):
+        self.calls.append("gather_checkpoint")
         self.owns.append(own)
 
 
