@@ -61,7 +61,7 @@ def time_first_batch(volume: Path) -> float:
 
 
 def time_bare_starts(processes: int) -> float:
-    """Returns the seconds that so many Python processes take together to import what ours need."""
+    """Returns the seconds that a number of Python processes take together to import what ours need."""
     began = time.monotonic()
     command = [sys.executable, "-c", "import numpy"]
     for process in [subprocess.Popen(command) for _ in range(processes)]:

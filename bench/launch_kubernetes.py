@@ -317,7 +317,7 @@ def running_launchers(environs: list[dict[str, str]]) -> Iterator[Callable[[], l
 
 
 def time_lists(pods: Pods, count: int) -> tuple[list[float], int]:
-    """Fetches and parses so many lists of all the Job's pods, one after the other; returns seconds and size of each."""
+    """Fetches and parses `count` lists of all the Job's pods, one after the other; returns seconds and size of each."""
     query = f"?labelSelector=job-name%3D{JOB}&limit={2 * pods.count}"
     seconds, size = [], 0
     for _ in range(count):

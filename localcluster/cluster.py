@@ -212,7 +212,7 @@ class Cluster:
                 self._kubelet.changed.wait(left)
 
     def _last_lines(self) -> str:
-        """Return what the pods said last: whoever waited in vain wants to know why."""
+        """Return what the pods said last, which explains why a wait has failed."""
         lines = []
         for pod in self._kubelet.pods:
             lines.append(f"\n--- {pod.state.name} {pod.state.phase} exit_code={pod.state.exit_code}")

@@ -1,4 +1,4 @@
-"""Faults and delays that a user orders on the command line, pure: texts to data, and whom they concern."""
+"""Faults and delays that a user orders on the command line, pure: texts to data, and which pods they concern."""
 
 from __future__ import annotations
 

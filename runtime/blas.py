@@ -19,9 +19,10 @@ _OWN_CGROUP = Path("/proc/self/cgroup")
 
 
 def limit_threads(environ: MutableMapping[str, str], users: int, flag: str) -> str:
-    """Set the variables that say how many threads products get, and return a line about it, or "" for nothing to say.
+    """Set the variables that say how many threads products get; return a line about it, "" if nothing is unusual.
 
-    One, unless a variable asks for more; never more than processors / users, unless PADDLE_BLAS_THREADS says so.
+    A product gets one thread, or as many as a variable asks for, but at most processors / users. PADDLE_BLAS_THREADS
+    overrides both.
 
     Args: users: threads of the program that call products at the same time.  flag: what says so, for the line.
     Raises: ConfigError: PADDLE_BLAS_THREADS is no whole number from 1 on.

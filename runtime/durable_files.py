@@ -53,9 +53,9 @@ def write_durably(directory: Path, write: Callable[[], Any]) -> None:
 
 
 def warn_if_removed(save_dir: Path) -> None:
-    """Say that somebody has removed the directory of all saves since training began.
+    """Warn if the directory of all saves has been removed since training began.
 
-    It is made again: what is trained from now on is worth saving, and who removed it may have wanted just the room.
+    The next save makes it again, because what is trained from now on is worth saving.
     """
     if not save_dir.is_dir():
         glog.warning(f"{save_dir} has been removed since training began: it is made again, what was in it is lost")

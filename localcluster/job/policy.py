@@ -210,7 +210,7 @@ def exit_status(outcome: Outcome, pod_codes: Sequence[int], named_code: int | No
     """Return localcluster's exit status for a Job's end: 0 only for Complete.
 
     Args: pod_codes: the exit codes of the failed pods in order of their end. named_code: that of the pod that the
-        failure names, which is passed on, whoever failed before it. Without one the first that is one of our
+        failure names, which is passed on, whatever pod failed before it. Without one the first that is one of our
         programs' codes is passed on, so that a script sees the cause; anything else (a signal) is 75.
     """
     if outcome.is_complete:

@@ -42,9 +42,9 @@ WAITED = Metric(
 SILENCE = Metric("paddle_pserver_silence_seconds", "since the trainer's last gradient, inside of a pass", _BY)
 GRADIENTS = Metric("paddle_pserver_async_gradients_total", "gradients of asynchronous training that came", _BY)
 DISCARDED = Metric("paddle_pserver_discarded_gradients_total", "those of them that were too old to be used", _BY)
-LAG = Metric(
-    "paddle_pserver_lag_steps_total",
-    "steps by which they lagged, added up; by paddle_pserver_async_gradients_total, the average",
+STALENESS = Metric(
+    "paddle_pserver_lag_steps_total",  # the name of earlier releases, which users' dashboards read
+    "their staleness in steps, added up; by paddle_pserver_async_gradients_total, the average",
     _OF,
 )
 BUSY = Metric("paddle_pserver_busy_seconds_total", "that the server's loop has had something to do")
@@ -69,7 +69,7 @@ METRICS = (
     SILENCE,
     GRADIENTS,
     DISCARDED,
-    LAG,
+    STALENESS,
     BUSY,
     TURN,
 )
@@ -145,7 +145,7 @@ def _read_service(service: Service, now: float) -> Iterator[Sample]:
             yield Sample(SILENCE, max(0.0, now - trainer.progress.pushed) if is_training else 0.0, by)
     if rounds is not None and rounds.is_asynchronous:
         staleness = rounds.staleness
-        yield Sample(LAG, staleness.age, of)
+        yield Sample(STALENESS, staleness.age, of)
         for number, (came, discarded) in enumerate(zip(staleness.gradients, staleness.discarded, strict=True)):
             by = (name, label_of(number))
             yield Sample(GRADIENTS, came, by)

@@ -49,7 +49,7 @@ class Shard:
         self._decay = DecaySteps(self.data)
         self._sums = AverageSums(self.data)
         self._dense = DenseSteps(self.data, self._decay)
-        self._raw: Array | None = None
+        self._unaveraged: Array | None = None
 
     @property
     def size(self) -> int:
@@ -126,22 +126,22 @@ class Shard:
     @property
     def shows_averages(self) -> bool:
         """Whether averages stand in the place of the values."""
-        return self._raw is not None
+        return self._unaveraged is not None
 
     def apply_average(self) -> None:
         """Put the average of the last steps' values in the place of the values, until `restore`."""
         self.catch_up()
         averaging = self.data.averaging
-        if averaging is None or self._raw is not None or not averaging.count:
+        if averaging is None or self._unaveraged is not None or not averaging.count:
             return
-        self._raw = self.values.copy()
+        self._unaveraged = self.values.copy()
         self.values[:] = self._sums.average()
 
     def restore(self) -> None:
         """Put the values back that training goes on with."""
-        if self._raw is not None:
-            self.values[:] = self._raw
-            self._raw = None
+        if self._unaveraged is not None:
+            self.values[:] = self._unaveraged
+            self._unaveraged = None
 
     def averages(self) -> Array:
         """Return the average of the last steps' values, or the values where nothing is averaged: a fresh array.

@@ -66,7 +66,7 @@ def take(shard: Shard) -> Part:
         "rate": shard.data.rate.hex(),
         "schedule": list(shard.schedule.reported),
         "averaging": None if shard.data.averaging is None else _write_all(vars(shard.data.averaging)),
-        "segments": [
+        "segments": [  # the parameter groups; the key stays, because checkpoints of earlier releases have it
             {
                 "decayed": group.decayed,
                 "settled": group.settled,
@@ -188,7 +188,7 @@ def _check(shard: Shard, part: Part, arrays: dict[str, npt.NDArray[Any]]) -> Non
         )
     pairs = {
         "elements": (part.counters["size"], shard.size),
-        "stretches [start, stop, row width, sparse, state]": (
+        "parameter groups [start, stop, row width, sparse, state]": (
             part.counters["layout"],
             [_describe(group) for group in shard.groups],
         ),

@@ -1,9 +1,9 @@
 """/healthz, /readyz and /metrics of a program, for the probes of its pod and for Prometheus (`--metrics_port`).
 
-One thread of its own answers, from what the program's loop leaves behind; the loop itself does nothing for it. Whoever
-calls may be hostile: a request has MOST_HEAD_BYTES and PATIENCE_S, of MOST_CALLERS the oldest goes when another one
-comes, and ANSWERS_PER_SECOND leave the interpreter to the program. Nothing that happens here ends the program: without
-its port it goes on without being watched.
+One thread of its own answers, from what the program's loop leaves behind; the loop itself does nothing for it. A
+caller may be hostile. So a request has at most MOST_HEAD_BYTES and PATIENCE_S; when there are MOST_CALLERS, another one
+takes the place of the oldest; and ANSWERS_PER_SECOND leave the interpreter to the program. No fault here ends the
+program: without its port it goes on without these pages.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class Health(threading.Thread):
         return True
 
     def _rest(self) -> None:
-        """Answer no faster than allowed: whoever asks without end would take the interpreter from the program."""
+        """Answer no faster than allowed: a caller that never stops would take the interpreter from the program."""
         now = time.monotonic()
         if now - self._since >= 1:
             self._since, self._answered = now, 0

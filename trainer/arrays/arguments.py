@@ -184,7 +184,7 @@ class DistinctGradient:
 Flowing = Array | DistinctGradient | None  # what a layer returns for an input
 
 
-SCARCE = 8  # so many possible ids for each one of a batch are no longer looked through: the batch's ids are sorted
+SCARCE = 8  # possible ids for each id of a batch; from here on sorting the batch's ids is faster than a table of all
 
 
 def list_distinct(ids: Ids, upper: int) -> Ids:

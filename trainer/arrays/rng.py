@@ -23,7 +23,7 @@ UPPER = 1 << 31  # draws are in [0, UPPER)
 
 
 def _jump(multiplier: int, increment: int, steps: int) -> tuple[int, int]:
-    """Return (a, c) so that a * x + c is x after so many steps of (multiplier, increment)."""
+    """Return (a, c) so that a * x + c is x after `steps` steps of (multiplier, increment)."""
     a, c = 1, 0
     while steps:
         if steps & 1:

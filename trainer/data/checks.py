@@ -65,7 +65,7 @@ def find_missing(sample: Any, position: int) -> str:
 
 
 def _find_fault(element: Any, kind: InputType, levels: int) -> str:
-    """Return what is wrong with a slot, or with an item of it that has so many levels of lists, or ""."""
+    """Return what is wrong with a slot, or with an item of it with `levels` levels of lists, or ""."""
     if levels == 0 and kind.type == DataType.Index:
         is_good = _is_id(element, kind.dim) or (isinstance(element, numbers.Integral) and int(element) in NO_IDS)
         return "" if is_good else f"{shorten(element)} is no id below {kind.dim}"

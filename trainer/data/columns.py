@@ -140,7 +140,7 @@ class Spans:
         self._offsets.extend(np.zeros(1, np.int64))
 
     def extend(self, lengths: Ids) -> None:
-        """Append rows of so many items."""
+        """Append rows of these lengths."""
         self._offsets.extend(self._offsets.view()[-1] + np.cumsum(lengths))
 
     def find(self, rows: Ids) -> tuple[Ids, Ids]:
@@ -227,10 +227,10 @@ class SequenceColumn:
             return lengths, *self._items.encode(items)
         except ENCODING_ERRORS:
             if len(values) == 1:
-                self._blame(items)
+                self._name_wrong_item(items)
             raise
 
-    def _blame(self, items: Sequence[Any]) -> None:
+    def _name_wrong_item(self, items: Sequence[Any]) -> None:
         """Raise SampleError naming the place of the first wrong item, if one is wrong alone."""
         for place, item in enumerate(items):
             try:
@@ -361,7 +361,7 @@ class ColumnSet:
             raise SampleError(f"{slot}: {error}; {wanted}") from error
 
     def extend(self, encoded: Sequence[tuple[npt.NDArray[Any], ...]], rows: int) -> None:
-        """Append what `encode` returned for so many samples."""
+        """Append what `encode` returned for `rows` samples."""
         for column, part in zip(self._columns, encoded, strict=True):
             column.extend(part)
         self.rows += rows

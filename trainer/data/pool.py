@@ -60,7 +60,7 @@ class SamplePool:
         self.order = array("q", range(self._read))
 
     def fill(self, wanted: int, receive: Callable[[], bool]) -> None:
-        """Take samples into the pool until it has so many units, or there are no more.
+        """Take samples into the pool until it has `wanted` units, or there are no more.
 
         Args: receive: appends a chunk; False when there is none.
         """

@@ -89,7 +89,7 @@ class SampleReader:
     def take(self) -> Chunk | None:
         """Return the next chunk, or None at the end of the pass; waits for the provider as long as it takes.
 
-        There is no deadline: it is the user's computation, which may be long; who waits says so every half minute.
+        There is no deadline, because the user's computation may be long; it logs every REPORT_PERIOD_S that it waits.
         Raises: DataError, MissingInputError: if the provider raised or a sample is wrong.
         """
         self._check()
@@ -116,7 +116,7 @@ class SampleReader:
         return self._ended
 
     def wait_for_end(self) -> None:
-        """Return when the provider has been read to its end, for who knows that there is room for what is left."""
+        """Return when the provider has been read to its end. The caller knows that there is room for what is left."""
         with self._changed:
             while not self._ended:
                 self._changed.wait(CHECK_PERIOD_S)

@@ -156,7 +156,7 @@ class DataSource:
     def position(self, batches: int | None) -> dict[str, Any]:
         """Return what another process needs to go on from here, as JSON can hold it.
 
-        Args: batches: so many of this pass count as delivered; None: all, the next one is the first of the next pass.
+        Args: batches: number of this pass that count as delivered; None: all, so the next pass begins.
         """
         between = batches is None
         tracked = self._tracked or _Tracked()
@@ -176,7 +176,8 @@ class DataSource:
         """Go on where `position` was taken: inside a pass it is begun here; between passes `start_pass` comes next.
 
         The provider is read again with the random states of then, and the batches are picked again, but not computed.
-        If its generators ran no more (`is_read`), they do not when this returns; else nobody may touch these states.
+        Where the provider had been read to its end (`is_read`), it is again when this returns. Otherwise the provider
+        still runs, and no other code may draw from these generators.
         Args: size: that of the batches.
         Raises: DataError, MissingInputError: if the provider raised or a sample is wrong.
         """

@@ -68,7 +68,7 @@ class Layer:
         """Go on from what another one took from batch to batch, which is not None."""
 
     def require_inputs(self, least: int, most: int) -> None:
-        """Return if the layer has so many inputs.
+        """Return if the layer has `least` to `most` inputs.
 
         Raises: ConfigError: naming the layer.
         """

@@ -11,7 +11,7 @@ from trainer.layers.base import Layer
 
 
 def require_weight(layer: Layer, position: int, size: int) -> Parameter:
-    """Return the parameter of an input, which has so many values.
+    """Return the parameter of an input, which has `size` values.
 
     Raises: ConfigError: if it is missing or has another size.
     """
@@ -24,7 +24,7 @@ def require_weight(layer: Layer, position: int, size: int) -> Parameter:
 
 
 def require_bias(layer: Layer, size: int) -> Parameter | None:
-    """Return the bias, which has so many values, or None where there is none.
+    """Return the bias, which has `size` values, or None where there is none.
 
     Raises: ConfigError: if it has another size.
     """
@@ -34,7 +34,7 @@ def require_bias(layer: Layer, size: int) -> Parameter | None:
 
 
 def require_matrix(layer: Layer, argument: Argument, width: int) -> Array:
-    """Return the dense rows of an input, so many numbers each.
+    """Return the dense rows of an input, with `width` numbers each.
 
     Raises: ConfigError: if it has ids, sparse rows or another width.
     """

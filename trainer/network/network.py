@@ -70,7 +70,7 @@ class Network:
         """
         sizes = [one.size for one in self.parameters.trained()]
         ends = dict(zip((one.name for one in self.parameters.trained()), itertools.accumulate(sizes), strict=True))
-        unknown = ends.keys() - set().union(*used)  # whoever uses them, they are complete in the end only
+        unknown = ends.keys() - set().union(*used)  # of no layer: they are complete only after the whole backward pass
         final, start = {}, max((ends[name] for name in unknown), default=0)
         for layer, names in zip(self._nodes, used, strict=True):
             final[layer] = start

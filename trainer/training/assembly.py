@@ -252,8 +252,8 @@ def warn_of_test_flags(flags: Values, config: TrainerConfig) -> None:
     """Log a warning for each flag of tests that has another meaning than its name says, or none."""
     if "test_period" in flags.given:
         glog.warning(
-            "--test_period: every test takes all test data; a positive number tests also after every "
-            "so many batches, 0 after every pass only",
+            "--test_period: every test takes all test data; a positive number N tests also after every "
+            "N batches, 0 after every pass only",
             at=AT["test_period"],
         )
     if flags.average_test_period and not config.opt_config.average_window:

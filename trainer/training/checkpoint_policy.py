@@ -172,7 +172,7 @@ class TrainerState:
             if not self._has_warned:
                 glog.warning(
                     f"the order of {position.get('samples', 'the')} samples is too long for the servers to carry: "
-                    "who goes on from a checkpoint shuffles them in another order"
+                    "a run that goes on from a checkpoint shuffles them in another order"
                 )
             self._has_warned = True
             position |= dict.fromkeys(position.keys() & {"order", "states"})

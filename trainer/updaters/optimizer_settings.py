@@ -152,8 +152,8 @@ def list_oddities(
     lines = [f"{sentence}, as in the original; the setting has no effect" for sentence in found]
     if not takes_own_steps and sending.batches_per_get > 1:
         lines.append(
-            f"num_batches_per_get_parameter={sending.batches_per_get}: the trainers take new values after so many "
-            "batches; the original ignored this setting"
+            f"num_batches_per_get_parameter={sending.batches_per_get}: the trainers take new values with every "
+            f"{sending.batches_per_get}th push; the original ignored this setting"
         )
     if not local and optimization.is_asynchronous and "pass" in optimization.learning_rate_schedule:
         lines.append(

@@ -76,7 +76,7 @@ class CostLayer(Layer):
     def require_labels(self, label: Argument, rows: int, upper: int) -> Ids:
         """Return the label's ids, one for each row and each in [0, upper).
 
-        Raises: ConfigError: the label has none.  DataError: they are not so many, or one is out of range.
+        Raises: ConfigError: the label has none.  DataError: their number is another, or one is out of range.
         """
         if label.ids is None:
             raise ConfigError(f"{self} needs a label of ids (integer_value)")

@@ -50,7 +50,7 @@ class Widened:
 
 
 def _shift(log_p: Array, by: int) -> Array:
-    """Return the columns moved to the right by so many (to the left if negative), with -inf in their place."""
+    """Return the columns moved to the right by `by` (to the left if negative), with -inf in their place."""
     result = np.full_like(log_p, -np.inf)
     if by > 0:
         result[:, by:] = log_p[:, :-by]

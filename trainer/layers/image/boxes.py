@@ -68,7 +68,7 @@ def match(priors: Array, boxes: Array, threshold: float) -> tuple[Ids, Array]:
 def suppress(boxes: Array, scores: Array, *, least: float, most_overlap: float, count: int) -> Ids:
     """Return the boxes that are left, best first: of those that overlap too much only the best stays.
 
-    Args: least: boxes of this score or less are out.  count: so many of the best are looked at; 0: all.
+    Args: least: boxes of this score or less are left out.  count: number of the best boxes to look at; 0: all.
     """
     candidates = np.flatnonzero(scores > least)
     candidates = candidates[np.argsort(-scores[candidates], kind="stable")]

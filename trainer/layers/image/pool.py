@@ -153,7 +153,7 @@ class PyramidPoolLayer(Layer):
 
 
 def _bin_axis(length: int, bins: int) -> WindowAxis:
-    """Return the windows that cut an axis in so many bins of one size, with padding shared out in front."""
+    """Return the windows that cut an axis in `bins` bins of one size, with padding shared out in front."""
     size = -(-length // bins)
     padding = (size * bins - length + 1) // 2
     return WindowAxis(length, (length - size + 2 * padding) // size + 1, size, size, padding)

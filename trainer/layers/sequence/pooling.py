@@ -1,4 +1,4 @@
-"""The layers that make one row of a sequence, of a sub-sequence, or of every so many frames.
+"""The layers that make one row of a sequence, of a sub-sequence, or of every seq_pool_stride frames.
 
 They are max, average (also sum and sum / square root of the length) and seqlastins (first or last frame). An empty
 sequence gives a row of zeros and takes no gradient.
@@ -27,7 +27,7 @@ class SequencePoolingLayer(Layer):
     """Pools stretches of frames: (frames, size) -> (stretches, size). A subclass says how.
 
     trans_type "non-seq": a row for each sequence, in no sequence any more. "seq": a row for each sub-sequence, in
-    sequences of those. seq_pool_stride: a row for each so many frames, the last ones of a sequence being fewer.
+    sequences of those. seq_pool_stride n: a row for every n frames; the last row of a sequence may have fewer.
     """
 
     strides_from_the_end = False

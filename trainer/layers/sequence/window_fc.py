@@ -24,12 +24,12 @@ from trainer.layers.dense.fc import FullyConnectedLayer
 from trainer.layers.mixed.projections import ContextProjection
 from trainer.layers.workspace import Workspace
 
-# these stand in no config: trainer.network.fusion makes them
+# types that no config names: trainer.network.fusion makes these layers
 SUMS = "fc over windows"
 MAXIMA = "maximum of fc over windows"
 
-# the maxima are few, if so many times as many still are fewer than the distinct frames: a product by way of tables
-# takes the processor so many times fewer cycles for each number
+# Up to 1/FEW as many maxima as distinct frames are few. A product by way of tables takes the processor FEW times fewer
+# cycles for each number, so few maxima are faster without it.
 FEW = 6
 
 

@@ -1,4 +1,4 @@
-"""The shard: one step over stretches with their own settings, whatever the chunks."""
+"""The shard: one step over parameter groups with their own settings, whatever the chunks."""
 
 import numpy as np
 import pytest

@@ -178,7 +178,11 @@ def test_a_schedule_says_only_once_that_the_rate_changes(capsys):
     [
         ([ParameterSpec("w", 4)], Optimization("momentum"), r"learning_method 'adam', the config asks for 'momentum'"),
         ([ParameterSpec("w", 5)], Optimization("adam"), r"its elements: 4, here: 5"),
-        ([ParameterSpec("v", 3), ParameterSpec("w", 1, learning_rate=2)], Optimization("adam"), r"its stretches"),
+        (
+            [ParameterSpec("v", 3), ParameterSpec("w", 1, learning_rate=2)],
+            Optimization("adam"),
+            r"its parameter groups",
+        ),
         ([ParameterSpec("w", 4)], Optimization("adam", average_window=0.5), r"its arrays: .*, here: .*sum_older"),
     ],
 )

@@ -32,7 +32,7 @@ def make_table(*parameters, value=0.0):
 
 
 def count(steps):
-    """The counters of a service without stretches."""
+    """The counters of a service without parameter groups."""
     counts = dict.fromkeys(("size", "samples", "steps", "passes", "batch"), steps)
     settings = {"learning_method": "momentum", "learning_rate": {"float": "0x1.0p+0"}}
     lists = {"settings": settings, "layout": [], "segments": [], "schedule": [0, False], "averaging": None}
