@@ -17,7 +17,7 @@ RUN apt-get update \
 RUN python3 -m venv /pip && python3 -m venv --without-pip /opt/venv
 COPY constraints.txt /src/
 RUN /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --only-binary :all: --constraint /src/constraints.txt \
-        numpy prometheus-client protobuf pyzmq requests \
+        cramjam numpy prometheus-client protobuf pyzmq requests \
     && find /opt/venv -type d -name tests -path '*/site-packages/*' -prune -exec rm -r {} +
 COPY setup.py pyproject.toml start.sh start_paddle.py /src/
 COPY kernels/ /src/kernels/
@@ -28,6 +28,7 @@ COPY paddle/ /src/paddle/
 COPY prepare/ /src/prepare/
 COPY proto/ /src/proto/
 COPY pserver/ /src/pserver/
+COPY recordio/ /src/recordio/
 COPY runtime/ /src/runtime/
 COPY trainer/ /src/trainer/
 COPY examples/ /src/examples/
@@ -54,7 +55,7 @@ ENV PATH=/opt/venv/bin:${PATH} \
     PYTHONUNBUFFERED=1
 # /root is opened for every uid because the tutorial's command is /root/start.sh; the imports prove that the base fits the wheels
 # and that the hot loops are compiled
-RUN chmod 0755 /root && mkdir -m 1777 /work && python -c "import google.protobuf, kernels._compiled, numpy, prometheus_client, requests, zmq; assert zmq.has('curve')"
+RUN chmod 0755 /root && mkdir -m 1777 /work && python -c "import cramjam, google.protobuf, kernels._compiled, numpy, prometheus_client, requests, zmq; assert zmq.has('curve')"
 USER 1000
 # the tutorial's command "bin/bash" is relative
 WORKDIR /

@@ -4,6 +4,7 @@ from setuptools import Extension, find_packages, setup
 
 LOCALCLUSTER = ["pyyaml>=6", "trustme>=1.1"]  # YAML of the Job; a CA and certificates for its API server
 METRICS = ["prometheus-client>=0.20"]  # /metrics of --metrics_port
+RECORDIO = ["cramjam>=2.8"]  # RecordIO files compressed by Snappy
 TENSORBOARD = ["tensorboardX>=2.6"]  # paddle tensorboard
 PLOT = ["matplotlib>=3.6"]  # paddle plotcurve
 
@@ -55,6 +56,7 @@ setup(
             "prepare*",
             "proto*",
             "pserver*",
+            "recordio*",
             "runtime*",
             "trainer*",
         ]
@@ -72,11 +74,13 @@ setup(
         "localcluster": LOCALCLUSTER,
         "metrics": METRICS,
         "plot": PLOT,
+        "recordio": RECORDIO,
         "tensorboard": TENSORBOARD,
         "test": [
             *LOCALCLUSTER,
             *METRICS,
             *PLOT,
+            *RECORDIO,
             *TENSORBOARD,
             "hypothesis>=6.100",
             "import-linter>=2",

@@ -17,8 +17,10 @@ from typing import TypeGuard
 from docpages.blocks import ROOT
 from runtime import errors as runtime_errors
 
-PACKAGES = ("launcher", "runtime", "pserver", "trainer", "paddle", "prepare", "localcluster")
-ERRORS = {name: f"{name}.errors" for name in ("launcher", "prepare", "localcluster")}  # of the others: runtime.errors
+PACKAGES = ("launcher", "recordio", "runtime", "pserver", "trainer", "paddle", "prepare", "localcluster")
+ERRORS = {
+    name: f"{name}.errors" for name in ("launcher", "prepare", "localcluster", "recordio")
+}  # of the others: runtime.errors
 # functions whose returned or raised texts a user reads, and the status that such a wait ends with at its deadline
 SAID = {
     "start_paddle.py": {"complete_set": 69},
@@ -212,7 +214,7 @@ def placeholder(node: ast.AST) -> str:
 
 def codes_of(package: str) -> dict[str, int]:
     """Class name -> exit code, of all errors that a package may raise."""
-    known = {**vars(runtime_errors)} if package == "launcher" else {}
+    known = {**vars(runtime_errors)} if package in ("launcher", "recordio") else {}
     known |= vars(importlib.import_module(ERRORS.get(package, "runtime.errors")))
     codes = {name: one.exit_code for name, one in known.items() if hasattr(one, "exit_code")}
     return codes | (WAITS if package == "launcher" else OWN)

@@ -1,0 +1,125 @@
+"""Payloads compressed and decompressed, by Snappy's framed format or gzip; no more than a bound is ever allocated."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from recordio.layout import Compression
+from runtime.errors import ConfigError
+
+_GZIP = 31  # wbits of zlib: a gzip header and trailer around 32 KiB of window
+_SNAPPY_BEGINNING = b"\xff\x06\x00\x00sNaPpY"
+_MOST_FRAME = 1 << 16  # decompressed bytes of one frame; google/snappy, framing_format.txt 4.2
+
+
+class PayloadError(Exception):
+    """A payload cannot be decompressed; its text says why."""
+
+
+def compress(raw: bytes, compression: Compression) -> bytes:
+    """Return a payload as it goes to the file.
+
+    Raises: ConfigError: it is Snappy, and cramjam is not installed.
+    """
+    if compression == Compression.NONE:
+        return raw
+    if compression == Compression.GZIP:
+        return gzip.compress(raw, mtime=0)
+    return bytes(load_cramjam().snappy.compress(raw))
+
+
+def decompress(payload: bytes, compression: Compression, most: int) -> bytes:
+    """Return what was compressed, at most `most` bytes.
+
+    Raises: PayloadError: it is damaged, or would have more bytes.  ConfigError: as of `compress`.
+    """
+    return _DECOMPRESSORS[compression](payload, most)
+
+
+def load_cramjam() -> Any:
+    """Return the module that has Snappy.
+
+    Raises: ConfigError: it is not installed.
+    """
+    try:
+        return importlib.import_module("cramjam")
+    except ModuleNotFoundError as error:
+        raise ConfigError("chunks compressed by Snappy need cramjam; install it with: pip install cramjam") from error
+
+
+def _keep(payload: bytes, most: int) -> bytes:
+    if len(payload) > most:
+        raise PayloadError(_too_large(most))
+    return payload
+
+
+def _gunzip(payload: bytes, most: int) -> bytes:
+    stream = zlib.decompressobj(_GZIP)
+    try:
+        raw = stream.decompress(payload, most + 1)
+    except zlib.error as error:
+        raise PayloadError(f"gzip cannot read it ({error})") from error
+    if len(raw) > most:
+        raise PayloadError(_too_large(most))
+    if not stream.eof or stream.unused_data:
+        raise PayloadError("it is not one gzip member from its beginning to its end")
+    return raw
+
+
+def _unsnap(payload: bytes, most: int) -> bytes:
+    size = measure_snappy(payload)
+    if size > most:
+        raise PayloadError(_too_large(most))
+    cramjam = load_cramjam()
+    raw = bytearray(size)
+    try:
+        count = cramjam.snappy.decompress_into(payload, raw)
+    except cramjam.DecompressionError as error:
+        raise PayloadError(f"Snappy cannot read it ({error})") from error
+    if count != size:
+        raise PayloadError(f"Snappy makes {count} bytes of it, and its frames tell of {size}")
+    return bytes(raw)
+
+
+def measure_snappy(payload: bytes) -> int:
+    """Return how many bytes the frames of a Snappy stream say that they have when they are decompressed.
+
+    Raises: PayloadError: these are no frames.
+    """
+    if not payload.startswith(_SNAPPY_BEGINNING):
+        raise PayloadError("it does not begin as Snappy's framed format")
+    at, total = len(_SNAPPY_BEGINNING), 0
+    while at < len(payload):
+        kind, body = payload[at], at + 4
+        at = body + int.from_bytes(payload[at + 1 : body], "little")
+        if at > len(payload) or (kind <= 1 and at < body + 4):
+            raise PayloadError("it ends inside of a frame of Snappy")
+        if kind <= 1:  # behind 4 bytes of CRC-32C: 0 is compressed, and begins with its size; 1 is as it is
+            total += _read_varint(payload[body + 4 : at]) if kind == 0 else at - body - 4
+        elif kind < 0x80 or (kind == 0xFF and payload[body:at] != _SNAPPY_BEGINNING[4:]):
+            raise PayloadError(f"it has a frame of a kind that Snappy has not ({kind})")
+    return total
+
+
+def _read_varint(body: bytes) -> int:
+    value = 0
+    for place, byte in enumerate(body[:3]):
+        value |= (byte & 0x7F) << 7 * place
+        if byte < 0x80 and value <= _MOST_FRAME:
+            return value
+    raise PayloadError(f"a frame of Snappy would have more than {_MOST_FRAME} bytes")
+
+
+def _too_large(most: int) -> str:
+    return f"decompressed it has more than {most} bytes"
+
+
+_DECOMPRESSORS: Mapping[Compression, Callable[[bytes, int], bytes]] = {
+    Compression.NONE: _keep,
+    Compression.SNAPPY: _unsnap,
+    Compression.GZIP: _gunzip,
+}

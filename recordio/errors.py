@@ -1,0 +1,31 @@
+"""What can be wrong with a RecordIO file, and the place that the message names."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from runtime.errors import DataError
+
+
+class ChunkPlace(NamedTuple):
+    """A chunk of a file: its number from 0, and the bytes before its header."""
+
+    path: str
+    number: int
+    offset: int
+
+    def __str__(self) -> str:
+        """Return the place as messages name it."""
+        return f"{self.path}: chunk {self.number} at byte {self.offset}"
+
+
+class DamagedChunkError(DataError):
+    """A chunk of a RecordIO file is not as a writer leaves it, or exceeds what a reader takes."""
+
+    def __init__(self, message: str, place: ChunkPlace):
+        super().__init__(f"{place}: {message}")
+        self.place = place
+
+
+class OversizedRecordError(DataError):
+    """A record has more bytes than a chunk may have."""

@@ -1,0 +1,116 @@
+"""The layout of RecordIO files: chunks back to back, each of them a header of 20 bytes and a payload.
+
+The payload, once decompressed, has for each record its length (uint32, little-endian) and its bytes. The header has no
+checksum of its own, so that every field of it is held against the payload and the size of the file.
+
+Source: go/recordio of PaddlePaddle, 1a278fc; spec/distributed.md 5.4.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from enum import IntEnum
+from typing import NamedTuple
+
+from recordio.errors import ChunkPlace, DamagedChunkError
+
+MAGIC = 0x01020304
+HEADER = struct.Struct("<5I")  # magic, CRC-32 of the payload, compression, bytes of the payload, records
+LENGTH = struct.Struct("<I")
+MOST_CHUNK_BYTES = 256 << 20  # of a payload, compressed or not: eight times what the original's writer fills
+
+
+class Compression(IntEnum):
+    """How a payload is compressed, by its number in the header."""
+
+    NONE = 0
+    SNAPPY = 1  # framed: google/snappy, framing_format.txt
+    GZIP = 2
+
+
+class ChunkIndex(NamedTuple):
+    """What the header of a chunk says, and where the chunk is in its file."""
+
+    number: int  # of the chunk in the file, from 0
+    offset: int  # bytes before the header
+    first: int  # records of the file before this chunk
+    records: int
+    compression: Compression
+    size: int  # bytes of the payload as it is in the file
+    crc: int  # CRC-32 (IEEE) of these bytes
+
+    @property
+    def start(self) -> int:
+        """The offset of the payload."""
+        return self.offset + HEADER.size
+
+    @property
+    def end(self) -> int:
+        """The offset behind the payload, where the next chunk begins."""
+        return self.start + self.size
+
+
+def parse_header(header: bytes, place: ChunkPlace, first: int, file_size: int) -> ChunkIndex:
+    """Return what a header says; `first` records are before it in the file of `file_size` bytes.
+
+    Raises: DamagedChunkError: it is no header, or one that its file or this reader cannot hold.
+    """
+    if len(header) < HEADER.size:
+        raise DamagedChunkError(
+            f"the file ends {HEADER.size - len(header)} bytes before the end of the chunk's header; copy "
+            "it again, or write it anew",
+            place,
+        )
+    magic, crc, compression, size, records = HEADER.unpack(header)
+    if magic != MAGIC:
+        raise DamagedChunkError(
+            f"a chunk does not begin with 0x{magic:08x}; take a file in the RecordIO format, or an undamaged copy",
+            place,
+        )
+    if compression not in Compression.__members__.values():
+        raise DamagedChunkError(
+            f"its compression is {compression}; take an undamaged copy, with 0 (none), 1 (Snappy) or 2 (gzip)",
+            place,
+        )
+    chunk = ChunkIndex(place.number, place.offset, first, records, Compression(compression), size, crc)
+    if chunk.end > file_size:
+        raise DamagedChunkError(
+            f"the file ends {chunk.end - file_size} bytes before the end of the chunk's {size} bytes; copy "
+            "it again, or write it anew",
+            place,
+        )
+    raw = size if chunk.compression == Compression.NONE else MOST_CHUNK_BYTES
+    if size > MOST_CHUNK_BYTES:
+        raise DamagedChunkError(
+            f"it has {size} bytes, and a chunk may have {MOST_CHUNK_BYTES}; write the file with smaller chunks",
+            place,
+        )
+    if records * LENGTH.size > raw:
+        raise DamagedChunkError(
+            f"{records} records are more than {raw} bytes can hold; take an undamaged copy, or smaller chunks",
+            place,
+        )
+    return chunk
+
+
+def find_ends(payload: bytes, records: int, place: ChunkPlace) -> array[int]:
+    """Return where in a decompressed payload each record ends; it begins 4 bytes behind the end of the one before.
+
+    Raises: DamagedChunkError: the payload is not this number of records, to the byte.
+    """
+    ends = array("I")
+    append, unpack = ends.append, LENGTH.unpack_from
+    at = 0
+    try:
+        for _ in range(records):
+            at += 4 + unpack(payload, at)[0]
+            append(at)
+    except (OverflowError, struct.error):
+        at = -1
+    if at != len(payload):
+        raise DamagedChunkError(
+            f"its {len(payload)} bytes are not the {records} records that its header tells of; take an undamaged copy",
+            place,
+        )
+    return ends

@@ -1,0 +1,134 @@
+"""Reads the records of a RecordIO file, or of a range of one, chunk by chunk.
+
+A chunk is checked as a whole before the first of its records is given away: its CRC, what it decompresses to, and that
+this is the number of records that the header tells of.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from array import array
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+from recordio.compression import PayloadError, decompress
+from recordio.errors import ChunkPlace, DamagedChunkError
+from recordio.index import RecordRange, open_records, read_at, scan
+from recordio.layout import LENGTH, MOST_CHUNK_BYTES, ChunkIndex, find_ends
+
+Source = str | Path | RecordRange  # a text may be the name of a file, or that of a range
+
+
+class RecordIOReader:
+    """An iterator of records, each of them bytes, and a context that closes the file; so does the end of the iterator.
+
+    Iterating raises DamagedChunkError where a chunk is damaged, when all records before that chunk were given; and
+    MissingInputError or VolumeError where the file cannot be read.
+    """
+
+    def __init__(self, source: Source):
+        """Open the file.
+
+        Raises: MissingInputError: it cannot be read, or is no regular file.  VolumeError: its volume does not answer.
+        """
+        wanted = RecordRange.parse(source) or source if isinstance(source, str) else source
+        path = wanted.path if isinstance(wanted, RecordRange) else str(wanted)
+        self._file = open_records(path)
+        self._records = _read_and_close(self._file, wanted if isinstance(wanted, RecordRange) else path)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Return the iterator of what was not read yet."""
+        return self._records
+
+    def read(self) -> bytes | None:
+        """Return the next record; None after the last one."""
+        return next(self._records, None)
+
+    def close(self) -> None:
+        """Close the file; further reading finds no record."""
+        self._records = iter(())
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def _read_and_close(file: BinaryIO, wanted: str | RecordRange) -> Iterator[bytes]:
+    with file:
+        yield from read_range(file, wanted) if isinstance(wanted, RecordRange) else read_all(file, wanted)
+
+
+def read_all(file: BinaryIO, path: str) -> Iterator[bytes]:
+    """Yield every record of an open file.
+
+    Raises: as of RecordIOReader.
+    """
+    for chunk in scan(file, path):
+        yield from read_chunk(file, path, chunk)
+
+
+def read_range(file: BinaryIO, wanted: RecordRange) -> Iterator[bytes]:
+    """Yield the records of a range; chunks before the first of them are not decompressed.
+
+    Raises: as of RecordIOReader.  DamagedChunkError: the file has not all of them, too.
+    """
+    skip, left = wanted.skip, wanted.count
+    for chunk in scan(file, wanted.path, wanted.chunk, wanted.offset) if left else ():
+        if skip < chunk.records:
+            yield from islice(read_chunk(file, wanted.path, chunk), skip, skip + left)
+            left -= min(left, chunk.records - skip)
+            if not left:
+                return
+        skip = max(0, skip - chunk.records)
+    if left:
+        place = ChunkPlace(wanted.path, wanted.chunk, wanted.offset)
+        size = os.fstat(file.fileno()).st_size
+        raise DamagedChunkError(
+            f"{left} of the {wanted.count} records from here on are not in the file of {size} bytes; bring "
+            "the file that was indexed, or index it again",
+            place,
+        )
+
+
+def read_chunk(file: BinaryIO, path: str, chunk: ChunkIndex) -> Iterator[bytes]:
+    """Check a chunk, and yield its records.
+
+    Raises: as of RecordIOReader.
+    """
+    payload, ends = load_chunk(file, path, chunk)
+    start = 0
+    for end in ends:
+        yield payload[start + LENGTH.size : end]
+        start = end
+
+
+def load_chunk(file: BinaryIO, path: str, chunk: ChunkIndex) -> tuple[bytes, array[int]]:
+    """Return the decompressed payload of a chunk, and where in it each record ends.
+
+    Raises: as of RecordIOReader.
+    """
+    place = ChunkPlace(path, chunk.number, chunk.offset)
+    payload = read_at(file.fileno(), path, chunk.size, chunk.start)
+    crc = zlib.crc32(payload)
+    if len(payload) != chunk.size or crc != chunk.crc:
+        raise DamagedChunkError(
+            f"the CRC-32 of its {chunk.size} bytes is 0x{crc:08x}, and its header says 0x{chunk.crc:08x}; take "
+            "an undamaged copy of the file, or write it anew",
+            place,
+        )
+    try:
+        raw = decompress(payload, chunk.compression, MOST_CHUNK_BYTES)
+    except PayloadError as error:
+        raise DamagedChunkError(
+            f"the payload cannot be decompressed: {error}; take an undamaged copy of the file, or one with "
+            "smaller chunks",
+            place,
+        ) from error
+    return raw, find_ends(raw, chunk.records, place)

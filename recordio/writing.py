@@ -1,0 +1,116 @@
+"""Writes RecordIO files; a file has its name only when it is complete."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import zlib
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from recordio.compression import compress
+from recordio.errors import OversizedRecordError
+from recordio.layout import HEADER, LENGTH, MAGIC, MOST_CHUNK_BYTES, Compression
+from runtime.durable_files import remove_if_possible, staging_of, sync_directory
+from runtime.errors import PaddleError, VolumeError
+
+CHUNK_BYTES = 32 << 20  # of the records of a chunk, by default; go/recordio writer.go
+
+
+class RecordIOWriter:
+    """A context that writes a file of records.
+
+    The file is written under another name beside its own, and gets its own by `close`, or at the end of the context; an
+    error in the context leaves no file, and what had that name before.
+    """
+
+    def __init__(
+        self, path: str | Path, compression: Compression = Compression.SNAPPY, max_chunk_bytes: int = CHUNK_BYTES
+    ):
+        """Open the file.
+
+        A chunk ends before the record with which its records would have more than `max_chunk_bytes`, their lengths not
+        counted, as the original's writer has it. One larger record is a chunk of its own.
+        Raises: VolumeError: it cannot be written.  ConfigError: Snappy is not installed.
+        """
+        compress(b"", compression)
+        self._path, self._staging = Path(path), staging_of(Path(path))
+        self._compression, self._most = compression, max_chunk_bytes
+        self._parts: list[bytes] = []  # lengths and records of the chunk in hand, in turn
+        self._bytes = 0  # of these records
+        try:
+            self._file = self._staging.open("wb")
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def write(self, record: bytes) -> None:
+        """Add a record.
+
+        Raises: OversizedRecordError.  VolumeError: it cannot be written.
+        """
+        size = len(record)
+        if size + LENGTH.size > MOST_CHUNK_BYTES:
+            raise OversizedRecordError(
+                f"a record of {size} bytes for {self._path}: a chunk may have {MOST_CHUNK_BYTES}; split the record"
+            )
+        raw = self._bytes + size + LENGTH.size * (len(self._parts) // 2 + 1)
+        if self._bytes + size > self._most or raw > MOST_CHUNK_BYTES:
+            self.flush()
+        self._parts += (LENGTH.pack(size), record)
+        self._bytes += size
+
+    def flush(self) -> None:
+        """Write what there is as a chunk; nothing where there is no record.
+
+        Raises: VolumeError: it cannot be written.
+        """
+        if not self._parts:
+            return
+        payload = compress(b"".join(self._parts), self._compression)
+        header = HEADER.pack(MAGIC, zlib.crc32(payload), self._compression, len(payload), len(self._parts) // 2)
+        self._parts, self._bytes = [], 0
+        try:
+            self._file.write(header)
+            self._file.write(payload)
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def close(self) -> None:
+        """Write the last chunk, and give the file its name; nothing where that was done.
+
+        Raises: VolumeError: it cannot be written; there is no new file then.
+        """
+        if self._file.closed:
+            return
+        try:
+            self.flush()
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._staging.replace(self._path)
+            sync_directory(self._path.parent)
+        except OSError as error:
+            self.discard()
+            raise self._failure(error) from error
+        except BaseException:
+            self.discard()
+            raise
+
+    def discard(self) -> None:
+        """Remove what was written, unless it has its name already."""
+        with contextlib.suppress(OSError):  # of the buffer's last write to a full volume
+            self._file.close()
+        remove_if_possible(self._staging)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+    def _failure(self, error: OSError) -> PaddleError:
+        return VolumeError(f"cannot write {self._path}: {error.strerror}; make room there, or name another place")

@@ -1,0 +1,152 @@
+"""The index is made of headers alone; ranges name records by it, and are read without what is before them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from recordio_records import make_records
+
+from recordio.errors import DamagedChunkError
+from recordio.index import FileIndex, RecordRange, read_index
+from recordio.layout import HEADER, Compression
+from recordio.reading import RecordIOReader
+from recordio.writing import RecordIOWriter
+from runtime.errors import MissingInputError, VolumeError
+
+RECORDS = make_records(50, 30)
+
+
+@pytest.fixture(params=list(Compression), ids=lambda one: one.name)
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    with RecordIOWriter(tmp_path / "some", request.param, 100) as writer:
+        for record in RECORDS:
+            writer.write(record)
+    return tmp_path / "some"
+
+
+def damage(path: Path, offset: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ 1]))
+
+
+def test_the_index_reads_no_payload(path: Path) -> None:
+    before = read_index(path)
+    for chunk in before.chunks:
+        damage(path, chunk.start + 5)
+    assert read_index(path) == before
+    with pytest.raises(DamagedChunkError, match="chunk 0 at byte 0: the CRC-32 of its"):
+        list(RecordIOReader(path))
+
+
+def test_any_range_of_records_is_read(path: Path) -> None:
+    index = read_index(path)
+    for first in range(len(RECORDS)):
+        for count in (1, 7, len(RECORDS) - first):
+            if first + count <= len(RECORDS):
+                assert list(RecordIOReader(index.range(first, count))) == RECORDS[first : first + count]
+
+
+def test_a_range_is_read_without_the_chunks_before_and_behind_it(path: Path) -> None:
+    index = read_index(path)
+    chunk = index.chunks[2]
+    damage(path, index.chunks[1].start)
+    damage(path, index.chunks[3].start)
+    found = list(RecordIOReader(index.range(chunk.first, chunk.records)))
+    assert found == RECORDS[chunk.first : chunk.first + chunk.records]
+    from_the_beginning = RecordRange(str(path), 0, 0, chunk.first, chunk.records)
+    assert list(RecordIOReader(from_the_beginning)) == found
+
+
+@pytest.mark.parametrize("chunks", [1, 3, 1000])
+def test_the_parts_of_a_file_are_all_its_records_in_their_order(path: Path, chunks: int) -> None:
+    parts = list(read_index(path).split(chunks))
+    assert [record for part in parts for record in RecordIOReader(part)] == RECORDS
+    assert len(parts) == -(-len(read_index(path).chunks) // chunks)
+
+
+def test_a_range_is_a_text_that_stands_for_a_file_name(path: Path) -> None:
+    wanted = read_index(path).range(20, 9)
+    assert RecordRange.parse(str(wanted)) == wanted
+    assert list(RecordIOReader(str(wanted))) == RECORDS[20:29]
+    assert RecordRange.parse(str(path)) is None
+    assert RecordRange.parse(f"{path}#chunk=-1&offset=0&skip=0&count=1") is None
+
+
+@pytest.mark.parametrize(("first", "count"), [(-1, 2), (0, 0), (0, 51), (50, 1)])
+def test_a_range_that_the_file_has_not_is_refused(path: Path, first: int, count: int) -> None:
+    with pytest.raises(ValueError, match="has 50 records"):
+        read_index(path).range(first, count)
+
+
+def test_a_range_of_a_file_that_has_become_shorter_says_so(path: Path) -> None:
+    index = read_index(path)
+    wanted = index.range(40, 10)
+    os.truncate(path, index.chunks[-1].offset)
+    with pytest.raises(DamagedChunkError, match=r"of the 10 records from here on are not in the file .*index it again"):
+        list(RecordIOReader(wanted))
+    with pytest.raises(DamagedChunkError, match="1 of the 1 records"):
+        list(RecordIOReader(RecordRange(str(path), 5, 10**18, 0, 1)))
+
+
+def test_a_range_at_no_chunk_is_refused(path: Path) -> None:
+    with pytest.raises(DamagedChunkError, match="chunk 1 at byte 7: a chunk does not begin with"):
+        list(RecordIOReader(RecordRange(str(path), 1, 7, 0, 1)))
+
+
+def test_a_file_without_a_byte_has_no_records(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    assert read_index(tmp_path / "empty") == FileIndex(str(tmp_path / "empty"), 0, ())
+    assert read_index(tmp_path / "empty").records == 0
+    assert list(read_index(tmp_path / "empty").split(1)) == []
+
+
+def test_what_is_no_file_is_missing_input(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("absent", "pipe", "."):
+        with pytest.raises(MissingInputError, match=r"the RecordIO file .* cannot be read"):
+            read_index(tmp_path / name)
+
+
+def test_a_sick_volume_is_not_blamed_on_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> bytes:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    reader = RecordIOReader(path)
+    monkeypatch.setattr(os, "pread", fail)
+    with pytest.raises(VolumeError, match="look after the volume"):
+        reader.read()
+
+
+def test_a_million_chunks_are_the_most(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recordio.index.MOST_CHUNKS", 3)
+    with pytest.raises(DamagedChunkError, match="a file may have 3 chunks"):
+        read_index(path)
+
+
+def test_a_reader_gives_records_one_by_one_and_ends_when_it_is_closed(path: Path) -> None:
+    reader = RecordIOReader(path)
+    assert [reader.read(), reader.read()] == RECORDS[:2]
+    assert next(iter(reader)) == RECORDS[2]
+    reader.close()
+    assert reader.read() is None
+    with RecordIOReader(path) as whole:
+        assert len(list(whole)) == 50
+        assert whole.read() is None
+
+
+def test_chunks_without_records_do_not_disturb_a_range(tmp_path: Path) -> None:
+    empty = HEADER.pack(0x01020304, 0, 0, 0, 0)
+    with RecordIOWriter(tmp_path / "some", Compression.NONE, 10) as writer:
+        for record in RECORDS:
+            writer.write(record)
+    (tmp_path / "mixed").write_bytes(empty * 2 + (tmp_path / "some").read_bytes() + empty)
+    index = read_index(tmp_path / "mixed")
+    assert index.records == 50
+    assert list(RecordIOReader(index.range(0, 50))) == RECORDS == list(RecordIOReader(tmp_path / "mixed"))
+    assert [record for part in index.split(1) for record in RecordIOReader(part)] == RECORDS
