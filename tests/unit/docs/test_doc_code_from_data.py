@@ -20,6 +20,7 @@ PRODUCT = [
             "prepare",
             "proto",
             "pserver",
+            "recordio",
             "runtime",
             "trainer",
         )
