@@ -67,7 +67,7 @@ setup(
     install_requires=[
         "numpy>=1.26",
         "protobuf>=4.21",
-        "pyzmq>=25",  # the control plane: who takes part, and what has failed; never gradients
+        "pyzmq>=25",  # the control plane: which programs take part, and what has failed; never gradients
         "requests>=2.28",
     ],
     extras_require={
