@@ -51,6 +51,7 @@ setup(
             "kernels*",
             "launcher*",
             "localcluster*",
+            "master*",
             "messages*",
             "paddle*",
             "prepare*",

@@ -25,6 +25,7 @@ These are common paddle commands used in various situations:
     train             Start a paddle trainer
     merge_model       Start a paddle merge_model
     pserver           Start a paddle parameter server
+    master            Start a paddle master, which gives tasks to trainers that come and go
     version           Print paddle version
     dump_config       Dump the trainer config as proto string
     make_diagram      Make a model diagram by graphviz
@@ -158,6 +159,7 @@ _OURS = ("proto", "pserver", "trainer")
 COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
     "dump_config": _printing(_program("paddle.utils.dump_config", *_OURS)),
     "make_diagram": _printing(_program("paddle.utils.make_model_diagram", *_OURS)),
+    "master": _program("master.__main__", "master", "messages"),
     "merge_model": _printing(_program("trainer.merge_model", *_OURS)),
     "plotcurve": _printing(_program("paddle.utils.plotcurve", *_OURS)),
     "pserver": _program("pserver.__main__", "pserver"),

@@ -12,6 +12,7 @@
      +- LostPeerError         75  a program of the job that did answer is gone
      +- PortInUseError        75  another process holds the port
      +- DirectoryInUseError   75  another run writes into the directory
+     +- LeadershipLostError   75  another master leads, or this one was frozen for too long; a standby goes on
      +- SetAsideError         75  a save that the launcher chose was damaged; the next attempt takes an older one
      +- ConfigError           78  a bad environment or config, or something not supported yet
      +- StoppedError         143  ended by SIGTERM
@@ -102,6 +103,12 @@ class PortInUseError(PaddleError):
 
 class DirectoryInUseError(PaddleError):
     """Another run writes into the directory that this one is to save to."""
+
+    exit_code = 75
+
+
+class LeadershipLostError(PaddleError):
+    """Another master leads, or this one could not renew its leadership: it ends, and a standby or restart goes on."""
 
     exit_code = 75
 

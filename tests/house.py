@@ -19,6 +19,7 @@ ROOMS = [
     "kernels",
     "launcher",
     "localcluster",
+    "master",
     "messages",
     "paddle",
     "prepare",

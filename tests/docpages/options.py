@@ -11,6 +11,7 @@ from typing import NamedTuple
 from docpages.blocks import ROOT
 from launcher.settings import VARIABLES
 from localcluster.__main__ import build_parser
+from master.flags import FLAGS as MASTER_FLAGS
 from prepare.settings import OPTIONS
 from pserver.flags import FLAGS as PSERVER_FLAGS
 from runtime.environment import JobEnvironment
@@ -73,6 +74,7 @@ def make_table() -> str:
         *launcher_flags(),
         *trainer_flags(),
         *pserver_flags(),
+        *master_flags(),
         *data_job_flags(),
         *localcluster_flags(),
     ]
@@ -133,6 +135,11 @@ def named(flag: Flag) -> bool:
 def pserver_flags() -> Iterator[Row]:
     for flag in PSERVER_FLAGS.values():
         yield Row(f"--{flag.name}", "paddle pserver", show(flag.default), flag.meaning, flag.status.value)
+
+
+def master_flags() -> Iterator[Row]:
+    for flag in MASTER_FLAGS.values():
+        yield Row(f"--{flag.name}", "paddle master", show(flag.default), flag.meaning, flag.status.value)
 
 
 def data_job_flags() -> Iterator[Row]:

@@ -1,5 +1,6 @@
-"""The metrics of both programs as a table, from where the programs define them."""
+"""The metrics of the programs as a table, from where the programs define them."""
 
+from master import metrics as of_master
 from pserver.server import server_metrics as of_pserver
 from runtime.health.metrics import describe_table
 from trainer.telemetry import trainer_metrics as of_trainer
@@ -7,4 +8,6 @@ from trainer.telemetry import trainer_metrics as of_trainer
 
 def make_table() -> str:
     """The whole table."""
-    return "\n".join(describe_table(list(dict.fromkeys((*of_trainer.METRICS, *of_pserver.METRICS)))))
+    return "\n".join(
+        describe_table(list(dict.fromkeys((*of_trainer.METRICS, *of_pserver.METRICS, *of_master.METRICS))))
+    )

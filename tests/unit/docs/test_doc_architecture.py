@@ -12,7 +12,7 @@ from docpages.blocks import ROOT
 PAGE = ROOT / "docs/architecture.md"
 LINK = re.compile(r"\[`([^`]+)`\]\(([^()\s]+)\)")  # [`Server.run`](../pserver/server/event_loop.py)
 FILE = re.compile(r"`([\w./-]+\.(?:py|sh|yaml|toml|md))`")  # a file that is named without a link
-ROOMS_INSIDE = ("launcher", "messages", "pserver", "trainer")  # packages whose rooms the page lists, too
+ROOMS_INSIDE = ("launcher", "master", "messages", "pserver", "trainer")  # packages whose rooms the page lists, too
 
 
 def walk_definitions(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:

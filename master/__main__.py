@@ -1,0 +1,128 @@
+"""`paddle master`: flags and environment -> a master -> an exit status."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+
+from master import flags
+from master.flags import MasterFlags
+from master.metrics import MasterMetrics
+from master.server import SILENCE, Master, MasterOptions
+from master.store.choice import open_store
+from master.tasks.state import TaskSettings
+from messages.errors import NoCurveError
+from runtime import glog
+from runtime.environment import JobEnvironment, read_environment
+from runtime.errors import BugError, ConfigError, InterruptError, PaddleError, UsageError, stopped_by
+from runtime.health.metrics import Exposition
+from runtime.health.pages import Pages, watch
+from runtime.interfaces import ANY_ADDRESS, list_nics, resolve_nic
+
+DEFAULT_JOB = "job"
+_JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command with the arguments after `paddle master`, and return its exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if {"-h", "--help", "-help"} & set(arguments):
+        sys.stdout.write(flags.format_help())
+        return 0
+    try:
+        _run(arguments)
+        return 0
+    except InterruptError as exc:
+        glog.info(str(exc))
+        return exc.exit_code
+    except PaddleError as exc:
+        glog.fatal(str(exc))
+        return exc.exit_code
+    except NoCurveError as exc:
+        glog.fatal(str(exc))
+        return ConfigError.exit_code
+    except Exception:
+        traceback.print_exc()
+        return BugError.exit_code
+
+
+def _run(arguments: list[str]) -> None:
+    line = flags.parse(arguments)
+    job = read_environment(os.environ)
+    name = name_job(line.text("job"), job.job)
+    if line.text("log_json"):
+        glog.to_json(line.text("log_json"), role="master", number=name, attempt=job.attempt)
+    glog.info("commandline: " + " ".join(["paddle master", *arguments]) + " ", at="Util.cpp:166")
+    if line.ignored:
+        glog.warning(f"accepted without effect here: {', '.join('--' + one for one in line.ignored)}")
+    if not job.secret:
+        glog.warning("there is no secret (PADDLE_SECRET, PADDLE_SECRET_FILE): whoever reaches the port may take part")
+    master = Master(
+        open_store(line.endpoints, line.store_dir, name, line.seconds("ttl")), _make_options(line, name, job)
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: master.stop(stopped_by(number)))
+    _watch(master, line, job)
+    master.run()
+
+
+def name_job(flag: str, environment: str) -> str:
+    """Return the name of the job.
+
+    Raises: UsageError: it could not be a part of a path or key.
+    """
+    name = flag or environment or DEFAULT_JOB
+    if not _JOB.fullmatch(name):
+        raise UsageError(
+            f"--job is '{name}'; the name of a job has at most 200 letters, digits, '.', '_' and '-', and begins with "
+            "a letter or digit"
+        )
+    return name
+
+
+def _make_options(line: MasterFlags, name: str, job: JobEnvironment) -> MasterOptions:
+    nic = line.text("nics").strip()
+    host = resolve_nic(nic) if nic else ANY_ADDRESS
+    lease = line.seconds("member_ttl")
+    settings = TaskSettings(
+        num_passes=line.number("num_passes"),
+        failures_max=line.number("task_timeout_max"),
+        time_least=line.seconds("task_timeout_min"),
+        time_most=line.seconds("task_timeout_dur"),
+        member_lease=lease * (1 - SILENCE),
+        speculate=bool(line.values["speculate"]),
+    )
+    return MasterOptions(
+        job=name,
+        secret=job.secret,
+        host=host,
+        address=host if nic else find_address(list_nics()),
+        port=line.number("port"),
+        ttl=line.seconds("ttl"),
+        lease=lease,
+        linger=line.seconds("linger"),
+        files_per_task=line.number("chunk_per_task"),
+        tasks=settings,
+    )
+
+
+def find_address(nics: dict[str, str]) -> str:
+    """Return the address that others reach this machine at: the first that is no loopback."""
+    return next((one for one in nics.values() if not one.startswith("127.")), "127.0.0.1")
+
+
+def _watch(master: Master, line: MasterFlags, job: JobEnvironment) -> None:
+    if not line.number("metrics_port"):
+        return
+    metrics = MasterMetrics(master, job)
+    pages = Pages(metrics.why_stuck, lambda: master.why_not_ready, Exposition(metrics.read))
+    nic = line.text("nics").strip()
+    watch([resolve_nic(nic) if nic else ANY_ADDRESS], line.number("metrics_port"), pages)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,247 @@
+"""A trainer's side of the master: it finds the leader, follows it when it moves, and asks again what has no answer.
+
+    with MasterClient(book, "job", member, secret=secret) as master:
+        master.set_dataset(files)
+        for task in master.tasks(pass_number):
+            train(task.files)
+            master.finish(task, samples)
+
+Every question is safe to ask twice: the master knows a task by its id and epoch, and a question for a task by its
+number. So a question whose answer is lost, with its connection or with its leader, is asked again until its deadline.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from master.following import FollowedLeader
+from master.protocol import MASTER, TRAINER
+from master.store.interface import AddressBook
+from master.tasks.dataset import digest_of, split_names
+from master.tasks.dispatch import JOB_DONE, JOB_FAILED, PASS_END, TASK
+from master.tasks.events import FAILED, FINISHED, RETURNED
+from messages.client import ControlClient
+from messages.client_core import ClientCore, ClientPace
+from messages.envelope import MemberId
+from messages.errors import ClosedError, NoAnswerError, RequestRefusedError
+from messages.keys import derive_keys
+from runtime import glog
+from runtime.errors import ConfigError, DataError, PaddleError, PeerUnreachableError, UsageError
+
+BEAT_S, SILENCE_S = 0.5, 3.0
+LOOK_S = 1.0  # that one look for an address takes at most
+POLL_S = 30.0  # after which an open question for a task is asked anew, so that no deadline is near
+CHECK_S = 0.5  # between two looks whether the leader has refused this trainer for good
+AGAIN_S = 0.2  # before a question that was refused for now is asked again
+_FOR_NOW = ("member", "join", "failed", "repeated")  # refusals that another join or leader mends
+
+
+@dataclass(frozen=True)
+class TaskGrant:
+    """A task that this trainer has. `limit`: seconds after which the master gives it to another one."""
+
+    number: int
+    epoch: int
+    pass_number: int
+    files: tuple[str, ...]
+    limit: float
+
+
+@dataclass(frozen=True)
+class PassOver:
+    """The pass has ended; `next_pass` is the present one. Also the end of the job, with `is_last`."""
+
+    next_pass: int
+    is_last: bool
+
+
+class MasterClient:
+    """One trainer. Its questions may be asked by one thread at a time.
+
+    Args: book: where the leader's address is found.  member: this trainer: the UID of its pod, and its incarnation,
+        which grows with each start.  config: digest of its config, or empty.  patience: seconds that a question may
+        take, the wait for a task apart; so long the master may be away.
+    """
+
+    def __init__(
+        self,
+        book: AddressBook,
+        job: str,
+        member: MemberId,
+        *,
+        secret: str = "",
+        config: str = "",
+        patience: float = 300.0,
+        role: str = TRAINER,
+    ) -> None:
+        self._book, self._job, self.member = book, job, member
+        self._keys = derive_keys(secret)
+        self._hello = {"role": role, "config": config}
+        self._patience = patience
+        self._numbers = itertools.count(1)
+        self._leader = FollowedLeader()
+        self._finder = threading.Thread(target=self._follow, name="master-finder", daemon=True)
+        self._finder.start()
+
+    # ----- What a trainer asks
+
+    def set_dataset(self, files: Sequence[str]) -> int:
+        """Give the job's file list, or check that it is this one; return the present pass.
+
+        Raises: UsageError: the list is empty.  ConfigError: the job has another list or config.
+            PeerUnreachableError: no master has answered in time.
+        """
+        if not files:
+            raise UsageError("the file list is empty; name at least one file")
+        digest = digest_of(files)
+        until = time.monotonic() + self._patience
+        offer = {"digest": digest, "config": self._hello["config"], "files": len(files)}
+        while True:
+            answer = self._ask("offer_dataset", offer, until)
+            try:
+                for part in split_names(files[answer["next"] :]) if answer["state"] == "send" else ():
+                    first = answer["next"]
+                    answer = self._ask("dataset_part", {"digest": digest, "first": first, "names": list(part)}, until)
+            except RequestRefusedError as exc:
+                if exc.code != "offer":
+                    raise
+                continue  # another leader, or another sender
+            if answer["state"] == "known":
+                return int(answer["pass"])
+
+    def get_task(self, pass_number: int) -> TaskGrant | PassOver:
+        """Return a task of a pass, or that the pass is over; wait as long as others may still give tasks back.
+
+        Raises: DataError: the job has failed.  PeerUnreachableError: no master has answered in time.
+        """
+        number = next(self._numbers)
+        while True:
+            until = time.monotonic() + POLL_S + self._patience
+            question = {"request": number, "patience": POLL_S, "pass": pass_number}
+            answer = self._ask("get_task", question, until)
+            if answer["state"] == TASK:
+                task = answer["task"]
+                return TaskGrant(task["id"], task["epoch"], answer["pass"], tuple(task["files"]), task["limit"])
+            if answer["state"] == JOB_FAILED:
+                raise DataError(f"the master has ended the job: {answer['reason']}")
+            if answer["state"] in (PASS_END, JOB_DONE):
+                return PassOver(answer["pass"], answer["state"] == JOB_DONE)
+
+    def tasks(self, pass_number: int) -> Iterator[TaskGrant]:
+        """Yield tasks until the pass is over; each is to be reported before the next one is taken."""
+        while isinstance(got := self.get_task(pass_number), TaskGrant):
+            yield got
+
+    def finish(self, task: TaskGrant, samples: int) -> bool:
+        """Say that a task's records are trained, and that every server has acknowledged that.
+
+        Returns: False if the task was given to another trainer meanwhile: what was trained of it is a repetition.
+        """
+        return self._report(task, FINISHED, samples, "")
+
+    def fail(self, task: TaskGrant, reason: str) -> bool:
+        """Say that a task's records cannot be trained."""
+        return self._report(task, FAILED, 0, reason)
+
+    def give_back(self, task: TaskGrant) -> bool:
+        """Say that this trainer leaves, and has not trained the task."""
+        return self._report(task, RETURNED, 0, "it leaves")
+
+    def request_save(self, block: float) -> bool:
+        """Return whether this trainer is the one that saves; nobody else is for `block` seconds then."""
+        answer = self._ask("request_save", {"block": block}, time.monotonic() + self._patience)
+        return bool(answer["granted"])
+
+    def status(self) -> Mapping[str, Any]:
+        """Return what the master knows: pass, tasks, members, accounts of passes; see `protocol`."""
+        return self._ask("status", {}, time.monotonic() + self._patience)
+
+    def leave(self, patience: float = 5.0) -> None:
+        """Leave the job; what this trainer still has is given to others at once, and is no failure.
+
+        A master that does not answer within `patience` seconds notices by itself.
+        """
+        with contextlib.suppress(PaddleError, RequestRefusedError):
+            self._ask("depart", {}, time.monotonic() + patience)
+
+    def close(self) -> None:
+        """Let go of the connection; without `leave` before it, the lease of this trainer runs out."""
+        self._leader.end()
+        self._finder.join()
+
+    def __enter__(self) -> MasterClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -----
+
+    def _report(self, task: TaskGrant, outcome: str, samples: int, reason: str) -> bool:
+        body = {"id": task.number, "epoch": task.epoch, "outcome": outcome, "samples": samples, "reason": reason[:1000]}
+        answer = self._ask("report_task", body, time.monotonic() + self._patience)
+        if not answer["accepted"]:
+            glog.warning(f"the master refuses that task {task.number} is {outcome}: {answer['reason']}")
+        return bool(answer["accepted"])
+
+    def _ask(self, kind: str, body: Mapping[str, Any], until: float) -> Mapping[str, Any]:
+        """Ask until there is an answer.
+
+        Raises: PeerUnreachableError: there is none in time.  ConfigError: this trainer is none of the job's.
+            RequestRefusedError: the master refuses, with a code of `rules` or `uploads`.
+        """
+        trouble = ""
+        while (left := until - time.monotonic()) > 0:
+            try:
+                return self._ask_once(self._leader.wait(left), kind, body, until)
+            except (NoAnswerError, ClosedError) as exc:
+                trouble = str(exc)
+            except RequestRefusedError as exc:
+                if exc.code in ("dataset", "empty"):
+                    raise ConfigError(f"the master refuses {kind}: {exc}") from exc
+                if exc.code not in _FOR_NOW:
+                    raise
+                trouble = str(exc)
+            self._leader.check()
+            self._leader.pause(min(AGAIN_S, left))
+        raise PeerUnreachableError(
+            f"the master of job '{self._job}' has not answered {kind} in time: {trouble or self._leader.trouble}"
+        )
+
+    def _ask_once(self, client: ControlClient, kind: str, body: Mapping[str, Any], until: float) -> Mapping[str, Any]:
+        answer = client.submit(kind, body, max(0.0, until - time.monotonic()))
+        while True:
+            try:
+                return answer.result(CHECK_S)
+            except concurrent.futures.TimeoutError:
+                self._leader.check()
+
+    def _follow(self) -> None:
+        """Keep a connection to whoever leads, until closed."""
+        known = ""
+        while not self._leader.is_over:
+            try:
+                found = self._book.wait(known, LOOK_S)
+            except PaddleError as exc:
+                glog.warning(f"the address of the master cannot be read: {exc}")
+                found = known
+            if found and found != known:
+                known = found
+                self._connect(found)
+            self._leader.rest()
+        self._leader.replace(None, None)
+
+    def _connect(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        pace = ClientPace(beat=BEAT_S, silence=SILENCE_S)
+        name = f"the master at {address}"
+        core = ClientCore(MASTER, self._job, self.member, name, lambda: self._hello, pace)
+        client = ControlClient(host, int(port), core, self._leader, keys=self._keys, note=glog.warning)
+        self._leader.replace(client, core)

@@ -1,0 +1,213 @@
+"""What the master does with what its members say: events for the rules, writes for the store, then answers.
+
+The thread of the messages only puts what it hears into a queue. `work`, in the master's own thread, takes all that
+waits there, lets the rules decide one event after the other, stores what follows in one commit, and answers only then:
+nobody hears of what is not stored, and a slow disk or etcd is waited for once for many questions.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from master.protocol import MOST_SHOWN, TRAINER
+from master.store.interface import Leadership, Write
+from master.tasks.encoding import encode_change
+from master.tasks.events import (
+    DatasetGiven,
+    Event,
+    MasterEffect,
+    MemberIn,
+    MemberLeaves,
+    MemberOut,
+    SaveWanted,
+    TaskReported,
+    TaskWanted,
+    Ticket,
+    TicketAnswer,
+    TicketRefusal,
+    TimePasses,
+)
+from master.tasks.rules import step, why_other_config
+from master.tasks.state import MasterState
+from master.tasks.summary import describe_status
+from master.tasks.uploads import DatasetOffer, Reaction, UploadDesk
+from messages.dispatcher import ControlServing
+from messages.envelope import MemberId
+from messages.errors import RequestRefusedError
+from messages.server_core import MemberAsked
+from runtime import glog
+
+TICK_S = 0.25  # between two looks for what is over
+TURN = 512  # events that are stored by one commit at most
+
+_Heard = MemberAsked | MemberIn | MemberOut | BaseException
+
+
+class TaskDesk:
+    """The application of the master's control server.
+
+    Args: files_per_task: of a new data set.  clock: returns seconds since the epoch.
+    """
+
+    server: ControlServing
+
+    def __init__(
+        self,
+        state: MasterState,
+        leadership: Leadership,
+        files_per_task: int,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.state = state
+        self._leadership, self._clock = leadership, clock
+        self._heard: queue.SimpleQueue[_Heard] = queue.SimpleQueue()
+        self._open: dict[Ticket, MemberAsked] = {}
+        self._uploads = UploadDesk(files_per_task)
+        self._writes: list[Write] = []
+        self._effects: list[MasterEffect] = []
+        self._ticked = 0.0
+        self.events = 0  # that were decided
+
+    # ----- From the thread of the messages
+
+    def joined(self, member: MemberId, hello: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Take a member in; one whose config is not the job's is kept out."""
+        head = self.state.head
+        fault = why_other_config(head, hello["config"]) if head else ""
+        if fault:
+            raise RequestRefusedError("config", fault)
+        if hello["role"] == TRAINER:
+            self._heard.put(MemberIn(member))
+        return {"lease": self.state.settings.member_lease}
+
+    def asked(self, asked: MemberAsked) -> None:
+        """Leave a question to the master's thread."""
+        self._heard.put(asked)
+
+    def lost(self, member: MemberId, reason: str) -> None:
+        """Take note that a connection is lost."""
+        self._heard.put(MemberOut(member, reason))
+
+    # ----- From anywhere
+
+    def stop(self, error: BaseException) -> None:
+        """Let `work` raise this."""
+        self._heard.put(error)
+
+    # ----- From the master's thread
+
+    def work(self, timeout: float) -> None:
+        """Wait for something to be heard, at most `timeout` seconds; decide, store and answer.
+
+        Raises: LeadershipLostError and the store's others: nothing of this turn was answered.
+        """
+        heard: list[_Heard] = []
+        try:
+            heard.append(self._heard.get(timeout=timeout) if timeout > 0 else self._heard.get_nowait())
+            while len(heard) < TURN:
+                heard.append(self._heard.get_nowait())
+        except queue.Empty:
+            pass
+        for one in heard:
+            if isinstance(one, BaseException):
+                raise one
+            self._take(one)
+        now = self._clock()
+        if not 0 <= now - self._ticked < TICK_S:
+            self._ticked = now
+            self._step(TimePasses())
+        self._store()
+
+    def _take(self, heard: MemberAsked | MemberIn | MemberOut) -> None:
+        if isinstance(heard, MemberIn):
+            self._step(heard)
+        elif isinstance(heard, MemberOut):
+            self._react(self._uploads.forget(heard.member))
+            self._step(heard)
+        else:
+            ticket = (heard.member, heard.id)
+            self._open[ticket] = heard
+            _REQUESTS[heard.kind](self, ticket, heard)
+
+    def _take_offer(self, ticket: Ticket, asked: MemberAsked) -> None:
+        body = asked.body
+        if self.state.head is None:
+            offer = DatasetOffer(ticket, asked.member, body["digest"], body["config"], body["files"])
+            self._react(self._uploads.offer(offer))
+        else:
+            self._step(DatasetGiven(ticket, body["digest"], body["config"], body["files"], ()))
+
+    def _take_part(self, ticket: Ticket, asked: MemberAsked) -> None:
+        body = asked.body
+        if self.state.head is None:
+            self._react(self._uploads.take(ticket, asked.member, body["first"], body["names"]))
+        else:
+            self._step(DatasetGiven(ticket, body["digest"], "", body["first"] + len(body["names"]), ()))
+
+    def _take_wanted(self, ticket: Ticket, asked: MemberAsked) -> None:
+        body = asked.body
+        until = self._clock() + body["patience"]
+        self._step(TaskWanted(ticket, asked.member, body["request"], body["pass"], until))
+
+    def _take_report(self, ticket: Ticket, asked: MemberAsked) -> None:
+        body = asked.body
+        self._step(
+            TaskReported(
+                ticket, asked.member, body["id"], body["epoch"], body["outcome"], body["samples"], body["reason"]
+            )
+        )
+
+    def _take_save(self, ticket: Ticket, asked: MemberAsked) -> None:
+        self._step(SaveWanted(ticket, asked.member, asked.body["block"]))
+
+    def _take_leave(self, ticket: Ticket, asked: MemberAsked) -> None:
+        self._step(MemberLeaves(ticket, asked.member, "it leaves", is_polite=True))
+
+    def _take_status(self, ticket: Ticket, asked: MemberAsked) -> None:
+        status = describe_status(self.state, self._leadership.token, MOST_SHOWN)
+        self._effects.append(TicketAnswer(ticket, status))
+
+    # -----
+
+    def _react(self, reactions: Sequence[Reaction]) -> None:
+        for one in reactions:
+            if isinstance(one, DatasetGiven):
+                self._step(one)
+                self._react(self._uploads.settle())
+            else:
+                self._effects.append(one)
+
+    def _step(self, event: Event) -> None:
+        self.events += 1
+        outcome = step(self.state, event, self._clock())
+        self._writes += map(encode_change, outcome.changes)
+        self._effects += outcome.effects
+
+    def _store(self) -> None:
+        if self._writes:
+            self._leadership.commit(self._writes)
+            self._writes = []
+        effects, self._effects = self._effects, []
+        for effect in effects:
+            if isinstance(effect, TicketAnswer):
+                self.server.answer(self._open.pop(effect.ticket), effect.body)
+            elif isinstance(effect, TicketRefusal):
+                self.server.refuse(self._open.pop(effect.ticket), effect.code, effect.reason)
+            elif effect.is_warning:
+                glog.warning(effect.text)
+            else:
+                glog.info(effect.text)
+
+
+_REQUESTS: Mapping[str, Callable[[TaskDesk, Ticket, MemberAsked], None]] = {
+    "offer_dataset": TaskDesk._take_offer,
+    "dataset_part": TaskDesk._take_part,
+    "get_task": TaskDesk._take_wanted,
+    "report_task": TaskDesk._take_report,
+    "request_save": TaskDesk._take_save,
+    "depart": TaskDesk._take_leave,
+    "status": TaskDesk._take_status,
+}

@@ -1,0 +1,142 @@
+"""The command line of `paddle master`: the table of its flags; runtime/gflags.py reads them.
+
+The names are those of the master of 2017 where it had the flag; `-task-timeout-dur` and `-task_timeout_dur` are the
+same. Times are seconds, or as Go wrote them: 20m, 1h30m, 16s.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime.errors import UsageError
+from runtime.gflags import Flag, Status, Value, index_flags, read_arguments
+
+_S, _Q = Status.SUPPORTED, Status.QUIET
+
+FLAGS = index_flags(
+    Flag("help", False, _S, "print this and exit"),
+    Flag("port", 8080, _S, "where trainers connect; 0: any that is free, trainers find it in the store", 0, 65535),
+    Flag("nics", "", _S, "interface name, label or IPv4 address to listen on and to be found at; empty: all, found at"
+         " the first that is no loopback"),
+    Flag("etcd_endpoints", "", _S, "comma list of http://host:port of an etcd 3.4 or newer that keeps the state"),
+    Flag("endpoints", "", _S, "the name that --etcd_endpoints had in 2017"),
+    Flag("store_dir", "", _S, "directory of this machine that keeps the state, instead of etcd"),
+    Flag("job", "", _S, "name of the job, below which everything is kept; empty: PADDLE_JOB_NAME, or 'job'"),
+    Flag("ttl", "10s", _S, "time after which a silent leader has lost the lead; it was 60s in 2017"),
+    Flag("member_ttl", "6s", _S, "time after which the tasks of a silent trainer go back"),
+    Flag("num_passes", 1, _S, "passes of the job", 1),
+    Flag("chunk_per_task", 1, _S, "files of a task; it was 10 in 2017", 1, 1 << 16),
+    Flag("task_timeout_dur", "20m", _S, "longest time of a task, and its time until some were measured"),
+    Flag("task_timeout_min", "10s", _S, "shortest time limit of a task, however short the measured ones were"),
+    Flag("task_timeout_max", 3, _S, "failures of a task in a pass; with more it is discarded for the pass", 0),
+    Flag("speculate", False, _S, "in the last tenth of a pass, idle trainers get copies of the slowest tasks"),
+    Flag("linger", "30s", _S, "time that trainers have to hear that the job is over, before the master ends"),
+    Flag("metrics_port", 0, _S, "port of /healthz, /readyz and /metrics; 0: none", 0, 65535),
+    Flag("log_json", "", _S, "file that log lines are also appended to, each as a JSON object; empty: none"),
+    Flag("comment", "", _S, "free text; scripts use it to find processes"),
+    Flag("log_level", "info", _Q, "every line is written"),
+)  # fmt: skip
+
+_OLD_NAMES = {"task_timout_dur": "task_timeout_dur", "task_timout_max": "task_timeout_max"}  # as 2017 spelt them
+_GO_TIME = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
+
+
+@dataclass(frozen=True)
+class MasterFlags:
+    """The values of all flags, and which of the given ones mean nothing here."""
+
+    values: dict[str, Value]
+    ignored: tuple[str, ...] = ()
+
+    def text(self, name: str) -> str:
+        """Return the value of a flag of text."""
+        return str(self.values[name])
+
+    def number(self, name: str) -> int:
+        """Return the value of a whole number."""
+        return int(self.values[name])
+
+    def seconds(self, name: str) -> float:
+        """Return the value of a time.
+
+        Raises: UsageError: it is none.
+        """
+        return read_seconds(name, self.text(name))
+
+    @property
+    def endpoints(self) -> list[str]:
+        """The endpoints of etcd, none where a directory is used."""
+        text = self.text("etcd_endpoints") or self.text("endpoints")
+        return [one.strip() for one in text.split(",") if one.strip()]
+
+    @property
+    def store_dir(self) -> Path | None:
+        """The directory, None where etcd is used."""
+        return Path(self.text("store_dir")) if self.text("store_dir") else None
+
+
+def parse(argv: Sequence[str]) -> MasterFlags:
+    """Return what the arguments say.
+
+    Raises: UsageError: a flag that is unknown (with the closest known one), malformed or out of bounds.
+    """
+    given = read_arguments([_plain(argument) for argument in argv], FLAGS)
+    flags = MasterFlags(
+        {flag.name: flag.default for flag in FLAGS.values()} | given,
+        tuple(name for name in given if FLAGS[name].status is Status.QUIET),
+    )
+    if bool(flags.endpoints) == bool(flags.store_dir):
+        raise UsageError(
+            "a master needs one store for its state: --etcd_endpoints=http://host:2379,... on a cluster, or "
+            "--store_dir=DIRECTORY on one machine"
+        )
+    for name in ("ttl", "member_ttl", "task_timeout_dur", "task_timeout_min", "linger"):
+        flags.seconds(name)
+    for name in ("ttl", "member_ttl"):
+        if flags.seconds(name) < 1:
+            raise UsageError(f"--{name} is '{flags.text(name)}'; it must be at least 1s")
+    return flags
+
+
+def read_seconds(name: str, text: str) -> float:
+    """Return the seconds of a time: a number of them, or hours, minutes and seconds as Go writes them.
+
+    Raises: UsageError: it is neither, or above 30 days.
+    """
+    try:
+        seconds = float(text)
+    except ValueError:
+        match = _GO_TIME.fullmatch(text)
+        hours, minutes, rest = (float(one or 0) for one in match.groups()) if match and text else (-1.0, 0.0, 0.0)
+        seconds = hours * 3600 + minutes * 60 + rest
+    if not 0 <= seconds <= 30 * 86400:
+        raise UsageError(f"--{name} is '{text}'; it must be a time such as 16s, 20m or 1h30m, of at most 30 days")
+    return seconds
+
+
+def format_help() -> str:
+    """Return the manual of the command."""
+    lines = [
+        "usage: paddle master --store_dir=DIR | --etcd_endpoints=http://host:2379 [--flag=value ...]",
+        "",
+        "Environment: PADDLE_JOB_NAME (see --job), PADDLE_SECRET or PADDLE_SECRET_FILE (which trainers prove that they",
+        "know; empty: anyone may take part).",
+        "",
+    ]
+    for flag in FLAGS.values():
+        note = "" if flag.status is Status.SUPPORTED else "no effect: "
+        default = str(flag.default).lower() if isinstance(flag.default, bool) else str(flag.default)
+        lines.append(f"  --{flag.name}={default}".ljust(41) + " " + note + flag.meaning)
+    return "\n".join(lines) + "\n"
+
+
+def _plain(argument: str) -> str:
+    """Return a flag with underscores, as 2017 wrote hyphens."""
+    if not argument.startswith("-"):
+        return argument
+    name, equals, text = argument.lstrip("-").partition("=")
+    name = name.replace("-", "_")
+    return f"--{_OLD_NAMES.get(name, name)}{equals}{text}"

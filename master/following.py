@@ -1,0 +1,116 @@
+"""The connection of a trainer to whoever leads; another leader's takes its place."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from messages.client import ControlClient
+from messages.client_core import ClientCore
+from messages.envelope import MemberId
+from messages.errors import NoAnswerError
+from runtime import glog
+from runtime.errors import ConfigError
+
+NOTE_S = 10.0  # between two lines about a master that cannot be reached
+REST_S = 0.5  # at most, between two looks at a connection that is not there
+FOR_GOOD = ("realm", "config", "protocol", "replaced")  # refusals of a join that no other trial mends
+
+
+class FollowedLeader:
+    """What is known of the leader; the handlers of its connection.
+
+    Thread safety: all of it may be used from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._client: ControlClient | None = None
+        self._core: ClientCore | None = None
+        self._is_joined = False
+        self._noted = time.monotonic()
+        self.is_over = False
+
+    # ----- From the connection
+
+    def welcomed(self, server: MemberId, welcome: Mapping[str, Any]) -> None:
+        """Take note that the leader has let this trainer in."""
+        with self._changed:
+            self._is_joined = True
+            self._changed.notify_all()
+
+    def pushed(self, kind: str, body: Mapping[str, Any]) -> None:
+        """Do nothing: the master pushes nothing."""
+
+    def disconnected(self, reason: str) -> None:
+        """Take note that the connection is lost."""
+        with self._changed:
+            self._is_joined = False
+            self._changed.notify_all()
+
+    # ----- From the finder
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether the leader has let this trainer in, and has not gone since."""
+        return self._is_joined
+
+    def replace(self, client: ControlClient | None, core: ClientCore | None) -> None:
+        """Use another connection from now on; what was asked by the one before is asked again."""
+        with self._changed:
+            before, self._client, self._core, self._is_joined = self._client, client, core, False
+            self._changed.notify_all()
+        if before is not None:
+            before.close()
+
+    def rest(self) -> None:
+        """Wait while the connection is well."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.is_over or not self._is_joined)
+            if not self.is_over:
+                self._changed.wait_for(lambda: self.is_over or self._is_joined, REST_S)
+        trouble = self.trouble
+        if trouble and not self.is_over and time.monotonic() - self._noted >= NOTE_S:
+            self._noted = time.monotonic()
+            glog.warning(f"the master is not reached yet: {trouble}")
+
+    # ----- From the trainer
+
+    def end(self) -> None:
+        """Stop following."""
+        with self._changed:
+            self.is_over = True
+            self._changed.notify_all()
+
+    def wait(self, timeout: float) -> ControlClient:
+        """Return the connection, as soon as there is one.
+
+        Raises: NoAnswerError: there is none in time.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._client is not None or self.is_over, timeout)
+            if self._client is None:
+                raise NoAnswerError("no master has published its address")
+            return self._client
+
+    def pause(self, seconds: float) -> None:
+        """Wait a little, or until something changes."""
+        with self._changed:
+            self._changed.wait(seconds)
+
+    def check(self) -> None:
+        """Return unless the leader has refused this trainer for good.
+
+        Raises: ConfigError.
+        """
+        core = self._core
+        if core is not None and not self._is_joined and any(core.counts[code] for code in FOR_GOOD):
+            raise ConfigError(f"{core.name}: {core.trouble}")
+
+    @property
+    def trouble(self) -> str:
+        """Why there is no connection; empty when there is."""
+        client = self._client
+        return "no master has published its address" if client is None else client.trouble

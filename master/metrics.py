@@ -1,0 +1,56 @@
+"""The metrics of a master, and whether it is alive; read by the thread of its health pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from master.server import Master
+from runtime.environment import JobEnvironment
+from runtime.health.liveness import LIVENESS, Liveness
+from runtime.health.metrics import BUILD, Metric, Sample, describe_build
+
+LEADS = Metric("paddle_master_leads", "1 where this master serves, 0 where it stands by or loads")
+PASS = Metric("paddle_master_pass", "the present pass, from 0")
+TASKS = Metric("paddle_master_tasks", "tasks of the present pass by status", ("status",))
+MEMBERS = Metric("paddle_master_members", "trainers that have joined and whose lease has not ended")
+WAITING = Metric("paddle_master_waiting_members", "trainers that wait for a task")
+DISPATCHES = Metric("paddle_master_pass_dispatches", "tasks given in the present pass, repeated ones too")
+FAILURES = Metric("paddle_master_pass_failures", "dispatches of the present pass that were taken back as failures")
+EVENTS = Metric("paddle_master_events_total", "what members have said, and looks at the clock")
+LIMIT = Metric("paddle_master_task_limit_seconds", "time limit of a task that is given now")
+
+METRICS = (BUILD, LEADS, PASS, TASKS, MEMBERS, WAITING, DISPATCHES, FAILURES, EVENTS, LIMIT)
+
+
+class MasterMetrics:
+    """The state of a master as its health pages show it."""
+
+    def __init__(self, master: Master, job: JobEnvironment, liveness: Liveness = LIVENESS) -> None:
+        self._master, self._job, self._liveness = master, job, liveness
+
+    def why_stuck(self) -> str:
+        """Return "" if the loop has turned lately, or does not turn yet: a standby has none."""
+        if self._master.why_not_ready:
+            return ""
+        age = self._liveness.age
+        return f"the loop of the master has not turned for {age:.0f} s" if age > self._job.stuck_timeout else ""
+
+    def read(self) -> Iterator[Sample]:
+        """Yield what is known now."""
+        yield describe_build("master", self._job.job, self._job.attempt)
+        desk = self._master.desk
+        if desk is None:
+            yield Sample(LEADS, 0)
+            return
+        state, table = desk.state, desk.state.table
+        yield Sample(LEADS, 0 if self._master.why_not_ready else 1)
+        yield Sample(PASS, table.pass_number)
+        counts = {"todo": table.todo, "pending": len(table.pending), "done": table.done, "failed": len(table.failed)}
+        for status, count in counts.items():
+            yield Sample(TASKS, count, (status,))
+        yield Sample(MEMBERS, len(state.members))
+        yield Sample(WAITING, len(state.waiting))
+        yield Sample(DISPATCHES, table.sums.dispatches)
+        yield Sample(FAILURES, table.sums.failures)
+        yield Sample(EVENTS, desk.events)
+        yield Sample(LIMIT, state.estimate.limit(0))

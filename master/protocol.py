@@ -1,0 +1,78 @@
+"""What trainers and the master say to each other (pure); messages/ carries it."""
+
+from __future__ import annotations
+
+from master.tasks.dataset import LONGEST_NAME, MOST_FILES, PART_NAMES
+from master.tasks.dispatch import JOB_DONE, JOB_FAILED, PASS_END, TASK, WAIT
+from master.tasks.events import OUTCOMES
+from messages.schema import Call, Fields, Integer, Items, Maybe, Number, Protocol, Text, Truth, Word
+
+LONGEST_WAIT_S = 3600.0  # that a question for a task may stay open
+LONGEST_SAVE_S = 86400.0
+TRAINER, WATCHER = "trainer", "watcher"  # a watcher asks for the status only, and holds no tasks
+
+_DIGEST = Text(64, least=64)
+_TASK = Fields(id=Integer(0), epoch=Integer(1), limit=Number(0.0), files=Items(Text(LONGEST_NAME, least=1), 1 << 16))
+_DATASET = Fields(state=Word(("known", "send")), next=Integer(0, MOST_FILES), **{"pass": Integer(0)})
+_MEMBER = Fields(
+    uid=Text(200), incarnation=Integer(0), joined=Number(0.0), connected=Truth(), tasks=Items(Integer(0), 64)
+)
+_HOLDER = Fields(task=Integer(0), epoch=Integer(1), uid=Text(200), incarnation=Integer(0), since=Number(0.0))
+_PASS = Fields(
+    **{"pass": Integer(0)},
+    done=Integer(0),
+    discarded=Integer(0),
+    dispatches=Integer(0),
+    failures=Integer(0),
+    samples=Integer(0),
+    ended=Number(0.0),
+    names=Items(Text(1000), 100),
+)
+MOST_SHOWN = 100  # members, holders and passes in a status
+
+MASTER = Protocol(
+    name="master",
+    version=1,
+    hello=Fields(role=Word((TRAINER, WATCHER)), config=Text(64)),
+    welcome=Fields(lease=Number(0.0)),
+    requests={
+        # the digest and the number of files of a list; then its parts, unless it is known
+        "offer_dataset": Call(Fields(digest=_DIGEST, config=Text(64), files=Integer(0, MOST_FILES)), _DATASET),
+        "dataset_part": Call(
+            Fields(digest=_DIGEST, first=Integer(0, MOST_FILES), names=Items(Text(LONGEST_NAME, least=1), PART_NAMES)),
+            _DATASET,
+        ),
+        # `request` is the trainer's own number: the same question asked again gets the same task
+        "get_task": Call(
+            Fields(request=Integer(1), patience=Number(0.0, LONGEST_WAIT_S), **{"pass": Integer(0)}),
+            Fields(
+                state=Word((TASK, WAIT, PASS_END, JOB_DONE, JOB_FAILED)),
+                task=Maybe(_TASK),
+                reason=Text(4000),
+                **{"pass": Integer(0)},
+            ),
+        ),
+        "report_task": Call(
+            Fields(id=Integer(0), epoch=Integer(1), outcome=Word(OUTCOMES), samples=Integer(0), reason=Text(1000)),
+            Fields(accepted=Truth(), reason=Text(1000)),
+        ),
+        "request_save": Call(Fields(block=Number(0.0, LONGEST_SAVE_S)), Fields(granted=Truth())),
+        "depart": Call(Fields()),
+        "status": Call(
+            Fields(),
+            Fields(
+                phase=Text(20),
+                reason=Text(4000),
+                leader=Integer(0),
+                todo=Integer(0),
+                pending=Integer(0),
+                done=Integer(0),
+                failed=Integer(0),
+                holders=Items(_HOLDER, MOST_SHOWN),
+                members=Items(_MEMBER, MOST_SHOWN),
+                passes=Items(_PASS, MOST_SHOWN),
+                **{"pass": Integer(0)},
+            ),
+        ),
+    },
+)

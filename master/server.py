@@ -1,0 +1,181 @@
+"""One master from its campaign to its end: it leads, loads, serves, and ends when the job is over."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from master.desk import TICK_S, TaskDesk
+from master.protocol import MASTER
+from master.store.interface import Leadership, LeaderStore
+from master.tasks.encoding import decode_state
+from master.tasks.records import Phase
+from master.tasks.state import TaskSettings
+from messages.envelope import MemberId
+from messages.keys import derive_keys
+from messages.server import ControlAccess, ControlServer
+from messages.server_core import ServerCore
+from runtime import glog
+from runtime.errors import (
+    DataError,
+    LeadershipLostError,
+    PaddleError,
+    PeerUnreachableError,
+    PortInUseError,
+    VolumeError,
+)
+from runtime.health.liveness import LIVENESS
+
+RENEWALS = 3  # in a time to live
+SILENCE = 0.5  # of a member's lease: so long it may say nothing; the rest of the lease it has to come back
+NOTE_S = 30.0  # between two lines about the same trouble
+
+
+@dataclass(frozen=True)
+class MasterOptions:
+    """What the flags say.
+
+    hosts: addresses to listen on.  address: that trainers are told.  lease: seconds after which a member that is
+    silent has lost its tasks.  ttl: seconds after which a leader that is silent has lost the lead.  linger: seconds
+    that members have, once the job is over, to hear of it.
+    """
+
+    job: str
+    secret: str
+    host: str
+    address: str
+    port: int
+    ttl: float
+    lease: float
+    linger: float
+    files_per_task: int
+    tasks: TaskSettings
+
+
+class Master:
+    """A master's life. `why_not_ready` and `desk` are for its health pages."""
+
+    def __init__(self, store: LeaderStore, options: MasterOptions) -> None:
+        self._store, self._options = store, options
+        self.why_not_ready = "it has not begun to campaign yet"
+        self.desk: TaskDesk | None = None
+        self.token = 0
+        self._error: BaseException | None = None
+
+    def stop(self, error: BaseException) -> None:
+        """Let `run` end by this error; may be called by a signal handler."""
+        self._error = error
+        if self.desk is not None:
+            self.desk.stop(error)
+
+    def run(self) -> None:
+        """Lead the job to its end.
+
+        Raises: PaddleError: as `stop` said, or what has gone wrong; DataError if the job has failed.
+        """
+        leadership = self._campaign()
+        try:
+            with _kept_alive(leadership, self._options.ttl, self.stop):
+                self._lead(leadership)
+        finally:
+            leadership.resign()
+
+    def _campaign(self) -> Leadership:
+        self.why_not_ready = "another master leads, or the leadership is not decided"
+        leadership = self._store.campaign(lambda: self._error is not None, glog.info)
+        if leadership is None:
+            raise self._error or LeadershipLostError("the campaign has ended without a leader")
+        self.token = leadership.token
+        glog.info(f"this master leads job '{self._options.job}' as leader {leadership.token}")
+        return leadership
+
+    def _lead(self, leadership: Leadership) -> None:
+        self.why_not_ready = "the state is being loaded"
+        began = time.monotonic()
+        options = self._options
+        state = decode_state(options.tasks, leadership.load(), time.time())
+        table = state.table
+        glog.info(
+            f"loaded {len(table.files)} tasks in {time.monotonic() - began:.2f} s: pass {table.pass_number}, "
+            f"{table.done} done, {len(table.pending)} pending, {len(table.failed)} failed, {len(state.members)} members"
+        )
+        self.desk = desk = TaskDesk(state, leadership, options.files_per_task)
+        if self._error is not None:
+            raise self._error
+        with self._open_server(desk, leadership.token) as server:
+            desk.server = server
+            leadership.publish(f"{options.address}:{server.port}")
+            self.why_not_ready = ""
+            glog.info(f"serving on {options.address}:{server.port}")
+            self._serve(desk)
+
+    def _open_server(self, desk: TaskDesk, token: int) -> ControlServer:
+        options = self._options
+        core = ServerCore(
+            MASTER, options.job, MemberId(f"master of {options.job}", token), silence=options.lease * SILENCE
+        )
+        access = ControlAccess(derive_keys(options.secret), _admit_all)
+        try:
+            return ControlServer(options.host, options.port, core, desk, access, note=glog.warning)
+        except OSError as exc:
+            raise PortInUseError(
+                f"--port={options.port}: cannot listen on {options.host}: {exc.strerror or exc}; choose another port, "
+                "or 0 for any that is free"
+            ) from exc
+
+    def _serve(self, desk: TaskDesk) -> None:
+        state, over_at = desk.state, 0.0
+        while True:
+            desk.work(TICK_S)
+            LIVENESS.turn()
+            if not state.is_over:
+                continue
+            over_at = over_at or time.monotonic()
+            if not state.members or time.monotonic() - over_at >= self._options.linger:
+                break
+        head = state.head
+        if head is not None and head.phase is Phase.FAILED:
+            raise DataError(head.reason)
+        glog.info("all passes are done")
+
+
+@contextlib.contextmanager
+def _kept_alive(leadership: Leadership, ttl: float, stop: Callable[[BaseException], None]) -> Iterator[None]:
+    """Renew the leadership in this block, by a thread; `stop` hears when it is lost."""
+    is_over = threading.Event()
+
+    def renew() -> None:
+        renewed = time.monotonic()
+        noted = 0.0
+        while not is_over.wait(ttl / RENEWALS):
+            began = time.monotonic()
+            try:
+                leadership.renew()
+                renewed = began
+            except (VolumeError, PeerUnreachableError) as exc:
+                now = time.monotonic()
+                if now - renewed >= ttl:
+                    stop(LeadershipLostError(f"the leadership could not be renewed for {now - renewed:.1f} s: {exc}"))
+                    return
+                if now - noted >= NOTE_S:
+                    noted = now
+                    glog.warning(f"the leadership is not renewed yet: {exc}")
+            except PaddleError as exc:
+                stop(exc)
+                return
+
+    thread = threading.Thread(target=renew, name="leadership", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def _admit_all(address: str) -> bool:
+    """Let every address connect; with a secret, its proof decides, and without one the flags have warned."""
+    return True

@@ -1,0 +1,77 @@
+"""A store inside one process, for tests: it can fail between any two writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from master.store.interface import Leadership, Write
+from runtime.errors import LeadershipLostError
+
+
+class MemoryStore:
+    """Keys and values, and who leads. `dies_after` writes the leader's commit ends by LeadershipLostError."""
+
+    def __init__(self) -> None:
+        self.pairs: dict[str, str] = {}
+        self.address = ""
+        self.token = 0
+        self.dies_after: int | None = None
+
+    def campaign(self, is_stopped: Callable[[], bool], note: Callable[[str], None]) -> Leadership | None:
+        """Lead at once; a leader before loses it."""
+        self.token += 1
+        return MemoryLeadership(self, self.token)
+
+    def find(self) -> str:
+        """Return the leader's address."""
+        return self.address
+
+    def wait(self, known: str, timeout: float) -> str:
+        """Return the leader's address as it is."""
+        return self.address
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class MemoryLeadership:
+    """See `Leadership`."""
+
+    def __init__(self, store: MemoryStore, token: int) -> None:
+        self.token = token
+        self._store = store
+
+    def load(self) -> Iterable[tuple[str, str]]:
+        """Return all keys in order, with their values."""
+        return sorted(self._store.pairs.items())
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        """Store some writes, one by one."""
+        for key, value in writes:
+            self._check()
+            if self._store.dies_after is not None:
+                if not self._store.dies_after:
+                    raise LeadershipLostError("the test says so")
+                self._store.dies_after -= 1
+            if value is None:
+                self._store.pairs.pop(key, None)
+            else:
+                self._store.pairs[key] = value
+
+    def publish(self, address: str) -> None:
+        """Tell where this leader serves."""
+        self._check()
+        self._store.address = address
+
+    def renew(self) -> None:
+        """Stay the leader."""
+        self._check()
+
+    def resign(self) -> None:
+        """Lead no more."""
+        if self._store.token == self.token:
+            self._store.token += 1
+
+    def _check(self) -> None:
+        if self._store.token != self.token:
+            raise LeadershipLostError(f"leader {self._store.token} has taken over from {self.token}")

@@ -1,0 +1,95 @@
+"""A segment: the file with all that one leader has written.
+
+It begins with the state that the leader has found, and goes on with its transactions. A transaction is a record:
+
+    uint32 length of the text, uint32 CRC-32 of the text, both little-endian; the text:
+    JSON, [[key, value or null], ...]
+
+The last record may be cut off: its writer has died, and has told nobody that it was written. A bad record with others
+behind it is damage.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from master.store.interface import Write
+from runtime.errors import DamagedError
+
+_HEADER = struct.Struct("<II")
+MOST_BYTES = 1 << 30  # of a record
+PAIRS = 5000  # in a record of the state that a leader has found
+
+
+def encode_record(writes: Iterable[Write]) -> bytes:
+    """Return a record."""
+    text = json.dumps(list(writes), separators=(",", ":")).encode()
+    return _HEADER.pack(len(text), zlib.crc32(text)) + text
+
+
+def encode_state(pairs: Mapping[str, str]) -> Iterator[bytes]:
+    """Yield the records of a whole state."""
+    some: list[Write] = []
+    for pair in pairs.items():
+        some.append(pair)
+        if len(some) == PAIRS:
+            yield encode_record(some)
+            some = []
+    yield encode_record(some)
+
+
+def read_segment(path: Path) -> dict[str, str]:
+    """Return all keys of a segment, with their last values.
+
+    Raises: DamagedError: a record is bad, and others follow it.  OSError: it cannot be read.
+    """
+    pairs: dict[str, str] = {}
+    data = memoryview(path.read_bytes())
+    at = 0
+    while at < len(data):
+        text = _read_text(data, at)
+        if text is None:
+            _check_tail(path, data, at)
+            break
+        _apply(pairs, text, path, at)
+        at += _HEADER.size + len(text)
+    return pairs
+
+
+def _read_text(data: memoryview, at: int) -> memoryview | None:
+    """Return the text of the record that begins at a place, None if it is not whole."""
+    if at + _HEADER.size > len(data):
+        return None
+    length, crc = _HEADER.unpack_from(data, at)
+    text = data[at + _HEADER.size : at + _HEADER.size + length]
+    return text if len(text) == length and zlib.crc32(text) == crc else None
+
+
+def _check_tail(path: Path, data: memoryview, at: int) -> None:
+    """Return if a bad record is the last one.
+
+    A record that was cut off is shorter than its length says; one whose bytes are all there was written, and has
+    changed since. (After a power cut the bytes of the last one may be zeros.)
+    """
+    if at + _HEADER.size > len(data):
+        return
+    length = _HEADER.unpack_from(data, at)[0]
+    end = at + _HEADER.size + length
+    if length == 0 or end >= len(data):
+        return
+    raise DamagedError(f"{path} is damaged at byte {at}: a record has changed since it was written; restore the file")
+
+
+def _apply(pairs: dict[str, str], text: memoryview, path: Path, at: int) -> None:
+    try:
+        for key, value in json.loads(bytes(text)):
+            if value is None:
+                pairs.pop(key, None)
+            else:
+                pairs[key] = value
+    except (ValueError, TypeError) as exc:
+        raise DamagedError(f"{path} is damaged at byte {at}: its checksum is right, and it is no transaction") from exc

@@ -1,0 +1,169 @@
+"""Giving tasks to those that wait, taking them back, ending passes (pure)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from master.tasks.events import TaskWanted
+from master.tasks.records import Hold, Phase, PutHead, PutPass, PutTask, TaskStatus
+from master.tasks.state import MasterState
+from master.tasks.turn import Turn
+from messages.envelope import MemberId
+
+LAST_PART = 10  # copies are given when no task is TODO and at most one of so many is pending
+
+# the states of an answer to "get_task"
+TASK, WAIT, PASS_END, JOB_DONE, JOB_FAILED = "task", "wait", "pass_end", "done", "failed"
+
+
+def make_task_answer(state: MasterState, kind: str, **more: Any) -> dict[str, Any]:
+    """Return an answer to "get_task" without a task."""
+    head = state.head
+    number, reason = (head.pass_number, head.reason) if head else (0, "")
+    return {"state": kind, "pass": number, "task": None, "reason": reason, **more}
+
+
+def answer_repeated(turn: Turn, wanted: TaskWanted) -> bool:
+    """Answer a question that was asked before with the task that was given for it; return whether there is one."""
+    table = turn.state.table
+    for number in table.held_by(wanted.member):
+        for hold in table.current(number).holds:
+            if hold.member == wanted.member and hold.request == wanted.request:
+                _answer_grant(turn, wanted, number, hold.epoch, hold.deadline)
+                return True
+    return False
+
+
+def answer_waiting(turn: Turn) -> None:
+    """Answer everyone that has nothing to wait for any more: the pass or the job has ended, or its patience."""
+    state = turn.state
+    for ticket, wanted in list(state.waiting.items()):
+        kind = why_no_task(state, wanted, turn.now)
+        if kind:
+            del state.waiting[ticket]
+            turn.answer(ticket, make_task_answer(state, kind))
+
+
+def why_no_task(state: MasterState, wanted: TaskWanted, now: float) -> str:
+    """Return the state of the answer for who need not wait, else an empty text."""
+    head = state.head
+    if head is not None and head.phase is Phase.FAILED:
+        return JOB_FAILED
+    if head is not None and head.phase is Phase.DONE:
+        return JOB_DONE
+    if head is not None and wanted.pass_number < head.pass_number:
+        return PASS_END
+    return WAIT if now >= wanted.until else ""
+
+
+def give_tasks(turn: Turn) -> None:
+    """Give the tasks that are TODO to those that wait, in the order in which they asked."""
+    state = turn.state
+    if state.head is None or state.is_over:
+        return
+    while state.waiting and (number := state.table.next_todo()) is not None:
+        wanted = next((one for one in state.waiting.values() if _can_take(state, one)), None)
+        if wanted is None:
+            return
+        _give(turn, number, wanted)
+
+
+def give_copies(turn: Turn) -> None:
+    """Give copies of the oldest pending tasks to those that wait, in the last part of a pass."""
+    state, table = turn.state, turn.state.table
+    if not state.settings.speculate or state.head is None or state.is_over or table.next_todo() is not None:
+        return
+    if len(table.pending) > max(1, len(table.files) // LAST_PART):
+        return
+    for wanted in [one for one in state.waiting.values() if _can_take(state, one)]:
+        number = _find_slow(turn, wanted.member)
+        if number is not None:
+            _give(turn, number, wanted)
+
+
+def take_back(turn: Turn, number: int, epoch: int, reason: str, *, is_failure: bool) -> None:
+    """End a dispatch without success; the task is given again, or discarded for this pass."""
+    table = turn.state.table
+    record = table.current(number)
+    failures = record.failures + is_failure
+    left = tuple(hold for hold in record.holds if hold.epoch != epoch)
+    if left:
+        status = TaskStatus.PENDING
+    elif failures > turn.state.settings.failures_max:
+        status = TaskStatus.FAILED
+        turn.note(
+            f"task {table.name(number)} is discarded for pass {record.pass_number}: it has failed {failures} times, "
+            f"at last because {reason}",
+            is_warning=True,
+        )
+    else:
+        status = TaskStatus.TODO
+    turn.change(PutTask(number, dataclasses.replace(record, status=status, failures=failures, holds=left)))
+
+
+def end_pass(turn: Turn) -> bool:
+    """End the pass if none of its tasks is TODO or PENDING; return whether that is so."""
+    state, table = turn.state, turn.state.table
+    head = state.head
+    if head is None or state.is_over or table.todo or table.pending:
+        return False
+    account = table.account(turn.now)
+    turn.change(PutPass(account))
+    turn.note(
+        f"pass {head.pass_number} is done: {account.done} tasks finished, {account.discarded} discarded, "
+        f"{account.dispatches} dispatched, {account.samples} samples",
+        is_warning=account.discarded > 0,
+    )
+    if not account.done:
+        reason = f"all {len(table.files)} tasks of pass {head.pass_number} have failed; see the log for the reasons"
+        turn.change(PutHead(dataclasses.replace(head, phase=Phase.FAILED, reason=reason)))
+    elif head.pass_number + 1 >= state.settings.num_passes:
+        turn.change(PutHead(dataclasses.replace(head, phase=Phase.DONE)))
+    else:
+        turn.change(PutHead(dataclasses.replace(head, pass_number=head.pass_number + 1)))
+    return True
+
+
+# -----
+
+
+def _can_take(state: MasterState, wanted: TaskWanted) -> bool:
+    """Return whether who waits is connected, and waits for a task of the present pass."""
+    is_connected = state.members[wanted.member.uid].until is None
+    return is_connected and state.head is not None and wanted.pass_number == state.head.pass_number
+
+
+def _give(turn: Turn, number: int, wanted: TaskWanted) -> None:
+    state = turn.state
+    record = state.table.current(number)
+    deadline = turn.now + state.estimate.limit(record.failures)
+    hold = Hold(wanted.member, wanted.request, record.epoch + 1, turn.now, deadline)
+    given = dataclasses.replace(
+        record,
+        status=TaskStatus.PENDING,
+        epoch=hold.epoch,
+        tries=record.tries + 1,
+        holds=(*record.holds, hold),
+    )
+    turn.change(PutTask(number, given))
+    state.waiting.pop(wanted.ticket, None)
+    _answer_grant(turn, wanted, number, hold.epoch, deadline)
+
+
+def _answer_grant(turn: Turn, wanted: TaskWanted, number: int, epoch: int, deadline: float) -> None:
+    files = list(turn.state.table.files[number])
+    task = {"id": number, "epoch": epoch, "limit": max(0.0, deadline - turn.now), "files": files}
+    turn.answer(wanted.ticket, make_task_answer(turn.state, TASK, task=task))
+
+
+def _find_slow(turn: Turn, member: MemberId) -> int | None:
+    """Return the oldest pending task without a copy that is older than a mean one and not this member's."""
+    table, mean = turn.state.table, turn.state.estimate.mean
+    if not turn.state.estimate.known:
+        return None
+    for number in table.pending:
+        holds = table.current(number).holds
+        if len(holds) == 1 and holds[0].member.uid != member.uid and turn.now - holds[0].since > mean:
+            return number
+    return None

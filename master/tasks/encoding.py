@@ -1,0 +1,188 @@
+"""The state as keys and values of the store (pure).
+
+    state                              the head
+    files/DIGEST/NUMBER                the files of some tasks in a row; DIGEST has 16 digits
+    task/NUMBER                        a task that was given at least once
+    pass/NUMBER                        what a pass came to
+    member/UID                         a member
+    save                               who may save the model
+
+Values are JSON; those of tasks are lists, so that a million of them load in seconds. A key that no head speaks of, as
+a file list whose writer died, is left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import urllib.parse
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from master.tasks.records import (
+    Change,
+    DropMember,
+    Head,
+    Hold,
+    PassAccount,
+    Phase,
+    PutFiles,
+    PutHead,
+    PutMember,
+    PutPass,
+    PutTask,
+    SaveSlot,
+    TaskMember,
+    TaskRecord,
+    TaskStatus,
+)
+from master.tasks.state import MasterState, TaskSettings
+from messages.envelope import MemberId
+from runtime.errors import DamagedError
+
+VERSION = 1  # of what is stored
+AT_ONCE = 10_000  # values that are parsed by one call, which is three times as fast as one by one
+STATUSES = tuple(TaskStatus)
+
+Write = tuple[str, str | None]  # a key and its value; None deletes it
+
+
+def encode_change(change: Change) -> Write:
+    """Return the key and value of a change."""
+    if isinstance(change, PutTask):
+        return f"task/{change.number:08d}", _dump(_list_task(change.record))
+    if isinstance(change, PutHead):
+        return "state", _dump({"version": VERSION, **dataclasses.asdict(change.head)})
+    if isinstance(change, PutFiles):
+        return f"files/{change.digest[:16]}/{change.number:08d}", _dump(change.tasks)
+    if isinstance(change, PutMember):
+        member = change.member
+        return _member_key(member.id.uid), _dump([member.id.uid, member.id.incarnation, member.joined])
+    if isinstance(change, DropMember):
+        return _member_key(change.uid), None
+    if isinstance(change, PutPass):
+        return f"pass/{change.account.pass_number:08d}", _dump(dataclasses.asdict(change.account))
+    slot = change.slot
+    return "save", _dump([slot.member.uid, slot.member.incarnation, slot.until])
+
+
+def decode_state(settings: TaskSettings, pairs: Iterable[tuple[str, str]], now: float) -> MasterState:
+    """Return the state that is stored; time limits and leases begin anew at `now`.
+
+    Args: pairs: keys and values, the keys in order.
+    Raises: DamagedError: a value is not what this program has stored.
+    """
+    parts: dict[str, list[tuple[str, str]]] = {}
+    for key, value in pairs:
+        parts.setdefault(key.partition("/")[0], []).append((key, value))
+    state = MasterState(settings)
+    try:
+        _load(state, parts, now)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as exc:
+        raise DamagedError(
+            f"the stored state of the master is damaged: {type(exc).__name__}: {exc}; restore the store, or begin the "
+            "job anew with an empty one"
+        ) from exc
+    return state
+
+
+def _load(state: MasterState, parts: dict[str, list[tuple[str, str]]], now: float) -> None:
+    lease = state.settings.member_lease
+    for _, (uid, incarnation, joined) in _parse(parts.get("member", ())):
+        state.members[uid] = TaskMember(MemberId(uid, incarnation), joined, now + lease)
+    for _, (uid, incarnation, until) in _parse(parts.get("save", ())):
+        state.save = SaveSlot(MemberId(uid, incarnation), until)
+    for _, fields in _parse(parts.get("pass", ())):
+        account = PassAccount(**{**fields, "names": tuple(fields["names"])})
+        state.accounts[account.pass_number] = account
+    head = next((fields for _, fields in _parse(parts.get("state", ()))), None)
+    if head is None:
+        return
+    if head.pop("version") != VERSION:
+        raise ValueError(f"it has another version than {VERSION}")
+    _load_tasks(state, Head(**{**head, "phase": Phase(head["phase"])}), parts, now)
+
+
+def _load_tasks(state: MasterState, head: Head, parts: dict[str, list[tuple[str, str]]], now: float) -> None:
+    state.head, table = head, state.table
+    mine = f"files/{head.digest[:16]}/"
+    for _, tasks in _parse(one for one in parts.get("files", ()) if one[0].startswith(mine)):
+        table.files += map(tuple, tasks)
+    if len(table.files) != head.tasks:
+        raise ValueError(f"it has the files of {len(table.files)} tasks, and should have those of {head.tasks}")
+    table.begin_pass(head.pass_number)
+    took: list[float] = []
+    for key, fields in _parse(parts.get("task", ())):
+        record = _read_task(fields)
+        number = int(key[5:])
+        if number >= head.tasks:
+            raise ValueError(f"task {number} of {head.tasks}")
+        if record.status is TaskStatus.DONE:
+            took.append(record.took)
+        if record.pass_number != head.pass_number:
+            table.records[number] = record
+        elif record.status is TaskStatus.PENDING:
+            table.pending[number] = None  # in the order of numbers; their limits come when durations are known
+            table.records[number] = record
+        else:
+            table.put(number, record)
+    for seconds in took[-1000:]:
+        state.estimate.add(seconds)
+    for number in list(table.pending):
+        _arm(state, number, now)
+
+
+def _arm(state: MasterState, number: int, now: float) -> None:
+    """Give a pending task its time limit anew."""
+    table = state.table
+    record = table.records.pop(number)
+    del table.pending[number]
+    deadline = now + state.estimate.limit(record.failures)
+    table.put(number, dataclasses.replace(record, holds=tuple(
+        dataclasses.replace(hold, deadline=deadline) for hold in record.holds
+    )))  # fmt: skip
+
+
+def _list_task(record: TaskRecord) -> list[Any]:
+    return [
+        record.pass_number,
+        record.status.value,
+        record.epoch,
+        record.failures,
+        record.tries,
+        round(record.took, 6),
+        record.samples,
+        [[hold.member.uid, hold.member.incarnation, hold.request, hold.epoch, hold.since] for hold in record.holds],
+    ]
+
+
+def _read_task(fields: list[Any]) -> TaskRecord:
+    number, status, epoch, failures, tries, took, samples, holds = fields
+    held = tuple([Hold(MemberId(one[0], one[1]), one[2], one[3], one[4], 0.0) for one in holds])
+    return TaskRecord(number, STATUSES[status], epoch, failures, tries, held, took, samples)
+
+
+def _member_key(uid: str) -> str:
+    return f"member/{urllib.parse.quote(uid, safe='')}"
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _parse(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Any]]:
+    """Yield the keys with the values that the texts stand for."""
+    waiting: list[tuple[str, str]] = []
+    for pair in pairs:
+        waiting.append(pair)
+        if len(waiting) == AT_ONCE:
+            yield from _parse_some(waiting)
+            waiting = []
+    yield from _parse_some(waiting)
+
+
+def _parse_some(pairs: list[tuple[str, str]]) -> Iterator[tuple[str, Any]]:
+    values = json.loads(f"[{','.join([text for _, text in pairs])}]")
+    if len(values) != len(pairs):
+        raise ValueError("a value is no JSON")
+    yield from zip([key for key, _ in pairs], values, strict=True)

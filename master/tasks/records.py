@@ -1,0 +1,170 @@
+"""What the master knows and stores (pure): each record is one key of the store."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from messages.envelope import MemberId
+
+
+class TaskStatus(enum.IntEnum):
+    """Where a task stands in a pass. The numbers are those of the store."""
+
+    TODO = 0
+    PENDING = 1  # given to one member, or to two in the last tenth of a pass
+    DONE = 2
+    FAILED = 3  # discarded for this pass
+
+
+class Phase(enum.StrEnum):
+    """Where the job stands."""
+
+    RUNNING = "running"
+    DONE = "done"  # every pass is finished
+    FAILED = "failed"  # all tasks of a pass have failed
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """One dispatch of a task.
+
+    request: the member's number of the question that it answers; a question that comes again gets the same task.
+    epoch: of the dispatch, counted per task from 1; a report with another one is refused.
+    since, deadline: seconds since the epoch. The deadline is not stored: a new leader sets it anew.
+    """
+
+    member: MemberId
+    request: int
+    epoch: int
+    since: float
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRecord:
+    """One task in the pass that it was last given in. In a later pass it is TODO again, and its counters are 0.
+
+    epoch: dispatches ever.  tries: dispatches in this pass.  failures: in this pass.
+    holds: who has it; of a DONE task the dispatch that finished it.
+    took: seconds from dispatch to finish.  samples: that its holder says it has trained.
+    """
+
+    pass_number: int
+    status: TaskStatus
+    epoch: int = 0
+    failures: int = 0
+    tries: int = 0
+    holds: tuple[Hold, ...] = ()
+    took: float = 0.0
+    samples: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What there is once; its key is written after everything that it speaks of.
+
+    digest: of the file list, see `dataset`.  config: the digest of the trainers' config, empty if they gave none.
+    tasks: how many there are.  reason: why the job has failed.
+    """
+
+    digest: str
+    config: str
+    files: int
+    tasks: int
+    pass_number: int = 0
+    phase: Phase = Phase.RUNNING
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMember:
+    """A trainer that has joined. `until`: when its lease ends; None while it is connected."""
+
+    id: MemberId
+    joined: float
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SaveSlot:
+    """Which member may save the model, and until when nobody else may."""
+
+    member: MemberId
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class PassAccount:
+    """What a pass came to.
+
+    done, discarded: tasks.  dispatches: of all tasks; those above `done` were repeated, or ended in a discarded task.
+    failures: dispatches that ended by a report, a time limit or a lost member.  names: the first discarded tasks.
+    """
+
+    pass_number: int
+    done: int
+    discarded: int
+    dispatches: int
+    failures: int
+    samples: int
+    ended: float
+    names: tuple[str, ...] = ()
+
+
+# ----- Changes: what a step has decided. Each is one key, and they are stored in order.
+
+
+@dataclass(frozen=True, slots=True)
+class PutTask:
+    """Task `number` is as in this record now."""
+
+    number: int
+    record: TaskRecord
+
+
+@dataclass(frozen=True, slots=True)
+class PutFiles:
+    """The files of some tasks in a row, stored before the head that counts them."""
+
+    digest: str
+    number: int
+    tasks: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PutHead:
+    """The head is this now."""
+
+    head: Head
+
+
+@dataclass(frozen=True, slots=True)
+class PutMember:
+    """A member has joined."""
+
+    member: TaskMember
+
+
+@dataclass(frozen=True, slots=True)
+class DropMember:
+    """A member is gone."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class PutSave:
+    """The slot of the save is taken."""
+
+    slot: SaveSlot
+
+
+@dataclass(frozen=True, slots=True)
+class PutPass:
+    """A pass has ended."""
+
+    account: PassAccount
+
+
+Change = PutTask | PutFiles | PutHead | PutMember | DropMember | PutSave | PutPass

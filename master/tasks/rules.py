@@ -1,0 +1,250 @@
+"""The rules of the master (pure): `step` changes the state and returns what is to be stored and answered.
+
+    outcome = step(state, event, now)
+    store(outcome.changes); answer(outcome.effects)
+
+What is stored changes only by the changes that are returned, and any first part of them leaves a state that is right:
+a leader may die between two of them. So a task changes before the pass that it ends, a lost member's tasks before the
+member, and the file list before the head that counts it.
+
+Source: spec/distributed.md 5.8, rules 2 to 7; M1 to M6 are the faults of 5.3 that they mend.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from master.tasks import dispatch
+from master.tasks.dataset import split_tasks
+from master.tasks.events import (
+    FINISHED,
+    RETURNED,
+    DatasetGiven,
+    Event,
+    MemberIn,
+    MemberLeaves,
+    MemberOut,
+    SaveWanted,
+    StepOutcome,
+    TaskReported,
+    TaskWanted,
+    TimePasses,
+)
+from master.tasks.records import (
+    DropMember,
+    Head,
+    Hold,
+    PutFiles,
+    PutHead,
+    PutMember,
+    PutSave,
+    PutTask,
+    SaveSlot,
+    TaskMember,
+    TaskStatus,
+)
+from master.tasks.state import MasterState
+from master.tasks.turn import Turn
+
+
+def step(state: MasterState, event: Event, now: float) -> StepOutcome:
+    """Let something happen at a time, in seconds since the epoch."""
+    turn = Turn(state, now)
+    _RULES[type(event)](turn, event)
+    has_ended = dispatch.end_pass(turn)  # rule 6: after any change
+    if has_ended or isinstance(event, (TimePasses, TaskWanted)):
+        dispatch.answer_waiting(turn)
+    dispatch.give_tasks(turn)
+    if isinstance(event, (TimePasses, TaskWanted)):
+        dispatch.give_copies(turn)
+    return turn.outcome
+
+
+# ----- Rule 2: the data set
+
+
+def _take_dataset(turn: Turn, event: DatasetGiven) -> None:
+    state = turn.state
+    if state.head is not None:
+        fault = why_other_dataset(state.head, event.digest, event.files) or why_other_config(state.head, event.config)
+        if fault:
+            turn.refuse(event.ticket, "dataset", fault)
+        else:
+            turn.answer(event.ticket, describe_dataset(state.head))
+        return
+    if not event.tasks:
+        turn.refuse(event.ticket, "empty", "the file list is empty; name at least one file")
+        return
+    for number, part in enumerate(split_tasks(event.tasks)):
+        turn.change(PutFiles(event.digest, number, part))
+    head = Head(event.digest, event.config, event.files, len(event.tasks))
+    turn.change(PutHead(head))
+    turn.note(f"the data set has {event.files} files in {len(event.tasks)} tasks, digest {event.digest[:16]}")
+    turn.answer(event.ticket, describe_dataset(head))
+
+
+def describe_dataset(head: Head) -> Mapping[str, Any]:
+    """Return the answer to a file list that is the job's."""
+    return {"state": "known", "next": head.files, "pass": head.pass_number}
+
+
+def why_other_dataset(head: Head, digest: str, files: int) -> str:
+    """Return why a file list is not the job's; an empty text if it is."""
+    if digest == head.digest:
+        return ""
+    return (
+        f"this file list has {files} files and digest {digest[:16]}; that of the job's first trainer has "
+        f"{head.files} files and digest {head.digest[:16]}: give every trainer the same files in the same order"
+    )
+
+
+def why_other_config(head: Head, config: str) -> str:
+    """Return why a trainer's config is not the job's; an empty text if it is, or either is not known."""
+    if config and head.config and config != head.config:
+        return (
+            f"this trainer's config has digest {config[:16]}, that of the job's first trainer {head.config[:16]}: "
+            "give every trainer the same config"
+        )
+    return ""
+
+
+# ----- Rule 3: a task for who asks
+
+
+def _take_wanted(turn: Turn, event: TaskWanted) -> None:
+    known = turn.state.members.get(event.member.uid)
+    if known is None or known.id != event.member:
+        turn.refuse(event.ticket, "member", f"{event.member} has not joined, or its lease has ended; join again")
+    elif not dispatch.answer_repeated(turn, event):
+        turn.state.waiting[event.ticket] = event
+
+
+# ----- Rule 4: how a dispatch has ended
+
+
+def _take_report(turn: Turn, event: TaskReported) -> None:
+    table = turn.state.table
+    if not 0 <= event.number < len(table.files):
+        turn.refuse(event.ticket, "task", f"there is no task {event.number}; the data set has {len(table.files)}")
+        return
+    record = table.records.get(event.number)
+    hold = _find_hold(record.holds if record else (), event)
+    if record is None or hold is None:
+        reason = _why_stale(turn.state, event)
+        turn.note(f"task {event.number}, epoch {event.epoch}: {event.outcome} of {event.member} is refused: {reason}")
+        turn.answer(event.ticket, {"accepted": False, "reason": reason})
+        return
+    turn.answer(event.ticket, {"accepted": True, "reason": ""})
+    if record.status is TaskStatus.DONE:  # said again: the answer was lost
+        return
+    if event.outcome == FINISHED:
+        took = turn.now - hold.since
+        turn.state.estimate.add(took)
+        done = dataclasses.replace(record, status=TaskStatus.DONE, holds=(hold,), took=took, samples=event.samples)
+        turn.change(PutTask(event.number, done))
+    else:
+        reason = f"{event.member} says: {event.reason}"
+        dispatch.take_back(turn, event.number, hold.epoch, reason, is_failure=event.outcome != RETURNED)
+
+
+def _find_hold(holds: tuple[Hold, ...], event: TaskReported) -> Hold | None:
+    return next((one for one in holds if (one.member, one.epoch) == (event.member, event.epoch)), None)
+
+
+def _why_stale(state: MasterState, event: TaskReported) -> str:
+    record = state.table.current(event.number)
+    if record.status is TaskStatus.DONE:
+        return f"{record.holds[0].member} has finished it, as epoch {record.holds[0].epoch}"
+    if record.status is TaskStatus.PENDING:
+        others = ", ".join(f"{hold.member} as epoch {hold.epoch}" for hold in record.holds)
+        return f"its time was over, or its holder lost; it is with {others} now"
+    return "its time was over, or its holder lost; it is to be given again"
+
+
+# ----- Rule 5: members that go, and time limits
+
+
+def _take_member(turn: Turn, event: MemberIn) -> None:
+    known = turn.state.members.get(event.member.uid)
+    if known is not None and known.id > event.member:
+        return
+    if known is not None and known.id < event.member:
+        _drop(turn, known, f"incarnation {event.member.incarnation} has taken its place", is_failure=True)
+        known = None
+    if known is None:
+        turn.change(PutMember(TaskMember(event.member, turn.now)))
+        turn.note(f"{event.member} has joined; members: {len(turn.state.members)}")
+    else:
+        turn.state.members[event.member.uid] = dataclasses.replace(known, until=None)
+
+
+def _take_out(turn: Turn, event: MemberOut) -> None:
+    known = turn.state.members.get(event.member.uid)
+    if known is None or known.id != event.member:
+        return
+    until = turn.now + turn.state.settings.member_lease
+    turn.state.members[event.member.uid] = dataclasses.replace(known, until=until)
+
+
+def _take_leave(turn: Turn, event: MemberLeaves) -> None:
+    known = turn.state.members.get(event.member.uid)
+    if known is not None and known.id == event.member:
+        _drop(turn, known, event.reason, is_failure=not event.is_polite)
+    if event.ticket is not None:
+        turn.answer(event.ticket, {})
+
+
+def _drop(turn: Turn, member: TaskMember, reason: str, *, is_failure: bool) -> None:
+    _refuse_waiting(turn, member)
+    numbers = turn.state.table.held_by(member.id)
+    for number in numbers:
+        epochs = [hold.epoch for hold in turn.state.table.current(number).holds if hold.member == member.id]
+        for epoch in epochs:
+            dispatch.take_back(turn, number, epoch, f"{member.id} is gone: {reason}", is_failure=is_failure)
+    turn.change(DropMember(member.id.uid))
+    turn.note(
+        f"{member.id} is gone: {reason}; {len(numbers)} of its tasks go back; members: {len(turn.state.members)}",
+        is_warning=is_failure,
+    )
+
+
+def _refuse_waiting(turn: Turn, member: TaskMember) -> None:
+    waiting = turn.state.waiting
+    for ticket in [ticket for ticket, wanted in waiting.items() if wanted.member == member.id]:
+        del waiting[ticket]
+        turn.refuse(ticket, "member", f"the lease of {member.id} has ended; join again")
+
+
+def _take_time(turn: Turn, event: TimePasses) -> None:
+    for number, hold in turn.state.table.take_expired(turn.now):
+        taken = turn.now - hold.since
+        reason = f"{hold.member} has had it for {taken:.1f} s, and the limit was {hold.deadline - hold.since:.1f} s"
+        turn.note(f"task {number}, epoch {hold.epoch} is taken back: {reason}", is_warning=True)
+        dispatch.take_back(turn, number, hold.epoch, reason, is_failure=True)
+    for member in [one for one in turn.state.members.values() if one.until is not None and one.until <= turn.now]:
+        _drop(turn, member, "its connection was lost, and it has not come back within its lease", is_failure=True)
+
+
+# ----- Rule 7: one member saves
+
+
+def _take_save(turn: Turn, event: SaveWanted) -> None:
+    slot = turn.state.save
+    is_free = slot is None or slot.until <= turn.now or slot.member == event.member
+    if is_free:
+        turn.change(PutSave(SaveSlot(event.member, turn.now + event.block)))
+    turn.answer(event.ticket, {"granted": is_free})
+
+
+_RULES: Mapping[type, Callable[[Turn, Any], None]] = {
+    DatasetGiven: _take_dataset,
+    TaskWanted: _take_wanted,
+    TaskReported: _take_report,
+    SaveWanted: _take_save,
+    MemberIn: _take_member,
+    MemberOut: _take_out,
+    MemberLeaves: _take_leave,
+    TimePasses: _take_time,
+}

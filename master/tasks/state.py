@@ -1,0 +1,86 @@
+"""The whole state of a master in memory (pure); `apply` is the only way to change what is stored of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from master.tasks.estimate import DurationEstimate
+from master.tasks.events import TaskWanted, Ticket
+from master.tasks.records import (
+    Change,
+    DropMember,
+    Head,
+    PassAccount,
+    Phase,
+    PutFiles,
+    PutHead,
+    PutMember,
+    PutPass,
+    PutSave,
+    PutTask,
+    SaveSlot,
+    TaskMember,
+)
+from master.tasks.table import TaskTable
+
+
+@dataclass(frozen=True)
+class TaskSettings:
+    """What the flags say.
+
+    num_passes: of the job.  failures_max: a task with more in a pass is discarded for it.
+    time_least, time_most: bounds of a task's time limit in seconds; `time_most` holds until durations are known.
+    member_lease: seconds that a member has to come back when its connection is lost.
+    speculate: give a second copy of the oldest pending task to a member that waits, in the last tenth of a pass.
+    """
+
+    num_passes: int = 1
+    failures_max: int = 3
+    time_least: float = 10.0
+    time_most: float = 1200.0
+    member_lease: float = 3.0
+    speculate: bool = False
+
+
+class MasterState:
+    """Tasks, members and the save slot; and who waits for a task, which is not stored: members ask again."""
+
+    def __init__(self, settings: TaskSettings) -> None:
+        self.settings = settings
+        self.head: Head | None = None
+        self.table = TaskTable()
+        self.members: dict[str, TaskMember] = {}  # by UID
+        self.save: SaveSlot | None = None
+        self.accounts: dict[int, PassAccount] = {}  # by pass
+        self.estimate = DurationEstimate(settings.time_least, settings.time_most)
+        self.waiting: dict[Ticket, TaskWanted] = {}  # who asked first is first
+        self._parts: list[tuple[str, ...]] = []  # of a file list whose head is not stored yet
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job has ended, well or not."""
+        return self.head is not None and self.head.phase is not Phase.RUNNING
+
+    def apply(self, change: Change) -> None:
+        """Change what is stored."""
+        if isinstance(change, PutTask):
+            self.table.put(change.number, change.record)
+        elif isinstance(change, PutMember):
+            self.members[change.member.id.uid] = change.member
+        elif isinstance(change, DropMember):
+            self.members.pop(change.uid, None)
+        elif isinstance(change, PutSave):
+            self.save = change.slot
+        elif isinstance(change, PutPass):
+            self.accounts[change.account.pass_number] = change.account
+        elif isinstance(change, PutFiles):
+            self._parts += change.tasks
+        elif isinstance(change, PutHead):
+            self._put_head(change.head)
+
+    def _put_head(self, head: Head) -> None:
+        before, self.head = self.head, head
+        if before is None:
+            self.table.files, self._parts = self._parts, []
+        if self.table.pass_number != head.pass_number:
+            self.table.begin_pass(head.pass_number)

@@ -1,0 +1,144 @@
+"""The tasks of the present pass, and the orders in which they are asked for (pure).
+
+A pass begins without touching a task: a record of an earlier pass means TODO. A million tasks cost nothing then.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import heapq
+from collections.abc import Iterator, Sequence
+
+from master.tasks.records import Hold, PassAccount, TaskRecord, TaskStatus
+from messages.envelope import MemberId
+
+MOST_NAMES = 100  # of discarded tasks in the account of a pass
+
+
+@dataclasses.dataclass
+class PassSums:
+    """What the records of the present pass add up to."""
+
+    dispatches: int = 0
+    failures: int = 0
+    samples: int = 0
+
+    def count(self, record: TaskRecord, sign: int) -> None:
+        """Add a record, or take it out again."""
+        self.dispatches += sign * record.tries
+        self.failures += sign * record.failures
+        self.samples += sign * record.samples
+
+
+class TaskTable:
+    """The tasks. `records` has those that were ever given; `put` is the only way to change one."""
+
+    def __init__(self) -> None:
+        self.files: list[tuple[str, ...]] = []
+        self.records: dict[int, TaskRecord] = {}
+        self.pass_number = 0
+        self.pending: dict[int, None] = {}  # in the order of their first dispatch
+        self.done = 0
+        self.failed: dict[int, None] = {}
+        self.sums = PassSums()
+        self._fresh = 0  # all tasks below it were given in this pass
+        self._again: collections.deque[int] = collections.deque()  # given in this pass, and come back
+        self._deadlines: list[tuple[float, int, int]] = []  # a heap of (deadline, task, epoch); some are out of date
+        self._held: dict[MemberId, set[int]] = {}
+
+    @property
+    def todo(self) -> int:
+        """How many tasks wait to be given."""
+        return len(self.files) - len(self.pending) - self.done - len(self.failed)
+
+    def current(self, number: int) -> TaskRecord:
+        """Return a task as it is in this pass."""
+        record = self.records.get(number)
+        if record is None:
+            return TaskRecord(self.pass_number, TaskStatus.TODO)
+        if record.pass_number != self.pass_number:
+            return TaskRecord(self.pass_number, TaskStatus.TODO, record.epoch)
+        return record
+
+    def put(self, number: int, record: TaskRecord) -> None:
+        """Change a task of this pass."""
+        self._forget(number, self.current(number))
+        self.records[number] = record
+        self.sums.count(record, 1)
+        if record.status is TaskStatus.PENDING:
+            self.pending[number] = None
+            for hold in record.holds:
+                self._held.setdefault(hold.member, set()).add(number)
+                heapq.heappush(self._deadlines, (hold.deadline, number, hold.epoch))
+        elif record.status is TaskStatus.DONE:
+            self.done += 1
+        elif record.status is TaskStatus.FAILED:
+            self.failed[number] = None
+        else:
+            self._again.append(number)
+
+    def begin_pass(self, number: int) -> None:
+        """Make every task TODO."""
+        self.pass_number, self.done, self._fresh = number, 0, 0
+        self.pending, self.failed, self.sums = {}, {}, PassSums()
+        self._again.clear()
+        self._deadlines.clear()
+        self._held.clear()
+
+    def next_todo(self) -> int | None:
+        """Return the task that is to be given next: first those not given in this pass, then those that came back."""
+        while self._fresh < len(self.files):
+            record = self.records.get(self._fresh)
+            if record is None or record.pass_number != self.pass_number:
+                return self._fresh
+            self._fresh += 1
+        return self._again[0] if self._again else None
+
+    def held_by(self, member: MemberId) -> list[int]:
+        """Return the tasks that a member has, in order."""
+        return sorted(self._held.get(member, ()))
+
+    def take_expired(self, now: float) -> Iterator[tuple[int, Hold]]:
+        """Yield each dispatch whose time is over; a dispatch is yielded once."""
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, number, epoch = heapq.heappop(self._deadlines)
+            record = self.current(number)
+            if record.status is not TaskStatus.PENDING:
+                continue
+            for hold in record.holds:
+                if hold.epoch == epoch and hold.deadline <= now:
+                    yield number, hold
+
+    def account(self, now: float) -> PassAccount:
+        """Return what the present pass has come to."""
+        names = tuple(self.name(number) for number in list(self.failed)[:MOST_NAMES])
+        sums = self.sums
+        return PassAccount(
+            self.pass_number, self.done, len(self.failed), sums.dispatches, sums.failures, sums.samples, now, names
+        )
+
+    def name(self, number: int) -> str:
+        """Return what people call a task: its number and its files."""
+        return f"{number} ({_shorten(self.files[number])})"
+
+    def _forget(self, number: int, record: TaskRecord) -> None:
+        """Take a task out of the order that it is in."""
+        self.sums.count(record, -1)
+        if record.status is TaskStatus.PENDING:
+            del self.pending[number]
+            for hold in record.holds:
+                self._held[hold.member].discard(number)
+                if not self._held[hold.member]:
+                    del self._held[hold.member]
+        elif record.status is TaskStatus.DONE:
+            self.done -= 1
+        elif record.status is TaskStatus.FAILED:
+            del self.failed[number]
+        elif self._again and self._again[0] == number:
+            self._again.popleft()
+
+
+def _shorten(files: Sequence[str]) -> str:
+    shown = ", ".join(files[:3])
+    return f"{shown} and {len(files) - 3} more" if len(files) > 3 else shown

@@ -1,0 +1,37 @@
+"""One step under way (pure): what is changed in the state is also what is to be stored."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from master.tasks.events import Notice, StepOutcome, Ticket, TicketAnswer, TicketRefusal
+from master.tasks.records import Change
+from master.tasks.state import MasterState
+
+
+@dataclasses.dataclass
+class Turn:
+    """The state, the time in seconds since the epoch, and what has been decided so far."""
+
+    state: MasterState
+    now: float
+    outcome: StepOutcome = dataclasses.field(default_factory=StepOutcome)
+
+    def change(self, change: Change) -> None:
+        """Change the state, and store that."""
+        self.state.apply(change)
+        self.outcome.changes.append(change)
+
+    def answer(self, ticket: Ticket, body: Mapping[str, Any]) -> None:
+        """Answer a question when the changes are stored."""
+        self.outcome.effects.append(TicketAnswer(ticket, body))
+
+    def refuse(self, ticket: Ticket, code: str, reason: str) -> None:
+        """Refuse a question."""
+        self.outcome.effects.append(TicketRefusal(ticket, code, reason))
+
+    def note(self, text: str, *, is_warning: bool = False) -> None:
+        """Write a line into the log."""
+        self.outcome.effects.append(Notice(text, is_warning))

@@ -1,0 +1,93 @@
+"""`paddle master` as a process, with trainers over sockets: passes, other lists, secrets, ends."""
+
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from master_processes import MasterProcess, train, trainer
+
+from runtime.errors import ConfigError, PeerUnreachableError
+
+FILES = [f"part-{number:02d}" for number in range(7)]
+
+
+def test_one_trainer_gets_every_task_of_two_passes_once(tmp_path: Path) -> None:
+    with MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store", "--num_passes=2") as process:
+        with trainer(tmp_path / "store", "a") as master:
+            given = [(task.pass_number, *task.files) for task in train(master, FILES)]
+            assert given == [(number, name) for number in range(2) for name in FILES]
+            status = master.status()
+            assert status["phase"] == "done"
+            assert [one["samples"] for one in status["passes"]] == [7, 7]
+            master.leave()
+        assert process.end() == 0
+        assert "all passes are done" in process.text()
+
+
+def test_three_trainers_share_the_tasks(tmp_path: Path) -> None:
+    files = [f"part-{number:03d}" for number in range(100)]
+    given: list[tuple[int, str]] = []
+
+    def run(uid: str) -> None:
+        with trainer(tmp_path / "store", uid) as master:
+            given.extend((task.pass_number, *task.files) for task in train(master, files))
+            master.leave()
+
+    with MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store", "--num_passes=3") as process:
+        threads = [threading.Thread(target=run, args=(uid,)) for uid in "abc"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert process.end() == 0
+    assert sorted(given) == [(number, name) for number in range(3) for name in files]
+
+
+def test_another_list_another_config_and_an_empty_list_are_refused(tmp_path: Path) -> None:
+    with (
+        MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store"),
+        trainer(tmp_path / "store", "a", config="a" * 64) as first,
+    ):
+        assert first.set_dataset(FILES) == 0
+        with trainer(tmp_path / "store", "b") as other, pytest.raises(ConfigError, match="has 6 files and digest"):
+            other.set_dataset(FILES[1:])
+        with (
+            trainer(tmp_path / "store", "c", config="c" * 64) as other,
+            pytest.raises(ConfigError, match="config has digest c"),
+        ):
+            other.set_dataset(FILES)
+
+
+def test_a_trainer_with_another_secret_or_none_is_told_so(tmp_path: Path) -> None:
+    with MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store", secret="right"):
+        with trainer(tmp_path / "store", "a", secret="right") as master:
+            assert master.set_dataset(FILES) == 0
+        for secret in ("wrong", ""):
+            with (
+                trainer(tmp_path / "store", "b", secret=secret, patience=2.0) as master,
+                pytest.raises(PeerUnreachableError, match=r"secret|handshake|control server"),
+            ):
+                master.set_dataset(FILES)
+
+
+def test_a_signal_ends_the_master_with_its_status(tmp_path: Path) -> None:
+    with MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store") as process:
+        process.wait_for("serving on")
+        process.signal(signal.SIGTERM)
+        assert process.end() == 143
+
+
+def test_a_store_is_needed_and_only_one(tmp_path: Path) -> None:
+    with MasterProcess(tmp_path / "log") as process:
+        assert process.end() == 64
+        assert "needs one store" in process.text()
+    with MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}", "--etcd_endpoints=http://127.0.0.1:1") as process:
+        assert process.end() == 64
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/file") as process:
+        assert process.end() == 74
+        assert "file/job cannot be used: Not a directory" in process.text()

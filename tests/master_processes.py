@@ -1,0 +1,81 @@
+"""Masters as processes, and trainers that ask them, for tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from master.client import MasterClient, PassOver, TaskGrant
+from master.store.directory import DirectoryStore
+from messages.envelope import MemberId
+
+DEADLINE_S = 60.0
+
+
+class MasterProcess:
+    """`paddle master`, with a file for its log."""
+
+    def __init__(self, log: Path, *arguments: str, secret: str = "") -> None:
+        self.log = log
+        environment = {**os.environ, "PADDLE_SECRET": secret, "PADDLE_JOB_NAME": "", "PYTHONUNBUFFERED": "1"}
+        with log.open("wb") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "paddle", "master", "--port=0", "--nics=lo", *arguments],
+                stderr=file,
+                stdout=file,
+                env=environment,
+            )
+
+    def text(self) -> str:
+        return self.log.read_text(encoding="utf-8")
+
+    def wait_for(self, text: str, seconds: float = DEADLINE_S) -> float:
+        """Wait until the log has this text; return the seconds that it took."""
+        began = time.monotonic()
+        while text not in self.text():
+            assert time.monotonic() - began < seconds, f"no {text!r} in: {self.text()}"
+            assert self.process.poll() is None or text in self.text(), f"it has ended: {self.text()}"
+            time.sleep(0.01)
+        return time.monotonic() - began
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def end(self, seconds: float = DEADLINE_S) -> int:
+        """Return the exit status."""
+        return self.process.wait(seconds)
+
+    def __enter__(self) -> MasterProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+def trainer(
+    directory: Path, uid: str, *, incarnation: int = 1, secret: str = "", config: str = "", patience: float = 30.0
+) -> MasterClient:
+    """A trainer of the job "job" whose master uses a directory."""
+    book = DirectoryStore(directory / "job")
+    return MasterClient(book, "job", MemberId(uid, incarnation), secret=secret, config=config, patience=patience)
+
+
+def train(master: MasterClient, files: Sequence[str]) -> Iterator[TaskGrant]:
+    """Yield the tasks of all passes; each one is finished when the next one is wanted."""
+    pass_number = master.set_dataset(files)
+    while True:
+        for task in master.tasks(pass_number):
+            yield task
+            master.finish(task, 1)
+        over = master.get_task(pass_number)
+        assert isinstance(over, PassOver)
+        if over.is_last:
+            return
+        pass_number = over.next_pass

@@ -1,0 +1,126 @@
+"""A master's rules with members that are played by hand, for tests."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from master.tasks.dataset import digest_of, group_files
+from master.tasks.encoding import decode_state, encode_change
+from master.tasks.events import (
+    FINISHED,
+    DatasetGiven,
+    Event,
+    MemberIn,
+    MemberLeaves,
+    MemberOut,
+    Notice,
+    SaveWanted,
+    TaskReported,
+    TaskWanted,
+    TicketAnswer,
+    TicketRefusal,
+    TimePasses,
+)
+from master.tasks.rules import step
+from master.tasks.state import MasterState, TaskSettings
+from messages.envelope import MemberId
+
+
+def member(name: str, incarnation: int = 1) -> MemberId:
+    return MemberId(name, incarnation)
+
+
+class Story:
+    """A state, a clock, and what was answered; every change is stored as the store would have it."""
+
+    def __init__(self, tasks: int = 0, **settings: Any) -> None:
+        self.settings = TaskSettings(**settings)
+        self.state = MasterState(self.settings)
+        self.now = 1000.0
+        self.pairs: dict[str, str] = {}
+        self.answers: dict[int, Any] = {}
+        self.notes: list[str] = []
+        self.tickets = itertools.count(1)
+        if tasks:
+            self.give_dataset(tasks)
+
+    def happen(self, event: Event) -> None:
+        outcome = step(self.state, event, self.now)
+        self.store([encode_change(change) for change in outcome.changes])
+        for effect in outcome.effects:
+            if isinstance(effect, Notice):
+                self.notes.append(effect.text)
+            elif isinstance(effect, TicketAnswer):
+                assert effect.ticket not in self.answers, "a question is answered twice"
+                self.answers[effect.ticket] = effect.body  # type: ignore[index]
+            elif isinstance(effect, TicketRefusal):
+                self.answers[effect.ticket] = effect.code  # type: ignore[index]
+
+    def store(self, writes: list[tuple[str, str | None]]) -> None:
+        for key, value in writes:
+            if value is None:
+                self.pairs.pop(key, None)
+            else:
+                self.pairs[key] = value
+
+    def restart(self) -> None:
+        """Another leader loads what is stored."""
+        self.state = decode_state(self.settings, sorted(self.pairs.items()), self.now)
+        self.happen(TimePasses())
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+        self.happen(TimePasses())
+
+    def give_dataset(self, tasks: int, config: str = "") -> Any:
+        files = [f"part-{number:05d}" for number in range(tasks)]
+        return self.ask(
+            lambda ticket: DatasetGiven(ticket, digest_of(files), config, tasks, tuple(group_files(files, 1)))
+        )
+
+    def ask(self, make: Any) -> Any:
+        ticket = next(self.tickets)
+        self.happen(make(ticket))
+        return self.answers.get(ticket, "waits")
+
+    def join(self, *names: str, incarnation: int = 1) -> None:
+        for name in names:
+            self.happen(MemberIn(member(name, incarnation)))
+
+    def cut(self, name: str, incarnation: int = 1) -> None:
+        self.happen(MemberOut(member(name, incarnation), "its connection is gone"))
+
+    def leave(self, name: str) -> None:
+        self.ask(lambda ticket: MemberLeaves(ticket, member(name), "it leaves", is_polite=True))
+
+    def want(self, name: str, pass_number: int = 0, request: int = 0, patience: float = 30.0) -> int:
+        """Ask for a task; return the ticket."""
+        ticket = next(self.tickets)
+        request = request or ticket
+        self.happen(TaskWanted(ticket, member(name), request, pass_number, self.now + patience))
+        return ticket
+
+    def get(self, name: str, pass_number: int = 0, request: int = 0) -> Any:
+        """Ask for a task; return the answer, "waits" if there is none yet."""
+        return self.answers.get(self.want(name, pass_number, request), "waits")
+
+    def take(self, name: str, pass_number: int = 0) -> tuple[int, int]:
+        """Return number and epoch of a task that is given at once."""
+        answer = self.get(name, pass_number)
+        assert answer["state"] == "task", answer
+        return answer["task"]["id"], answer["task"]["epoch"]
+
+    def report(self, name: str, task: tuple[int, int], outcome: str = FINISHED, incarnation: int = 1) -> Any:
+        who = member(name, incarnation)
+        answer = self.ask(lambda ticket: TaskReported(ticket, who, *task, outcome, 10, "a reason"))
+        return answer["accepted"] if isinstance(answer, dict) else answer
+
+    def save(self, name: str, block: float) -> bool:
+        return bool(self.ask(lambda ticket: SaveWanted(ticket, member(name), block))["granted"])
+
+    @property
+    def counts(self) -> tuple[int, int, int, int, int]:
+        """Pass, todo, pending, done, failed."""
+        table = self.state.table
+        return table.pass_number, table.todo, len(table.pending), table.done, len(table.failed)

@@ -1,0 +1,407 @@
+"""The rules of the master, each by an example, and the six faults of the master of 2017, each by its name."""
+
+import pytest
+from master_story import Story, member
+
+from master.tasks.events import FAILED, RETURNED, DatasetGiven, MemberLeaves
+from master.tasks.records import Phase
+
+
+def finish_all(story: Story, name: str, pass_number: int, tasks: int) -> None:
+    for _ in range(tasks):
+        assert story.report(name, story.take(name, pass_number))
+
+
+# ----- Rule 2
+
+
+def test_the_first_list_counts_and_the_same_one_is_welcome_again() -> None:
+    story = Story(3)
+    assert story.give_dataset(3) == {"state": "known", "next": 3, "pass": 0}
+    assert story.give_dataset(4) == "dataset"
+    assert story.counts == (0, 3, 0, 0, 0)
+
+
+def test_another_config_is_refused_where_both_are_known() -> None:
+    story = Story()
+    assert story.give_dataset(3, "a" * 64)["state"] == "known"
+    assert story.give_dataset(3, "b" * 64) == "dataset"
+    assert story.give_dataset(3, "")["state"] == "known"
+
+
+def test_an_empty_list_is_refused() -> None:
+    story = Story()
+    assert story.ask(lambda ticket: DatasetGiven(ticket, "0" * 64, "", 0, ())) == "empty"
+    assert story.state.head is None
+
+
+# ----- Rule 3
+
+
+def test_tasks_are_given_in_order_and_each_once() -> None:
+    story = Story(3)
+    story.join("a", "b")
+    assert [story.take("a"), story.take("b"), story.take("a")] == [(0, 1), (1, 1), (2, 1)]
+    assert story.get("b") == "waits"
+
+
+def test_who_waits_gets_the_task_that_comes_back_first_come_first_served() -> None:
+    story = Story(1)
+    story.join("a", "b", "c")
+    task = story.take("a")
+    first, second = story.want("b"), story.want("c")
+    story.report("a", task, FAILED)
+    assert story.answers[first]["task"]["epoch"] == 2
+    assert second not in story.answers
+
+
+def test_who_waits_too_long_is_told_to_ask_again() -> None:
+    story = Story(1)
+    story.join("a", "b")
+    story.take("a")
+    ticket = story.want("b", patience=5.0)
+    story.advance(4.9)
+    assert ticket not in story.answers
+    story.advance(0.2)
+    assert story.answers[ticket]["state"] == "wait"
+
+
+def test_who_waits_for_the_data_set_gets_a_task_of_it() -> None:
+    story = Story()
+    story.join("a")
+    ticket = story.want("a")
+    story.give_dataset(2)
+    assert story.answers[ticket]["task"]["files"] == ["part-00000"]
+
+
+def test_a_question_that_comes_again_gets_the_same_task() -> None:
+    """The answer was lost with the leader: without this the task would wait for its time limit."""
+    story = Story(3)
+    story.join("a")
+    given = story.get("a", request=7)
+    story.restart()
+    story.join("a")
+    assert story.get("a", request=7)["task"]["id"] == given["task"]["id"]
+    assert story.get("a", request=8)["task"]["id"] == 1
+    assert story.counts == (0, 1, 2, 0, 0)
+
+
+def test_a_member_that_has_not_joined_gets_nothing() -> None:
+    story = Story(1)
+    assert story.get("a") == "member"
+
+
+def test_a_trainer_of_an_earlier_pass_is_sent_to_the_present_one() -> None:
+    story = Story(1, num_passes=3)
+    story.join("a", "b")
+    finish_all(story, "a", 0, 1)
+    assert story.get("b", 0)["state"] == "pass_end"
+    assert story.get("b", 0)["pass"] == 1
+
+
+# ----- Rule 4
+
+
+def test_a_finish_that_is_said_twice_is_accepted_twice_and_counts_once() -> None:
+    story = Story(2)
+    story.join("a")
+    task = story.take("a")
+    assert story.report("a", task)
+    story.restart()
+    assert story.report("a", task)
+    assert story.counts == (0, 1, 0, 1, 0)
+    assert story.state.table.sums.samples == 10
+
+
+def test_a_returned_task_is_no_failure() -> None:
+    story = Story(2, failures_max=0)
+    story.join("a")
+    assert story.report("a", story.take("a"), RETURNED)
+    assert story.counts == (0, 2, 0, 0, 0)
+
+
+def test_a_task_that_comes_back_is_given_after_those_that_were_not_given_yet() -> None:
+    story = Story(3)
+    story.join("a")
+    assert story.report("a", story.take("a"), FAILED)
+    assert [story.take("a")[0] for _ in range(3)] == [1, 2, 0]
+
+
+def test_a_report_on_no_task_is_refused() -> None:
+    story = Story(1)
+    story.join("a")
+    assert story.report("a", (5, 1)) == "task"
+
+
+def test_a_member_cannot_finish_the_task_of_another() -> None:
+    story = Story(2)
+    story.join("a", "b")
+    assert story.report("b", story.take("a")) is False
+    assert story.counts == (0, 1, 1, 0, 0)
+
+
+# ----- Rule 5
+
+
+def test_a_task_with_too_many_failures_is_discarded_for_the_pass_and_named() -> None:
+    story = Story(2, failures_max=2, num_passes=2)
+    story.join("a", "b")
+    good = story.take("b")
+    for _ in range(3):
+        assert story.report("a", story.take("a"), FAILED)
+    assert story.counts == (0, 0, 1, 0, 1)
+    assert "task 1 (part-00001) is discarded for pass 0: it has failed 3 times" in story.notes[-1]
+    assert story.report("b", good)
+    assert story.state.accounts[0].names == ("1 (part-00001)",)
+    assert story.counts == (1, 2, 0, 0, 0), "in the next pass it is tried again"
+
+
+def test_a_lost_connection_costs_nothing_before_the_lease_has_ended() -> None:
+    story = Story(1, member_lease=3.0)
+    story.join("a")
+    task = story.take("a")
+    story.cut("a")
+    story.advance(2.9)
+    story.join("a")
+    story.advance(10.0)
+    assert story.report("a", task)
+
+
+def test_a_member_that_is_not_connected_gets_no_task() -> None:
+    story = Story(1)
+    story.join("a", "b")
+    task = story.take("b")
+    waiting = story.want("a")
+    story.cut("a")
+    story.report("b", task, RETURNED)
+    assert waiting not in story.answers
+    story.join("a")
+    story.advance(0.1)
+    assert story.answers[waiting]["state"] == "task"
+
+
+def test_a_newer_incarnation_takes_the_place_of_the_one_before() -> None:
+    story = Story(2)
+    story.join("a")
+    task = story.take("a")
+    story.join("a", incarnation=2)
+    assert story.counts == (0, 2, 0, 0, 0)
+    assert story.report("a", task) is False
+    story.join("a", incarnation=1)
+    assert story.state.members["a"].id == member("a", 2)
+
+
+# ----- Rule 6
+
+
+def test_the_job_ends_after_its_passes() -> None:
+    story = Story(2, num_passes=2)
+    story.join("a", "b")
+    waiting = []
+    for pass_number in range(2):
+        finish_all(story, "a", pass_number, 1)
+        last = story.take("a", pass_number)
+        waiting.append(story.want("b", pass_number))
+        story.report("a", last)
+    assert [story.answers[ticket]["state"] for ticket in waiting] == ["pass_end", "done"]
+    assert story.get("a", 5)["state"] == "done"
+    assert [(one.done, one.dispatches, one.samples) for one in story.state.accounts.values()] == [(2, 2, 20)] * 2
+
+
+def test_a_pass_in_which_everything_fails_ends_the_job() -> None:
+    story = Story(2, failures_max=0, num_passes=3)
+    story.join("a")
+    for _ in range(2):
+        story.report("a", story.take("a"), FAILED)
+    assert story.state.head is not None and story.state.head.phase is Phase.FAILED
+    answer = story.get("a")
+    assert answer["state"] == "failed" and "all 2 tasks of pass 0 have failed" in answer["reason"]
+
+
+def test_a_leader_that_dies_before_the_end_of_a_pass_is_stored_ends_it_after_all() -> None:
+    story = Story(1, num_passes=2)
+    story.join("a")
+    task = story.take("a")
+    head = story.pairs["state"]
+    story.report("a", task)
+    story.pairs["state"] = head
+    del story.pairs["pass/00000000"]
+    story.restart()
+    assert story.counts == (1, 1, 0, 0, 0)
+    assert story.state.accounts[0].samples == 10
+
+
+# ----- Rule 7
+
+
+def test_one_trainer_saves() -> None:
+    story = Story(1)
+    story.join("a", "b")
+    assert [story.save("a", 10.0), story.save("b", 10.0), story.save("a", 10.0)] == [True, False, True]
+    story.restart()
+    assert not story.save("b", 10.0)
+    story.advance(10.1)
+    assert story.save("b", 10.0)
+
+
+# ----- Speculation
+
+
+def speculating(**settings: object) -> Story:
+    """Ten tasks: nine were finished within a second each, the last one is with b."""
+    story = Story(10, speculate=True, **settings)
+    story.join("a", "b", "c")
+    last = [story.take("b")]
+    for _ in range(9):
+        task = story.take("a")
+        story.now += 1.0
+        story.report("a", task)
+    assert last == [(0, 1)]
+    return story
+
+
+def test_in_the_last_tenth_an_idle_trainer_gets_a_copy_and_the_first_finish_counts() -> None:
+    story = speculating()
+    assert story.take("c") == (0, 2)
+    assert story.get("a") == "waits", "there are at most two copies"
+    assert story.report("c", (0, 2))
+    assert story.report("b", (0, 1)) is False
+    assert story.state.accounts[0].done == 10
+    assert story.state.accounts[0].dispatches == 11
+
+
+def test_a_copy_that_is_lost_leaves_the_first_holder_alone() -> None:
+    story = speculating(failures_max=0)
+    copy = story.take("c")
+    story.report("c", copy, FAILED)
+    assert story.counts == (0, 0, 1, 9, 0)
+    assert story.report("b", (0, 1))
+    assert story.state.is_over
+
+
+def test_nobody_gets_a_copy_of_its_own_task_or_of_a_young_one() -> None:
+    story = speculating()
+    assert story.get("b") == "waits"
+    story = speculating()
+    story.report("b", (0, 1), RETURNED)
+    assert story.take("a") == (0, 2)
+    waiting = story.want("c")
+    assert waiting not in story.answers
+    story.advance(5.0)
+    assert story.answers[waiting]["task"]["epoch"] == 3
+
+
+def test_without_the_flag_there_are_no_copies() -> None:
+    story = Story(1)
+    story.join("a", "b")
+    story.take("a")
+    ticket = story.want("b")
+    story.advance(20.0)
+    assert ticket not in story.answers
+
+
+# ----- The faults of 2017, by the names of spec/distributed.md 5.3
+
+
+def test_m1_a_pass_whose_last_task_is_discarded_ends() -> None:
+    """Only TaskFinished ended a pass: every trainer waited for ever."""
+    story = Story(2, failures_max=0, num_passes=2)
+    story.join("a")
+    finish_all(story, "a", 0, 1)
+    story.report("a", story.take("a"), FAILED)
+    assert story.counts == (1, 2, 0, 0, 0)
+
+
+def test_m2_nobody_leaves_a_pass_whose_tasks_may_come_back() -> None:
+    """Clients left a pass that had pending tasks; one that came back then was taken by nobody."""
+    story = Story(1, num_passes=2)
+    story.join("a", "b")
+    task = story.take("a")
+    waiting = story.want("b")
+    assert waiting not in story.answers
+    story.report("a", task, FAILED)
+    assert story.answers[waiting]["state"] == "task"
+
+
+def test_m3_a_late_finish_does_not_close_the_next_holders_task() -> None:
+    """TaskFinished carried no epoch."""
+    story = Story(2, time_most=10.0)
+    story.join("a", "b")
+    late = story.take("a")
+    assert story.report("b", story.take("b"))
+    story.advance(10.1)
+    now = story.take("b")
+    assert now == (late[0], 2)
+    assert story.report("a", late) is False
+    assert story.counts == (0, 0, 1, 1, 0)
+    assert story.report("b", now)
+
+
+def test_m4_a_task_whose_trainer_dies_before_it_says_finished_is_given_again() -> None:
+    """A finish was sent when the last record was read; here it is the trainer's word that all is trained."""
+    story = Story(1, member_lease=3.0)
+    story.join("a", "b")
+    task = story.take("a")
+    story.cut("a")
+    waiting = story.want("b")
+    story.advance(3.1)
+    assert story.answers[waiting]["task"]["id"] == task[0]
+
+
+@pytest.mark.parametrize(("seconds", "least", "most"), [(1.0, 3.0, 6.0), (30.0, 60.0, 180.0)])
+def test_m5_the_time_limit_follows_how_long_tasks_take(seconds: float, least: float, most: float) -> None:
+    """It was 20 minutes for every task; so long a frozen trainer stopped the job."""
+    story = Story(40, time_least=3.0, time_most=1200.0)
+    story.join("a")
+    limits = []
+    for _ in range(30):
+        answer = story.get("a")
+        limits.append(answer["task"]["limit"])
+        story.now += seconds
+        story.report("a", (answer["task"]["id"], answer["task"]["epoch"]))
+    assert limits[0] == 1200.0
+    assert least <= limits[-1] <= most
+
+
+def test_m5_a_task_that_needs_longer_than_the_estimate_gets_twice_the_time_again() -> None:
+    story = Story(3, time_least=3.0, time_most=100.0)
+    story.join("a")
+    task = story.take("a")
+    story.now += 0.1
+    story.report("a", task)
+    limits = []
+    for _ in range(3):
+        limits.append(story.get("a")["task"]["limit"])
+        story.take("a")
+        story.advance(limits[-1] + 0.1)
+    assert limits == [3.0, 6.0, 12.0]
+
+
+def test_m6_the_tasks_of_a_dead_trainer_go_back_when_its_lease_ends() -> None:
+    """They came back by the time limit only: 16 seconds, or 20 minutes by default."""
+    story = Story(3, member_lease=3.0)
+    story.join("a", "b")
+    story.take("a"), story.take("a"), story.take("b")
+    waiting = story.want("b")
+    story.cut("a")
+    story.advance(3.1)
+    assert story.answers[waiting]["state"] == "task"
+    assert story.counts == (0, 1, 2, 0, 0)
+
+
+def test_m6_the_tasks_of_a_trainer_that_leaves_go_back_at_once_and_are_no_failures() -> None:
+    story = Story(2, failures_max=0)
+    story.join("a", "b")
+    story.take("a"), story.take("a")
+    waiting = story.want("b")
+    story.leave("a")
+    assert story.answers[waiting]["state"] == "task"
+
+
+def test_m6_a_trainer_that_is_known_to_be_gone_is_not_waited_for() -> None:
+    story = Story(1)
+    story.join("a")
+    story.take("a")
+    story.happen(MemberLeaves(None, member("a"), "its pod is deleted", is_polite=False))
+    assert story.counts == (0, 1, 0, 0, 0)
+    assert story.state.table.current(0).failures == 1
