@@ -25,12 +25,12 @@ These are common paddle commands used in various situations:
     train             Start a paddle trainer
     merge_model       Start a paddle merge_model
     pserver           Start a paddle parameter server
-    master            Start a paddle master, which gives tasks to trainers that come and go
     version           Print paddle version
     dump_config       Dump the trainer config as proto string
     make_diagram      Make a model diagram by graphviz
 
 'paddle train --help', 'paddle pserver --help', 'paddle dump_config --help' will list subcommands options.
+'paddle master --help' tells how to give the tasks of a data set to trainers that come and go.
 'paddle plotcurve --help' tells how to draw the curves of a log; it needs matplotlib.
 'paddle tensorboard OUTPUT_DIR' writes the records of a job as event files; it needs tensorboardX.
 'paddle report OUTPUT_DIR [OTHER]' writes the report of a job, a page for any browser, or compares two;
