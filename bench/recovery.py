@@ -6,8 +6,8 @@ Both by localcluster, the digits example as k8s/job.yaml has it:
 1. from the last pod Running to trainer 0's first batch, and the ratio to nine bare starts of `python -c 'import numpy'`
 2. from the SIGKILL of trainer 1 to the first batch of the next attempt (goal 1.2 s)
 each with a usual volume, and with one where a launcher that has looked at a file is shown the same for SECONDS, as a
-client of NFS that caches attributes is. DIRECTORY is a checkout of an earlier commit, whose launcher is measured in
-alternation with this one's; its programs are those of this checkout.
+client of NFS that caches attributes is; with 0 only the usual volume. DIRECTORY is a checkout of an earlier commit,
+whose launcher is measured in alternation with this one's; its programs are those of this checkout.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import shutil
 import signal
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from launch import time_bare_starts
@@ -67,6 +68,18 @@ def make_launcher(source: Path, directory: Path, stale_s: float) -> Path:
         volume = directory / "launcher" / "volume.py"
         volume.write_text(volume.read_text() + STALE.replace("SECONDS", str(stale_s)))
     return Path(shutil.copy(source / "start.sh", directory / "start.sh"))
+
+
+def make_launchers(sources: Mapping[str, Path], directory: Path, stale_s: float) -> dict[str, Path]:
+    """Returns the start.sh of each launcher that is measured, by the label of its row."""
+    starts = {}
+    for name, source in sources.items():
+        for old_s in dict.fromkeys((0.0, stale_s)):
+            label = f"{name}, {'looks up to ' + format(old_s, 'g') + ' s old' if old_s else 'a usual volume'}"
+            copy = directory / label.replace(" ", "-")
+            copy.mkdir()
+            starts[label] = make_launcher(source, copy, old_s)
+    return starts
 
 
 def start(volume: Path, entrypoint: Path, **env: str) -> Cluster:
@@ -133,13 +146,7 @@ def main() -> None:
         ) as cluster:
             if cluster.wait(deadline=DEADLINE_S).exit_status:
                 raise SystemExit("bench/recovery.py: the data job failed")
-        starts = {}
-        for name, source in sources.items():
-            for stale_s in (0.0, options.stale):
-                label = f"{name}, {'looks up to ' + format(stale_s, 'g') + ' s old' if stale_s else 'a usual volume'}"
-                copy = Path(directory) / label.replace(" ", "-")
-                copy.mkdir()
-                starts[label] = make_launcher(source, copy, stale_s)
+        starts = make_launchers(sources, Path(directory), options.stale)
         for run in range(options.runs + 1):  # the first fills the caches
             bare.append(time_bare_starts(9))
             for label, entrypoint in starts.items():
