@@ -67,8 +67,10 @@ def run(arguments: Sequence[str]) -> None:
         # Imported here: this takes 0.59 s of CPU time (median of nine); --help and wrong flags are answered without it
         # in 0.07 s.
         from kernels import flush_denormals
+        from pserver.client.probe import await_pservers
         from trainer.training.assembly import Assembly
 
+    await_pservers(os.environ)
     if line:
         glog.info(line)
     for line in list_warnings(flags):
