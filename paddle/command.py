@@ -33,6 +33,7 @@ These are common paddle commands used in various situations:
 'paddle master --help' tells how to give the tasks of a data set to trainers that come and go.
 'paddle plotcurve --help' tells how to draw the curves of a log; it needs matplotlib.
 'paddle tensorboard OUTPUT_DIR' writes the records of a job as event files; it needs tensorboardX.
+'paddle recordio show|check|convert FILE...' shows, checks and writes RecordIO files.
 'paddle report OUTPUT_DIR [OTHER]' writes the report of a job, a page for any browser, or compares two;
 'paddle status OUTPUT_DIR' says in a few lines how far it is.
 """
@@ -163,6 +164,7 @@ COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
     "merge_model": _printing(_program("trainer.merge_model", *_OURS)),
     "plotcurve": _printing(_program("paddle.utils.plotcurve", *_OURS)),
     "pserver": _program("pserver.__main__", "pserver"),
+    "recordio": _printing(_program("paddle.utils.recordio", *_OURS)),
     "report": _printing(_program("trainer.report.__main__")),
     "status": _printing(_program("paddle.utils.status", *_OURS)),
     "tensorboard": _printing(_program("paddle.utils.tensorboard", *_OURS)),

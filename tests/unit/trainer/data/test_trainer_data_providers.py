@@ -7,6 +7,7 @@ from textwrap import dedent
 import numpy as np
 import pytest
 
+from paddle.trainer import recordio
 from proto.DataConfig_pb2 import DataConfig
 from runtime.errors import ConfigError, DataError, MissingInputError
 from trainer.arrays.rng import Stream
@@ -515,3 +516,39 @@ def test_batches_of_images_in_pickles(job, tmp_path):
     ((batch, _),) = read_pass(source)
     assert batch["image"].value.shape == (2, 4)
     assert sorted(batch["label"].ids.tolist()) == [0, 1]
+
+
+READING = """
+    from paddle.trainer.recordio import reader
+    @provider(input_types={"x": integer_value(1000)}, should_shuffle=False)
+    def process(settings, name):
+        for record in reader(name):
+            yield {"x": int(record)}
+"""
+
+
+@pytest.fixture
+def numbers(tmp_path):
+    """A RecordIO file of the numbers 0 to 99 in ten chunks."""
+    with recordio.writer(tmp_path / "numbers", recordio.Compression.GZIP, 20) as file:
+        for number in range(100):
+            file.write(b"%02d" % number)
+    return tmp_path / "numbers"
+
+
+def test_a_provider_takes_the_records_of_files_and_of_ranges_of_them(job, numbers):
+    ranges = [*recordio.index(numbers).split(4), recordio.index(numbers).range(15, 3)]
+    source = job(READING, entries="".join(f"{one}\n" for one in [*ranges, numbers]))
+    assert read_ids(source) == [*range(100), 15, 16, 17, *range(100)]
+    assert [one.count for one in ranges] == [40, 40, 20, 3]
+
+
+def test_a_damaged_chunk_ends_the_pass_and_is_named(job, numbers):
+    second = recordio.index(numbers).chunks[1]
+    content = bytearray(numbers.read_bytes())
+    content[second.start] ^= 1
+    numbers.write_bytes(content)
+    with pytest.raises(DataError, match=rf"^{numbers}: chunk 1 at byte {second.offset}: the CRC-32 of its .*; take an"):
+        read_ids(job(READING, entries=f"{numbers}\n"))
+    with pytest.raises(MissingInputError, match="the RecordIO file absent cannot be read: No such file"):
+        read_ids(job(READING, entries="absent\n"))

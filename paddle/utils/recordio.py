@@ -1,0 +1,222 @@
+"""`paddle recordio show | check | convert`: what is in RecordIO files, whether they are whole, and new ones of text."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from recordio.errors import DamagedChunkError
+from recordio.index import FileIndex, open_records, read_index, scan
+from recordio.layout import MOST_CHUNK_BYTES, Compression
+from recordio.reading import RecordIOReader, load_chunk
+from recordio.shards import ShardPlan, write_shards
+from recordio.sources import FORMS, read_sources
+from recordio.writing import CHUNK_BYTES
+from runtime.durable_files import remove_if_possible, staging_of, sync_directory, write_durably
+from runtime.errors import DataError, PaddleError, UsageError
+from trainer.command_line import CommandParser
+
+NAMES = {one: one.name.lower() for one in Compression}
+LINES = 10_000  # records of a shard, by default
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do what a command line says, and return the exit status."""
+    try:
+        arguments = build_parser().parse_args(argv)
+        status: int = arguments.run(arguments)
+    except PaddleError as error:
+        sys.stderr.write(f"paddle recordio: {error}\n")
+        return error.exit_code
+    return status
+
+
+def build_parser() -> CommandParser:
+    """Return the parser of the three commands."""
+    parser = CommandParser(prog="paddle recordio", description="Show, check and write RecordIO files.")
+    commands = parser.add_subparsers(required=True, metavar="show | check | convert")
+    show = commands.add_parser("show", help="list the chunks of files, by their headers alone")
+    show.set_defaults(run=run_show)
+    check = commands.add_parser("check", help="read all of the files; 65 if a chunk is damaged, and each is named")
+    check.set_defaults(run=run_check)
+    for command in (show, check):
+        command.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a RecordIO file")
+    convert = commands.add_parser("convert", help="write text as RecordIO files, or their records as lines")
+    convert.set_defaults(run=run_convert)
+    convert.add_argument("files", nargs="+", type=Path, metavar="FILE", help="what is read, in this order")
+    convert.add_argument(
+        "--to", choices=("recordio", "lines"), default="recordio", help="lines: each record of the FILEs as a line"
+    )
+    convert.add_argument("-o", "--output-file", type=Path, metavar="OUT", help="where lines go; stdout without it")
+    _add_shard_options(convert)
+    return parser
+
+
+def _add_shard_options(convert: CommandParser) -> None:
+    convert.add_argument(
+        "--form",
+        choices=FORMS,
+        default="lines",
+        help="a record is a line, a row of CSV, or a whole file (or directory)",
+    )
+    convert.add_argument(
+        "--skip", type=_count(0), default=0, metavar="RECORDS", help="left out of each FILE: 1 for a header (default 0)"
+    )
+    convert.add_argument(
+        "--output_path", type=Path, default=Path(), metavar="DIR", help="where shards go (default: here)"
+    )
+    convert.add_argument(
+        "--name_prefix",
+        default="part",
+        metavar="PREFIX",
+        help="shards are PREFIX-00000, PREFIX-00001, ...; PREFIX.list names them (default part)",
+    )
+    convert.add_argument(
+        "--line_count", type=_count(1), default=LINES, metavar="RECORDS", help=f"of a shard (default {LINES})"
+    )
+    convert.add_argument(
+        "--compressor", choices=NAMES.values(), default="snappy", help="of the chunks (default snappy, as the original)"
+    )
+    convert.add_argument(
+        "--max_chunk_bytes", type=_count(1, MOST_CHUNK_BYTES), default=CHUNK_BYTES, metavar="BYTES",
+        help=f"of the records of a chunk; a task has whole chunks (default {CHUNK_BYTES})",
+    )  # fmt: skip
+    convert.add_argument("--overwrite", action="store_true", help="replace the shards that have this prefix")
+
+
+def _count(least: int, most: int = sys.maxsize) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text[:20]) <= most:
+            raise ArgumentTypeError(f"{text} is no whole number in [{least}, {most}]")
+        return int(text)
+
+    return parse
+
+
+def run_show(arguments: Namespace) -> int:
+    """Print the chunks of each file.
+
+    Raises: DamagedChunkError, MissingInputError, VolumeError: as of `read_index`.
+    """
+    for path in arguments.files:
+        index = read_index(path)
+        sys.stdout.write("".join(f"{line}\n" for line in describe(index)))
+    return 0
+
+
+def describe(index: FileIndex) -> Iterator[str]:
+    """Yield a line about a file, and a table of its chunks."""
+    kinds = "+".join(sorted({NAMES[chunk.compression] for chunk in index.chunks}))
+    yield f"{index.path}: {_sum_up(index)}, {index.size} bytes{', ' if kinds else ''}{kinds}"
+    if index.chunks:
+        yield f"{'chunk':>7} {'offset':>14} {'bytes':>11} {'records':>10}  compressor"
+    for chunk in index.chunks:
+        yield (f"{chunk.number:>7} {chunk.offset:>14} {chunk.size:>11} {chunk.records:>10}  {NAMES[chunk.compression]}")
+
+
+def _sum_up(index: FileIndex) -> str:
+    return f"{_plural(index.records, 'record')} in {_plural(len(index.chunks), 'chunk')}"
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def run_check(arguments: Namespace) -> int:
+    """Read all chunks of all files, print a line for each whole file, and name each damaged chunk on stderr.
+
+    Returns: 65 if a chunk is damaged, else the status of the first file that cannot be read, or 0.
+    """
+    statuses = [0]
+    for path in arguments.files:
+        faults: list[PaddleError] = []
+        try:
+            faults += find_damage(path)
+            if not faults:
+                sys.stdout.write(f"{path}: {_sum_up(read_index(path))}, none of them damaged\n")
+        except PaddleError as error:
+            faults.append(error)
+        for fault in faults:
+            sys.stderr.write(f"paddle recordio: {fault}\n")
+            statuses.append(fault.exit_code)
+    return DataError.exit_code if DataError.exit_code in statuses else next(filter(None, statuses), 0)
+
+
+def find_damage(path: Path) -> Iterator[DamagedChunkError]:
+    """Yield what is wrong with each chunk of a file; behind a damaged header no chunk can be found.
+
+    Raises: MissingInputError, VolumeError: it cannot be read.  ConfigError: Snappy is not installed.
+    """
+    with open_records(path) as file:
+        chunks = scan(file, str(path))
+        while True:
+            try:
+                chunk = next(chunks, None)
+                if chunk is None:
+                    return
+                load_chunk(file, str(path), chunk)
+            except DamagedChunkError as error:
+                yield error
+
+
+def run_convert(arguments: Namespace) -> int:
+    """Write shards or lines.
+
+    Raises: as of `write_shards` and `read_sources`, or of `write_lines`.
+    """
+    if arguments.to == "lines":
+        write_lines(arguments.files, arguments.output_file)
+        return 0
+    if arguments.output_file is not None:
+        raise UsageError("-o is where lines go: give --to=lines too, or --output_path and --name_prefix for shards")
+    compression = next(one for one, name in NAMES.items() if name == arguments.compressor)
+    plan = ShardPlan(
+        arguments.output_path, arguments.name_prefix, arguments.line_count, compression, arguments.max_chunk_bytes,
+        arguments.overwrite,
+    )  # fmt: skip
+    shards, count = write_shards(read_sources(arguments.files, arguments.form, arguments.skip), plan)
+    size = sum(path.stat().st_size for path in shards)
+    names = f"{shards[0]}{f' to {shards[-1].name}' if len(shards) > 1 else ''}"
+    sys.stdout.write(f"{plan.list_file}: {names}, {_plural(count, 'record')}, {size} bytes, {arguments.compressor}\n")
+    return 0
+
+
+def write_lines(paths: Iterable[Path], target: Path | None) -> None:
+    """Write every record as a line, to a file that is complete or not there, or to stdout.
+
+    Raises: DataError: a record has several lines.  VolumeError: the file cannot be written.  What reading raises.
+    """
+    if target is None:
+        for line in _lines(paths):
+            sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
+        return
+    staging = staging_of(target)
+
+    def write() -> None:
+        with staging.open("wb") as file:
+            file.writelines(_lines(paths))
+            file.flush()
+            os.fsync(file.fileno())
+        staging.replace(target)
+        sync_directory(target.parent)
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(remove_if_possible, staging)
+        write_durably(target.parent, write)
+
+
+def _lines(paths: Iterable[Path]) -> Iterator[bytes]:
+    for path in paths:
+        with RecordIOReader(path) as reader:
+            for number, record in enumerate(reader):
+                if b"\n" in record:
+                    raise DataError(
+                        f"{path}: record {number} (counted from 0) has several lines; read it by a program, with "
+                        "paddle.trainer.recordio"
+                    )
+                yield record + b"\n"

@@ -1,0 +1,98 @@
+"""Writes records to several files, `PREFIX-00000` and so on, and the list of them last."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+
+from recordio.layout import Compression
+from recordio.writing import CHUNK_BYTES, RecordIOWriter
+from runtime.durable_files import (
+    remove_if_possible,
+    staging_of,
+    sync_directory,
+    write_durably,
+    write_mark,
+)
+from runtime.errors import DataError, UsageError
+
+_DIGITS = re.compile(r"-\d{5,}")  # of a name behind its prefix
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """Where shards go, and how large they are."""
+
+    directory: Path
+    prefix: str
+    records: int  # of a shard; the last one may have fewer
+    compression: Compression = Compression.SNAPPY
+    max_chunk_bytes: int = CHUNK_BYTES
+    overwrite: bool = False
+
+    @property
+    def list_file(self) -> Path:
+        """The file with a line for each shard: a file list for a config."""
+        return self.directory / f"{self.prefix}.list"
+
+
+def write_shards(records: Iterable[bytes], plan: ShardPlan) -> tuple[list[Path], int]:
+    """Write all shards beside their places, rename them there, and write the list last.
+
+    Returns: the paths of the shards, and the number of records.
+    Raises: UsageError: the prefix is no name of a file, or there are such shards already and `overwrite` is false.
+        DataError: there is no record.  VolumeError: they cannot be written.  What reading the records raises; then
+        nothing has changed.
+    """
+    if not re.fullmatch(r"[^/.\0][^/\0]*", plan.prefix):
+        raise UsageError(
+            f"--name_prefix={plan.prefix}: files are to begin with it; give a name without / and first dot"
+        )
+    old = list(find_shards(plan)) if plan.directory.is_dir() else []
+    if old and not plan.overwrite:
+        raise UsageError(f"there is {old[0]} already; give another --name_prefix, or replace it with --overwrite")
+    staging = staging_of(plan.directory / plan.prefix)
+    remove_if_possible(staging)
+    write_durably(plan.directory, lambda: staging.mkdir(parents=True))
+    try:
+        names, count = _fill(staging, iter(records), plan)
+        write_durably(plan.directory, lambda: _publish(staging, names, plan))
+    finally:
+        remove_if_possible(staging)
+    for path in old:
+        if path.name not in names:
+            remove_if_possible(path)
+    return [plan.directory / name for name in names], count
+
+
+def find_shards(plan: ShardPlan) -> Iterator[Path]:
+    """Yield the shards with the prefix that there are, in the order of their names."""
+    for path in sorted(plan.directory.iterdir()):
+        if path.name.startswith(plan.prefix) and _DIGITS.fullmatch(path.name.removeprefix(plan.prefix)):
+            yield path
+
+
+def _fill(staging: Path, records: Iterator[bytes], plan: ShardPlan) -> tuple[list[str], int]:
+    names: list[str] = []
+    count = 0
+    for first in records:
+        names.append(f"{plan.prefix}-{len(names):05d}")
+        with RecordIOWriter(staging / names[-1], plan.compression, plan.max_chunk_bytes) as writer:
+            for record in chain([first], islice(records, plan.records - 1)):
+                writer.write(record)
+                count += 1
+    if not names:
+        raise DataError("there is no record to convert; name files that have some")
+    return names, count
+
+
+def _publish(staging: Path, names: list[str], plan: ShardPlan) -> None:
+    plan.list_file.unlink(missing_ok=True)  # while old and new shards stand beside each other, no list names them
+    for name in names:
+        if (staging / name).exists():  # not so when this is done again after an error that passes
+            (staging / name).replace(plan.directory / name)
+    sync_directory(plan.directory)
+    write_mark(plan.list_file, ["".join(f"{plan.directory / name}\n" for name in names).encode()])

@@ -1,0 +1,116 @@
+"""Records from files of text and others: a line, a row of a table, or a whole file each."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+from recordio.errors import OversizedRecordError
+from recordio.layout import LENGTH, MOST_CHUNK_BYTES
+from runtime.errors import DataError, MissingInputError, reading_error
+from runtime.regular_files import open_regular
+
+MOST_LINE_BYTES = 4 << 20  # as of the data job
+MOST_FILE_BYTES = MOST_CHUNK_BYTES - LENGTH.size
+
+
+def read_lines(path: Path) -> Iterator[bytes]:
+    """Yield every line of a file, without its end.
+
+    Raises: MissingInputError: it cannot be read.  OversizedRecordError: a line has more than MOST_LINE_BYTES.
+    """
+    with _open(path) as file:
+        for line in _lines_of(file, path):
+            yield line.removesuffix(b"\n")
+
+
+def read_rows(path: Path) -> Iterator[bytes]:
+    """Yield every row of a table of comma-separated values, as it stands there; a quoted field may have several lines.
+
+    Raises: as of `read_lines`.  DataError: the table is damaged.
+    """
+    csv.field_size_limit(MOST_LINE_BYTES)
+    taken: list[bytes] = []
+    with _open(path) as file:
+        rows = csv.reader(_decode(_lines_of(file, path), taken, path))
+        try:
+            for row in rows:
+                text = b"".join(taken).rstrip(b"\r\n")
+                taken.clear()
+                if row:
+                    yield text
+        except csv.Error as error:
+            raise DataError(f"{path} line {rows.line_num}: {error}; mend that line, or convert --form=lines") from error
+
+
+def read_files(path: Path) -> Iterator[bytes]:
+    """Yield the bytes of a file, or of every file of a directory in the order of their names.
+
+    Raises: as of `read_lines`, of files with more than MOST_FILE_BYTES.
+    """
+    paths = sorted(one for one in path.iterdir() if not one.name.startswith(".")) if path.is_dir() else [path]
+    for one in paths:
+        with _open(one) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > MOST_FILE_BYTES:
+                raise OversizedRecordError(f"{one} has {size} bytes: a record has at most {MOST_FILE_BYTES}; split it")
+            yield _read(file, size, one)
+
+
+FORMS: Mapping[str, Callable[[Path], Iterator[bytes]]] = {"lines": read_lines, "csv": read_rows, "files": read_files}
+
+
+def read_sources(paths: Iterable[Path], form: str, skip: int) -> Iterator[bytes]:
+    """Yield the records of all files in one of the FORMS, without the first `skip` of each file.
+
+    Raises: as of that form.
+    """
+    for path in paths:
+        for number, record in enumerate(FORMS[form](path)):
+            if number >= skip:
+                yield record
+
+
+def _lines_of(file: BinaryIO, path: Path) -> Iterator[bytes]:
+    number = 0
+    while True:
+        try:
+            line = file.readline(MOST_LINE_BYTES + 1)
+        except OSError as error:
+            raise reading_error(MissingInputError, f"{path} cannot be read", error) from error
+        if not line:
+            return
+        number += 1
+        if len(line) > MOST_LINE_BYTES:
+            raise OversizedRecordError(
+                f"{path} line {number} has more than {MOST_LINE_BYTES} bytes; break it up, or convert --form=files"
+            )
+        yield line
+
+
+def _decode(lines: Iterable[bytes], taken: list[bytes], path: Path) -> Iterator[str]:
+    """Yield the lines as text in which each byte is a character, and add them to `taken`."""
+    size = 0
+    for line in lines:
+        size = size + len(line) if taken else len(line)
+        if size > MOST_LINE_BYTES:
+            raise OversizedRecordError(f"{path}: a row has more than {MOST_LINE_BYTES} bytes; close its quotes")
+        taken.append(line)
+        yield line.decode("latin-1")
+
+
+def _open(path: Path) -> BinaryIO:
+    try:
+        return open_regular(path)
+    except OSError as error:
+        raise reading_error(MissingInputError, f"{path} cannot be read", error) from error
+
+
+def _read(file: BinaryIO, size: int, path: Path) -> bytes:
+    try:
+        return file.read(size)
+    except OSError as error:
+        raise reading_error(MissingInputError, f"{path} cannot be read", error) from error

@@ -1,0 +1,100 @@
+"""`paddle recordio`, and the names that providers import."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paddle.command import main
+from paddle.trainer import recordio
+
+LINES = [f"line {i}" for i in range(300)]
+
+
+@pytest.fixture
+def shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("".join(f"{line}\n" for line in LINES))
+    arguments = ["text", "--name_prefix=train", "--line_count=200", "--max_chunk_bytes=1000", "--compressor=none"]
+    assert main(["recordio", "convert", *arguments]) == 0
+    return [tmp_path / "train-00000", tmp_path / "train-00001"]
+
+
+def test_show_lists_the_chunks(shards: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["recordio", "show", *map(str, shards)]) == 0
+    first, head, *rows = capsys.readouterr().out.splitlines()
+    assert first == f"{shards[0]}: 200 records in 2 chunks, {shards[0].stat().st_size} bytes, none"
+    assert head.split() == ["chunk", "offset", "bytes", "records", "compressor"]
+    assert [row.split() for row in rows[:2]] == [["0", "0", "1546", "138", "none"], ["1", "1566", "744", "62", "none"]]
+    assert rows[2].startswith(f"{shards[1]}: 100 records in 1 chunk, ")
+
+
+def test_check_names_every_damaged_chunk_and_goes_on(shards: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recordio", "check", *map(str, shards)]) == 0
+    assert f"{shards[1]}: 100 records in 1 chunk, none of them damaged\n" in capsys.readouterr().out
+    content = bytearray(shards[0].read_bytes())
+    content[30] ^= 1
+    content[2000] ^= 1
+    shards[0].write_bytes(content)
+    assert main(["recordio", "check", "absent", *map(str, shards)]) == 65
+    shown = capsys.readouterr()
+    assert shown.out == f"{shards[1]}: 100 records in 1 chunk, none of them damaged\n"
+    absent, first, second = shown.err.splitlines()
+    assert absent.startswith("paddle recordio: the RecordIO file absent cannot be read")
+    assert first.startswith(f"paddle recordio: {shards[0]}: chunk 0 at byte 0: the CRC-32")
+    assert second.startswith(f"paddle recordio: {shards[0]}: chunk 1 at byte 1566: the CRC-32")
+    assert main(["recordio", "check", "absent", str(shards[1])]) == 66
+
+
+def test_check_ends_a_file_at_a_damaged_header(shards: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    shards[0].write_bytes(shards[0].read_bytes()[:1572])
+    assert main(["recordio", "check", str(shards[0])]) == 65
+    assert "chunk 1 at byte 1566: the file ends 14 bytes before" in capsys.readouterr().err
+    assert main(["recordio", "show", str(shards[0])]) == 65
+
+
+def test_records_become_the_same_lines_again(shards: list[Path], capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    capsysbinary.readouterr()
+    assert main(["recordio", "convert", "--to=lines", *map(str, shards)]) == 0
+    assert capsysbinary.readouterr().out == Path("text").read_bytes()
+    assert main(["recordio", "convert", "--to=lines", *map(str, shards), "-o", "again"]) == 0
+    assert Path("again").read_bytes() == Path("text").read_bytes()
+
+
+def test_lines_are_complete_or_not_there(shards: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    with recordio.writer("odd", recordio.Compression.GZIP) as writer:
+        writer.write(b"a")
+        writer.write(b"b\nc")
+    before = sorted(path.name for path in Path().iterdir())
+    assert main(["recordio", "convert", "--to=lines", "odd", "-o", "again"]) == 65
+    assert "odd: record 1 (counted from 0) has several lines; read it by a program" in capsys.readouterr().err
+    assert sorted(path.name for path in Path().iterdir()) == before
+    assert main(["recordio", "convert", "--to=lines", "odd", "-o", "absent/again"]) == 74
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "the following arguments are required"),
+        (["convert", "text", "--max_chunk_bytes=0"], "--max_chunk_bytes: 0 is no whole number in [1, 268435456]"),
+        (["convert", "text", "--line_count=x"], "--line_count: x is no whole number in [1, "),
+        (["convert", "text", "-o", "x"], "-o is where lines go: give --to=lines too"),
+        (["convert", "text", "--name_prefix=train"], "there is train-00000 already"),
+    ],
+)
+def test_a_wrong_command_line_is_64(
+    arguments: list[str], said: str, shards: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["recordio", *arguments]) == 64
+    assert said in capsys.readouterr().err
+
+
+def test_scripts_read_files_and_ranges_of_records(shards: list[Path]) -> None:
+    assert [one.decode() for one in recordio.reader(shards[0])] == LINES[:200]
+    some = recordio.index(shards[0]).range(150, 20)
+    assert [one.decode() for one in recordio.reader(str(some))] == LINES[150:170]
+    reader = recordio.reader(str(shards[1]))
+    assert reader.read() == LINES[200].encode()
+    reader.close()
