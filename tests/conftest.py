@@ -1,12 +1,17 @@
 """What all tests share: a clean environment."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `from builders import pod`
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # a shell starts its background jobs so; the programs that tests start would inherit it, and no Ctrl-C end them
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FOREIGN = (
     "JOB_",
