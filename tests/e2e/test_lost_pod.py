@@ -8,11 +8,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from three_pods import ROOT, ends, errors_in_tests, prepare
+from three_pods import ROOT, ends, errors_in_tests, open_gate, prepare, shut_gate
 
 from localcluster import Cluster, load_job
 
-PASSES = 30
+PASSES = 10
 
 
 def start(volume: Path, entrypoint: Path = ROOT / "start.sh", **env: str) -> Cluster:
@@ -47,10 +47,12 @@ def test_a_killed_part_ends_the_attempt_and_the_next_one_goes_on(tmp_path: Path,
     Here a program that was killed costs no pod at all, and a killed pod costs none of the others.
     """
     job = prepare(tmp_path)
+    shut_gate(job, 6)
     with start(tmp_path) as cluster:
         cluster.wait_for_output(r"Pass=3 ", deadline=60, pod="1")
         before = launchers(cluster)
         cluster.kill("1", process=process)
+        open_gate(job)
         cluster.wait_for_output(r"attempt 2\..*", deadline=60, pod="0")
         after = launchers(cluster) if process else {**launchers(cluster), "1": before["1"]}
         result = cluster.wait(deadline=100)
@@ -76,10 +78,12 @@ def test_a_killed_part_ends_the_attempt_and_the_next_one_goes_on(tmp_path: Path,
 def test_a_record_that_is_lost_with_launcher_0_costs_neither_time_nor_passes(tmp_path: Path) -> None:
     """The other launchers waited for an attempt of a higher number than any that came, until START_TIMEOUT."""
     job = prepare(tmp_path)
+    shut_gate(job, 6)
     with start(tmp_path, START_TIMEOUT="600") as cluster:
         cluster.wait_for_output(r"Pass=3 ", deadline=60, pod="1")
         (job / "output" / "job.json").unlink()
         cluster.kill("0")
+        open_gate(job)
         result = cluster.wait(deadline=100)
     assert result.outcome.is_complete, ends(result)
     assert sorted(pod.exit_code for pod in result.pods) == [0, 0, 0, 137]
@@ -91,10 +95,12 @@ def test_a_record_that_is_lost_with_launcher_0_costs_neither_time_nor_passes(tmp
 def test_fewer_pservers_than_pods_train_to_the_end_and_come_back(tmp_path: Path) -> None:
     """The pods without one train, stay until the job is done, and take part in the next attempt like the others."""
     job = prepare(tmp_path)
+    shut_gate(job, 6)
     with start(tmp_path, CONF_PADDLE_PSERVER_NUM="1") as cluster:
         cluster.wait_for_output(r"Pass=3 ", deadline=60, pod="2")
         assert ["paddle pserver" in str(cluster.processes(index)) for index in "012"] == [True, False, False]
         cluster.kill("2", process="paddle train")
+        open_gate(job)
         result = cluster.wait(deadline=100)
     assert result.outcome.is_complete, ends(result)
     assert [pod.exit_code for pod in result.pods] == [0, 0, 0]
@@ -119,10 +125,12 @@ def test_attempts_in_vain_end_the_job_with_a_report(tmp_path: Path) -> None:
 
 def test_a_deleted_pod_is_replaced_with_its_id_and_its_shard(tmp_path: Path) -> None:
     """S6: in the original a replaced pod's new IP gave all others other ids."""
-    prepare(tmp_path)
+    job = prepare(tmp_path)
+    shut_gate(job, 6)
     with start(tmp_path) as cluster:
         cluster.wait_for_output(r"Pass=3 ", deadline=60, pod="0")
         cluster.terminate("0")
+        open_gate(job)
         result = cluster.wait(deadline=100)
     assert result.outcome.is_complete, ends(result)
     for index in range(3):
@@ -170,12 +178,15 @@ def test_more_passes_wanted_later_go_on_from_the_last_one(tmp_path: Path) -> Non
 def test_a_job_of_many_pods_loses_trainer_0_and_another(tmp_path: Path) -> None:
     """Only trainer 0 lists all pods; the others, and those that replace some, take the set that its record names."""
     job = prepare(tmp_path / "volume")
+    shut_gate(job, 4)
     with start(tmp_path / "volume", make_few(tmp_path, 1)) as cluster:
         cluster.wait_for_output(r"Pass=2 ", deadline=60, pod="1")
         cluster.kill("1")
         cluster.wait_for_output(r"attempt 2\..*", deadline=60, pod="2")
-        cluster.wait_for_output(r"Pass=1\d ", deadline=60, pod="2")
+        shut_gate(job, 8)
+        cluster.wait_for_output(r"Pass=[67] ", deadline=60, pod="2")
         cluster.kill("0")
+        open_gate(job)
         result = cluster.wait(deadline=100)
     assert result.outcome.is_complete, ends(result)
     assert sorted(pod.exit_code for pod in result.pods) == [0, 0, 0, 137, 137]
