@@ -5,10 +5,9 @@ import os
 import random
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,13 +47,11 @@ def until(condition, what):
 class Pserver:
     """A `paddle pserver` process with its log in a file."""
 
-    def __init__(self, folder, *flags, host="127.0.0.1", ports=1, trainers=1, port=None, environ=None):
+    def __init__(self, fork_server, folder, *flags, host="127.0.0.1", ports=1, trainers=1, port=None, environ=None):
         self.host, self.port = host, port or find_ports(ports, host)
         self.services = [(host, self.port + number) for number in range(ports)]
         self.log = folder / f"pserver-{host}-{self.port}-{time.monotonic_ns()}.log"
         argv = [
-            sys.executable,
-            "-m",
             "pserver",
             f"--nics={host}",
             f"--port={self.port}",
@@ -62,13 +59,9 @@ class Pserver:
             f"--num_gradient_servers={trainers}",
             *flags,
         ]
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                argv,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                env=os.environ | {"PADDLE_PEER_TIMEOUT": "15"} | (environ or {}),
-            )
+        environ = os.environ | {"PADDLE_PEER_TIMEOUT": "15"} | (environ or {})
+        with self.log.open("wb") as log, Path(os.devnull).open("wb") as nothing:
+            self.process = fork_server.start(argv, folder, environ, [nothing.fileno(), log.fileno()])
 
     def text(self):
         return self.log.read_text()
@@ -82,12 +75,12 @@ class Pserver:
 
 
 @pytest.fixture
-def pserver(tmp_path):
+def pserver(tmp_path, fork_server):
     """Start servers; whatever is left of them is killed by handle."""
     started = []
 
     def start(*flags, **options):
-        started.append(Pserver(tmp_path, *flags, **options))
+        started.append(Pserver(fork_server, tmp_path, *flags, **options))
         return started[-1].listening()
 
     yield start

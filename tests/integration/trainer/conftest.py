@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from forked import Forked, ForkServer
 
 CONFIG = """
 from paddle.trainer_config_helpers import *
@@ -86,16 +87,22 @@ def lay_out(folder, lines, test_lines=()):
 class Paddle:
     """Runs `paddle` commands; whatever still runs when the test ends is killed by its handle."""
 
-    def __init__(self):
-        self.processes = []
+    def __init__(self, server: ForkServer):
+        self.server = server
+        self.processes: list[Forked | subprocess.Popen] = []
 
     def command(self):
         return [sys.executable, "-m", "paddle"]
 
     def start(self, folder, *arguments, log="log"):
-        return self.run(folder, [*self.command(), *arguments], log)
+        with (folder / log).open("wb") as output:
+            environ = dict(os.environ, OPENBLAS_NUM_THREADS="1")
+            process = self.server.start(["paddle", *arguments], folder, environ, [output.fileno()] * 2)
+        self.processes.append(process)
+        return process
 
     def run(self, folder, command, log="log"):
+        """Starts a command line, in which a whole Python begins."""
         with (folder / log).open("wb") as output:
             process = subprocess.Popen(
                 command,
@@ -117,19 +124,19 @@ class Paddle:
         for process in self.processes:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-            process.wait()
+            process.wait(60)
 
 
 @pytest.fixture
-def paddle():
-    with contextlib.closing(Paddle()) as runner:
+def paddle(fork_server):
+    with contextlib.closing(Paddle(fork_server)) as runner:
         yield runner
 
 
 @pytest.fixture(scope="module")
-def paddle_of_module():
+def paddle_of_module(fork_server):
     """The same for runs that several tests look at."""
-    with contextlib.closing(Paddle()) as runner:
+    with contextlib.closing(Paddle(fork_server)) as runner:
         yield runner
 
 
