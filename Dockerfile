@@ -14,6 +14,7 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev python3-dev tini \
     && rm -rf /var/lib/apt/lists/*
 # pip lives in an environment of its own, so that the one which is shipped never had it
+# of the packages pyzmq is the control plane (messages/); gradients travel over plain sockets
 RUN python3 -m venv /pip && python3 -m venv --without-pip /opt/venv
 COPY constraints.txt /src/
 RUN /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --only-binary :all: --constraint /src/constraints.txt \
