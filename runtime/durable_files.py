@@ -20,7 +20,7 @@ STALE_ATTEMPTS = 3  # a directory handle of NFS may go stale when the server res
 NO_SUCH_FILE = frozenset({
     errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG, errno.EINVAL,
 })  # fmt: skip
-MOST_TEXT_BYTES = 64 << 20  # of a JSON file that tells of a job
+MOST_TEXT_BYTES = 64 << 20  # bytes of a JSON file that tells of a job
 
 Content = Iterable[bytes | memoryview]  # of a file, in parts: large arrays are written from where they are
 

@@ -13,7 +13,7 @@ from runtime.errors import ConfigError
 ANY_ADDRESS = "0.0.0.0"
 _SIOCGIFADDR = 0x8915
 _SIOCGIFCONF = 0x8912
-_ROOM = 40 * 1024  # for a thousand names
+_ROOM = 40 * 1024  # bytes, enough for a thousand names
 
 
 def resolve_nics(nics: str) -> list[str]:

@@ -33,14 +33,14 @@ class SparseInbox:
 
     answers_with_values = False
     counts_passes = True  # asynchronous, too, in v0.10
-    pieces = 1  # of the answer to a push
+    pieces = 1  # number of pieces of the answer to a push
 
     def __init__(self, shard: SparseShard) -> None:
         self.shard = shard
         self._arriving: dict[int, Joined] = {}
         self._asking: dict[int, Joined] = {}
         self._answers: dict[int, Array] = {}  # of each trainer, free again when it asks for more
-        self._gradients: dict[int, list[SparseGradient]] = {}  # that are complete
+        self._gradients: dict[int, list[SparseGradient]] = {}  # by trainer: the complete gradients
         self._samples: dict[int, int] = {}
 
     @property

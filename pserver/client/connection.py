@@ -17,7 +17,7 @@ from pserver.wire.authentication import NONCE_BYTES, ClientHandshake
 from pserver.wire.connection import Connection, ConnectionLimits, Frames, Place, linger
 from pserver.wire.protocol import Buffer, Message
 
-RECONNECT_INTERVAL = 0.1  # seconds
+RECONNECT_INTERVAL = 0.1  # seconds between two attempts to connect
 HANDSHAKE_TIMEOUT = 10.0  # seconds from the first packet of a connection to the end of its handshake; then a new one
 _UNDER_WAY = (errno.EINPROGRESS, errno.EAGAIN)
 
@@ -44,7 +44,7 @@ class ConnectAttempt:
     """The connection that is being made."""
 
     stream: socket.socket | None = None
-    handshake: ClientHandshake | None = None  # from when the stream is connected
+    handshake: ClientHandshake | None = None  # set when the stream is connected
     began: float = 0.0  # when it last began to connect, in seconds of the monotonic clock
     due: float = 0.0  # when to connect again, or to give up the handshake
 

@@ -21,7 +21,7 @@ from runtime import glog
 from runtime.errors import BugError, LostPeerError, PaddleError, PeerUnreachableError
 from runtime.health.liveness import LIVENESS
 
-POLL_INTERVAL = 0.25  # seconds
+POLL_INTERVAL = 0.25  # seconds that one read waits for answers
 ASK_INTERVAL = 1.0  # seconds between two questions what a server waits for
 REPORT_INTERVAL = 30.0  # seconds between two log lines about one wait
 FIRST_REPORT = 2.0  # seconds to the first line before training begins: a server or trainer may not run at all

@@ -29,7 +29,7 @@ from pserver.wire.shared_memory import SharedMemory
 from runtime import glog
 from runtime.errors import BugError, ConfigError, PaddleError, PeerUnreachableError
 
-GOODBYE_TIMEOUT = 10.0  # seconds
+GOODBYE_TIMEOUT = 10.0  # seconds for the answers to a goodbye
 LINGER = 1.0  # seconds for the last messages to be read
 
 

@@ -185,7 +185,7 @@ class PullRows(SendRows):
         super().__init__(Op.FETCH, doing, bodies, Fetch.ROWS)
         self._services = {channel: service for service, channel in enumerate(bodies)}
         self._lengths, self._targets = lengths, targets
-        self._inboxes: dict[ServerChannel, Array] = {}  # of answers of several pieces
+        self._inboxes: dict[ServerChannel, Array] = {}  # by service: memory for answers of several pieces
 
     def count_answers(self, channel: ServerChannel) -> int:
         """Return the number of pieces of the service's rows."""

@@ -15,7 +15,7 @@ from pserver.optim.settings import Optimization
 
 FOLD_PERIOD = 16384  # steps after which the recent sum moves into the older one; source: v0.10
 LEAST_WINDOW = 10000  # steps, unless max_average_window is smaller; source: v0.10
-NO_LIMIT = (1 << 63) - 1  # steps
+NO_LIMIT = (1 << 63) - 1  # steps: no bound on the window
 
 SUMS = ("sum_recent", "sum_older", "sum_previous")
 

@@ -34,7 +34,7 @@ METHODS: dict[str, type[Method]] = {
     "sparse_momentum": SparseMomentum,
     "torch_momentum": TorchMomentum,
 }
-ALL_METHODS: dict[str, type[Method]] = {**METHODS, DELTA: Delta}  # also what no config can choose
+ALL_METHODS: dict[str, type[Method]] = {**METHODS, DELTA: Delta}  # with the one that no config can choose
 
 
 # ----- Checks -----

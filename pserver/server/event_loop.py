@@ -64,7 +64,7 @@ class Server:
         ]
         self._poller = select.epoll()
         self.listeners: list[Listener] = []
-        self.busy_seconds = 0.0  # in which the loop had something to do
+        self.busy_seconds = 0.0  # seconds in which the loop had something to do
         self._stopped: StoppedError | None = None
 
     def bind(self) -> None:

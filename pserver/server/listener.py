@@ -39,9 +39,9 @@ class Peer:
     stream: socket.socket
     file: int
     address: str
-    since: float  # of its stage
+    since: float  # when its stage began
     handshake: ServerHandshake
-    connection: Connection | None = None  # from when the handshake is over
+    connection: Connection | None = None  # set when the handshake is over
     has_asked: bool = False
     has_joined: bool = False
     is_leaving: bool = False  # nothing is read from it any more; it gets the time to read why
@@ -81,10 +81,10 @@ class Listener:
         self.traffic = Traffic()
         self._poller = poller
         self._pool = Pool()
-        self._peers: dict[int, Peer] = {}  # by file
+        self._peers: dict[int, Peer] = {}  # by file descriptor
         self._names: dict[bytes, Peer] = {}
-        self._unauthenticated: dict[int, Peer] = {}  # by file, the oldest first; also those that leave
-        self._unjoined: dict[int, Peer] = {}  # by file, the oldest first
+        self._unauthenticated: dict[int, Peer] = {}  # by file descriptor, the oldest first; some are being closed
+        self._unjoined: dict[int, Peer] = {}  # by file descriptor, the oldest first
         self._dump = bytearray(SCRATCH_BYTES)
         self._socket = _listen(host, port, backlog, send_buffer, receive_buffer)
         self.file = self._socket.fileno()

@@ -29,15 +29,15 @@ class ServiceOptions:
     join_timeout: float = 600.0  # seconds
     log_period: int = 500  # batches between two log lines of a pass; 0: none
     staleness_limits: StalenessLimits = field(default_factory=StalenessLimits)
-    threads: int = 1  # that take a step together
+    threads: int = 1  # number of threads that take a step together
 
 
 class ServiceCounters:
     """What a service has done since it began, for the metrics; other threads may read it at any moment."""
 
     rounds = passes = 0
-    step_seconds = 0.0  # in the optimiser
-    round_seconds = 0.0  # from the first piece of a round to its end
+    step_seconds = 0.0  # seconds spent in the optimiser
+    round_seconds = 0.0  # seconds from the first piece of a round to its end, of all rounds
 
 
 class ServiceState:

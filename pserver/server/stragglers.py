@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 @dataclass
 class _Lateness:
-    rounds: int = 0  # in which it was the last
-    seconds: float = 0.0  # that the others waited for it then
+    rounds: int = 0  # number of rounds in which it was the last
+    seconds: float = 0.0  # seconds that the others waited for it in those rounds
     longest: float = 0.0
 
 
@@ -19,7 +19,7 @@ class Stragglers:
 
     rounds: int = 0
     late: dict[int, _Lateness] = field(default_factory=dict)
-    waited: dict[int, float] = field(default_factory=dict)  # seconds for each trainer, of all periods
+    waited: dict[int, float] = field(default_factory=dict)  # by trainer: seconds of all periods
 
     def begin_period(self) -> None:
         """Forget the rounds of the period before."""

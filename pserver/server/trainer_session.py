@@ -21,8 +21,8 @@ class RequestInHand:
     """The last request of a trainer."""
 
     sequence: int = 0
-    pieces: set[int] = field(default_factory=set)  # those that have come
-    answers: dict[int, Message] = field(default_factory=dict)  # by piece, as far as there are any
+    pieces: set[int] = field(default_factory=set)  # numbers of the pieces that have come
+    answers: dict[int, Message] = field(default_factory=dict)  # by piece: the answers that exist
     doing: str = "joined"  # what the trainer last did, for messages
 
 
@@ -30,12 +30,12 @@ class RequestInHand:
 class PassProgress:
     """Where a trainer stands in its passes."""
 
-    passes: int = 0  # that it has finished
+    passes: int = 0  # number of passes that it has finished
     batch: int = 0  # of the pass, up to which its gradients have taken their steps
     starts_at: int = 0  # batches of the pass that it trained in an earlier attempt
     pushed: float = 0.0  # when the last piece of a gradient came, in seconds of the service's clock
     keeps_values: bool = False  # it wants no values with the answer to its gradient
-    is_waiting: bool = False  # for the start of a pass, or for initial values
+    is_waiting: bool = False  # it waits for the start of a pass, or for initial values
     has_finished_pass: bool = True
 
 

@@ -160,7 +160,7 @@ def _is_hexadecimal(value: Any) -> bool:
         return False
 
 
-_LONGEST_FLOAT = 40  # characters of a hexadecimal one
+_LONGEST_FLOAT = 40  # characters of a hexadecimal float
 _SCALARS = {name for method in ALL_METHODS.values() for name in method.saved_scalars}
 
 

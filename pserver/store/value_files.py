@@ -43,7 +43,7 @@ def save(path: Path, values: Array) -> None:
         staging.replace(path)
         sync_directory(path.parent)
     except OSError as error:
-        with contextlib.suppress(OSError):  # of a volume that has become read-only, for one
+        with contextlib.suppress(OSError):  # the volume may have become read-only
             staging.unlink(missing_ok=True)
         raise VolumeError(f"a pserver cannot write {path}: {error.strerror}; it needs the trainers' volume") from error
 

@@ -13,7 +13,7 @@ from pserver.wire import protocol
 from runtime.errors import BugError
 
 PREFIX = "own."
-MAX_BYTES_PER_ELEMENT = 64  # of the model; an optimiser's state has fewer
+MAX_BYTES_PER_ELEMENT = 64  # bytes for each element of the model; an optimiser's state has fewer
 
 
 class CheckpointBlobs:

@@ -25,7 +25,7 @@ from pserver.wire.protocol import Buffer, ProtocolError
 SCRATCH_BYTES = 1 << 14  # headers and short notes are read into it
 _MOST_PARTS = 64  # buffers of one system call
 _SLOT_BYTES = 1 << 18  # sizes of pooled memory are rounded up to it
-_READS = 4  # of one connection before others have their turn
+_READS = 4  # reads from one connection before others have their turn
 
 Frames = list[Buffer]  # header, note, payload
 
@@ -55,7 +55,7 @@ class Pool:
         for _ in range(min(len(slots), 4)):  # the longest in use come first
             slot = slots[0]
             slots.rotate(-1)
-            if sys.getrefcount(slot) == 3:  # here, in the row and as the argument
+            if sys.getrefcount(slot) == 3:  # the references are `slot`, the row's and getrefcount's
                 return memoryview(slot)[:size]
         slots.append(bytearray(max(-(-size // _SLOT_BYTES), 1) * _SLOT_BYTES))
         return memoryview(slots[-1])[:size]
@@ -94,7 +94,7 @@ class Connection:
         self._place = place
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._begin = self._end = 0  # what of the scratch is not parsed yet
-        self._frames: Frames = []  # of the message that is being read
+        self._frames: Frames = []  # the frames of the message that is being read
         self._lengths = (0, 0)
         self._missing: deque[memoryview] = deque()  # memory that what comes next is read into
         self._unsent: deque[memoryview] = deque()

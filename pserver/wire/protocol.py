@@ -67,7 +67,7 @@ class Op(enum.IntEnum):
     CHECKPOINT = 10
     RESTORE = 11
     SAVE = 13  # the values of every service into a file of a directory, which the note names
-    LOAD = 14  # from there
+    LOAD = 14  # the values of every service from a file that SAVE wrote
     CHECKPOINT_BLOB = 15  # bytes that belong to this trainer's part of the next checkpoint
     # 12 and 16 are records of the handshake
 

@@ -24,9 +24,9 @@ from runtime.health.metrics import Exposition
 
 MOST_CALLERS = 16
 MOST_HEAD_BYTES = 8192
-PATIENCE_S = 5.0  # to ask and to read the answer
+PATIENCE_S = 5.0  # seconds that a caller has to ask and to read the answer
 ANSWERS_PER_SECOND = 50
-PAGE_S = 1.0  # so long the same page of metrics is given again
+PAGE_S = 1.0  # seconds for which the same page of metrics is given again
 TEXT = "text/plain; charset=utf-8"
 _END = (b"\r\n\r\n", b"\n\n")
 

@@ -21,7 +21,7 @@ BRELU_CEILING = 24.0
 STANH_SCALE, STANH_SLOPE = 1.7159, 2.0 / 3.0
 SIGMOID_FLOOR, SIGMOID_CEILING = -40.0, 13.0  # of z: neither y nor 1 - y becomes 0, so that costs stay finite
 SOFTMAX_FLOOR = -64.0  # of z less the row's largest: no class's probability becomes 0
-SOFTRELU_LIMIT = 40.0  # of |z|
+SOFTRELU_LIMIT = 40.0  # bound of abs(z)
 
 
 class Activation(Protocol):

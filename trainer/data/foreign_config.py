@@ -15,7 +15,7 @@ from trainer.config.scripts.python2 import is_script_file
 
 PROVIDER_MODULES = ("paddle.trainer.PyDataProvider2", "trainer.data.provider2")
 REMEDY = "give --config=<your config script>"
-MOST_LIST_BYTES = 1 << 26  # of a list file
+MOST_LIST_BYTES = 1 << 26  # bytes of a list file
 
 
 def check_outputs(config: TrainerConfig, *, is_saving: bool) -> None:

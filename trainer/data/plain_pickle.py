@@ -15,10 +15,10 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-MOST_BYTES = 1 << 24  # of a pickle; a dictionary of 500,000 words has about 12 MB
-MOST_VALUES = 1 << 22  # in all, each counted as often as it is reached
-MOST_DEPTH = 64  # of lists in lists
-MOST_INT_BYTES = 512  # of a whole number
+MOST_BYTES = 1 << 24  # bytes of a pickle; a dictionary of 500,000 words has about 12 MB
+MOST_VALUES = 1 << 22  # values in all, each counted as often as it is reached
+MOST_DEPTH = 64  # levels of lists in lists
+MOST_INT_BYTES = 512  # bytes of a whole number
 
 _MARK = object()
 

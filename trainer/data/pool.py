@@ -40,7 +40,7 @@ class SamplePool:
         self._units: list[int] = []  # of every row of the columns; empty where each counts one
         self.order = array("q")
         self.head = 0
-        self._read = 0  # rows of the columns that are in the pool
+        self._read = 0  # number of rows of the columns that are in the pool
         self.units_left = 0
 
     def rewind(self) -> None:

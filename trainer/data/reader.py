@@ -25,13 +25,13 @@ from trainer.data.checks import SampleError, user_code
 from trainer.data.columns import ColumnSet
 from trainer.data.provider2 import DataProvider
 
-CHUNK_ROWS = 256  # samples delivered at once
-FIRST_CHUNK_ROWS = 16  # of the first chunk, which shows how large samples are
-CHUNK_BYTES = 1 << 22  # fewer samples where these are large
-BYTES_AHEAD = 1 << 27  # how far reading may be ahead of the computation
-CHUNKS_AHEAD = 64  # and in chunks
-REPORT_PERIOD_S = 30.0  # a provider that keeps the trainer waiting is named so often
-CHECK_PERIOD_S = 0.5  # and whether the other side of the job still lives is asked so often meanwhile
+CHUNK_ROWS = 256  # samples that are delivered at once
+FIRST_CHUNK_ROWS = 16  # samples of the first chunk, which shows how large samples are
+CHUNK_BYTES = 1 << 22  # bytes of a chunk: it has fewer samples where these are large
+BYTES_AHEAD = 1 << 27  # bytes that reading may be ahead of the computation
+CHUNKS_AHEAD = 64  # chunks that reading may be ahead
+REPORT_PERIOD_S = 30.0  # seconds between two lines that name a provider for which the trainer waits
+CHECK_PERIOD_S = 0.5  # seconds between two looks whether the other side of the job still lives
 
 
 Drawn = tuple[str, int, Any]  # the entry's name in messages, the sample's number in it from 1 on, the sample
@@ -79,7 +79,7 @@ class SampleReader:
         self._chunk_rows = FIRST_CHUNK_ROWS
         self._changed = threading.Condition()
         self._chunks: deque[Chunk] = deque()
-        self._bytes = 0  # of these chunks
+        self._bytes = 0  # bytes of the chunks that wait
         self._ended = False
         self._closed = False
         self._error: BaseException | None = None

@@ -86,8 +86,8 @@ class DataSource:
         self._open_reader = partial(SampleReader, provider, files, shuffled=shuffled, check=check, list_name=list_name)
         self._complete = False  # a cached pass has been read to its end
         self._reader: SampleReader | None = None
-        self._taken_units = 0  # in this pass
-        self._is_from_memory = False  # this pass
+        self._taken_units = 0  # units taken in this pass
+        self._is_from_memory = False  # whether this pass is read from memory
         self._tracked: _Tracked | None = None
         self._pool = self._new_pool()
 

@@ -19,7 +19,7 @@ from trainer.arrays.text import spell_fields, spell_rows
 from trainer.evaluators.base import Evaluator, Share
 from trainer.layers.recurrent.generator import SCORES
 
-ANY_NUMBER = 1 << 30  # of inputs
+ANY_NUMBER = 1 << 30  # number of inputs that means any
 
 
 def log_record(text: str) -> None:

@@ -37,7 +37,7 @@ class Layer:
             parameters[one.input_parameter_name] if one.input_parameter_name else None for one in config.inputs
         ]
         self.bias = parameters[config.bias_parameter_name] if config.bias_parameter_name else None
-        self.input_configs: list[LayerConfig] = []  # of the inputs' layers; the network sets it once
+        self.input_configs: list[LayerConfig] = []  # configs of the inputs' layers; the network sets it once
         self.may_repeat = False  # whether all that read its output take repeats; the network sets it once
         self.is_training = False  # the network sets these two before `forward`
         self.stream: Stream | None = None

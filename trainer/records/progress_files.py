@@ -50,7 +50,7 @@ def _is_whole(progress: Record) -> bool:
     if not isinstance(usage, dict):
         return False
     numbers = [*(progress.get(name) for name in ("time", "samples_per_second", "pass", "batch")), *usage.values()]
-    return all(isinstance(one, (int, float)) and abs(one) < LARGEST for one in numbers)  # which no nan is
+    return all(isinstance(one, (int, float)) and abs(one) < LARGEST for one in numbers)  # nan is not below it either
 
 
 def job_speed(trainers: Mapping[str, Record]) -> float:

@@ -81,7 +81,7 @@ def is_placed_right(record: Record) -> bool:
     """Tell whether a record has the numbers that its kind is found by."""
     needed = ("pass", "batch") if record["kind"] in (*PLACED, "start") else ()
     time, numbers = record.get("time"), [record.get(name) for name in needed]
-    if not isinstance(time, (int, float)) or not abs(time) < LARGEST:  # nor is nan
+    if not isinstance(time, (int, float)) or not abs(time) < LARGEST:  # nan is not below it either
         return False
     return all(isinstance(one, int) and abs(one) < LARGEST for one in numbers)
 
@@ -100,7 +100,7 @@ def drop_undone(records: Iterable[Record]) -> list[Record]:
             place = record["pass"], record["batch"]
             kept = {key: one for key, one in kept.items() if one["kind"] not in PLACED or place_of(one) <= place}
         key = (kind, record["pass"], record["batch"]) if kind in PLACED else number
-        kept.pop(key, None)  # said again: it comes at its new place
+        kept.pop(key, None)  # a repeated record comes at its new place
         kept[key] = record
     return list(kept.values())
 

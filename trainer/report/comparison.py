@@ -81,7 +81,7 @@ def merge(charts: Sequence[Sequence[Curves]], names: Sequence[str]) -> list[Curv
             for place, one in found
             for each in one.series
         ]
-        series.sort(key=lambda each: not each.style.startswith("window"))  # behind the others
+        series.sort(key=lambda each: not each.style.startswith("window"))  # windows are drawn behind the others
         merged.append(Curves(title, found[0][1].x_name, series))
     return merged
 

@@ -231,7 +231,7 @@ def _read_clock(started: Any, recorded: float | None) -> float | None:
         clock = time.mktime(time.strptime(str(started), "%Y-%m-%d %H:%M:%S"))
     except (ValueError, OverflowError):
         return recorded
-    if recorded is not None and abs(recorded - clock) > 1800:  # this machine's zone is another one
+    if recorded is not None and abs(recorded - clock) > 1800:  # the pods have another time zone than this machine
         clock += round((recorded - clock) / 900) * 900
     return clock
 

@@ -32,7 +32,7 @@ class Batches:
     def add(self, record: Record, start: int) -> None:
         """Append the record of a window of batches; `start` counts the starts before it."""
         place = clamp(record["pass"]), clamp(record["batch"])
-        if self.passes and (self.passes[-1], self.batches[-1]) == place:  # said again
+        if self.passes and (self.passes[-1], self.batches[-1]) == place:  # a repeated record
             self._keep(len(self) - 1)
         rows = len(self)
         self.passes.append(place[0])
@@ -68,7 +68,7 @@ class History:
 
     def __init__(self) -> None:
         self.starts: list[Record] = []
-        self.end: Record = {}  # of the newest start, if it has ended
+        self.end: Record = {}  # how the newest start has ended, if it has
         self.batches = Batches()
         self._placed: dict[str, dict[Place, Record]] = {kind: {} for kind in PLACED}
 
@@ -83,7 +83,7 @@ class History:
             self.batches.add(record, len(self.starts))
         elif kind in self._placed:
             key = record["pass"], record["batch"]
-            self._placed[kind].pop(key, None)  # said again: it comes at its new place
+            self._placed[kind].pop(key, None)  # a repeated record comes at its new place
             self._placed[kind][key] = record
         elif kind == "end":
             self.end = record

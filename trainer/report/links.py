@@ -24,7 +24,7 @@ class Links:
     def to(self, name: str, text: str = "") -> Markup:
         """Return a link to what lies at a place below the output."""
         whole = name if self._prefix == "." else f"{self._prefix}/{name}"
-        first = "./" if ":" in whole.partition("/")[0] else ""  # else it would be a scheme
+        first = "./" if ":" in whole.partition("/")[0] else ""  # the text before the colon is no scheme
         return tag("a", text or name, href=first + quote(whole))
 
     def to_pass(self, path: str) -> object:

@@ -27,12 +27,12 @@ from trainer.storage.checkpoint import FOLDER, JOB, PARAMETERS, TRAINERS, VERSIO
 from trainer.storage.model_files import DONE, HEADER, VALUE_BYTES
 from trainer.storage.sums import Sum
 
-MOST_JOB_BYTES = 64 << 20  # of job.json: a hundred thousand parameters, or a thousand services
-MOST_TRAINERS_BYTES = 4 << 30  # of trainers.json: in local training four bytes for every sample of a pass
-MOST_DEPTH = 32  # of lists and objects within each other; ours have eight
-LARGEST = 1 << 63  # no number of ours is as large
+MOST_JOB_BYTES = 64 << 20  # bytes of job.json: enough for a hundred thousand parameters, or a thousand services
+MOST_TRAINERS_BYTES = 4 << 30  # bytes of trainers.json; in local training it has four for every sample of a pass
+MOST_DEPTH = 32  # levels of lists and objects; the files that we write have eight
+LARGEST = 1 << 63  # larger than any number that we write
 CHUNK = 4 << 20  # bytes that are read and summed at a time
-TYPES = ("<f4", "<i8", "|u1")  # of the arrays of a state
+TYPES = ("<f4", "<i8", "|u1")  # types of the arrays of a state
 _SHOWN = 5
 
 

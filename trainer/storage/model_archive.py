@@ -17,7 +17,7 @@ from typing import IO, Any
 from runtime.errors import DataError, reading_error
 from runtime.regular_files import open_regular
 
-MAGIC_PLACE, MAGIC = 257, b"ustar"  # of a tar archive without compression
+MAGIC_PLACE, MAGIC = 257, b"ustar"  # where a tar archive without compression has its mark, and the mark
 # by the first bytes; the tarfile of Python 2 wrote no others
 OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open}
 MEMBERS_LIMIT = 100_000

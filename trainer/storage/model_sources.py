@@ -37,8 +37,8 @@ from trainer.telemetry.legacy_words import AT
 
 NAMES_SHOWN = 8
 WIDTHS = (VALUE_BYTES, 8)  # bytes of a value: of the legacy's programs with double precision, too
-PATH_BYTES = 4096  # of path.txt; names of files are not longer
-LENGTH = struct.Struct("<q")  # of the message at the start of a merged file
+PATH_BYTES = 4096  # bytes of path.txt; names of files are not longer
+LENGTH = struct.Struct("<q")  # length of the message at the start of a merged file
 
 
 def load_model(

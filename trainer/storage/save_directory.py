@@ -32,7 +32,7 @@ LOCK = ".lock"
 MOST_HOLDER_BYTES = 300
 _HELD = (errno.EACCES, errno.EAGAIN)
 _PASS = re.compile(r"\.?pass-[0-9].*")
-_TOLD = ("records.jsonl", "progress.json", "report.html")  # of the run whose passes they lie beside
+_TOLD = ("records.jsonl", "progress.json", "report.html")  # files about the run whose passes they lie beside
 
 
 class SaveDirectory:

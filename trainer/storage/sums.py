@@ -20,7 +20,7 @@ from runtime.durable_files import Content
 
 HEAD = 16
 ROWS, COLUMNS = 256, 512
-PIECE = 8 * ROWS * COLUMNS  # bytes
+PIECE = 8 * ROWS * COLUMNS  # bytes that are summed together
 SMALL = 1 << 16  # bytes; a block up to this size is summed at once, in less time than a thread's turn takes
 
 Bytes = bytes | bytearray | memoryview

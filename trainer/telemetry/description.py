@@ -63,7 +63,7 @@ def _link_groups(groups: Iterable[SubModelConfig]) -> tuple[dict[str, list[str]]
         for memory in group.memories:
             if memory.boot_layer_name:
                 sources[memory.link_name] = [memory.boot_layer_name]
-            if memory.layer_name != memory.link_name:  # else it is the same in every step
+            if memory.layer_name != memory.link_name:  # otherwise its value never changes
                 memories[memory.link_name] = memory.layer_name
     return sources, memories
 

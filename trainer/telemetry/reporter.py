@@ -85,7 +85,7 @@ class Reporter:
         self._lines, self._batch_records = LinePeriod(line_period_s, clock), BatchRecordLimit(clock)
         known = read_job(target.output).get("pass_samples") if target and target.is_first else 0
         self._progress = Progress(passes, known if isinstance(known, int) and 0 < known < LARGEST else 0, clock)
-        self._numbers: Record = {"cost": None, "evaluators": {}}  # of the newest line of the log
+        self._numbers: Record = {"cost": None, "evaluators": {}}  # the numbers of the newest line of the log
         self._last_pass: Record | None = None
         self._others: dict[str, Record] = {}  # trainer -> what its progress.json says
         self._trainer_count = 1

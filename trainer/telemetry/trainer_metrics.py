@@ -122,7 +122,7 @@ def _read_reporter(reporter: Reporter, of: tuple[str]) -> Iterator[Sample]:
     for name, value in snapshot.numbers["evaluators"].items():
         if value is not None:
             yield Sample(EVALUATOR, value, (*of, name))
-    for phase, seconds in reporter.breakdown.spent().phases.items():  # of now: a long test or wait is to be seen
+    for phase, seconds in reporter.breakdown.spent().phases.items():  # up to now: a long test or wait is seen
         yield Sample(SECONDS[phase], seconds, of)
 
 

@@ -14,7 +14,7 @@ from runtime import glog
 from trainer.records.records import FILE
 from trainer.telemetry.snapshot import Snapshot
 
-PERIOD_S = 5.0  # between two writes of progress.json
+PERIOD_S = 5.0  # seconds between two writes of progress.json
 MOST_UNWRITTEN = 10_000  # lines that wait for a volume
 REPORT_SHARE = 0.05  # of the time, at most, goes into making reports while training goes on
 

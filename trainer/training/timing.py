@@ -25,8 +25,8 @@ from trainer.training.stopping import Stopper
 from trainer.updaters.local import Updater
 
 WARM_UP_BATCHES = 10
-TIMED_BATCHES = 100  # of --test_period=0, for which v0.10 timed none
-TIMED_S = 20.0  # of these batches; as many as fit in, at least one
+TIMED_BATCHES = 100  # batches that --test_period=0 times; v0.10 timed none
+TIMED_S = 20.0  # seconds that these batches may take; at least one batch is timed
 DATA, BATCH, FORWARD, BACKWARD, UPDATE = "GetData", "FwdBwd", "ForwardTimer", "BackwardTimer", "UpdateTimer"
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pserver.client.client import Client
 
 OWN_STATE = "optimiser"  # what the updater adds to what a trainer says of itself in a checkpoint
-MOST_DECAY = 0.1  # that the servers may apply in one exchange
+MOST_DECAY = 0.1  # largest decay that the servers may apply in one exchange
 
 
 @dataclass
@@ -77,9 +77,9 @@ class DeltaUpdater:
         self._served = served, replace(optimization, learning_method=DELTA, delta_add_rate=sending.rate)
         self._averages = bool(optimization.average_window)
         self._local = LocalUpdater(table, replace(optimization, average_window=0.0), pool=pool, parameters=own)
-        self._base = np.empty_like(table.values)  # the values of the last exchange
+        self._base = np.empty_like(table.values)  # the values as of the last exchange
         self._delta = np.empty_like(table.values)
-        self._kept: Array | None = None  # the own values while the table has the servers' between two passes
+        self._kept: Array | None = None  # the trainer's values while the table has the servers' between two passes
         self._since = StepsSinceExchange()
         self._is_in_pass = False
 
@@ -90,7 +90,7 @@ class DeltaUpdater:
         self._client.join(*self._served)
         own: dict[str, Any] | None = self._client.initialise(self._table.values, restored)
         if own is None:
-            pruning.start()  # again: all trainers keep what trainer 0 kept
+            pruning.start()  # pruned again, because all trainers now have the values of trainer 0
         else:
             with decoding("an optimiser"):
                 pruning.go_on(own.get(MASKS, {}))

@@ -31,7 +31,7 @@ class _Use:
     parameter: Parameter
     layer: str
     slot: str
-    takes_ids: bool  # else a sparse slot
+    takes_ids: bool  # False: the slot is sparse
 
     @property
     def rows(self) -> int:

@@ -43,7 +43,7 @@ class RemoteUpdater:
         parameters = [parameter.spec() for parameter in table]
         find_parameter_groups(
             parameters, partition.whole(parameters), optimization, per_parameter=True
-        )  # as the servers will
+        )  # raises here what the servers would refuse
         self._pruning = Pruning(table)
         self._has_begun = False
         self._period, self._pushed = batches_per_get, 0  # gradients since values came
@@ -55,7 +55,7 @@ class RemoteUpdater:
         self._client.join([parameter.spec() for parameter in self._table], self._optimization)
         own: dict[str, Any] | None = self._client.initialise(self._table.values, restored)
         if own is None:
-            self._pruning.start()  # again: all trainers keep what trainer 0 kept
+            self._pruning.start()  # pruned again, because all trainers now have the values of trainer 0
         else:
             with decoding("masks"):
                 self._pruning.go_on(own.get(MASKS, {}))

@@ -51,10 +51,10 @@ class RemoteTables:
         self._finder = RowFinder(config, self._parameters)
         self._optimization, self._client = optimization, client
         self._values: Array = table.values[: self.size]
-        self._rows: list[RowIds] = []  # of the batch in hand
+        self._rows: list[RowIds] = []  # the rows of the batch in hand
         make_table_groups(
             self._specs(), optimization, is_asynchronous=optimization.is_asynchronous
-        )  # as the servers will
+        )  # raises here what the servers would refuse
 
     def connect(self, restored: CheckpointState | None = None) -> Any:
         """Join every sparse service; trainer 0 gives its rows, or a checkpoint.

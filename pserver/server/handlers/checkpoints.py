@@ -22,7 +22,7 @@ class Checkpoints:
         self.barrier = CheckpointBarrier()
         self.blobs = CheckpointBlobs(0)
         self._sessions, self._state = sessions, state
-        self._arrays: Sequence[memoryview] = ()  # of the last state that was listed
+        self._arrays: Sequence[memoryview] = ()  # the arrays of the state that was listed last
 
     def take_part(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
         """Take a trainer's part of a checkpoint; trainer 0 gets all parts, and a list of the state's arrays."""

@@ -11,7 +11,7 @@ from pserver.wire.protocol import Message, Op
 from runtime import glog
 from runtime.errors import BugError, ConfigError, LostPeerError
 
-MAX_BATCHES = 1 << 40  # of a pass
+MAX_BATCHES = 1 << 40  # batches that a pass may have
 MAX_REASON = 3000  # characters of why a trainer gives up
 
 

@@ -20,7 +20,7 @@ class ValueFileRequests:
     def __init__(self, sessions: SessionTable, state: ServiceState) -> None:
         self._sessions, self._state = sessions, state
         self._task: BackgroundTask | None = None
-        self._asked_by: tuple[TrainerSession, Op] | None = None  # which trainer waits for the task, with what
+        self._asked_by: tuple[TrainerSession, Op] | None = None  # the trainer that waits for the task, and its request
 
     def begin(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
         """Begin to write the values into a file, averaged where the settings say so, or to read them.

@@ -170,6 +170,6 @@ def find_lazy_rows(
         return LazyState() if has_decaying_state else LazyRows()
     if has_decaying_state or is_averaged:
         return None
-    if decay.period > 1:  # then all rows are pulled at once, now and then
+    if decay.period > 1:  # all rows decay together, once in each period
         return LazyRows()
     return LazyElementDecay(decay, method) if method.has_rates else LazyDecay(decay, make_sums())

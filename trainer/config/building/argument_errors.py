@@ -6,7 +6,7 @@ from typing import Any
 
 from runtime.errors import ConfigError
 
-LARGEST = 2**63 - 1  # of the numbers in a message
+LARGEST = 2**63 - 1  # largest number that a message can hold
 
 
 class ArgumentError(ConfigError):

@@ -25,7 +25,7 @@ from trainer.layers.checks import require_bias, require_matrix, require_weight
 from trainer.layers.cost.sampling import SampleStream
 from trainer.layers.ragged import starts_of
 
-LIMIT = 40.0  # of scores in the tree
+LIMIT = 40.0  # bound of the scores in the tree
 
 
 class ClassCost(Layer):
@@ -48,8 +48,8 @@ class ClassCost(Layer):
         self._nodes = nodes
         self._node_bias = require_bias(self, nodes)
         self._inputs: list[Array] = []
-        self._rows: Ids  # of each pair, rising
-        self._classes: Ids  # of each pair
+        self._rows: Ids  # row of each pair, rising
+        self._classes: Ids  # class of each pair
 
     @property
     def label_position(self) -> int:

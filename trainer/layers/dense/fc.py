@@ -98,7 +98,7 @@ class FullyConnectedLayer(Layer):
         if x is not None:
             product: Array = x @ w
             return product
-        assert one.sparse is not None  # then width would be None
+        assert one.sparse is not None  # without sparse rows width would be None
         return sum_rows(w, one.sparse.ids, one.sparse.offsets, one.sparse.values)
 
 

@@ -123,7 +123,7 @@ class RegionPoolLayer(Layer):
         self.require_inputs(2, 2)
         self._conf = config.inputs[0].roi_pool_conf
         self._image_count = 0
-        self._places: npt.NDArray[np.intp]  # of each value in the flat images; -1: none
+        self._places: npt.NDArray[np.intp]  # place of each value in the flat images; -1: none
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the regions' values.

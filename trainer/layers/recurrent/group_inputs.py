@@ -34,7 +34,7 @@ class InLink:
 
     agent: str
     source: int
-    sub_starts: Ids | None  # of the source
+    sub_starts: Ids | None  # sub-sequences of the source
 
 
 def pack_inputs(

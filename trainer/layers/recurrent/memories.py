@@ -25,7 +25,7 @@ class GroupMemory:
     gradient: Array | None = None  # of the agent of the following step; of a static one, the sum over the steps
     bias: Parameter | None = None
     source: int | None = None
-    rows: Ids | None = None  # of the boot layer, in packed order
+    rows: Ids | None = None  # rows of the boot layer, in packed order
 
     @property
     def is_static(self) -> bool:

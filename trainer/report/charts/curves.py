@@ -16,7 +16,7 @@ Point = tuple[float, float]
 DRAWABLE = 1e100  # neither nan nor inf, nor so near to it that a scale overflows
 WINDOW_S = 0.2
 DOTS = 60  # a curve of passes or tests with no more points shows them
-BUCKETS = 250  # of a thinned curve: two points each
+BUCKETS = 250  # parts of a thinned curve, with two points each
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Curves:
     title: str
     x_name: str
     series: list[Series]
-    best: Best | None = None  # to be marked, where the curves go over passes
+    best: Best | None = None  # the point to mark, where the curves go over passes
 
 
 def thin(points: Iterable[tuple[float, float | None]], buckets: int = BUCKETS) -> list[Point]:

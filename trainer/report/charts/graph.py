@@ -130,7 +130,7 @@ def _draw_edge(layout: Layout, edge: Edge) -> Markup:
     way = layout.ways[edge]
     is_back = edge in layout.turned
     sign = -1.0 if is_back else 1.0
-    if is_back:  # beside the way down
+    if is_back:  # an edge upwards runs beside those downwards
         way = [(x + BESIDE, y) for x, y in way]
     x, y = way[0][0], way[0][1] + sign * HIGH / 2
     path = [f"M{x:.1f} {y:.1f}"]
@@ -140,7 +140,7 @@ def _draw_edge(layout: Layout, edge: Edge) -> Markup:
         middle = (y + next_y) / 2
         path.append(f"C{x:.1f} {middle:.1f} {next_x:.1f} {middle:.1f} {next_x:.1f} {next_y:.1f}")
         x, y = next_x, next_y
-        if not ends:  # past the row
+        if not ends:  # the edge goes straight past the row
             y += sign * HIGH
             path.append(f"V{y:.1f}")
     path.append(f"m-3 {-5 * sign:g}l3 {5 * sign:g}l3 {-5 * sign:g}")

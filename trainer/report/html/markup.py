@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 VOID = {"br", "circle", "line", "link", "meta", "path", "rect"}  # no content and no end tag, or closed in itself
 _SHAPES = {"circle", "line", "path", "rect"}
-_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # in HTML at all
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # what HTML forbids
 _TURNING = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # would turn the text around them
 
 

@@ -6,7 +6,7 @@ import math
 import time
 from typing import Any
 
-NONE = "–"  # where there is no value
+NONE = "–"  # stands where there is no value
 LARGEST = 2**53  # a count above it is none
 
 

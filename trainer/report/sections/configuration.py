@@ -11,7 +11,7 @@ from trainer.report.html.markup import Markup, join, tag
 from trainer.report.html.tables import make_pairs, make_table
 from trainer.report.html.text import count, general, number, shorten, size, whole
 
-MOST_ROWS = 1000  # of the tables of layers and of parameters
+MOST_ROWS = 1000  # rows of the tables of layers and of parameters
 VALUE_BYTES = 4  # float32
 
 
