@@ -1,8 +1,8 @@
-"""What the sums of a checkpoint's files cost: the same checkpoint is written with and without them, in turns.
+"""What the sums of a checkpoint's files cost: the same checkpoint is written with and without them, in alternation.
 
-    .venv/bin/python bench/checkpoint.py [--mib=64 --turns=15 --directory=/where/the/volume/is]
+    .venv/bin/python bench/checkpoint.py [--mib=64 --repeats=15 --directory=/where/the/volume/is]
 
-Prints the machine, the ratio of both times and its spread over the turns. The state is that of Adam: values, and two
+Prints the machine, the ratio of both times and its spread over the repeats. The state is that of Adam: values, and two
 arrays of their size. With OPENSSL_ia32cap=:~0x20000000 in the environment OpenSSL computes SHA-256 as on a processor
 that has no instructions for it.
 """
@@ -34,7 +34,7 @@ from trainer.storage import checkpoint
 from trainer.storage.sums import sum_of
 
 PARAMETERS = 8
-LEAST_TURNS = 3
+LEAST_REPEATS = 3
 
 
 class NoSums:
@@ -114,23 +114,23 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, default=64, help="of the values; a checkpoint has three times as much")
-    parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--directory", type=Path, help="where to write; by default where temporary files are")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
-        times = measure(Path(folder), arguments.mib << 20, max(arguments.turns, LEAST_TURNS))
+        times = measure(Path(folder), arguments.mib << 20, max(arguments.repeats, LEAST_REPEATS))
     print(describe_machine())
-    print(f"{3 * arguments.mib} MiB a checkpoint, {len(times['without sums'])} turns, median (lowest to highest)")
+    print(f"{3 * arguments.mib} MiB a checkpoint, {len(times['without sums'])} repeats, median (lowest to highest)")
     for name, found in times.items():
         ratios = [one / other for one, other in zip(found, times["without sums"], strict=True)]
         least = min(found) / min(times["without sums"])
-        print(f"{name:20} {spread(found)} s, ratio {spread(ratios)}, of the quickest turns {least:.2f}")
+        print(f"{name:20} {spread(found)} s, ratio {spread(ratios)}, of the quickest writes {least:.2f}")
     for name, function in (("sums", sum_of), ("CRC-32", Checks.function), ("SHA-256", Digests.function)):
         print(f"{f'{name} alone':20} {spread(speeds_of(function, arguments.mib << 20))} GB in a second of processor")
 
 
-def measure(folder: Path, size: int, turns: int) -> dict[str, list[float]]:
-    """Return the seconds of every turn, by contestant."""
+def measure(folder: Path, size: int, repeats: int) -> dict[str, list[float]]:
+    """Return the seconds of every write, by contestant."""
     elements = size // 4 // PARAMETERS
     table = ParameterTable(
         [ParameterConfig(name=f"w{k}", size=elements, dims=[1, elements]) for k in range(PARAMETERS)]
@@ -140,7 +140,7 @@ def measure(folder: Path, size: int, turns: int) -> dict[str, list[float]]:
     state = {name: dice.standard_normal(table.values.size, np.float32) for name in ("state.mom", "state.v")}
     gathered = CheckpointState([Part({}, {"values": table.values, **state})], [None])
     times: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
-    for turn in range(-1, turns):  # the first one is for warming up
+    for number in range(-1, repeats):  # the first one is for warming up
         for name, contestant in CONTESTANTS.items():
             target = folder / "state" / "pass-00000"
             with replaced(contestant):
@@ -148,7 +148,7 @@ def measure(folder: Path, size: int, turns: int) -> dict[str, list[float]]:
                 checkpoint.write_checkpoint(target, gathered, table, {}, {})
                 took = time.perf_counter() - began
             shutil.rmtree(target)
-            if turn >= 0:
+            if number >= 0:
                 times[name].append(took)
     return times
 

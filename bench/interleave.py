@@ -39,7 +39,7 @@ class Contestant:
             subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for command in trainers
         ]
 
-    def turn(self, rounds: int) -> float:
+    def run(self, rounds: int) -> float:
         """Run some rounds; return the rounds a second of the slowest trainer."""
         for one in self._trainers:
             print(rounds, file=one.stdin, flush=True)
@@ -74,10 +74,13 @@ def peak_mb(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> float:
     return 0.0
 
 
-def run_interleaved(contestants: Sequence[Contestant], rounds: int, turns: int) -> None:
-    """Let each contestant take `turns` turns of `rounds` rounds, after one turn to warm up; it keeps its rates."""
-    for number in range(turns + 1):
+def run_interleaved(contestants: Sequence[Contestant], rounds: int, repeats: int) -> None:
+    """Let the contestants run in alternation, `rounds` rounds each time, and keep their rates.
+
+    Each runs `repeats` times, after one time to warm up, which does not count.
+    """
+    for number in range(repeats + 1):
         for contestant in contestants:
-            rate = contestant.turn(rounds)
+            rate = contestant.run(rounds)
             if number:
                 contestant.rates.append(rate)

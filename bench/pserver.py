@@ -1,6 +1,6 @@
-"""How fast `paddle pserver` is, against the same bytes moved by pyzmq and by plain sockets, turn by turn in one run.
+"""How fast `paddle pserver` is, against the same bytes moved by pyzmq and by plain sockets, in alternation in one run.
 
-usage: bench/pserver.py [--only large small rows step growth] [--turns N]
+usage: bench/pserver.py [--only large small rows step growth] [--repeats N]
 
     large   3 servers, 3 trainers, loopback: 19.9 MB from each trainer and back, and the SGD step on the servers
     small   the same with 0.24 MB
@@ -44,7 +44,7 @@ COUNT = 3  # servers, and trainers
 LARGE, SMALL = 4_970_496, 60_002  # parameters of recommendation and of quick_start's lr
 TABLE_ROWS = 10_000_000
 STEP_ELEMENTS = 100_000_000
-SECONDS = 2.0  # of a turn, about
+SECONDS = 2.0  # about, that a contestant runs each time
 HEADER = (
     "| what | rounds/s | of plain sockets | of pyzmq | peak of a server | of a trainer |\n|---|---|---|---|---|---|"
 )
@@ -89,12 +89,12 @@ def start_ours(name: str, kind: str, size: int, *, servers: int = COUNT, trainer
 
 
 def find_rounds(group: Contestant) -> int:
-    """Return how many rounds take about as long as a turn should."""
-    group.turn(3)
-    return max(3, int(SECONDS * group.turn(5)))
+    """Return how many rounds take about SECONDS."""
+    group.run(3)
+    return max(3, int(SECONDS * group.run(5)))
 
 
-def bench_exchange(parameters: int, turns: int) -> None:
+def bench_exchange(parameters: int, repeats: int) -> None:
     """Print a row for each contestant that exchanges this number of parameters."""
     size = 4 * parameters // COUNT
     groups = [
@@ -104,7 +104,7 @@ def bench_exchange(parameters: int, turns: int) -> None:
         start_ours("paddle pserver, SGD, all over sockets", "dense", parameters),
     ]
     try:
-        run_interleaved(groups, find_rounds(groups[2]), turns)
+        run_interleaved(groups, find_rounds(groups[2]), repeats)
         print(f"\n{4 * parameters / 1e6:.2f} MB each way for each of {COUNT} trainers, {COUNT} servers\n\n{HEADER}")
         for group in groups:
             ratios = [spread(divide(group.rates, peer.rates)) for peer in groups[:2]]
@@ -117,18 +117,18 @@ def bench_exchange(parameters: int, turns: int) -> None:
 
 
 def divide(rates: Sequence[float], others: Sequence[float]) -> list[float]:
-    """Return the ratios turn by turn."""
+    """Return the ratios of the rates that were measured in one repeat."""
     return [one / other for one, other in zip(rates, others, strict=True)]
 
 
-def bench_rows(turns: int) -> None:
+def bench_rows(repeats: int) -> None:
     """Print how many rows a second are pulled and pushed, beside pyzmq moving as many bytes."""
     count = min(ROWS_OF_A_BATCH, TABLE_ROWS // 2)
     # a pull brings numbers of rows and takes rows, a push brings both: a round of pyzmq has their mean each way
     there = count * (4 + 4 * WIDTH) // COUNT
     groups = [start_peer("zmq", there), start_ours("rows", "rows", TABLE_ROWS)]
     try:
-        run_interleaved(groups, find_rounds(groups[1]), turns)
+        run_interleaved(groups, find_rounds(groups[1]), repeats)
         peer, ours = ([COUNT * count * rate / 1e6 for rate in group.rates] for group in groups)
         server, trainer = groups[1].peaks()
         print(f"\ntable of {TABLE_ROWS:,} x {WIDTH}, {count:,} different rows a batch and trainer, SGD")
@@ -140,7 +140,7 @@ def bench_rows(turns: int) -> None:
             group.close()
 
 
-def bench_step(turns: int) -> None:
+def bench_step(repeats: int) -> None:
     """Print how long a step takes, and the fused loop."""
     with tempfile.TemporaryDirectory() as scratch:
         library = Path(scratch, "fused.so")
@@ -155,7 +155,7 @@ def bench_step(turns: int) -> None:
     values, velocity = np.zeros(STEP_ELEMENTS, np.float32), np.zeros(STEP_ELEMENTS, np.float32)
     pointers = [ctypes.c_void_p(array.ctypes.data) for array in (values, velocity, gradient)]
     ours, peer = [], []
-    for number in range(5 * turns + 2):
+    for number in range(5 * repeats + 2):
         times = [time.perf_counter()]
         shard.step(gradient, 1)
         times.append(time.perf_counter())
@@ -173,7 +173,7 @@ def bench_step(turns: int) -> None:
     print(f"the loop's time / ours: {spread(divide(peer, ours))}", flush=True)
 
 
-def bench_growth(turns: int) -> None:
+def bench_growth(repeats: int) -> None:
     """Print rounds a second against sizes."""
     print("\n| what grows | to | rounds/s | peak of a server | of a trainer |\n|---|---|---|---|---|")
     runs = [("parameters", 10**power, "dense-shared", COUNT) for power in range(4, 9)]
@@ -182,7 +182,7 @@ def bench_growth(turns: int) -> None:
     for what, size, kind, trainers in runs:
         group = start_ours(what, kind, size, trainers=trainers)
         try:
-            run_interleaved([group], find_rounds(group), turns)
+            run_interleaved([group], find_rounds(group), repeats)
             server, trainer = group.peaks()
             to = trainers if kind == "dense" else size
             print(f"| {what} | {to:,} | {spread(group.rates)} | {server:.0f} MB | {trainer:.0f} MB |", flush=True)
@@ -195,19 +195,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     benches = ("large", "small", "rows", "step", "growth")
     parser.add_argument("--only", nargs="+", choices=benches, default=benches)
-    parser.add_argument("--turns", type=int, default=7, help="of each contestant, after one that does not count")
+    parser.add_argument("--repeats", type=int, default=7, help="of each program, after one that does not count")
     options = parser.parse_args()
     print(describe_machine())
     if "large" in options.only:
-        bench_exchange(LARGE, options.turns)
+        bench_exchange(LARGE, options.repeats)
     if "small" in options.only:
-        bench_exchange(SMALL, options.turns)
+        bench_exchange(SMALL, options.repeats)
     if "rows" in options.only:
-        bench_rows(options.turns)
+        bench_rows(options.repeats)
     if "step" in options.only:
-        bench_step(options.turns)
+        bench_step(options.repeats)
     if "growth" in options.only:
-        bench_growth(max(1, options.turns // 2))
+        bench_growth(max(1, options.repeats // 2))
     print(f"\nload at the end: {os.getloadavg()[0]:.1f}")
 
 

@@ -10,7 +10,7 @@ trainer/network/batch_work.py estimates them; LEAST_OF_LAYER lies where nothing 
 quick_start's lr: sparse.
 
 products: `paddle train --job=time` of four convolution layers with --trainer_count=2 and OPENBLAS_NUM_THREADS=2, as it
-is (limited to processors / 2) and with PADDLE_BLAS_THREADS=2 (not limited), in turn.
+is (limited to processors / 2) and with PADDLE_BLAS_THREADS=2 (not limited), in alternation.
 """
 
 from __future__ import annotations

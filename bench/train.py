@@ -5,7 +5,7 @@ usage: bench/train.py [--only NAME ...] [--threads N ...] [--passes N] [--rounds
 Four trainings: recommendation (batch 1600) and quick_start's lr, cnn and lstm (batch 128, vocabulary 30,000, about 80
 words a text), on synthetic data. Each is the command as users run it, in a process of its own, with the log at its
 defaults; a pass takes from one line of the log to the next, and the first, in which the provider reads, does not count.
-Its peer, bench/numpy_baseline/, runs in turn with it, so that noise hits both.
+Its peer, bench/numpy_baseline/, runs in alternation with it, so that noise hits both.
 
 Before anything is timed, both train three times on one batch from the same parameters, without dropout: all three
 costs must agree, or the baseline is not the same work.

@@ -48,7 +48,7 @@ def test_every_contestant_runs_and_ends_by_itself(load, kind, size):
     bench = load("pserver")
     group = bench.start_peer(kind, size) if kind in ("zmq", "sockets") else bench.start_ours(kind, kind, size)
     try:
-        assert group.turn(2) > 0
+        assert group.run(2) > 0
     finally:
         group.close()
 
