@@ -14,7 +14,7 @@ What it does, in this order:
      meanwhile copies this pod's shard, <JOB_PATH>/<JOB_NAME>/<id>/data, to ./data
   6. starts `paddle train` (output/node_<id>/train.log, and stdout), which waits until every pserver of the job answers
   7. when a peer is lost or a program of its own fails, stops both programs and begins again at 2, in the same pod; what
-     no retry mends (64, 65, 66, 77, 78) ends the pod at once, and so do RESTARTS attempts in vain
+     no retry mends (64, 65, 66, 77, 78) ends the pod at once, and so do attempts without progress, after RESTARTS
   8. ends with the trainer's exit status, once the pserver has seen all trainers leave
 Meanwhile a thread answers the probes of the pod, where CONF_PADDLE_METRICS_PORT names its port: /healthz, which fails
 when a program of the pod is stuck, and /readyz, which is true while its programs train.
@@ -64,7 +64,7 @@ from launcher.failures import give_up, say_first_failure
 from launcher.programs.probes import PodHealth, watch_pod
 from launcher.programs.process import Program, Stop, end_process
 from launcher.programs.supervisor import Supervisor, attempt_environ, prepare_node_dir
-from launcher.settings import LauncherConfig, describe_environment, expected_pods, warn_of_strangers
+from launcher.settings import LauncherConfig, describe_environment, expected_pods, warn_without_secret
 from launcher.shard import stage_shard
 from launcher.status import show_status
 from launcher.text import JsonObject, LauncherLog, Secrets, end_in_one_line, say
@@ -312,7 +312,7 @@ def launch(cmd_args: Sequence[str], stop: Stop, secrets: Secrets) -> int:
             wait.pause(ids)
         command_lines.print_plan(config, ids, passed)
         return 0
-    warn_of_strangers(config)
+    warn_without_secret(config)
     launcher = Launcher(config, passed, stop, PodApi.for_role(config, secrets), policy)
     watch_pod(config, launcher.health)
     try:

@@ -2,12 +2,12 @@
 
 usage: bench/recovery.py [--runs N] [--before DIRECTORY] [--stale SECONDS]
 
-Both by localcluster, the digits example as k8s/job.yaml has it:
+localcluster runs the digits example as k8s/job.yaml has it. Two times are measured:
 1. from the last pod Running to trainer 0's first batch, and the ratio to nine bare starts of `python -c 'import numpy'`
 2. from the SIGKILL of trainer 1 to the first batch of the next attempt (goal 1.2 s)
-each with a usual volume, and with one where a launcher that has looked at a file is shown the same for SECONDS, as a
-client of NFS that caches attributes is; with 0 only the usual volume. DIRECTORY is a checkout of an earlier commit,
-whose launcher is measured in alternation with this one's; its programs are those of this checkout.
+Each is measured with a usual volume, and with one that shows a launcher the same file for SECONDS after a look at it,
+as a client of NFS does that caches attributes; with 0 only with the usual volume. DIRECTORY is a checkout of an
+earlier commit, whose launcher is measured in alternation with this one's; its programs are those of this checkout.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LOOK_S = 0.005  # between two looks at a pod's output
 BATCH = re.compile(r" Batch=\d+ ")
 NEXT_ATTEMPT = re.compile(r"attempt 2\.")
 
-# A look at a file of the volume is answered as before for so many seconds, unless this process has written it.
+# A look at a file of the volume gets the former answer for SECONDS, unless this process has written the file.
 STALE = '''
 
 _read_fresh, _write_fresh, _seen = read_file, write_atomically, {}
@@ -61,7 +61,7 @@ def write_atomically(path, text):
 
 
 def make_launcher(source: Path, directory: Path, stale_s: float) -> Path:
-    """Returns the start.sh of a copy of a checkout's launcher, whose looks at the volume may be made old."""
+    """Returns the start.sh of a copy of a checkout's launcher, with looks at the volume up to `stale_s` seconds old."""
     shutil.copytree(source / "launcher", directory / "launcher", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(source / "start_paddle.py", directory / "start_paddle.py")
     if stale_s:

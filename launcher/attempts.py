@@ -33,7 +33,8 @@ class JobRecord:
     pserver_num: int = 0
     ports_num: int = 0
     ports_num_sparse: int = 0
-    fruitless: int = 0  # attempts in a row, just before this one, that left no newer checkpoint or pass
+    # attempts without progress, in a row just before this one; the key in job.json stays, because Jobs that run have it
+    fruitless: int = 0
     attempts: list[JsonObject] = dataclasses.field(default_factory=list)  # of this Job: name, started, origin
     given_up: bool = False  # `fruitless` is above RESTARTS, and no launcher begins another attempt
     pods: list[JsonObject] = dataclasses.field(default_factory=list)  # by trainer id: ip, place (name and node)

@@ -20,7 +20,7 @@ PORT_FLAGS = ("port", "ports_num", "ports_num_for_sparse")  # by which the probe
 class ProgramCommand:
     """A program of ours and its flags. It is made once; what needs a flag asks for it, and nothing parses the words."""
 
-    program: str  # of `paddle`: pserver or train
+    program: str  # the argument of `paddle`: pserver or train
     flags: Mapping[str, str]
     switches: tuple[str, ...] = ()  # flags without a value; they come first
 

@@ -4,7 +4,7 @@ PaddleError
  +- VolumeError
  |   +- LostMountError    74  the mount of this pod is dead, and only another pod gets a new one
  +- ApiForbiddenError     77  the API server refuses this service account
- +- GivenUpError          78  this Job has had RESTARTS attempts in vain
+ +- GivenUpError          78  this Job has had more than RESTARTS attempts without progress
 ApiError                      an obstacle of a wait; it becomes one of those at the deadline
 """
 
@@ -18,7 +18,7 @@ NEVER_RETRY = (64, 65, 66, 77, 78)
 
 
 class LostMountError(errors.VolumeError):
-    """This pod cannot reach the volume any more, however well that is."""
+    """This pod cannot reach the volume any more, even when the volume is sound."""
 
 
 class ApiForbiddenError(errors.PaddleError):
@@ -28,7 +28,7 @@ class ApiForbiddenError(errors.PaddleError):
 
 
 class GivenUpError(errors.PaddleError):
-    """This Job has had RESTARTS attempts in vain; ends the Job, which would replace pods for ever."""
+    """This Job has had too many attempts without progress; ends the Job, which would replace pods for ever."""
 
     exit_code = 78
 

@@ -1,7 +1,7 @@
 """Agreement of all launchers on an attempt: trainer 0's launcher decides it and tells the others (launcher/control/).
 
-It alone writes output/job.json, which is what survives all launchers: a launcher that takes its place reads it, and so
-does one that comes when the Job has ended. Nobody else waits for what somebody writes there.
+It alone writes output/job.json, which survives all launchers: a launcher that takes its place reads it, and so does one
+that starts after the end of the Job. No launcher waits for what another one writes there.
   decide    what the next attempt is: resume.next_record, pure; decide_attempt does the input and output around it
   learn     which attempt begins: agree and agree_alone (trainer 0 tells it, the others hear it), follow (of many)
 How an attempt and the Job end is in control/ending.py.

@@ -122,7 +122,7 @@ def choose_origin(record: JobRecord, saved: Saved, wanted: JobRecord) -> Decisio
     return Decision(saved.following, archive_state=is_foreign, message=message)
 
 
-def count_fruitless(record: JobRecord | None, origin: str, is_forgiven: bool) -> int:
+def count_without_progress(record: JobRecord | None, origin: str, is_forgiven: bool) -> int:
     """Returns how many attempts in a row left nothing newer to go on from than they began with.
 
     Args: record: of this Job's last attempt, None before the first. origin: from where the next goes on.
@@ -136,10 +136,10 @@ def count_fruitless(record: JobRecord | None, origin: str, is_forgiven: bool) ->
 
 def pause_after(record: JobRecord, saved: Saved, restarts: int) -> float:
     """Returns the seconds before the next attempt: none at first, then 1, 2, 4 ... while nothing new is saved."""
-    fruitless = count_fruitless(record, choose_origin(record, saved, record).origin, is_forgiven=False)
-    if not 1 < fruitless <= restarts:
+    count = count_without_progress(record, choose_origin(record, saved, record).origin, is_forgiven=False)
+    if not 1 < count <= restarts:
         return 0.0
-    return min(LONGEST_PAUSE_S, 2.0 ** min(fruitless - 2, 10))
+    return min(LONGEST_PAUSE_S, 2.0 ** min(count - 2, 10))
 
 
 def next_record(
@@ -148,14 +148,15 @@ def next_record(
     """Returns the record of the next attempt; one that has given up when too many before it left nothing new.
 
     Args: wanted: the next attempt from the beginning. last: this Job's attempt before. decision: where it goes on from.
-        is_forgiven: as of count_fruitless. restarts: further attempts without progress that are allowed. started: now.
+        is_forgiven: as of count_without_progress. restarts: further attempts without progress that are allowed.
+        started: now.
     """
     record = dataclasses.replace(
         wanted,
         finished=decision.done,
         start_pass=decision.start_pass,
         checkpoint=decision.checkpoint,
-        fruitless=count_fruitless(last, decision.origin, is_forgiven),
+        fruitless=count_without_progress(last, decision.origin, is_forgiven),
         attempts=last.attempts if last else [],
     )
     if record.fruitless > restarts and not record.finished:

@@ -344,8 +344,8 @@ def read_text(path: Path) -> str | None:
         ) from None
 
 
-def warn_of_strangers(config: LauncherConfig) -> None:
-    """Says so when the programs of this pod will have no secret; they read its file themselves."""
+def warn_without_secret(config: LauncherConfig) -> None:
+    """Warns when the programs of this pod will have no secret; they read its file themselves."""
     if config.secret or (config.secret_file and Path(config.secret_file).is_file()):
         return
     absent = f"no file {config.secret_file}" if config.secret_file else "no PADDLE_SECRET_FILE"

@@ -132,7 +132,7 @@ def find_bad_data(shard: Path) -> str:
 
 
 def describe_refusal(path: Path, problem: OSError) -> str:
-    """Says which part of a path this user may not read, to whom it belongs, and what to do."""
+    """Says which part of a path this user may not read, which user owns it, and what to do."""
     text = f"uid {os.getuid()} cannot read {path}: {problem.strerror}"
     last = os.R_OK | (os.X_OK if os.path.isdir(path) else 0)  # noqa: PTH112 - Path's fails below a locked directory
     needed = [*((place, os.X_OK) for place in reversed(path.parents)), (path, last)]

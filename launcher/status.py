@@ -31,7 +31,7 @@ ENDED = {
     AttemptState.FINISHED: "; the job has finished",
     AttemptState.GIVEN_UP: "; the job has given up",
 }
-KUBECTL_LIMIT_S = 30.0  # for `kubectl get pods`
+KUBECTL_LIMIT_S = 30.0  # seconds for `kubectl get pods`
 
 
 def show_status(cmd_args: Sequence[str]) -> int:

@@ -1,1 +1,1 @@
-"""Control messages between programs over pyzmq: who takes part, what is asked and told. Never used for gradients."""
+"""Control messages between programs over pyzmq: membership, requests and pushes. Gradients never use them."""

@@ -3,7 +3,7 @@
     network = FakeNetwork()
     server = network.serve("10.0.0.1", server_core, handlers)
     client = network.join("10.0.0.1", client_core, handlers)
-    network.run()               # until nobody has anything left to say
+    network.run()               # until no message is on its way
     network.advance(3.0)        # time passes
     network.cut(client)         # the connection breaks, and cannot be made until network.mend(client)
 
@@ -23,7 +23,7 @@ from messages.dispatcher import Dispatcher, ServerHandlers
 from messages.envelope import MemberId
 from messages.server_core import MemberAsked, ServerCore
 
-STEP_S = 0.25  # at most, between two looks at who is silent, as in the real server
+STEP_S = 0.25  # seconds, at most, between two looks for silent members, as in the real server
 
 
 class FakeServer:

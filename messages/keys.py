@@ -1,8 +1,8 @@
 """The keys of a job's control messages, made of its secret: every program of the job makes the same.
 
-Both sides have a CURVE pair of their own. The server's public key is known to nobody without the secret, so that it
-already keeps others out and proves the server; the client's is the only one that the server admits (ZAP). Both are
-derived anew by each program, and never sent in the clear or written.
+Both sides have a CURVE pair of their own. A program without the secret does not know the server's public key, so that
+this key already keeps others out and proves the server. The client's key is the only one that the server admits (ZAP).
+Each program derives both anew; they are never sent in the clear or written.
 
     private key = HKDF-SHA256(secret, salt=SALT, info=b"server" | b"client"), 32 bytes, clamped as X25519 wants it
 

@@ -3,10 +3,10 @@
 Why ROUTER and DEALER also for what one tells all, and no PUB and SUB: members have to join, prove themselves and be
 heard anyway, so that a push to all that have joined costs a loop. It comes in order with the answers, to members that
 are known by name, through one port, one handshake and one heartbeat; a SUB socket would lose what is said while it
-connects, and nobody would know.
+connects, and no program would notice.
 
-Who may speak: with a secret, whoever proves it (CURVE, see `keys`); without one, the addresses that `admits` names.
-What is known to libzmq of a peer comes after the gate (see `gate`), so that addresses are judged there and not by ZAP.
+With a secret the server listens to peers that prove it (CURVE, see `keys`); without one, to the addresses that `admits`
+names. The gate (see `gate`) judges addresses, and not ZAP, because libzmq sees only the gate's own connections.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The server's side of a protocol: who has joined, what was asked and answered, who is lost (pure).
+"""The server's side of a protocol: the members that have joined or are lost, requests and their answers (pure).
 
 Messages come in with the route that they came by, and go out with the route that they leave by; a route is what the
 transport calls one connection. Everything that follows from a message is returned as a list of effects.
@@ -243,7 +243,7 @@ class ServerCore:
         return [] if session is None else self._lose(session, reason)
 
     def tick(self, now: float) -> list[ServerEffect]:
-        """Find who has been silent for too long."""
+        """Find the members that have been silent for too long."""
         silent = [one for one in self._routes.values() if now - one.heard >= self._silence]
         effects: list[ServerEffect] = []
         for one in silent:

@@ -20,7 +20,7 @@ CALLS_PER_SECOND = 200  # bound on the calls of all launchers of a job; an API s
 SLOTS_PER_SECOND = 180
 LATE_S = 0.05  # seconds after a slot's begin in which its call may still leave
 HEADROOM = 1.6  # of random places: 180 / 1.6 calls a second on average, above 200 in less than one second of 10^12
-FEW = 16  # members that a launcher of a low index assumes while nobody has told it their number
+FEW = 16  # members that a launcher of a low index assumes until it knows their number
 MANY = 1000  # members that a launcher of a higher index assumes then
 
 

@@ -190,7 +190,7 @@ def check_pods(items: list[JsonObject]) -> None:
 def select_own_job(pods: Sequence[PodStatus], own_ip: str, own_name: str) -> tuple[list[PodStatus], str]:
     """Returns the pods that have this pod's controller, and that controller's uid ("" when this pod is not listed).
 
-    Pods of an earlier Job of the same name, and strangers with the same label, have another controller.
+    Pods of an earlier Job of the same name, and other pods with the same label, have another controller.
     """
     own = find_own(pods, own_ip, own_name)
     if own is None or not own.controller_uid:

@@ -16,7 +16,7 @@ from launcher.text import JsonObject, Secrets, say
 from launcher.volume import Answer
 from runtime.errors import PeerUnreachableError
 
-LOOKS_PER_SECOND = 1000  # looks of all launchers of a job together at job.json
+LOOKS_PER_SECOND = 1000  # looks of all launchers of a job together for an attempt that names their pods
 LAST_LOOK_S = 1.0  # seconds for the pages of a list that begins at the deadline of a wait
 REPEAT_PERIOD_S = 30.0  # seconds after which a wait says the same obstacle again
 

@@ -9,7 +9,7 @@ from launcher.attempts import JobRecord
 from launcher.failures import LOST_POD, first_failure, is_passed_on, is_stopped
 from launcher.text import JsonObject, list_some
 
-KEPT_ATTEMPTS = 3  # whose reports are remembered
+KEPT_ATTEMPTS = 3  # number of attempts whose reports are remembered
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,7 @@ class AttemptBook:
         return True
 
     def has_reports(self, attempt: str) -> bool:
-        """Tell whether anybody has reported of an attempt."""
+        """Tell whether a launcher has reported of an attempt."""
         return attempt in self._errors
 
     def judge(self, record: JobRecord, now: float, *, is_late: bool) -> JsonObject | None:
@@ -62,7 +62,7 @@ class AttemptBook:
         A pod that says what went wrong in itself is the cause. A pod that was stopped from outside is the cause if no
         other pod is, because the Job stops the other pods when one fails. If all others only report a lost peer, a
         launcher that has gone without a word is the cause. If none is gone, the first report is all that there is.
-        Args: now: seconds since the epoch.  is_late: everybody has had that time.
+        Args: now: seconds since the epoch.  is_late: all launchers have had the time to report.
         """
         errors = self._errors.get(record.name, [])
         first = first_failure(errors, record.name)

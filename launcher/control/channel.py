@@ -206,7 +206,7 @@ class ControlChannel:
 
 
 def describe_lost_server(record: JobRecord, trouble: str) -> JsonObject:
-    """Returns an error that names trainer 0's pod, whose launcher cannot tell anybody what failed first."""
+    """Returns an error that names trainer 0's pod, whose launcher can no longer tell what failed first."""
     place = str(record.pods[0].get("place")) if record.pods else "an unknown pod"
     message = f"its launcher does not answer any more: the pod was lost ({trouble})"
     return make_error(record.name, 0, place, AttemptResult(LostPeerError.exit_code, LOST_POD, message))

@@ -174,7 +174,7 @@ def report_end(
     *,
     is_stopped: bool,
 ) -> JobRecord | None:
-    """Says how an attempt that has not finished has ended in this pod, to the log and to those who read output/.
+    """Says how an attempt that has not finished has ended in this pod, to the log and in the files of output/.
 
     Args: failure: what failed first. environ: of the programs. is_stopped: as of hear_cause.
     Returns: the record of the attempt, with that failure.

@@ -43,5 +43,5 @@ class RendezvousGuest:
         self._news.take(kind, body)
 
     def disconnected(self, reason: str) -> None:
-        """Wakes who waits for news."""
+        """Wakes the thread that waits for news."""
         self._news.signal()

@@ -70,7 +70,7 @@ class RendezvousHost:
             self._tell_end(record, failure)
 
     def judge_late(self, record: JobRecord) -> JsonObject | None:
-        """Returns what failed first in an attempt that is long over, None where nobody has reported anything."""
+        """Returns what failed first in an attempt that is long over, None where no launcher has reported."""
         with self._lock:
             is_told = self._book.has_reports(record.name)
             return self._book.judge(record, time.time(), is_late=True) if is_told else None

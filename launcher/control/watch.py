@@ -15,7 +15,7 @@ from launcher.failures import is_passed_on, make_error
 from launcher.settings import LauncherConfig
 from runtime.errors import LostPeerError
 
-LOOK_PERIOD_S = 2.9  # between two looks of trainer 0 whether job.json is still there
+LOOK_PERIOD_S = 2.9  # seconds between two looks of trainer 0's launcher whether job.json is still there
 
 
 class AttemptWatch:

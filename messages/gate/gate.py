@@ -1,4 +1,4 @@
-"""Stands between the network and libzmq: what nobody has let in costs no more than a bounded part of this process.
+"""Stands between the network and libzmq: peers that are not let in cost no more than a bounded part of this process.
 
 libzmq accepts every connection, holds it for its handshake interval, and takes 1 MiB of each, so that 2,000 of them
 exhaust the file descriptors of the process and as many MiB of memory. So the port is this gate's, which accepts a
@@ -90,7 +90,7 @@ class Refusals:
 
 
 class Gate:
-    """The door of one server.
+    """The listening port of one server, in front of libzmq.
 
     Args: listener: a listening socket.  admits: tells whether a peer of this address may speak at all.
         refusals: counts those that may not.
@@ -120,7 +120,7 @@ class Gate:
         self._thread.start()
 
     def close(self, seconds: float) -> None:
-        """Stop; what libzmq has sent leaves first, if its peers take it within so many seconds."""
+        """Stop; what libzmq has sent leaves first, if its peers take it within `seconds`."""
         os.write(self._wakeup[1], b"x")
         self._thread.join(seconds)
         self._is_closing = True

@@ -1,9 +1,9 @@
 """What of ZMTP 3 can be judged before libzmq sees it: the greeting, and the length and kind of each frame (pure).
 
 libzmq collects all frames of a message before it hands one out, limits their length but not their number, and takes
-from a peer that has proven nothing what it takes from any other: 20 MB of empty frames of a stranger become 650 MB of
-memory (4.3.5). `PeerBytes` follows the bytes of a peer and refuses those that no program of ours sends; `ServerBytes`
-follows what libzmq says to it, which shows when the peer has been let in.
+from an unauthenticated peer what it takes from any other: 20 MB of its empty frames become 650 MB of memory (4.3.5).
+`PeerBytes` follows the bytes of a peer and refuses those that no program of ours sends; `ServerBytes` follows what
+libzmq says to it, which shows when the peer has been let in.
 
 A greeting has 64 bytes: ff, 8 bytes, 7f, major and minor version, the mechanism in 20 bytes, whether it is a server,
 and 31 zeros. A frame has a byte of flags (1 more frames follow, 2 the length has 8 bytes, 4 a command), the length and

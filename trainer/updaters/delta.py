@@ -125,7 +125,7 @@ class DeltaUpdater:
         return {OWN_STATE: {"counters": part.counters, "arrays": listed, "bytes": len(data)}}
 
     def check(self) -> None:
-        """Ask the heartbeat."""
+        """Raise the error of the heartbeat, if it has found one."""
         self._client.check()
 
     def start_pass(self, batch: int = 0) -> None:
@@ -137,10 +137,10 @@ class DeltaUpdater:
             self._kept = None
 
     def prefetch(self, slots: Mapping[str, Argument]) -> None:
-        """All is here."""
+        """Return at once: all values are in this process."""
 
     def begin_step(self, samples: int) -> OnFinal | None:
-        """Nothing can begin before the gradients are complete."""
+        """Return None: the step begins when the gradients are complete."""
         return None
 
     def step(self, samples: int, checkpoint: bool = False) -> bool:

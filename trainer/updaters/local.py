@@ -153,16 +153,16 @@ class LocalUpdater:
         snapshot.put_back(self._shard, part)
 
     def check(self) -> None:
-        """There are no others."""
+        """Return at once: there are no other programs."""
 
     def start_pass(self, batch: int = 0) -> None:
-        """Nothing to wait for."""
+        """Return at once: there are no other trainers to wait for."""
 
     def prefetch(self, slots: Mapping[str, Argument]) -> None:
-        """All is here."""
+        """Return at once: all values are in this process."""
 
     def begin_step(self, samples: int) -> OnFinal | None:
-        """Nothing to do meanwhile."""
+        """Return None: the step begins after the backward pass."""
         return None
 
     def step(self, samples: int, checkpoint: bool = False) -> bool:
@@ -200,7 +200,7 @@ class LocalUpdater:
         return None if start is None else self._shard.rates(start, start + parameter.size)
 
     def finish(self) -> None:
-        """Nothing to leave."""
+        """Return at once: there is no server to leave."""
 
     def abort(self, reason: str) -> None:
-        """Nobody to tell."""
+        """Return at once: there is no other program to tell."""

@@ -9,7 +9,7 @@ import pytest
 from builders import pod_environment
 
 import start_paddle
-from launcher.settings import VARIABLES, LauncherConfig, warn_of_strangers
+from launcher.settings import VARIABLES, LauncherConfig, warn_without_secret
 from runtime.errors import ConfigError
 
 REQUIRED = [variable.name for variable in VARIABLES if variable.default is None]
@@ -74,7 +74,7 @@ def test_without_a_secret_there_is_one_warning(
 ) -> None:
     if "PADDLE_SECRET_FILE" in secret:
         secret["PADDLE_SECRET_FILE"] = str(tmp_path / "absent")
-    warn_of_strangers(LauncherConfig.from_env(pod_environment(**secret)))
+    warn_without_secret(LauncherConfig.from_env(pod_environment(**secret)))
     said = capsys.readouterr().out
     assert said.count("\n") == said.count("WARNING") == 1 and "anyone who reaches ports 7164 to 7167" in said
     assert secret.get("PADDLE_SECRET_FILE", "") in said
@@ -84,7 +84,7 @@ def test_with_a_secret_there_is_no_warning(tmp_path: Path, capsys: pytest.Captur
     file = tmp_path / "secret"
     file.write_text("hidden\n")
     for secret in ({"PADDLE_SECRET": "hidden"}, {"PADDLE_SECRET_FILE": str(file)}):
-        warn_of_strangers(LauncherConfig.from_env(pod_environment(**secret)))
+        warn_without_secret(LauncherConfig.from_env(pod_environment(**secret)))
     assert capsys.readouterr().out == ""
 
 
