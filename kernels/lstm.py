@@ -73,7 +73,7 @@ class LstmRun:
     c: Array
     y: Array
     begins: Ids
-    kinds: Mapping[str, str]  # of candidate, gate and state
+    kinds: Mapping[str, str]  # activations of candidate, gate and state
 
     def fits(self) -> bool:
         """Return whether `forward` and `backward` can be used."""

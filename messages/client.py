@@ -22,14 +22,14 @@ from messages.client_core import ClientCore, ClientEffect, ClientSend, OpenConne
 from messages.envelope import MAX_BYTES
 from messages.keys import CurveKeys
 
-CONNECT_S = 5.0  # for a TCP connection, and again for the handshake
+CONNECT_S = 5.0  # seconds for a TCP connection, and again for the handshake
 QUEUED = 256  # messages that wait on either side
-CLOSING_S = 1.0  # for the last messages to leave
+CLOSING_S = 1.0  # seconds for the last messages to leave
 TURN = 256  # messages that are taken before those that wait are sent
 
 _EVENT = struct.Struct("=HI")
 _FAILURES = {
-    zmq.EVENT_CONNECT_DELAYED: "",  # not over yet
+    zmq.EVENT_CONNECT_DELAYED: "",  # the connection is not made yet
     zmq.EVENT_CONNECT_RETRIED: "no connection to it can be made",
     zmq.EVENT_CLOSED: "no connection to it can be made",
     zmq.EVENT_DISCONNECTED: "it has closed the connection",
@@ -174,7 +174,7 @@ class ControlClient:
 
     def _fail(self, reason: str) -> None:
         if self._dealer is not None:
-            self._take(self._dealer)  # what came before the end
+            self._take(self._dealer)  # messages that came before the end
         self._disconnect(0.0)
         self._step(ClientCore.failed, reason)
 

@@ -20,7 +20,7 @@ from messages.schema import MOST_EXACT, Protocol
 from messages.server_core import MOST_OPEN
 from runtime.backoff import exponential_backoff
 
-FIRST_DELAY_S, LONGEST_DELAY_S = 0.05, 2.0  # before a connection is tried again
+FIRST_DELAY_S, LONGEST_DELAY_S = 0.05, 2.0  # seconds before a connection is tried again
 
 
 @dataclass(frozen=True)
@@ -78,11 +78,11 @@ ClientEffect = OpenConnection | CloseConnection | ClientSend | Welcomed | Discon
 class ClientState(enum.Enum):
     """Where a member stands with its server."""
 
-    WAITING = "waiting"  # for the next trial to connect
+    WAITING = "waiting"  # until the next trial to connect
     CONNECTING = "connecting"  # the connection is being made, and each side proves itself
     JOINING = "joining"  # connected; the server has not answered the join yet
     JOINED = "joined"  # let in
-    CLOSED = "closed"  # for good
+    CLOSED = "closed"  # it never connects again
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class _Times:
 
     until: float = float("-inf")  # the end of the present state, unless that is JOINED
     heard: float = 0.0  # the server's last word
-    said: float = 0.0  # this member's last word
+    said: float = 0.0  # when this member sent its last message
 
 
 def default_delays() -> Iterator[float]:
@@ -141,9 +141,9 @@ class ClientCore:
         self._identity = {"protocol": protocol.title, "realm": realm, "member": member.to_json()}
         self.state = ClientState.WAITING
         self.trouble = "it has not been tried yet"  # why this member is not joined
-        self.counts: collections.Counter[str] = collections.Counter()  # of messages that were refused, by code
+        self.counts: collections.Counter[str] = collections.Counter()  # number of refused messages, by code
         self._hello, self._pace = hello, pace or ClientPace()
-        self._delays = self._pace.delays()  # of the present series of trials
+        self._delays = self._pace.delays()  # the delays of the present series of trials
         self._times = _Times()
         self._requests: dict[int, _OpenRequest] = {}
         self._newest = 0

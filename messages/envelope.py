@@ -19,17 +19,17 @@ from messages.errors import SchemaError
 from messages.schema import MOST_EXACT, Fields, Integer, JsonObject, Text
 from runtime.bounded_json import BoundedJsonError, dump_bounded, parse_bounded, show_value
 
-VERSION = 1  # of the envelope
-MAX_BYTES = 1 << 20  # of a message
+VERSION = 1  # version of the envelope
+MAX_BYTES = 1 << 20  # bytes of a message
 MAX_DEPTH = 16  # levels of objects and lists
-MAX_VALUES = 1 << 17  # of a message; each takes up to 100 bytes of memory
+MAX_VALUES = 1 << 17  # values of a message; each takes up to 100 bytes of memory
 
 JOIN, JOINED, BEAT, LEAVE, REPLY, ERROR = "join", "joined", "beat", "leave", "reply", "error"
 
 _BODY = "the message"
 IDENTITY = Fields(uid=Text(200, least=1), incarnation=Integer(0))
-JOIN_FIELDS = Fields(protocol=Text(200), realm=Text(200), member=IDENTITY)  # and the hello of the protocol
-JOINED_FIELDS = Fields(server=IDENTITY)  # and the welcome of the protocol
+JOIN_FIELDS = Fields(protocol=Text(200), realm=Text(200), member=IDENTITY)  # beside the hello of the protocol
+JOINED_FIELDS = Fields(server=IDENTITY)  # beside the welcome of the protocol
 ERROR_FIELDS = Fields(code=Text(40), reason=Text(4000))
 
 

@@ -67,7 +67,7 @@ class FakeClient:
         self._network = network
         self.caller = Caller(core, handlers, network.notes.append, _nothing)
         self.address = address
-        self.route = b""  # of its connection; empty: it has none
+        self.route = b""  # route of its connection; empty: it has none
         self.is_cut = False
         self.is_frozen = False
 

@@ -32,7 +32,7 @@ from messages.server_core import MemberAsked, ServerCore
 TICK_S = 0.25  # between two looks for silent members
 RECEIVED = 64  # messages of a member that wait for this program, each up to 1 MiB; then it is not read
 SENT = 1024  # messages that wait for a member: all open answers, and pushes; one more, and it is lost
-CLOSING_S = 1.0  # for the last messages to leave
+CLOSING_S = 1.0  # seconds for the last messages to leave
 TURN = 256  # messages that are taken before those that wait are sent
 _INNER_BACKLOG = 1024  # more than the gate has connections that are not let in
 

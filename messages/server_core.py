@@ -88,7 +88,7 @@ class ServerCore:
         self, protocol: Protocol, realm: str, member: MemberId, *, silence: float = 10.0, most_members: int = 4096
     ) -> None:
         self.protocol, self.realm, self.member = protocol, realm, member
-        self.counts: collections.Counter[str] = collections.Counter()  # of refused messages, by code
+        self.counts: collections.Counter[str] = collections.Counter()  # number of refused messages, by code
         self._silence, self._most_members = silence, most_members
         self._sessions: dict[str, _Session] = {}  # by UID; one incarnation of each
         self._routes: dict[bytes, _Session] = {}

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from prepare.errors import InputError
 
-LINE_BYTES = 4 << 20  # of a line of text, and of a row of a table
-FILES = 1_000_000  # in a folder, and members of an archive
-DEPTH = 64  # of directories in one another
+LINE_BYTES = 4 << 20  # bytes of a line of text, and of a row of a table
+FILES = 1_000_000  # files in a folder, and members of an archive
+DEPTH = 64  # levels of directories
 OBJECT_BYTES = 256  # what Python takes for a short line beside its characters: two strings, a tuple, their places
 
 

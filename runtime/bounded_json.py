@@ -16,7 +16,7 @@ from runtime import glog
 
 MAX_INTEGER = (1 << 64) - 1
 
-_MAX_DIGITS = 20  # of an integer with its sign, checked before it is converted
+_MAX_DIGITS = 20  # characters of an integer with its sign, checked before it is converted
 # An open string ends with the text, so that every quote is looked at once, whatever the text holds.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKETS = bytes.maketrans(b"[]{}", b"()()")

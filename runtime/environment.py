@@ -19,7 +19,7 @@ class JobEnvironment:
     attempt: str = ""
     secret: str = ""
     peer_timeout: float = 10.0
-    stuck_timeout: float = 1800.0  # in one turn of a program's loop, after which /healthz calls it stuck
+    stuck_timeout: float = 1800.0  # seconds in one turn of a program's loop, after which /healthz calls it stuck
 
     def __repr__(self) -> str:
         return f"JobEnvironment(job={self.job!r}, attempt={self.attempt!r}, peer_timeout={self.peer_timeout!r})"

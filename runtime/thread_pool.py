@@ -16,7 +16,7 @@ Task = Callable[[], object]
 Result = SimpleQueue[BaseException | None]
 Piece = TypeVar("Piece")
 
-LEAVE_TIMEOUT_S = 2.0  # for a task that is under way when its thread is to end
+LEAVE_TIMEOUT_S = 2.0  # seconds for a task that is under way when its thread is to end
 
 
 class Worker:

@@ -24,7 +24,7 @@ from runtime.environment import read_environment
 from runtime.errors import HELD_PORT, PortInUseError
 
 EVERY_ADDRESS = "0.0.0.0"
-LEAST_PEERS = 128  # connections, and again such as have proven nothing yet; in a large job all come at once
+LEAST_PEERS = 128  # connections of members, and as many of unauthenticated peers; in a large job all connect at once
 FILES_OF_A_PEER = 3  # descriptors of a connection, in the gate and in libzmq
 OTHER_FILES = 512  # descriptors of everything else in the process
 PACE = ClientPace(delays=lambda: exponential_backoff(0.05, 1.0))  # trainer 0's launcher may come at any moment

@@ -26,12 +26,12 @@ from dataclasses import dataclass
 
 from messages.gate.zmtp import PeerBytes, ServerBytes, ZmtpError
 
-READ_BYTES = 1 << 16  # at a time; as much waits for a side that does not read
-ACCEPTED_AT_ONCE = 64  # connections, before the others get their turn
+READ_BYTES = 1 << 16  # bytes of one read; as many wait for a side that does not read
+ACCEPTED_AT_ONCE = 64  # connections that are accepted before the others get their turn
 PAUSE_S = 0.1  # after the process ran out of file descriptors
 LISTEN_BACKLOG = 128  # connections that the kernel holds for this port
 REPEAT_S = 30.0  # between two notes of the same kind
-SPARE_FILES = 24  # that the gate leaves to the process; libzmq 4.3.5 aborts it when its own accept finds none
+SPARE_FILES = 24  # descriptors left to the process; libzmq 4.3.5 aborts it when its own accept finds none
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: what is closed leaves nothing behind in the kernel
 
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 from messages.envelope import MAX_BYTES
 
 GREETING_BYTES = 64
-SIGNATURE_BYTES = 10  # of a greeting, ff to 7f
-HANDSHAKE_BYTES = 2048  # of a peer, greeting included, until it is let in; CURVE takes 600, NULL 120
-FRAME_BYTES = MAX_BYTES + 256  # of a frame afterwards: a message, and what CURVE adds to it (33 bytes)
-COMMAND_BYTES = 512  # of a command after the handshake
+SIGNATURE_BYTES = 10  # bytes of a greeting from ff to 7f
+HANDSHAKE_BYTES = 2048  # bytes of a peer, greeting included, until it is let in; CURVE takes 600, NULL 120
+FRAME_BYTES = MAX_BYTES + 256  # bytes of a frame afterwards: a message, and the 33 that CURVE adds to it
+COMMAND_BYTES = 512  # bytes of a command after the handshake
 
 MORE, LONG, COMMAND = 1, 2, 4
 

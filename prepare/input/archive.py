@@ -18,7 +18,7 @@ from prepare.input.packed import from_start, unpacked
 from prepare.limits import DEPTH, FILES, Meter
 
 CHUNK = 1 << 20
-NAME_BYTES = 255  # of a component, on every file system
+NAME_BYTES = 255  # bytes of a component of a path, on every file system
 STORED_OR_DEFLATED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 ENCRYPTED = 0x1
 DAMAGES = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError, ValueError, OverflowError)

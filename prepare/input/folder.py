@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from prepare.errors import InputError
 from prepare.limits import DEPTH, FILES
 
-LINKS = 40  # that one name may go through, as in Linux
+LINKS = 40  # links that one name may go through, as in Linux
 PLACE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC  # to go on from: needs no right to list it
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC

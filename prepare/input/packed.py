@@ -15,7 +15,7 @@ from prepare.limits import Meter
 
 CHUNK = 1 << 16  # read of the packed bytes at a time
 PIECE = 1 << 20  # most that is unpacked of them at a time
-MAGIC_BYTES = 6  # at most, by which a format is known
+MAGIC_BYTES = 6  # bytes, at most, by which a format is known
 SUFFIXES = (".gz", ".bz2", ".xz")
 
 

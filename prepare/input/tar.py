@@ -15,7 +15,7 @@ from prepare.errors import InputError
 from prepare.limits import FILES
 
 BLOCK = 512
-EXTENDED_BYTES = 1 << 16  # of a long name, or of the records before a member; names of files have at most 4 KiB
+EXTENDED_BYTES = 1 << 16  # bytes of a long name, or of the records before a member; names of files have at most 4 KiB
 PIECE = 1 << 20
 FILE_KINDS = (b"0", b"\0", b"7")
 DIRECTORY_KIND = b"5"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from prepare.limits import OBJECT_BYTES, Meter
 
-VALUES = 1000  # of a column, that are told with their counts
+VALUES = 1000  # different values of a column that are listed with their counts
 LARGEST = 3.4028234663852886e38  # a float32, which is what a trainer computes with
 
 

@@ -21,8 +21,8 @@ Record = list[str]
 
 RATING = re.compile(r"[0-9]{1,18}::[0-9]{1,18}::[0-9]{1,18}::[0-9]{1,18}")
 TITLE_WITH_YEAR = re.compile(r"^(.*)\(\d+\)$")
-DIGITS = 18  # of an id
-CELL_BYTES = 24  # of films x genres: in the lists, in meta.bin and in meta.json
+DIGITS = 18  # digits of an id
+CELL_BYTES = 24  # bytes of a cell of films x genres, in the lists, in meta.bin and in meta.json
 ZERO, ONE = 0.0, 1.0  # the same two objects in every list
 PICKLE_PROTOCOL = 2  # the newest that a script of 2017 reads
 

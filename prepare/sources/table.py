@@ -13,8 +13,8 @@ from prepare.limits import LINE_BYTES, Meter
 from prepare.log import say
 from prepare.sources.columns import ColumnSummary, read_number
 
-DELIMITERS = ("\t", ";", "|", ",")  # that are looked for
-COLUMNS = 16_384  # as in spreadsheets
+DELIMITERS = ("\t", ";", "|", ",")  # delimiters that are looked for
+COLUMNS = 16_384  # columns of a table, as in spreadsheets
 SAMPLE_BYTES, SAMPLE_LINES = 1 << 16, 100  # of the first file, by which the delimiter is found
 SHOWN = 60  # characters of a row in a message
 

@@ -15,7 +15,7 @@ from prepare.limits import OBJECT_BYTES, Meter
 from prepare.settings import Settings
 from prepare.split import LabelledLine, hold_out, shuffle
 
-DIGITS = 18  # of a label that is a number
+DIGITS = 18  # digits of a label that is a number
 UNKNOWN = "<unk>"
 POLARITIES = ("neg", "pos")
 MADE_HERE = re.compile(r"train\..*|test\.(txt|list)|pred\.list|dict\.txt|labels\.list")
