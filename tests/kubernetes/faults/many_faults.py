@@ -17,7 +17,7 @@ ENDING_PODS = 4  # the back-off of a Job doubles with every pod that it loses, t
 SPACING = 48  # batches between two faults: all of them before the undisturbed run's last pass, or not long after
 # Many more than the faults take: training goes on while the moment of a fault is looked for, and a kubelet that had
 # lost the API server may hear of a deleted pod a minute and a half late, by the back-off of its watch.
-PASSES = 60
+PASSES = 40
 LINES = 10  # batches between two lines of the log
 
 
