@@ -74,6 +74,7 @@ def fill_normal(out: Floats, mean: float, std: float, stream: Stream) -> None:
 def _box_muller(draws: npt.NDArray[np.uint32], mean: float, std: float) -> tuple[Floats, Floats]:
     """Return the cosine and the sine halves of the pairs (u1, u2) in `draws`."""
     u = _unit(draws)
+    mean = float(np.float32(mean))  # the legacy's mean is a float; the sum with it is of doubles
     radius = np.sqrt(np.float32(-2.0) * logf(u[0::2].copy()))
     p = (np.float32(std) * radius).astype(np.float64)
     theta = 2.0 * np.pi * u[1::2].astype(np.float64)
@@ -81,7 +82,12 @@ def _box_muller(draws: npt.NDArray[np.uint32], mean: float, std: float) -> tuple
 
 
 def fill_uniform(out: Floats, low: float, high: float, stream: Stream) -> None:
-    """Fill a flat array from [low, high), one draw per value; double precision, rounded once."""
+    """Fill a flat array from [low, high), one draw per value; computed in double precision, rounded once.
+
+    The bounds and their difference are floats, as in the legacy.
+    """
+    first = np.float32(low)
+    low, width = float(first), float(np.float32(high) - first)
     for start in range(0, out.size, _CHUNK):
         values = out[start : start + _CHUNK]
-        values[:] = stream.draws(values.size) * (1.0 / UPPER) * (high - low) + low
+        values[:] = stream.draws(values.size) * (1.0 / UPPER) * width + low

@@ -99,3 +99,19 @@ def test_start_state_depends_on_the_seed_flags():
     assert start_state(1, True) == 1
     assert start_state(1, False) == 0
     assert start_state(0, False) == 0xFFFFFFFF
+
+
+def test_normal_values_around_a_mean_are_those_of_the_original():
+    """A mean was taken in double precision, so that single bits differed. Recorded: case initial_normal."""
+    values = np.empty(30, np.float32)
+    fill_normal(values, 0.1, 0.2, Stream(1))
+    first = ["-0x1.d3b010p-3", "-0x1.8fde0ap-7", "0x1.c28edep-2", "0x1.71ca6ap-4", "-0x1.161108p-3", "-0x1.0b6fb2p-8"]
+    assert values[:6].tolist() == [float.fromhex(one) for one in first]
+
+
+def test_uniform_values_of_any_range_are_those_of_the_original():
+    """The bounds were taken in double precision, so that single bits differed. Recorded: case initial_defaults."""
+    values = np.empty(30, np.float32)
+    fill_uniform(values, 0.05 - 0.3, 0.05 + 0.3, Stream(1))
+    first = ["-0x1.de7388p-4", "0x1.4d96aap-4", "-0x1.bd4e0cp-4", "0x1.639b04p-2", "0x1.7aaad0p-7", "0x1.6f66ecp-4"]
+    assert values[:6].tolist() == [float.fromhex(one) for one in first]
