@@ -18,8 +18,7 @@ from trainer.layers.checks import require_matrix, require_same_rows, require_sta
 class RankCost(Layer):
     """ln(1 + e^o) - t o where o = left - right and t says how much left belongs before right, from 0 to 1.
 
-    Inputs: left, right, label t [, weight]; all (rows, 1), the label may be ids. `coeff` scales the gradient of both
-    sides, and nothing that they got from elsewhere.
+    Inputs: left, right, label t [, weight]; all (rows, 1), the label may be ids. `coeff` has no effect, as in v0.10.
     """
 
     is_cost = True
@@ -49,7 +48,7 @@ class RankCost(Layer):
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
         """Return 1 / (1 + e^-o) - t and its negative."""
         part = np.exp(-np.logaddexp(0, -self._margin, dtype=self._margin.dtype)) - self._target
-        part *= gradient * gradient.dtype.type(self.config.coeff)
+        part *= gradient
         if self._weight is not None:
             part *= self._weight
         return [part if wanted[0] else None, -part if wanted[1] else None, *[None] * (len(wanted) - 2)]
@@ -59,8 +58,10 @@ class LambdaCost(Layer):
     """Of each list (a sequence): its NDCG, on every row. The gradient is LambdaRank's, not the derivative of that.
 
     Inputs: the network's scores, the true ones; both (rows, 1). With DCG = the sum over the first NDCG_num places i of
-    (2^true - 1) / ln(i + 2), a pair of documents at the true places i < j gets -|change of DCG if they changed places|
-    / (1 + e^(o_i - o_j)) / the best DCG, for i in the first max_sort_size places (-1: all).
+    (2^true - 1) / ln(i + 2), a pair of documents at the true places i < j gets -|change| / (1 + e^(o_i - o_j)) / the best
+    DCG, for i in the first max_sort_size places (-1: all). The change is (2^true_i - 2^true_j) / (ln(i + 2) - ln(j + 2)),
+    with nothing in the place of ln(j + 2) beyond those places: so v0.10 has it (gserver/layers/CostLayer.cpp), which is
+    not what the DCG would change by.
 
     Raises (forward): DataError: a list is shorter than NDCG_num, or all its true scores are zero.
     """
@@ -105,10 +106,11 @@ class LambdaCost(Layer):
     def _pair_gradients(self, scores: Array, truth: Array) -> Array:
         order = np.argsort(-truth, kind="stable")
         first = len(order) if self._sorted == -1 else min(self._sorted, len(order))
-        discounts = 1 / np.log(np.arange(len(order)) + 2)
-        discounts[first:] = 0
+        logarithms = np.log(np.arange(len(order)) + 2)
+        distances = logarithms[:first, None] - np.where(np.arange(len(order)) < first, logarithms, 0)
+        np.fill_diagonal(distances, 1)  # a document and itself: no change
         gains, o = 2 ** truth[order], scores[order]
-        changes = np.abs((gains[:first, None] - gains) * (discounts[:first, None] - discounts))
+        changes = np.abs((gains[:first, None] - gains) / distances)
         lambdas = np.triu(-changes * np.exp(-np.logaddexp(0, o[:first, None] - o)), k=1)
         sums = -lambdas.sum(axis=0)
         sums[:first] += lambdas.sum(axis=1)

@@ -69,7 +69,8 @@ class PoolLayer(Layer):
         self.require_inputs(1, 1)
         self._conf = config.inputs[0].pool_conf
         self._windows = pool_windows(self._conf, self.dimensions)
-        counts_padding = self._conf.HasField("exclude_mode") and not self._conf.exclude_mode
+        # v0.10 counted the padding of planes; volumes and exclude_mode, which says otherwise, came later without it
+        counts_padding = not self._conf.exclude_mode if self._conf.HasField("exclude_mode") else self.dimensions == 2
         self._pooling = make_pooling(self, self._conf.pool_type, self._windows, counts_padding=counts_padding)
         self.size = self._conf.channels * self._windows.places
         if config.size and config.size != self.size:
@@ -118,7 +119,7 @@ class PyramidPoolLayer(Layer):
             ImageWindows((_bin_axis(height, 2**level), _bin_axis(width, 2**level)))
             for level in range(conf.pyramid_height)
         ]
-        self._levels = [(windows, make_pooling(self, conf.pool_type, windows)) for windows in levels]
+        self._levels = [(windows, make_pooling(self, conf.pool_type, windows, counts_padding=True)) for windows in levels]
         self._image = height, width
         self._x: Array
         self._values: list[Array] = []

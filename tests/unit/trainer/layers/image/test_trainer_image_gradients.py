@@ -146,11 +146,11 @@ CASES = {
         2 * 5 * 6,
         layer("pool", [{"pool_conf": pool_conf(2, (5, 6), (3, 4), (2, 3), (1, 2), kind="avg-projection")}]),
     ),
-    "pool of means with padding": (
+    "pool of means without padding": (
         2 * 5 * 6,
         layer(
             "pool",
-            [{"pool_conf": pool_conf(2, (5, 6), (3, 4), (2, 3), (1, 2), kind="avg-projection", exclude_mode=False)}],
+            [{"pool_conf": pool_conf(2, (5, 6), (3, 4), (2, 3), (1, 2), kind="avg-projection", exclude_mode=True)}],
         ),
     ),
     "pool3d of largest": (

@@ -134,12 +134,14 @@ POOLS = {
 
 
 @pytest.mark.parametrize("name", POOLS)
-@pytest.mark.parametrize("kind", ["max-projection", "avg-projection", "avg with padding"])
+@pytest.mark.parametrize("kind", ["max-projection", "avg-projection", "avg with padding", "avg without padding"])
 def test_pooling_equals_loops(name, kind):
     image, size, stride, padding = POOLS[name]
     rng = np.random.default_rng(9)
-    counted = {"exclude_mode": False} if kind == "avg with padding" else {}
-    conf = pool_conf(2, image, size, stride, padding, kind=kind.replace(" with padding", "-projection"), **counted)
+    mode = {"avg with padding": {"exclude_mode": False}, "avg without padding": {"exclude_mode": True}}.get(kind, {})
+    counts_padding = kind == "avg with padding" or (kind == "avg-projection" and len(image) == 2)
+    legacy_kind = kind if "-" in kind else "avg-projection"
+    conf = pool_conf(2, image, size, stride, padding, kind=legacy_kind, **mode)
     x = rng.normal(size=(2, 2, *image))
     out = run(x[0].size, layer("pool3d" if len(image) == 3 else "pool", [{"pool_conf": conf}]), x.reshape(2, -1))
     grid = [1 - (-(i + 2 * p - k) // s) for i, k, s, p in zip(image, size, stride, padding, strict=True)]
@@ -149,7 +151,7 @@ def test_pooling_equals_loops(name, kind):
         inside = [place for _, place in places(origin, size, (1,) * len(size), image)]
         values = np.array([x[(slice(None), slice(None), *place)] for place in inside])
         count = len(inside)
-        if counted:  # places in the padding count, but not those beyond it
+        if counts_padding:  # places in the padding count, but not those beyond it
             ends = [min(o + k, n + p) - o for o, k, n, p in zip(origin, size, image, padding, strict=True)]
             count = np.prod(ends)
         expected[(slice(None), slice(None), *window)] = (
@@ -177,9 +179,9 @@ def test_a_pyramid_of_pools():
     fields = layer(
         "spp", [{"spp_conf": {"image_conf": image_conf(1, (3, 4)), "pool_type": "avg-projection", "pyramid_height": 2}}]
     )
-    # level 1 has bins of 2 x 2; there is a row too few, so the first bins begin in the padding
+    # level 1 has bins of 2 x 2; there is a row too few, so the first bins begin in the padding, which counts
     out = run(12, fields, [np.arange(12)])
-    np.testing.assert_allclose(out.value, [[5.5, 0.5, 2.5, 6.5, 8.5]])
+    np.testing.assert_allclose(out.value, [[5.5, 0.25, 1.25, 6.5, 8.5]])
 
 
 def statistics(table):
