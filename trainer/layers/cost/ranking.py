@@ -58,10 +58,10 @@ class LambdaCost(Layer):
     """Of each list (a sequence): its NDCG, on every row. The gradient is LambdaRank's, not the derivative of that.
 
     Inputs: the network's scores, the true ones; both (rows, 1). With DCG = the sum over the first NDCG_num places i of
-    (2^true - 1) / ln(i + 2), a pair of documents at the true places i < j gets -|change| / (1 + e^(o_i - o_j)) / the best
-    DCG, for i in the first max_sort_size places (-1: all). The change is (2^true_i - 2^true_j) / (ln(i + 2) - ln(j + 2)),
-    with nothing in the place of ln(j + 2) beyond those places: so v0.10 has it (gserver/layers/CostLayer.cpp), which is
-    not what the DCG would change by.
+    (2^true - 1) / ln(i + 2), a pair of documents at the true places i < j gets -|change| / (1 + e^(o_i - o_j)) / the
+    best DCG, for i in the first max_sort_size places (-1: all). The change is (2^true_i - 2^true_j) / (ln(i + 2)
+    - ln(j + 2)), with nothing in the place of ln(j + 2) beyond those places: so v0.10 has it
+    (gserver/layers/CostLayer.cpp), which is not what the DCG would change by.
 
     Raises (forward): DataError: a list is shorter than NDCG_num, or all its true scores are zero.
     """

@@ -119,7 +119,9 @@ class PyramidPoolLayer(Layer):
             ImageWindows((_bin_axis(height, 2**level), _bin_axis(width, 2**level)))
             for level in range(conf.pyramid_height)
         ]
-        self._levels = [(windows, make_pooling(self, conf.pool_type, windows, counts_padding=True)) for windows in levels]
+        self._levels = [
+            (windows, make_pooling(self, conf.pool_type, windows, counts_padding=True)) for windows in levels
+        ]
         self._image = height, width
         self._x: Array
         self._values: list[Array] = []
