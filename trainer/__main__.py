@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import traceback
@@ -65,11 +66,13 @@ def run(arguments: Sequence[str]) -> None:
         glog.to_json(flags.log_json, role="trainer", number=flags.trainer_id, attempt=attempt)
     with STOPPER:  # an import of a compiled module turns what a signal raises into an error of its own
         # Imported here: this takes 0.59 s of CPU time (median of nine); --help and wrong flags are answered without it
-        # in 0.07 s.
+        # in 0.07 s. Imports leave no garbage that is worth a look: without one they take a tenth less.
+        gc.disable()
         from kernels import flush_denormals
         from pserver.client.probe import await_pservers
         from trainer.training.assembly import Assembly
 
+        gc.enable()
     await_pservers(os.environ)
     if line:
         glog.info(line)
