@@ -20,7 +20,7 @@ class PayloadError(Exception):
     """A payload cannot be decompressed; its text says why."""
 
 
-def compress(raw: bytes, compression: Compression) -> bytes:
+def compress(raw: bytes | bytearray, compression: Compression) -> bytes | bytearray:
     """Return a payload as it goes to the file.
 
     Raises: ConfigError: it is Snappy, and cramjam is not installed.

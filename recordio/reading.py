@@ -10,7 +10,7 @@ import os
 import zlib
 from array import array
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -38,7 +38,8 @@ class RecordIOReader:
         wanted = RecordRange.parse(source) or source if isinstance(source, str) else source
         path = wanted.path if isinstance(wanted, RecordRange) else str(wanted)
         self._file = open_records(path)
-        self._records = _read_and_close(self._file, wanted if isinstance(wanted, RecordRange) else path)
+        chunks = read_range(self._file, wanted) if isinstance(wanted, RecordRange) else read_all(self._file, path)
+        self._records: Iterator[bytes] = chain.from_iterable(chunks)  # in C: a record costs one step of a generator
 
     def __iter__(self) -> Iterator[bytes]:
         """Return the iterator of what was not read yet."""
@@ -60,41 +61,38 @@ class RecordIOReader:
         self.close()
 
 
-def _read_and_close(file: BinaryIO, wanted: str | RecordRange) -> Iterator[bytes]:
-    with file:
-        yield from read_range(file, wanted) if isinstance(wanted, RecordRange) else read_all(file, wanted)
-
-
-def read_all(file: BinaryIO, path: str) -> Iterator[bytes]:
-    """Yield every record of an open file.
+def read_all(file: BinaryIO, path: str) -> Iterator[Iterator[bytes]]:
+    """Yield the records of every chunk of an open file, and close it.
 
     Raises: as of RecordIOReader.
     """
-    for chunk in scan(file, path):
-        yield from read_chunk(file, path, chunk)
+    with file:
+        for chunk in scan(file, path):
+            yield read_chunk(file, path, chunk)
 
 
-def read_range(file: BinaryIO, wanted: RecordRange) -> Iterator[bytes]:
-    """Yield the records of a range; chunks before the first of them are not decompressed.
+def read_range(file: BinaryIO, wanted: RecordRange) -> Iterator[Iterator[bytes]]:
+    """Yield those records of each chunk that are in a range, and close the file; chunks before it are not decompressed.
 
     Raises: as of RecordIOReader.  DamagedChunkError: the file has not all of them, too.
     """
     skip, left = wanted.skip, wanted.count
-    for chunk in scan(file, wanted.path, wanted.chunk, wanted.offset) if left else ():
-        if skip < chunk.records:
-            yield from islice(read_chunk(file, wanted.path, chunk), skip, skip + left)
-            left -= min(left, chunk.records - skip)
-            if not left:
-                return
-        skip = max(0, skip - chunk.records)
-    if left:
-        place = ChunkPlace(wanted.path, wanted.chunk, wanted.offset)
-        size = os.fstat(file.fileno()).st_size
-        raise DamagedChunkError(
-            f"{left} of the {wanted.count} records from here on are not in the file of {size} bytes; bring "
-            "the file that was indexed, or index it again",
-            place,
-        )
+    with file:
+        for chunk in scan(file, wanted.path, wanted.chunk, wanted.offset) if left else ():
+            if skip < chunk.records:
+                yield islice(read_chunk(file, wanted.path, chunk), skip, skip + left)
+                left -= min(left, chunk.records - skip)
+                if not left:
+                    return
+            skip = max(0, skip - chunk.records)
+        if left:
+            place = ChunkPlace(wanted.path, wanted.chunk, wanted.offset)
+            size = os.fstat(file.fileno()).st_size
+            raise DamagedChunkError(
+                f"{left} of the {wanted.count} records from here on are not in the file of {size} bytes; bring "
+                "the file that was indexed, or index it again",
+                place,
+            )
 
 
 def read_chunk(file: BinaryIO, path: str, chunk: ChunkIndex) -> Iterator[bytes]:

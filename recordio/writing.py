@@ -37,8 +37,8 @@ class RecordIOWriter:
         compress(b"", compression)
         self._path, self._staging = Path(path), staging_of(Path(path))
         self._compression, self._most = compression, max_chunk_bytes
-        self._parts: list[bytes] = []  # lengths and records of the chunk in hand, in turn
-        self._bytes = 0  # of these records
+        self._raw = bytearray()  # lengths and records of the chunk in hand, in turn
+        self._records = 0  # of that chunk
         try:
             self._file = self._staging.open("wb")
         except OSError as error:
@@ -54,22 +54,22 @@ class RecordIOWriter:
             raise OversizedRecordError(
                 f"a record of {size} bytes for {self._path}: a chunk may have {MOST_CHUNK_BYTES}; split the record"
             )
-        raw = self._bytes + size + LENGTH.size * (len(self._parts) // 2 + 1)
-        if self._bytes + size > self._most or raw > MOST_CHUNK_BYTES:
+        raw = len(self._raw) + size
+        if raw - LENGTH.size * self._records > self._most or raw + LENGTH.size > MOST_CHUNK_BYTES:
             self.flush()
-        self._parts += (LENGTH.pack(size), record)
-        self._bytes += size
+        self._raw += LENGTH.pack(size) + record  # at once: what is no bytes leaves no length behind
+        self._records += 1
 
     def flush(self) -> None:
         """Write what there is as a chunk; nothing where there is no record.
 
         Raises: VolumeError: it cannot be written.
         """
-        if not self._parts:
+        if not self._records:
             return
-        payload = compress(b"".join(self._parts), self._compression)
-        header = HEADER.pack(MAGIC, zlib.crc32(payload), self._compression, len(payload), len(self._parts) // 2)
-        self._parts, self._bytes = [], 0
+        payload = compress(self._raw, self._compression)
+        header = HEADER.pack(MAGIC, zlib.crc32(payload), self._compression, len(payload), self._records)
+        self._raw, self._records = bytearray(), 0
         try:
             self._file.write(header)
             self._file.write(payload)

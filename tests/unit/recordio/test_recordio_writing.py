@@ -87,3 +87,12 @@ def test_a_chunk_is_as_the_original_counts_it(tmp_path: Path) -> None:
         for one in [bytes(50), bytes(50), b"a", bytes(300), b"", b"b"]:
             writer.write(one)
     assert [one.records for one in read_index(tmp_path / "some").chunks] == [2, 1, 1, 2]
+
+
+def test_what_is_no_bytes_leaves_nothing_in_the_file(tmp_path: Path) -> None:
+    with RecordIOWriter(tmp_path / "some", Compression.NONE) as writer:
+        writer.write(b"a")
+        with pytest.raises(TypeError):
+            writer.write("text")  # type: ignore[arg-type]
+        writer.write(b"b")
+    assert list(RecordIOReader(tmp_path / "some")) == [b"a", b"b"]
