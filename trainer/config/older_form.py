@@ -1,7 +1,9 @@
 """A config as v0.10 printed it. Ours is that of the legacy's last version, which says more.
 
-The two mean the same to the engine: what is taken out here are fields that v0.10 did not have yet, at the values that
-it used. Recurrent groups with a StaticInput or with nested sequences are printed in the later form.
+The two mean the same to the engine. Fields that v0.10 did not have yet are taken out, at the values that it used. It
+handed height and width on from layer to layer, and the later version does so for a few types only.
+
+Source: legacy config_parser.py of v0.10, LayerBase and g_pass_height_width; the specification's section 19.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ _LATER_FIELDS = {
     "concat": ("height", "width", "depth"),
     "cudnn_batch_norm": ("depth", "epsilon"),
     "max": ("seq_pool_stride",),
+    "prelu": ("height", "width", "depth"),
     "print": ("user_arg",),
-    "seqlastins": ("seq_pool_stride",),
+    "scatter_agent": ("height", "width"),
 }
 
 
@@ -29,6 +32,8 @@ def as_v0_10(config: TrainerConfig_pb2.TrainerConfig) -> TrainerConfig_pb2.Train
     older.CopyFrom(config)
     for layer in older.model_config.layers:
         _rewrite(layer)
+    _hand_on_maps(older.model_config)
+    _flatten_slopes(older.model_config)
     # there it was the default of parameters only
     older.opt_config.ClearField("gradient_clipping_threshold")
     return older
@@ -44,3 +49,28 @@ def _rewrite(layer: ModelConfig_pb2.LayerConfig) -> None:
         if entry.HasField("conv_conf"):
             entry.conv_conf.ClearField("dilation")
             entry.conv_conf.ClearField("dilation_y")
+
+
+def _hand_on_maps(model: ModelConfig_pb2.ModelConfig) -> None:
+    """Give every layer without a rule of its own the height and width of its first input, as far as they are known.
+
+    v0.10 did so until the config's first recurrent group, and from there on no more.
+    """
+    known: dict[str, ModelConfig_pb2.LayerConfig] = {}
+    for layer in model.layers:
+        if layer.type == "recurrent_layer_group":
+            return
+        known[layer.name] = layer
+        if layer.type == "data" or not layer.inputs or layer.HasField("height"):
+            continue
+        source = known[layer.inputs[0].input_layer_name]
+        if source.height and source.width:
+            layer.height, layer.width = source.height, source.width
+
+
+def _flatten_slopes(model: ModelConfig_pb2.ModelConfig) -> None:
+    """Take the shape from the parameters of prelu layers: v0.10 wrote their number of values alone."""
+    slopes = {entry.input_parameter_name for layer in model.layers if layer.type == "prelu" for entry in layer.inputs}
+    for parameter in model.parameters:
+        if parameter.name in slopes:
+            parameter.ClearField("dims")
