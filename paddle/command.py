@@ -156,7 +156,7 @@ def _quiet_about_closed_stdout() -> Iterator[None]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-_OURS = ("proto", "pserver", "trainer")
+_OURS = ("proto", "pserver", "recordio", "trainer")
 COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
     "dump_config": _printing(_program("paddle.utils.dump_config", *_OURS)),
     "make_diagram": _printing(_program("paddle.utils.make_model_diagram", *_OURS)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import importlib
 import zlib
 from collections.abc import Callable, Mapping
@@ -28,7 +27,8 @@ def compress(raw: bytes | bytearray, compression: Compression) -> bytes | bytear
     if compression == Compression.NONE:
         return raw
     if compression == Compression.GZIP:
-        return gzip.compress(raw, mtime=0)
+        stream = zlib.compressobj(wbits=_GZIP)
+        return stream.compress(raw) + stream.flush()
     return bytes(load_cramjam().snappy.compress(raw))
 
 

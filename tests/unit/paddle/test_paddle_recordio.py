@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from paddle.command import main
 from paddle.trainer import recordio
 
+ROOT = Path(__file__).parents[3]
 LINES = [f"line {i}" for i in range(300)]
 
 
@@ -98,3 +102,34 @@ def test_scripts_read_files_and_ranges_of_records(shards: list[Path]) -> None:
     reader = recordio.reader(str(shards[1]))
     assert reader.read() == LINES[200].encode()
     reader.close()
+
+
+def test_a_file_of_the_users_with_our_name_hides_nothing(tmp_path: Path) -> None:
+    """The user's directory comes first on the path when a provider is imported."""
+    (tmp_path / "recordio.py").write_text("raise ImportError('the wrong one')\n")
+    (tmp_path / "my_provider.py").write_text(
+        "from paddle.trainer.PyDataProvider2 import *\n"
+        "from paddle.trainer.recordio import reader\n"
+        "@provider(input_types=[integer_value(9)])\n"
+        "def process(settings, name):\n"
+        "    for record in reader(name):\n"
+        "        yield int(record)\n"
+    )
+    (tmp_path / "config.py").write_text(
+        "from paddle.trainer_config_helpers import *\n"
+        "define_py_data_sources2('train.list', None, 'my_provider', 'process')\n"
+        "settings(batch_size=4, learning_rate=0.1)\n"
+        "label = data_layer('label', 9)\n"
+        "outputs(classification_cost(fc_layer(embedding_layer(label, 3), 9, act=SoftmaxActivation()), label))\n"
+    )
+    (tmp_path / "train.list").write_text("numbers\n")
+    with recordio.writer(tmp_path / "numbers") as writer:
+        for number in range(8):
+            writer.write(b"%d" % number)
+    command = [sys.executable, "-m", "paddle", "train", "--config=config.py", "--num_passes=1", "--save_dir="]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Pass=0 Batch=2 samples=8" in done.stderr

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import IO, Any
 
-OUR_PACKAGES = frozenset({"localcluster", "paddle", "prepare", "proto", "pserver", "trainer"})
+OUR_PACKAGES = frozenset({"localcluster", "paddle", "prepare", "proto", "pserver", "recordio", "trainer"})
 SCRIPT_NAME = "__config__"  # the __name__ of a config script
 _INSTALLED_PACKAGES = ("site-packages", "dist-packages")
 _BAD_BYTES = "surrogateescape"  # what is not UTF-8 in texts
