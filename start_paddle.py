@@ -12,7 +12,7 @@ What it does, in this order:
      newest checkpoint or pass that it goes on from (trainer 0 decides, and alone writes output/job.json)
   5. starts `paddle pserver` (output/node_<id>/server.log; only trainer ids below CONF_PADDLE_PSERVER_NUM), and
      meanwhile copies this pod's shard, <JOB_PATH>/<JOB_NAME>/<id>/data, to ./data
-  6. starts `paddle train` (output/node_<id>/train.log, and stdout), which waits until every pserver of the job answers
+  6. waits until every pserver of the job answers, then runs `paddle train` (output/node_<id>/train.log, and stdout)
   7. when a peer is lost or a program of its own fails, stops both programs and begins again at 2, in the same pod; what
      no retry mends (64, 65, 66, 77, 78) ends the pod at once, and so do attempts without progress, after RESTARTS
   8. ends with the trainer's exit status, once the pserver has seen all trainers leave
@@ -248,7 +248,7 @@ def startPaddle(idMap: Mapping[str, int], train_args_dict: Mapping[str, str], la
 def run_programs(
     supervisor: Supervisor, met: Rendezvous, passed: Mapping[str, str], record: JobRecord, launcher: Launcher
 ) -> AttemptResult:
-    """Starts the pserver, copies the shard meanwhile, runs the trainer once all pservers answer; says how it ended."""
+    """Starts the pserver, copies the shard meanwhile, waits for all pservers, runs the trainer; says how it ended."""
     config, ids = launcher.config, met.ids
     trainer_id = own_trainer_id(config, ids)
     train = command_lines.build_trainer_command(
@@ -264,11 +264,11 @@ def run_programs(
     with launcher.stop.at_once():
         staged = stage_shard(config, trainer_id, Path("data"), launcher.history)
     say(f"{staged}; waiting for all pservers")
-    say(f"starting {train}")
-    trainer = supervisor.start_trainer(train, command_lines.build_probe_command(serve, train))
     watch = AttemptWatch(config, ids, record, launcher.control, launcher.api)
-    obstacle = supervisor.wait_for_pservers(pserver, trainer, watch)
-    return obstacle or supervisor.run_trainer(pserver, trainer, watch, is_alone=command_lines.is_local(train.flags))
+    if obstacle := supervisor.wait_for_pservers(pserver, command_lines.build_probe_command(serve, train), watch):
+        return obstacle
+    say(f"starting {train}")
+    return supervisor.run_trainer(pserver, train, watch)
 
 
 def run_attempts(launcher: Launcher) -> int:

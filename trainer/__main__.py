@@ -69,11 +69,9 @@ def run(arguments: Sequence[str]) -> None:
         # in 0.07 s. Imports leave no garbage that is worth a look: without one they take a tenth less.
         gc.disable()
         from kernels import flush_denormals
-        from pserver.client.probe import await_pservers
         from trainer.training.assembly import Assembly
 
         gc.enable()
-    await_pservers(os.environ)
     if line:
         glog.info(line)
     for line in list_warnings(flags):

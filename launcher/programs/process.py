@@ -39,7 +39,6 @@ class Program:
     ) -> None:
         """Args: copied: its output comes to `process.stdout`, for the launcher to copy; else it goes to the log.
 
-        A copied program also gets PADDLE_READY_FD, a descriptor: what it writes there can be read from `ready`.
         metrics_port: where it answers /healthz, 0 for nowhere.
         """
         self.name, self.log, self.metrics_port = name, log, metrics_port
@@ -47,23 +46,17 @@ class Program:
         self.file = log.open("wb", buffering=0)
         self.log_problem = ""
         self.end = b"" if copied else None  # the last of what was copied, for describe_end
-        self.ready, announced = os.pipe() if copied else (-1, -1)
-        known = {"PADDLE_READY_FD": str(announced)} if copied else {}
         try:
             self.process = subprocess.Popen(
                 argv,
-                env={**environ, **known},
+                env=dict(environ),
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.STDOUT,
                 stdout=subprocess.PIPE if copied else self.file,
-                pass_fds=[announced] if copied else [],
             )
         except (FileNotFoundError, PermissionError) as problem:
             missing = f"there is no program {argv[0]!r} on PATH that this user may run: install the package"
             raise ConfigError(missing) from problem
-        finally:
-            if copied:
-                os.close(announced)
         self.pidfd = os.pidfd_open(self.process.pid)
         self.output = self.process.stdout.fileno() if self.process.stdout else -1
         if copied:  # a grandchild that keeps the pipe open must not hold up the end
@@ -84,8 +77,6 @@ class Program:
     def close(self) -> None:
         """Closes the descriptors."""
         os.close(self.pidfd)
-        if self.ready >= 0:
-            os.close(self.ready)
         with contextlib.suppress(OSError):  # a network file system may tell only now what it could not write
             self.file.close()
         if self.process.stdout:

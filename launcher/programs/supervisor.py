@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import os
 import selectors
+import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from launcher.attempts import AttemptResult, JobRecord
-from launcher.command_lines import ProgramCommand, save_dir_of
+from launcher.cluster.waiting import REPEAT_PERIOD_S
+from launcher.command_lines import ProgramCommand, is_local, save_dir_of
 from launcher.control.watch import AttemptWatch
 from launcher.errors import NEVER_RETRY
 from launcher.programs.probes import PodHealth
-from launcher.programs.process import Program, Stop, copy_output, failure_of, pidfds, wait_for_any
+from launcher.programs.process import Program, Stop, copy_output, exit_code_of, failure_of, pidfds, wait_for_any
 from launcher.settings import LauncherConfig
 from launcher.text import say
 from launcher.volume import volume_errors, write_atomically
 from runtime.errors import LostPeerError, PeerUnreachableError, StoppedError
 
 PROBE_PERIOD_S = 10.0  # seconds without an answer of all pservers, after which the set of pods is listed again
-SILENT_PROBE_S = 40.0  # seconds for a trainer to begin to ask the pservers, and to say in the end which did not answer
-UNANSWERED = "not every pserver of the job answers; the lines above name them"
 NOTICE_S = 5.0  # seconds for a trainer to find out by itself that its pserver has failed, and why
 FAILED_STOP_S = 20.0  # seconds at most for a program of a failed attempt to end; it has nothing left to save
 ENDED_STOP_S = 0.5  # seconds for the trainer of an attempt that has ended elsewhere; a save that it cuts is not used
@@ -93,74 +92,56 @@ class Supervisor:
         self.programs.append(program)
         return program
 
-    def start_trainer(self, command: ProgramCommand, probe: ProgramCommand) -> Program:
-        """Starts the trainer, which asks the pservers as `probe` does before it begins; see `wait_for_pservers`.
+    def wait_for_pservers(
+        self, pserver: Program | None, probe: ProgramCommand, watch: AttemptWatch
+    ) -> AttemptResult | None:
+        """Runs the probe until every pserver of the job answers. Returns None then, else why not.
 
-        So the trainer's imports take place while the pservers start, and no program is started for the probe alone.
+        Args: probe: without its timeout. watch: says why this attempt cannot go on.
         """
-        asked = probe.having(timeout=math.ceil(self.config.start_timeout))
-        self.environ = {**self.environ, "PADDLE_AWAIT": json.dumps(dict(asked.flags))}
-        return self.start("trainer", command, "train.log", copied=True)
+        deadline = time.monotonic() + self.config.start_timeout
+        while True:
+            timeout_s = max(1, math.ceil(min(deadline - time.monotonic(), PROBE_PERIOD_S)))
+            status = self._probe(pserver, probe.having(timeout=timeout_s).argv, watch)
+            if self.stop.requested:
+                return AttemptResult(StoppedError.exit_code, "launcher", "stopped while it waited for the pservers")
+            if pserver and pserver.process.poll() is not None:
+                return failure_of(pserver)
+            if status == 0:
+                return None
+            with self.stop.at_once():
+                obstacle = watch.find_obstacle()
+            if obstacle:
+                return obstacle
+            if status != PeerUnreachableError.exit_code or time.monotonic() >= deadline:
+                return AttemptResult(
+                    status, "launcher", "not every pserver of the job answers; the lines above name them"
+                )
 
-    def wait_for_pservers(self, pserver: Program | None, trainer: Program, watch: AttemptWatch) -> AttemptResult | None:
-        """Waits until the trainer has had an answer of every pserver of the job. Returns None then, else why not.
+    def _probe(self, pserver: Program | None, argv: Sequence[str], watch: AttemptWatch) -> int:
+        """Runs one probe; returns its exit status, 69 if a signal, the attempt's or the pserver's end is first."""
+        deadline = time.monotonic() + PROBE_PERIOD_S + REPEAT_PERIOD_S
+        probe = subprocess.Popen(argv, env=dict(self.environ), stdin=subprocess.DEVNULL)
+        pidfd = os.pidfd_open(probe.pid)
+        try:
+            while probe.poll() is None and (patience_s := deadline - time.monotonic()) > 0:
+                wait_for_any(patience_s, pidfd, *pidfds(pserver), self.stop.wakeup, watch.wakeup)
+                if self.stop.requested or (pserver and pserver.process.poll() is not None) or watch.find_end():
+                    break
+            status = probe.poll()
+            return PeerUnreachableError.exit_code if status is None else exit_code_of(status)
+        finally:
+            os.close(pidfd)
+            probe.kill()
+            probe.wait()
 
-        A trainer that has ended for a reason of its own makes None, too: `run_trainer` reports it. One that still waits
-        has nothing to save, and is killed.
-        Args: watch: says why this attempt cannot go on.
-        """
-        obstacle = self._hear_of_pservers(pserver, trainer, watch)
-        if obstacle:
-            trainer.process.kill()
-            trainer.process.wait()
-            while copy_output(trainer):
-                pass
-        return obstacle
-
-    def _hear_of_pservers(self, pserver: Program | None, trainer: Program, watch: AttemptWatch) -> AttemptResult | None:
-        now = time.monotonic()
-        deadline, look_at = now + self.config.start_timeout + SILENT_PROBE_S, now + PROBE_PERIOD_S
-        with selectors.DefaultSelector() as selector:
-            programs = (trainer.output, trainer.ready, trainer.pidfd, *pidfds(pserver))
-            for source in (*programs, self.stop.wakeup, watch.wakeup):
-                selector.register(source, selectors.EVENT_READ)
-            while True:
-                ready = {key.fd for key, _ in selector.select(max(0.0, min(deadline, look_at) - time.monotonic()))}
-                status = trainer.process.poll()
-                if trainer.output in ready and not copy_output(trainer):
-                    selector.unregister(trainer.output)
-                if obstacle := self._find_own_obstacle(pserver):
-                    return obstacle
-                if trainer.ready in ready:
-                    if os.read(trainer.ready, 1):
-                        return None
-                    selector.unregister(trainer.ready)
-                if status is not None and status != PeerUnreachableError.exit_code:
-                    return None
-                is_over = status is not None or time.monotonic() >= deadline
-                if is_over or time.monotonic() >= look_at:
-                    look_at = time.monotonic() + PROBE_PERIOD_S
-                    with self.stop.at_once():
-                        obstacle = watch.find_obstacle()
-                else:
-                    obstacle = watch.find_end()
-                if obstacle or is_over:
-                    return obstacle or AttemptResult(PeerUnreachableError.exit_code, "launcher", UNANSWERED)
-
-    def _find_own_obstacle(self, pserver: Program | None) -> AttemptResult | None:
-        """Says what in this pod ends the wait for the pservers."""
-        if self.stop.requested:
-            return AttemptResult(StoppedError.exit_code, "launcher", "stopped while it waited for the pservers")
-        return failure_of(pserver) if pserver and pserver.process.poll() is not None else None
-
-    def run_trainer(
-        self, pserver: Program | None, trainer: Program, watch: AttemptWatch, *, is_alone: bool
-    ) -> AttemptResult:
-        """Copies the trainer's output until it ends, and returns how it all ended.
+    def run_trainer(self, pserver: Program | None, command: ProgramCommand, watch: AttemptWatch) -> AttemptResult:
+        """Runs the trainer, copies its output, and returns how it all ended.
 
         Args: watch: says that the attempt has ended elsewhere; the trainer is then told to stop at once. A trainer that
-            others have not met yet is only missed by its own launcher. is_alone: it trains without pservers.
+            others have not met yet is only missed by its own launcher.
         """
+        trainer = self.start("trainer", command, "train.log", copied=True)
         stdout = trainer.output
         first: AttemptResult | None = None
         deadline, is_asked, grace_s = math.inf, False, self.failed_stop_s
@@ -198,7 +179,7 @@ class Supervisor:
                     deadline, is_asked = time.monotonic() + grace_s, True
             while copy_output(trainer):
                 pass
-        return self._conclude(pserver, trainer, first, watch, is_alone=is_alone)
+        return self._conclude(pserver, trainer, first, watch, is_alone=is_local(command.flags))
 
     def _conclude(
         self,

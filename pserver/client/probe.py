@@ -1,17 +1,14 @@
-"""Waits until every service of the job answers as a member of this job and attempt.
+"""`paddle pserver --probe`: wait until every service of the job answers as a member of this job and attempt.
 
-`paddle pserver --probe` does so, and a trainer that a launcher has started does so before it begins. This module
-imports neither numpy nor anything of the server, because people and launchers wait for it.
+It imports neither numpy nor anything of the server, because a launcher waits for it.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import secrets
 import socket
 import time
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pserver.client.connection import Poller, ServerConnection
@@ -20,14 +17,11 @@ from pserver.wire.authentication import PROBE, TOKEN_BYTES
 from pserver.wire.connection import Frames
 from pserver.wire.protocol import Message, Op
 from runtime import glog
-from runtime.addresses import list_hosts, list_services
-from runtime.environment import JobEnvironment, read_environment
-from runtime.errors import ConfigError, PeerUnreachableError
+from runtime.environment import JobEnvironment
+from runtime.errors import PeerUnreachableError
 
 RETRY_INTERVAL = 0.2  # seconds between two hellos to a server that gave a wrong answer
 CONNECT_TIMEOUT = 1.0  # seconds for the plain connection that finds out why nothing answers
-REPORT_PERIOD = 10.0  # seconds without an answer of all, after which those that are missing are named
-NAMED = 5  # services that are named then; all are at the end
 _NEVER = float("inf")
 
 
@@ -50,28 +44,18 @@ def probe(services: Sequence[tuple[str, int]], job: JobEnvironment, timeout: flo
     Raises: PeerUnreachableError: at the timeout, with one line per server that does not answer or answers wrongly.
     """
     targets = [_connect(host, port, job.secret) for host, port in services]
-    now = began = time.monotonic()
     try:
-        while not _ask_all(targets, job, min(began + timeout, now + REPORT_PERIOD)):
-            now = time.monotonic()
+        if not _ask_all(targets, job, time.monotonic() + timeout):
             late = [target for target in targets if not target.is_ready]
-            if now >= began + timeout:
-                raise PeerUnreachableError("\n".join(_describe_late(late, late, len(targets), timeout)))
-            for line in _describe_late(late, late[:NAMED], len(targets), now - began):
-                glog.warning(line)
+            raise PeerUnreachableError(
+                "\n".join(
+                    [f"{len(late)} of {len(targets)} pservers are not ready after {timeout:g} s:"]
+                    + [f"{target} {target.fault or _explain_silence(target)}" for target in late]
+                )
+            )
     finally:
         for target in targets:
             target.connection.close()
-
-
-def _describe_late(
-    late: Sequence[ProbedService], named: Sequence[ProbedService], among: int, waited: float
-) -> list[str]:
-    return [
-        f"{len(late)} of {among} pservers are not ready after {waited:.4g} s:",
-        *(f"{target} {target.fault or _explain_silence(target)}" for target in named),
-        *([f"and {len(late) - len(named)} more"] if late[len(named) :] else []),
-    ]
 
 
 def _connect(host: str, port: int, secret: str) -> ProbedService:
@@ -136,34 +120,3 @@ def run(services: Sequence[tuple[str, int]], job: JobEnvironment, timeout: float
         return exc.exit_code
     glog.info(f"all {len(services)} pservers are ready after {time.monotonic() - started:.2f} s")
     return 0
-
-
-def await_pservers(environ: MutableMapping[str, str]) -> None:
-    """Wait for the services that PADDLE_AWAIT names, and say so by PADDLE_READY_FD; without the variable do nothing.
-
-    PADDLE_AWAIT is a JSON object of the flags of `paddle pserver --probe` and their values as text. PADDLE_READY_FD is
-    a descriptor that gets a byte when all services have answered. Both are taken out of `environ`, so that no child of
-    this process does the same.
-
-    Raises: PeerUnreachableError: not all answer in time; the lines before name them. ConfigError: a variable is wrong.
-        UsageError: --pservers is.
-    """
-    text, number = environ.pop("PADDLE_AWAIT", ""), environ.pop("PADDLE_READY_FD", "")
-    if not text:
-        return
-    try:
-        flags = json.loads(text)
-        ports = int(flags["ports_num"]) + int(flags["ports_num_for_sparse"])
-        port, timeout, ready = int(flags["port"]), float(flags["timeout"]), int(number)
-        hosts = list_hosts(str(flags["pservers"]), port, ports)
-    except (ValueError, TypeError, KeyError, RecursionError) as exc:
-        raise ConfigError(f"PADDLE_AWAIT cannot be read ({exc!r}); unset it, for it is the launcher's to set") from exc
-    if run(list_services(hosts, 0, ports), read_environment(environ), timeout):
-        raise PeerUnreachableError("not every pserver of the job answers; the lines above name them")
-    try:
-        os.write(ready, b"x")
-        os.close(ready)
-    except OSError as exc:
-        raise ConfigError(
-            f"PADDLE_READY_FD={number} cannot be written ({exc.strerror}); unset it, for it is the launcher's to set"
-        ) from exc

@@ -27,11 +27,6 @@ PROGRAMS = {
     "PADDLE_ATTEMPT": ("empty: stand-alone", "the attempt and its set of pods; set by the launcher, too"),
     "PADDLE_OUTPUT": ("--save_dir", "where records, progress and report go; the launcher sets it to output/"),
     "PADDLE_CHOSEN_SAVE": ("none", "the checkpoint or pass that the launcher lets an attempt go on from"),
-    "PADDLE_AWAIT": ("none", "the pservers that the launcher lets a trainer wait for, as flags of `--probe` in JSON"),
-    "PADDLE_READY_FD": (
-        "none",
-        "the descriptor by which the trainer tells its launcher that all of them have answered",
-    ),
     "PADDLE_SECRET": ("empty", "as the launcher has it"),
     "PADDLE_SECRET_FILE": ("empty", "as the launcher has it"),
     "PADDLE_PEER_TIMEOUT": (
