@@ -4,7 +4,7 @@ import contextlib
 import sys
 
 from runtime.errors import PaddleError, UsageError
-from trainer.config import as_v0_10, parse_config, to_text
+from trainer.config import as_v0_10, run_config, to_text
 
 USAGE = "usage: paddle dump_config CONFIG [CONFIG_ARGS] [--whole] [--binary]"
 HELP = f"""{USAGE}
@@ -32,7 +32,7 @@ def dump(argv: list[str]) -> None:
     """Print the config to stdout.
 
     Raises: UsageError: the arguments are not those of USAGE.  ConfigError, DataError, MissingInputError: see
-    parse_config.
+    run_config.
     """
     flags = {argument for argument in argv if argument.startswith("--")}
     positional = [argument for argument in argv if not argument.startswith("--")]
@@ -42,11 +42,12 @@ def dump(argv: list[str]) -> None:
     if not 1 <= len(positional) <= 2:
         raise UsageError(f"{len(positional)} arguments instead of one or two; {USAGE}")
     with contextlib.redirect_stdout(sys.stderr):  # what the config prints is no part of the message
-        config = parse_config(*positional)
+        parse = run_config(*positional)
+    config = parse.config
     # jobs are in v0.10's form; a network alone, without data and arguments, in that of the legacy's last version
     is_job = config.HasField("data_config") or config.HasField("test_data_config") or len(positional) > 1
     if is_job and "--binary" not in flags:
-        config = as_v0_10(config)
+        config = as_v0_10(config, parse.marks)
     message = config if "--whole" in flags else config.model_config
     if "--binary" in flags:
         sys.stdout.buffer.write(message.SerializeToString(deterministic=True))

@@ -8,7 +8,7 @@ can call in `names`. `state.Parse` is what one parse has built so far.
 """
 
 from trainer.config.older_form import as_v0_10
-from trainer.config.scripts.parse import parse_args, parse_config
+from trainer.config.scripts.parse import parse_args, parse_config, run_config
 from trainer.config.text import to_text
 
-__all__ = ["as_v0_10", "parse_args", "parse_config", "to_text"]
+__all__ = ["as_v0_10", "parse_args", "parse_config", "run_config", "to_text"]

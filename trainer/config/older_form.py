@@ -9,6 +9,8 @@ Source: legacy config_parser.py of v0.10, LayerBase and g_pass_height_width; the
 from __future__ import annotations
 
 from proto import ModelConfig_pb2, TrainerConfig_pb2
+from trainer.config.building.state import GroupMarks
+from trainer.config.older_groups import rewrite_groups
 
 # layers without an activation, which v0.10 called "linear"
 _LINEAR = frozenset({"average", "max", "seqlastins", "seqreshape"})
@@ -26,14 +28,17 @@ _LATER_FIELDS = {
 }
 
 
-def as_v0_10(config: TrainerConfig_pb2.TrainerConfig) -> TrainerConfig_pb2.TrainerConfig:
-    """Return a copy of a config in which only fields are present that v0.10 wrote."""
+def as_v0_10(
+    config: TrainerConfig_pb2.TrainerConfig, marks: GroupMarks | None = None
+) -> TrainerConfig_pb2.TrainerConfig:
+    """Return a copy of a config as v0.10 wrote it; marks: what its script says of recurrent groups besides."""
     older = TrainerConfig_pb2.TrainerConfig()
     older.CopyFrom(config)
     for layer in older.model_config.layers:
         _rewrite(layer)
     _hand_on_maps(older.model_config)
     _flatten_slopes(older.model_config)
+    rewrite_groups(older.model_config, marks or GroupMarks())
     # there it was the default of parameters only
     older.opt_config.ClearField("gradient_clipping_threshold")
     return older

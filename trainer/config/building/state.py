@@ -75,6 +75,23 @@ def _empty_message() -> TrainerConfig_pb2.TrainerConfig:
 
 
 @dataclass
+class GroupMarks:
+    """What v0.10 printed of recurrent groups and the message of the later version has no word for; full names.
+
+    Attributes:
+        nested: agents of inputs, and results, whose steps are sub-sequences.
+        whole: agents of memories that are whole sequences.
+        static: agents of StaticInputs.
+        targets: for a group, the number of the input that its targetInlink names.
+    """
+
+    nested: set[str] = field(default_factory=set)
+    whole: set[str] = field(default_factory=set)
+    static: set[str] = field(default_factory=set)
+    targets: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
 class Parse:
     """The message in the making, and what the functions of the language have to remember."""
 
@@ -89,6 +106,7 @@ class Parse:
     names: Counter[str] = field(default_factory=Counter)
     opened: list[ModelConfig_pb2.SubModelConfig] = field(default_factory=list)
     suffix_all_sub_models: bool = False
+    marks: GroupMarks = field(default_factory=GroupMarks)
 
     @property
     def model(self) -> ModelConfig_pb2.ModelConfig:

@@ -35,7 +35,12 @@ _KNOWN_ARGS = frozenset(
 
 
 def parse_config(config: str | Path | Callable[[], object], config_args: str = "") -> TrainerConfig_pb2.TrainerConfig:
-    """Execute a config script and return its message; every call begins afresh.
+    """Execute a config script and return its message; see `run_config`."""
+    return run_config(config, config_args).config
+
+
+def run_config(config: str | Path | Callable[[], object], config_args: str = "") -> Parse:
+    """Execute a config script and return what it built; every call begins afresh.
 
     Args:
         config: the script's path, or a function to be called instead.
@@ -61,7 +66,7 @@ def parse_config(config: str | Path | Callable[[], object], config_args: str = "
     for name in parse.args:
         if name not in parse.asked and name not in _KNOWN_ARGS:
             logger.warning("the config never reads config argument %s (get_config_arg)", name)
-    return parse.config
+    return parse
 
 
 @public("config_parser_utils")

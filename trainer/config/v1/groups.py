@@ -13,7 +13,8 @@ from trainer.config.building.argument_errors import ArgumentError, to_int, to_li
 from trainer.config.building.attrs import ParameterAttribute
 from trainer.config.building.declare import helper
 from trainer.config.building.state import current
-from trainer.config.language.layers.groups import (
+from trainer.config.building.sub_models import (
+    GroupLink,
     add_memory,
     add_result,
     begin_group,
@@ -26,11 +27,6 @@ from trainer.config.language.layers.groups import (
 
 
 @dataclass
-class _Link:
-    link_name: str
-
-
-@dataclass
 class _Generator:
     max_num_frames: int
     eos_layer_name: str
@@ -39,14 +35,14 @@ class _Generator:
     log_prob: bool | None
 
 
-def _names(argument: str, links: Iterable[Any]) -> list[str]:
-    return [link.link_name if isinstance(link, _Link) else to_text(argument, link) for link in to_list(links)]
+def _links(argument: str, links: Iterable[Any]) -> list[GroupLink]:
+    return [link if isinstance(link, GroupLink) else GroupLink(to_text(argument, link)) for link in to_list(links)]
 
 
 @helper("v1")
-def Link(name: str, has_subseq: bool = False) -> _Link:
-    """Name an input or a result of a recurrent group; has_subseq is taken and ignored: the data decide."""
-    return _Link(to_text("name", name))
+def Link(name: str, has_subseq: bool = False) -> GroupLink:
+    """Name an input or a result of a recurrent group; has_subseq is for v0.10's text alone: the data decide."""
+    return GroupLink(to_text("name", name), bool(has_subseq))
 
 
 @helper("v1")
@@ -72,13 +68,14 @@ def RecurrentLayerGroupWithoutOutLinksBegin(
     name: str, in_links: Any, seq_reversed: bool = False, target_inlinkname: str = ""
 ) -> None:
     """Open a recurrent group over these layers."""
-    begin_group(to_text("name", name), _names("in_links", in_links), reverse=bool(seq_reversed))
+    links = _links("in_links", in_links)
+    begin_group(to_text("name", name), links, reverse=bool(seq_reversed), target=target_inlinkname)
 
 
 @helper("v1")
 def RecurrentLayerGroupSetOutLink(link: Any) -> None:
     """Hand a layer of the group to the enclosing model; it may be made later."""
-    add_result(_names("link", [link])[0])
+    add_result(_links("link", [link])[0])
 
 
 @helper("v1")
@@ -99,8 +96,9 @@ def RecurrentLayerGroupBegin(
     seq_reversed: bool = False,
 ) -> None:
     """Open a recurrent group over these layers, which gives those."""
-    begin_group(to_text("name", name), _names("in_links", in_links), reverse=bool(seq_reversed))
-    for link in _names("out_links", out_links):
+    links = _links("in_links", in_links)
+    begin_group(to_text("name", name), links, reverse=bool(seq_reversed), target=target_inlinkname)
+    for link in _links("out_links", out_links):
         add_result(link)
     if generator is not None:
         RecurrentLayerGroupSetGenerator(generator)
@@ -153,6 +151,7 @@ def Memory(
         name,
         to_size("size", size),
         memory_name=memory_name,
+        is_sequence=bool(is_sequence),
         boot_layer=boot_layer,
         boot_bias=boot_bias or None,
         boot_bias_active_type=to_text("boot_bias_active_type", boot_bias_active_type),

@@ -8,16 +8,25 @@ Source: legacy trainer_config_helpers/layers.py and config_parser.py; the specif
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from trainer.config.building.argument_errors import ArgumentError, to_int, to_list, to_size, to_text, wrong
 from trainer.config.building.attrs import ParameterAttribute
 from trainer.config.building.declare import helper
-from trainer.config.building.layer import LayerBuilder, LayerOutput, size_of, to_activation, to_layer
+from trainer.config.building.layer import LayerOutput, size_of, to_activation, to_layer
 from trainer.config.building.log import logger
 from trainer.config.building.names import public
 from trainer.config.building.state import current
+from trainer.config.building.sub_models import (
+    GroupLink,
+    add_memory,
+    add_result,
+    begin_group,
+    end_group,
+    set_generator,
+    set_memory_input,
+)
 from trainer.config.language.layers.basic import eos_layer, maxid_layer
 from trainer.config.language.layers.mixed import embedding_layer
 
@@ -33,10 +42,12 @@ class StaticInput:
             raise wrong("size", size, f"the input's size is {self.input.size}")
 
 
-@helper("layers")
-def SubsequenceInput(input: Any) -> LayerOutput:
-    """Return the layer: whether steps are rows or sub-sequences is decided by its data."""
-    return to_layer("input", input)
+@public("layers")
+class SubsequenceInput:
+    """An input whose steps are sub-sequences. Its data decide that; the word is for v0.10's text of a config."""
+
+    def __init__(self, input: Any):
+        self.input = to_layer("input", input)
 
 
 @public("layers")
@@ -87,146 +98,7 @@ class GeneratedInput(BaseGeneratedInput):
 
 
 _PREDICTION = "__beam_search_predict__"
-
-
-# --- sub-models ---------------------------------------------------------------------------------------------------
-
-
-def begin_sub_model(name: str) -> None:
-    """Open a sub-model; nested in another it is called `name@outer`."""
-    parse = current()
-    full_name = f"{name}@{parse.opened[-1].name}" if parse.opened else name
-    if any(sub_model.name == full_name for sub_model in parse.model.sub_models):
-        raise ArgumentError(f"there is a sub-model {full_name!r} already")
-    parse.opened.append(parse.model.sub_models.add(name=full_name))
-
-
-def end_sub_model(name: str) -> None:
-    """Close the sub-model that was opened last."""
-    parse = current()
-    if not parse.opened:
-        raise ArgumentError(f"there is no sub-model to end ({name!r})")
-    if parse.sub_model.name.partition("@")[0] != name:
-        raise ArgumentError(f"the sub-model {parse.sub_model.name!r} has to be ended before {name!r}")
-    parse.opened.pop()
-
-
-def begin_group(name: str, inputs: Iterable[str], *, reverse: bool) -> None:
-    """Open a recurrent group over sequences of the enclosing model, by their names there."""
-    parse = current()
-    if parse.model.type != "recurrent_nn":
-        raise ArgumentError(f"the model's type is {parse.model.type!r}; model_type('recurrent_nn') has to come first")
-    LayerBuilder(name, "recurrent_layer_group")
-    begin_sub_model(name)
-    parse.sub_model.is_recurrent_layer_group = True
-    parse.sub_model.reversed = reverse
-    for link in inputs:
-        outer = parse.outer_name(link)
-        if outer not in parse.layers:
-            raise ArgumentError(f"the recurrent group {name!r} has the input {outer!r}, which does not exist")
-        source = parse.layers[outer]
-        agent = LayerBuilder(link, "scatter_agent", size=source.size)  # stands for the input's row of the step
-        if source.height and source.width:
-            agent.message.height, agent.message.width = source.height, source.width
-        parse.sub_model.in_links.add(layer_name=outer, link_name=agent.full_name)
-
-
-def in_group(what: str) -> None:
-    """Raise ArgumentError outside of a recurrent group."""
-    if not current().sub_model.is_recurrent_layer_group:
-        raise ArgumentError(f"{what} works inside of the step function of a recurrent_group only")
-
-
-def add_result(name: str) -> None:
-    """Hand a layer of the group in the making to the enclosing model."""
-    parse = current()
-    in_group("a result of a group")
-    parse.sub_model.out_links.add(layer_name=parse.full_name(name), link_name=parse.outer_name(name))
-
-
-def set_generator(**fields: Any) -> None:
-    """Make the group in the making generate its own input."""
-    parse = current()
-    in_group("a generator")
-    generator = parse.sub_model.generator
-    for key, value in fields.items():
-        if value is not None:
-            setattr(generator, key, value)
-    generator.eos_layer_name = parse.full_name(generator.eos_layer_name)
-
-
-def end_group(name: str) -> None:
-    """Close the recurrent group: check its memories, and add the results to the enclosing model."""
-    parse = current()
-    in_group("the end of a recurrent group")
-    group = parse.sub_model
-    for memory_ in group.memories:
-        if memory_.layer_name not in parse.layers:
-            target = memory_.layer_name.partition("@")[0] or "?"
-            raise ArgumentError(
-                f"the recurrent group {group.name!r} has a memory of the layer {target!r}, which its step does not make"
-                if memory_.layer_name
-                else f"the memory {memory_.link_name!r} has no name and no set_input()"
-            )
-        size, width = parse.layers[memory_.layer_name].size, parse.layers[memory_.link_name].size
-        if size != width:
-            raise ArgumentError(
-                f"memory {memory_.link_name!r} has size {width}; the layer it remembers has size {size}"
-            )
-    end_sub_model(name)
-    kind = "data" if group.HasField("generator") else "gather_agent"
-    for link in group.out_links:
-        if link.layer_name not in parse.layers:
-            raise ArgumentError(
-                f"the recurrent group {group.name!r} has the result {link.layer_name!r}, which does not exist"
-            )
-        LayerBuilder(link.link_name.partition("@")[0], kind, size=parse.layers[link.layer_name].size)
-
-
-def add_memory(
-    name: str | None,
-    size: int,
-    memory_name: str | None = None,
-    boot_layer: str | None = None,
-    boot_bias: ParameterAttribute | None = None,
-    boot_bias_active_type: str = "",
-    boot_with_const_id: int | None = None,
-) -> str:
-    """Add what the layer `name` gave one step ago, and return the agent's name; see `memory`."""
-    parse = current()
-    in_group("memory()")
-    if name is None and not memory_name:
-        raise ArgumentError("a memory needs the name of a layer")
-    agent_name = memory_name or f"{name}+delay1"
-    agent = LayerBuilder(agent_name, "agent", size=size)
-    message = parse.sub_model.memories.add(link_name=agent.full_name)
-    if name is not None:
-        message.layer_name = parse.full_name(name)
-    if sum((boot_layer is not None, boot_bias is not None, boot_with_const_id is not None)) > 1:
-        raise ArgumentError("give one of boot_layer, boot_bias and boot_with_const_id")
-    if boot_layer is not None:
-        message.boot_layer_name = parse.outer_name(boot_layer)
-        if message.boot_layer_name not in parse.layers:
-            raise ArgumentError(f"boot_layer {boot_layer!r} is not a layer of the enclosing model")
-    elif boot_bias is not None:
-        agent.add_bias(boot_bias, default=False, size=size)
-        message.boot_bias_parameter_name = agent.message.bias_parameter_name
-        agent.message.ClearField("bias_parameter_name")
-        message.boot_bias_active_type = boot_bias_active_type
-    elif boot_with_const_id is not None:
-        message.boot_with_const_id = boot_with_const_id
-    return agent_name
-
-
-def set_memory_input(memory_name: str, layer_name: str) -> None:
-    """Say which layer a memory without a name remembers."""
-    parse = current()
-    agent = parse.full_name(memory_name)
-    for message in parse.sub_model.memories:
-        if message.link_name == agent:
-            message.layer_name = parse.full_name(layer_name)
-            return
-    raise ArgumentError(f"there is no memory {memory_name!r} here")
+_GroupInput = LayerOutput | StaticInput | SubsequenceInput
 
 
 # --- what users call ----------------------------------------------------------------------------------------------
@@ -257,7 +129,7 @@ def memory(
         name: the layer's, or None; then `set_input()` names it.
         size: the layer's.
         memory_name: of the agent, where name is None.
-        is_seq: taken and ignored.
+        is_seq: whether it is the whole sequence of boot_layer; the data decide that.
         boot_layer: its row for a sequence is the value at the sequence's first step; else it is
         boot_bias: a learnt vector, after boot_bias_active_type; or
         boot_with_const_id: an id; or zeros.
@@ -271,6 +143,7 @@ def memory(
         None if name is None else to_text("name", name),
         to_size("size", size),
         memory_name=None if name is not None else automatic,
+        is_sequence=bool(is_seq),
         boot_layer=None if boot is None else boot.name,
         boot_bias=boot_bias,
         boot_bias_active_type=to_activation("boot_bias_active_type", boot_bias_active_type).name,
@@ -280,9 +153,16 @@ def memory(
 
 
 def _static_memory(static: StaticInput) -> LayerOutput:
-    constant = memory(name=None, size=size_of(static.input), boot_layer=static.input)
+    constant = memory(name=None, size=size_of(static.input), boot_layer=static.input, is_seq=static.is_seq)
     set_memory_input(constant.name, constant.name)
+    current().marks.static.add(constant.full_name)
     return constant
+
+
+def _step_argument(item: Any) -> LayerOutput:
+    if isinstance(item, StaticInput):
+        return _static_memory(item)
+    return item.input if isinstance(item, SubsequenceInput) else to_layer("input", item)
 
 
 @helper("layers")
@@ -298,19 +178,21 @@ def recurrent_group(
 
     Args:
         step: takes one argument per input and returns a layer or several: what the group gives.
-        input: layers, whose sequences are read step by step and have equal lengths; StaticInput for what every step
-            sees whole.
+        input: layers, whose sequences are read step by step and have equal lengths; SubsequenceInput where a step is a
+            sub-sequence; StaticInput for what every step sees whole.
         reverse: from the last step to the first.
         name: the group's.
-        targetInlink, is_generating: of earlier versions; taken and ignored.
+        targetInlink: of earlier versions; one of the inputs, without effect but in v0.10's text.
+        is_generating: of earlier versions; taken and ignored.
     Returns: one layer, or a list of layers.
     """
     _check_step(step)
-    given = [input] if isinstance(input, LayerOutput | StaticInput) else to_list(input)
+    given = [input] if isinstance(input, _GroupInput) else to_list(input)
     for item in given:
-        if not isinstance(item, LayerOutput | StaticInput):
-            raise wrong("input", item, "it must be layers and StaticInputs")
-    return run_group(to_text("name", name), step, given, reverse=bool(reverse))
+        if not isinstance(item, _GroupInput):
+            raise wrong("input", item, "it must be layers, SubsequenceInputs and StaticInputs")
+    target = getattr(targetInlink, "input", targetInlink)
+    return run_group(to_text("name", name), step, given, reverse=bool(reverse), target=getattr(target, "name", None))
 
 
 @helper("layers")
@@ -369,20 +251,28 @@ def _check_step(step: object) -> None:
         raise wrong("step", step, "it must be a function that makes the layers of one step")
 
 
-def run_group(name: str, step: Callable[..., Any], given: list[Any], *, reverse: bool) -> Any:
+def run_group(
+    name: str, step: Callable[..., Any], given: list[Any], *, reverse: bool, target: str | None = None
+) -> Any:
     """Build a recurrent group; see `recurrent_group`."""
     parse = current()
     parse.model.type = "recurrent_nn"
-    links = [to_layer("input", item).name for item in given if isinstance(item, LayerOutput)]
-    begin_group(name, links, reverse=reverse)
-    arguments = [item if isinstance(item, LayerOutput) else _static_memory(item) for item in given]
+    sequences = [item for item in given if not isinstance(item, StaticInput)]
+    links = [
+        GroupLink(item.input.name, has_subseq=True)
+        if isinstance(item, SubsequenceInput)
+        else GroupLink(to_layer("input", item).name)
+        for item in sequences
+    ]
+    begin_group(name, links, reverse=reverse, target=target)
+    arguments = [_step_argument(item) for item in given]
     returned = step(*arguments)
     results = [returned] if isinstance(returned, LayerOutput) else to_list(returned)
     for result in results:
         if not isinstance(result, LayerOutput):
             raise wrong("step", result, "the step function must return a layer or several")
         result.reverse = reverse
-        add_result(result.name)
+        add_result(GroupLink(result.name, any(link.has_subseq for link in links)))
     end_group(name)
     for result in results:
         result.full_name = parse.full_name(result.name)  # from now on it stands for the result in the enclosing model

@@ -6,16 +6,17 @@ from pathlib import Path
 import pytest
 
 from paddle.utils import dump_config
-from trainer.config import as_v0_10
+from trainer.config import as_v0_10, run_config
 
 CASES = Path(__file__).parents[4] / "golden" / "config" / "layers"
 
 
 @pytest.mark.parametrize("case", sorted(path.stem for path in CASES.glob("*.txt")))
 def test_a_job_prints_as_v0_10_printed_it(config_dir, capsys, case):
-    for name in (case, "tiny"):
+    config, _, mode = case.partition(".")
+    for name in (config, "tiny"):
         shutil.copy(CASES / f"{name}.py", config_dir)
-    assert dump_config.main([f"{case}.py"]) == 0
+    assert dump_config.main([f"{config}.py", "generating=1" if mode else ""]) == 0
     assert capsys.readouterr().out == (CASES / f"{case}.txt").read_text()
 
 
@@ -37,3 +38,67 @@ def test_height_and_width_are_those_of_the_first_input_until_the_first_group(par
     assert (layers["before"].height, layers["before"].width) == (4, 6)
     assert not layers["second_input"].HasField("height")
     assert not layers["after"].HasField("height")
+
+
+def older_model(text):
+    Path("job.py").write_text(f"from paddle.trainer_config_helpers import *\n{text}\n")
+    parse = run_config("job.py")
+    return parse.config.model_config, as_v0_10(parse.config, parse.marks).model_config
+
+
+STATIC_IN_NESTED = """
+x, s = data_layer('x', 3), data_layer('s', 4)
+def inner(word, fixed):
+    return fc_layer([word, fixed], 2, name='result')
+def outer(sentence, fixed):
+    return recurrent_group(inner, [sentence, StaticInput(fixed)], name='inner')
+outputs(recurrent_group(outer, [SubsequenceInput(x), StaticInput(s, is_seq=True)], name='outer'))
+"""
+
+
+def test_a_static_input_of_a_static_input_is_called_after_its_agent(config_dir):
+    message, older = older_model(STATIC_IN_NESTED)
+    types = {layer.name: layer.type for layer in older.layers}
+    assert types["__s_memory__+delay1@outer"] == "sequence_agent"
+    assert types["____s_memory__+delay1_memory__@inner@outer"] == "mixed"
+    result = next(layer for layer in older.layers if layer.name == "result@inner@outer")
+    assert result.inputs[1].input_layer_name == "____s_memory__+delay1_memory__+delay1@inner@outer"
+    assert older.sub_models[2].memories[0].boot_layer_name == "__s_memory__+delay1@outer"
+    # the message from which the trainer builds its network is as it was
+    assert [layer.name for layer in message.layers if "memory" in layer.name] == [
+        "__memory_0__@outer",
+        "__memory_1__@inner@outer",
+    ]
+    assert not any(link.HasField("has_subseq") for group in message.sub_models for link in group.in_links)
+
+
+RAW_GROUP = """
+model_type('recurrent_nn')
+x, y = data_layer('x', 3), data_layer('y', 3)
+RecurrentLayerGroupBegin('g', in_links=[Link('x', has_subseq=True), Link('y', has_subseq=True)],
+                         out_links=[Link('z', has_subseq=True), 'last'], target_inlinkname='y')
+m = Memory('z', 3, is_sequence=True, boot_layer='x')
+Layer(name='z', type='fc', inputs=['x', 'y', m], size=3)
+Layer(name='last', type='seqlastins', inputs=['z'])
+RecurrentLayerGroupEnd('g')
+Outputs('z', 'last')
+"""
+
+
+def test_a_raw_group_prints_what_its_links_and_memories_say(config_dir):
+    older = older_model("from paddle.trainer.config_parser import *\n" + RAW_GROUP)[1]
+    group = older.sub_models[1]
+    assert [link.has_subseq for link in [*group.in_links, *group.out_links]] == [True, True, True, False]
+    assert group.target_inlinkid == 1 and group.memories[0].is_sequence
+    types = {layer.name: layer.type for layer in older.layers}
+    assert types["x@g"] == "sequence_scatter_agent" and types["z+delay1@g"] == "sequence_agent"
+    assert (types["z"], types["last"]) == ("sequence_gather_agent", "gather_agent")
+
+
+def test_the_inlink_that_target_inlink_names_is_counted(config_dir):
+    text = """
+x, y = data_layer('x', 3), data_layer('y', 3)
+outputs(recurrent_group(lambda a, b: fc_layer([a, b], 2), [x, y], name='g', targetInlink=y))"""
+    message, older = older_model(text)
+    assert older.sub_models[1].target_inlinkid == 1
+    assert not message.sub_models[1].HasField("target_inlinkid")

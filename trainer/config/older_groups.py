@@ -1,0 +1,109 @@
+"""Recurrent groups as v0.10 printed them.
+
+Every link and memory said whether it is of sub-sequences or of whole sequences, in the types of its agents, too. A
+StaticInput X was a memory `__X_memory__` that a mixed layer copied from its own delay agent; in the later form it is a
+memory of itself.
+
+Source: legacy config_parser.py and layers.py of v0.10, recurrent_group; the specification's sections 12 and 19.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from google.protobuf.internal.containers import RepeatedScalarFieldContainer
+
+from proto import ModelConfig_pb2
+from trainer.config.building.state import GroupMarks
+
+
+def rewrite_groups(model: ModelConfig_pb2.ModelConfig, marks: GroupMarks) -> None:
+    """Give the recurrent groups of a network v0.10's form."""
+    _say_sequences(model, marks)
+    copies = _rename_agents(model, marks)
+    _add_copies(model, copies)
+
+
+def _say_sequences(model: ModelConfig_pb2.ModelConfig, marks: GroupMarks) -> None:
+    layers = {layer.name: layer for layer in model.layers}
+    for group in model.sub_models:
+        if not group.is_recurrent_layer_group:
+            continue
+        group.target_inlinkid = marks.targets.get(group.name, -1)
+        for link in group.in_links:
+            link.has_subseq = link.link_name in marks.nested
+            if link.has_subseq:
+                layers[link.link_name].type = "sequence_scatter_agent"
+        for link in group.out_links:
+            link.has_subseq = link.layer_name in marks.nested
+            if link.has_subseq and layers[link.link_name].type == "gather_agent":  # a generator's result is data
+                layers[link.link_name].type = "sequence_gather_agent"
+        for memory in group.memories:
+            memory.is_sequence = memory.link_name in marks.whole
+            if memory.is_sequence:
+                layers[memory.link_name].type = "sequence_agent"
+
+
+def _rename_agents(model: ModelConfig_pb2.ModelConfig, marks: GroupMarks) -> dict[str, str]:
+    """Call the agents of static inputs as v0.10 did; return for each the name of the layer that copies it."""
+    names: dict[str, str] = {}
+    copies: dict[str, str] = {}
+    for group in model.sub_models:  # outer groups come first
+        for memory in group.memories:
+            if memory.link_name in marks.static:
+                source = names.get(memory.boot_layer_name, memory.boot_layer_name).partition("@")[0]
+                agent = f"__{source}_memory__+delay1@{group.name}"
+                names[memory.link_name] = agent
+                copies[agent] = f"__{source}_memory__@{group.name}"
+    _rename_layers(model, names)
+    for group in model.sub_models:
+        for memory in group.memories:
+            memory.boot_layer_name = names.get(memory.boot_layer_name, memory.boot_layer_name)
+            if not memory.boot_layer_name:
+                memory.ClearField("boot_layer_name")
+            memory.link_name = names.get(memory.link_name, memory.link_name)
+            memory.layer_name = copies.get(memory.link_name, names.get(memory.layer_name, memory.layer_name))
+        for link in [*group.in_links, *group.out_links]:
+            link.layer_name = names.get(link.layer_name, link.layer_name)
+    return copies
+
+
+def _rename_layers(model: ModelConfig_pb2.ModelConfig, names: Mapping[str, str]) -> None:
+    for layer in model.layers:
+        layer.name = names.get(layer.name, layer.name)
+        for entry in layer.inputs:
+            entry.input_layer_name = names.get(entry.input_layer_name, entry.input_layer_name)
+    for evaluator in model.evaluators:
+        _replace(evaluator.input_layers, names)
+    for group in model.sub_models:
+        _replace(group.layer_names, names)
+
+
+def _replace(listed: RepeatedScalarFieldContainer[str], names: Mapping[str, str]) -> None:
+    listed[:] = [names.get(name, name) for name in listed]
+
+
+def _add_copies(model: ModelConfig_pb2.ModelConfig, copies: Mapping[str, str]) -> None:
+    """Put behind every agent of a static input the mixed layer that copies it."""
+    if not copies:
+        return
+    longer = ModelConfig_pb2.ModelConfig()
+    for layer in model.layers:
+        longer.layers.add().CopyFrom(layer)
+        if layer.name in copies:
+            _write_copy(longer.layers.add(), layer, copies[layer.name])
+    model.ClearField("layers")
+    model.layers.MergeFrom(longer.layers)
+    for group in model.sub_models:
+        group.layer_names[:] = [
+            name for agent in group.layer_names for name in ([agent, copies[agent]] if agent in copies else [agent])
+        ]
+
+
+def _write_copy(copy: ModelConfig_pb2.LayerConfig, agent: ModelConfig_pb2.LayerConfig, name: str) -> None:
+    copy.name, copy.type, copy.size, copy.active_type = name, "mixed", agent.size, ""
+    if agent.HasField("device"):
+        copy.device = agent.device
+    projection = copy.inputs.add(input_layer_name=agent.name).proj_conf
+    projection.type, projection.name = "identity", f"_{name.partition('@')[0]}.w0"
+    projection.input_size = projection.output_size = agent.size
