@@ -16,7 +16,6 @@ LEFT_OUT = (
     ".venv",
     ".*_cache",
     ".hypothesis",
-    "__pycache__",
     "*.egg-info",
     "build",
     "demo",
@@ -29,7 +28,10 @@ DIGITS = ("data-job.yaml", "job.yaml")
 
 
 def copy_project(target: Path) -> Path:
-    """Copies what a user checks out (but for the tests) and links the virtual environment; returns the target."""
+    """Copies what a user checks out (but for the tests) and links the virtual environment; returns the target.
+
+    Compiled modules come along: each pod of each page would compile the launcher again.
+    """
     shutil.copytree(ROOT, target, ignore=shutil.ignore_patterns(*LEFT_OUT), dirs_exist_ok=True)
     (target / ".venv").mkdir()
     for entry in Path(sys.executable).parent.parent.iterdir():
