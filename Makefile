@@ -6,6 +6,8 @@ STAMP := $(VENV)/.setup
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
+# tests wait for each other's processes half of the time: two for each processor of a machine that has two
+WORKERS ?= 4
 COUNT ?= 300
 SEED ?= 1
 MINUTES ?= 10
@@ -28,11 +30,11 @@ demo: setup  ## train digits with three pods on this machine, without container 
 	$(BIN)/python examples/demo.py
 
 test: setup  ## every test that needs no cluster
-	$(BIN)/pytest --numprocesses=2
+	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
 
 test-newest:  ## the unit tests with the newest Python of this machine, in .venv-newest
 	$(MAKE) setup VENV=.venv-newest PYTHON="$$(tests/newest-python)"
-	.venv-newest/bin/pytest --numprocesses=2 tests/unit
+	.venv-newest/bin/pytest --numprocesses=2 --dist=worksteal tests/unit
 
 lint: setup  ## ruff, mypy, import rules, bounds of sizes, shellcheck, yamllint
 	$(BIN)/ruff check .
