@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import gzip
 import json
 import socket
 import ssl
+import struct
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -120,10 +123,21 @@ def silence(api: HostileApi, _: bytes) -> Iterator[bytes]:
     yield b""
 
 
+def later(make: Callable[[], Script]) -> Script:
+    """The answer of a script that takes long to make: every worker reads the table, one needs the answer."""
+    made = functools.cache(make)
+    return lambda api, request: made()(api, request)
+
+
 def bomb(mebibytes: int, layers: int = 1) -> bytes:
     """Zeros, packed so that a thousandth is left of them."""
-    packer = zlib.compressobj(9, wbits=31)
-    content = b"".join(packer.compress(bytes(1 << 20)) for _ in range(mebibytes)) + packer.flush()
+    zeros, checksum = bytes(1 << 20), 0
+    packer = zlib.compressobj(9, wbits=-15)
+    piece = packer.compress(zeros) + packer.flush(zlib.Z_FULL_FLUSH)  # stands alone, so that it may be repeated
+    for _ in range(mebibytes):
+        checksum = zlib.crc32(zeros, checksum)
+    head, end = gzip.compress(b"", mtime=0)[:10], packer.flush()
+    content = head + piece * mebibytes + end + struct.pack("<II", checksum, mebibytes << 20)
     return content if layers == 1 else zlib.compress(content, 9, wbits=31)
 
 
