@@ -17,7 +17,9 @@ from trainer.arrays.arguments import Argument, Sparse
 class PredictionFile:
     """The rows of the output layers as text: for every output its values and a semicolon.
 
-    Of sequences every frame is a row. An output with both values and ids shows its values.
+    Of sequences every frame is a row. A line has the rows of one number of all outputs; there are as many lines as rows
+    of the first output, and what others have beyond is left out, as in v0.10. An output with both values and ids shows
+    its values.
 
     Raises: VolumeError: if the file cannot be written.
     """
@@ -33,14 +35,15 @@ class PredictionFile:
     def write(self, outputs: Mapping[str, Argument]) -> None:
         """Append the rows of a batch.
 
-        Raises: ConfigError: if the outputs have different numbers of rows.
+        Raises: ConfigError: if an output has fewer rows than the first one.
         """
         columns = [_spell_rows(one) for one in outputs.values()]
-        if len(set(map(len, columns))) > 1:
+        lines = len(columns[0]) if columns else 0
+        if min(map(len, columns), default=0) < lines:
             rows = ", ".join(f"{name} {len(column)}" for name, column in zip(outputs, columns, strict=True))
-            raise ConfigError(f"the outputs have different numbers of rows and cannot be columns of one file: {rows}")
+            raise ConfigError(f"an output has fewer rows than the first one, which the file has the rows of: {rows}")
         try:
-            self._file.writelines("".join(row) + "\n" for row in zip(*columns, strict=True))
+            self._file.writelines("".join(row) + "\n" for row in itertools.islice(zip(*columns, strict=False), lines))
         except OSError as error:
             raise VolumeError(f"cannot write predictions to {self._path}: {error.strerror}") from error
 

@@ -6,7 +6,8 @@ Source: legacy config_parser.py, Parameter() and LayerBase.create_*_parameter; t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from proto import ParameterConfig_pb2
@@ -77,10 +78,18 @@ def add_parameter(
     _check(parameter)
     if parameter.sparse_remote_update:
         parse.config.opt_config.use_sparse_remote_updater = True
+    if attr.get("plain_in_jobs"):
+        plain = {key: getattr(parse.defaults, key) for key in _DEFAULTED_FIELDS if key.startswith("initial_")}
+        parse.in_jobs.append(partial(_set_fields, parameter, plain))
     if parameter.initial_smart:
         parameter.initial_mean = 0.0
         parameter.initial_std = 1.0 / math.sqrt(dims[0] if dims else size)
     _add_hooks(parameter, attr.get("update_hooks", parse.defaults.update_hooks))
+
+
+def _set_fields(parameter: ParameterConfig_pb2.ParameterConfig, fields: Mapping[str, Any]) -> None:
+    for key, value in fields.items():
+        setattr(parameter, key, value)
 
 
 def _check(parameter: ParameterConfig_pb2.ParameterConfig) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,6 +107,7 @@ class Parse:
     opened: list[ModelConfig_pb2.SubModelConfig] = field(default_factory=list)
     suffix_all_sub_models: bool = False
     marks: GroupMarks = field(default_factory=GroupMarks)
+    in_jobs: list[Callable[[], None]] = field(default_factory=list)  # what a config with data sources has otherwise
 
     @property
     def model(self) -> ModelConfig_pb2.ModelConfig:

@@ -181,6 +181,9 @@ def _check_layer_names(parse: Parse, title: str) -> None:
 
 
 def _finish(parse: Parse) -> None:
+    if parse.config.HasField("data_config") or parse.config.HasField("test_data_config"):
+        for change in parse.in_jobs:
+            change()
     for message, keys in ((parse.config.opt_config, DEFAULT_SETTINGS), (parse.config, DEFAULT_TRAINER_SETTINGS)):
         for key in keys:
             if parse.settings[key] is not None:

@@ -29,6 +29,7 @@ class LayerKind:
         bias: size of the bias by the layer's; None for types without one.
         has_bias: whether it is there unless the user says otherwise.
         fields: fields of the message that the user can give, with their defaults; those with None are left out.
+        weight: fields of every input's parameter, whatever the user gives.
     """
 
     size: Callable[[V1Layer], int] | None = lambda declared: declared.columns()
@@ -36,6 +37,7 @@ class LayerKind:
     bias: Callable[[V1Layer, int], int] | None = None
     has_bias: bool = True
     fields: Mapping[str, Any] = field(default_factory=dict)
+    weight: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _given(declared: V1Layer) -> int:
@@ -52,6 +54,11 @@ def _second(declared: V1Layer) -> int:
 
 def _sum(declared: V1Layer) -> int:
     return sum(declared.columns(index) for index in range(len(declared.inputs)))
+
+
+def _weighted(declared: V1Layer) -> int:
+    """The last input of selective_fc selects columns, if it has such an input."""
+    return len(declared.inputs) - bool(declared.options["has_selected_colums"])
 
 
 def _part(parts: int) -> Callable[[V1Layer], int]:
@@ -106,12 +113,14 @@ KINDS: dict[str, LayerKind] = {
     "recurrent_layer_group": LayerKind(size=None),
     "data": LayerKind(size=_given, fields={"height": None, "width": None, "depth": None}),
     "data_norm": LayerKind(
-        dims=_only_first(lambda _declared, size, _columns: [5, size]), fields={"data_norm_strategy": "z-score"}
+        dims=_only_first(lambda _declared, size, _columns: [5, size]),
+        fields={"data_norm_strategy": "z-score"},
+        weight={"is_static": True},
     ),
     "fc": LayerKind(size=_given, dims=lambda _declared, size, _index, columns: [columns, size], bias=_times(1)),
     "selective_fc": LayerKind(
         size=_given,
-        dims=lambda declared, size, index, columns: [size, columns] if index < len(declared.inputs) - 1 else None,
+        dims=lambda declared, size, index, columns: [size, columns] if index < _weighted(declared) else None,
         bias=_times(1),
         fields={
             "selective_fc_pass_generation": False,
@@ -119,6 +128,7 @@ KINDS: dict[str, LayerKind] = {
             "selective_fc_full_mul_ratio": 0.02,
             "selective_fc_parallel_plain_mul_thread_num": None,
         },
+        weight={"is_sparse": False},
     ),
     "addto": LayerKind(bias=_times(1), fields={"height": 0, "width": 0, "depth": 1}),
     "concat": LayerKind(size=_sum, fields={"height": 0, "width": 0, "depth": 1}),

@@ -112,7 +112,7 @@ def _by_table(declared: V1Layer, kind: LayerKind) -> LayerOutput:
     for index, entry in enumerate(declared.inputs):
         dims = kind.dims(declared, size or 0, index, columns_of(entry.layer)) if size else None
         if dims:
-            layer.add_weight(index, math.prod(dims), dims, entry.attr)
+            layer.add_weight(index, math.prod(dims), dims, entry.attr, **kind.weight)
     for key, value in declared.options.items():
         if isinstance(value, list | tuple) or key == "directions":
             getattr(layer.message, key).extend(to_list(value))

@@ -20,6 +20,7 @@ from trainer.config.building.layer import (
     to_parameter_attr,
 )
 from trainer.config.building.log import logger
+from trainer.config.building.state import current
 from trainer.config.language.layers.mixed import mixed_layer
 from trainer.config.language.layers.projections import dotmul_operator, full_matrix_projection, identity_projection
 
@@ -163,7 +164,10 @@ def lstm_step_layer(
         layer.add_input(source)
     layer.add_bias(bias_attr, default=True, size=columns * 3)
     layer.message.active_gate_type = to_activation("gate_act", gate_act, _SIGMOID).name
-    layer.message.active_state_type = to_activation("state_act", state_act, _TANH).name
+    message = layer.message
+    message.active_state_type = to_activation("state_act", state_act, _TANH).name
+    if state_act is None:  # v0.10's default
+        current().in_jobs.append(lambda: setattr(message, "active_state_type", _SIGMOID.name))
     output = layer.output(inputs, activation=activation)
     output.outputs = ["default", "state"]
     return output

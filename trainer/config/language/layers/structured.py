@@ -150,7 +150,10 @@ def nce_layer(
         layer.message.neg_sampling_dist.extend(shares)
     for source in inputs:
         layer.add_input(source)
-    for index, (source, attr) in enumerate(zip(sources, weight_attrs(param_attr, len(sources)), strict=True)):
+    attrs = weight_attrs(param_attr, len(sources))
+    for index, (source, attr) in enumerate(zip(sources, attrs, strict=True)):
+        if param_attr is None:  # v0.10 gave these weights no ParamAttr of its own
+            attr.attr["plain_in_jobs"] = True
         layer.add_weight(index, classes * columns_of(source), [classes, columns_of(source)], attr)
     layer.add_bias(bias_attr, default=True, size=classes)
     return layer.output(inputs, activation=layer.act)

@@ -76,6 +76,7 @@ SHAPES = {
     "type='mdlstmemory', inputs='z', directions=[True, False]": (2, [[2, 2, 5]], [1, 18]),
     "type='crf', inputs=['x', 'x'], size=4": (4, [[6, 4]], None),
     "type='selective_fc', inputs=['x', 'y'], size=6": (6, [[6, 4]], [1, 6]),
+    "type='selective_fc', inputs=['x'], size=6, has_selected_colums=False": (6, [[6, 4]], [1, 6]),
     "type='tensor', inputs=['x', 'y'], size=2": (2, [[4, 6, 2]], [1, 2]),
     "type='hsigmoid', inputs=['x', 'one'], num_classes=5": (1, [[4, 4]], [1, 4]),
     "type='nce', inputs=['x', 'y', 'one'], num_classes=5": (1, [[5, 4]], [1, 5]),
