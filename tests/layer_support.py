@@ -56,8 +56,6 @@ REFUSED = "does not compute: a network that needs it ends at the start with 78"
 CPU = "computed as `{}` is, on the CPU"
 # what a type does not do; every one that does not compute stands here
 LIMITS = {
-    "auc-validation": f"{REFUSED}; use `auc_evaluator`",
-    "pnpair-validation": f"{REFUSED}; use `pnpair_evaluator`",
     "mdlstmemory": REFUSED,
     "cross_entropy_over_beam": REFUSED,
     "maxid": "`beam_size` over 1 is refused (78), but for the maxid that ends a `beam_search`",

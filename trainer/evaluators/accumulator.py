@@ -36,6 +36,11 @@ class Accumulator:
         for evaluator, measure in zip(self._evaluators, self._measures, strict=True):
             evaluator.finish(measure)
 
+    def finish_pass(self) -> None:
+        """Let the validation layers log what they measured, before the line of a pass or of a tested model."""
+        for evaluator, measure in zip(self._evaluators, self._measures, strict=True):
+            evaluator.finish_pass(measure)
+
     def state(self) -> dict[str, Any]:
         """Return what was added up, as JSON can hold it."""
         return {
@@ -61,5 +66,7 @@ class Accumulator:
     def text(self) -> str:
         """Return every evaluator's text, each followed by a blank."""
         return "".join(
-            f"{evaluator.text(measure)} " for evaluator, measure in zip(self._evaluators, self._measures, strict=True)
+            f"{evaluator.text(measure)} "
+            for evaluator, measure in zip(self._evaluators, self._measures, strict=True)
+            if not evaluator.is_quiet
         )

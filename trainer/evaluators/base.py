@@ -85,6 +85,7 @@ class Evaluator:
     """
 
     least_inputs, most_inputs = 1, 1
+    is_quiet = False  # True: the lines of batches, passes and tests do not have its text
 
     def __init__(self, config: EvaluatorConfig) -> None:
         self.config = config
@@ -107,6 +108,9 @@ class Evaluator:
 
     def finish(self, total: Any) -> None:
         """Log what belongs before the line with the text, when a pass, a test or a window ends."""
+
+    def finish_pass(self, total: Any) -> None:
+        """Log what belongs before the line of a pass, or of a tested model, and before no other."""
 
     def text(self, total: Any) -> str:
         """Return the sum of measures as it is printed."""

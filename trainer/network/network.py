@@ -192,13 +192,13 @@ def _list_parameters(layer: LayerConfig, groups: Mapping[str, Group]) -> set[str
 
 
 def _find_needed(config: ModelConfig) -> set[str]:
-    """Return the names of the layers that the outputs and evaluators depend on, or that print something."""
+    """Return the names of the layers that the outputs and evaluators depend on, or that print or measure something."""
     inputs = {one.name: [each.input_layer_name for each in one.inputs] for one in config.layers}
     waiting = [*config.output_layer_names, *(name for one in config.evaluators for name in one.input_layers)]
     for name in waiting:
         if name not in inputs:
             raise ConfigError(f"the config names {name} as an output or evaluator input, but has no such layer")
-    waiting += [one.name for one in config.layers if one.type == "print"]
+    waiting += [one.name for one in config.layers if one.type in ("print", "auc-validation", "pnpair-validation")]
     needed: set[str] = set()
     while waiting:
         name = waiting.pop()

@@ -105,6 +105,7 @@ class TrainingLog:
         record = self._reporter.finish_pass(self.since_start)
         if batches:
             self.since_start.finish()
+            self.since_start.finish_pass()
             glog.info(log_lines.pass_line(number, batches, self.since_start), at=AT["pass"], record=record)
             self._has_open_dots = False
 

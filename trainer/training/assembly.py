@@ -22,6 +22,7 @@ from trainer.arrays.rng import Stream, replica_state, start_state
 from trainer.data.loading import check_data, open_source
 from trainer.data.source import DataSource, DataStreams
 from trainer.evaluators import make_evaluators
+from trainer.evaluators.validation import make_validations
 from trainer.flags import Values
 from trainer.network.data_parallel import AnyNetwork, DataParallelNetwork
 from trainer.network.network import Network
@@ -83,7 +84,8 @@ class Assembly:
         self._directory = SaveDirectory(flags, os.environ)
         self._optimization = read_optimization(self._config.opt_config, local=flags.local)
         self._table = ParameterTable(self._config.model_config.parameters, tables_first=not flags.local)
-        self._evaluators = make_evaluators(self._config.model_config.evaluators)
+        model = self._config.model_config
+        self._evaluators = [*make_evaluators(model.evaluators), *make_validations(model.layers)]
         self._network = self._make_network()
         for data in (self._config.data_config, self._config.test_data_config):
             if data.type:

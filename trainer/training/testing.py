@@ -145,6 +145,7 @@ class Testing:
                     with_cost=file is None,
                     shows_layers=flags.show_layer_stat,
                 )
+                result.finish_pass()
                 glog.info(log_lines.test_pass_line(model.number, result), at=AT["test pass"])
         if file is not None:
             file.close()

@@ -111,9 +111,8 @@ DATA = 'define_py_data_sources2("list", None, "provider", "process")'
             "outputs(selective_fc_layer(x, 3, select=x, pass_generation=True))",
             "pass_generation=True is not supported yet",
         ),
-        ("outputs(x)", 'outputs(Layer("y", "auc-validation", inputs=["x", "x"]))', "'auc-validation' is not supported"),
     ],
-    ids=["multi_nn", "owlqn", "simple", "proto", "multi", "py", "maxid", "selective_fc", "auc"],
+    ids=["multi_nn", "owlqn", "simple", "proto", "multi", "py", "maxid", "selective_fc"],
 )
 def test_what_else_is_missing_is_refused_as_the_page_says(assemble, old, new, message):
     with pytest.raises(ConfigError, match=message) as caught:
@@ -130,6 +129,6 @@ def test_a_setting_without_effect_is_one_warning(assemble, capsys):
 def test_the_page_names_what_is_missing():
     text = layer_support.PAGE.read_text()
     section = text[text.index("## What else of v0.10 is missing") :].split("\n## ")[0]
-    for name in ("multi_nn", "owlqn", "SimpleData", "ProtoData", "beam_size", "pass_generation", "auc-validation",
-                 "pnpair-validation", "shrink_parameter_value", "--prev_batch_state"):  # fmt: skip
+    for name in ("multi_nn", "owlqn", "SimpleData", "ProtoData", "beam_size", "pass_generation",
+                 "--predict_file", "shrink_parameter_value", "--prev_batch_state"):  # fmt: skip
         assert name in section
