@@ -42,12 +42,19 @@ class Story:
         self.answers: dict[int, Any] = {}
         self.notes: list[str] = []
         self.tickets = itertools.count(1)
+        self.dies_after: int | None = None  # writes of the next event, whose answers nobody hears
         if tasks:
             self.give_dataset(tasks)
 
     def happen(self, event: Event) -> None:
         outcome = step(self.state, event, self.now)
-        self.store([encode_change(change) for change in outcome.changes])
+        writes = [encode_change(change) for change in outcome.changes]
+        if self.dies_after is not None:
+            self.store(writes[: self.dies_after])
+            self.dies_after = None
+            self.restart()
+            return
+        self.store(writes)
         for effect in outcome.effects:
             if isinstance(effect, Notice):
                 self.notes.append(effect.text)
@@ -115,6 +122,9 @@ class Story:
         who = member(name, incarnation)
         answer = self.ask(lambda ticket: TaskReported(ticket, who, *task, outcome, 10, "a reason"))
         return answer["accepted"] if isinstance(answer, dict) else answer
+
+    def happen_save(self, name: str) -> None:
+        self.happen(SaveWanted(next(self.tickets), member(name), 5.0))
 
     def save(self, name: str, block: float) -> bool:
         return bool(self.ask(lambda ticket: SaveWanted(ticket, member(name), block))["granted"])

@@ -1,0 +1,204 @@
+"""The whole protocol in any order: late and repeated messages, lost members, leaders that die between two writes."""
+
+from collections import defaultdict
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from master_story import Story, member
+
+from master.tasks.encoding import decode_state
+from master.tasks.events import FAILED, FINISHED, RETURNED, MemberIn, MemberLeaves, TaskReported, TaskWanted
+from master.tasks.records import Phase, TaskStatus
+from messages.envelope import MemberId
+
+NAMES = ("a", "b", "c")
+PASSES = 3
+MOST_STEPS = 400  # of one trainer that is left alone, until the job has ended
+
+Grant = tuple[MemberId, int, int, int]  # who, task, epoch, pass
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Members that do anything, against one master after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.story = Story()
+        self.lives = dict.fromkeys(NAMES, 1)
+        self.grants: list[Grant] = []
+        self.asked: dict[int, TaskWanted] = {}  # by ticket
+        self.finished: defaultdict[tuple[int, int], set[int]] = defaultdict(set)  # (pass, task) -> epochs accepted
+        self.seen: set[int] = set()
+
+    @initialize(tasks=st.integers(1, 6), failures=st.integers(0, 2), speculate=st.booleans())
+    def begin(self, tasks: int, failures: int, speculate: bool) -> None:
+        self.story = Story(
+            tasks,
+            num_passes=PASSES,
+            failures_max=failures,
+            speculate=speculate,
+            time_least=3.0,
+            time_most=20.0,
+            member_lease=2.0,
+        )
+        self.story.join(*NAMES)
+
+    # ----- What members do
+
+    @rule(name=st.sampled_from(NAMES), ahead=st.integers(-1, 1))
+    def want(self, name: str, ahead: int) -> None:
+        pass_number = max(0, self.story.state.table.pass_number + ahead)
+        self.ask_for(member(name, self.lives[name]), pass_number, len(self.asked) + 1)
+
+    @precondition(lambda self: self.asked)
+    @rule(data=st.data())
+    def want_again(self, data: st.DataObject) -> None:
+        before = data.draw(st.sampled_from(list(self.asked.values())))
+        self.ask_for(before.member, before.pass_number, before.request)
+
+    @precondition(lambda self: self.grants)
+    @rule(data=st.data(), outcome=st.sampled_from((FINISHED, FINISHED, FINISHED, FAILED, RETURNED)))
+    def report(self, data: st.DataObject, outcome: str) -> None:
+        """Any grant, however old, and however often it was reported."""
+        self.say(data.draw(st.sampled_from(self.grants)), outcome)
+
+    @precondition(lambda self: self.grants)
+    @rule(data=st.data(), name=st.sampled_from(NAMES))
+    def report_what_is_with_another(self, data: st.DataObject, name: str) -> None:
+        _, number, epoch, pass_number = data.draw(st.sampled_from(self.grants))
+        self.say((member(name, self.lives[name]), number, epoch, pass_number), FINISHED)
+
+    @rule(name=st.sampled_from(NAMES))
+    def join(self, name: str) -> None:
+        self.story.happen(MemberIn(member(name, self.lives[name])))
+
+    @rule(name=st.sampled_from(NAMES))
+    def begin_anew(self, name: str) -> None:
+        self.lives[name] += 1
+        self.join(name)
+
+    @rule(name=st.sampled_from(NAMES), polite=st.booleans())
+    def leave(self, name: str, polite: bool) -> None:
+        self.story.happen(MemberLeaves(None, member(name, self.lives[name]), "it leaves", is_polite=polite))
+
+    @rule(name=st.sampled_from(NAMES))
+    def cut(self, name: str) -> None:
+        self.story.cut(name, self.lives[name])
+
+    @rule(seconds=st.sampled_from((0.1, 1.0, 2.5, 25.0)))
+    def advance(self, seconds: float) -> None:
+        self.story.advance(seconds)
+
+    @rule(name=st.sampled_from(NAMES))
+    def save(self, name: str) -> None:
+        self.story.happen_save(name)
+
+    # ----- What happens to masters
+
+    @rule()
+    def another_leader(self) -> None:
+        self.story.restart()
+
+    @rule(writes=st.integers(0, 4))
+    def dies_at_the_next_event(self, writes: int) -> None:
+        self.story.dies_after = writes
+
+    # ----- What must hold
+
+    @invariant()
+    def answers_are_right(self) -> None:
+        """Take note of what members were told."""
+        for ticket in self.story.answers.keys() - self.seen:
+            self.seen.add(ticket)
+            answer = self.story.answers[ticket]
+            if ticket in self.asked and isinstance(answer, dict) and answer["state"] == "task":
+                wanted = self.asked[ticket]
+                assert answer["pass"] == wanted.pass_number
+                self.grants.append((wanted.member, answer["task"]["id"], answer["task"]["epoch"], answer["pass"]))
+
+    @invariant()
+    def a_task_is_finished_once_in_a_pass(self) -> None:
+        assert all(len(epochs) == 1 for epochs in self.finished.values())
+
+    @invariant()
+    def accounts_are_complete(self) -> None:
+        table = self.story.state.table
+        for account in self.story.state.accounts.values():
+            assert account.done + account.discarded == len(table.files)
+            assert account.dispatches >= account.done
+            assert account.samples == 10 * account.done
+        for pass_number, _ in self.finished:
+            assert pass_number <= table.pass_number
+
+    @invariant()
+    def no_task_is_lost(self) -> None:
+        """A task that nobody has is TODO; who has one is a member, whose end gives it back."""
+        state = self.story.state
+        for number in range(len(state.table.files)):
+            record = state.table.current(number)
+            assert (record.status is TaskStatus.PENDING) == (number in state.table.pending)
+            if record.status is TaskStatus.PENDING:
+                assert 1 <= len(record.holds) <= 2
+                for hold in record.holds:
+                    assert state.members[hold.member.uid].id == hold.member
+                    assert number in state.table.held_by(hold.member)
+        todo = [one for one in range(len(state.table.files)) if state.table.current(one).status is TaskStatus.TODO]
+        assert len(todo) == state.table.todo
+        assert (state.table.next_todo() in todo) if todo else (state.table.next_todo() is None)
+
+    @invariant()
+    def what_is_stored_is_what_is_known(self) -> None:
+        state = self.story.state
+        stored = decode_state(self.story.settings, sorted(self.story.pairs.items()), self.story.now)
+        assert stored.head == state.head
+        assert {uid: one.id for uid, one in stored.members.items()} == {u: one.id for u, one in state.members.items()}
+        assert stored.accounts == state.accounts
+        assert stored.table.sums == state.table.sums
+        for number in range(len(state.table.files)):
+            one, other = stored.table.current(number), state.table.current(number)
+            assert (one.status, one.epoch, one.failures) == (other.status, other.epoch, other.failures)
+            assert [(hold.member, hold.epoch, hold.since) for hold in one.holds] == [
+                (hold.member, hold.epoch, hold.since) for hold in other.holds
+            ]
+
+    def teardown(self) -> None:
+        """The job always ends: one trainer that is left alone brings it there."""
+        story, last = self.story, member("last")
+        if story.state.head is None:
+            return
+        story.dies_after = None
+        story.happen(MemberIn(last))
+        for _ in range(MOST_STEPS):
+            if story.state.is_over:
+                break
+            story.advance(1.0)
+            ticket = self.ask_for(last, story.state.table.pass_number, len(self.asked) + 1)
+            self.answers_are_right()
+            answer = story.answers.get(ticket)
+            if isinstance(answer, dict) and answer["state"] == "task":
+                self.say(self.grants[-1], FINISHED)
+        assert story.state.is_over
+        self.accounts_are_complete()
+        self.a_task_is_finished_once_in_a_pass()
+        assert story.state.head.phase is Phase.FAILED or len(story.state.accounts) == PASSES
+
+    # -----
+
+    def ask_for(self, who: MemberId, pass_number: int, request: int) -> int:
+        ticket = next(self.story.tickets)
+        self.asked[ticket] = TaskWanted(ticket, who, request, pass_number, self.story.now + 30.0)
+        self.story.happen(self.asked[ticket])
+        return ticket
+
+    def say(self, grant: Grant, outcome: str) -> None:
+        who, number, epoch, pass_number = grant
+        answer = self.story.ask(lambda ticket: TaskReported(ticket, who, number, epoch, outcome, 10, "a reason"))
+        if outcome == FINISHED and isinstance(answer, dict) and answer["accepted"]:
+            self.finished[pass_number, number].add(epoch)
+
+
+TestAnyOrder = AnyOrder.TestCase
+TestAnyOrder.settings = settings(
+    max_examples=150, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+)
