@@ -16,6 +16,8 @@ NAMES = ("a", "b", "c")
 PASSES = 3
 MOST_STEPS = 400  # of one trainer that is left alone, until the job has ended
 
+DIES = st.sampled_from((None, None, None, None, 0, 1, 2, 3))  # after so many writes of the event
+
 Grant = tuple[MemberId, int, int, int]  # who, task, epoch, pass
 
 
@@ -46,8 +48,9 @@ class AnyOrder(RuleBasedStateMachine):
 
     # ----- What members do
 
-    @rule(name=st.sampled_from(NAMES), ahead=st.integers(-1, 1))
-    def want(self, name: str, ahead: int) -> None:
+    @rule(name=st.sampled_from(NAMES), ahead=st.integers(-1, 1), dies=DIES)
+    def want(self, name: str, ahead: int, dies: int | None) -> None:
+        self.story.dies_after = dies
         pass_number = max(0, self.story.state.table.pass_number + ahead)
         self.ask_for(member(name, self.lives[name]), pass_number, len(self.asked) + 1)
 
@@ -58,9 +61,10 @@ class AnyOrder(RuleBasedStateMachine):
         self.ask_for(before.member, before.pass_number, before.request)
 
     @precondition(lambda self: self.grants)
-    @rule(data=st.data(), outcome=st.sampled_from((FINISHED, FINISHED, FINISHED, FAILED, RETURNED)))
-    def report(self, data: st.DataObject, outcome: str) -> None:
+    @rule(data=st.data(), outcome=st.sampled_from((FINISHED, FINISHED, FINISHED, FAILED, RETURNED)), dies=DIES)
+    def report(self, data: st.DataObject, outcome: str, dies: int | None) -> None:
         """Any grant, however old, and however often it was reported."""
+        self.story.dies_after = dies
         self.say(data.draw(st.sampled_from(self.grants)), outcome)
 
     @precondition(lambda self: self.grants)
@@ -73,25 +77,29 @@ class AnyOrder(RuleBasedStateMachine):
     def join(self, name: str) -> None:
         self.story.happen(MemberIn(member(name, self.lives[name])))
 
-    @rule(name=st.sampled_from(NAMES))
-    def begin_anew(self, name: str) -> None:
+    @rule(name=st.sampled_from(NAMES), dies=DIES)
+    def begin_anew(self, name: str, dies: int | None) -> None:
+        self.story.dies_after = dies
         self.lives[name] += 1
-        self.join(name)
+        self.story.happen(MemberIn(member(name, self.lives[name])))
 
-    @rule(name=st.sampled_from(NAMES), polite=st.booleans())
-    def leave(self, name: str, polite: bool) -> None:
+    @rule(name=st.sampled_from(NAMES), polite=st.booleans(), dies=DIES)
+    def leave(self, name: str, polite: bool, dies: int | None) -> None:
+        self.story.dies_after = dies
         self.story.happen(MemberLeaves(None, member(name, self.lives[name]), "it leaves", is_polite=polite))
 
     @rule(name=st.sampled_from(NAMES))
     def cut(self, name: str) -> None:
         self.story.cut(name, self.lives[name])
 
-    @rule(seconds=st.sampled_from((0.1, 1.0, 2.5, 25.0)))
-    def advance(self, seconds: float) -> None:
+    @rule(seconds=st.sampled_from((0.1, 1.0, 2.5, 25.0)), dies=DIES)
+    def advance(self, seconds: float, dies: int | None) -> None:
+        self.story.dies_after = dies
         self.story.advance(seconds)
 
-    @rule(name=st.sampled_from(NAMES))
-    def save(self, name: str) -> None:
+    @rule(name=st.sampled_from(NAMES), dies=DIES)
+    def save(self, name: str, dies: int | None) -> None:
+        self.story.dies_after = dies
         self.story.happen_save(name)
 
     # ----- What happens to masters
@@ -99,10 +107,6 @@ class AnyOrder(RuleBasedStateMachine):
     @rule()
     def another_leader(self) -> None:
         self.story.restart()
-
-    @rule(writes=st.integers(0, 4))
-    def dies_at_the_next_event(self, writes: int) -> None:
-        self.story.dies_after = writes
 
     # ----- What must hold
 
@@ -193,12 +197,16 @@ class AnyOrder(RuleBasedStateMachine):
 
     def say(self, grant: Grant, outcome: str) -> None:
         who, number, epoch, pass_number = grant
+        record = self.story.state.table.records.get(number)
+        holds = [(hold.member, hold.epoch) for hold in record.holds] if record else []
         answer = self.story.ask(lambda ticket: TaskReported(ticket, who, number, epoch, outcome, 10, "a reason"))
+        if isinstance(answer, dict):  # else its leader has died
+            assert answer["accepted"] == ((who, epoch) in holds), "a stale holder closes nothing"
         if outcome == FINISHED and isinstance(answer, dict) and answer["accepted"]:
             self.finished[pass_number, number].add(epoch)
 
 
 TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(
-    max_examples=150, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=250, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
 )
