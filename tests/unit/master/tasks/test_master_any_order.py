@@ -48,11 +48,20 @@ class AnyOrder(RuleBasedStateMachine):
 
     # ----- What members do
 
-    @rule(name=st.sampled_from(NAMES), ahead=st.integers(-1, 1), dies=DIES)
-    def want(self, name: str, ahead: int, dies: int | None) -> None:
+    @rule(name=st.sampled_from(NAMES), ahead=st.sampled_from((-1, 0, 0, 1)), times=st.integers(1, 4), dies=DIES)
+    def want(self, name: str, ahead: int, times: int, dies: int | None) -> None:
+        who = member(name, self.lives[name])
+        self.story.happen(MemberIn(who))  # as every client does before it asks
         self.story.dies_after = dies
         pass_number = max(0, self.story.state.table.pass_number + ahead)
-        self.ask_for(member(name, self.lives[name]), pass_number, len(self.asked) + 1)
+        for _ in range(times):
+            self.ask_for(who, pass_number, len(self.asked) + 1)
+
+    @precondition(lambda self: self.grants)
+    @rule(outcome=st.sampled_from((FINISHED, FAILED, RETURNED)), back=st.integers(1, 3), dies=DIES)
+    def report_one_of_the_last(self, outcome: str, back: int, dies: int | None) -> None:
+        self.story.dies_after = dies
+        self.say(self.grants[-min(back, len(self.grants))], outcome)
 
     @precondition(lambda self: self.asked)
     @rule(data=st.data())
