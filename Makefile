@@ -42,7 +42,7 @@ lint: setup  ## ruff, mypy, import rules, bounds of sizes, shellcheck, yamllint
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tests/house.py
-	$(BIN)/shellcheck start.sh .ci/run paddle/bin/paddle tests/chaos/pod_network.sh tests/install-packages tests/newest-python \
+	$(BIN)/shellcheck start.sh tests/etcd/build .ci/run paddle/bin/paddle tests/chaos/pod_network.sh tests/install-packages tests/newest-python \
 		$(addprefix tests/kubernetes/,base-image cluster custom-resources/make install kueue/build moosefs run) \
 		$(addprefix tests/observability/,install run)
 	$(BIN)/yamllint --strict k8s tests

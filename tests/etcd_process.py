@@ -1,0 +1,77 @@
+"""An etcd for tests: the one that tests/etcd/build compiles."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import requests
+
+BINARY = Path(os.environ.get("ETCD_DIR", "/var/tmp/paddle-etcd")) / "etcd"
+START_S = 30.0
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+class EtcdProcess:
+    """One member, whose data outlast `stop` and `start`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._ports = free_ports(2)
+        self.endpoint = f"http://127.0.0.1:{self._ports[0]}"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        peer = f"http://127.0.0.1:{self._ports[1]}"
+        with (self._directory / "etcd.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    BINARY,
+                    f"--data-dir={self._directory / 'etcd'}",
+                    f"--listen-client-urls={self.endpoint}",
+                    f"--advertise-client-urls={self.endpoint}",
+                    f"--listen-peer-urls={peer}",
+                    f"--initial-advertise-peer-urls={peer}",
+                    f"--initial-cluster=default={peer}",
+                    "--log-level=warn",
+                ],
+                stdout=log,
+                stderr=log,
+            )
+        until = time.monotonic() + START_S
+        while not self._is_healthy():
+            assert time.monotonic() < until and self.process.poll() is None, (self._directory / "etcd.log").read_text()
+            time.sleep(0.05)
+
+    def _is_healthy(self) -> bool:
+        try:
+            return requests.get(f"{self.endpoint}/health", timeout=1).json().get("health") == "true"
+        except (requests.RequestException, ValueError):
+            return False
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def __enter__(self) -> EtcdProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

@@ -1,0 +1,186 @@
+"""Each store: what is written is read by the next leader, and a former leader writes nothing."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from etcd_process import EtcdProcess
+
+from master.store.directory import DirectoryStore
+from master.store.etcd import EtcdStore, split_writes
+from master.store.interface import Leadership
+from runtime.errors import LeadershipLostError, PeerUnreachableError, UsageError
+
+Opens = Callable[[], Any]
+TTL = 2.0
+
+
+@pytest.fixture(params=["directory", "etcd"])
+def opens(request: pytest.FixtureRequest, tmp_path: Path) -> Opens:
+    if request.param == "directory":
+        return lambda: DirectoryStore(tmp_path / "store" / "job", TTL)
+    etcd = request.getfixturevalue("etcd")
+    return lambda: EtcdStore([etcd.endpoint], "job", TTL)
+
+
+def lead(store: Any) -> Leadership:
+    leadership: Leadership | None = store.campaign(lambda: False, lambda _: None)
+    assert leadership is not None
+    return leadership
+
+
+def test_the_next_leader_reads_what_was_written(opens: Opens) -> None:
+    first = lead(opens())
+    assert list(first.load()) == []
+    first.commit([("task/2", '["ü"]'), ("task/1", "[1]"), ("member/a", "{}")])
+    first.commit([("member/a", None), ("task/1", "[2]"), ("task/1", "[3]")])
+    first.resign()
+    second = lead(opens())
+    assert sorted(second.load()) == [("task/1", "[3]"), ("task/2", '["ü"]')]
+    assert second.token > first.token
+    second.resign()
+
+
+def test_many_writes_are_stored_in_order(opens: Opens) -> None:
+    leadership = lead(opens())
+    list(leadership.load())
+    writes = [(f"task/{number:05d}", "x" * 100) for number in range(1000)]
+    leadership.commit(writes)
+    leadership.resign()
+    again = lead(opens())
+    assert list(again.load()) == writes
+    again.resign()
+
+
+def test_a_leader_that_renews_is_not_replaced_and_one_that_does_not_is(opens: Opens) -> None:
+    first = lead(opens())
+    list(first.load())
+    first.publish("10.0.0.1:1")
+    won: list[tuple[float, Leadership]] = []
+
+    def stand_by() -> None:
+        leadership = lead(opens())
+        won.append((time.monotonic(), leadership))
+
+    thread = threading.Thread(target=stand_by)
+    thread.start()
+    until = time.monotonic() + 2 * TTL
+    while time.monotonic() < until:
+        renewed = time.monotonic()
+        first.renew()
+        time.sleep(TTL / 4)
+    assert not won
+    assert opens().find() == "10.0.0.1:1"
+    thread.join(30)
+    took, second = won[0]
+    assert took - renewed < TTL + 2
+    list(second.load())
+    for write in (lambda: first.commit([("task/1", "stale")]), lambda: first.publish("10.0.0.1:1"), first.renew):
+        with pytest.raises(LeadershipLostError):
+            write()
+    second.publish("10.0.0.2:2")
+    second.commit([("task/2", "new")])
+    first.resign()
+    assert opens().find() == "10.0.0.2:2", "a former leader does not resign for the present one"
+    second.resign()
+    third = lead(opens())
+    assert list(third.load()) == [("task/2", "new")]
+    third.resign()
+
+
+def test_of_many_that_campaign_one_leads(opens: Opens) -> None:
+    won: list[Leadership] = []
+    is_over = threading.Event()
+
+    def campaign() -> None:
+        leadership = opens().campaign(is_over.is_set, lambda _: None)
+        if leadership is not None:
+            won.append(leadership)
+
+    threads = [threading.Thread(target=campaign) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + 10
+    while not won and time.monotonic() < until:
+        time.sleep(0.01)
+    is_over.set()
+    for thread in threads:
+        thread.join(30)
+    valid = []
+    for leadership in won:
+        try:
+            list(leadership.load())
+            leadership.commit([("task/1", str(leadership.token))])
+            valid.append(leadership)
+        except LeadershipLostError:
+            pass
+    assert len(valid) == 1
+    valid[0].resign()
+
+
+def test_a_trainer_waits_for_the_next_leaders_address(opens: Opens) -> None:
+    leadership = lead(opens())
+    list(leadership.load())
+    leadership.publish("10.0.0.1:1")
+    found: list[str] = []
+    thread = threading.Thread(target=lambda: found.append(opens().wait("10.0.0.1:1", 20.0)))
+    thread.start()
+    leadership.publish("10.0.0.1:2")
+    thread.join(10)
+    assert found == ["10.0.0.1:2"]
+    began = time.monotonic()
+    assert opens().wait("10.0.0.1:2", 0.5) == "10.0.0.1:2"
+    assert 0.4 < time.monotonic() - began < 5
+    leadership.resign()
+    assert opens().find() == ""
+
+
+def test_two_jobs_on_one_etcd_know_nothing_of_each_other(etcd: EtcdProcess) -> None:
+    first, second = (lead(EtcdStore([etcd.endpoint], job, TTL)) for job in ("job", "job0"))
+    list(first.load()), list(second.load())
+    first.commit([("task/1", "first")])
+    second.commit([("task/1", "second")])
+    assert list(first.load()) == [("task/1", "first")]
+    first.resign()
+    second.resign()
+
+
+def test_a_second_endpoint_answers_for_the_first(etcd: EtcdProcess) -> None:
+    leadership = lead(EtcdStore(["http://127.0.0.1:1", etcd.endpoint], "job", TTL))
+    list(leadership.load())
+    leadership.commit([("task/1", "1")])
+    leadership.resign()
+
+
+def test_an_etcd_that_was_away_for_less_than_the_lease_costs_nothing(etcd: EtcdProcess) -> None:
+    leadership = lead(EtcdStore([etcd.endpoint], "job", 30.0))
+    list(leadership.load())
+    etcd.stop()
+    thread = threading.Thread(target=etcd.start)
+    thread.start()
+    leadership.commit([("task/1", "1")])
+    thread.join(30)
+    assert list(leadership.load()) == [("task/1", "1")]
+    leadership.resign()
+
+
+def test_an_etcd_that_is_away_is_named() -> None:
+    store = EtcdStore(["http://127.0.0.1:1"], "job", TTL)
+    with pytest.raises(PeerUnreachableError, match=r"no etcd answers: http://127\.0\.0\.1:1: .*refused"):
+        store.find()
+
+
+@pytest.mark.parametrize("endpoint", ["ftp://a:1", "http://", "a:b", "http://a:99999", "http://a:1/x"])
+def test_a_wrong_endpoint_is_named(endpoint: str) -> None:
+    with pytest.raises(UsageError, match="write each as http://host:2379"):
+        EtcdStore([endpoint], "job")
+
+
+def test_writes_are_split_within_etcds_bounds() -> None:
+    parts = list(split_writes([(f"k{number % 200}", str(number)) for number in range(300)]))
+    assert [len(part) for part in parts] == [120, 120, 60]
+    parts = list(split_writes([(f"k{number}", "x" * 200_000) for number in range(5)]))
+    assert [len(part) for part in parts] == [2, 2, 1]
