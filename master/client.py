@@ -35,7 +35,7 @@ from messages.keys import derive_keys
 from runtime import glog
 from runtime.errors import ConfigError, DataError, PaddleError, PeerUnreachableError, UsageError
 
-BEAT_S, SILENCE_S = 0.5, 3.0
+BEAT_S, SILENCE_S = 1.0, 3.0
 LOOK_S = 1.0  # that one look for an address takes at most
 POLL_S = 30.0  # after which an open question for a task is asked anew, so that no deadline is near
 CHECK_S = 0.5  # between two looks whether the leader has refused this trainer for good

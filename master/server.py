@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -96,7 +97,12 @@ class Master:
         self.why_not_ready = "the state is being loaded"
         began = time.monotonic()
         options = self._options
-        state = decode_state(options.tasks, leadership.load(), time.time())
+        gc.disable()  # a million tasks are objects that stay, and the collector would look at them again and again
+        try:
+            state = decode_state(options.tasks, leadership.load(), time.time())
+        finally:
+            gc.enable()
+        gc.freeze()
         table = state.table
         glog.info(
             f"loaded {len(table.files)} tasks in {time.monotonic() - began:.2f} s: pass {table.pass_number}, "

@@ -1,0 +1,328 @@
+"""What a master can do: python bench/master.py [--tasks 1000000] [--seconds 5] [rules load pairs takeover waiting]
+
+rules     pairs of "get a task" and "finished" per second that the rules alone decide, and their encoding
+load      seconds until a leader has read and decoded a store with so many tasks in it
+pairs     pairs per second through the whole program: two client processes, each a member with open questions
+takeover  seconds from the leader's last sign of life (SIGSTOP) until the standby serves
+waiting   CPU seconds that a master spends per second on 1000 connected trainers that wait for a task
+
+pairs, takeover and load run with the directory store and, where tests/etcd/build has compiled it, with etcd.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import itertools
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+# in place of bench/, where `master` would be this file
+sys.path[0] = str(Path(__file__).resolve().parents[1] / "tests")
+
+from etcd_process import BINARY, EtcdProcess
+from master_processes import MasterProcess
+
+from master.client import MasterClient
+from master.protocol import MASTER, TRAINER
+from master.store.choice import MasterStore, open_store
+from master.tasks.dataset import digest_of
+from master.tasks.encoding import decode_state, encode_change
+from master.tasks.events import FINISHED, DatasetGiven, MemberIn, TaskReported, TaskWanted, TicketAnswer
+from master.tasks.records import Head, PutFiles, PutHead, PutTask, TaskRecord, TaskStatus
+from master.tasks.rules import step
+from master.tasks.state import MasterState, TaskSettings
+from messages import envelope
+from messages.client import ControlClient
+from messages.client_core import ClientCore
+from messages.envelope import Envelope, MemberId
+
+MEMBER = MemberId("bench", 1)
+OPEN = 32  # questions of a member that have no answer yet
+CLIENTS = 2
+MEMBERS = 1000
+PART = 5000  # tasks in a key of files
+TTL_S = 10.0
+
+
+class Place:
+    """A store, by the flag of a master and for a client."""
+
+    def __init__(self, name: str, directory: Path, endpoint: str = "") -> None:
+        self.name, self.directory, self.endpoint = name, directory, endpoint
+        self.flag = f"--etcd_endpoints={endpoint}" if endpoint else f"--store_dir={directory}/store"
+
+    def open(self) -> MasterStore:
+        endpoints = [self.endpoint] if self.endpoint else []
+        return open_store(endpoints, None if self.endpoint else self.directory / "store", "job", TTL_S)
+
+    def master(self, *flags: str) -> MasterProcess:
+        return MasterProcess(self.directory / f"log-{time.monotonic_ns()}", self.flag, f"--ttl={TTL_S:g}s", *flags)
+
+
+@contextlib.contextmanager
+def places() -> Iterator[list[Place]]:
+    with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
+        found = [Place("directory", Path(directory))]
+        if BINARY.exists():
+            found.append(Place("etcd", Path(directory), stack.enter_context(EtcdProcess(Path(directory))).endpoint))
+        yield found
+
+
+# ----- rules
+
+
+def run_rules(tasks: int, seconds: float) -> None:
+    state = MasterState(TaskSettings(num_passes=1 << 20))
+    files = tuple((f"/data/part-{number:07d}",) for number in range(tasks))
+    step(state, DatasetGiven(0, "0" * 64, "", tasks, files), 0.0)
+    step(state, MemberIn(MEMBER), 0.0)
+    began, pairs = time.perf_counter(), 0
+    used = time.process_time()
+    while (took := time.perf_counter() - began) < seconds:
+        pass_number = state.table.pass_number
+        given = step(state, TaskWanted(1, MEMBER, pairs, pass_number, 1e9), took)
+        answer = next(one for one in given.effects if isinstance(one, TicketAnswer))
+        task = answer.body["task"]
+        done = step(state, TaskReported(2, MEMBER, task["id"], task["epoch"], FINISHED, 1), took)
+        for change in (*given.changes, *done.changes):
+            encode_change(change)
+        pairs += 1
+    used = time.process_time() - used
+    print(f"rules: {pairs / took:.0f} pairs/s of {tasks} tasks, {pairs / used:.0f} per second of processor time")
+
+
+# ----- load
+
+
+def run_load(place: Place, tasks: int) -> None:
+    fill(place, tasks)
+    store = place.open()
+    leadership = store.campaign(lambda: False, lambda _: None)
+    assert leadership is not None
+    gc.disable()  # as the master does it
+    began, used = time.perf_counter(), time.process_time()
+    pairs = list(leadership.load())
+    read = time.perf_counter()
+    state = decode_state(TaskSettings(), pairs, time.time())
+    decoded, used = time.perf_counter(), time.process_time() - used
+    gc.enable()
+    assert state.table.done == tasks - 1
+    leadership.resign()
+    print(
+        f"load ({place.name}): {tasks} tasks, each with a key, in {decoded - began:.2f} s: "
+        f"{read - began:.2f} s to read them, {decoded - read:.2f} s to decode them; {used:.2f} s of processor time"
+    )
+
+
+def fill(place: Place, tasks: int) -> None:
+    """Store a job of which every task but one is done."""
+    leadership = place.open().campaign(lambda: False, lambda _: None)
+    assert leadership is not None
+    stop = threading.Event()
+    keeper = threading.Thread(target=lambda: [leadership.renew() for _ in iter(lambda: stop.wait(TTL_S / 3), True)])
+    keeper.start()
+    list(leadership.load())
+    names = [f"/data/part-{number:07d}" for number in range(tasks)]
+    digest = digest_of(names)
+    for number, first in enumerate(range(0, tasks, PART)):
+        part = tuple((name,) for name in names[first : first + PART])
+        leadership.commit([encode_change(PutFiles(digest, number, part))])
+    leadership.commit([encode_change(PutHead(Head(digest, "", tasks, tasks)))])
+    hold = ()
+    for first in range(1, tasks, PART):
+        some = range(first, min(tasks, first + PART))
+        record = TaskRecord(0, TaskStatus.DONE, 3, 0, 1, hold, 12.345678, 6400)
+        leadership.commit([encode_change(PutTask(number, record)) for number in some])
+    stop.set()
+    keeper.join()
+    leadership.resign()
+
+
+# ----- pairs
+
+
+class Asking:
+    """A member that always has OPEN questions under way; it counts the pairs that are done."""
+
+    def __init__(self, place: Place, number: int) -> None:
+        self.pairs = 0
+        self._numbers = itertools.count(1)
+        host, _, port = place.open().find().rpartition(":")
+        core = ClientCore(MASTER, "job", MemberId(f"client-{number}", 1), "the master", _hello)
+        self._client = ControlClient(host, int(port), core, self, keys=None, note=print)
+
+    def welcomed(self, server: MemberId, welcome: Any) -> None:
+        for _ in range(OPEN):
+            self._want(0)
+
+    def pushed(self, kind: str, body: Any) -> None: ...
+
+    def disconnected(self, reason: str) -> None: ...
+
+    def _want(self, pass_number: int) -> None:
+        question = {"request": next(self._numbers), "pass": pass_number, "patience": 60.0}
+        self._client.submit("get_task", question, 120.0).add_done_callback(self._got)
+
+    def _got(self, answer: Any) -> None:
+        if answer.exception() is not None:
+            return
+        body = answer.result()
+        if body["state"] != "task":
+            self._want(body["pass"])
+            return
+        report = {"id": body["task"]["id"], "epoch": body["task"]["epoch"]}
+        report |= {"outcome": FINISHED, "samples": 1, "reason": ""}
+        pass_number = body["pass"]
+        self._client.submit("report_task", report, 120.0).add_done_callback(lambda _: self._done(pass_number))
+
+    def _done(self, pass_number: int) -> None:
+        self.pairs += 1
+        with contextlib.suppress(Exception):  # it is closed
+            self._want(pass_number)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def _hello() -> dict[str, str]:
+    return {"role": TRAINER, "config": ""}
+
+
+def ask(place: Place, number: int, seconds: float, answers: Any) -> None:
+    asking = Asking(place, number)
+    time.sleep(0.5)  # both are under way
+    before, began = asking.pairs, time.perf_counter()
+    time.sleep(seconds)
+    answers.put((asking.pairs - before) / (time.perf_counter() - began))
+    asking.close()
+
+
+def run_pairs(place: Place, tasks: int, seconds: float) -> None:
+    with place.master("--num_passes=1000000", "--linger=1s") as process:
+        process.wait_for("serving on")
+        with MasterClient(place.open(), "job", MEMBER) as client:
+            client.set_dataset([f"/data/part-{number:07d}" for number in range(tasks)])
+            client.leave()
+        answers: Any = multiprocessing.Queue()
+        used = cpu_seconds(process.process.pid)
+        began = time.perf_counter()
+        clients = [
+            multiprocessing.Process(target=ask, args=(place, number, seconds, answers)) for number in range(CLIENTS)
+        ]
+        for one in clients:
+            one.start()
+        rates = [answers.get(timeout=seconds + 60) for _ in clients]
+        share = (cpu_seconds(process.process.pid) - used) / (time.perf_counter() - began)
+        for one in clients:
+            one.join()
+        print(f"pairs ({place.name}): {sum(rates):.0f} pairs/s, the master uses {share:.2f} of a core")
+        process.signal(signal.SIGKILL)
+        process.end()
+
+
+# ----- takeover
+
+
+def run_takeover(place: Place) -> None:
+    with place.master() as first:
+        first.wait_for("serving on")
+        with place.master() as second:
+            second.wait_for("stands by")
+            first.signal(signal.SIGSTOP)
+            took = second.wait_for("serving on", 60)
+            print(f"takeover ({place.name}): {took:.2f} s from SIGSTOP to serving with --ttl={TTL_S:g}s")
+            second.signal(signal.SIGKILL)
+            second.end()
+        first.signal(signal.SIGKILL)
+
+
+# ----- waiting
+
+
+def run_waiting(place: Place, seconds: float) -> None:
+    with place.master() as process:
+        process.wait_for("serving on")
+        context = zmq.Context()
+        address = place.open().find()
+        sockets = [join(context, address, number) for number in range(MEMBERS)]
+        process.wait_for(f"members: {MEMBERS}")
+        for one in sockets:
+            question = {"request": 1, "pass": 0, "patience": 3600.0}
+            one.send(envelope.encode(Envelope("get_task", question, 1, 1)))
+        beat(sockets, 2.0)
+        used, began = cpu_seconds(process.process.pid), time.perf_counter()
+        beat(sockets, seconds)
+        share = (cpu_seconds(process.process.pid) - used) / (time.perf_counter() - began)
+        print(f"waiting: {MEMBERS} trainers with a heartbeat a second cost {share:.3f} of a core")
+        context.destroy(0)
+        process.signal(signal.SIGKILL)
+
+
+def join(context: Any, address: str, number: int) -> Any:
+    dealer = context.socket(zmq.DEALER)
+    dealer.connect(f"tcp://{address}")
+    body = {"protocol": MASTER.title, "realm": "job", "member": {"uid": f"t{number}", "incarnation": 1}}
+    dealer.send(envelope.encode(Envelope(envelope.JOIN, {**body, "hello": _hello()})))
+    return dealer
+
+
+def beat(sockets: list[Any], seconds: float) -> None:
+    """Let every member say that it lives, once a second, spread over the second."""
+    said = envelope.encode(Envelope(envelope.BEAT, {}, 0, 1))
+    began = time.monotonic()
+    for turn in itertools.count():
+        if turn / len(sockets) >= seconds:
+            return
+        time.sleep(max(0.0, began + turn / len(sockets) - time.monotonic()))
+        one = sockets[turn % len(sockets)]
+        with contextlib.suppress(zmq.Again):
+            while True:
+                one.recv(zmq.DONTWAIT)
+        one.send(said)
+
+
+def cpu_seconds(pid: int) -> float:
+    """The processor time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--tasks", type=int, default=1_000_000)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("parts", nargs="*", default=["rules", "load", "pairs", "takeover", "waiting"])
+    chosen = parser.parse_args()
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    if "rules" in chosen.parts:
+        run_rules(chosen.tasks, chosen.seconds)
+    for part in ("load", "pairs", "takeover"):
+        if part not in chosen.parts:
+            continue
+        with places() as found:
+            for place in found:
+                if part == "load":
+                    run_load(place, chosen.tasks)
+                elif part == "pairs":
+                    run_pairs(place, 20_000, chosen.seconds)
+                else:
+                    run_takeover(place)
+    if "waiting" in chosen.parts:
+        with places() as found:
+            run_waiting(found[0], chosen.seconds)
+
+
+if __name__ == "__main__":
+    main()
