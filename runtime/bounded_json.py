@@ -38,7 +38,7 @@ def dump_bounded(value: Mapping[str, Any], *, depth: int, values: int) -> bytes:
     Raises: BoundedJsonError: if it holds what `parse_bounded` refuses.
     """
     try:
-        text = json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+        text = _ENCODER.encode(value).encode()
     except (TypeError, ValueError, RecursionError) as exc:
         raise BoundedJsonError(f"that cannot be written as JSON ({exc})") from exc
     check_structure(text, depth=depth, values=values)
@@ -135,6 +135,7 @@ def _refuse_constant(text: str) -> NoReturn:
     raise BoundedJsonError(f"with {text}")
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)  # once: json.dumps makes one for each call
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_read_object,
     parse_int=_read_integer,

@@ -223,11 +223,12 @@ def read_claim(directory: Path) -> Claim:
         renewed = os.fstat(file.fileno()).st_mtime_ns
         found = json.loads(file.read(MOST_CLAIM_BYTES))
         fields = found if isinstance(found, dict) else {}
+    address, ttl = fields.get("address"), fields.get("ttl")
     return Claim(
         tokens[-1],
         renewed,
-        str(fields.get("address", "")),
-        float(fields.get("ttl", Claim.ttl)),
+        address if isinstance(address, str) else "",
+        float(ttl) if isinstance(ttl, (int, float)) else Claim.ttl,
         fields.get("is_over") is True,
     )
 

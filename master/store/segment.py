@@ -2,11 +2,11 @@
 
 It begins with the state that the leader has found, and goes on with its transactions. A transaction is a record:
 
-    uint32 length of the text, uint32 CRC-32 of the text, both little-endian; the text:
+    uint32 length of the text, uint32 CRC-32 of the text, uint32 CRC-32 of these 8 bytes, all little-endian; the text:
     JSON, [[key, value or null], ...]
 
-The last record may be cut off: its writer has died, and has told nobody that it was written. A bad record with others
-behind it is damage.
+The last record may be cut off, or have zeros in place of its bytes after a power cut: its writer has died, and has told
+nobody that it was written. A bad record with others behind it is damage.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from master.store.interface import Write
 from runtime.errors import DamagedError
 
-_HEADER = struct.Struct("<II")
+_HEADER, _START, _SUM = struct.Struct("<III"), struct.Struct("<II"), struct.Struct("<I")
 MOST_BYTES = 1 << 30  # of a record
 PAIRS = 5000  # in a record of the state that a leader has found
 
@@ -28,7 +28,8 @@ PAIRS = 5000  # in a record of the state that a leader has found
 def encode_record(writes: Iterable[Write]) -> bytes:
     """Return a record."""
     text = json.dumps(list(writes), separators=(",", ":")).encode()
-    return _HEADER.pack(len(text), zlib.crc32(text)) + text
+    start = _START.pack(len(text), zlib.crc32(text))
+    return start + _SUM.pack(zlib.crc32(start)) + text
 
 
 def encode_state(pairs: Mapping[str, str]) -> Iterator[bytes]:
@@ -62,26 +63,32 @@ def read_segment(path: Path) -> dict[str, str]:
 
 def _read_text(data: memoryview, at: int) -> memoryview | None:
     """Return the text of the record that begins at a place, None if it is not whole."""
+    length = _read_length(data, at)
+    if length is None:
+        return None
+    text = data[at + _HEADER.size : at + _HEADER.size + length]
+    return text if len(text) == length and zlib.crc32(text) == _HEADER.unpack_from(data, at)[1] else None
+
+
+def _read_length(data: memoryview, at: int) -> int | None:
+    """Return the length that a record's header says, None if it is no header."""
     if at + _HEADER.size > len(data):
         return None
-    length, crc = _HEADER.unpack_from(data, at)
-    text = data[at + _HEADER.size : at + _HEADER.size + length]
-    return text if len(text) == length and zlib.crc32(text) == crc else None
+    length, _, crc = _HEADER.unpack_from(data, at)
+    return int(length) if zlib.crc32(data[at : at + _START.size]) == crc else None
 
 
 def _check_tail(path: Path, data: memoryview, at: int) -> None:
-    """Return if a bad record is the last one.
-
-    A record that was cut off is shorter than its length says; one whose bytes are all there was written, and has
-    changed since. (After a power cut the bytes of the last one may be zeros.)
-    """
-    if at + _HEADER.size > len(data):
-        return
-    length = _HEADER.unpack_from(data, at)[0]
-    end = at + _HEADER.size + length
-    if length == 0 or end >= len(data):
-        return
-    raise DamagedError(f"{path} is damaged at byte {at}: a record has changed since it was written; restore the file")
+    """Return if a bad record is the last one."""
+    length = _read_length(data, at)
+    if length is None:
+        is_last = at + _HEADER.size > len(data) or not any(data[at:])
+    else:
+        is_last = at + _HEADER.size + length >= len(data)
+    if not is_last:
+        raise DamagedError(
+            f"{path} is damaged at byte {at}: a record has changed since it was written; restore the file"
+        )
 
 
 def _apply(pairs: dict[str, str], text: memoryview, path: Path, at: int) -> None:

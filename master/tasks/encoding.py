@@ -43,6 +43,7 @@ from runtime.errors import DamagedError
 VERSION = 1  # of what is stored
 AT_ONCE = 10_000  # values that are parsed by one call, which is three times as fast as one by one
 STATUSES = tuple(TaskStatus)
+_ENCODER = json.JSONEncoder(separators=(",", ":"))  # once: json.dumps makes one for each call
 
 Write = tuple[str, str | None]  # a key and its value; None deletes it
 
@@ -167,7 +168,7 @@ def _member_key(uid: str) -> str:
 
 
 def _dump(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))
+    return _ENCODER.encode(value)
 
 
 def _parse(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Any]]:

@@ -2,12 +2,18 @@
 
 import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
+import requests
+from etcd_process import free_ports
 from master_processes import MasterProcess, train, trainer
 
-from runtime.errors import ConfigError, PeerUnreachableError
+from master.client import MasterClient, TaskGrant
+from master.store.directory import DirectoryStore
+from messages.envelope import MemberId
+from runtime.errors import ConfigError, DataError, PeerUnreachableError
 
 FILES = [f"part-{number:02d}" for number in range(7)]
 
@@ -91,3 +97,63 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/file") as process:
         assert process.end() == 74
         assert "file/job cannot be used: Not a directory" in process.text()
+
+
+def test_an_etcd_that_is_away_ends_the_master_with_one_message(tmp_path: Path) -> None:
+    with MasterProcess(tmp_path / "log", "--etcd_endpoints=http://127.0.0.1:1,http://127.0.0.1:2") as process:
+        assert process.end() == 69
+        fatal = [line for line in process.text().splitlines() if line.startswith("F")]
+        assert len(fatal) == 1
+        assert "no etcd answers: http://127.0.0.1:1: [Errno 111] Connection refused; http://127.0.0.1:2:" in fatal[0]
+
+
+def test_a_trainer_of_another_job_is_refused_at_once(tmp_path: Path) -> None:
+    with MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store", "--job=mine") as process:
+        process.wait_for("serving on")
+        book = DirectoryStore(tmp_path / "store" / "mine")
+        began = time.monotonic()
+        with (
+            MasterClient(book, "other", MemberId("a", 1), patience=60.0) as master,
+            pytest.raises(ConfigError, match="it belongs to 'other'; this server belongs to 'mine'"),
+        ):
+            master.set_dataset(FILES)
+        assert time.monotonic() - began < 10
+
+
+def test_a_job_whose_tasks_always_fail_ends_with_an_error(tmp_path: Path) -> None:
+    flags = (f"--store_dir={tmp_path}/store", "--task_timeout_max=1", "--num_passes=3")
+    with MasterProcess(tmp_path / "log", *flags) as process, trainer(tmp_path / "store", "a") as master:
+        master.set_dataset(FILES[:2])
+        with pytest.raises(DataError, match="all 2 tasks of pass 0 have failed"):
+            for task in master.tasks(0):
+                master.fail(task, "the file is no RecordIO file")
+        master.leave()
+        assert process.end() == 65
+        assert (
+            "task 1 (part-01) is discarded for pass 0: it has failed 2 times, at last because a.1 says: the file"
+            in (process.text())
+        )
+
+
+def test_the_pages_of_a_master(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    flags = (f"--store_dir={tmp_path}/store", f"--metrics_port={port}")
+    with MasterProcess(tmp_path / "log", *flags) as process, trainer(tmp_path / "store", "a") as master:
+        process.wait_for("serving on")
+        master.set_dataset(FILES)
+        assert isinstance(master.get_task(0), TaskGrant)
+        page = f"http://127.0.0.1:{port}"
+        assert [requests.get(f"{page}/{name}", timeout=10).status_code for name in ("healthz", "readyz")] == [200, 200]
+        metrics = requests.get(f"{page}/metrics", timeout=10).text
+        assert 'paddle_master_tasks{status="todo"} 6.0' in metrics
+        assert 'paddle_master_tasks{status="pending"} 1.0' in metrics
+        assert "paddle_master_members 1.0" in metrics
+        two = MasterProcess(tmp_path / "log2", f"--store_dir={tmp_path}/store", f"--metrics_port={port + 1}")
+        with two:
+            two.wait_for("stands by")
+            answer = requests.get(f"http://127.0.0.1:{port + 1}/readyz", timeout=10)
+            assert (answer.status_code, answer.text) == (
+                503,
+                "another master leads, or the leadership is not decided\n",
+            )
+            assert requests.get(f"http://127.0.0.1:{port + 1}/healthz", timeout=10).status_code == 200

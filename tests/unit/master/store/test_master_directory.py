@@ -1,0 +1,105 @@
+"""The directory store: what a crash or a damaged disk leaves, and segments that are written anew."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from master.store import directory as directory_store
+from master.store.directory import DirectoryLeadership, DirectoryStore, read_claim
+from master.store.segment import encode_record, encode_state, read_segment
+from runtime.errors import DamagedError, LeadershipLostError, VolumeError
+
+
+def lead(directory: Path) -> DirectoryLeadership:
+    leadership = DirectoryStore(directory, 10.0).campaign(lambda: False, lambda _: None)
+    assert isinstance(leadership, DirectoryLeadership)
+    return leadership
+
+
+@settings(deadline=None)
+@given(cut=st.integers(0, 80))
+def test_a_record_that_was_cut_off_is_left_out(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
+    path = tmp_path_factory.mktemp("segment") / "segment"
+    first, last = encode_record([("a", "1"), ("b", "2")]), encode_record([("a", None), ("c", "x" * 40)])
+    path.write_bytes(first + last[: min(cut, len(last) - 1)])
+    assert read_segment(path) == {"a": "1", "b": "2"}
+
+
+def test_a_last_record_of_zeros_is_left_out(tmp_path: Path) -> None:
+    """After a power cut a file may have its length, and zeros in place of its bytes."""
+    (tmp_path / "segment").write_bytes(encode_record([("a", "1")]) + bytes(40))
+    assert read_segment(tmp_path / "segment") == {"a": "1"}
+
+
+def test_a_record_that_has_changed_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    first, last = encode_record([("a", "1")]), encode_record([("b", "2")])
+    for at in range(len(first)):
+        changed = bytearray(first + last)
+        changed[at] ^= 1
+        path.write_bytes(changed)
+        with pytest.raises(DamagedError, match="is damaged at byte 0"):
+            read_segment(path)
+
+
+def test_a_whole_state_is_read_as_it_was(tmp_path: Path) -> None:
+    pairs = {f"task/{number:05d}": f"[{number}]" for number in range(12_345)}
+    (tmp_path / "segment").write_bytes(b"".join(encode_state(pairs)))
+    assert read_segment(tmp_path / "segment") == pairs
+
+
+def test_a_segment_that_has_grown_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory_store, "COMPACT_BYTES", 1000)
+    leadership = lead(tmp_path)
+    leadership.load()
+    sizes = []
+    for number in range(100):
+        leadership.commit([("task/1", f"[{number}]"), ("task/2", "x" * 50)])
+        sizes.append((tmp_path / "segment-000000000001").stat().st_size)
+    assert max(sizes) < 1200
+    leadership.resign()
+    assert list(lead(tmp_path).load()) == [("task/1", "[99]"), ("task/2", "x" * 50)]
+
+
+def test_a_leader_that_dies_before_it_has_loaded_leaves_the_state(tmp_path: Path) -> None:
+    first = lead(tmp_path)
+    first.load()
+    first.commit([("task/1", "1")])
+    first.resign()
+    (tmp_path / "claim-000000000007").write_text("")  # made, and not written yet
+    os.utime(tmp_path / "claim-000000000007", ns=(0, 0))
+    assert read_claim(tmp_path).token == 7
+    (tmp_path / "claim-000000000007").write_text('{"address":"","ttl":0.2,"is_over":false}')
+    second = lead(tmp_path)
+    assert second.token == 8
+    assert list(second.load()) == [("task/1", "1")]
+
+
+def test_what_a_former_leader_appends_between_its_two_looks_counts_for_nobody(tmp_path: Path) -> None:
+    """It was frozen after it has looked for a newer claim, and thaws before it appends."""
+    first = lead(tmp_path)
+    first.load()
+    first.commit([("task/1", "1")])
+    (tmp_path / "claim-000000000002").touch(exist_ok=False)
+    second = DirectoryLeadership(tmp_path, 2, 10.0)
+    assert list(second.load()) == [("task/1", "1")]
+    first._append(encode_record([("task/1", "stale")]))
+    with pytest.raises(LeadershipLostError, match="leader 2 has taken over"):
+        first.commit([("task/1", "stale")])
+    second.resign()
+    assert list(lead(tmp_path).load()) == [("task/1", "1")]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"ttl": []}', '{"address": 5}', "\0" * 10_000])
+def test_a_claim_that_makes_no_sense_is_a_claim_all_the_same(tmp_path: Path, content: str) -> None:
+    (tmp_path / "claim-000000000003").write_text(content)
+    assert read_claim(tmp_path).token == 3
+
+
+def test_a_directory_that_is_away_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(VolumeError, match=r"--store_dir: .*file.* cannot be used"):
+        lead(tmp_path / "file" / "job")

@@ -1,0 +1,59 @@
+"""The command line of `paddle master`: the names of 2017, Go's times, one store."""
+
+from pathlib import Path
+
+import pytest
+
+from master import flags
+from master.__main__ import find_address, name_job
+from runtime.errors import UsageError
+
+
+def test_the_names_of_2017_are_taken() -> None:
+    given = "-port=9 -ttl=60s -endpoints=http://a:1,http://b:2 -task-timout-dur=20m -chunk-per-task=10 -log-level=info"
+    line = flags.parse([*given.split(), "-task-timout-max=5"])
+    assert (line.number("port"), line.seconds("ttl"), line.endpoints) == (9, 60.0, ["http://a:1", "http://b:2"])
+    assert (line.seconds("task_timeout_dur"), line.number("task_timeout_max")) == (1200.0, 5)
+    assert (line.number("chunk_per_task"), line.ignored, line.store_dir) == (10, ("log_level",), None)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("16s", 16), ("1h30m", 5400), ("2.5", 2.5), ("1m0.5s", 60.5), ("20m", 1200), ("0", 0)]
+)
+def test_times(text: str, seconds: float) -> None:
+    assert flags.read_seconds("ttl", text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1", "-1s", "1d", "nan", "inf", "31000h", "5 s", "s5"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="it must be a time such as 16s, 20m or 1h30m"):
+        flags.read_seconds("ttl", text)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--store_dir=a", "--etcd_endpoints=http://a:1"], ["--etcd_endpoints=,"]])
+def test_one_store_is_needed(arguments: list[str]) -> None:
+    with pytest.raises(UsageError, match="one store"):
+        flags.parse(arguments)
+    assert flags.parse(["--store_dir=a"]).store_dir == Path("a")
+
+
+def test_a_lease_of_less_than_a_second_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"--member_ttl is '0.5'; it must be at least 1s"):
+        flags.parse(["--store_dir=a", "--member_ttl=0.5"])
+
+
+def test_the_name_of_the_job() -> None:
+    assert [name_job("a", "b"), name_job("", "b"), name_job("", "")] == ["a", "b", "job"]
+    for name in ("../a", "a/b", ".a", "a b", "x" * 201):
+        with pytest.raises(UsageError, match="--job is"):
+            name_job(name, "")
+
+
+def test_the_address_that_trainers_are_told() -> None:
+    assert find_address({"lo": "127.0.0.1", "eth0": "10.0.0.2"}) == "10.0.0.2"
+    assert find_address({"lo": "127.0.0.1"}) == "127.0.0.1"
+
+
+def test_help_names_every_flag() -> None:
+    text = flags.format_help()
+    assert all(f"--{name}=" in text for name in flags.FLAGS)
