@@ -52,6 +52,7 @@ MEMBER = MemberId("bench", 1)
 OPEN = 32  # questions of a member that have no answer yet
 CLIENTS = 2
 MEMBERS = 1000
+JOIN_S = 120.0
 PART = 5000  # tasks in a key of files
 TTL_S = 10.0
 
@@ -252,12 +253,15 @@ def run_takeover(place: Place) -> None:
 
 
 def run_waiting(place: Place, seconds: float) -> None:
-    with place.master() as process:
+    with place.master("--member_ttl=60s") as process:
         process.wait_for("serving on")
         context = zmq.Context()
         address = place.open().find()
         sockets = [join(context, address, number) for number in range(MEMBERS)]
-        process.wait_for(f"members: {MEMBERS}")
+        until = time.monotonic() + JOIN_S
+        while f"members: {MEMBERS}" not in process.text():
+            assert time.monotonic() < until
+            beat(sockets, 1.0)
         for one in sockets:
             question = {"request": 1, "pass": 0, "patience": 3600.0}
             one.send(envelope.encode(Envelope("get_task", question, 1, 1)))
