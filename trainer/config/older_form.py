@@ -9,7 +9,7 @@ Source: legacy config_parser.py of v0.10, LayerBase and g_pass_height_width; the
 from __future__ import annotations
 
 from proto import ModelConfig_pb2, TrainerConfig_pb2
-from trainer.config.building.state import GroupMarks
+from trainer.config.building.state import OlderMarks
 from trainer.config.older_groups import rewrite_groups
 
 # layers without an activation, which v0.10 called "linear"
@@ -29,16 +29,20 @@ _LATER_FIELDS = {
 
 
 def as_v0_10(
-    config: TrainerConfig_pb2.TrainerConfig, marks: GroupMarks | None = None
+    config: TrainerConfig_pb2.TrainerConfig, marks: OlderMarks | None = None
 ) -> TrainerConfig_pb2.TrainerConfig:
-    """Return a copy of a config as v0.10 wrote it; marks: what its script says of recurrent groups besides."""
+    """Return a copy of a config as v0.10 wrote it; marks: what its script says besides the message."""
     older = TrainerConfig_pb2.TrainerConfig()
     older.CopyFrom(config)
     for layer in older.model_config.layers:
         _rewrite(layer)
     _hand_on_maps(older.model_config)
     _flatten_slopes(older.model_config)
-    rewrite_groups(older.model_config, marks or GroupMarks())
+    marks = marks or OlderMarks()
+    rewrite_groups(older.model_config, marks)
+    for layer in older.model_config.layers:
+        if layer.name in marks.subtracted:  # v0.10 added the number, and computed so; the trainer here subtracts it
+            layer.intercept = 0.0 - layer.intercept
     # there it was the default of parameters only
     older.opt_config.ClearField("gradient_clipping_threshold")
     return older

@@ -14,17 +14,17 @@ from collections.abc import Mapping
 from google.protobuf.internal.containers import RepeatedScalarFieldContainer
 
 from proto import ModelConfig_pb2
-from trainer.config.building.state import GroupMarks
+from trainer.config.building.state import OlderMarks
 
 
-def rewrite_groups(model: ModelConfig_pb2.ModelConfig, marks: GroupMarks) -> None:
+def rewrite_groups(model: ModelConfig_pb2.ModelConfig, marks: OlderMarks) -> None:
     """Give the recurrent groups of a network v0.10's form."""
     _say_sequences(model, marks)
     copies = _rename_agents(model, marks)
     _add_copies(model, copies)
 
 
-def _say_sequences(model: ModelConfig_pb2.ModelConfig, marks: GroupMarks) -> None:
+def _say_sequences(model: ModelConfig_pb2.ModelConfig, marks: OlderMarks) -> None:
     layers = {layer.name: layer for layer in model.layers}
     for group in model.sub_models:
         if not group.is_recurrent_layer_group:
@@ -44,7 +44,7 @@ def _say_sequences(model: ModelConfig_pb2.ModelConfig, marks: GroupMarks) -> Non
                 layers[memory.link_name].type = "sequence_agent"
 
 
-def _rename_agents(model: ModelConfig_pb2.ModelConfig, marks: GroupMarks) -> dict[str, str]:
+def _rename_agents(model: ModelConfig_pb2.ModelConfig, marks: OlderMarks) -> dict[str, str]:
     """Call the agents of static inputs as v0.10 did; return for each the name of the layer that copies it."""
     names: dict[str, str] = {}
     copies: dict[str, str] = {}

@@ -75,19 +75,21 @@ def _empty_message() -> TrainerConfig_pb2.TrainerConfig:
 
 
 @dataclass
-class GroupMarks:
-    """What v0.10 printed of recurrent groups and the message of the later version has no word for; full names.
+class OlderMarks:
+    """What v0.10 printed and the message of the later version does not show, by full names of layers.
 
     Attributes:
         nested: agents of inputs, and results, whose steps are sub-sequences.
         whole: agents of memories that are whole sequences.
         static: agents of StaticInputs.
+        subtracted: layers that subtract a number, as `layer - 0.5` makes them.
         targets: for a group, the number of the input that its targetInlink names.
     """
 
     nested: set[str] = field(default_factory=set)
     whole: set[str] = field(default_factory=set)
     static: set[str] = field(default_factory=set)
+    subtracted: set[str] = field(default_factory=set)
     targets: dict[str, int] = field(default_factory=dict)
 
 
@@ -106,7 +108,7 @@ class Parse:
     names: Counter[str] = field(default_factory=Counter)
     opened: list[ModelConfig_pb2.SubModelConfig] = field(default_factory=list)
     suffix_all_sub_models: bool = False
-    marks: GroupMarks = field(default_factory=GroupMarks)
+    marks: OlderMarks = field(default_factory=OlderMarks)
     in_jobs: list[Callable[[], None]] = field(default_factory=list)  # what a config with data sources has otherwise
 
     @property

@@ -15,6 +15,7 @@ from trainer.config.building import activations as acts
 from trainer.config.building.argument_errors import ArgumentError, is_number
 from trainer.config.building.declare import helper
 from trainer.config.building.layer import LayerOutput, register_operators, size_of, to_layer
+from trainer.config.building.state import current
 from trainer.config.language.layers.arithmetic import scaling_layer, slope_intercept_layer
 from trainer.config.language.layers.basic import repeat_layer
 from trainer.config.language.layers.mixed import mixed_layer
@@ -66,7 +67,11 @@ def add(layer: LayerOutput, other: Any) -> LayerOutput:
 
 def sub(layer: LayerOutput, other: Any) -> LayerOutput:
     """Return layer - other."""
-    return add(layer, -other if is_number(other) else mul(_other("-", other), -1.0))
+    if not is_number(other):
+        return add(layer, mul(_other("-", other), -1.0))
+    result = add(layer, -other)
+    current().marks.subtracted.add(result.full_name)
+    return result
 
 
 def rsub(layer: LayerOutput, other: Any) -> LayerOutput:
