@@ -45,7 +45,7 @@ def dump(argv: list[str]) -> None:
         parse = run_config(*positional)
     config = parse.config
     # jobs are in v0.10's form; a network alone, without data and arguments, in that of the legacy's last version
-    is_job = config.HasField("data_config") or config.HasField("test_data_config") or len(positional) > 1
+    is_job = parse.has_data or len(positional) > 1
     if is_job and "--binary" not in flags:
         config = as_v0_10(config, parse.marks)
     message = config if "--whole" in flags else config.model_config

@@ -3,12 +3,13 @@
 The two mean the same to the engine. Fields that v0.10 did not have yet are taken out, at the values that it used. It
 handed height and width on from layer to layer, and the later version does so for a few types only.
 
-Source: legacy config_parser.py of v0.10, LayerBase and g_pass_height_width; the specification's section 19.
+Source: legacy config_parser.py of v0.10; the specification's section 19.
 """
 
 from __future__ import annotations
 
 from proto import ModelConfig_pb2, TrainerConfig_pb2
+from trainer.config.building.handed_on import handed_on_maps
 from trainer.config.building.state import OlderMarks
 from trainer.config.older_groups import rewrite_groups
 
@@ -61,20 +62,10 @@ def _rewrite(layer: ModelConfig_pb2.LayerConfig) -> None:
 
 
 def _hand_on_maps(model: ModelConfig_pb2.ModelConfig) -> None:
-    """Give every layer without a rule of its own the height and width of its first input, as far as they are known.
-
-    v0.10 did so until the config's first recurrent group, and from there on no more.
-    """
-    known: dict[str, ModelConfig_pb2.LayerConfig] = {}
+    maps = handed_on_maps(model)
     for layer in model.layers:
-        if layer.type == "recurrent_layer_group":
-            return
-        known[layer.name] = layer
-        if layer.type == "data" or not layer.inputs or layer.HasField("height"):
-            continue
-        source = known[layer.inputs[0].input_layer_name]
-        if source.height and source.width:
-            layer.height, layer.width = source.height, source.width
+        if layer.name in maps:
+            layer.height, layer.width = maps[layer.name]
 
 
 def _flatten_slopes(model: ModelConfig_pb2.ModelConfig) -> None:

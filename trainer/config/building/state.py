@@ -117,6 +117,11 @@ class Parse:
         return self.config.model_config
 
     @property
+    def has_data(self) -> bool:
+        """Whether data sources are declared by now: then it is the config of a job."""
+        return self.config.HasField("data_config") or self.config.HasField("test_data_config")
+
+    @property
     def root(self) -> ModelConfig_pb2.SubModelConfig:
         """The sub-model of all layers that are in no recurrent group."""
         return self.model.sub_models[0]

@@ -181,7 +181,7 @@ def _check_layer_names(parse: Parse, title: str) -> None:
 
 
 def _finish(parse: Parse) -> None:
-    if parse.config.HasField("data_config") or parse.config.HasField("test_data_config"):
+    if parse.has_data:
         for change in parse.in_jobs:
             change()
     for message, keys in ((parse.config.opt_config, DEFAULT_SETTINGS), (parse.config, DEFAULT_TRAINER_SETTINGS)):

@@ -12,8 +12,10 @@ from typing import Any
 from proto import ModelConfig_pb2
 from trainer.config.building.argument_errors import ArgumentError, is_list, to_int, to_size, wrong
 from trainer.config.building.attrs import ParameterAttribute
+from trainer.config.building.handed_on import handed_on_maps
 from trainer.config.building.layer import LayerBuilder, LayerOutput, columns_of, message_of
 from trainer.config.building.log import log
+from trainer.config.building.state import current
 
 
 def to_count(argument: str, value: Any) -> int:
@@ -60,14 +62,20 @@ def channels_of(layer: LayerOutput, num_channels: Any) -> int:
 
 
 def map_of(layer: LayerOutput, channels: int) -> tuple[int, int]:
-    """Return (width, height) of a layer's maps, which are square where the layer does not say.
+    """Return (width, height) of a layer's maps.
+
+    Where the layer does not say them, they are in a job what v0.10 handed on to it, if that fits, and else square.
 
     Raises: ArgumentError: width times height are not the layer's pixels.
     """
     message = message_of(layer)
     pixels = columns_of(layer) // channels
-    width = int(message.width) or math.isqrt(pixels)
-    height = int(message.height) or (pixels // width if width else 0)
+    known = int(message.height), int(message.width)
+    if current().has_data and not any(known) and message.type != "data":
+        handed_on = handed_on_maps(current().model).get(message.name, known)
+        known = handed_on if math.prod(handed_on) == pixels else known  # where it did not fit v0.10 stopped
+    width = known[1] or math.isqrt(pixels)
+    height = known[0] or (pixels // width if width else 0)
     if width * height != pixels or pixels == 0:
         raise ArgumentError(
             f"the layer {layer.name!r} of size {columns_of(layer)} has {pixels} pixels in each of {channels} channels; "

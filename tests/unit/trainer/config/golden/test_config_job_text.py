@@ -102,3 +102,22 @@ outputs(recurrent_group(lambda a, b: fc_layer([a, b], 2), [x, y], name='g', targ
     message, older = older_model(text)
     assert older.sub_models[1].target_inlinkid == 1
     assert not message.sub_models[1].HasField("target_inlinkid")
+
+
+NOT_SQUARE = """
+row = fc_layer(data_layer('image', 24, height=4, width=6), 24)
+outputs(img_conv_layer(row, filter_size=1, num_filters=1, num_channels=1, name='c'))"""
+DATA = "define_py_data_sources2('train.list', None, module='provider', obj='process')"
+
+
+@pytest.mark.parametrize(("data", "shape"), [(DATA, (4, 6)), ("", (6, 4))], ids=["job", "network"])
+def test_an_image_layer_reads_the_map_that_was_handed_on_to_its_input(parse_text, data, shape):
+    conv = parse_text(data + NOT_SQUARE).model_config.layers[-1]
+    assert (conv.inputs[0].conv_conf.img_size_y, conv.inputs[0].conv_conf.img_size) == shape
+    assert (conv.height, conv.width) == shape
+
+
+def test_a_map_that_does_not_fit_is_not_handed_on(parse_text):
+    row = "row = fc_layer(data_layer('image', 24, height=4, width=6), 10)\noutputs(batch_norm_layer(row))"
+    norm = parse_text(f"{DATA}\n{row}").model_config.layers[-1]
+    assert (norm.inputs[0].image_conf.img_size, norm.size) == (1, 10)
