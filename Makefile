@@ -78,6 +78,7 @@ fuzz: setup  ## hostile messages and peers for MINUTES, with seeds that were not
 
 bench: setup  ## the timed scripts of bench/, with ratios
 	$(BIN)/python bench/launch.py
+	$(BIN)/python bench/master.py
 	$(BIN)/python bench/recovery.py
 	$(BIN)/python bench/pserver.py
 	$(BIN)/python bench/train.py

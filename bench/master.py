@@ -47,6 +47,7 @@ from messages import envelope
 from messages.client import ControlClient
 from messages.client_core import ClientCore
 from messages.envelope import Envelope, MemberId
+from messages.gate.open_files import make_room
 
 MEMBER = MemberId("bench", 1)
 OPEN = 32  # questions of a member that have no answer yet
@@ -255,7 +256,9 @@ def run_takeover(place: Place) -> None:
 def run_waiting(place: Place, seconds: float) -> None:
     with place.master("--member_ttl=60s") as process:
         process.wait_for("serving on")
+        make_room(4 * MEMBERS)
         context = zmq.Context()
+        context.set(zmq.MAX_SOCKETS, 2 * MEMBERS)
         address = place.open().find()
         sockets = [join(context, address, number) for number in range(MEMBERS)]
         until = time.monotonic() + JOIN_S

@@ -16,6 +16,8 @@ from master.tasks.encoding import decode_state
 from master.tasks.records import Phase
 from master.tasks.state import TaskSettings
 from messages.envelope import MemberId
+from messages.gate.gate import GateLimits
+from messages.gate.open_files import make_room
 from messages.keys import derive_keys
 from messages.server import ControlAccess, ControlServer
 from messages.server_core import ServerCore
@@ -32,6 +34,8 @@ from runtime.health.liveness import LIVENESS
 
 RENEWALS = 3  # in a time to live
 SILENCE = 0.5  # of a member's lease: so long it may say nothing; the rest of the lease it has to come back
+MOST_MEMBERS = 4096  # that are joined at a time
+FILES_OF_A_PEER, OTHER_FILES = 3, 512  # descriptors of a connection, in the gate and in libzmq, and of all else
 NOTE_S = 30.0  # between two lines about the same trouble
 
 
@@ -120,12 +124,13 @@ class Master:
 
     def _open_server(self, desk: TaskDesk, token: int) -> ControlServer:
         options = self._options
-        core = ServerCore(
-            MASTER, options.job, MemberId(f"master of {options.job}", token), silence=options.lease * SILENCE
-        )
+        member = MemberId(f"master of {options.job}", token)
+        core = ServerCore(MASTER, options.job, member, silence=options.lease * SILENCE, most_members=MOST_MEMBERS)
         access = ControlAccess(derive_keys(options.secret), _admit_all)
+        limits = GateLimits(unauthenticated=MOST_MEMBERS, peers=MOST_MEMBERS)  # all may come back in one moment
+        make_room(FILES_OF_A_PEER * MOST_MEMBERS + OTHER_FILES)
         try:
-            return ControlServer(options.host, options.port, core, desk, access, note=glog.warning)
+            return ControlServer(options.host, options.port, core, desk, access, limits=limits, note=glog.warning)
         except OSError as exc:
             raise PortInUseError(
                 f"--port={options.port}: cannot listen on {options.host}: {exc.strerror or exc}; choose another port, "

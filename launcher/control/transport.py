@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 from collections.abc import Callable
 
 from launcher.control.guest import RendezvousGuest
@@ -16,6 +15,7 @@ from messages.client import ControlClient
 from messages.client_core import ClientCore, ClientPace
 from messages.envelope import MemberId
 from messages.gate.gate import GateLimits
+from messages.gate.open_files import make_room
 from messages.keys import derive_keys
 from messages.server import ControlAccess, ControlServer
 from messages.server_core import ServerCore
@@ -57,14 +57,6 @@ def open_server(
             f"port {config.control_port} of {config.pod_ip}, for the other launchers: {reason}; "
             "CONF_PADDLE_CONTROL_PORT sets another"
         ) from problem
-
-
-def make_room(files: int) -> None:
-    """Raises the limit of open files of this process to a number, as far as it is allowed to."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < files:
-        wanted = files if hard == resource.RLIM_INFINITY else min(files, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def open_client(
