@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -156,17 +157,15 @@ def wait_for(condition, timeout=30.0):
 
 
 def free_port(count=1):
-    """A port that was free a moment ago, with `count - 1` free ones behind it."""
+    """The first of `count` consecutive ports that are free at this moment, below those of outgoing connections.
+
+    One of theirs was taken by a connection of another test before the program could listen on it.
+    """
     for _ in range(100):
-        with contextlib.ExitStack() as stack:
-            first = stack.enter_context(socket.socket())
-            first.bind(("127.0.0.1", 0))
-            port = first.getsockname()[1]
-            try:
-                for offset in range(1, count):
-                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port + offset))
-            except OSError:
-                continue
+        port = random.SystemRandom().randrange(20000, 32000)
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for offset in range(count):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port + offset))
             return port
     raise AssertionError("no free ports")
 
