@@ -50,6 +50,7 @@ class ForkServer:
             socket.send_fds(self._socket, [request.encode()], list(outputs))
             while "pid" not in (answer := self._receive(60.0)):
                 continue
+            self._ended.pop(answer["pid"], None)  # of an earlier process with this pid
         return Forked(self, answer["pid"])
 
     def status_of(self, pid: int, timeout: float) -> int | None:
