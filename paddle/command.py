@@ -8,6 +8,7 @@ that a user's `json.py` or `socket.py` stands in nobody's way.
 
 import contextlib
 import difflib
+import errno
 import importlib
 import os
 import signal
@@ -35,10 +36,12 @@ These are common paddle commands used in various situations:
 'paddle tensorboard OUTPUT_DIR' writes the records of a job as event files; it needs tensorboardX.
 'paddle recordio show|check|convert FILE...' shows, checks and writes RecordIO files.
 'paddle report OUTPUT_DIR [OTHER]' writes the report of a job, a page for any browser, or compares two;
-'paddle status OUTPUT_DIR' says in a few lines how far it is.
+'paddle status OUTPUT_DIR' says in a few lines how far it is; 'paddle usage -l train.log' how long a run took.
 """
 EX_USAGE = 64
 EX_SOFTWARE = 70
+EX_IOERR = 74
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -49,8 +52,12 @@ def main(argv: list[str] | None = None) -> int:
     try:
         with _quiet_about_closed_stdout():
             status = _run(name, rest)
-    except Exception:  # our own mistake
-        traceback.print_exc()
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is None:  # that is stdout
+            _drop_output()
+            sys.stderr.write(f"paddle: cannot write to stdout: {error.strerror}; make room, or send it elsewhere\n")
+            return EX_IOERR
+        traceback.print_exc()  # our own mistake
         return EX_SOFTWARE
     if status == interrupts.EXIT_STATUS:
         interrupts.end()
@@ -152,8 +159,13 @@ def _quiet_about_closed_stdout() -> Iterator[None]:
         if sys.stdout is not None:
             sys.stdout.flush()
     except (OSError, ValueError):
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
+
+
+def _drop_output() -> None:
+    """Let what is left in the buffer of stdout go nowhere."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 _OURS = ("proto", "pserver", "recordio", "trainer")

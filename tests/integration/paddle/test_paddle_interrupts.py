@@ -108,3 +108,13 @@ def test_ctrl_c_ends_the_demo_after_its_pods(tmp_path):
         out, said = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, said) == (-signal.SIGINT, "")
     assert out.splitlines()[-1] == "demo: interrupted"
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["--help"], ["train", "--help"]])
+def test_a_disk_without_room_for_what_is_printed_is_one_line(arguments, tmp_path):
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            [PADDLE, *arguments], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, timeout=DEADLINE_S
+        )
+    assert ended.stderr == b"paddle: cannot write to stdout: No space left on device; make room, or send it elsewhere\n"
+    assert ended.returncode == 74
