@@ -19,7 +19,7 @@ import re
 import socket
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from runtime import glog
@@ -36,16 +36,21 @@ _TOLD = ("records.jsonl", "progress.json", "report.html")  # files about the run
 
 
 class SaveDirectory:
-    """Takes a directory for this process, and gives it back."""
+    """Takes a directory for this process, and gives it back.
+
+    Attributes: has_earlier: whether passes of an earlier run still lie there, which `begin` moves away.
+    """
 
     def __init__(self, flags: Values, environ: Mapping[str, str]) -> None:
         self._is_owned = bool(environ.get("PADDLE_ATTEMPT"))
         self._goes_on = bool(flags.start_pass > 0 or flags.resume_from or flags.init_model_path)
         self._lock: int | None = None
         self._path = Path()
+        self._shown = ""  # as the flags name it
+        self.has_earlier = False
 
     def prepare(self, directory: str, first_model: str = "") -> None:
-        """Make the directory, lock it, and move an earlier run's passes away unless this one goes on from a save.
+        """Make the directory, lock it, and look for an earlier run's passes unless this one goes on from a save.
 
         Args: first_model: the model that the config says to go on from, or "".
         Raises: VolumeError: it cannot be made or written to.  DirectoryInUseError: another run writes into it.
@@ -53,16 +58,25 @@ class SaveDirectory:
         prepare_save_directory(directory)
         if self._is_owned:
             return
-        self._path = Path(directory).absolute()
-        try:
+        self._path, self._shown = Path(directory).absolute(), directory
+        with _naming(directory):
             self._take(directory)
-            target = None if self._goes_on or first_model else move_earlier(self._path)
-        except OSError as error:
-            raise VolumeError(f"cannot save to {directory}: {error.strerror} ({error.filename})") from error
+            self.has_earlier = not self._goes_on and not first_model and bool(find_earlier(self._path))
+
+    def begin(self) -> None:
+        """Move an earlier run's passes away; a run that fails before its first batch leaves them in their place.
+
+        Raises: VolumeError: they cannot be moved.
+        """
+        if not self.has_earlier:
+            return
+        with _naming(self._shown):
+            target = move_earlier(self._path)
+        self.has_earlier = False
         if target is not None:
             glog.info(
-                f"the passes of an earlier run in {directory} have moved to {directory}/{target.name}; "
-                f"--init_model_path={directory}/{target.name}/pass-NNNNN goes on from one of them"
+                f"the passes of an earlier run in {self._shown} have moved to {self._shown}/{target.name}; "
+                f"--init_model_path={self._shown}/{target.name}/pass-NNNNN goes on from one of them"
             )
 
     def leave(self) -> None:
@@ -91,6 +105,15 @@ class SaveDirectory:
         began = time.strftime("%Y-%m-%d %H:%M:%S")
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"pid {os.getpid()} on {socket.gethostname()} since {began}\n".encode(), 0)
+
+
+@contextlib.contextmanager
+def _naming(directory: str) -> Iterator[None]:
+    """Turn an OSError into a VolumeError that names the directory."""
+    try:
+        yield
+    except OSError as error:
+        raise VolumeError(f"cannot save to {directory}: {error.strerror} ({error.filename})") from error
 
 
 def _lock(handle: int, directory: str) -> bool:
@@ -122,16 +145,25 @@ def _is_still(handle: int, path: Path) -> bool:
         return False
 
 
-def move_earlier(directory: Path) -> Path | None:
-    """Move the passes and checkpoints of an earlier run to the first free run-<k>/.
+def find_earlier(directory: Path) -> list[Path]:
+    """Return the passes of an earlier run, and the directory of its checkpoints.
 
-    Returns: that directory, None where there are none.
     Raises: OSError.
     """
     found = [path for path in directory.iterdir() if _PASS.fullmatch(path.name)]
     state = directory / "state"
     if state.is_dir() and any(_PASS.fullmatch(path.name) for path in state.iterdir()):
         found.append(state)
+    return found
+
+
+def move_earlier(directory: Path) -> Path | None:
+    """Move the passes and checkpoints of an earlier run to the first free run-<k>/.
+
+    Returns: that directory, None where there are none.
+    Raises: OSError.
+    """
+    found = find_earlier(directory)
     if not found:
         return None
     found += [path for name in _TOLD if (path := directory / name).exists()]

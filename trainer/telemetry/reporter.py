@@ -99,15 +99,23 @@ class Reporter:
 
     # ----- What the session says
 
-    def start(self, **facts: Any) -> None:
-        """Begin to train; `facts` are those of a start record."""
+    def start(self, *, writes: bool = True, **facts: Any) -> None:
+        """Begin to train.
+
+        Args: writes: whether files are written from now on, or from `write` on.  facts: those of a start record.
+        """
         self.breakdown.begin()
         self._progress.begin()
         trainers = facts.get("trainers")
         self._trainer_count = trainers if isinstance(trainers, int) else 1
+        if writes:
+            self.write()
+        self._record("start", **facts)
+
+    def write(self) -> None:
+        """Begin to write files; what was told before is kept for them."""
         if self._writer is not None:
             self._writer.start()
-        self._record("start", **facts)
 
     def start_pass(self, number: int, batches: int = 0, samples: int = 0) -> None:
         """Begin a pass, or go on in it."""

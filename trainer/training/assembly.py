@@ -115,7 +115,8 @@ class Assembly:
             self._directory.prepare(parts.save_dir, self._config.init_model_path)
         session = (Timing if self._flags.job == "time" else Training)(parts, updater, STOPPER)
         self._connect(session, updater, restored, model)
-        parts.reporter.start(**session.place(), **describe_run(self._flags, self._config, self._table))
+        facts = describe_run(self._flags, self._config, self._table)
+        parts.reporter.start(writes=not self._directory.has_earlier, **session.place(), **facts)
         return session, updater, parts.reporter
 
     def gradient_checking(self) -> GradientChecking:
@@ -189,6 +190,7 @@ class Assembly:
         stream = Stream(start_state(self._seed, flags.thread_local_rand_use_global_seed))
         train = self._open(config.data_config, stream, check, is_train=True) if self._is_training else None
         test = self._open(config.test_data_config, stream, check, is_train=False)
+        reporter = self._make_reporter(flags.save_dir or config.save_dir)
         return Parts(
             flags=flags,
             batch_size=config.opt_config.batch_size,
@@ -202,8 +204,17 @@ class Assembly:
             save_dir=flags.save_dir or config.save_dir,
             averages=config.opt_config.average_window > 0,
             save_tables=None if self._servers is None else self._servers.save_tables,
-            reporter=self._make_reporter(flags.save_dir or config.save_dir),
+            reporter=reporter,
+            begin=lambda: self._begin(reporter),
         )
+
+    def _begin(self, reporter: Reporter) -> None:
+        """Move an earlier run's passes and records away, so that those of this run take their place."""
+        if not self._directory.has_earlier:
+            return
+        with STOPPER:  # a signal must not leave half of them behind
+            self._directory.begin()
+            reporter.write()
 
     def _fill_parameters(self, parts: Parts, elsewhere: Sequence[str] = ()) -> str:
         previous = parts.shown_directory(pass_name(self._flags.start_pass - 1))

@@ -136,6 +136,8 @@ class Training:
     def _next_batch(self) -> tuple[Mapping[str, Argument], int] | None:
         self._breakdown.switch(DATA)
         batch = self._source.next_batch(self._parts.batch_size)
+        if batch is not None:
+            self._parts.begin()
         self._breakdown.switch(OTHER)
         return batch
 

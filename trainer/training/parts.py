@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,7 @@ class Parts:
         pass directories.  train, test: the data sources; None where the config names no such data.
         averages: whether the optimiser averages the values of its steps.  save_tables: lets the parameter servers save
         the tables; None where trainer 0 saves them.  reporter: tells the owner how far the run is.
+        begin: makes room for this run's passes; called at every batch and save, of which the first call counts.
     """
 
     flags: Values
@@ -40,6 +41,7 @@ class Parts:
     averages: bool = False
     save_tables: SaveTables | None = None
     reporter: Reporter = field(default_factory=Reporter)
+    begin: Callable[[], None] = lambda: None
 
     def pass_directory(self, name: str) -> Path:
         """Return the path of a pass directory, or of a save inside a pass."""

@@ -36,6 +36,7 @@ class Saves:
             return
         with self._stopper, self._updater.averaged():
             check_values(parts, position)
+            parts.begin()  # the batches may all be those of other trainers
             glog.info(f"Saving parameters to {parts.shown_directory(name)}", at=AT["save"])
             before = breakdown.switch(SAVE)
             save_pass(parts.pass_directory(name), parts.table, parts.configs, parts.save_tables)

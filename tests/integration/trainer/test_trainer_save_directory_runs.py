@@ -62,6 +62,45 @@ def test_what_is_not_ours_stays_and_a_run_that_fails_before_moves_nothing(job, p
     assert (job / "state" / "mine").exists() and names(job / "run-2") == ["pass-00000"]
 
 
+@pytest.mark.parametrize(
+    ("flags", "train_list", "said"),
+    [
+        (["--config_args=no_data=1"], "train.txt\n", (78, "the config has no training data")),
+        ([], "\ntrain.txt\n", (66, "")),
+        (["--config_args=obj=raising_first"], "train.txt\n", (65, "the first line is odd")),
+        ([], "", (65, "delivers no sample")),
+    ],
+)
+def test_a_run_that_cannot_begin_leaves_the_passes_of_an_earlier_one_in_their_place(
+    job, paddle, flags, train_list, said
+):
+    """They had moved to run-1 before the data were looked at."""
+    config = (job / "config.py").read_text()
+    (job / "config.py").write_text(
+        config.replace("'train.list'", "None if get_config_arg('no_data', bool, False) else 'train.list'")
+    )
+    with (job / "small_provider.py").open("a") as provider:
+        provider.write(
+            "\n@provider(input_types=TYPES)\ndef raising_first(settings, path):\n"
+            "    raise ValueError('the first line is odd')\n    yield\n"
+        )
+    kept = [*FLAGS, "--checkpoint_period_by_batches=100", "--report"]
+    status, log = paddle.train(job, *kept)
+    assert status == 0, log
+    before = {path.relative_to(job): path.read_bytes() for path in (job / "out").rglob("*") if path.is_file()}
+    (job / "train.list").write_text(train_list)
+    status, log = paddle.train(job, *kept, *flags)
+    assert status == said[0] and said[1] in log.splitlines()[-1] and "have moved" not in log, log
+    assert {path.relative_to(job): path.read_bytes() for path in (job / "out").rglob("*") if path.is_file()} == before
+    (job / "train.list").write_text("train.txt\n")
+    status, log = paddle.train(job, *kept)
+    assert status == 0 and log.count("have moved to out/run-1") == 1, log
+    for path, content in before.items():
+        assert (job / "out/run-1" / path.relative_to("out")).read_bytes() == content
+    records = (job / "out" / "records.jsonl").read_text()
+    assert records.count('"kind":"start"') == records.count('"kind":"end"') == 1
+
+
 def test_a_trainer_of_a_launcher_leaves_all_to_it(job, paddle, monkeypatch):
     assert paddle.train(job, *FLAGS)[0] == 0
     monkeypatch.setenv("PADDLE_ATTEMPT", "2.ab")

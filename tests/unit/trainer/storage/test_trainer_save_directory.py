@@ -71,3 +71,30 @@ def test_a_launcher_cares_for_the_directory_itself(tmp_path):
     directory.prepare(str(tmp_path))
     directory.leave()
     assert [path.name for path in tmp_path.iterdir()] == ["pass-00000"]
+
+
+def test_earlier_passes_stay_until_the_run_begins(tmp_path):
+    (tmp_path / "pass-00000").mkdir()
+    directory = SaveDirectory(parse_flags(FLAGS), {})
+    directory.prepare(str(tmp_path))
+    assert directory.has_earlier and (tmp_path / "pass-00000").exists()
+    for _ in range(2):  # what this run saves is none of the earlier one's
+        directory.begin()
+        assert not directory.has_earlier and [path.name for path in (tmp_path / "run-1").iterdir()] == ["pass-00000"]
+        (tmp_path / "pass-00000").mkdir(exist_ok=True)
+    directory.leave()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pass-00000", "run-1"]
+
+
+def test_passes_that_cannot_be_moved_are_a_volume_error(tmp_path, monkeypatch):
+    (tmp_path / "pass-00000").mkdir()
+    directory = SaveDirectory(parse_flags(FLAGS), {})
+    directory.prepare(str(tmp_path))
+
+    def refuse_rename(*_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "rename", refuse_rename)
+    with pytest.raises(VolumeError, match=r"cannot save to .*: Read-only file system"):
+        directory.begin()
+    directory.leave()
