@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple, NoReturn, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from prepare.errors import ArgumentsError, InputError, SettingsError
 
+MARKER = "prepared.json"  # written last into OUT_DIR
 CONFIG_OF_SOURCE = {
     "digits": "digits",
     "quick_start": "quick_start",
@@ -268,7 +270,7 @@ class _Reading:
         name = self.given["train_config_dir"]
         if name and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
             self.problems.append(f"TRAIN_CONFIG_DIR is {name!r}; it is the name of one directory, e.g. quick_start")
-        if name.isdigit() or name in ("output", "prepared.json"):
+        if name.isdigit() or name in ("output", MARKER):
             self.problems.append(f"TRAIN_CONFIG_DIR is {name!r}, which is the place of a shard or of results")
         return name
 
@@ -298,10 +300,24 @@ class _Reading:
         needs_input = settings.data_source in ("quick_start", "movielens", "csv")
         if needs_input and not settings.data_url and not settings.data_path:
             self.problems.append(f"DATA_SOURCE={settings.data_source} needs DATA_PATH or DATA_URL")
+        url = urlsplit(settings.data_url)
+        if settings.data_path:
+            self._check_place("DATA_PATH", settings.data_path, settings.out_dir)
+        elif url.scheme == "file":
+            self._check_place("DATA_URL", Path(unquote(url.path)), settings.out_dir)
         if not settings.data_url:
             return
-        scheme = urlsplit(settings.data_url).scheme
+        scheme = url.scheme
         if scheme not in ("https", "file"):
             self.problems.append(f"DATA_URL is {settings.data_url!r}; only https:// and file:// are read")
         elif scheme == "https" and not settings.data_sha256:
             self.problems.append("DATA_URL is fetched over a network, so DATA_SHA256 must say what is expected")
+
+    def _check_place(self, name: str, path: Path, out_dir: Path) -> None:
+        """Refuse input that lies where the output goes, links followed: it would be read as data by the next run."""
+        place = Path(os.path.realpath(path))
+        if self.given["out_dir"] and place.is_relative_to(os.path.realpath(out_dir)):
+            self.problems.append(
+                f"{name} {path} lies in OUT_DIR {out_dir}, so prepare would read its own output; "
+                "name another OUT_DIR, or move the data out of it"
+            )

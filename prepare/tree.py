@@ -31,8 +31,8 @@ from prepare.dataset import Content, Shard
 from prepare.errors import InputError, OutputError, writing_to
 from prepare.input.folder import Folder
 from prepare.log import say
+from prepare.settings import MARKER
 
-MARKER = "prepared.json"
 STAGING = ".preparing-"
 TOKEN = "mine"  # a file in the staging directory; gone when another run took the place of this one
 STALE_TRIES = 5

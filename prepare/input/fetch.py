@@ -53,10 +53,10 @@ def fetch(settings: Settings, scratch: Path) -> Input:
         _check_digest(path, descriptor if is_file else -1, settings.data_sha256)
     unpacked = scratch / "unpacked"
     if not is_file:
-        return Input(path, disk, memory, folder=Folder(path, descriptor))
+        return Input(path, disk, memory, folder=Folder(path, descriptor), out_dir=settings.out_dir)
     if unpack_if_archive(descriptor, path.name, unpacked, disk, memory):
         os.close(descriptor)
-        return Input(path, disk.fresh(), memory, folder=Folder(unpacked))
+        return Input(path, disk.fresh(), memory, folder=Folder(unpacked), out_dir=settings.out_dir)
     return Input(path, disk, memory, descriptor=descriptor)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 from prepare.errors import InputError
@@ -18,6 +18,7 @@ from prepare.limits import DEPTH, FILES
 LINKS = 40  # links that one name may go through, as in Linux
 PLACE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC  # to go on from: needs no right to list it
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+LeaveOut = Callable[[int, PurePosixPath], bool]
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -55,18 +56,21 @@ class Folder:
             error.filename = str(self.path / name)
             raise
 
-    def files(self, *, linked: bool = False, hidden: bool = False) -> list[str]:
+    def files(
+        self, *, linked: bool = False, hidden: bool = False, leave_out: LeaveOut = lambda _, __: False
+    ) -> list[str]:
         """Return the names of what is no directory, here and below, sorted.
 
         Links to files count, since `open` follows them.
 
         Args: linked: whether links to directories are entered.  hidden: whether names that begin with a dot count.
+            leave_out: tells, by its descriptor and its name from here on, which directory below is not entered.
         Raises: InputError: if there are too many entries, or too deep ones, or a link leads outside, nowhere, or round
             in circles.
         """
         root = os.open(".", DIRECTORY, dir_fd=self._root)
         try:
-            return sorted(_Walk(self, linked, hidden).files(root, PurePosixPath(), ()))
+            return sorted(_Walk(self, linked, hidden, leave_out).files(root, PurePosixPath(), ()))
         finally:
             os.close(root)
 
@@ -81,10 +85,11 @@ class Folder:
 class _Walk:
     """One walk through a folder, which counts what it passes."""
 
-    def __init__(self, folder: Folder, linked: bool, hidden: bool) -> None:
+    def __init__(self, folder: Folder, linked: bool, hidden: bool, leave_out: LeaveOut) -> None:
         self._folder = folder
         self._linked = linked
         self._hidden = hidden
+        self._leave_out = leave_out
         self._passed = 0
 
     def files(self, directory: int, place: PurePosixPath, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
@@ -100,6 +105,8 @@ class _Walk:
             if stat.S_ISDIR(kind):
                 below = self._folder.open(name)
                 try:
+                    if self._leave_out(below, PurePosixPath(name)):
+                        continue
                     yield from self.files(below, PurePosixPath(name), (*above, here))
                 finally:
                     os.close(below)

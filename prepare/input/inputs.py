@@ -11,24 +11,36 @@ from types import TracebackType
 
 from prepare.errors import InputError, InputMissingError
 from prepare.input.folder import Folder
+from prepare.input.outputs import Outputs
 from prepare.input.packed import CHUNK, from_start, unpacked
 from prepare.limits import LINE_BYTES, OBJECT_BYTES, Meter
+from prepare.settings import MARKER
 
 
 class Input:
     """Files by name, whatever they were: a file has the one name, a folder the names below it.
 
     Args: path: for messages.  descriptor: of the file, if it is one.  folder: of the files, if it is one.
-        disk: counts all bytes that are read.  memory: for what a source holds.
+        disk: counts all bytes that are read.  memory: for what a source holds.  out_dir: is not read.
+    Raises: InputError: if prepare made the folder; besides as `Folder.files`.
     """
 
-    def __init__(self, path: Path, disk: Meter, memory: Meter, *, descriptor: int = -1, folder: Folder | None = None):
+    def __init__(
+        self,
+        path: Path,
+        disk: Meter,
+        memory: Meter,
+        *,
+        descriptor: int = -1,
+        folder: Folder | None = None,
+        out_dir: Path | None = None,
+    ):
         self.path = path
         self.disk = disk
         self.memory = memory
         self._descriptor = descriptor
         self._folder = folder
-        self.names = [path.name] if folder is None else folder.files()
+        self.names = [path.name] if folder is None else _files(path, folder, out_dir)
 
     def __enter__(self) -> Input:
         return self
@@ -125,6 +137,19 @@ class Input:
         Raises: InputError: if DATA_MAX_MEMORY is not enough.
         """
         self.memory.take(len(line) + OBJECT_BYTES, name)
+
+
+def _files(path: Path, folder: Folder, out_dir: Path | None) -> list[str]:
+    """Return the names of the files of a folder, without what prepare made."""
+    outputs = Outputs(out_dir)
+    names = folder.files(leave_out=outputs.take)
+    if MARKER in names:
+        raise InputError(
+            f"{path} has a {MARKER}, so prepare made it; name the data that it was made of, or one shard's data "
+            "directory in it"
+        )
+    outputs.tell(path)
+    return names
 
 
 def decode(line: bytes, encoding: str, name: str, number: int) -> str:
