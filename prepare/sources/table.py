@@ -55,6 +55,11 @@ class DelimitedTable:
             raise InputError(f"{names[0]} has no rows; remove it, or give another file")
         self._first = begin[0]
         has_header = header in ("keep", "drop") or (header == "auto" and _is_header(begin))
+        if header == "auto" and len(begin) == 1 and _are_names(begin[0]):
+            raise InputError(
+                f"{names[0]} has a header line and no rows: {self._first.shown}; give a table with rows, or set "
+                "CSV_HEADER=none if that line is one"
+            )
         self.header = self._first.fields if has_header else None
         if header == "auto":
             what = "a header and dropped" if has_header else "a row"
@@ -180,12 +185,16 @@ def find_delimiter(lines: Sequence[str]) -> str:
 
 def _is_header(rows: Sequence[TableRow]) -> bool:
     """Tell whether the first row has names: different ones, none of them a number, above a row that has numbers."""
-    names = [field.strip() for field in rows[0].fields]
-    if len(rows) < 2 or len(set(names)) < len(names) or not all(names):
+    if len(rows) < 2 or not _are_names(rows[0]):
         return False
-    return not any(read_number(name) is not None for name in names) and any(
-        read_number(field) is not None for field in rows[1].fields
-    )
+    return any(read_number(field) is not None for field in rows[1].fields)
+
+
+def _are_names(row: TableRow) -> bool:
+    names = [field.strip() for field in row.fields]
+    if len(set(names)) < len(names) or not all(names):
+        return False
+    return all(read_number(name) is None for name in names)
 
 
 def _numbered(count: int) -> list[str]:

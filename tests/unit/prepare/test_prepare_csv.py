@@ -274,6 +274,8 @@ WRONG = {
     "fewer rows than shards": ({"t__csv": "1,2\n"}, ("--test_fraction=0",), 65, "1 training samples cannot be split"),
     "fewer test rows than shards": ({"t__csv": GOOD * 4}, ("--test_data=split",), 65, "1 test samples cannot be split"),
     "no table": ({"t__jpg": "x"}, (), 66, "has no table; it needs files *.csv"),
+    "a header alone, found": ({"t__csv": "a,b,c\n"}, ("--csv_label=c",), 65, "t.csv has a header line and no rows"),
+    "a header alone, no label": ({"t__csv": "a,b,c\n"}, (), 65, "set CSV_HEADER=none if that line is one"),
     "a label that is no column": ({"t__csv": GOOD}, ("--csv_label=c",), 65, "CSV_LABEL is 'c', which is no column"),
     "column 0": ({"t__csv": GOOD}, ("--csv_label=0",), 65, "name one of a, b, or its number"),
     "more than the limit": ({"t__csv": GOOD * 99}, ("--data_max_bytes=99",), 65, "t.csv: the input has more than 99"),
