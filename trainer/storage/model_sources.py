@@ -31,6 +31,7 @@ from runtime.errors import (
 from runtime.regular_files import open_regular
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.arrays.rng import Stream
+from trainer.storage.checkpoint import list_checkpoints
 from trainer.storage.model_archive import ParameterArchive, is_archive
 from trainer.storage.model_files import DONE, HEADER, PATH_FILE, VALUE_BYTES, pass_name
 from trainer.telemetry.legacy_words import AT
@@ -118,6 +119,20 @@ def name_other_passes(directory: Path) -> str:
     return f": {', '.join(map(str, found[-NAMES_SHOWN:]))}" if found else ""
 
 
+def refuse_save_directory(path: str | Path) -> None:
+    """Return unless a directory is one that passes lie in.
+
+    Raises: MissingInputError: it is; the newest complete pass is named.
+    """
+    try:
+        names = list_checkpoints(Path(path))  # passes have the same names and the same mark
+    except OSError:
+        return
+    if names:
+        newest = Path(path) / names[-1]
+        raise MissingInputError(f"{path} holds passes, and is none itself (did you mean {newest}?); name one of them")
+
+
 def _exists(path: Path) -> bool:
     """Return whether there is something of that name. Raises: VolumeError: the volume does not tell."""
     try:
@@ -143,6 +158,8 @@ def _make_up(
         parameter.value.fill(0)
         glog.info(f"{parameter.name} set to 0", at=AT["missing strategy"])
     else:
+        if not there:
+            refuse_save_directory(path)
         shown = ", ".join(there[:NAMES_SHOWN]) + f" and {len(there) - NAMES_SHOWN} more" * (len(there) > NAMES_SHOWN)
         close = difflib.get_close_matches(parameter.name, there, 1)
         hint = f" (did a layer or ParamAttr change its name from {close[0]}?)" if close else ""
@@ -313,6 +330,8 @@ def find_config(config: str, model: str, save_directory: str = "", first_pass: i
     directory = model or (f"{save_directory}/{pass_name(first_pass)}" if save_directory and first_pass >= 0 else "")
     mark = Path(directory) / PATH_FILE
     if not directory or not mark.exists():
+        if directory:
+            refuse_save_directory(directory)
         missing = f"{directory} does not exist; " if directory and not Path(directory).exists() else ""
         raise MissingInputError(
             f"{missing}no valid config: give --config=..., or --init_model_path of a directory with path.txt"

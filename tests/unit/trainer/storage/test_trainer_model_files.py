@@ -321,6 +321,24 @@ def test_a_directory_without_parameters_and_one_with_many_say_so(tmp_path):
         load(tmp_path / "many")
 
 
+def test_a_directory_of_passes_is_asked_about_with_the_newest_complete_one(tmp_path):
+    """It was advised to draw random values."""
+    for name in ("pass-00002", "pass-00010-003", "pass-00010", "pass-00009"):
+        save_pass(tmp_path / name, make_table(), {"config.py": b"settings()"})
+    (tmp_path / "pass-00011").mkdir()
+    (tmp_path / "pass-00012.damaged").mkdir()
+    asked = rf"^{tmp_path} holds passes, and is none itself \(did you mean {tmp_path}/pass-00010\?\); name one of them$"
+    with pytest.raises(MissingInputError, match=asked):
+        load(tmp_path)
+    with pytest.raises(MissingInputError, match=asked):
+        find_config("", str(tmp_path))
+    with pytest.raises(MissingInputError, match=asked):
+        merge([f"--model_dir={tmp_path}", f"--model_file={tmp_path / 'merged'}"])
+    assert load(tmp_path, "zero")["w"].value.tolist() == [0, 0, 0]
+    with pytest.raises(MissingInputError, match="no valid config"):
+        find_config("", str(tmp_path / "pass-00011"))
+
+
 def test_a_pipe_in_place_of_a_parameter_is_refused(tmp_path):
     os.mkfifo(tmp_path / "w")
     with pytest.raises(MissingInputError, match="w is no file"):
