@@ -27,5 +27,13 @@ class DamagedChunkError(DataError):
         self.place = place
 
 
+class ForeignFileError(DamagedChunkError):
+    """A file does not begin as RecordIO files do."""
+
+    def __init__(self, message: str, place: ChunkPlace):
+        DataError.__init__(self, message)  # it names the file alone: there is no chunk
+        self.place = place
+
+
 class OversizedRecordError(DataError):
     """A record has more bytes than a chunk may have."""

@@ -13,9 +13,10 @@ from array import array
 from enum import IntEnum
 from typing import NamedTuple
 
-from recordio.errors import ChunkPlace, DamagedChunkError
+from recordio.errors import ChunkPlace, DamagedChunkError, ForeignFileError
 
 MAGIC = 0x01020304
+MAGIC_BYTES = MAGIC.to_bytes(4, "little")  # what a file begins with
 HEADER = struct.Struct("<5I")  # magic, CRC-32 of the payload, compression, bytes of the payload, records
 LENGTH = struct.Struct("<I")
 MOST_CHUNK_BYTES = 256 << 20  # of a payload, compressed or not: eight times what the original's writer fills
@@ -57,8 +58,15 @@ class ChunkIndex(NamedTuple):
 def parse_header(header: bytes, place: ChunkPlace, first: int, file_size: int) -> ChunkIndex:
     """Return what a header says; `first` records are before it in the file of `file_size` bytes.
 
-    Raises: DamagedChunkError: it is no header, or one that its file or this reader cannot hold.
+    Raises: DamagedChunkError: it is no header, or one that its file or this reader cannot hold.  ForeignFileError: the
+        file is of another kind.
     """
+    if place.offset == 0 and not MAGIC_BYTES.startswith(header[: len(MAGIC_BYTES)]):
+        raise ForeignFileError(
+            f"{place.path} is no RecordIO file: it begins with {header[:8]!r}; take a file in the RecordIO format, or "
+            "an undamaged copy",
+            place,
+        )
     if len(header) < HEADER.size:
         raise DamagedChunkError(
             f"the file ends {HEADER.size - len(header)} bytes before the end of the chunk's header; copy "

@@ -54,6 +54,9 @@ def write_shards(records: Iterable[bytes], plan: ShardPlan) -> tuple[list[Path],
     old = list(find_shards(plan)) if plan.directory.is_dir() else []
     if old and not plan.overwrite:
         raise UsageError(f"there is {old[0]} already; give another --name_prefix, or replace it with --overwrite")
+    for path in old:
+        if not path.is_file():
+            raise UsageError(f"{path} is no regular file and is not replaced; give another --name_prefix")
     staging = staging_of(plan.directory / plan.prefix)
     remove_if_possible(staging)
     write_durably(plan.directory, lambda: staging.mkdir(parents=True))

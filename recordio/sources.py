@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from recordio.errors import OversizedRecordError
-from recordio.layout import LENGTH, MOST_CHUNK_BYTES
+from recordio.layout import LENGTH, MAGIC_BYTES, MOST_CHUNK_BYTES
 from runtime.errors import DataError, MissingInputError, reading_error
 from runtime.regular_files import open_regular
 
@@ -21,6 +21,7 @@ def read_lines(path: Path) -> Iterator[bytes]:
     """Yield every line of a file, without its end.
 
     Raises: MissingInputError: it cannot be read.  OversizedRecordError: a line has more than MOST_LINE_BYTES.
+        DataError: it is a RecordIO file, and no text.
     """
     with _open(path) as file:
         for line in _lines_of(file, path):
@@ -84,6 +85,11 @@ def _lines_of(file: BinaryIO, path: Path) -> Iterator[bytes]:
         if not line:
             return
         number += 1
+        if number == 1 and line.startswith(MAGIC_BYTES):
+            raise DataError(
+                f"{path} is a RecordIO file, and no text; make lines of its records with --to=lines, or take it as one "
+                "record with --form=files"
+            )
         if len(line) > MOST_LINE_BYTES:
             raise OversizedRecordError(
                 f"{path} line {number} has more than {MOST_LINE_BYTES} bytes; break it up, or convert --form=files"

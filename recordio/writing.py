@@ -12,7 +12,7 @@ from typing import Self
 from recordio.compression import compress
 from recordio.errors import OversizedRecordError
 from recordio.layout import HEADER, LENGTH, MAGIC, MOST_CHUNK_BYTES, Compression
-from runtime.durable_files import remove_if_possible, staging_of, sync_directory
+from runtime.durable_files import find_output, remove_if_possible, staging_of, sync_directory
 from runtime.errors import PaddleError, VolumeError
 
 CHUNK_BYTES = 32 << 20  # of the records of a chunk, by default; go/recordio writer.go
@@ -35,11 +35,13 @@ class RecordIOWriter:
         Raises: VolumeError: it cannot be written.  ConfigError: Snappy is not installed.
         """
         compress(b"", compression)
-        self._path, self._staging = Path(path), staging_of(Path(path))
+        self._path = Path(path)
         self._compression, self._most = compression, max_chunk_bytes
         self._raw = bytearray()  # lengths and records of the chunk in hand, in turn
         self._records = 0  # of that chunk
         try:
+            self._place = find_output(self._path)
+            self._staging = staging_of(self._place)
             self._file = self._staging.open("wb")
         except OSError as error:
             raise self._failure(error) from error
@@ -88,8 +90,8 @@ class RecordIOWriter:
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
-            self._staging.replace(self._path)
-            sync_directory(self._path.parent)
+            self._staging.replace(self._place)
+            sync_directory(self._place.parent)
         except OSError as error:
             self.discard()
             raise self._failure(error) from error

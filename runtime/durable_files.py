@@ -12,7 +12,7 @@ from typing import Any
 
 from runtime import glog
 from runtime.errors import VolumeError
-from runtime.regular_files import open_regular
+from runtime.regular_files import open_regular, require_regular
 
 STALE_ATTEMPTS = 3  # a directory handle of NFS may go stale when the server restarts; the next attempt opens it anew
 
@@ -110,6 +110,18 @@ def replace_file(path: Path, text: str) -> None:
     staging = path.with_name(f".{path.name}.writing")
     staging.write_text(text, encoding="utf-8")
     staging.replace(path)
+
+
+def find_output(path: Path) -> Path:
+    """Return the path that a rename may replace in order to write the file that a user named.
+
+    A rename replaces whatever has the name. A link stays, and what it leads to is written; a device or a pipe is no
+    place for a file that is complete or not there.
+    Raises: OSError: EISDIR of a directory, EINVAL of a pipe, a socket or a device, ELOOP of links in a circle.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        require_regular(path, path.stat().st_mode)
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 def staging_of(directory: Path) -> Path:

@@ -16,8 +16,8 @@ from recordio.reading import RecordIOReader, load_chunk
 from recordio.shards import ShardPlan, write_shards
 from recordio.sources import FORMS, read_sources
 from recordio.writing import CHUNK_BYTES
-from runtime.durable_files import remove_if_possible, staging_of, sync_directory, write_durably
-from runtime.errors import DataError, PaddleError, UsageError
+from runtime.durable_files import find_output, remove_if_possible, staging_of, sync_directory, write_durably
+from runtime.errors import DataError, PaddleError, UsageError, VolumeError
 from trainer.command_line import CommandParser
 
 NAMES = {one: one.name.lower() for one in Compression}
@@ -85,7 +85,7 @@ def _add_shard_options(convert: CommandParser) -> None:
         "--max_chunk_bytes", type=_count(1, MOST_CHUNK_BYTES), default=CHUNK_BYTES, metavar="BYTES",
         help=f"of the records of a chunk; a task has whole chunks (default {CHUNK_BYTES})",
     )  # fmt: skip
-    convert.add_argument("--overwrite", action="store_true", help="replace the shards that have this prefix")
+    convert.add_argument("--overwrite", action="store_true", help="replace the shards that have this prefix, or OUT")
 
 
 def _count(least: int, most: int = sys.maxsize) -> Callable[[str], int]:
@@ -166,10 +166,11 @@ def find_damage(path: Path) -> Iterator[DamagedChunkError]:
 def run_convert(arguments: Namespace) -> int:
     """Write shards or lines.
 
-    Raises: as of `write_shards` and `read_sources`, or of `write_lines`.
+    Raises: as of `write_shards` and `read_sources`, or of `find_target` and `write_lines`.
     """
     if arguments.to == "lines":
-        write_lines(arguments.files, arguments.output_file)
+        target = arguments.output_file
+        write_lines(arguments.files, target and find_target(target, arguments.files, arguments.overwrite))
         return 0
     if arguments.output_file is not None:
         raise UsageError("-o is where lines go: give --to=lines too, or --output_path and --name_prefix for shards")
@@ -183,6 +184,30 @@ def run_convert(arguments: Namespace) -> int:
     names = f"{shards[0]}{f' to {shards[-1].name}' if len(shards) > 1 else ''}"
     sys.stdout.write(f"{plan.list_file}: {names}, {_plural(count, 'record')}, {size} bytes, {arguments.compressor}\n")
     return 0
+
+
+def find_target(target: Path, paths: Iterable[Path], may_overwrite: bool) -> Path:
+    """Return where the lines of these files go, which is what `target` leads to if it is a link.
+
+    Raises: UsageError: it is one of the files, or it is there already and may not be overwritten.  VolumeError: what is
+        there is no regular file.
+    """
+    try:
+        place = find_output(target)
+    except OSError as error:
+        raise VolumeError(f"cannot write {target}: {error.strerror}; name a file with -o") from error
+    if any(_is_same(place, path) for path in paths):
+        raise UsageError(f"-o {target} is one of the FILEs that are read; name another file")
+    if place.exists() and not may_overwrite:
+        raise UsageError(f"there is {target} already; name another file with -o, or replace it with --overwrite")
+    return place
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:  # one of them is not there; reading says so where that is wrong
+        return False
 
 
 def write_lines(paths: Iterable[Path], target: Path | None) -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from runtime.durable_files import find_output
 from trainer.records.records import Record
 from trainer.report.comparison import make_comparison
 from trainer.report.facts import Reader
@@ -40,35 +41,35 @@ _reports: list[Report] = []  # the last one: a trainer writes the report of its 
 def write_report(output: Path, target: Path | None = None) -> Path:
     """Write the report of a job's output and return its path; a reader sees the whole old page or the whole new one.
 
-    Args: target: by default report.html in the output.
-    Raises: OSError: it cannot be written.
+    Args: target: by default report.html in the output, whatever has that name there.
+    Raises: OSError: it cannot be written; as of `find_output`, for a target.
     """
     output = Path(os.path.abspath(output))  # noqa: PTH100 - links on the way to a volume stay as they are
     if not _reports or _reports[0].output != output:
         _reports[:] = [Report(output)]
     page = output / NAME if target is None else Path(os.path.abspath(target))  # noqa: PTH100
-    text = _reports[0].make(Links(output, page))
-    return _replace_page(page, text)
+    place = page if target is None else find_output(page)
+    _replace_page(place, _reports[0].make(Links(output, page)))
+    return page
 
 
 def write_comparison(outputs: Sequence[Path], target: Path | None = None) -> Path:
     """Write the page that compares two runs and return its path.
 
-    Args: target: by default comparison.html in the first output.
-    Raises: OSError: it cannot be written.
+    Args: target: by default comparison.html in the first output, whatever has that name there.
+    Raises: OSError: it cannot be written; as of `find_output`, for a target.
     """
     paths = [Path(os.path.abspath(output)) for output in outputs]  # noqa: PTH100
     page = paths[0] / COMPARISON if target is None else Path(os.path.abspath(target))  # noqa: PTH100
-    return _replace_page(
-        page, make_comparison([Reader(path).read() for path in paths], [Links(p, page) for p in paths])
-    )
+    place = page if target is None else find_output(page)
+    _replace_page(place, make_comparison([Reader(path).read() for path in paths], [Links(p, page) for p in paths]))
+    return page
 
 
-def _replace_page(page: Path, text: str) -> Path:
+def _replace_page(page: Path, text: str) -> None:
     staging = page.with_name(f".{page.name}.{os.getpid()}")
     try:
         staging.write_bytes(text.encode("utf-8", "replace"))
         staging.replace(page)
     finally:
         staging.unlink(missing_ok=True)
-    return page

@@ -20,6 +20,7 @@ import numpy as np
 from runtime import glog
 from runtime.durable_files import (
     Content,
+    find_output,
     old_of,
     remove_if_possible,
     replace_directory,
@@ -133,15 +134,19 @@ def remove_pass(directory: Path) -> None:
 
 
 def write_whole_file(path: Path, parts: Content) -> None:
-    """Write a file, complete or not at all; one of that name is replaced.
+    """Write a file that a user named, complete or not at all; a file of that name is replaced.
 
-    Raises: VolumeError: if the volume is full, read-only or not writable.
+    Raises: VolumeError: if the volume is full, read-only or not writable, or something else than a file is there.
     """
-    staging = staging_of(path)
     try:
-        write_file(staging, parts)
-        staging.replace(path)
+        place = find_output(path)
+        staging = staging_of(place)
+        try:
+            write_file(staging, parts)
+            staging.replace(place)
+        except OSError:
+            with contextlib.suppress(OSError):
+                staging.unlink(missing_ok=True)
+            raise
     except OSError as error:
-        with contextlib.suppress(OSError):
-            staging.unlink(missing_ok=True)
         raise VolumeError(f"cannot write {path}: {error.strerror}") from error

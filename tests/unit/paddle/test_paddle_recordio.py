@@ -78,6 +78,44 @@ def test_lines_are_complete_or_not_there(shards: list[Path], capsys: pytest.Capt
     assert main(["recordio", "convert", "--to=lines", "odd", "-o", "absent/again"]) == 74
 
 
+def test_lines_replace_a_file_only_when_told_to(shards: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["recordio", "convert", "--to=lines", "train-00000", "train-00001", "-o"]
+    Path("link").symlink_to("target")
+    Path("target").write_text("mine")
+    for name in ("link", "target"):
+        assert main([*command, name]) == 64
+        assert f"there is {name} already; name another file with -o, or replace it" in capsys.readouterr().err
+    assert Path("target").read_text() == "mine"
+    assert main([*command, "link", "--overwrite"]) == 0
+    assert Path("link").is_symlink() and Path("target").read_bytes() == Path("text").read_bytes()
+
+
+def test_lines_never_replace_what_is_read(shards: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    before = shards[1].read_bytes()
+    Path("link").symlink_to(shards[1])
+    command = ["recordio", "convert", "--to=lines", "--overwrite", "train-00000", "train-00001", "-o"]
+    for name in ("train-00001", "link"):
+        assert main([*command, name]) == 64
+        assert f"-o {name} is one of the FILEs that are read; name another" in capsys.readouterr().err
+    assert shards[1].read_bytes() == before and Path("link").is_symlink()
+
+
+def test_lines_go_to_a_regular_file_alone(shards: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo("pipe")
+    for name, reason in {"pipe": "Is no regular file", ".": "Is a directory", "/": "Is a directory"}.items():
+        assert main(["recordio", "convert", "--to=lines", "--overwrite", "train-00000", "-o", name]) == 74
+        assert f"paddle recordio: cannot write {name}: {reason}; name a file" in capsys.readouterr().err
+    assert Path("pipe").is_fifo()
+
+
+def test_a_file_of_the_other_kind_is_named(shards: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recordio", "convert", "train-00000", "--name_prefix=new"]) == 65
+    assert "paddle recordio: train-00000 is a RecordIO file, and no text; make lines" in capsys.readouterr().err
+    assert not list(Path().glob("*new*"))
+    assert main(["recordio", "show", "text"]) == 65
+    assert capsys.readouterr().err.startswith("paddle recordio: text is no RecordIO file: it begins with b'line 0")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -17,7 +17,7 @@ from recordio_records import make_records
 
 from recordio import compression
 from recordio.compression import PayloadError, compress, decompress
-from recordio.errors import ChunkPlace, DamagedChunkError
+from recordio.errors import ChunkPlace, DamagedChunkError, ForeignFileError
 from recordio.index import read_index
 from recordio.layout import HEADER, MAGIC, MOST_CHUNK_BYTES, Compression, find_ends
 from recordio.reading import RecordIOReader
@@ -73,7 +73,9 @@ def test_flipped_bits_give_records_of_whole_chunks_and_then_one_error(
         path.write_bytes(damaged)
         found, error = read_until_error(path)
         assert error is not None
-        assert str(error).startswith(f"{path}: chunk {error.place.number} at byte {error.place.offset}: ")
+        is_foreign = isinstance(error, ForeignFileError)  # a bit of the file's first four bytes is flipped
+        assert str(error).startswith(f"{path} is no RecordIO file: " if is_foreign else f"{error.place}: ")
+        assert error.place.path == str(path) and not (is_foreign and error.place.offset)
         assert found == RECORDS[: len(found)]
 
 
@@ -128,7 +130,16 @@ def test_snappy_without_the_crc_of_the_chunk_gives_whole_frames_or_an_error(raw:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"not a RecordIO file, but some text", "a chunk does not begin with 0x20746f6e; take a file in the RecordIO"),
+        (
+            b"some text of a page",
+            "/hostile is no RecordIO file: it begins with b'some tex'; take a file in the RecordIO",
+        ),
+        (b"1,2\n", "/hostile is no RecordIO file: it begins with b'1,2\\n'; take"),
+        (b"\x04\x03", "chunk 0 at byte 0: the file ends 18 bytes before"),
+        (
+            chunk(b"", records=0) + b"x" * 20,
+            "chunk 1 at byte 20: a chunk does not begin with 0x78787878; take",
+        ),
         (chunk(record(b"a"), 3), "its compression is 3"),
         (
             chunk(record(b"a"), size=2**32 - 1),

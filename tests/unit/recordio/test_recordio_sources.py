@@ -44,6 +44,14 @@ def test_rows_stand_as_they_are_and_may_have_several_lines(tmp_path: Path) -> No
     assert read("csv", path, path, skip=1) == read("csv", path)[1:] * 2
 
 
+def test_a_recordio_file_is_no_text(tmp_path: Path) -> None:
+    paths, _ = write_shards([b"a\nb"], ShardPlan(tmp_path, "train", 1, Compression.NONE))
+    for form in ("lines", "csv"):
+        with pytest.raises(DataError, match=r"train-00000 is a RecordIO file, and no text; .* with --to=lines"):
+            read(form, *paths)
+    assert read("files", *paths) == [paths[0].read_bytes()]
+
+
 def test_files_are_records_in_the_order_of_their_names(tmp_path: Path) -> None:
     for name in ("b", "a", ".hidden"):
         (tmp_path / name).write_bytes(name.encode() * 3)
@@ -104,6 +112,14 @@ def test_shards_are_replaced_all_or_none(tmp_path: Path) -> None:
     write_shards([b"b"] * 2, ShardPlan(tmp_path, "train", 1, overwrite=True))
     assert names(tmp_path) == ["train-00000", "train-00001", "train-more", "train.list"]
     assert list(RecordIOReader(tmp_path / "train-00001")) == [b"b"]
+
+
+def test_a_directory_with_the_name_of_a_shard_stays(tmp_path: Path) -> None:
+    (tmp_path / "train-00007").mkdir()
+    (tmp_path / "train-00007" / "mine").touch()
+    with pytest.raises(UsageError, match="train-00007 is no regular file and is not replaced; give another"):
+        write_shards([b"a"], ShardPlan(tmp_path, "train", 1, overwrite=True))
+    assert names(tmp_path) == ["train-00007"] and names(tmp_path / "train-00007") == ["mine"]
 
 
 def test_no_list_names_shards_of_two_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,19 @@ def test_what_is_written_is_read(
             writer.write(one)
     assert list(RecordIOReader(path)) == records
     assert read_index(path).records == len(records)
+
+
+def test_a_link_stays_and_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", "."):
+        with pytest.raises(VolumeError, match=r"cannot write .*: Is (a directory|no regular file); "):
+            RecordIOWriter(tmp_path / name)
+    assert (tmp_path / "pipe").is_fifo()
+    (tmp_path / "link").symlink_to("file")
+    for record in (b"new", b"anew"):
+        with RecordIOWriter(tmp_path / "link") as writer:
+            writer.write(record)
+        assert (tmp_path / "link").is_symlink() and list(RecordIOReader(tmp_path / "file")) == [record]
 
 
 def test_an_error_leaves_no_file_and_what_was_there(tmp_path: Path) -> None:

@@ -456,6 +456,21 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path, capsys):
     assert re.search(r"cannot be written to .*no/.*: No such file or directory; -o", capsys.readouterr().err)
 
 
+def test_a_page_replaces_what_a_link_leads_to_and_no_pipe(tmp_path, capsys):
+    Job(tmp_path / "output").start()
+    (tmp_path / "link").symlink_to("page.html")
+    os.mkfifo(tmp_path / "pipe")
+    for outputs in (["output"], ["output", "output"]):
+        command = ["report", *(str(tmp_path / one) for one in outputs), "-o"]
+        assert main([*command, str(tmp_path / "link")]) == 0
+        assert (tmp_path / "link").is_symlink() and (tmp_path / "page.html").stat().st_size > 10_000
+        (tmp_path / "page.html").unlink()
+        for name, reason in {"pipe": "Is no regular file", "output": "Is a directory"}.items():
+            assert main([*command, str(tmp_path / name)]) == os.EX_IOERR
+            assert f"the report cannot be written to {tmp_path / name}: {reason}; -o" in capsys.readouterr().err
+    assert (tmp_path / "pipe").is_fifo()
+
+
 def test_a_wrong_command_line_is_refused(capsys):
     assert main(["report"]) == os.EX_USAGE
     assert "paddle report: the following arguments are required: output" in capsys.readouterr().err

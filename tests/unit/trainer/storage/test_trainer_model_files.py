@@ -388,6 +388,17 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     assert visible(tmp_path) == ["model"]
 
 
+def test_a_whole_file_replaces_what_a_link_leads_to_and_no_pipe(tmp_path):
+    (tmp_path / "link").symlink_to("model")
+    write_whole_file(tmp_path / "link", [b"ab"])
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "model").read_bytes() == b"ab"
+    os.mkfifo(tmp_path / "pipe")
+    for name, reason in {"pipe": "Is no regular file", ".": "Is a directory"}.items():
+        with pytest.raises(VolumeError, match=f"cannot write {tmp_path / name}: {reason}"):
+            write_whole_file(tmp_path / name, [b"c"])
+    assert (tmp_path / "pipe").is_fifo() and visible(tmp_path) == ["link", "model", "pipe"]
+
+
 def test_a_failed_replacement_keeps_the_old_directory(tmp_path, monkeypatch):
     save_pass(tmp_path / "pass-00000", make_table(), {})
     real = model_files.Path.rename
