@@ -119,8 +119,11 @@ def list_pods_of(job: str, namespace: str) -> JsonObject:
         raise PeerUnreachableError(f"{shlex.join(command)}: {problem}") from problem
 
 
-def describe_job(output: Path) -> list[str]:
-    """Returns lines about a job from the files of its output: attempt, pass, cost, slowest trainer, failed attempts."""
+def describe_job(output: Path, *, is_killed: bool = False) -> list[str]:
+    """Returns lines about a job from the files of its output: attempt, pass, cost, slowest trainer, failed attempts.
+
+    Args: is_killed: whether a run without launcher is known to train no more.
+    """
     record, progress = read_record(output), read_json(output / "progress.json")
     errors = read_errors(output, "error.json*")
     lines = []
@@ -139,7 +142,10 @@ def describe_job(output: Path) -> list[str]:
         lines.append(f"of attempt {progress['attempt']} the last was: {describe_progress(progress)}")
         progress = {}
     else:
-        is_old = bool(record and (record.finished or record.given_up)) and progress.get("status") == "training"
+        is_over = is_killed or bool(record and (record.finished or record.given_up))
+        is_old = is_over and progress.get("status") == "training"
+        if is_old:
+            progress = {**progress, "seconds_left": None}
         lines.append(f"{'the last that was said: ' if is_old else ''}{describe_progress(progress)}")
     slowest = progress.get("slowest")
     if isinstance(slowest, dict) and slowest:

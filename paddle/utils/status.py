@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from launcher.status import describe_job, tabulate_pods
-from launcher.text import as_row
+from launcher.text import as_row, number_of
+from launcher.volume import read_json
 from runtime.errors import MissingInputError, NothingFoundError, PaddleError
 from trainer.command_line import CommandParser
+from trainer.report.state import SILENCE_S
+from trainer.storage.save_directory import is_abandoned
 
 TELLING = ("job.json", "progress.json", "records.jsonl", "node_*")  # what says how a run is
 
@@ -32,6 +36,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PaddleError as error:
         sys.stderr.write(f"paddle status: {error}\n")
         return error.exit_code
-    lines = [*describe_job(output), *tabulate_pods([], output)]
+    is_killed = seems_killed(output)
+    lines = [*describe_job(output, is_killed=is_killed), *tabulate_pods([], output)]
+    if is_killed:
+        lines.insert(
+            0, "the run seems to have been killed: no process holds its lock, and it has not said that it ended"
+        )
     sys.stdout.write("".join(f"{as_row(line)}\n" for line in lines))
     return 0
+
+
+def seems_killed(output: Path) -> bool:
+    """Return whether a run without launcher has fallen silent, and the lock on its save directory is free."""
+    progress = read_json(output / "progress.json")
+    said = number_of(progress.get("time"))
+    is_silent = said is not None and time.time() - said >= SILENCE_S
+    return progress.get("status") == "training" and is_silent and is_abandoned(output)

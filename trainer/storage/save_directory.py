@@ -18,6 +18,7 @@ import os
 import re
 import socket
 import stat
+import struct
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -30,6 +31,7 @@ from trainer.storage.model_files import prepare_save_directory
 
 LOCK = ".lock"
 MOST_HOLDER_BYTES = 300
+_FLOCK = struct.Struct("hhqqi0q")  # fcntl(2): l_type, l_whence, l_start, l_len, l_pid, and its padding
 _HELD = (errno.EACCES, errno.EAGAIN)
 _PASS = re.compile(r"\.?pass-[0-9].*")
 _TOLD = ("records.jsonl", "progress.json", "report.html")  # files about the run whose passes they lie beside
@@ -135,6 +137,25 @@ def _lock(handle: int, directory: str) -> bool:
         glog.warning(f"the file system of {directory} has no locks: see to it that no other run writes into it")
         return False
     return True
+
+
+def is_abandoned(directory: Path) -> bool:
+    """Return whether a run has left its lock there and no process holds it; False where that cannot be told.
+
+    The lock is looked at and not tried, so that a run that begins at this moment is not refused.
+    """
+    try:
+        handle = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        is_free = _FLOCK.unpack(fcntl.fcntl(handle, fcntl.F_GETLK, asked))[0] == fcntl.F_UNLCK
+        return is_free and stat.S_ISREG(os.fstat(handle).st_mode)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
 
 
 def _is_still(handle: int, path: Path) -> bool:

@@ -1,9 +1,11 @@
 """The save directory of a run without launcher: one run at a time, and earlier passes are kept apart."""
 
+import json
 import os
 import shutil
 import signal
 import socket
+import time
 
 import pytest
 
@@ -135,6 +137,29 @@ def test_a_run_that_was_killed_leaves_no_lock(job, paddle, tools):
     status, log = paddle.train(job, *FLAGS)
     assert status == 0 and "have moved to out/run-1" in log, log
     assert ".lock" not in names(job / "out")
+
+
+def test_status_of_a_run_that_was_killed_says_so_and_not_how_much_is_left(job, paddle, tools):
+    """It said "training" and a time that is left for ever."""
+
+    def status_of(seconds_ago):
+        progress = json.loads(told.read_text())
+        told.write_text(json.dumps({**progress, "time": time.time() - seconds_ago, "seconds_left": 500}))
+        assert paddle.start(job, "status", "out", log="status").wait(60) == 0
+        return (job / "status").read_text()
+
+    told = job / "out" / "progress.json"
+    run = paddle.start(job, "train", *SLOW, "--report", log="run")
+    tools.wait_for(lambda: told.exists() and "pass-00001" in names(job / "out"))
+    run.send_signal(signal.SIGSTOP)
+    said = status_of(seconds_ago=600)  # it is silent, and holds its lock
+    assert said.startswith("training: ") and "0:08:20 left" in said
+    run.kill()
+    run.wait(60)
+    assert status_of(seconds_ago=5).startswith("training: ")
+    said = status_of(seconds_ago=600).splitlines()
+    assert said[0].startswith("the run seems to have been killed: no process holds its lock")
+    assert said[1].startswith("the last that was said: training: ") and " left" not in said[1]
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/etc/passwd")])

@@ -9,7 +9,7 @@ import pytest
 
 from runtime.errors import DirectoryInUseError, VolumeError
 from trainer.flags import parse_flags
-from trainer.storage.save_directory import LOCK, SaveDirectory
+from trainer.storage.save_directory import LOCK, SaveDirectory, is_abandoned
 
 FLAGS = ["--config=config.py"]
 
@@ -98,3 +98,18 @@ def test_passes_that_cannot_be_moved_are_a_volume_error(tmp_path, monkeypatch):
     with pytest.raises(VolumeError, match=r"cannot save to .*: Read-only file system"):
         directory.begin()
     directory.leave()
+
+
+def test_where_no_lock_is_or_none_can_be_asked_about_nothing_is_abandoned(tmp_path, monkeypatch):
+    assert not is_abandoned(tmp_path)
+    os.mkfifo(tmp_path / LOCK)
+    assert not is_abandoned(tmp_path)
+    (tmp_path / LOCK).unlink()
+    (tmp_path / LOCK).write_text("pid 7 on node-1 since yesterday\n")
+    assert is_abandoned(tmp_path)
+
+    def refuse_fcntl(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "fcntl", refuse_fcntl)
+    assert not is_abandoned(tmp_path)
