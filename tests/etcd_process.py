@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
 
 import requests
+from ports import free_ports
 
 BINARY = Path(os.environ.get("ETCD_DIR", "/var/tmp/paddle-etcd")) / "etcd"
 START_S = 30.0
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 class EtcdProcess:

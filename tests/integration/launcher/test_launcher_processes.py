@@ -8,7 +8,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from builders import JOB, JOB_UID, pod, pod_environment, podlist
+from ports import free_ports
 
 import start_paddle
 from launcher.attempts import AttemptResult, JobRecord
@@ -408,7 +408,7 @@ def test_a_failure_in_another_pod_ends_the_attempt_for_trainer_0(
 ) -> None:
     """A trainer that dies before it has met the others is missed by nobody: they waited for it to join."""
     put_pod(store, "127.0.0.2")
-    port = free_port()
+    port = str(free_ports(1)[0])
     job = launch(
         TRAINER=ONCE.format("mkfifo fifo2; echo waiting; read _ <>fifo2") + GOODBYE,
         RESTARTS="1",
@@ -531,11 +531,6 @@ def test_S16_a_signal_between_two_attempts_ends_the_launcher(launch: Callable[..
     assert job.wait() == 143, job.said
 
 
-def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return str(listener.getsockname()[1])
-
-
 @contextlib.contextmanager
 def other_launcher(root: Path, ip: str, port: str) -> Iterator[ControlChannel]:
     """The launcher of another pod, as far as the one under test hears of it."""
@@ -576,7 +571,7 @@ class SecondOfTwo:
 @pytest.fixture
 def second_of_two(launch: Callable[..., Launch], store: PodStore, tmp_path: Path) -> Iterator[SecondOfTwo]:
     put_pod(store, "127.0.0.2")
-    port = free_port()
+    port = str(free_ports(1)[0])
     with other_launcher(tmp_path, "127.0.0.1", port) as channel:
         yield SecondOfTwo(launch, tmp_path, channel, port)
 
@@ -640,7 +635,7 @@ def test_a_launcher_that_cannot_be_reached_is_a_pod_that_is_not_ready(
     launch: Callable[..., Launch], store: PodStore
 ) -> None:
     put_pod(store, "127.0.0.2")
-    ours = {"CONF_PADDLE_GRADIENT_NUM": "2", "CONF_PADDLE_CONTROL_PORT": free_port(), "START_TIMEOUT": "3"}
+    ours = {"CONF_PADDLE_GRADIENT_NUM": "2", "CONF_PADDLE_CONTROL_PORT": str(free_ports(1)[0]), "START_TIMEOUT": "3"}
     job = launch(**ours)
     assert job.wait() == 69, job.said
     assert "2 of 2 Running, but no word yet from the launchers of trainer 1 at 127.0.0.2 (" in job.said

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import requests
-from etcd_process import free_ports
 from master_processes import MasterProcess, train, trainer
+from ports import free_ports
 
 from master.client import MasterClient, TaskGrant
 from master.store.directory import DirectoryStore
@@ -136,7 +136,7 @@ def test_a_job_whose_tasks_always_fail_ends_with_an_error(tmp_path: Path) -> Non
 
 
 def test_the_pages_of_a_master(tmp_path: Path) -> None:
-    (port,) = free_ports(1)
+    port, other = free_ports(2)
     flags = (f"--store_dir={tmp_path}/store", f"--metrics_port={port}")
     with MasterProcess(tmp_path / "log", *flags) as process, trainer(tmp_path / "store", "a") as master:
         process.wait_for("serving on")
@@ -148,12 +148,12 @@ def test_the_pages_of_a_master(tmp_path: Path) -> None:
         assert 'paddle_master_tasks{status="todo"} 6.0' in metrics
         assert 'paddle_master_tasks{status="pending"} 1.0' in metrics
         assert "paddle_master_members 1.0" in metrics
-        two = MasterProcess(tmp_path / "log2", f"--store_dir={tmp_path}/store", f"--metrics_port={port + 1}")
+        two = MasterProcess(tmp_path / "log2", f"--store_dir={tmp_path}/store", f"--metrics_port={other}")
         with two:
             two.wait_for("stands by")
-            answer = requests.get(f"http://127.0.0.1:{port + 1}/readyz", timeout=10)
+            answer = requests.get(f"http://127.0.0.1:{other}/readyz", timeout=10)
             assert (answer.status_code, answer.text) == (
                 503,
                 "another master leads, or the leadership is not decided\n",
             )
-            assert requests.get(f"http://127.0.0.1:{port + 1}/healthz", timeout=10).status_code == 200
+            assert requests.get(f"http://127.0.0.1:{other}/healthz", timeout=10).status_code == 200

@@ -2,8 +2,6 @@
 
 import contextlib
 import os
-import random
-import socket
 import subprocess
 import sys
 import time
@@ -11,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from forked import Forked, ForkServer
+from ports import free_ports
 
 CONFIG = """
 from paddle.trainer_config_helpers import *
@@ -157,17 +156,8 @@ def wait_for(condition, timeout=30.0):
 
 
 def free_port(count=1):
-    """The first of `count` consecutive ports that are free at this moment, below those of outgoing connections.
-
-    One of theirs was taken by a connection of another test before the program could listen on it.
-    """
-    for _ in range(100):
-        port = random.SystemRandom().randrange(20000, 32000)
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-            for offset in range(count):
-                stack.enter_context(socket.socket()).bind(("127.0.0.1", port + offset))
-            return port
-    raise AssertionError("no free ports")
+    """The first of `count` consecutive ports that are free at this moment."""
+    return free_ports(count)[0]
 
 
 @pytest.fixture(scope="session")
