@@ -1,7 +1,7 @@
 """What a master can do: python bench/master.py [--tasks 1000000] [--seconds 5] [rules load pairs takeover waiting]
 
 rules     pairs of "get a task" and "finished" per second that the rules alone decide, and their encoding
-load      seconds until a leader has read and decoded a store with so many tasks in it
+load      seconds until a leader has read and decoded a store of --tasks tasks
 pairs     pairs per second through the whole program: two client processes, each a member with open questions
 takeover  seconds from the leader's last sign of life (SIGSTOP) until the standby serves
 waiting   CPU seconds that a master spends per second on 1000 connected trainers that wait for a task

@@ -66,8 +66,8 @@ class MasterClient:
     """One trainer. Its questions may be asked by one thread at a time.
 
     Args: book: where the leader's address is found.  member: this trainer: the UID of its pod, and its incarnation,
-        which grows with each start.  config: digest of its config, or empty.  patience: seconds that a question may
-        take, the wait for a task apart; so long the master may be away.
+        which grows with each start.  config: digest of its config, or empty.  patience: seconds that the
+        master may be away before a question ends with an error. The wait for a task is not counted.
     """
 
     def __init__(

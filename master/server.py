@@ -33,7 +33,7 @@ from runtime.errors import (
 from runtime.health.liveness import LIVENESS
 
 RENEWALS = 3  # in a time to live
-SILENCE = 0.5  # of a member's lease: so long it may say nothing; the rest of the lease it has to come back
+SILENCE = 0.5  # part of a member's lease after which a silent one is lost; it has the rest of it to come back
 MOST_MEMBERS = 4096  # that are joined at a time
 FILES_OF_A_PEER, OTHER_FILES = 3, 512  # descriptors of a connection, in the gate and in libzmq, and of all else
 NOTE_S = 30.0  # between two lines about the same trouble

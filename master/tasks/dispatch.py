@@ -11,7 +11,7 @@ from master.tasks.state import MasterState
 from master.tasks.turn import Turn
 from messages.envelope import MemberId
 
-LAST_PART = 10  # copies are given when no task is TODO and at most one of so many is pending
+LAST_PART = 10  # copies are given when no task is TODO and at most a tenth of all is pending
 
 # the states of an answer to "get_task"
 TASK, WAIT, PASS_END, JOB_DONE, JOB_FAILED = "task", "wait", "pass_end", "done", "failed"

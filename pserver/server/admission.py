@@ -29,18 +29,18 @@ class Identity:
         return f"pserver {self.name} (job {self.job!r}, attempt {self.attempt!r})"
 
 
-def refuse_other_job(one: Identity, hello: Mapping[str, Any], who: str) -> PaddleError | None:
+def refuse_other_job(one: Identity, hello: Mapping[str, Any], caller: str) -> PaddleError | None:
     """Return why a caller, probe or trainer, does not belong to this job and attempt, or None."""
     for key, ours in (("job", one.job), ("attempt", one.attempt)):
         if hello.get(key) != ours:
             return PeerUnreachableError(
-                f"{one} was called by {who} with {key} {show(hello.get(key))}; this server has {key} {ours!r}"
+                f"{one} was called by {caller} with {key} {show(hello.get(key))}; this server has {key} {ours!r}"
             )
     return None
 
 
 def refuse_trainer(
-    one: Identity, trainers: Mapping[int, TrainerSession], connection: bytes, message: Message, who: str
+    one: Identity, trainers: Mapping[int, TrainerSession], connection: bytes, message: Message, caller: str
 ) -> PaddleError | None:
     """Return why a member of the job cannot join as a trainer, or None.
 
@@ -48,25 +48,25 @@ def refuse_trainer(
     """
     hello = message.note
     if connection[TOKEN_BYTES:] != DATA:
-        return BugError(f"{one}: {who} joins on a connection that is not for data")
+        return BugError(f"{one}: {caller} joins on a connection that is not for data")
     if hello.get("num_trainers") != one.num_trainers:
         return ConfigError(
-            f"{one} serves num_gradient_servers = {one.num_trainers}; {who} has "
+            f"{one} serves num_gradient_servers = {one.num_trainers}; {caller} has "
             f"num_gradient_servers = {show(hello.get('num_trainers'))}"
         )
     if not 0 <= message.trainer < one.num_trainers:
-        return ConfigError(f"{one} serves trainers 0 to {one.num_trainers - 1}; {who} has another id")
+        return ConfigError(f"{one} serves trainers 0 to {one.num_trainers - 1}; {caller} has another id")
     if hello.get("dtype") != protocol.DTYPE:
-        return ConfigError(f"{one} keeps {protocol.DTYPE}; {who} has {show(hello.get('dtype'))}")
+        return ConfigError(f"{one} keeps {protocol.DTYPE}; {caller} has {show(hello.get('dtype'))}")
     try:
         _check_types(hello)
     except PaddleError as exc:
-        return BugError(f"{one}: the hello of {who} is none: {exc}")
+        return BugError(f"{one}: the hello of {caller} is none: {exc}")
     known = trainers.get(message.trainer)
     if known and known.token != connection[:TOKEN_BYTES]:
-        return ConfigError(f"{one} was joined by two trainers with one id: {known} and {who}")
+        return ConfigError(f"{one} was joined by two trainers with one id: {known} and {caller}")
     first = next(iter(trainers.values()), None)
-    return _refuse_difference(one, hello, who, first) if first else None
+    return _refuse_difference(one, hello, caller, first) if first else None
 
 
 def _check_types(hello: Mapping[str, Any]) -> None:
@@ -84,7 +84,9 @@ def _check_types(hello: Mapping[str, Any]) -> None:
         raise BugError(f"its shape is {show(shape)}, not the count and the size of parameters")
 
 
-def _refuse_difference(one: Identity, hello: Mapping[str, Any], who: str, first: TrainerSession) -> PaddleError | None:
+def _refuse_difference(
+    one: Identity, hello: Mapping[str, Any], caller: str, first: TrainerSession
+) -> PaddleError | None:
     for key, name in (
         ("services", "number of services (hosts x ports)"),
         ("service", "number for this service"),
@@ -93,10 +95,10 @@ def _refuse_difference(one: Identity, hello: Mapping[str, Any], who: str, first:
     ):
         if hello.get(key) != first.hello.get(key):
             return ConfigError(
-                f"{one}: {who} joins with another {name} than {first}: {_show(hello)} against {_show(first.hello)}"
+                f"{one}: {caller} joins with another {name} than {first}: {_show(hello)} against {_show(first.hello)}"
             )
     if hello.get("settings") != first.hello.get("settings"):
-        glog.warning(f"{who} has other optimization settings than {first}; those of trainer 0 count")
+        glog.warning(f"{caller} has other optimization settings than {first}; those of trainer 0 count")
     return None
 
 

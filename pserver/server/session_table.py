@@ -93,10 +93,10 @@ class SessionTable:
     def answer_hello(self, connection: bytes, address: str, message: Message, now: float) -> list[Outgoing]:
         """Admit a trainer, or answer a probe; a caller that does not fit hears why, and its connection is closed."""
         is_joining = connection[TOKEN_BYTES:] != PROBE
-        who = f"trainer {message.trainer} at {address}" if is_joining else f"the probe at {address}"
-        refusal = refuse_other_job(self.identity, message.note, who)
+        caller = f"trainer {message.trainer} at {address}" if is_joining else f"the probe at {address}"
+        refusal = refuse_other_job(self.identity, message.note, caller)
         if refusal is None and is_joining:
-            refusal = self.failure or refuse_trainer(self.identity, self.trainers, connection, message, who)
+            refusal = self.failure or refuse_trainer(self.identity, self.trainers, connection, message, caller)
             if refusal:
                 self._last_refusal = f"; refused was: {refusal}"
             else:

@@ -350,7 +350,7 @@ def test_m4_a_task_whose_trainer_dies_before_it_says_finished_is_given_again() -
 
 @pytest.mark.parametrize(("seconds", "least", "most"), [(1.0, 3.0, 6.0), (30.0, 60.0, 180.0)])
 def test_m5_the_time_limit_follows_how_long_tasks_take(seconds: float, least: float, most: float) -> None:
-    """It was 20 minutes for every task; so long a frozen trainer stopped the job."""
+    """It was 20 minutes for every task, and a frozen trainer stopped the job for that time."""
     story = Story(40, time_least=3.0, time_most=1200.0)
     story.join("a")
     limits = []
