@@ -6,13 +6,12 @@ same. Times are seconds, or as Go wrote them: 20m, 1h30m, 16s.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.errors import UsageError
-from runtime.gflags import Flag, Status, Value, index_flags, read_arguments
+from runtime.gflags import Flag, Status, Value, index_flags, read_arguments, read_seconds
 
 _S, _Q = Status.SUPPORTED, Status.QUIET
 
@@ -41,7 +40,6 @@ FLAGS = index_flags(
 )  # fmt: skip
 
 _OLD_NAMES = {"task_timout_dur": "task_timeout_dur", "task_timout_max": "task_timeout_max"}  # as 2017 spelt them
-_GO_TIME = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
 
 
 @dataclass(frozen=True)
@@ -99,22 +97,6 @@ def parse(argv: Sequence[str]) -> MasterFlags:
         if flags.seconds(name) < 1:
             raise UsageError(f"--{name} is '{flags.text(name)}'; it must be at least 1s")
     return flags
-
-
-def read_seconds(name: str, text: str) -> float:
-    """Return the seconds of a time: a number of them, or hours, minutes and seconds as Go writes them.
-
-    Raises: UsageError: it is neither, or above 30 days.
-    """
-    try:
-        seconds = float(text)
-    except ValueError:
-        match = _GO_TIME.fullmatch(text)
-        hours, minutes, rest = (float(one or 0) for one in match.groups()) if match and text else (-1.0, 0.0, 0.0)
-        seconds = hours * 3600 + minutes * 60 + rest
-    if not 0 <= seconds <= 30 * 86400:
-        raise UsageError(f"--{name} is '{text}'; it must be a time such as 16s, 20m or 1h30m, of at most 30 days")
-    return seconds
 
 
 def format_help() -> str:

@@ -24,6 +24,7 @@ Value = bool | int | float | str
 _INT32 = 1 << 31  # whole numbers of gflags have 32 bits and a sign
 _TRUE, _FALSE = ("1", "t", "true", "y", "yes"), ("0", "f", "false", "n", "no")  # as gflags has them, in any case
 _FLAG = re.compile(r"--?([A-Za-z_][^=]*)(?:=(.*))?", re.DOTALL)
+_GO_TIME = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
 _KINDS: Mapping[type, str] = {bool: "true or false", int: "a whole number", float: "a finite number", str: "a text"}
 
 
@@ -128,6 +129,22 @@ def convert(flag: Flag, text: str) -> Value:
     if flag.kind in (int, float) and not isinstance(value, str):
         _check_bounds(flag, value)
     return value
+
+
+def read_seconds(name: str, text: str) -> float:
+    """Return the seconds of a time: a number of them, or hours, minutes and seconds as Go writes them.
+
+    Raises: UsageError: it is neither, or above 30 days.
+    """
+    try:
+        seconds = float(text)
+    except ValueError:
+        match = _GO_TIME.fullmatch(text)
+        hours, minutes, rest = (float(one or 0) for one in match.groups()) if match and text else (-1.0, 0.0, 0.0)
+        seconds = hours * 3600 + minutes * 60 + rest
+    if not 0 <= seconds <= 30 * 86400:
+        raise UsageError(f"--{name} is '{text}'; it must be a time such as 16s, 20m or 1h30m, of at most 30 days")
+    return seconds
 
 
 def _truth(text: str) -> bool:

@@ -17,19 +17,6 @@ def test_the_names_of_2017_are_taken() -> None:
     assert (line.number("chunk_per_task"), line.ignored, line.store_dir) == (10, ("log_level",), None)
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("16s", 16), ("1h30m", 5400), ("2.5", 2.5), ("1m0.5s", 60.5), ("20m", 1200), ("0", 0)]
-)
-def test_times(text: str, seconds: float) -> None:
-    assert flags.read_seconds("ttl", text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "s", "-1", "-1s", "1d", "nan", "inf", "31000h", "5 s", "s5"])
-def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="it must be a time such as 16s, 20m or 1h30m"):
-        flags.read_seconds("ttl", text)
-
-
 @pytest.mark.parametrize("arguments", [[], ["--store_dir=a", "--etcd_endpoints=http://a:1"], ["--etcd_endpoints=,"]])
 def test_one_store_is_needed(arguments: list[str]) -> None:
     with pytest.raises(UsageError, match="one store"):

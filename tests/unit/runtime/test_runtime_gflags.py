@@ -5,7 +5,7 @@ import re
 import pytest
 
 from runtime.errors import UsageError
-from runtime.gflags import Flag, Status, index_flags, read_arguments, read_pairs
+from runtime.gflags import Flag, Status, index_flags, read_arguments, read_pairs, read_seconds
 
 FLAGS = index_flags(
     Flag("num_passes", 100, Status.SUPPORTED, "passes", 0),
@@ -93,3 +93,16 @@ def test_flags_can_be_read_without_their_table(arguments, pairs):
 def test_without_a_table_what_is_no_flag_is_refused(arguments):
     with pytest.raises(UsageError, match="Unknown commandline argument: "):
         read_pairs(arguments)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("16s", 16), ("1h30m", 5400), ("2.5", 2.5), ("1m0.5s", 60.5), ("20m", 1200), ("0", 0)]
+)
+def test_times(text: str, seconds: float) -> None:
+    assert read_seconds("ttl", text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1", "-1s", "1d", "nan", "inf", "31000h", "5 s", "s5"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="it must be a time such as 16s, 20m or 1h30m"):
+        read_seconds("ttl", text)
