@@ -17,7 +17,7 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ from master.store.interface import AddressBook
 from master.tasks.dataset import digest_of, split_names
 from master.tasks.dispatch import JOB_DONE, JOB_FAILED, PASS_END, TASK
 from master.tasks.events import FAILED, FINISHED, RETURNED
+from master.tasks.records import TaskView
 from messages.client import ControlClient
 from messages.client_core import ClientCore, ClientPace
 from messages.envelope import MemberId
@@ -89,6 +90,33 @@ class MasterClient:
         self._leader = FollowedLeader()
         self._finder = threading.Thread(target=self._follow, name="master-finder", daemon=True)
         self._finder.start()
+
+    # ----- What a trainer is told
+
+    @property
+    def number(self) -> int:
+        """The number of this trainer: 0, 1, 2, ... in order of joining, the same until this process ends.
+
+        It waits until a master has let this trainer in.
+        Raises: PeerUnreachableError: none has in time.  ConfigError: this trainer is none of the job's.
+        """
+        until = time.monotonic() + self._patience
+        while (number := self._leader.wait_number(CHECK_S)) is None:
+            self._leader.check()
+            if time.monotonic() >= until:
+                raise PeerUnreachableError(
+                    f"the master of job '{self._job}' has not let this trainer in: {self._leader.trouble}"
+                )
+        return number
+
+    @property
+    def view(self) -> TaskView:
+        """The numbers of the trainers that have a task, as the master has said last; epoch 0 before it has."""
+        return self._leader.view
+
+    def on_view(self, callback: Callable[[TaskView], None]) -> None:
+        """Let `callback` hear of each later view; it runs in the thread of the connection, and may not block."""
+        self._leader.on_view = callback
 
     # ----- What a trainer asks
 

@@ -14,14 +14,18 @@ from typing import Any
 
 from master.protocol import MOST_SHOWN, TRAINER
 from master.store.interface import Leadership, Write
+from master.summary import describe_status
 from master.tasks.encoding import encode_change
 from master.tasks.events import (
     DatasetGiven,
     Event,
+    JoinRefusal,
     MasterEffect,
     MemberIn,
     MemberLeaves,
     MemberOut,
+    MemberWelcome,
+    Notice,
     SaveWanted,
     TaskReported,
     TaskWanted,
@@ -29,21 +33,21 @@ from master.tasks.events import (
     TicketAnswer,
     TicketRefusal,
     TimePasses,
+    ViewChange,
 )
 from master.tasks.rules import step, why_other_config
 from master.tasks.state import MasterState
-from master.tasks.summary import describe_status
-from master.tasks.uploads import DatasetOffer, Reaction, UploadDesk
+from master.uploads import DatasetOffer, Reaction, UploadDesk
 from messages.dispatcher import ControlServing
 from messages.envelope import MemberId
-from messages.errors import RequestRefusedError
-from messages.server_core import MemberAsked
+from messages.server_core import MemberAsked, MemberJoined
 from runtime import glog
+from runtime.errors import LeadershipLostError
 
 TICK_S = 0.25  # between two looks for what is over
 TURN = 512  # events that are stored by one commit at most
 
-_Heard = MemberAsked | MemberIn | MemberOut | BaseException
+_Heard = MemberAsked | MemberJoined | MemberOut | BaseException
 
 
 class TaskDesk:
@@ -73,15 +77,9 @@ class TaskDesk:
 
     # ----- From the thread of the messages
 
-    def joined(self, member: MemberId, hello: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Take a member in; one whose config is not the job's is kept out."""
-        head = self.state.head
-        fault = why_other_config(head, hello["config"]) if head else ""
-        if fault:
-            raise RequestRefusedError("config", fault)
-        if hello["role"] == TRAINER:
-            self._heard.put(MemberIn(member))
-        return {"lease": self.state.settings.member_lease}
+    def joined(self, member: MemberId, hello: Mapping[str, Any]) -> None:
+        """Leave a member to the master's thread, which stores its number before it is welcome."""
+        self._heard.put(MemberJoined(member, hello, is_back=False))
 
     def asked(self, asked: MemberAsked) -> None:
         """Leave a question to the master's thread."""
@@ -121,9 +119,9 @@ class TaskDesk:
             self._step(TimePasses())
         self._store()
 
-    def _take(self, heard: MemberAsked | MemberIn | MemberOut) -> None:
-        if isinstance(heard, MemberIn):
-            self._step(heard)
+    def _take(self, heard: MemberAsked | MemberJoined | MemberOut) -> None:
+        if isinstance(heard, MemberJoined):
+            self._take_join(heard)
         elif isinstance(heard, MemberOut):
             self._react(self._uploads.forget(heard.member))
             self._step(heard)
@@ -131,6 +129,17 @@ class TaskDesk:
             ticket = (heard.member, heard.id)
             self._open[ticket] = heard
             _REQUESTS[heard.kind](self, ticket, heard)
+
+    def _take_join(self, joined: MemberJoined) -> None:
+        """Take a member in; one whose config is not the job's is kept out."""
+        head = self.state.head
+        fault = why_other_config(head, joined.hello["config"]) if head else ""
+        if fault:
+            self._effects.append(JoinRefusal(joined.member, "config", fault))
+        elif joined.hello["role"] == TRAINER:
+            self._step(MemberIn(joined.member))
+        else:
+            self._effects.append(MemberWelcome(joined.member, None))
 
     def _take_offer(self, ticket: Ticket, asked: MemberAsked) -> None:
         body = asked.body
@@ -191,15 +200,35 @@ class TaskDesk:
             self._leadership.commit(self._writes)
             self._writes = []
         effects, self._effects = self._effects, []
+        if any(isinstance(effect, ViewChange) for effect in effects):
+            self._push_view()
         for effect in effects:
             if isinstance(effect, TicketAnswer):
                 self.server.answer(self._open.pop(effect.ticket), effect.body)
             elif isinstance(effect, TicketRefusal):
                 self.server.refuse(self._open.pop(effect.ticket), effect.code, effect.reason)
-            elif effect.is_warning:
-                glog.warning(effect.text)
-            else:
-                glog.info(effect.text)
+            elif isinstance(effect, MemberWelcome):
+                lease, view = self.state.settings.member_lease, self._view()
+                self.server.welcome(effect.member, {"lease": lease, "number": effect.number, "view": view})
+            elif isinstance(effect, JoinRefusal):
+                self.server.refuse_join(effect.member, effect.code, effect.reason)
+            elif isinstance(effect, Notice):
+                (glog.warning if effect.is_warning else glog.info)(effect.text)
+
+    def _push_view(self) -> None:
+        """Tell all members of the newest view, before the answers: a member that gets a task knows a view with itself.
+
+        Raises: LeadershipLostError: no epoch is left.
+        """
+        if self.state.presence.is_exhausted:
+            raise LeadershipLostError(
+                "this master has used up the epochs of its views; start it again, so that another leader follows"
+            )
+        self.server.push("view", self._view())
+
+    def _view(self) -> Mapping[str, Any]:
+        view = self.state.presence.view
+        return {"epoch": view.epoch, "members": list(view.members)}
 
 
 _REQUESTS: Mapping[str, Callable[[TaskDesk, Ticket, MemberAsked], None]] = {

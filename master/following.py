@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from master.tasks.records import TaskView
 from messages.client import ControlClient
 from messages.client_core import ClientCore
 from messages.envelope import MemberId
@@ -32,23 +33,36 @@ class FollowedLeader:
         self._is_joined = False
         self._noted = time.monotonic()
         self.is_over = False
+        self.number: int | None = None
+        self.view = TaskView(0, ())
+        self.on_view: Callable[[TaskView], None] = _ignore
 
     # ----- From the connection
 
     def welcomed(self, server: MemberId, welcome: Mapping[str, Any]) -> None:
         """Take note that the leader has let this trainer in."""
         with self._changed:
-            self._is_joined = True
+            self._is_joined, self.number = True, welcome["number"]
             self._changed.notify_all()
+        self._take_view(welcome["view"])
 
     def pushed(self, kind: str, body: Mapping[str, Any]) -> None:
-        """Do nothing: the master pushes nothing."""
+        """Take a view, which is all that the master pushes."""
+        self._take_view(body)
 
     def disconnected(self, reason: str) -> None:
         """Take note that the connection is lost."""
         with self._changed:
             self._is_joined = False
             self._changed.notify_all()
+
+    def _take_view(self, body: Mapping[str, Any]) -> None:
+        view = TaskView(body["epoch"], tuple(body["members"]))
+        with self._changed:
+            if view.epoch <= self.view.epoch:  # of an earlier leader, or the welcome of a connection that was lost
+                return
+            self.view = view
+        self.on_view(view)
 
     # ----- From the finder
 
@@ -95,6 +109,12 @@ class FollowedLeader:
                 raise NoAnswerError("no master has published its address")
             return self._client
 
+    def wait_number(self, timeout: float) -> int | None:
+        """Return the number that the master has given, None if it has given none in time."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.number is not None, timeout)
+            return self.number
+
     def pause(self, seconds: float) -> None:
         """Wait a little, or until something changes."""
         with self._changed:
@@ -114,3 +134,7 @@ class FollowedLeader:
         """Why there is no connection; empty when there is."""
         client = self._client
         return "no master has published its address" if client is None else client.trouble
+
+
+def _ignore(view: TaskView) -> None:
+    """Do nothing with a view."""

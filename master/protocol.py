@@ -15,7 +15,12 @@ _DIGEST = Text(64, least=64)
 _TASK = Fields(id=Integer(0), epoch=Integer(1), limit=Number(0.0), files=Items(Text(LONGEST_NAME, least=1), 1 << 16))
 _DATASET = Fields(state=Word(("known", "send")), next=Integer(0, MOST_FILES), **{"pass": Integer(0)})
 _MEMBER = Fields(
-    uid=Text(200), incarnation=Integer(0), joined=Number(0.0), connected=Truth(), tasks=Items(Integer(0), 64)
+    uid=Text(200),
+    incarnation=Integer(0),
+    number=Integer(0),
+    joined=Number(0.0),
+    connected=Truth(),
+    tasks=Items(Integer(0), 64),
 )
 _HOLDER = Fields(task=Integer(0), epoch=Integer(1), uid=Text(200), incarnation=Integer(0), since=Number(0.0))
 _PASS = Fields(
@@ -28,13 +33,16 @@ _PASS = Fields(
     ended=Number(0.0),
     names=Items(Text(1000), 100),
 )
+MOST_MEMBERS = 4096  # that are joined at a time
+_VIEW = Fields(epoch=Integer(0), members=Items(Integer(0), MOST_MEMBERS))
 MOST_SHOWN = 100  # members, holders and passes in a status
 
 MASTER = Protocol(
     name="master",
-    version=1,
+    version=2,
     hello=Fields(role=Word((TRAINER, WATCHER)), config=Text(64)),
-    welcome=Fields(lease=Number(0.0)),
+    # `number` is null for a watcher
+    welcome=Fields(lease=Number(0.0), number=Maybe(Integer(0)), view=_VIEW),
     requests={
         # the digest and the number of files of a list; then its parts, unless it is known
         "offer_dataset": Call(Fields(digest=_DIGEST, config=Text(64), files=Integer(0, MOST_FILES)), _DATASET),
@@ -75,4 +83,6 @@ MASTER = Protocol(
             ),
         ),
     },
+    # to all members, when it has changed
+    pushes={"view": _VIEW},
 )

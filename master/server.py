@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from master.desk import TICK_S, TaskDesk
-from master.protocol import MASTER
+from master.protocol import MASTER, MOST_MEMBERS
 from master.store.interface import Leadership, LeaderStore
 from master.tasks.encoding import decode_state
 from master.tasks.records import Phase
@@ -34,7 +34,6 @@ from runtime.health.liveness import LIVENESS
 
 RENEWALS = 3  # in a time to live
 SILENCE = 0.5  # part of a member's lease after which a silent one is lost; it has the rest of it to come back
-MOST_MEMBERS = 4096  # that are joined at a time
 FILES_OF_A_PEER, OTHER_FILES = 3, 512  # descriptors of a connection, in the gate and in libzmq, and of all else
 NOTE_S = 30.0  # between two lines about the same trouble
 
@@ -103,7 +102,7 @@ class Master:
         options = self._options
         gc.disable()  # a million tasks are objects that stay, and the collector would look at them again and again
         try:
-            state = decode_state(options.tasks, leadership.load(), time.time())
+            state = decode_state(options.tasks, leadership.load(), time.time(), leadership.token)
         finally:
             gc.enable()
         gc.freeze()

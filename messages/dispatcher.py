@@ -17,9 +17,10 @@ from messages.server_core import MemberAsked, MemberJoined, MemberLost, ServerCo
 class ServerHandlers(typing.Protocol):
     """What an application does with its members. Nothing of it may block; all calls come from one thread."""
 
-    def joined(self, member: MemberId, hello: Mapping[str, Any]) -> Mapping[str, Any]:
+    def joined(self, member: MemberId, hello: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Take a member in, or back; return where things stand (the welcome).
 
+        None: the server's `welcome` or `refuse_join` follows later.
         Raises: RequestRefusedError: to keep it out.
         """
 
@@ -35,6 +36,12 @@ class ServerHandlers(typing.Protocol):
 
 class ControlServing(typing.Protocol):
     """What a server offers to its application: the real one and the fake. All of it may be called from any thread."""
+
+    def welcome(self, member: MemberId, body: Mapping[str, Any]) -> None:
+        """Let a member in whose join was left open."""
+
+    def refuse_join(self, member: MemberId, code: str, reason: str) -> None:
+        """Keep a member out whose join was left open."""
 
     def push(self, kind: str, body: Mapping[str, Any], to: Iterable[MemberId] | None = None) -> None:
         """Tell some members, or all."""
@@ -55,7 +62,8 @@ class Dispatcher:
 
     An error in a handler ends nothing: the member is told, it is counted, and `note` gets the traceback.
 
-    Thread safety: `push`, `answer` and `refuse` may be called from any thread; the handlers run without the lock.
+    Thread safety: `welcome`, `refuse_join`, `push`, `answer` and `refuse` may be called from any thread; the handlers
+    run without the lock.
     """
 
     def __init__(
@@ -90,6 +98,21 @@ class Dispatcher:
             return self._unsent.popleft() if self._unsent else None
 
     # ----- For the application -----
+
+    def welcome(self, member: MemberId, body: Mapping[str, Any]) -> None:
+        """See `ControlServing`; nothing happens if the member has gone meanwhile.
+
+        Raises: SchemaError: it is not the welcome that the protocol wants.
+        """
+        with self._lock:
+            self._collect(self.core.welcome(member, body))
+        self._wake()
+
+    def refuse_join(self, member: MemberId, code: str, reason: str) -> None:
+        """See `ControlServing`; nothing happens if the member has gone meanwhile."""
+        with self._lock:
+            self._collect(self.core.refuse_join(member, code, reason))
+        self._wake()
 
     def push(self, kind: str, body: Mapping[str, Any], to: Iterable[MemberId] | None = None) -> None:
         """See `ControlServing`.
@@ -144,8 +167,9 @@ class Dispatcher:
 
     def _welcome(self, joined: MemberJoined) -> None:
         welcome = self._handlers.joined(joined.member, joined.hello)
-        with self._lock:
-            self._collect(self.core.welcome(joined.member, welcome))
+        if welcome is not None:
+            with self._lock:
+                self._collect(self.core.welcome(joined.member, welcome))
 
     def _ask(self, asked: MemberAsked) -> None:
         fault = self._guard(f"request {asked.kind} of {asked.member}", lambda: self._handle(asked))

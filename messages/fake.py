@@ -43,6 +43,14 @@ class FakeServer:
         """The members that are connected now."""
         return self.dispatcher.members
 
+    def welcome(self, member: MemberId, body: Mapping[str, Any]) -> None:
+        """Let a member in whose join its handler has left open."""
+        self.dispatcher.welcome(member, body)
+
+    def refuse_join(self, member: MemberId, code: str, reason: str) -> None:
+        """Keep a member out whose join its handler has left open."""
+        self.dispatcher.refuse_join(member, code, reason)
+
     def push(self, kind: str, body: Mapping[str, Any], to: Iterable[MemberId] | None = None) -> None:
         """Tell some members, or all that are connected."""
         self.dispatcher.push(kind, body, to)

@@ -11,9 +11,11 @@ from master.tasks.events import (
     FINISHED,
     DatasetGiven,
     Event,
+    JoinRefusal,
     MemberIn,
     MemberLeaves,
     MemberOut,
+    MemberWelcome,
     Notice,
     SaveWanted,
     TaskReported,
@@ -36,12 +38,16 @@ class Story:
 
     def __init__(self, tasks: int = 0, **settings: Any) -> None:
         self.settings = TaskSettings(**settings)
-        self.state = MasterState(self.settings)
+        self.state = MasterState(self.settings, 1)
         self.now = 1000.0
         self.pairs: dict[str, str] = {}
         self.answers: dict[int, Any] = {}
         self.notes: list[str] = []
         self.tickets = itertools.count(1)
+        self.leader = 1
+        self.numbers: dict[MemberId, int] = {}  # that members were welcomed with
+        self.refused: list[tuple[MemberId, str]] = []  # joins, and why
+        self.views: list[tuple[int, tuple[int, ...]]] = []  # that members were told
         self.dies_after: int | None = None  # writes of the next event, whose answers nobody hears
         if tasks:
             self.give_dataset(tasks)
@@ -63,6 +69,14 @@ class Story:
                 self.answers[effect.ticket] = effect.body  # type: ignore[index]
             elif isinstance(effect, TicketRefusal):
                 self.answers[effect.ticket] = effect.code  # type: ignore[index]
+            elif isinstance(effect, MemberWelcome):
+                assert effect.number is not None
+                self.numbers[effect.member] = effect.number
+            elif isinstance(effect, JoinRefusal):
+                self.refused.append((effect.member, effect.code))
+            else:
+                view = self.state.presence.view
+                self.views.append((view.epoch, view.members))
 
     def store(self, writes: list[tuple[str, str | None]]) -> None:
         for key, value in writes:
@@ -73,7 +87,8 @@ class Story:
 
     def restart(self) -> None:
         """Another leader loads what is stored."""
-        self.state = decode_state(self.settings, sorted(self.pairs.items()), self.now)
+        self.leader += 1
+        self.state = decode_state(self.settings, sorted(self.pairs.items()), self.now, self.leader)
         self.happen(TimePasses())
 
     def advance(self, seconds: float) -> None:

@@ -5,6 +5,7 @@
     task/NUMBER                        a task that was given at least once
     pass/NUMBER                        what a pass came to
     member/UID                         a member
+    number/UID                         the number of a member, also of one that has gone
     save                               who may save the model
 
 Values are JSON; those of tasks are lists, so that a million of them load in seconds. A key that no head speaks of, as
@@ -24,11 +25,13 @@ from master.tasks.records import (
     DropMember,
     Head,
     Hold,
+    MemberNumber,
     PassAccount,
     Phase,
     PutFiles,
     PutHead,
     PutMember,
+    PutNumber,
     PutPass,
     PutTask,
     SaveSlot,
@@ -40,7 +43,7 @@ from master.tasks.state import MasterState, TaskSettings
 from messages.envelope import MemberId
 from runtime.errors import DamagedError
 
-VERSION = 1  # of what is stored
+VERSION = 2  # of what is stored
 AT_ONCE = 10_000  # values that are parsed by one call, which is three times as fast as one by one
 STATUSES = tuple(TaskStatus)
 _ENCODER = json.JSONEncoder(separators=(",", ":"))  # once: json.dumps makes one for each call
@@ -56,27 +59,30 @@ def encode_change(change: Change) -> Write:
         return "state", _dump({"version": VERSION, **dataclasses.asdict(change.head)})
     if isinstance(change, PutFiles):
         return f"files/{change.digest[:16]}/{change.number:08d}", _dump(change.tasks)
+    if isinstance(change, PutNumber):
+        who = change.number.id
+        return _member_key("number", who.uid), _dump([who.uid, who.incarnation, change.number.number])
     if isinstance(change, PutMember):
         member = change.member
-        return _member_key(member.id.uid), _dump([member.id.uid, member.id.incarnation, member.joined])
+        return _member_key("member", member.id.uid), _dump([member.id.uid, member.id.incarnation, member.joined])
     if isinstance(change, DropMember):
-        return _member_key(change.uid), None
+        return _member_key("member", change.uid), None
     if isinstance(change, PutPass):
         return f"pass/{change.account.pass_number:08d}", _dump(dataclasses.asdict(change.account))
     slot = change.slot
     return "save", _dump([slot.member.uid, slot.member.incarnation, slot.until])
 
 
-def decode_state(settings: TaskSettings, pairs: Iterable[tuple[str, str]], now: float) -> MasterState:
+def decode_state(settings: TaskSettings, pairs: Iterable[tuple[str, str]], now: float, leader: int = 0) -> MasterState:
     """Return the state that is stored; time limits and leases begin anew at `now`.
 
-    Args: pairs: keys and values, the keys in order.
+    Args: pairs: keys and values, the keys in order.  leader: the token of the leader that loads it.
     Raises: DamagedError: a value is not what this program has stored.
     """
     parts: dict[str, list[tuple[str, str]]] = {}
     for key, value in pairs:
         parts.setdefault(key.partition("/")[0], []).append((key, value))
-    state = MasterState(settings)
+    state = MasterState(settings, leader)
     try:
         _load(state, parts, now)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as exc:
@@ -89,7 +95,11 @@ def decode_state(settings: TaskSettings, pairs: Iterable[tuple[str, str]], now: 
 
 def _load(state: MasterState, parts: dict[str, list[tuple[str, str]]], now: float) -> None:
     lease = state.settings.member_lease
+    for _, (uid, incarnation, number) in _parse(parts.get("number", ())):
+        state.numbers[uid] = MemberNumber(MemberId(uid, incarnation), number)
     for _, (uid, incarnation, joined) in _parse(parts.get("member", ())):
+        if state.numbers[uid].id.incarnation < incarnation:
+            raise ValueError(f"member {uid} has no number")
         state.members[uid] = TaskMember(MemberId(uid, incarnation), joined, now + lease)
     for _, (uid, incarnation, until) in _parse(parts.get("save", ())):
         state.save = SaveSlot(MemberId(uid, incarnation), until)
@@ -163,8 +173,8 @@ def _read_task(fields: list[Any]) -> TaskRecord:
     return TaskRecord(number, STATUSES[status], epoch, failures, tries, held, took, samples)
 
 
-def _member_key(uid: str) -> str:
-    return f"member/{urllib.parse.quote(uid, safe='')}"
+def _member_key(kind: str, uid: str) -> str:
+    return f"{kind}/{urllib.parse.quote(uid, safe='')}"
 
 
 def _dump(value: object) -> str:

@@ -124,6 +124,28 @@ class TicketRefusal:
 
 
 @dataclass(frozen=True)
+class MemberWelcome:
+    """Let a member in that has joined. `number`: of a trainer; None of a watcher."""
+
+    member: MemberId
+    number: int | None
+
+
+@dataclass(frozen=True)
+class JoinRefusal:
+    """Keep a member out. `code` is one word for programs, `reason` is for people."""
+
+    member: MemberId
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ViewChange:
+    """Tell all members of the present view."""
+
+
+@dataclass(frozen=True)
 class Notice:
     """A line for the log."""
 
@@ -131,7 +153,7 @@ class Notice:
     is_warning: bool = False
 
 
-MasterEffect = TicketAnswer | TicketRefusal | Notice
+MasterEffect = TicketAnswer | TicketRefusal | MemberWelcome | JoinRefusal | ViewChange | Notice
 
 
 @dataclass

@@ -87,6 +87,25 @@ class TaskMember:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberNumber:
+    """The number of a member, which no other one ever has. It outlasts the member, which may come back."""
+
+    id: MemberId
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskView:
+    """The members that have a task at a moment.
+
+    epoch: grows with each view, also from leader to leader.  members: their numbers, in order.
+    """
+
+    epoch: int
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SaveSlot:
     """Which member may save the model, and until when nobody else may."""
 
@@ -140,6 +159,13 @@ class PutHead:
 
 
 @dataclass(frozen=True, slots=True)
+class PutNumber:
+    """A member has its number; stored before the member."""
+
+    number: MemberNumber
+
+
+@dataclass(frozen=True, slots=True)
 class PutMember:
     """A member has joined."""
 
@@ -167,4 +193,4 @@ class PutPass:
     account: PassAccount
 
 
-Change = PutTask | PutFiles | PutHead | PutMember | DropMember | PutSave | PutPass
+Change = PutTask | PutFiles | PutHead | PutNumber | PutMember | DropMember | PutSave | PutPass

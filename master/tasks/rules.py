@@ -31,18 +31,17 @@ from master.tasks.events import (
     TaskReported,
     TaskWanted,
     TimePasses,
+    ViewChange,
 )
+from master.tasks.membership import drop_member, take_leave, take_member, take_out
 from master.tasks.records import (
-    DropMember,
     Head,
     Hold,
     PutFiles,
     PutHead,
-    PutMember,
     PutSave,
     PutTask,
     SaveSlot,
-    TaskMember,
     TaskStatus,
 )
 from master.tasks.state import MasterState
@@ -59,6 +58,8 @@ def step(state: MasterState, event: Event, now: float) -> StepOutcome:
     dispatch.give_tasks(turn)
     if isinstance(event, (TimePasses, TaskWanted)):
         dispatch.give_copies(turn)
+    if state.presence.settle(state.table.is_held_by, lambda member: state.numbers[member.uid].number):
+        turn.outcome.effects.append(ViewChange())
     return turn.outcome
 
 
@@ -114,6 +115,7 @@ def why_other_config(head: Head, config: str) -> str:
 
 
 def _take_wanted(turn: Turn, event: TaskWanted) -> None:
+    turn.state.presence.want(event.member)
     known = turn.state.members.get(event.member.uid)
     if known is None or known.id != event.member:
         turn.refuse(event.ticket, "member", f"{event.member} has not joined, or its lease has ended; join again")
@@ -139,6 +141,8 @@ def _take_report(turn: Turn, event: TaskReported) -> None:
     turn.answer(event.ticket, {"accepted": True, "reason": ""})
     if record.status is TaskStatus.DONE:  # said again: the answer was lost
         return
+    if event.outcome != RETURNED:
+        turn.state.presence.report(event.member, turn.now)
     if event.outcome == FINISHED:
         took = turn.now - hold.since
         turn.state.estimate.add(took)
@@ -163,68 +167,18 @@ def _why_stale(state: MasterState, event: TaskReported) -> str:
     return "its time was over, or its holder lost; it is to be given again"
 
 
-# ----- Rule 5: members that go, and time limits
-
-
-def _take_member(turn: Turn, event: MemberIn) -> None:
-    known = turn.state.members.get(event.member.uid)
-    if known is not None and known.id > event.member:
-        return
-    if known is not None and known.id < event.member:
-        _drop(turn, known, f"incarnation {event.member.incarnation} has taken its place", is_failure=True)
-        known = None
-    if known is None:
-        turn.change(PutMember(TaskMember(event.member, turn.now)))
-        turn.note(f"{event.member} has joined; members: {len(turn.state.members)}")
-    else:
-        turn.state.members[event.member.uid] = dataclasses.replace(known, until=None)
-
-
-def _take_out(turn: Turn, event: MemberOut) -> None:
-    known = turn.state.members.get(event.member.uid)
-    if known is None or known.id != event.member:
-        return
-    until = turn.now + turn.state.settings.member_lease
-    turn.state.members[event.member.uid] = dataclasses.replace(known, until=until)
-
-
-def _take_leave(turn: Turn, event: MemberLeaves) -> None:
-    known = turn.state.members.get(event.member.uid)
-    if known is not None and known.id == event.member:
-        _drop(turn, known, event.reason, is_failure=not event.is_polite)
-    if event.ticket is not None:
-        turn.answer(event.ticket, {})
-
-
-def _drop(turn: Turn, member: TaskMember, reason: str, *, is_failure: bool) -> None:
-    _refuse_waiting(turn, member)
-    numbers = turn.state.table.held_by(member.id)
-    for number in numbers:
-        epochs = [hold.epoch for hold in turn.state.table.current(number).holds if hold.member == member.id]
-        for epoch in epochs:
-            dispatch.take_back(turn, number, epoch, f"{member.id} is gone: {reason}", is_failure=is_failure)
-    turn.change(DropMember(member.id.uid))
-    turn.note(
-        f"{member.id} is gone: {reason}; {len(numbers)} of its tasks go back; members: {len(turn.state.members)}",
-        is_warning=is_failure,
-    )
-
-
-def _refuse_waiting(turn: Turn, member: TaskMember) -> None:
-    waiting = turn.state.waiting
-    for ticket in [ticket for ticket, wanted in waiting.items() if wanted.member == member.id]:
-        del waiting[ticket]
-        turn.refuse(ticket, "member", f"the lease of {member.id} has ended; join again")
+# ----- Rule 5: time limits of tasks, leases of members
 
 
 def _take_time(turn: Turn, event: TimePasses) -> None:
+    turn.state.presence.expire(turn.now)
     for number, hold in turn.state.table.take_expired(turn.now):
         taken = turn.now - hold.since
         reason = f"{hold.member} has had it for {taken:.1f} s, and the limit was {hold.deadline - hold.since:.1f} s"
         turn.note(f"task {number}, epoch {hold.epoch} is taken back: {reason}", is_warning=True)
         dispatch.take_back(turn, number, hold.epoch, reason, is_failure=True)
     for member in [one for one in turn.state.members.values() if one.until is not None and one.until <= turn.now]:
-        _drop(turn, member, "its connection was lost, and it has not come back within its lease", is_failure=True)
+        drop_member(turn, member, "its connection was lost, and it has not come back within its lease", is_failure=True)
 
 
 # ----- Rule 7: one member saves
@@ -243,8 +197,8 @@ _RULES: Mapping[type, Callable[[Turn, Any], None]] = {
     TaskWanted: _take_wanted,
     TaskReported: _take_report,
     SaveWanted: _take_save,
-    MemberIn: _take_member,
-    MemberOut: _take_out,
-    MemberLeaves: _take_leave,
+    MemberIn: take_member,
+    MemberOut: take_out,
+    MemberLeaves: take_leave,
     TimePasses: _take_time,
 }

@@ -6,15 +6,18 @@ from dataclasses import dataclass
 
 from master.tasks.estimate import DurationEstimate
 from master.tasks.events import TaskWanted, Ticket
+from master.tasks.presence import Presence
 from master.tasks.records import (
     Change,
     DropMember,
     Head,
+    MemberNumber,
     PassAccount,
     Phase,
     PutFiles,
     PutHead,
     PutMember,
+    PutNumber,
     PutPass,
     PutSave,
     PutTask,
@@ -43,12 +46,17 @@ class TaskSettings:
 
 
 class MasterState:
-    """Tasks, members and the save slot; and who waits for a task, which is not stored: members ask again."""
+    """Tasks, members and the save slot; and who waits for a task, which is not stored: members ask again.
 
-    def __init__(self, settings: TaskSettings) -> None:
+    Args: leader: the token of the leader that has this state.
+    """
+
+    def __init__(self, settings: TaskSettings, leader: int = 0) -> None:
         self.settings = settings
         self.head: Head | None = None
-        self.table = TaskTable()
+        self.presence = Presence(leader)
+        self.table = TaskTable(self.presence.move)
+        self.numbers: dict[str, MemberNumber] = {}  # by UID; of its newest incarnation, also when that has gone
         self.members: dict[str, TaskMember] = {}  # by UID
         self.save: SaveSlot | None = None
         self.accounts: dict[int, PassAccount] = {}  # by pass
@@ -67,6 +75,8 @@ class MasterState:
             self.table.put(change.number, change.record)
         elif isinstance(change, PutMember):
             self.members[change.member.id.uid] = change.member
+        elif isinstance(change, PutNumber):
+            self.numbers[change.number.id.uid] = change.number
         elif isinstance(change, DropMember):
             self.members.pop(change.uid, None)
         elif isinstance(change, PutSave):

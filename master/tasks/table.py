@@ -8,7 +8,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from master.tasks.records import Hold, PassAccount, TaskRecord, TaskStatus
 from messages.envelope import MemberId
@@ -32,9 +32,13 @@ class PassSums:
 
 
 class TaskTable:
-    """The tasks. `records` has those that were ever given; `put` is the only way to change one."""
+    """The tasks. `records` has those that were ever given; `put` is the only way to change one.
 
-    def __init__(self) -> None:
+    Args: moved: hears of each member whose first task has come, or whose last one has gone.
+    """
+
+    def __init__(self, moved: Callable[[MemberId], None]) -> None:
+        self._moved = moved
         self.files: list[tuple[str, ...]] = []
         self.records: dict[int, TaskRecord] = {}
         self.pass_number = 0
@@ -69,7 +73,10 @@ class TaskTable:
         if record.status is TaskStatus.PENDING:
             self.pending[number] = None
             for hold in record.holds:
-                self._held.setdefault(hold.member, set()).add(number)
+                if hold.member not in self._held:
+                    self._held[hold.member] = set()
+                    self._moved(hold.member)
+                self._held[hold.member].add(number)
                 heapq.heappush(self._deadlines, (hold.deadline, number, hold.epoch))
         elif record.status is TaskStatus.DONE:
             self.done += 1
@@ -98,6 +105,10 @@ class TaskTable:
     def held_by(self, member: MemberId) -> list[int]:
         """Return the tasks that a member has, in order."""
         return sorted(self._held.get(member, ()))
+
+    def is_held_by(self, member: MemberId) -> bool:
+        """Return whether a member has a task."""
+        return member in self._held
 
     def take_expired(self, now: float) -> Iterator[tuple[int, Hold]]:
         """Yield each dispatch whose time is over; a dispatch is yielded once."""
@@ -131,6 +142,7 @@ class TaskTable:
                 self._held[hold.member].discard(number)
                 if not self._held[hold.member]:
                     del self._held[hold.member]
+                    self._moved(hold.member)
         elif record.status is TaskStatus.DONE:
             self.done -= 1
         elif record.status is TaskStatus.FAILED:

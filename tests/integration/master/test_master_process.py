@@ -1,5 +1,6 @@
 """`paddle master` as a process, with trainers over sockets: passes, other lists, secrets, ends."""
 
+import queue
 import signal
 import threading
 import time
@@ -12,6 +13,7 @@ from ports import free_ports
 
 from master.client import MasterClient, TaskGrant
 from master.store.directory import DirectoryStore
+from master.tasks.records import TaskView
 from messages.envelope import MemberId
 from runtime.errors import ConfigError, DataError, PeerUnreachableError
 
@@ -157,3 +159,25 @@ def test_the_pages_of_a_master(tmp_path: Path) -> None:
                 "another master leads, or the leadership is not decided\n",
             )
             assert requests.get(f"http://127.0.0.1:{other}/healthz", timeout=10).status_code == 200
+
+
+def test_trainers_have_numbers_and_hear_who_has_a_task(tmp_path: Path) -> None:
+    with (
+        MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store", "--chunk_per_task=4"),
+        trainer(tmp_path / "store", "a") as first,
+    ):
+        heard: queue.SimpleQueue[TaskView] = queue.SimpleQueue()
+        first.on_view(heard.put)
+        assert first.number == 0
+        assert heard.get(timeout=10).members == ()
+        first.set_dataset(FILES)
+        held = first.get_task(0)
+        assert isinstance(held, TaskGrant) and first.view.members == (0,)
+        with trainer(tmp_path / "store", "b") as second:
+            assert second.number == 1 and second.view == first.view
+            assert isinstance(second.get_task(0), TaskGrant)
+            assert second.view.members == (0, 1)
+            second.leave()
+        assert [heard.get(timeout=10).members for _ in range(3)] == [(0,), (0, 1), (0,)]
+        assert first.finish(held, 1)
+        assert first.view.members == (0,)

@@ -23,12 +23,17 @@ from runtime.errors import LeadershipLostError
 FILES = [f"part-{number}" for number in range(6)]
 
 
-class Silent:
-    """A member that hears nothing but answers."""
+class Listening:
+    """A member that writes down what it hears."""
 
-    def welcomed(self, server: MemberId, welcome: Mapping[str, Any]) -> None: ...
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
 
-    def pushed(self, kind: str, body: Mapping[str, Any]) -> None: ...
+    def welcomed(self, server: MemberId, welcome: Mapping[str, Any]) -> None:
+        self.heard.append(welcome)
+
+    def pushed(self, kind: str, body: Mapping[str, Any]) -> None:
+        self.heard.append((kind, body))
 
     def disconnected(self, reason: str) -> None: ...
 
@@ -42,13 +47,14 @@ class Stage:
         self.settings = TaskSettings(**settings)
         self.files_per_task = files_per_task
         self.numbers = itertools.count(1)
+        self.heard: dict[str, Listening] = {}
         self.begin()
 
     def begin(self) -> None:
         """Let another master lead."""
         leadership = self.store.campaign(lambda: False, lambda _: None)
         assert leadership is not None
-        state = decode_state(self.settings, leadership.load(), self.network.now)
+        state = decode_state(self.settings, leadership.load(), self.network.now, leadership.token)
         self.desk = TaskDesk(state, leadership, self.files_per_task, lambda: self.network.now)
         core = ServerCore(MASTER, "job", MemberId("master", leadership.token), silence=3.0)
         self.desk.server = self.network.serve("m", core, self.desk)
@@ -56,7 +62,8 @@ class Stage:
     def join(self, uid: str, role: str = TRAINER, config: str = "", incarnation: int = 1) -> FakeClient:
         hello = {"role": role, "config": config}
         core = ClientCore(MASTER, "job", MemberId(uid, incarnation), "the master", lambda: hello)
-        client = self.network.join("m", core, Silent())
+        self.heard[uid] = Listening()
+        client = self.network.join("m", core, self.heard[uid])
         self.run()
         return client
 
@@ -170,6 +177,7 @@ def test_nobody_hears_of_what_is_not_stored() -> None:
     stage.store.dies_after = None
     stage.begin()
     stage.run(3.0)
+    stage.run()
     assert answer.result(0)["task"] == {"id": 0, "epoch": 1, "limit": 1200.0, "files": FILES[:2]}
 
 
@@ -215,6 +223,47 @@ def test_many_waiting_trainers_are_sent_nothing_until_there_is_something() -> No
     assert stage.desk.events - events <= 2
     stage.ask(trainers[0], "report_task", id=task["id"], epoch=1, outcome="finished", samples=1, reason="")
     assert {one.result(0)["state"] for one in waiting} == {"pass_end"}
+
+
+def test_a_member_hears_its_number_and_the_view_when_it_is_welcome() -> None:
+    stage = Stage()
+    first = stage.join("a")
+    stage.join("w", role=WATCHER)
+    stage.offer(first, FILES)
+    stage.send(first, FILES)
+    stage.get(first)
+    stage.join("b")
+    assert [stage.heard[uid].heard[0]["number"] for uid in "awb"] == [0, None, 1]
+    assert [stage.heard[uid].heard[0]["view"]["members"] for uid in "ab"] == [[], [0]]
+
+
+def test_a_member_is_welcome_when_its_number_is_stored() -> None:
+    stage = Stage()
+    stage.store.dies_after = 1
+    with pytest.raises(LeadershipLostError):
+        stage.join("a")
+    stage.network.run()
+    assert stage.heard["a"].heard == []
+    stage.store.dies_after = None
+    stage.begin()
+    stage.join("b")
+    stage.run(3.0)
+    assert [stage.heard[uid].heard[0]["number"] for uid in "ab"] == [0, 1]
+
+
+def test_a_member_hears_of_a_view_before_the_answer_that_it_comes_from() -> None:
+    stage = Stage(files_per_task=3)
+    first, second = stage.join("a"), stage.join("b")
+    stage.offer(first, FILES)
+    stage.send(first, FILES)
+    heard: list[int] = []
+    for client in (first, second):
+        answer = client.submit("get_task", {"request": 9, "patience": 30.0, "pass": 0}, 60.0)
+        answer.add_done_callback(lambda _: heard.append(len(stage.heard["b"].heard)))
+    stage.run()
+    epoch = stage.heard["b"].heard[0]["view"]["epoch"]
+    assert stage.heard["b"].heard[1:] == [("view", {"epoch": epoch + 2, "members": [0, 1]})], "one push for both"
+    assert heard == [2, 2]
 
 
 def test_parts_fit_into_messages() -> None:

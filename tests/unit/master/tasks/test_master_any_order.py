@@ -1,5 +1,6 @@
 """The whole protocol in any order: late and repeated messages, lost members, leaders that die between two writes."""
 
+import itertools
 from collections import defaultdict
 
 from hypothesis import HealthCheck, settings
@@ -9,6 +10,7 @@ from master_story import Story, member
 
 from master.tasks.encoding import decode_state
 from master.tasks.events import FAILED, FINISHED, RETURNED, MemberIn, MemberLeaves, TaskReported, TaskWanted
+from master.tasks.presence import BETWEEN_S
 from master.tasks.records import Phase, TaskStatus
 from messages.envelope import MemberId
 
@@ -32,6 +34,9 @@ class AnyOrder(RuleBasedStateMachine):
         self.asked: dict[int, TaskWanted] = {}  # by ticket
         self.finished: defaultdict[tuple[int, int], set[int]] = defaultdict(set)  # (pass, task) -> epochs accepted
         self.seen: set[int] = set()
+        self.given: dict[int, MemberId] = {}  # numbers
+        self.between: dict[MemberId, float] = {}  # between two tasks, and until when that counts
+        self.leader = 0  # that self.between is about
 
     @initialize(tasks=st.integers(1, 6), failures=st.integers(0, 2), speculate=st.booleans())
     def begin(self, tasks: int, failures: int, speculate: bool) -> None:
@@ -145,6 +150,34 @@ class AnyOrder(RuleBasedStateMachine):
             assert pass_number <= table.pass_number
 
     @invariant()
+    def a_number_is_never_given_twice(self) -> None:
+        for who, number in self.story.numbers.items():
+            assert self.given.setdefault(number, who) == who
+        assert len(set(self.story.numbers.values())) == len(self.story.numbers)
+
+    @invariant()
+    def epochs_only_grow(self) -> None:
+        epochs = [epoch for epoch, _ in self.story.views]
+        assert all(one < other for one, other in itertools.pairwise(epochs))
+
+    @invariant()
+    def a_view_has_exactly_those_with_a_task_and_those_between_two(self) -> None:
+        state = self.story.state
+        if self.leader != self.story.leader:
+            self.leader, self.between = self.story.leader, {}
+        self.between = {
+            who: until
+            for who, until in self.between.items()
+            if until > self.story.now and who.uid in state.members and state.members[who.uid].id == who
+        }
+        holders = {hold.member for number in state.table.pending for hold in state.table.current(number).holds}
+        expected = {state.numbers[who.uid].number for who in holders | set(self.between)}
+        view = state.presence.view
+        assert view.members == tuple(sorted(expected))
+        told = self.story.views[-1] if self.story.views else (0, ())
+        assert told == (view.epoch, view.members) or (not view.members and told[0] < view.epoch)
+
+    @invariant()
     def no_task_is_lost(self) -> None:
         """A task that nobody has is TODO; who has one is a member, whose end gives it back."""
         state = self.story.state
@@ -166,6 +199,7 @@ class AnyOrder(RuleBasedStateMachine):
         stored = decode_state(self.story.settings, sorted(self.story.pairs.items()), self.story.now)
         assert stored.head == state.head
         assert {uid: one.id for uid, one in stored.members.items()} == {u: one.id for u, one in state.members.items()}
+        assert stored.numbers == state.numbers
         assert stored.accounts == state.accounts
         assert stored.table.sums == state.table.sums
         for number in range(len(state.table.files)):
@@ -202,15 +236,21 @@ class AnyOrder(RuleBasedStateMachine):
         ticket = next(self.story.tickets)
         self.asked[ticket] = TaskWanted(ticket, who, request, pass_number, self.story.now + 30.0)
         self.story.happen(self.asked[ticket])
+        self.between.pop(who, None)
         return ticket
 
     def say(self, grant: Grant, outcome: str) -> None:
         who, number, epoch, pass_number = grant
         record = self.story.state.table.records.get(number)
         holds = [(hold.member, hold.epoch) for hold in record.holds] if record else []
+        was_done = record is not None and record.status is TaskStatus.DONE
+        leader = self.story.leader
         answer = self.story.ask(lambda ticket: TaskReported(ticket, who, number, epoch, outcome, 10, "a reason"))
         if isinstance(answer, dict):  # else its leader has died
             assert answer["accepted"] == ((who, epoch) in holds), "a stale holder closes nothing"
+        if isinstance(answer, dict) and answer["accepted"] and not was_done and outcome != RETURNED:
+            self.between[who] = self.story.now + BETWEEN_S
+        assert isinstance(answer, dict) or self.story.leader > leader
         if outcome == FINISHED and isinstance(answer, dict) and answer["accepted"]:
             self.finished[pass_number, number].add(epoch)
 

@@ -39,6 +39,7 @@ def describe_status(state: MasterState, leader: int, most: int) -> dict[str, Any
             {
                 "uid": one.id.uid,
                 "incarnation": one.id.incarnation,
+                "number": state.numbers[one.id.uid].number,
                 "joined": one.joined,
                 "connected": one.until is None,
                 "tasks": table.held_by(one.id)[:64],

@@ -1,0 +1,85 @@
+"""Members that join, are lost, come back and leave (pure). A lost member's tasks are changed before the member.
+
+A process, which is a UID and an incarnation, has one number for good: it keeps it when its lease has ended and it
+joins again, also under another leader. A later incarnation of the same UID is another process, with another number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from master.tasks import dispatch
+from master.tasks.events import JoinRefusal, MemberIn, MemberLeaves, MemberOut, MemberWelcome
+from master.tasks.records import DropMember, MemberNumber, PutMember, PutNumber, TaskMember
+from master.tasks.state import MasterState
+from master.tasks.turn import Turn
+from messages.envelope import MemberId
+
+
+def take_member(turn: Turn, event: MemberIn) -> None:
+    """Let a member in, or back."""
+    state, member = turn.state, event.member
+    numbered = state.numbers.get(member.uid)
+    if numbered is not None and numbered.id > member:
+        reason = f"{member.uid} has a newer incarnation, {numbered.id.incarnation}"
+        turn.outcome.effects.append(JoinRefusal(member, "replaced", reason))
+        return
+    known = state.members.get(member.uid)
+    if known is not None and known.id < member:
+        drop_member(turn, known, f"incarnation {member.incarnation} has taken its place", is_failure=True)
+        known = None
+    if numbered is None or numbered.id != member:
+        numbered = MemberNumber(member, next_number(state))
+        turn.change(PutNumber(numbered))
+    if known is None:
+        turn.change(PutMember(TaskMember(member, turn.now)))
+        turn.note(f"{member} has joined as trainer {numbered.number}; members: {len(state.members)}")
+    else:
+        state.members[member.uid] = dataclasses.replace(known, until=None)
+    turn.outcome.effects.append(MemberWelcome(member, numbered.number))
+
+
+def next_number(state: MasterState) -> int:
+    """Return the smallest number above all that were ever given: the newest one of a UID is its largest."""
+    return 1 + max((one.number for one in state.numbers.values()), default=-1)
+
+
+def take_out(turn: Turn, event: MemberOut) -> None:
+    """Take note that a member's connection is lost: its lease runs."""
+    known = turn.state.members.get(event.member.uid)
+    if known is None or known.id != event.member:
+        return
+    until = turn.now + turn.state.settings.member_lease
+    turn.state.members[event.member.uid] = dataclasses.replace(known, until=until)
+
+
+def take_leave(turn: Turn, event: MemberLeaves) -> None:
+    """Let a member go."""
+    known = turn.state.members.get(event.member.uid)
+    if known is not None and known.id == event.member:
+        drop_member(turn, known, event.reason, is_failure=not event.is_polite)
+    if event.ticket is not None:
+        turn.answer(event.ticket, {})
+
+
+def drop_member(turn: Turn, member: TaskMember, reason: str, *, is_failure: bool) -> None:
+    """Give the tasks of a member back, and forget it."""
+    _refuse_waiting(turn, member.id)
+    turn.state.presence.drop([member.id])
+    numbers = turn.state.table.held_by(member.id)
+    for number in numbers:
+        epochs = [hold.epoch for hold in turn.state.table.current(number).holds if hold.member == member.id]
+        for epoch in epochs:
+            dispatch.take_back(turn, number, epoch, f"{member.id} is gone: {reason}", is_failure=is_failure)
+    turn.change(DropMember(member.id.uid))
+    turn.note(
+        f"{member.id} is gone: {reason}; {len(numbers)} of its tasks go back; members: {len(turn.state.members)}",
+        is_warning=is_failure,
+    )
+
+
+def _refuse_waiting(turn: Turn, member: MemberId) -> None:
+    waiting = turn.state.waiting
+    for ticket in [ticket for ticket, wanted in waiting.items() if wanted.member == member]:
+        del waiting[ticket]
+        turn.refuse(ticket, "member", f"the lease of {member} has ended; join again")
