@@ -26,7 +26,7 @@ from prepare.sources.digits import read_digits
 from prepare.sources.movielens import read_movielens
 from prepare.sources.synthetic import read_synthetic
 from prepare.sources.text import read_quick_start
-from prepare.split import LabelledLine, deal
+from prepare.split import LabelledLine, deal, file_names
 from prepare.tree import copy_config, give_to, publish, same_files, staging, write_marker, write_shards
 
 SOURCES: Mapping[str, Source] = MappingProxyType(
@@ -101,7 +101,11 @@ def split_dataset(dataset: Dataset, settings: Settings) -> Split:
 
 def make_shards(dataset: Dataset, settings: Settings) -> list[Shard]:
     """Return the files that are each trainer's own."""
-    shards = [{dataset.training_name: _text(samples)} for samples in deal(dataset.training, settings.split_count)]
+    names = file_names(dataset.training_name, settings.shard_files)
+    shards = [
+        {name: _text(part) for name, part in zip(names, deal(samples, len(names)), strict=True)}
+        for samples in deal(dataset.training, settings.split_count)
+    ]
     if settings.test_data == "split" and dataset.test:
         for shard, samples in zip(shards, deal(dataset.test, settings.split_count), strict=True):
             shard[dataset.test_name] = _text(samples)
@@ -110,7 +114,8 @@ def make_shards(dataset: Dataset, settings: Settings) -> list[Shard]:
 
 def make_common(dataset: Dataset, settings: Settings) -> Shard:
     """Return the files that all trainers have alike: lists, dictionaries and, unless it is split, the test set."""
-    common = {**dataset.common, "train.list": f"data/{dataset.training_name}\n".encode()}
+    names = file_names(dataset.training_name, settings.shard_files)
+    common = {**dataset.common, "train.list": "".join(f"data/{name}\n" for name in names).encode()}
     if dataset.test:
         common["test.list"] = f"data/{dataset.test_name}\n".encode()
         if settings.test_data == "whole":

@@ -27,6 +27,7 @@ TEST_FRACTIONS = {"digits": "1/5", "quick_start": "1/5", "movielens": "1/10", "c
 IMAGE_EXAMPLES = Path("/opt/paddle/examples")
 BY_INPUT = "DATA_SOURCE to digits, quick_start or movielens"
 MAX_SHARDS = 100_000  # the legacy's names had five digits
+MAX_FILES = 100_000  # of all shards: as many names have five digits
 
 N = TypeVar("N", int, float, Fraction)
 
@@ -43,6 +44,7 @@ OPTIONS = (
     Option("out_dir", "", "the job's directory on the volume, <mount>/<JOB_NAME>; required"),
     Option("require_volume", "0 (image: 1)", "1: fail (78) unless out_dir lies on a volume mounted into the container"),
     Option("split_count", "CONF_PADDLE_GRADIENT_NUM", "number of shards, one per trainer; must equal that variable"),
+    Option("shard_files", "1", "files that a shard's training samples lie in; many for trainers that come and go"),
     Option("data_source", "by TRAIN_CONFIG_DIR", f"{', '.join(CONFIG_OF_SOURCE)}; else digits"),
     Option("data_url", "", "https:// address of an archive or file (needs data_sha256), or file://"),
     Option("data_sha256", "", "SHA-256 of that file, 64 hexadecimal digits; optional for file:// and data_path"),
@@ -76,6 +78,7 @@ class Settings:
     out_dir: Path
     require_volume: bool
     split_count: int
+    shard_files: int
     data_source: str
     data_url: str
     data_sha256: str
@@ -106,6 +109,8 @@ class Settings:
         count = self.split_count
         if training < count:
             raise InputError(f"{training} training samples cannot be split into {count} shards")
+        if training < count * self.shard_files:
+            raise InputError(f"{training} training samples cannot lie in {count} x {self.shard_files} files")
         if self.test_data == "split" and 0 < test < count:
             raise InputError(f"{test} test samples cannot be split into {count} shards; TEST_DATA=whole can")
 
@@ -168,6 +173,7 @@ class _Reading:
             out_dir=self._out_dir(),
             require_volume=self._choice("require_volume", ("0", "1"), "0") == "1",
             split_count=self._split_count(),
+            shard_files=self._number("shard_files", int, 1, MAX_FILES, "1"),
             data_source=source,
             data_url=self.given["data_url"],
             data_sha256=self.given["data_sha256"].lower(),

@@ -26,6 +26,12 @@ def shuffle(samples: Sequence[LabelledLine], seed: int) -> list[LabelledLine]:
     return [samples[i] for i in sorted(range(len(samples)), key=keys.__getitem__)]
 
 
+def file_names(name: str, count: int) -> list[str]:
+    """Return the names of the files that a shard's samples lie in: `name` itself, or so many with a number each."""
+    stem, dot, suffix = name.rpartition(".")
+    return [name] if count == 1 else [f"{stem}-{number:05d}{dot}{suffix}" for number in range(count)]
+
+
 def hold_out(samples: Sequence[LabelledLine], fraction: Fraction) -> tuple[list[LabelledLine], list[LabelledLine]]:
     """Divide samples into (training, test) by position: every fifth is a test sample when fraction is 1/5.
 

@@ -25,7 +25,7 @@ from prepare.settings import Settings
 from prepare.sources.columns import ColumnSummary, describe_all
 from prepare.sources.spool import Appender, LabelledRow, Spool
 from prepare.sources.table import DelimitedTable, warn_of_mixed
-from prepare.split import is_held_out
+from prepare.split import file_names, is_held_out
 
 TABLES, TEXTS = (".csv", ".tsv"), (".txt", ".data")
 STATISTICS = "columns.json"
@@ -133,9 +133,14 @@ class _Writing:
 
     def _write(self, has_own: bool, training: Counter[int], test: Counter[int]) -> None:
         appender = Appender()
-        shards = (self._settings.split_count, self._test_shards if test.total() else 0)
-        files = [[str(self._file(bool(kind), shard)) for shard in range(shards[kind])] for kind in (0, 1)]
-        dealers = [_Dealer(counts, self._classes, shards[kind]) for kind, counts in enumerate((training, test))]
+        count = self._settings.split_count
+        # dealt to the shards, and what a shard gets to its files
+        parts = range(count * self._settings.shard_files)
+        files = [
+            [str(self._file(False, part % count, part // count)) for part in parts],
+            [str(self._file(True, shard)) for shard in range(self._test_shards if test.total() else 0)],
+        ]
+        dealers = [_Dealer(counts, self._classes, len(files[kind])) for kind, counts in enumerate((training, test))]
         if self._table.header is not None and self._settings.csv_header == "keep":
             first = _Encoder(self._table.delimiter)(self._table.header)
             for path in (*files[0], *files[1]):
@@ -148,15 +153,17 @@ class _Writing:
     def _test_shards(self) -> int:
         return self._settings.split_count if self._settings.test_data == "split" else 1
 
-    def _file(self, is_test: bool, shard: int) -> Path:
-        return self._folder / f"{'test' if is_test else 'train'}-{shard}"
+    def _file(self, is_test: bool, shard: int, number: int = 0) -> Path:
+        return self._folder / f"{'test' if is_test else 'train'}-{shard}-{number}"
 
     def _describe(self, training: int, test: int) -> Split:
         names, is_whole = self._names, self._settings.test_data == "whole"
+        training_names = file_names(names[0], self._settings.shard_files)
         shards: list[dict[str, bytes | Path]] = [
-            {names[0]: self._file(False, shard)} for shard in range(self._settings.split_count)
+            {name: self._file(False, shard, number) for number, name in enumerate(training_names)}
+            for shard in range(self._settings.split_count)
         ]
-        common: dict[str, bytes | Path] = {"train.list": f"data/{names[0]}\n".encode()}
+        common: dict[str, bytes | Path] = {"train.list": "".join(f"data/{one}\n" for one in training_names).encode()}
         if test:
             common["test.list"] = f"data/{names[1]}\n".encode()
             if is_whole:

@@ -111,6 +111,19 @@ def test_the_test_set_is_split_where_it_is_to_be(tmp_path):
     assert [len(part) for part in parts] == [17, 17, 16]
 
 
+def test_a_shard_may_lie_in_many_files(tmp_path):
+    write(tmp_path, a__csv=text_of(WEATHER))
+    assert run(tmp_path, "--csv_label=rain", "--shard_files=4") == 0
+    names = [name.removeprefix("data/") for name in lines(tmp_path, 0, "train.list")]
+    assert names == [f"train-{number:05d}.csv" for number in range(4)]
+    parts = [lines(tmp_path, shard, name) for shard in range(3) for name in names]
+    assert len({len(part) for part in parts}) <= 2
+    assert run(tmp_path, "--csv_label=rain") == 0
+    for shard in range(3):
+        found = sorted(line for part in parts[4 * shard : 4 * shard + 4] for line in part)
+        assert found == sorted(lines(tmp_path, shard)), "a shard has the same samples in one file and in many"
+
+
 def test_files_called_test_are_the_test_set_in_their_order(tmp_path):
     write(tmp_path, a__csv=text_of(WEATHER[:300]), b__csv=text_of(WEATHER[300:400]), test__csv=text_of(WEATHER[400:]))
     assert run(tmp_path) == 0

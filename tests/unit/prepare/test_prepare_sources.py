@@ -46,6 +46,23 @@ def test_digits_are_1797_lines_of_the_file_as_it_is(tmp_path):
     assert (data / "test.list").read_bytes() == b"data/test.txt\n"
 
 
+def test_a_shard_may_lie_in_many_files(tmp_path):
+    """A task of `paddle master` is a file: what a trainer takes, and what is repeated when it is lost."""
+    plain = training_lines(run(tmp_path / "plain"))
+    data = run(tmp_path / "job", "--shard_files=10")
+    names = (data / "train.list").read_text().split()
+    assert names == [f"data/train-{number:05d}.txt" for number in range(10)]
+    parts = [(data.parents[1] / shard / name).read_text().splitlines() for shard in "01" for name in names]
+    assert sorted(line for part in parts for line in part) == sorted(plain)
+    assert {len(part) for part in parts} == {71, 72}
+    assert {len({line.rpartition(",")[2] for line in part}) for part in parts} == {10}, "every file has every digit"
+
+
+def test_more_files_than_samples_are_refused(tmp_path):
+    with pytest.raises(InputError, match="1438 training samples cannot lie in 2 x 720 files"):
+        run(tmp_path / "job", "--shard_files=720")
+
+
 @pytest.mark.parametrize("line", ["1,2,3", ",".join(["17"] + ["0"] * 64), ",".join(["0"] * 64 + ["10"]), "a,b"])
 def test_a_line_that_is_no_digit_is_named(tmp_path, line):
     file = tmp_path / "mine.csv"
