@@ -1,0 +1,256 @@
+"""`Deployment`: pods of one program that are kept, for the programs of a job that come and go (docs/elastic.md).
+
+Such programs find each other in a store and ask nothing of the API server, and nothing of them has a Service. So what
+they need of Kubernetes is what it does to the pods of a Deployment: there are so many, a program that ends is started
+again in its pod, pods are scaled, deleted and lost. `Cluster` runs Jobs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from localcluster.errors import HostError, OptionError
+from localcluster.host import inherited_env
+from localcluster.pods.node import PodProcess
+from localcluster.pods.plan import PodPlan
+
+LOOPBACK = "127.0.0.1"
+KILL_S = 30.0  # that the processes of a pod may take to be gone after SIGKILL
+
+
+@dataclass
+class DeployedPod:
+    """One pod, from its creation on. Times are monotonic.
+
+    number: order of creation, from 0.  log: of the present or last start of its program.  ends: the exit statuses of
+    its program so far, 128 + signal where one killed it.  is_leaving: it was deleted, scaled away or lost.
+    """
+
+    number: int
+    name: str
+    uid: str
+    address: str
+    log: Path
+    ends: list[int] = field(default_factory=list)
+    starts: int = 0
+    is_leaving: bool = False
+    process: PodProcess | None = None
+    start_at: float | None = 0.0
+    kill_at: float | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its program runs now."""
+        return self.process is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its program has ended for good."""
+        return self.process is None and self.start_at is None
+
+
+@dataclass(frozen=True)
+class PodTemplate:
+    """What every pod of a Deployment is.
+
+    command: its program; POD_NAME, POD_UID and POD_IP are in its environment, over `env`.  restart_s: from a program's
+    end to its next start in the same pod (Kubernetes: 10 s, doubled with each).  grace_s: from SIGTERM to SIGKILL.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    directory: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+    restart_s: float = 0.3
+    grace_s: float = 30.0
+
+
+class Deployment:
+    """Keeps the pods of one program; a context manager that leaves no process behind.
+
+    A program that ends with status 0 has done its work and is not started again, as that of a Job; any other is.
+
+    Args: logs: directory of the outputs, a file for each start: <name>-<number>.<start>.log.  hear: is told of every
+        start and end, as (name of the pod, what); it must not call this object.  take_address: gives each new pod its
+        address; default: all have 127.0.0.1.
+    """
+
+    def __init__(
+        self,
+        template: PodTemplate,
+        logs: Path,
+        replicas: int = 0,
+        hear: Callable[[str, str], None] = lambda name, what: None,
+        take_address: Callable[[], str] = lambda: LOOPBACK,
+    ) -> None:
+        self._template = template
+        self._logs = logs
+        self._hear = hear
+        self._take_address = take_address
+        self._pods: list[DeployedPod] = []
+        self._replicas = 0
+        self._closing = False
+        self._error: OSError | None = None
+        self._work = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name=f"deployment {template.name}", daemon=True)
+        logs.mkdir(parents=True, exist_ok=True)
+        self._thread.start()
+        self.scale(replicas)
+
+    # ----- what is asked of it -----
+
+    def pods(self) -> list[DeployedPod]:
+        """Return all pods there ever were, in order of creation."""
+        with self._work:
+            return list(self._pods)
+
+    def scale(self, replicas: int) -> None:
+        """Have so many pods; the newest ones are deleted where they are too many. A pod that is done counts."""
+        with self._work:
+            self._replicas = replicas
+            for pod in self._kept()[replicas:]:
+                self._delete(pod)
+            self._work.notify_all()
+
+    def delete(self, number: int) -> None:
+        """Delete a pod as a drained node does: SIGTERM, grace, SIGKILL. Another one takes its place at once."""
+        with self._work:
+            self._delete(self._find(number))
+            self._work.notify_all()
+
+    def lose(self, number: int) -> None:
+        """Kill everything of a pod, which never comes back; another one takes its place at once."""
+        with self._work:
+            pod = self._find(number)
+            pod.is_leaving, pod.start_at = True, None
+            if pod.process is not None:
+                pod.process.kill()
+            self._work.notify_all()
+
+    def kill(self, number: int) -> None:
+        """Kill a pod's program; it is started again in the same pod."""
+        with self._work:
+            pod = self._find(number)
+            if pod.process is not None:
+                pod.process.kill()
+
+    def send(self, number: int, signum: signal.Signals) -> bool:
+        """Send a signal to a pod's program; return whether it runs."""
+        with self._work:
+            process = self._find(number).process
+            found = process.processes()[:1] if process is not None else []
+            for pid, _ in found:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signum)
+            return bool(found)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until no program runs or is to be started; return whether that is so.
+
+        Raises: HostError: a program could not be started.
+        """
+        with self._work:
+            self._work.wait_for(lambda: self._error or self._is_idle(), seconds)
+            if self._error is not None:
+                what = f"{self._error.strerror}: {self._error.filename}"
+                raise HostError(f"cannot start {self._template.name}: {what}")
+            return self._is_idle()
+
+    def close(self) -> None:
+        """Kill everything that is left. May be called twice."""
+        with self._work:
+            self._closing = True
+            processes = [pod.process for pod in self._pods if pod.process is not None]
+            for process in processes:
+                process.kill()
+            self._work.notify_all()
+        self._thread.join()
+        for process in processes:
+            process.join(KILL_S)
+
+    def __enter__(self) -> Deployment:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ----- the loop; all of it with the lock -----
+
+    def _run(self) -> None:
+        with self._work:
+            while not self._closing:
+                wake = self._step(time.monotonic())
+                self._work.wait(None if wake is None else max(0.0, wake - time.monotonic()))
+
+    def _step(self, now: float) -> float | None:
+        """Do all that is to be done now; return when to look again, None: when something changes."""
+        while len(self._kept()) < self._replicas:
+            self._create()
+        for pod in self._pods:
+            if pod.process is not None and pod.kill_at is not None and now >= pod.kill_at:
+                pod.kill_at = None
+                pod.process.kill()
+            if pod.start_at is not None and now >= pod.start_at:
+                self._start(pod)
+        due = (when for pod in self._pods for when in (pod.start_at, pod.kill_at))
+        return min((when for when in due if when is not None), default=None)
+
+    def _create(self) -> None:
+        number = len(self._pods)
+        name = f"{self._template.name}-{number}"
+        self._pods.append(DeployedPod(number, name, str(uuid.uuid4()), self._take_address(), self._logs / name))
+
+    def _start(self, pod: DeployedPod) -> None:
+        pod.start_at = None
+        pod.log = self._logs / f"{pod.name}.{pod.starts}.log"
+        pod.starts += 1
+        own = {"POD_NAME": pod.name, "POD_UID": pod.uid, "POD_IP": pod.address}
+        directory = str(self._template.directory)
+        env = {**inherited_env(os.environ), **self._template.env, **own}
+        plan = PodPlan((directory,), directory, self._template.command, env, ())
+        try:
+            pod.process = PodProcess(plan, pod.log, lambda line: None, lambda code: self._ended(pod, code))
+        except OSError as error:
+            self._error = error
+            self._work.notify_all()
+            return
+        self._hear(pod.name, "started")
+
+    def _ended(self, pod: DeployedPod, code: int) -> None:
+        """Take note of a program's end; called by the thread that waited for it."""
+        with self._work:
+            pod.ends.append(code)
+            pod.process = pod.kill_at = None
+            if code and not pod.is_leaving:
+                pod.start_at = time.monotonic() + self._template.restart_s
+            if not self._closing:
+                self._hear(pod.name, f"ended with {code}")
+            self._work.notify_all()
+
+    def _delete(self, pod: DeployedPod) -> None:
+        pod.is_leaving, pod.start_at = True, None
+        if pod.process is not None:
+            pod.process.terminate()
+            pod.kill_at = time.monotonic() + self._template.grace_s
+
+    def _kept(self) -> list[DeployedPod]:
+        return [pod for pod in self._pods if not pod.is_leaving]
+
+    def _find(self, number: int) -> DeployedPod:
+        if not 0 <= number < len(self._pods):
+            raise OptionError(f"there is no pod {self._template.name}-{number}")
+        return self._pods[number]
+
+    def _is_idle(self) -> bool:
+        return len(self._kept()) >= self._replicas and all(pod.is_over for pod in self._pods)
