@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pserver.client.connection import Poller, ServerConnection
-from pserver.wire import protocol
+from pserver.wire import protocol, views
 from pserver.wire.connection import Frames
 from pserver.wire.protocol import Message, Op
 from runtime import glog
@@ -123,8 +123,11 @@ class Heartbeat(threading.Thread):
 
 
 def error_of(answer: Message, name: str) -> PaddleError:
-    """Return the error that a server sent, as the class that has its exit code."""
+    """Return the error that a server sent, as the class that has its exit code, or as an `EpochChangedError`."""
     text = glog.clean(answer.note.get("message", f"{name} refuses without a reason"), MAX_MESSAGE)
+    epoch = views.read_epoch(answer.note)
+    if epoch is not None:
+        return views.EpochChangedError(text, epoch)
     code = answer.note.get("exit_code")
     for kind in PaddleError.__subclasses__():
         if kind.exit_code == code:

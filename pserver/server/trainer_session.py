@@ -10,6 +10,7 @@ from pserver.wire import protocol
 from pserver.wire.authentication import DATA, HEARTBEAT, TOKEN_BYTES
 from pserver.wire.protocol import NOTHING, Message, MessageFlag, Op
 from pserver.wire.shared_memory import SharedMemory
+from pserver.wire.views import EPOCH_CODE, EpochChangedError
 from runtime.errors import PaddleError
 
 # a message for the connection of this name; None: close the connection when the rest has left
@@ -172,5 +173,7 @@ def make_error(session: bytes, trainer: int, sequence: int, error: PaddleError, 
         is_fatal: whether the job cannot go on.
     """
     flags = MessageFlag.ANSWER | (MessageFlag.FATAL if is_fatal else MessageFlag.NONE)
-    note = {"message": str(error)[: protocol.MAX_REASON], "exit_code": error.exit_code}
+    note: dict[str, Any] = {"message": str(error)[: protocol.MAX_REASON], "exit_code": error.exit_code}
+    if isinstance(error, EpochChangedError):
+        note |= {"code": EPOCH_CODE, "epoch": error.epoch}
     return Message(Op.ERROR, session, trainer, sequence, flags=flags, note=note)

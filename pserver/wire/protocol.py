@@ -69,6 +69,8 @@ class Op(enum.IntEnum):
     SAVE = 13  # the values of every service into a file of a directory, which the note names
     LOAD = 14  # the values of every service from a file that SAVE wrote
     CHECKPOINT_BLOB = 15  # bytes that belong to this trainer's part of the next checkpoint
+    ENTER = 17  # of an elastic job: the trainer takes part in the rounds of a view
+    COMMIT = 18  # of an elastic job: all services have all gradients of a round, which takes its step
     # 12 and 16 are records of the handshake
 
 
@@ -98,10 +100,11 @@ class MessageFlag:
     FATAL = 2  # an ERROR after which this job cannot go on
     CHECKPOINT = 4  # of a PUSH: its trainer asks for a checkpoint after this batch; of an answer: one is due
     LOCAL = 8  # the payload is not in the message but in the memory that the two share
-    KEEP = 16  # of a PUSH: its trainer keeps the values that it has; the answer brings none
+    KEEP = 16  # of a PUSH or COMMIT: its trainer keeps the values that it has; the answer brings none
+    PREPARED = 32  # of an answer to a PUSH: the service has all gradients of the round and waits for COMMIT
 
 
-_ALL_FLAGS = MessageFlag.ANSWER | MessageFlag.FATAL | MessageFlag.CHECKPOINT | MessageFlag.LOCAL | MessageFlag.KEEP
+_ALL_FLAGS = 2 * MessageFlag.PREPARED - 1
 _OPS = {int(op): op for op in Op}
 
 

@@ -80,7 +80,10 @@ NOTES: dict[Op, dict[str, object]] = {
     Op.CHECKPOINT_BLOB: {"bytes": 8},
     Op.SAVE: {"directory": "/nowhere"},
     Op.LOAD: {"directory": "/nowhere"},
-    Op.PUSH: {"bytes": 28},
+    Op.PING: {"epoch": 2, "members": [0, 1]},
+    Op.PUSH: {"bytes": 28, "epoch": 2, "round": 1, "pass": 0, "push": 1},
+    Op.ENTER: {"epoch": 2, "members": [0, 1]},
+    Op.COMMIT: {"epoch": 2, "round": 1, "view": 2},
     Op.FETCH: {"bytes": 28},
     Op.ABORT: {"reason": "no more data"},
 }

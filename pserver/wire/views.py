@@ -1,0 +1,160 @@
+"""Who takes part in synchronous rounds of an elastic job, and the keys of these rounds, as notes carry them (pure).
+
+    ENTER   {"epoch": E, "members": [0, 2]}         PING of a heartbeat: the same
+            answered by {"done": [E, r], "prepared": [E, r] or null, "own": [E, r] or null}
+    PUSH    {"epoch": E, "round": r, "pass": p}     on every piece
+    COMMIT  {"epoch": E, "round": r, "view": E'}    E': the epoch that the trainer has entered last
+
+The master gives the view: an epoch, and the numbers of the trainers that hold a task. `docs/protocol.md` says what the
+messages do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pserver.wire import notes
+from pserver.wire.notes import show
+from runtime.errors import BugError, PaddleError
+
+MAX_EPOCH = (1 << 63) - 1  # the master's: its leader's token and a counter
+MAX_NUMBER = (1 << 31) - 1  # of a trainer: an i32 of the header
+MAX_MEMBERS = 4096  # their numbers fit into a note of SMALL_NOTE_BYTES
+MAX_PASS = 1 << 30
+EPOCH_CODE = "epoch"  # of an ERROR that is an `EpochChangedError`
+
+
+class EpochChangedError(PaddleError):
+    """A request is of another membership epoch than the service; the trainer enters the newest view and goes on.
+
+    Attributes: epoch: of the service; 0: none was entered there, or its sender did not say.
+    """
+
+    exit_code = 75
+
+    def __init__(self, message: str, epoch: int = 0) -> None:
+        super().__init__(message)
+        self.epoch = epoch
+
+
+class MembershipView(NamedTuple):
+    """The trainers that take part in rounds. `epoch` is from 1; a later one is larger.  `members`: numbers, rising."""
+
+    epoch: int
+    members: tuple[int, ...]
+
+
+class RoundKey(NamedTuple):
+    """The name of a round; a later round has a larger one. `number` counts the rounds of the epoch from 1."""
+
+    epoch: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"round {self.number} of epoch {self.epoch}"
+
+
+NO_ROUND = RoundKey(0, 0)
+
+
+class EnterAnswer(NamedTuple):
+    """What a service says to ENTER.
+
+    done: the last round that it has taken, or NO_ROUND.  prepared: the round of which it has all gradients and for
+    whose COMMIT it waits.  own: the last round that it has taken with a gradient of the trainer that asks.
+    """
+
+    done: RoundKey
+    prepared: RoundKey | None = None
+    own: RoundKey | None = None
+
+
+# ----- Notes -----
+
+
+def write_view(view: MembershipView) -> dict[str, Any]:
+    """Return the note of ENTER, and of a heartbeat's PING."""
+    return {"epoch": view.epoch, "members": list(view.members)}
+
+
+def read_view(note: Mapping[str, Any]) -> MembershipView:
+    """Return the view of a note.
+
+    Raises: BugError: naming the field that is none.
+    """
+    epoch = notes.get_integer(note, "epoch", 1, MAX_EPOCH)
+    members = notes.get_list(note, "members")
+    if len(members) > MAX_MEMBERS:
+        raise BugError(f"its members are {len(members)}; at most {MAX_MEMBERS} are possible")
+    previous = -1
+    for one in members:
+        if not notes.is_integer(one, previous + 1, MAX_NUMBER):
+            raise BugError(f"its members have {show(one)} after {previous}; they are rising numbers of trainers")
+        previous = one
+    return MembershipView(epoch, tuple(members))
+
+
+def write_push(key: RoundKey, number: int) -> dict[str, Any]:
+    """Return the note of a piece of a PUSH in a round.
+
+    Args: number: of the pass.
+    """
+    return {"epoch": key.epoch, "round": key.number, "pass": number}
+
+
+def write_commit(key: RoundKey, view: int) -> dict[str, Any]:
+    """Return the note of a COMMIT.
+
+    Args: view: the epoch that the trainer has entered last.
+    """
+    return {"epoch": key.epoch, "round": key.number, "view": view}
+
+
+def read_key(note: Mapping[str, Any]) -> RoundKey:
+    """Return the round that a note of PUSH or COMMIT names.
+
+    Raises: BugError: naming the field that is none.
+    """
+    return RoundKey(notes.get_integer(note, "epoch", 1, MAX_EPOCH), notes.get_integer(note, "round", 1, MAX_EPOCH))
+
+
+def read_pass(note: Mapping[str, Any]) -> int:
+    """Return the pass that a note of PUSH names.
+
+    Raises: BugError: it is none.
+    """
+    return notes.get_integer(note, "pass", 0, MAX_PASS)
+
+
+def write_answer(answer: EnterAnswer) -> dict[str, Any]:
+    """Return the note of the answer to ENTER."""
+    return {name: None if key is None else list(key) for name, key in answer._asdict().items()}
+
+
+def read_answer(note: Mapping[str, Any]) -> EnterAnswer:
+    """Return what the answer to ENTER says.
+
+    Raises: BugError: naming the field that is none.
+    """
+    done, prepared, own = (_read_list(note, name) for name in EnterAnswer._fields)
+    if done is None:
+        raise BugError("its done is null, not an epoch and a round")
+    return EnterAnswer(done, prepared, own)
+
+
+def read_epoch(note: Mapping[str, Any]) -> int | None:
+    """Return the epoch of the service, if a note is that of an ERROR that is an `EpochChangedError`; else None."""
+    epoch = note.get("epoch")
+    if note.get("code") != EPOCH_CODE:
+        return None
+    return epoch if isinstance(epoch, int) and notes.is_integer(epoch, 0, MAX_EPOCH) else 0
+
+
+def _read_list(note: Mapping[str, Any], name: str) -> RoundKey | None:
+    value: Sequence[Any] | None = note.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) != 2 or not all(notes.is_integer(one, 0, MAX_EPOCH) for one in value):
+        raise BugError(f"its {name} is {show(value)}, not an epoch and a round")
+    return RoundKey(*value)
