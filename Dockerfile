@@ -30,6 +30,7 @@ COPY prepare/ /src/prepare/
 COPY proto/ /src/proto/
 COPY pserver/ /src/pserver/
 COPY recordio/ /src/recordio/
+COPY registry/ /src/registry/
 COPY runtime/ /src/runtime/
 COPY trainer/ /src/trainer/
 COPY examples/ /src/examples/

@@ -3,7 +3,7 @@
 from setuptools import Extension, find_packages, setup
 
 LOCALCLUSTER = ["pyyaml>=6", "trustme>=1.1"]  # YAML of the Job; a CA and certificates for its API server
-ETCD = ["etcd3gw>=2.4"]  # paddle master --etcd_endpoints
+ETCD = ["etcd3gw>=2.4"]  # --etcd_endpoints
 METRICS = ["prometheus-client>=0.20"]  # /metrics of --metrics_port
 RECORDIO = ["cramjam>=2.8"]  # RecordIO files compressed by Snappy
 TENSORBOARD = ["tensorboardX>=2.6"]  # paddle tensorboard
@@ -59,6 +59,7 @@ setup(
             "proto*",
             "pserver*",
             "recordio*",
+            "registry*",
             "runtime*",
             "trainer*",
         ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import traceback
@@ -16,15 +15,13 @@ from master.server import SILENCE, Master, MasterOptions
 from master.store.choice import open_store
 from master.tasks.state import TaskSettings
 from messages.errors import NoCurveError
+from registry.choice import name_job
 from runtime import glog
 from runtime.environment import JobEnvironment, read_environment
-from runtime.errors import BugError, ConfigError, InterruptError, PaddleError, UsageError, stopped_by
+from runtime.errors import BugError, ConfigError, InterruptError, PaddleError, stopped_by
 from runtime.health.metrics import Exposition
 from runtime.health.pages import Pages, watch
 from runtime.interfaces import ANY_ADDRESS, list_nics, resolve_nic
-
-DEFAULT_JOB = "job"
-_JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -68,20 +65,6 @@ def _run(arguments: list[str]) -> None:
         signal.signal(number, lambda number, _: master.stop(stopped_by(number)))
     _watch(master, line, job)
     master.run()
-
-
-def name_job(flag: str, environment: str) -> str:
-    """Return the name of the job.
-
-    Raises: UsageError: it could not be a part of a path or key.
-    """
-    name = flag or environment or DEFAULT_JOB
-    if not _JOB.fullmatch(name):
-        raise UsageError(
-            f"--job is '{name}'; the name of a job has at most 200 letters, digits, '.', '_' and '-', and begins with "
-            "a letter or digit"
-        )
-    return name
 
 
 def _make_options(line: MasterFlags, name: str, job: JobEnvironment) -> MasterOptions:

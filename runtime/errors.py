@@ -13,6 +13,7 @@
      +- PortInUseError        75  another process holds the port
      +- DirectoryInUseError   75  another run writes into the directory
      +- LeadershipLostError   75  another master leads, or this one was frozen for too long; a standby goes on
+     +- LeaseLostError        75  another process may hold what this one has claimed; a restart claims anew
      +- SetAsideError         75  a save that the launcher chose was damaged; the next attempt takes an older one
      +- ConfigError           78  a bad environment or config, or something not supported yet
      +- StoppedError         143  ended by SIGTERM
@@ -109,6 +110,12 @@ class DirectoryInUseError(PaddleError):
 
 class LeadershipLostError(PaddleError):
     """Another master leads, or this one could not renew its leadership: it ends, and a standby or restart goes on."""
+
+    exit_code = 75
+
+
+class LeaseLostError(PaddleError):
+    """Another process may hold what this one had claimed in the registry: it ends, and a restart claims anew."""
 
     exit_code = 75
 

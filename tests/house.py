@@ -25,6 +25,7 @@ ROOMS = [
     "prepare",
     "pserver",
     "recordio",
+    "registry",
     "runtime",
     "trainer",
 ]

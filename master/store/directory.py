@@ -33,7 +33,7 @@ MOST_CLAIM_BYTES = 4096
 
 
 @dataclass(frozen=True)
-class Claim:
+class LeaderClaim:
     """A claim as a standby or a trainer sees it; it changes whenever the leader renews it."""
 
     token: int
@@ -210,11 +210,11 @@ class DirectoryLeadership:
                     (self._directory / f"{prefix}{token:012d}").unlink(missing_ok=True)
 
 
-def read_claim(directory: Path) -> Claim:
+def read_claim(directory: Path) -> LeaderClaim:
     """Return the newest claim of a directory; one with token 0 if there is none."""
     tokens = _list_tokens(directory, CLAIM)
     if not tokens:
-        return Claim(0, 0)
+        return LeaderClaim(0, 0)
     path = directory / f"{CLAIM}{tokens[-1]:012d}"
     fields: dict[str, Any] = {}
     renewed = 0
@@ -224,11 +224,11 @@ def read_claim(directory: Path) -> Claim:
         found = json.loads(file.read(MOST_CLAIM_BYTES))
         fields = found if isinstance(found, dict) else {}
     address, ttl = fields.get("address"), fields.get("ttl")
-    return Claim(
+    return LeaderClaim(
         tokens[-1],
         renewed,
         address if isinstance(address, str) else "",
-        float(ttl) if isinstance(ttl, (int, float)) else Claim.ttl,
+        float(ttl) if isinstance(ttl, (int, float)) else LeaderClaim.ttl,
         fields.get("is_over") is True,
     )
 

@@ -17,7 +17,18 @@ from typing import TypeGuard
 from docpages.blocks import ROOT
 from runtime import errors as runtime_errors
 
-PACKAGES = ("launcher", "recordio", "runtime", "pserver", "trainer", "master", "paddle", "prepare", "localcluster")
+PACKAGES = (
+    "launcher",
+    "recordio",
+    "runtime",
+    "registry",
+    "pserver",
+    "trainer",
+    "master",
+    "paddle",
+    "prepare",
+    "localcluster",
+)
 ERRORS = {
     name: f"{name}.errors" for name in ("launcher", "prepare", "localcluster", "recordio")
 }  # of the others: runtime.errors

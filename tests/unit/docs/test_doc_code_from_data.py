@@ -16,11 +16,14 @@ PRODUCT = [
             "kernels",
             "launcher",
             "localcluster",
+            "master",
+            "messages",
             "paddle",
             "prepare",
             "proto",
             "pserver",
             "recordio",
+            "registry",
             "runtime",
             "trainer",
         )
@@ -57,6 +60,7 @@ ALLOWED = {
     ("paddle/trainer_config_helpers/__init__.py", "importlib.import_module"): f"{OURS}: a submodule of this package",
     ("paddle/utils/image_util.py", "pickle.Unpickler"): "admits the parts of numpy arrays and no other name",
     ("pserver/server/event_loop.py", "importlib.import_module"): OURS,
+    ("registry/choice.py", "importlib.import_module"): OURS,
 }
 
 

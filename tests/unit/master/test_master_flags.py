@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from master import flags
-from master.__main__ import find_address, name_job
+from master.__main__ import find_address
 from runtime.errors import UsageError
 
 
@@ -27,13 +27,6 @@ def test_one_store_is_needed(arguments: list[str]) -> None:
 def test_a_lease_of_less_than_a_second_is_refused() -> None:
     with pytest.raises(UsageError, match=r"--member_ttl is '0.5'; it must be at least 1s"):
         flags.parse(["--store_dir=a", "--member_ttl=0.5"])
-
-
-def test_the_name_of_the_job() -> None:
-    assert [name_job("a", "b"), name_job("", "b"), name_job("", "")] == ["a", "b", "job"]
-    for name in ("../a", "a/b", ".a", "a b", "x" * 201):
-        with pytest.raises(UsageError, match="--job is"):
-            name_job(name, "")
 
 
 def test_the_address_that_trainers_are_told() -> None:

@@ -1,0 +1,59 @@
+"""Which registry the flags name, and what the job is called in it."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from registry.directory import DirectoryRegistry
+from registry.interface import Registry
+from runtime.errors import ConfigError, UsageError
+
+DEFAULT_JOB = "job"
+DIRECTORY = "registry"  # below that of the job
+_JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+
+
+def open_registry(endpoints: Sequence[str], directory: Path | None, job: str, ttl: float = 5.0) -> Registry:
+    """Return the registry of a job.
+
+    Args: endpoints: of etcd; not used where there is a directory.  ttl: seconds after which the claims of a silent
+        process are free.
+    Raises: UsageError: an endpoint is none.  ConfigError: the library for etcd is not installed.
+        PeerUnreachableError: etcd does not answer.
+    """
+    if directory is not None:
+        return DirectoryRegistry(directory / job / DIRECTORY, ttl)
+    registry: Registry = import_etcd("registry.etcd").EtcdRegistry(endpoints, job, ttl)
+    return registry
+
+
+def import_etcd(module: str) -> Any:
+    """Return a module that speaks to etcd.
+
+    Raises: ConfigError: the library for etcd is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as exc:
+        raise ConfigError(
+            f"--etcd_endpoints needs the package etcd3gw ({exc}); install it with "
+            "pip install 'paddle-on-kubernetes[etcd]', or use --store_dir"
+        ) from exc
+
+
+def name_job(flag: str, environment: str, name: str = "job") -> str:
+    """Return the name of the job: that of the flag called `name`, or of the environment.
+
+    Raises: UsageError: it could not be a part of a path or key.
+    """
+    job = flag or environment or DEFAULT_JOB
+    if not _JOB.fullmatch(job):
+        raise UsageError(
+            f"--{name} is '{job}'; the name of a job has at most 200 letters, digits, '.', '_' and '-', and begins "
+            "with a letter or digit"
+        )
+    return job

@@ -1,0 +1,164 @@
+"""An etcd behind `--etcd_endpoints`: its members, of which any may answer, spoken to by etcd3gw over HTTP."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import requests
+from etcd3gw.client import Etcd3Client
+from etcd3gw.exceptions import Etcd3Exception, WatchTimedOut
+from etcd3gw.lease import Lease
+
+from runtime import glog
+from runtime.errors import PeerUnreachableError, UsageError
+
+REQUEST_S = 5.0  # that one endpoint may take to answer
+FIRST_S = 15.0  # that some endpoint must have answered within, when a program begins
+PAUSE_S = 0.3  # between two trials
+WATCH_S = 1.0  # of one watch; what happens between two of them is seen by the look in between
+PAGE = 10_000  # keys that are read by one request
+LEAST_TTL_S = 2  # of a lease; etcd lengthens shorter ones
+
+_SYSTEM_ERROR = re.compile(r"\[Errno -?\d+\] [^'\"()]+|Read timed out|timed out")
+_Result = TypeVar("_Result")
+
+
+class EtcdEndpoints:
+    """The members of an etcd, of which any may answer.
+
+    Thread safety: `call` may be used from any thread.
+
+    Args: endpoints: http://host:port each.
+    Raises: UsageError: one of them is none.
+    """
+
+    def __init__(self, endpoints: Sequence[str]) -> None:
+        self._places = [read_endpoint(one) for one in endpoints]
+        self._chosen = 0
+        self._local = threading.local()  # a session of requests belongs to one thread
+
+    def call(self, work: Callable[[Etcd3Client], _Result], patience: float = 0.0) -> _Result:
+        """Return what `work` does with the first endpoint that answers; it may be done twice.
+
+        Args: patience: seconds in which trials are repeated; without it each endpoint is tried once.
+        Raises: PeerUnreachableError: none has answered; it says why.
+        """
+        until = time.monotonic() + patience
+        while True:
+            troubles = []
+            for _ in self._places:
+                chosen = self._chosen
+                try:
+                    return work(self._client(chosen))
+                except WatchTimedOut:
+                    raise
+                except (Etcd3Exception, requests.RequestException, ValueError, KeyError) as exc:
+                    troubles.append(f"{self.name(chosen)}: {_describe(exc)}")
+                    self._chosen = (chosen + 1) % len(self._places)
+            if time.monotonic() >= until:
+                raise PeerUnreachableError(f"--etcd_endpoints: no etcd answers: {'; '.join(troubles)}")
+            time.sleep(PAUSE_S)
+
+    def name(self, number: int) -> str:
+        """Return an endpoint as people write it."""
+        return "{}://{}:{}".format(*self._places[number])
+
+    def _client(self, number: int) -> Etcd3Client:
+        clients: dict[int, Etcd3Client] = self._local.__dict__.setdefault("clients", {})
+        if number not in clients:
+            protocol, host, port = self._places[number]
+            clients[number] = Etcd3Client(host=host, port=port, protocol=protocol, timeout=REQUEST_S, api_path="/v3/")
+        return clients[number]
+
+    def close(self) -> None:
+        """Close this thread's connections."""
+        for client in self._local.__dict__.get("clients", {}).values():
+            client.session.close()
+
+
+def read_endpoint(text: str) -> tuple[str, str, int]:
+    """Return protocol, host and port of an endpoint; without a port it is 2379.
+
+    Raises: UsageError.
+    """
+    parts = urlsplit(text if "//" in text else f"http://{text}")
+    try:
+        port = parts.port or 2379
+    except ValueError:
+        port = 0
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port or parts.path.strip("/"):
+        raise UsageError(f"--etcd_endpoints has '{text}'; write each as http://host:2379")
+    return parts.scheme, parts.hostname, port
+
+
+# ----- What the gateway of etcd takes and gives
+
+
+def encode(text: str) -> str:
+    """Return a key or value for a request."""
+    return base64.b64encode(text.encode()).decode()
+
+
+def decode(text: str) -> str:
+    """Return a key or value of an answer.
+
+    Raises: ValueError: it is no text.
+    """
+    return base64.b64decode(text).decode()
+
+
+def made_at(key: str, revision: int) -> dict[str, Any]:
+    """Return the condition that a key was made at a revision; 0: that it is not there."""
+    return {"key": encode(key), "target": "CREATE", "result": "EQUAL", "create_revision": str(revision)}
+
+
+def lease_at(lease: Lease, etcd: Etcd3Client) -> Lease:
+    """Return a lease as this endpoint and thread speak of it."""
+    return Lease(lease.id, etcd)
+
+
+def make_leased(etcd: EtcdEndpoints, key: str, value: str, ttl: int) -> tuple[Lease, int] | None:
+    """Make a key that etcd removes when its lease is not renewed; return lease and revision, None if it is there.
+
+    Args: ttl: seconds.
+    Raises: PeerUnreachableError.
+    """
+    lease = etcd.call(lambda client: client.lease(ttl))
+    put = {"request_put": {"key": encode(key), "value": encode(value), "lease": str(lease.id)}}
+    question = {"compare": [made_at(key, 0)], "success": [put], "failure": []}
+    answer = etcd.call(lambda client: client.transaction(question))
+    if answer.get("succeeded"):
+        return lease, int(answer["header"]["revision"])
+    revoke(etcd, lease)
+    return None
+
+
+def revoke(etcd: EtcdEndpoints, lease: Lease) -> None:
+    """End a lease at once, if etcd answers."""
+    with contextlib.suppress(PeerUnreachableError):
+        etcd.call(lambda client: lease_at(lease, client).revoke())
+
+
+def watch_once(etcd: EtcdEndpoints, key: str, seconds: float = WATCH_S, **more: Any) -> None:
+    """Return when a key may have changed, at the latest after some seconds, and after WATCH_S.
+
+    Raises: PeerUnreachableError.
+    """
+    with contextlib.suppress(WatchTimedOut):
+        etcd.call(lambda client: client.watch_once(key, timeout=min(seconds, WATCH_S), **more))
+
+
+def _describe(exc: Exception) -> str:
+    detail = getattr(exc, "detail_text", None) or str(exc) or type(exc).__name__
+    with contextlib.suppress(ValueError, TypeError, AttributeError):
+        detail = json.loads(detail)["message"]
+    system = _SYSTEM_ERROR.search(detail)  # requests wraps it into a page of words
+    return glog.clean(system[0] if system else detail, 200)

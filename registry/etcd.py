@@ -1,0 +1,179 @@
+"""etcd as a registry: `--etcd_endpoints`.
+
+    /JOB/KEY      a claim has the lease of its owner: etcd removes it when the owner renews no more; its token is the
+                  revision at which it was made
+
+What is written through a claim is a transaction on the condition that the claim is still the one of that revision:
+etcd itself refuses what a former owner writes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from etcd3gw.lease import Lease
+
+from registry.endpoints import (
+    FIRST_S,
+    LEAST_TTL_S,
+    PAGE,
+    EtcdEndpoints,
+    decode,
+    encode,
+    lease_at,
+    made_at,
+    make_leased,
+    revoke,
+    watch_once,
+)
+from registry.interface import MOST_VALUE_BYTES, Claim, Entry, check_key, check_value
+from runtime.errors import DamagedError, LeaseLostError, PeerUnreachableError
+
+
+class EtcdRegistry:
+    """The keys of one job in an etcd.
+
+    Args: ttl: seconds after which the claims of a silent process are free.
+    Raises: UsageError: an endpoint is none.  PeerUnreachableError: etcd does not answer within FIRST_S.
+    """
+
+    def __init__(self, endpoints: Sequence[str], job: str, ttl: float = 5.0) -> None:
+        self._etcd = EtcdEndpoints(endpoints)
+        self._prefix = f"/{job}/"
+        self._ttl = max(LEAST_TTL_S, math.ceil(ttl))
+        self._etcd.call(lambda client: client.get(f"{self._prefix}job/end"), FIRST_S)
+
+    def claim(self, key: str, value: str) -> Claim | None:
+        """See `Registry`."""
+        check_value(check_key(key), value)
+        began = time.monotonic()
+        made = make_leased(self._etcd, self._prefix + key, value, self._ttl)
+        return made and EtcdClaim(self._etcd, self._prefix, key, *made, began + self._ttl)
+
+    def read(self, prefix: str) -> dict[str, Entry]:
+        """See `Registry`."""
+        return self._read(prefix)[0]
+
+    def put(self, key: str, value: str) -> None:
+        """See `Registry`."""
+        self._write([], [put_of(self._prefix, key, value)])
+
+    def put_new(self, key: str, value: str) -> bool:
+        """See `Registry`."""
+        return self._write([made_at(self._prefix + key, 0)], [put_of(self._prefix, key, value)])
+
+    def delete(self, key: str) -> None:
+        """See `Registry`."""
+        self._write([], [{"request_delete_range": {"key": encode(self._prefix + check_key(key))}}])
+
+    def wait(self, prefix: str, known: Mapping[str, Entry], timeout: float) -> dict[str, Entry]:
+        """See `Registry`."""
+        until = time.monotonic() + timeout
+        while True:
+            found, revision = self._read(prefix)
+            left = until - time.monotonic()
+            if found != known or left <= 0:
+                return found
+            start, end = self._range(prefix)
+            watch_once(self._etcd, start, left, range_end=end, start_revision=revision + 1)
+
+    def close(self) -> None:
+        """See `Registry`."""
+        self._etcd.close()
+
+    # -----
+
+    def _range(self, prefix: str) -> tuple[str, str]:
+        """Return the first key of a prefix, and the one behind the last."""
+        start = self._prefix + prefix
+        return start, start[:-1] + chr(ord(start[-1]) + 1)
+
+    def _read(self, prefix: str) -> tuple[dict[str, Entry], int]:
+        """Return the keys of a prefix, and the revision at which they were as they are."""
+        start, end = self._range(prefix)
+        question = {"key": encode(start), "range_end": encode(end), "limit": PAGE}
+        page: dict[str, Any] = self._etcd.call(lambda client: client.post(client.get_url("/kv/range"), json=question))
+        if page.get("more"):
+            raise DamagedError(f"etcd has more than {PAGE} keys below {start}, which no job makes; use another --job")
+        return dict(self._entry_of(pair) for pair in page.get("kvs", [])), int(page["header"]["revision"])
+
+    def _entry_of(self, pair: Mapping[str, Any]) -> tuple[str, Entry]:
+        key = "?"
+        try:
+            key = decode(pair["key"])
+            value = decode(pair.get("value", ""))
+            if len(value) <= MOST_VALUE_BYTES:
+                return key[len(self._prefix) :], Entry(value, int(pair["create_revision"]))
+        except (ValueError, KeyError):
+            pass
+        raise DamagedError(
+            f"the key {key} of etcd is damaged: it is not what this program writes; remove it if the job may begin anew"
+        )
+
+    def _write(self, conditions: list[dict[str, Any]], operations: list[dict[str, Any]]) -> bool:
+        question = {"compare": conditions, "success": operations, "failure": []}
+        answer = self._etcd.call(lambda client: client.transaction(question), FIRST_S)
+        return bool(answer.get("succeeded"))
+
+
+class EtcdClaim:
+    """See `Claim`."""
+
+    def __init__(
+        self, etcd: EtcdEndpoints, prefix: str, key: str, lease: Lease, token: int, valid_until: float
+    ) -> None:
+        self.key, self.token = key, token
+        self._etcd, self._prefix, self._lease = etcd, prefix, lease
+        self._ttl = valid_until - time.monotonic()
+        self._valid_until = valid_until
+
+    @property
+    def valid_until(self) -> float:
+        """See `Claim`."""
+        return self._valid_until
+
+    def renew(self) -> None:
+        """See `Claim`."""
+        began = time.monotonic()
+        left = self._etcd.call(lambda client: lease_at(self._lease, client).refresh())
+        if left <= 0 or began >= self._valid_until:
+            raise self._lost("its lease has ended")
+        self._valid_until = began + self._ttl
+
+    def update(self, value: str) -> None:
+        """See `Claim`."""
+        self._write(put_of(self._prefix, self.key, value, self._lease))
+
+    def put(self, key: str, value: str) -> None:
+        """See `Claim`."""
+        self._write(put_of(self._prefix, key, value))
+
+    def release(self) -> None:
+        """See `Claim`."""
+        self._valid_until = float("-inf")
+        revoke(self._etcd, self._lease)
+
+    def _write(self, operation: dict[str, Any]) -> None:
+        """Do an operation as long as the claim holds; done twice it is as done once."""
+        question = {"compare": [made_at(self._prefix + self.key, self.token)], "success": [operation], "failure": []}
+        left = self._valid_until - time.monotonic()
+        if left <= 0:
+            raise self._lost("it was not renewed in time")
+        try:
+            answer = self._etcd.call(lambda client: client.transaction(question), left)
+        except PeerUnreachableError as exc:
+            raise self._lost(f"it could not write for a whole lease: {exc}") from exc
+        if not answer.get("succeeded"):
+            raise self._lost("etcd has it no more, or another process holds it")
+
+    def _lost(self, why: str) -> LeaseLostError:
+        return LeaseLostError(f"this process has lost its claim of {self._prefix}{self.key} in etcd: {why}")
+
+
+def put_of(prefix: str, key: str, value: str, lease: Lease | None = None) -> dict[str, Any]:
+    """Return the operation that writes a key."""
+    put = {"key": encode(prefix + check_key(key)), "value": encode(check_value(key, value))}
+    return {"request_put": put if lease is None else {**put, "lease": str(lease.id)}}

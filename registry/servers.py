@@ -1,0 +1,157 @@
+"""The parameter servers of a job in its registry: how many there should be, and where each one is."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from registry.interface import Claim, Registry
+from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
+from runtime.errors import DamagedError
+
+DESIRED, SERVERS, CHECKPOINTS = "ps_desired", "ps/", "ckpt/"
+INIT_LOCK, INIT_DONE = "init/lock", "init/done"
+JOB_END = "job/end"
+MOST_SERVERS, MOST_PORTS, LAST_PORT = 4096, 4096, 65535
+LOOK_S = 1.0  # between two trials to claim an index
+NOTE_S = 10.0  # between two lines that name what is waited for
+
+
+@dataclass(frozen=True)
+class ServerRecord:
+    """A parameter server.
+
+    Attributes: incarnation: the token of its claim; a later server of the same index has a larger one.  ports: for
+        dense parameters; none while it is being started.
+    """
+
+    index: int
+    incarnation: int
+    host: str
+    ports: tuple[int, ...] = ()
+    sparse_ports: tuple[int, ...] = ()
+
+    @property
+    def attempt(self) -> str:
+        """What the server and its trainers call each other's attempt, so that those of another one are refused."""
+        return f"ps{self.index}.{self.incarnation}"
+
+    @property
+    def value(self) -> str:
+        """The value of its key."""
+        return json.dumps({"host": self.host, "ports": self.ports, "sparse_ports": self.sparse_ports})
+
+
+def write_desired(registry: Registry, wanted: int) -> int:
+    """Say how many servers the job has, unless that is said already; return what counts."""
+    while True:
+        registry.put_new(DESIRED, str(wanted))
+        found = registry.read(DESIRED).get(DESIRED)
+        if found is not None:
+            return read_desired(found.value)
+
+
+def read_desired(value: str) -> int:
+    """Return the number of servers that the registry says.
+
+    Raises: DamagedError: it is none.
+    """
+    if not (value.isascii() and value.isdigit() and len(value) <= 9 and 1 <= int(value) <= MOST_SERVERS):
+        raise DamagedError(
+            f"the registry's {DESIRED} is {value[:40]!r}, which is no number of servers; remove it with the "
+            "job's other keys to begin anew"
+        )
+    return int(value)
+
+
+def claim_index(
+    registry: Registry, desired: int, host: str, note: Callable[[str], None], only: int = -1
+) -> tuple[Claim, ServerRecord]:
+    """Return the claim of the smallest free index, as soon as one is free, and the record of a server at its start.
+
+    Args: desired: number of servers of the job.  note: takes a line for the log: what is waited for.  only: the index,
+        if it must be this one; -1: any.
+    """
+    first = ServerRecord(-1, 0, host)
+    indices = range(desired) if only < 0 else [only]
+    noted = float("-inf")
+    while True:
+        taken = registry.read(SERVERS)
+        for index in indices:
+            if f"{SERVERS}{index}" in taken:
+                continue
+            claim = registry.claim(f"{SERVERS}{index}", first.value)
+            if claim is not None:
+                return claim, replace(first, index=index, incarnation=claim.token)
+        if time.monotonic() - noted >= NOTE_S:
+            noted = time.monotonic()
+            note(f"waiting for {_describe(registry, desired, only)}")
+        registry.wait(SERVERS, taken, LOOK_S)
+
+
+def find_servers(registry: Registry) -> list[ServerRecord | None]:
+    """Return all servers of the job, None for each that is not there or not ready; [] if no server ever was.
+
+    Raises: DamagedError: a record is none.
+    """
+    desired = registry.read(DESIRED).get(DESIRED)
+    if desired is None:
+        return []
+    taken = registry.read(SERVERS)
+    found: list[ServerRecord | None] = []
+    for index in range(read_desired(desired.value)):
+        entry = taken.get(f"{SERVERS}{index}")
+        record = entry and read_record(index, entry.token, entry.value)
+        found.append(record if record and record.ports + record.sparse_ports else None)
+    return found
+
+
+def describe_missing(servers: list[ServerRecord | None]) -> str:
+    """Return which servers a trainer waits for, "" if all are there."""
+    if not servers:
+        return "the parameter servers: none was ever started for this job"
+    missing = [str(index) for index, one in enumerate(servers) if one is None]
+    if not missing:
+        return ""
+    return f"parameter server{'s' if len(missing) > 1 else ''} {', '.join(missing)} of {len(servers)}"
+
+
+def read_record(index: int, incarnation: int, value: str) -> ServerRecord:
+    """Return the server that a value describes.
+
+    Raises: DamagedError: it describes none.
+    """
+    try:
+        fields = parse_bounded(value.encode(), depth=3, values=2 * MOST_PORTS)
+    except BoundedJsonError as exc:
+        raise _damaged(index, str(exc)) from exc
+    host, ports, sparse = (fields.get(name) for name in ("host", "ports", "sparse_ports"))
+    if not isinstance(host, str) or not 0 < len(host) <= 253 or not host.isprintable() or " " in host:
+        raise _damaged(index, "without a host")
+    if not _are_ports(ports) or not _are_ports(sparse):
+        raise _damaged(index, "whose ports are none")
+    return ServerRecord(index, incarnation, host, tuple(ports or ()), tuple(sparse or ()))
+
+
+def _are_ports(found: Any) -> bool:
+    return isinstance(found, list) and len(found) <= MOST_PORTS and all(is_integer(one, 1, LAST_PORT) for one in found)
+
+
+def _damaged(index: int, what: str) -> DamagedError:
+    return DamagedError(
+        f"the registry's {SERVERS}{index} has a record {what}; another program writes there: give the job another name"
+    )
+
+
+def _describe(registry: Registry, desired: int, only: int) -> str:
+    """Return which servers must end before there is a free index."""
+    held = [
+        f"{one.index} by {one.host}:{one.ports[0]}" if one.ports else f"{one.index} by {one.host}"
+        for one in find_servers(registry)
+        if one is not None and only in (-1, one.index)
+    ]
+    what = f"all {desired} indices of servers" if only < 0 else f"index {only}"
+    return f"{what} to be free: held {'; '.join(held[:10]) or 'by servers that are being started'}"

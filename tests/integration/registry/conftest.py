@@ -1,0 +1,36 @@
+"""The registries that a job may have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from etcd_process import BINARY, EtcdProcess
+
+from registry.choice import open_registry
+from registry.interface import Registry
+
+TTL = 2.0
+
+
+@pytest.fixture
+def etcd(tmp_path: Path) -> Iterator[EtcdProcess]:
+    if not BINARY.exists():
+        pytest.skip("tests/etcd/build compiles the etcd that this needs")
+    with EtcdProcess(tmp_path) as process:
+        yield process
+
+
+@pytest.fixture(params=["directory", "etcd"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """What `opens` and registry_claimant.py take: a directory, or an endpoint."""
+    if request.param == "directory":
+        return str(tmp_path / "store")
+    return str(request.getfixturevalue("etcd").endpoint)
+
+
+@pytest.fixture
+def opens(place: str) -> Callable[[], Registry]:
+    is_etcd = place.startswith("http")
+    return lambda: open_registry([place] if is_etcd else [], None if is_etcd else Path(place), "job", TTL)
