@@ -57,7 +57,11 @@ class TaskGrant:
 
 @dataclass(frozen=True)
 class PassOver:
-    """The pass has ended; `next_pass` is the present one. Also the end of the job, with `is_last`."""
+    """The pass has ended; `next_pass` is the present one. Also the end of the job, with `is_last`.
+
+    Before it asks for a task of `next_pass`, a trainer asks whether it is to save the model of the pass before that:
+    the job ends when the model of its last pass is saved. Until then `next_pass` is the number of passes.
+    """
 
     next_pass: int
     is_last: bool
@@ -182,10 +186,22 @@ class MasterClient:
         """Say that this trainer leaves, and has not trained the task."""
         return self._report(task, RETURNED, 0, "it leaves")
 
-    def request_save(self, block: float) -> bool:
-        """Return whether this trainer is the one that saves; nobody else is for `block` seconds then."""
-        answer = self._ask("request_save", {"block": block}, time.monotonic() + self._patience)
-        return bool(answer["granted"])
+    def request_save(self, pass_number: int, block: float) -> str:
+        """Ask whether this trainer is the one that saves the model of a pass that has ended.
+
+        Returns: GRANTED: it is, nobody else is for `block` seconds, and `report_saved` is to follow, whether it has
+            written anything or not.  BUSY: another trainer is at it.  SAVED: the model of this pass is saved, or a
+            later pass has ended.
+        """
+        question = {"block": block, "pass": pass_number}
+        return str(self._ask("request_save", question, time.monotonic() + self._patience)["state"])
+
+    def report_saved(self, pass_number: int) -> bool:
+        """Say that the model of a pass is saved; return False if this trainer's time for that was over."""
+        answer = self._ask("report_saved", {"pass": pass_number}, time.monotonic() + self._patience)
+        if not answer["accepted"]:
+            glog.warning(f"the master refuses that pass {pass_number} is saved: {answer['reason']}")
+        return bool(answer["accepted"])
 
     def status(self) -> Mapping[str, Any]:
         """Return what the master knows: pass, tasks, members, accounts of passes; see `protocol`."""

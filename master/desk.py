@@ -26,6 +26,7 @@ from master.tasks.events import (
     MemberOut,
     MemberWelcome,
     Notice,
+    SaveDone,
     SaveWanted,
     TaskReported,
     TaskWanted,
@@ -170,7 +171,10 @@ class TaskDesk:
         )
 
     def _take_save(self, ticket: Ticket, asked: MemberAsked) -> None:
-        self._step(SaveWanted(ticket, asked.member, asked.body["block"]))
+        self._step(SaveWanted(ticket, asked.member, asked.body["block"], asked.body["pass"]))
+
+    def _take_saved(self, ticket: Ticket, asked: MemberAsked) -> None:
+        self._step(SaveDone(ticket, asked.member, asked.body["pass"]))
 
     def _take_leave(self, ticket: Ticket, asked: MemberAsked) -> None:
         self._step(MemberLeaves(ticket, asked.member, "it leaves", is_polite=True))
@@ -237,6 +241,7 @@ _REQUESTS: Mapping[str, Callable[[TaskDesk, Ticket, MemberAsked], None]] = {
     "get_task": TaskDesk._take_wanted,
     "report_task": TaskDesk._take_report,
     "request_save": TaskDesk._take_save,
+    "report_saved": TaskDesk._take_saved,
     "depart": TaskDesk._take_leave,
     "status": TaskDesk._take_status,
 }

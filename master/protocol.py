@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from master.tasks.dataset import LONGEST_NAME, MOST_FILES, PART_NAMES
 from master.tasks.dispatch import JOB_DONE, JOB_FAILED, PASS_END, TASK, WAIT
-from master.tasks.events import OUTCOMES
+from master.tasks.events import BUSY, GRANTED, OUTCOMES, SAVED
 from messages.schema import Call, Fields, Integer, Items, Maybe, Number, Protocol, Text, Truth, Word
 
 LONGEST_WAIT_S = 3600.0  # that a question for a task may stay open
@@ -64,7 +64,11 @@ MASTER = Protocol(
             Fields(id=Integer(0), epoch=Integer(1), outcome=Word(OUTCOMES), samples=Integer(0), reason=Text(1000)),
             Fields(accepted=Truth(), reason=Text(1000)),
         ),
-        "request_save": Call(Fields(block=Number(0.0, LONGEST_SAVE_S)), Fields(granted=Truth())),
+        "request_save": Call(
+            Fields(block=Number(0.0, LONGEST_SAVE_S), **{"pass": Integer(0)}),
+            Fields(state=Word((GRANTED, BUSY, SAVED))),
+        ),
+        "report_saved": Call(Fields(**{"pass": Integer(0)}), Fields(accepted=Truth(), reason=Text(1000))),
         "depart": Call(Fields()),
         "status": Call(
             Fields(),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from master.client import MasterClient, PassOver, TaskGrant
 from master.store.directory import DirectoryStore
+from master.tasks.events import GRANTED
 from messages.envelope import MemberId
 
 DEADLINE_S = 60.0
@@ -79,3 +80,5 @@ def train(master: MasterClient, files: Sequence[str]) -> Iterator[TaskGrant]:
         if over.is_last:
             return
         pass_number = over.next_pass
+        if master.request_save(pass_number - 1, 30.0) == GRANTED:
+            master.report_saved(pass_number - 1)

@@ -17,6 +17,7 @@ from master.tasks.events import (
     MemberOut,
     MemberWelcome,
     Notice,
+    SaveDone,
     SaveWanted,
     TaskReported,
     TaskWanted,
@@ -138,11 +139,15 @@ class Story:
         answer = self.ask(lambda ticket: TaskReported(ticket, who, *task, outcome, 10, "a reason"))
         return answer["accepted"] if isinstance(answer, dict) else answer
 
-    def happen_save(self, name: str) -> None:
-        self.happen(SaveWanted(next(self.tickets), member(name), 5.0))
+    def save(self, name: str, pass_number: int = 0, block: float = 5.0, incarnation: int = 1) -> str:
+        """Return the state of the answer, or the code of the refusal."""
+        who = member(name, incarnation)
+        answer = self.ask(lambda ticket: SaveWanted(ticket, who, block, pass_number))
+        return answer["state"] if isinstance(answer, dict) else str(answer)
 
-    def save(self, name: str, block: float) -> bool:
-        return bool(self.ask(lambda ticket: SaveWanted(ticket, member(name), block))["granted"])
+    def saved(self, name: str, pass_number: int = 0, incarnation: int = 1) -> bool:
+        answer = self.ask(lambda ticket: SaveDone(ticket, member(name, incarnation), pass_number))
+        return isinstance(answer, dict) and bool(answer["accepted"])
 
     @property
     def counts(self) -> tuple[int, int, int, int, int]:

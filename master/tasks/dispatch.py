@@ -15,12 +15,13 @@ LAST_PART = 10  # copies are given when no task is TODO and at most a tenth of a
 
 # the states of an answer to "get_task"
 TASK, WAIT, PASS_END, JOB_DONE, JOB_FAILED = "task", "wait", "pass_end", "done", "failed"
+_ENDS = {Phase.DONE: JOB_DONE, Phase.FAILED: JOB_FAILED}
 
 
 def make_task_answer(state: MasterState, kind: str, **more: Any) -> dict[str, Any]:
     """Return an answer to "get_task" without a task."""
     head = state.head
-    number, reason = (head.pass_number, head.reason) if head else (0, "")
+    number, reason = (head.ended + 1, head.reason) if head else (0, "")
     return {"state": kind, "pass": number, "task": None, "reason": reason, **more}
 
 
@@ -46,13 +47,16 @@ def answer_waiting(turn: Turn) -> None:
 
 
 def why_no_task(state: MasterState, wanted: TaskWanted, now: float) -> str:
-    """Return the state of the answer for who need not wait, else an empty text."""
+    """Return the state of the answer to a question that need not wait, else an empty text.
+
+    When all passes are done a member waits for the end of the job, unless it may be the one that saves the model.
+    """
     head = state.head
-    if head is not None and head.phase is Phase.FAILED:
-        return JOB_FAILED
-    if head is not None and head.phase is Phase.DONE:
-        return JOB_DONE
-    if head is not None and wanted.pass_number < head.pass_number:
+    if head is not None and head.phase in _ENDS:
+        return _ENDS[head.phase]
+    if head is not None and wanted.pass_number <= head.ended:
+        return PASS_END
+    if head is not None and head.phase is Phase.SAVING and state.find_saver(now) is None:
         return PASS_END
     return WAIT if now >= wanted.until else ""
 
@@ -60,7 +64,7 @@ def why_no_task(state: MasterState, wanted: TaskWanted, now: float) -> str:
 def give_tasks(turn: Turn) -> None:
     """Give the tasks that are TODO to those that wait, in the order in which they asked."""
     state = turn.state
-    if state.head is None or state.is_over:
+    if not state.gives_tasks:
         return
     while state.waiting and (number := state.table.next_todo()) is not None:
         wanted = next((one for one in state.waiting.values() if _can_take(state, one)), None)
@@ -72,7 +76,7 @@ def give_tasks(turn: Turn) -> None:
 def give_copies(turn: Turn) -> None:
     """Give copies of the oldest pending tasks to those that wait, in the last part of a pass."""
     state, table = turn.state, turn.state.table
-    if not state.settings.speculate or state.head is None or state.is_over or table.next_todo() is not None:
+    if not state.settings.speculate or not state.gives_tasks or table.next_todo() is not None:
         return
     if len(table.pending) > max(1, len(table.files) // LAST_PART):
         return
@@ -106,7 +110,7 @@ def end_pass(turn: Turn) -> bool:
     """End the pass if none of its tasks is TODO or PENDING; return whether that is so."""
     state, table = turn.state, turn.state.table
     head = state.head
-    if head is None or state.is_over or table.todo or table.pending:
+    if head is None or not state.gives_tasks or table.todo or table.pending:
         return False
     account = table.account(turn.now)
     turn.change(PutPass(account))
@@ -119,7 +123,7 @@ def end_pass(turn: Turn) -> bool:
         reason = f"all {len(table.files)} tasks of pass {head.pass_number} have failed; see the log for the reasons"
         turn.change(PutHead(dataclasses.replace(head, phase=Phase.FAILED, reason=reason)))
     elif head.pass_number + 1 >= state.settings.num_passes:
-        turn.change(PutHead(dataclasses.replace(head, phase=Phase.DONE)))
+        turn.change(PutHead(dataclasses.replace(head, phase=Phase.SAVING)))
     else:
         turn.change(PutHead(dataclasses.replace(head, pass_number=head.pass_number + 1)))
     return True

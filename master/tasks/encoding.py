@@ -6,7 +6,7 @@
     pass/NUMBER                        what a pass came to
     member/UID                         a member
     number/UID                         the number of a member, also of one that has gone
-    save                               who may save the model
+    save                               the member that may save the model, and of which pass
 
 Values are JSON; those of tasks are lists, so that a million of them load in seconds. A key that no head speaks of, as
 a file list whose writer died, is left out.
@@ -70,7 +70,7 @@ def encode_change(change: Change) -> Write:
     if isinstance(change, PutPass):
         return f"pass/{change.account.pass_number:08d}", _dump(dataclasses.asdict(change.account))
     slot = change.slot
-    return "save", _dump([slot.member.uid, slot.member.incarnation, slot.until])
+    return "save", _dump([slot.member.uid, slot.member.incarnation, slot.until, slot.pass_number])
 
 
 def decode_state(settings: TaskSettings, pairs: Iterable[tuple[str, str]], now: float, leader: int = 0) -> MasterState:
@@ -101,8 +101,8 @@ def _load(state: MasterState, parts: dict[str, list[tuple[str, str]]], now: floa
         if state.numbers[uid].id.incarnation < incarnation:
             raise ValueError(f"member {uid} has no number")
         state.members[uid] = TaskMember(MemberId(uid, incarnation), joined, now + lease)
-    for _, (uid, incarnation, until) in _parse(parts.get("save", ())):
-        state.save = SaveSlot(MemberId(uid, incarnation), until)
+    for _, (uid, incarnation, until, pass_number) in _parse(parts.get("save", ())):
+        state.save = SaveSlot(MemberId(uid, incarnation), until, pass_number)
     for _, fields in _parse(parts.get("pass", ())):
         account = PassAccount(**{**fields, "names": tuple(fields["names"])})
         state.accounts[account.pass_number] = account

@@ -63,11 +63,24 @@ OUTCOMES = (FINISHED, FAILED, RETURNED)
 
 @dataclass(frozen=True)
 class SaveWanted:
-    """A member wants to save the model; nobody else may for `block` seconds then."""
+    """A member wants to save the model of a pass; nobody else may for `block` seconds then."""
 
     ticket: Ticket
     member: MemberId
     block: float
+    pass_number: int
+
+
+@dataclass(frozen=True)
+class SaveDone:
+    """A member has saved the model of a pass."""
+
+    ticket: Ticket
+    member: MemberId
+    pass_number: int
+
+
+GRANTED, BUSY, SAVED = "granted", "busy", "saved"
 
 
 @dataclass(frozen=True)
@@ -103,7 +116,9 @@ class TimePasses:
     """Nothing else has happened. Also what a new leader begins with."""
 
 
-Event = DatasetGiven | TaskWanted | TaskReported | SaveWanted | MemberIn | MemberOut | MemberLeaves | TimePasses
+Event = (
+    DatasetGiven | TaskWanted | TaskReported | SaveWanted | SaveDone | MemberIn | MemberOut | MemberLeaves | TimePasses
+)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ class Phase(enum.StrEnum):
     """Where the job stands."""
 
     RUNNING = "running"
-    DONE = "done"  # every pass is finished
+    SAVING = "saving"  # every pass is finished, and the model of the last one is not saved yet
+    DONE = "done"  # every pass is finished, and the model is saved
     FAILED = "failed"  # all tasks of a pass have failed
 
 
@@ -65,7 +66,7 @@ class Head:
     """What there is once; its key is written after everything that it speaks of.
 
     digest: of the file list, see `dataset`.  config: the digest of the trainers' config, empty if they gave none.
-    tasks: how many there are.  reason: why the job has failed.
+    tasks: how many there are.  reason: why the job has failed.  saved: the last pass whose model is saved, -1 for none.
     """
 
     digest: str
@@ -75,6 +76,12 @@ class Head:
     pass_number: int = 0
     phase: Phase = Phase.RUNNING
     reason: str = ""
+    saved: int = -1
+
+    @property
+    def ended(self) -> int:
+        """The last pass that has ended with a model, -1 for none."""
+        return self.pass_number if self.phase in (Phase.SAVING, Phase.DONE) else self.pass_number - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +114,11 @@ class TaskView:
 
 @dataclass(frozen=True, slots=True)
 class SaveSlot:
-    """Which member may save the model, and until when nobody else may."""
+    """Which member may save the model of a pass, and until when nobody else may."""
 
     member: MemberId
     until: float
+    pass_number: int
 
 
 @dataclass(frozen=True, slots=True)

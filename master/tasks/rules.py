@@ -19,13 +19,17 @@ from typing import Any
 from master.tasks import dispatch
 from master.tasks.dataset import split_tasks
 from master.tasks.events import (
+    BUSY,
     FINISHED,
+    GRANTED,
     RETURNED,
+    SAVED,
     DatasetGiven,
     Event,
     MemberIn,
     MemberLeaves,
     MemberOut,
+    SaveDone,
     SaveWanted,
     StepOutcome,
     TaskReported,
@@ -37,6 +41,7 @@ from master.tasks.membership import drop_member, take_leave, take_member, take_o
 from master.tasks.records import (
     Head,
     Hold,
+    Phase,
     PutFiles,
     PutHead,
     PutSave,
@@ -53,7 +58,7 @@ def step(state: MasterState, event: Event, now: float) -> StepOutcome:
     turn = Turn(state, now)
     _RULES[type(event)](turn, event)
     has_ended = dispatch.end_pass(turn)  # rule 6: after any change
-    if has_ended or isinstance(event, (TimePasses, TaskWanted)):
+    if has_ended or isinstance(event, (TimePasses, TaskWanted, SaveDone)):
         dispatch.answer_waiting(turn)
     dispatch.give_tasks(turn)
     if isinstance(event, (TimePasses, TaskWanted)):
@@ -181,15 +186,44 @@ def _take_time(turn: Turn, event: TimePasses) -> None:
         drop_member(turn, member, "its connection was lost, and it has not come back within its lease", is_failure=True)
 
 
-# ----- Rule 7: one member saves
+# ----- Rule 7: one member saves the model of a pass
 
 
 def _take_save(turn: Turn, event: SaveWanted) -> None:
-    slot = turn.state.save
-    is_free = slot is None or slot.until <= turn.now or slot.member == event.member
-    if is_free:
-        turn.change(PutSave(SaveSlot(event.member, turn.now + event.block)))
-    turn.answer(event.ticket, {"granted": is_free})
+    state, head = turn.state, turn.state.head
+    known = state.members.get(event.member.uid)
+    if known is None or known.id != event.member:
+        turn.refuse(event.ticket, "member", f"{event.member} has not joined, or its lease has ended; join again")
+        return
+    if head is None or event.pass_number > head.ended:
+        turn.refuse(event.ticket, "pass", f"pass {event.pass_number} has not ended yet")
+        return
+    saver = state.find_saver(turn.now)
+    if event.pass_number <= head.saved or event.pass_number < head.ended:
+        answer = SAVED
+    elif saver is not None and saver.id != event.member:
+        answer = BUSY
+    else:
+        answer = GRANTED
+        turn.change(PutSave(SaveSlot(event.member, turn.now + event.block, event.pass_number)))
+        turn.note(f"{event.member} saves the model of pass {event.pass_number}")
+    turn.answer(event.ticket, {"state": answer})
+
+
+def _take_saved(turn: Turn, event: SaveDone) -> None:
+    head, slot = turn.state.head, turn.state.save
+    if head is not None and event.pass_number <= head.saved:  # said again: the answer was lost
+        turn.answer(event.ticket, {"accepted": True, "reason": ""})
+        return
+    if head is None or slot is None or (slot.member, slot.pass_number) != (event.member, event.pass_number):
+        reason = f"{event.member} is not the one that saves the model of pass {event.pass_number}"
+        turn.answer(event.ticket, {"accepted": False, "reason": reason})
+        return
+    is_last = head.phase is Phase.SAVING and event.pass_number >= head.pass_number
+    phase = Phase.DONE if is_last else head.phase
+    turn.change(PutHead(dataclasses.replace(head, saved=event.pass_number, phase=phase)))
+    turn.note(f"{event.member} has saved the model of pass {event.pass_number}")
+    turn.answer(event.ticket, {"accepted": True, "reason": ""})
 
 
 _RULES: Mapping[type, Callable[[Turn, Any], None]] = {
@@ -197,6 +231,7 @@ _RULES: Mapping[type, Callable[[Turn, Any], None]] = {
     TaskWanted: _take_wanted,
     TaskReported: _take_report,
     SaveWanted: _take_save,
+    SaveDone: _take_saved,
     MemberIn: take_member,
     MemberOut: take_out,
     MemberLeaves: take_leave,

@@ -67,7 +67,20 @@ class MasterState:
     @property
     def is_over(self) -> bool:
         """Whether the job has ended, well or not."""
-        return self.head is not None and self.head.phase is not Phase.RUNNING
+        return self.head is not None and self.head.phase in (Phase.DONE, Phase.FAILED)
+
+    @property
+    def gives_tasks(self) -> bool:
+        """Whether there are tasks, or will be again in this or the next pass."""
+        return self.head is not None and self.head.phase is Phase.RUNNING
+
+    def find_saver(self, now: float) -> TaskMember | None:
+        """Return the member that is saving: it is there, has time left, and has not said that it is done."""
+        slot = self.save
+        if slot is None or self.head is None or slot.until <= now or slot.pass_number <= self.head.saved:
+            return None
+        member = self.members.get(slot.member.uid)
+        return member if member is not None and member.id == slot.member else None
 
     def apply(self, change: Change) -> None:
         """Change what is stored."""

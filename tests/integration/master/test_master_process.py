@@ -11,8 +11,9 @@ import requests
 from master_processes import MasterProcess, train, trainer
 from ports import free_ports
 
-from master.client import MasterClient, TaskGrant
+from master.client import MasterClient, PassOver, TaskGrant
 from master.store.directory import DirectoryStore
+from master.tasks.events import BUSY, GRANTED
 from master.tasks.records import TaskView
 from messages.envelope import MemberId
 from runtime.errors import ConfigError, DataError, PeerUnreachableError
@@ -181,3 +182,23 @@ def test_trainers_have_numbers_and_hear_who_has_a_task(tmp_path: Path) -> None:
         assert [heard.get(timeout=10).members for _ in range(3)] == [(0,), (0, 1), (0,)]
         assert first.finish(held, 1)
         assert first.view.members == (0,)
+
+
+def test_the_job_ends_when_a_trainer_has_saved_the_model_of_its_last_pass(tmp_path: Path) -> None:
+    """The first one that is to save it is killed; the others wait, and one of them is asked."""
+    with (
+        MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store", "--member_ttl=2s") as process,
+        trainer(tmp_path / "store", "a") as first,
+        trainer(tmp_path / "store", "b") as second,
+    ):
+        first.set_dataset(FILES[:1])
+        for task in first.tasks(0):
+            assert first.finish(task, 1)
+        assert [one.request_save(0, 600.0) for one in (first, second)] == [GRANTED, BUSY]
+        first.close()
+        assert second.get_task(1) == PassOver(1, is_last=False)
+        assert second.request_save(0, 600.0) == GRANTED
+        assert second.report_saved(0)
+        assert second.get_task(1) == PassOver(1, is_last=True)
+        second.leave()
+        assert process.end() == 0

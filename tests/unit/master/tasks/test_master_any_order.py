@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from master_story import Story, member
 
 from master.tasks.encoding import decode_state
-from master.tasks.events import FAILED, FINISHED, RETURNED, MemberIn, MemberLeaves, TaskReported, TaskWanted
+from master.tasks.events import FAILED, FINISHED, GRANTED, RETURNED, MemberIn, MemberLeaves, TaskReported, TaskWanted
 from master.tasks.presence import BETWEEN_S
 from master.tasks.records import Phase, TaskStatus
 from messages.envelope import MemberId
@@ -34,6 +34,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.asked: dict[int, TaskWanted] = {}  # by ticket
         self.finished: defaultdict[tuple[int, int], set[int]] = defaultdict(set)  # (pass, task) -> epochs accepted
         self.seen: set[int] = set()
+        self.saving: tuple[MemberId, float, int] | None = None  # the last one that was granted a save, until when, pass
         self.given: dict[int, MemberId] = {}  # numbers
         self.between: dict[MemberId, float] = {}  # between two tasks, and until when that counts
         self.leader = 0  # that self.between is about
@@ -111,10 +112,28 @@ class AnyOrder(RuleBasedStateMachine):
         self.story.dies_after = dies
         self.story.advance(seconds)
 
-    @rule(name=st.sampled_from(NAMES), dies=DIES)
-    def save(self, name: str, dies: int | None) -> None:
+    @rule(name=st.sampled_from(NAMES), behind=st.integers(0, 2), dies=DIES)
+    def save(self, name: str, behind: int, dies: int | None) -> None:
+        head = self.story.state.head
+        pass_number = max(0, (head.ended if head else 0) + 1 - behind)
         self.story.dies_after = dies
-        self.story.happen_save(name)
+        leader, had = self.story.leader, self.saving
+        if self.story.save(name, pass_number, 3.0, self.lives[name]) == GRANTED:
+            assert leader == self.story.leader
+            who, until = member(name, self.lives[name]), self.story.now + 3.0
+            if had is not None and had[0] != who and had[1] > self.story.now and head and had[2] > head.saved:
+                known = self.story.state.members.get(had[0].uid)
+                assert known is None or known.id != had[0], "two members save"
+            self.saving = (who, until, pass_number)
+
+    @rule(name=st.sampled_from(NAMES), behind=st.integers(0, 2), dies=DIES)
+    def end_save(self, name: str, behind: int, dies: int | None) -> None:
+        head = self.story.state.head
+        saved = head.saved if head else -1
+        pass_number = max(0, (head.ended if head else 0) + 1 - behind)
+        self.story.dies_after = dies
+        if self.story.saved(name, pass_number, self.lives[name]) and pass_number > saved:
+            assert self.saving is not None and self.saving[::2] == (member(name, self.lives[name]), pass_number)
 
     # ----- What happens to masters
 
@@ -148,6 +167,14 @@ class AnyOrder(RuleBasedStateMachine):
             assert account.samples == 10 * account.done
         for pass_number, _ in self.finished:
             assert pass_number <= table.pass_number
+
+    @invariant()
+    def the_job_is_done_when_its_last_pass_is_saved(self) -> None:
+        head = self.story.state.head
+        if head is not None:
+            assert (head.phase is Phase.DONE) == (head.saved == PASSES - 1)
+            assert head.saved <= head.ended
+            assert head.phase is not Phase.SAVING or len(self.story.state.accounts) == PASSES
 
     @invariant()
     def a_number_is_never_given_twice(self) -> None:
@@ -225,6 +252,8 @@ class AnyOrder(RuleBasedStateMachine):
             answer = story.answers.get(ticket)
             if isinstance(answer, dict) and answer["state"] == "task":
                 self.say(self.grants[-1], FINISHED)
+            elif isinstance(answer, dict) and story.save("last", answer["pass"] - 1) == GRANTED:
+                assert story.saved("last", answer["pass"] - 1)
         assert story.state.is_over
         self.accounts_are_complete()
         self.a_task_is_finished_once_in_a_pass()

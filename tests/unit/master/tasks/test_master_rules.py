@@ -3,7 +3,7 @@
 import pytest
 from master_story import Story, member
 
-from master.tasks.events import FAILED, RETURNED, DatasetGiven, MemberLeaves
+from master.tasks.events import BUSY, FAILED, GRANTED, RETURNED, SAVED, DatasetGiven, MemberLeaves
 from master.tasks.records import Phase
 
 
@@ -203,7 +203,11 @@ def test_the_job_ends_after_its_passes() -> None:
         last = story.take("a", pass_number)
         waiting.append(story.want("b", pass_number))
         story.report("a", last)
-    assert [story.answers[ticket]["state"] for ticket in waiting] == ["pass_end", "done"]
+    assert [story.answers[ticket]["state"] for ticket in waiting] == ["pass_end", "pass_end"]
+    assert [story.answers[ticket]["pass"] for ticket in waiting] == [1, 2]
+    assert not story.state.is_over and story.state.head.phase is Phase.SAVING
+    assert story.save("a", 1) == GRANTED and story.saved("a", 1)
+    assert story.state.head.phase is Phase.DONE
     assert story.get("a", 5)["state"] == "done"
     assert [(one.done, one.dispatches, one.samples) for one in story.state.accounts.values()] == [(2, 2, 20)] * 2
 
@@ -234,14 +238,92 @@ def test_a_leader_that_dies_before_the_end_of_a_pass_is_stored_ends_it_after_all
 # ----- Rule 7
 
 
-def test_one_trainer_saves() -> None:
-    story = Story(1)
-    story.join("a", "b")
-    assert [story.save("a", 10.0), story.save("b", 10.0), story.save("a", 10.0)] == [True, False, True]
+def passed(num_passes: int = 1, **settings: object) -> Story:
+    """A job whose first pass has ended; a, b and c have joined."""
+    story = Story(1, num_passes=num_passes, **settings)
+    story.join("a", "b", "c")
+    finish_all(story, "a", 0, 1)
+    return story
+
+
+def test_one_trainer_saves_and_the_others_hear_whether_it_has() -> None:
+    story = passed(2)
+    assert [story.save(name) for name in "aba"] == [GRANTED, BUSY, GRANTED]
     story.restart()
-    assert not story.save("b", 10.0)
-    story.advance(10.1)
-    assert story.save("b", 10.0)
+    assert story.save("b") == BUSY
+    assert story.saved("a")
+    assert [story.save(name) for name in "ab"] == [SAVED, SAVED]
+    story.restart()
+    assert story.save("b") == SAVED
+    assert story.counts == (1, 1, 0, 0, 0), "meanwhile the next pass is under way"
+
+
+def test_a_model_is_saved_when_its_pass_has_ended_and_before_the_next_one_has() -> None:
+    story = passed(3)
+    assert story.save("a", 1) == "pass"
+    finish_all(story, "a", 1, 1)
+    assert story.save("b", 0) == SAVED, "it would be the model of the pass after that"
+    assert story.save("b", 1) == GRANTED
+    assert story.save("d", 1) == "member"
+    assert Story().save("a") == "member"
+
+
+@pytest.mark.parametrize("lost", ["its time is over", "its lease has ended", "it leaves", "it began anew"])
+def test_another_trainer_saves_when_the_first_one_does_not(lost: str) -> None:
+    story = passed()
+    assert story.save("a", block=60.0) == GRANTED
+    assert story.save("b") == BUSY
+    waiting = story.want("b", 1, patience=500.0)
+    story.advance(1.0)
+    assert waiting not in story.answers, "it waits for the end of the job"
+    if lost == "its time is over":
+        story.advance(60.1)
+    elif lost == "its lease has ended":
+        story.cut("a")
+        story.advance(10.0)
+    elif lost == "it leaves":
+        story.leave("a")
+    else:
+        story.join("a", incarnation=2)
+    story.advance(0.1)
+    assert story.answers[waiting] == {"state": "pass_end", "pass": 1, "task": None, "reason": ""}
+    assert story.save("b") == GRANTED
+    assert story.saved("a") is False
+    waiting = story.want("c", 1)
+    assert story.saved("b") and story.saved("b"), "an answer that was lost is given again"
+    assert story.answers[waiting]["state"] == "done"
+    assert story.state.is_over
+
+
+def test_a_job_waits_for_a_trainer_that_saves_its_last_pass() -> None:
+    story = passed()
+    for name in "abc":
+        story.leave(name)
+    story.advance(1000.0)
+    story.restart()
+    assert not story.state.is_over
+    story.join("d")
+    assert story.get("d")["pass"] == 1
+    assert story.save("d") == GRANTED and story.saved("d")
+    assert story.state.is_over
+
+
+def test_a_leader_that_dies_while_the_model_is_saved_goes_on_with_that() -> None:
+    story = passed()
+    assert story.save("a", block=60.0) == GRANTED
+    story.restart()
+    waiting = story.want("b", 1)
+    story.join("a", "b")
+    assert waiting not in story.answers
+    assert story.saved("a")
+    assert story.state.is_over
+
+
+def test_a_job_that_has_failed_has_no_model_to_save() -> None:
+    story = Story(1, failures_max=0)
+    story.join("a")
+    story.report("a", story.take("a"), FAILED)
+    assert story.save("a") == "pass"
 
 
 # ----- Speculation
@@ -276,7 +358,7 @@ def test_a_copy_that_is_lost_leaves_the_first_holder_alone() -> None:
     story.report("c", copy, FAILED)
     assert story.counts == (0, 0, 1, 9, 0)
     assert story.report("b", (0, 1))
-    assert story.state.is_over
+    assert story.state.head.phase is Phase.SAVING
 
 
 def test_nobody_gets_a_copy_of_its_own_task_or_of_a_young_one() -> None:
