@@ -30,24 +30,21 @@ FIRST_REPORT = 2.0  # seconds to the first line before training begins: a server
 class FanOut:
     """Sends the requests of one trainer to every service and collects the answers.
 
-    Args: channels: one to each service, in order.  session, trainer, num_trainers: of the messages.
+    Args: channels: one to each service, in order.  trainer: of the messages.  first: the service that is called first.
         peer_timeout, wait_timeout: seconds, see `Client`.  failure: returns why the job cannot go on, if it cannot.
     """
 
     def __init__(
         self,
         channels: Sequence[ServerChannel],
-        session: bytes,
         trainer: int,
-        num_trainers: int,
         *,
+        first: int,
         peer_timeout: float,
         wait_timeout: float,
         failure: Callable[[], PaddleError | None],
     ) -> None:
-        self._session, self._trainer = session, trainer
-        # every trainer begins with another server, so that they do not all call the first one first
-        first = trainer * len(channels) // max(num_trainers, 1)
+        self._trainer = trainer
         self._channels = [*channels[first:], *channels[:first]]
         self._of_connection = {channel.connection: channel for channel in channels}
         self._poller = Poller([channel.connection for channel in self._channels])
@@ -56,7 +53,6 @@ class FanOut:
         self._failure = failure
         for channel in channels:
             channel.connection.place = partial(self._place, channel)
-        self._sequence = 0
         self._request = ServiceRequest(Op.PING, "nothing")
         self._has_pushed = False
 
@@ -72,13 +68,10 @@ class FanOut:
     def begin(self, request: ServiceRequest) -> None:
         """Begin a request; its pieces are sent by `send` or `send_rest`, and `collect` waits for the answers."""
         self._raise_failure()
-        self._sequence += 1
         self._request = request
         self._has_pushed |= request.op == Op.PUSH
         for channel in self._channels:
-            channel.unsent = set(range(request.count_pieces(channel)))
-            channel.pending = set(range(request.count_answers(channel)))
-            channel.placed.clear()
+            channel.begin(request.count_pieces(channel), request.count_answers(channel))
 
     def send_early(self, is_ready: Callable[[ServerChannel, int], bool]) -> None:
         """Send those pieces that are ready already, but for the first of each service, which says that all is said."""
@@ -101,15 +94,14 @@ class FanOut:
     def send(self, channel: ServerChannel, piece: int) -> None:
         """Send one piece of the request in hand."""
         request = self._request
-        channel.unsent.discard(piece)
         payload, flags = request.payload_for(channel, piece), request.flags
         if payload and channel.memory is not None and request.op == Op.PUSH:
             payload, flags = (), flags | MessageFlag.LOCAL
         message = Message(
             request.op,
-            self._session,
+            channel.session,
             self._trainer,
-            self._sequence,
+            channel.sequence,
             request.argument,
             flags,
             request.note_for(channel, piece),
@@ -132,13 +124,14 @@ class FanOut:
             self._read(POLL_INTERVAL)
             self._raise_refusal(pending)
             LIVENESS.turned = now = time.monotonic()
-            if now - asked < min(ASK_INTERVAL, self._peer_timeout / 5):
-                self._raise_failure()
-                continue
             pending = [channel for channel in pending if channel.pending]
             if not pending:
                 break
             self._raise_failure()
+            if interruption := self._request.interruption():
+                raise interruption
+            if now - asked < min(ASK_INTERVAL, self._peer_timeout / 5):
+                continue
             if now > deadline:
                 raise self._late(pending, now - started)
             asked = now
@@ -150,8 +143,8 @@ class FanOut:
 
     def abort(self, reason: str) -> None:
         """Tell every service why this trainer gives up; never waits, never raises."""
-        message = Message(Op.ABORT, self._session, self._trainer, self._sequence + 1, note={"reason": reason})
         for channel in self._channels:
+            message = Message(Op.ABORT, channel.session, self._trainer, channel.sequence + 1, note={"reason": reason})
             channel.connection.send(message)
 
     # ----- What comes -----
@@ -165,7 +158,7 @@ class FanOut:
         """Return where the payload of an answer is read to: to where it belongs, if that is known and it is signed."""
         op, flags, sequence, piece = protocol.peek(frames[0])
         request = self._request
-        if (op, flags & MessageFlag.ANSWER, sequence) == (request.op, MessageFlag.ANSWER, self._sequence):
+        if (op, flags & MessageFlag.ANSWER, sequence) == (request.op, MessageFlag.ANSWER, channel.sequence):
             parts = request.place_for(channel, piece) if piece in channel.pending else None
             key = channel.connection.key
             if parts is not None and sum(map(len, parts)) == size and protocol.is_signed(frames, key):
@@ -182,9 +175,9 @@ class FanOut:
             answer = protocol.decode(frames)
         except protocol.ProtocolError as exc:
             raise PeerUnreachableError(f"{channel.name} answers what is no message of ours: {exc}") from exc
-        if answer.op == Op.ERROR and (answer.flags & MessageFlag.FATAL or answer.sequence in (0, self._sequence)):
+        if answer.op == Op.ERROR and (answer.flags & MessageFlag.FATAL or answer.sequence in (0, channel.sequence)):
             raise error_of(answer, channel.name)
-        if answer.sequence != self._sequence:
+        if answer.sequence != channel.sequence:
             return  # late: the answer to a request that was repeated
         try:
             self._take(channel, answer)
@@ -220,7 +213,7 @@ class FanOut:
                     self.send(channel, min(channel.pending))
         others = [channel for channel in self._channels if channel not in pending]
         for channel in others if self._request.op == Op.HELLO else pending:
-            ping = Message(Op.PING, self._session, self._trainer, self._sequence)
+            ping = Message(Op.PING, channel.session, self._trainer, channel.sequence)
             if not channel.connection.waiting:  # one that is not there is asked when it is
                 channel.connection.send(ping)
 
@@ -235,7 +228,7 @@ class FanOut:
         if not channel.pending:
             return
         pieces, answers = request.count_pieces(channel), request.count_answers(channel)
-        arrived = note.get("received") == self._sequence and note.get("pieces") == pieces - len(channel.unsent)
+        arrived = note.get("received") == channel.sequence and note.get("pieces") == pieces - len(channel.unsent)
         if arrived and notes.get_integer(note, "answers") <= answers - len(channel.pending):
             return
         glog.warning(f"{channel.name} lost '{request.doing}' with a connection; sending it again")

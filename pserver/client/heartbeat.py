@@ -6,8 +6,9 @@ import os
 import select
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pserver.client.connection import Poller, ServerConnection
 from pserver.wire import protocol, views
@@ -22,19 +23,23 @@ _MAX_WAITING = 10  # pings that wait for one connection; more would only pile up
 
 @dataclass
 class ServerLiveness:
-    """What the thread knows of one server."""
+    """What the thread knows of one server. `session`: of the messages to it."""
 
     connection: ServerConnection
-    name: str
+    session: bytes
     asked: float | None = None  # when the oldest question without an answer was sent
     heard: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The name of the server, for messages."""
+        return f"pserver {self.connection.host}:{self.connection.port}"
 
 
 class Heartbeat(threading.Thread):
     """Show every server that this trainer lives, and this trainer that every server does.
 
-    Args: services: host and port of each.  connection: the name of these connections.  secret: of the job, or empty.
-        source: see `ServerConnection`.
+    Args: servers: one of each service.  describe: returns the note of a ping.
 
     It has connections of its own, so that a ping never waits behind a gradient, however long the main thread computes.
     `failure` is set once, when the job cannot go on; the client raises it.
@@ -42,25 +47,19 @@ class Heartbeat(threading.Thread):
 
     def __init__(
         self,
-        services: Sequence[tuple[str, int]],
-        connection: bytes,
-        secret: str,
-        session: bytes,
+        servers: Sequence[ServerLiveness],
         trainer: int,
         peer_timeout: float,
-        source: str = "",
+        describe: Callable[[], Mapping[str, Any]],
     ) -> None:
         super().__init__(name="heartbeat", daemon=True)
         self.failure: PaddleError | None = None
-        self._ping = Message(Op.PING, session, trainer, 0)
+        self._trainer, self._describe = trainer, describe
         self._peer_timeout = peer_timeout
         self._interval = min(1.0, peer_timeout / 5)
         self._woken, self._wake = os.pipe()
-        self._servers = [
-            ServerLiveness(ServerConnection(host, port, connection, secret, source=source), f"pserver {host}:{port}")
-            for host, port in services
-        ]
-        self._of_connection = {server.connection: server for server in self._servers}
+        self._servers = list(servers)
+        self._of_connection = {server.connection: server for server in servers}
 
     def stop(self) -> None:
         """End the thread and close its connections."""
@@ -96,7 +95,7 @@ class Heartbeat(threading.Thread):
 
     def _ask(self, server: ServerLiveness, now: float) -> None:
         if server.connection.waiting < _MAX_WAITING:
-            server.connection.send(self._ping)
+            server.connection.send(Message(Op.PING, server.session, self._trainer, 0, note=self._describe()))
         if server.asked is None:
             server.asked = now
 

@@ -14,7 +14,7 @@ import numpy as np
 from pserver.client.checkpoint_requests import CheckpointRequests
 from pserver.client.connection import ServerConnection, close_all
 from pserver.client.fan_out import FanOut
-from pserver.client.heartbeat import Heartbeat
+from pserver.client.heartbeat import Heartbeat, ServerLiveness
 from pserver.client.request import ServiceRequest
 from pserver.client.server_channel import ServerChannel
 from pserver.client.vector_layout import VectorLayout
@@ -24,7 +24,7 @@ from pserver.store.partition import StridedRun
 from pserver.store.snapshot import CheckpointState
 from pserver.wire import protocol
 from pserver.wire.authentication import DATA, HEARTBEAT, TOKEN_BYTES
-from pserver.wire.protocol import Message, Op
+from pserver.wire.protocol import NOTHING, Message, Op
 from pserver.wire.shared_memory import SharedMemory
 from runtime import glog
 from runtime.errors import BugError, ConfigError, PaddleError, PeerUnreachableError
@@ -55,6 +55,26 @@ class ClientOptions:
     peer_timeout: float = 10.0
     connect_timeout: float = 60.0
     wait_timeout: float = 3600.0
+
+    def attempt_of(self, service: int) -> str:
+        """Return the attempt that a service belongs to."""
+        return self.attempt
+
+    def introduce(self) -> dict[str, Any]:
+        """Return the part of a hello that says what else this trainer is, beside its number."""
+        return {"num_trainers": self.num_trainers}
+
+    def describe_view(self) -> Mapping[str, Any]:
+        """Return the note of a heartbeat's ping: which trainers take part, where that changes."""
+        return NOTHING
+
+    def first_service(self, services: int) -> int:
+        """Return the service that is called first: another one for every trainer, so that not all call the same."""
+        return self.trainer_id * services // max(self.num_trainers, 1)
+
+    def refuse_to_join(self) -> PaddleError | None:
+        """Return why this trainer waits no longer for the answers to its hello, if it does not."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -91,24 +111,30 @@ class JoinRequest(ServiceRequest):
         self._options, self._channels = options, channels
         self._model = model.describe()
 
+    def interruption(self) -> PaddleError | None:
+        """Return why this trainer does not join these services."""
+        return self._options.refuse_to_join()
+
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
         """Return the hello to a service."""
         is_near = channel.connection.host in self._options.own_addresses and channel.layout.size
         if is_near and channel.memory is None:  # a hello that is said again offers what the first one did
             channel.memory = SharedMemory.make(4 * channel.layout.size)
+        service = self._channels.index(channel)
         return {
             "job": self._options.job,
-            "attempt": self._options.attempt,
-            "num_trainers": self._options.num_trainers,
+            "attempt": self._options.attempt_of(service),
+            **self._options.introduce(),
             **self._model,
-            "service": self._channels.index(channel),
+            "service": service,
             "services": len(self._channels),
             "memory": channel.memory.offer if channel.memory else None,
         }
 
     def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:
         """Check that a server is of this job, and note whether it accepts the shared memory."""
-        fault = protocol.find_fault(answer, self._options.job, self._options.attempt)
+        attempt = self._options.attempt_of(self._channels.index(channel))
+        fault = protocol.find_fault(answer, self._options.job, attempt)
         if fault:
             fault = glog.clean(fault, 1000)
             trainer = self._options.trainer_id
@@ -128,7 +154,7 @@ class JobMember:
         if not services:
             raise BugError("a client needs at least one service")
         self._services = list(services)
-        self._options = ClientOptions(**options)
+        self._options = self._read_options(options)
         self._token = secrets.token_bytes(TOKEN_BYTES)
         self._passes = self._batch = 0
         self._channels: list[ServerChannel] = []
@@ -139,6 +165,9 @@ class JobMember:
         self._heartbeat: Heartbeat | None = None
 
     # ----- Joining -----
+
+    def _read_options(self, options: Mapping[str, Any]) -> ClientOptions:
+        return ClientOptions(**options)
 
     def _join(self, model: ModelSetup, optimization: Optimization, layouts: Sequence[Sequence[StridedRun]]) -> None:
         """Connect to every service and be admitted as this trainer.
@@ -151,23 +180,25 @@ class JobMember:
             glog.info(f"pserver {number} {host}:{port}", at="ParameterClient2.cpp:114")
             name, longest = self._token + DATA, protocol.MAX_PAYLOAD_BYTES
             connection = ServerConnection(host, port, name, one.secret, max_payload=longest, source=one.source)
-            self._channels.append(ServerChannel(connection, VectorLayout(runs)))
-        session = protocol.session_of(one.job, one.attempt)
+            session = protocol.session_of(one.job, one.attempt_of(number))
+            self._channels.append(ServerChannel(connection, VectorLayout(runs), session))
         self._fan_out = FanOut(
             self._channels,
-            session,
             one.trainer_id,
-            one.num_trainers,
+            first=one.first_service(len(self._channels)),
             peer_timeout=one.peer_timeout,
             wait_timeout=one.wait_timeout,
             failure=lambda: self._heartbeat.failure if self._heartbeat else None,
         )
         self._checkpoints = CheckpointRequests(self._fan_out, self._channels, one.trainer_id, self._elements)
         self._request(JoinRequest(one, model, self._channels), one.connect_timeout)
-        name = self._token + HEARTBEAT
-        self._heartbeat = Heartbeat(
-            self._services, name, one.secret, session, one.trainer_id, one.peer_timeout, one.source
-        )
+        servers = [
+            ServerLiveness(
+                ServerConnection(host, port, self._token + HEARTBEAT, one.secret, source=one.source), channel.session
+            )
+            for (host, port), channel in zip(self._services, self._channels, strict=True)
+        ]
+        self._heartbeat = Heartbeat(servers, one.trainer_id, one.peer_timeout, one.describe_view)
         self._heartbeat.start()
 
     def _send_initial_values(self, values: Array, restored: CheckpointState | None) -> None:

@@ -13,6 +13,7 @@ from pserver.client.server_channel import ServerChannel
 from pserver.optim.settings import Array
 from pserver.wire import protocol
 from pserver.wire.protocol import NOTHING, Buffer, Message, MessageFlag, Op
+from runtime.errors import PaddleError
 
 
 class ServiceRequest:
@@ -37,6 +38,10 @@ class ServiceRequest:
         self.note = note
         self.notes: dict[ServerChannel, Mapping[str, Any]] = {}
         self.answer_flags = MessageFlag.NONE
+
+    def interruption(self) -> PaddleError | None:
+        """Return why this trainer waits no longer for the answers, if it does not."""
+        return None
 
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
         """Return the note of a piece."""

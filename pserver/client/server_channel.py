@@ -15,17 +15,22 @@ from pserver.wire.shared_memory import SharedMemory
 class ServerChannel:
     """The data connection to one service, and what of the flat vector lies there.
 
-    Attributes: memory: shared with the service, where both run on one host and the service has accepted.
+    Args: session: of the messages to it.
+
+    Attributes: sequence: of the request in hand; a request of which nothing was sent has the number of the next one,
+        because a service takes no number that does not follow the last one.
+        memory: shared with the service, where both run on one host and the service has accepted.
         last: what the service last did, for messages.  waits_for: what it said that it waits for.
         breaks: breaks of the connection, as far as the client has noticed them.
         unsent: pieces of the request in hand.  pending: pieces of its answer that have not come.
         placed: pieces of the answer that are read to where they belong.
     """
 
-    def __init__(self, connection: ServerConnection, layout: VectorLayout) -> None:
+    def __init__(self, connection: ServerConnection, layout: VectorLayout, session: bytes) -> None:
         self.connection = connection
         self.layout = layout
-        self.name = f"pserver {connection.host}:{connection.port}"
+        self.session = session
+        self.sequence = 0
         self.memory: SharedMemory | None = None
         self.last = "said nothing yet"
         self.waits_for = ""
@@ -33,6 +38,22 @@ class ServerChannel:
         self.unsent: set[int] = set()
         self.pending: set[int] = set()
         self.placed: set[int] = set()
+        self._has_sent = True
+
+    @property
+    def name(self) -> str:
+        """The name of the service, for messages."""
+        return f"pserver {self.connection.host}:{self.connection.port}"
+
+    def begin(self, pieces: int, answers: int) -> None:
+        """Begin a request.
+
+        Args: pieces, answers: number of those to send, and of those that will come.
+        """
+        self.sequence += self._has_sent
+        self._has_sent = False
+        self.unsent, self.pending = set(range(pieces)), set(range(answers))
+        self.placed.clear()
 
     def close(self) -> None:
         """Close the connection, and give back the shared memory."""
@@ -46,7 +67,9 @@ class ServerChannel:
             self.memory = None
 
     def send(self, message: Message) -> None:
-        """Send a message; its payload is not copied."""
+        """Send a piece of the request in hand; its payload is not copied."""
+        self._has_sent = True
+        self.unsent.discard(message.piece)
         self.connection.send(message)
 
     def gather(self, flat: Array, piece: int) -> Sequence[Buffer]:
