@@ -73,6 +73,8 @@ class MasterClient:
     Args: book: where the leader's address is found.  member: this trainer: the UID of its pod, and its incarnation,
         which grows with each start.  config: digest of its config, or empty.  patience: seconds that the
         master may be away before a question ends with an error. The wait for a task is not counted.
+    Attributes: look: is called several times a second by the thread that waits for an answer; what it raises ends the
+        wait, and the question counts as not asked.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class MasterClient:
         self._hello = {"role": role, "config": config}
         self._patience = patience
         self._numbers = itertools.count(1)
+        self.look: Callable[[], None] = lambda: None
         self._leader = FollowedLeader()
         self._finder = threading.Thread(target=self._follow, name="master-finder", daemon=True)
         self._finder.start()
@@ -106,7 +109,7 @@ class MasterClient:
         """
         until = time.monotonic() + self._patience
         while (number := self._leader.wait_number(CHECK_S)) is None:
-            self._leader.check()
+            self._check()
             if time.monotonic() >= until:
                 raise PeerUnreachableError(
                     f"the master of job '{self._job}' has not let this trainer in: {self._leader.trouble}"
@@ -244,7 +247,7 @@ class MasterClient:
         trouble = ""
         while (left := until - time.monotonic()) > 0:
             try:
-                return self._ask_once(self._leader.wait(left), kind, body, until)
+                return self._ask_once(self._leader.wait(min(left, CHECK_S)), kind, body, until)
             except (NoAnswerError, ClosedError) as exc:
                 trouble = str(exc)
             except RequestRefusedError as exc:
@@ -253,7 +256,7 @@ class MasterClient:
                 if exc.code not in _FOR_NOW:
                     raise
                 trouble = str(exc)
-            self._leader.check()
+            self._check()
             self._leader.pause(min(AGAIN_S, left))
         raise PeerUnreachableError(
             f"the master of job '{self._job}' has not answered {kind} in time: {trouble or self._leader.trouble}"
@@ -265,7 +268,11 @@ class MasterClient:
             try:
                 return answer.result(CHECK_S)
             except concurrent.futures.TimeoutError:
-                self._leader.check()
+                self._check()
+
+    def _check(self) -> None:
+        self._leader.check()
+        self.look()
 
     def _follow(self) -> None:
         """Keep a connection to whoever leads, until closed."""

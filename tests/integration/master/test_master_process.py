@@ -1,5 +1,6 @@
 """`paddle master` as a process, with trainers over sockets: passes, other lists, secrets, ends."""
 
+import contextlib
 import queue
 import signal
 import threading
@@ -16,7 +17,7 @@ from master.store.directory import DirectoryStore
 from master.tasks.events import BUSY, GRANTED
 from master.tasks.records import TaskView
 from messages.envelope import MemberId
-from runtime.errors import ConfigError, DataError, PeerUnreachableError
+from runtime.errors import ConfigError, DataError, PeerUnreachableError, StoppedError
 
 FILES = [f"part-{number:02d}" for number in range(7)]
 
@@ -202,3 +203,25 @@ def test_the_job_ends_when_a_trainer_has_saved_the_model_of_its_last_pass(tmp_pa
         assert second.get_task(1) == PassOver(1, is_last=True)
         second.leave()
         assert process.end() == 0
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_trainer_may_be_told_to_stop_while_it_waits(tmp_path: Path, is_there: bool) -> None:
+    """There is no master yet, or another trainer has the only task."""
+    with contextlib.ExitStack() as stack:
+        if is_there:
+            stack.enter_context(MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}"))
+            other = stack.enter_context(trainer(tmp_path, "other"))
+            other.get_task(other.set_dataset(["a"]))
+        master = stack.enter_context(trainer(tmp_path, "one", patience=600))
+        pass_number = master.set_dataset(["a"]) if is_there else 0
+        looks: list[None] = []
+
+        def look() -> None:
+            looks.append(None)
+            if len(looks) == 3:
+                raise StoppedError("stopped by SIGTERM")
+
+        master.look = look
+        with pytest.raises(StoppedError):
+            master.get_task(pass_number)
