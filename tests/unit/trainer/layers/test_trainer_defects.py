@@ -22,6 +22,7 @@ from trainer.layers.mixed.projections import ScalingProjection
 from trainer.training.assembly import Assembly
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "layers"
+OTHER_CONFIGS = GOLDEN.parent / "config" / "layers"  # of which the text is recorded, too
 RECORDED = json.loads((GOLDEN / "after_the_last_batch.json").read_text())
 RATE = 0.05  # learning rate of every configuration
 FLAGS = ["--save_dir=out", "--num_passes=2", "--seed=1", "--thread_local_rand_use_global_seed=true", "--dot_period=0"]
@@ -32,7 +33,7 @@ FLAGS += ["--use_gpu=false", "--saving_period_by_batches=1"]  # with a test befo
 def train(tmp_path, monkeypatch):
     """A function that trains a case and returns whether the parameters at its end are those that are recorded."""
     monkeypatch.chdir(tmp_path)
-    for path in [*(GOLDEN / "configs").iterdir(), *(GOLDEN / "data").iterdir()]:
+    for path in [*OTHER_CONFIGS.glob("*.py"), *(GOLDEN / "configs").iterdir(), *(GOLDEN / "data").iterdir()]:
         shutil.copyfile(path, tmp_path / path.name)
 
     def run(case, old="", new=""):
