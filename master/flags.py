@@ -27,7 +27,7 @@ FLAGS = index_flags(
     Flag("ttl", "10s", _S, "time after which a silent leader has lost the lead; it was 60s in 2017"),
     Flag("member_ttl", "6s", _S, "time after which the tasks of a silent trainer go back"),
     Flag("num_passes", 1, _S, "passes of the job", 1),
-    Flag("chunk_per_task", 1, _S, "files of a task; it was 10 in 2017", 1, 1 << 16),
+    Flag("chunk_per_task", 1, _S, "files of a task, or chunks of RecordIO files; it was 10 in 2017", 1, 1 << 16),
     Flag("task_timeout_dur", "20m", _S, "longest time of a task, and its time until some were measured"),
     Flag("task_timeout_min", "10s", _S, "shortest time limit of a task, however short the measured ones were"),
     Flag("task_timeout_max", 3, _S, "failures of a task in a pass; with more it is discarded for the pass", 0),

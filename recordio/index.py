@@ -5,13 +5,13 @@ from __future__ import annotations
 import bisect
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from recordio.errors import ChunkPlace, DamagedChunkError
-from recordio.layout import HEADER, ChunkIndex, parse_header
+from recordio.layout import HEADER, MAGIC_BYTES, ChunkIndex, parse_header
 from runtime.errors import MissingInputError, PaddleError, reading_error
 from runtime.regular_files import open_regular
 
@@ -85,6 +85,37 @@ def read_index(path: str | Path) -> FileIndex:
     with open_records(path) as file:
         size = os.fstat(file.fileno()).st_size
         return FileIndex(str(path), size, tuple(scan(file, str(path))))
+
+
+def name_chunks(names: Iterable[str]) -> Iterator[str]:
+    """Yield the names of a file list, and in the place of each RecordIO file the ranges of its chunks, in order.
+
+    A file is a RecordIO file if it begins as one. A file that cannot be opened keeps its name. Behind a damaged header
+    no chunk of the file can be found; a range of one record stands for the rest, and reading it raises
+    DamagedChunkError: a task with a damaged chunk fails, and no record is left out in silence.
+
+    Raises: VolumeError: the volume of a file does not answer.
+    """
+    for name in names:
+        try:
+            file = open_records(name)
+        except MissingInputError:
+            yield name
+            continue
+        with file:
+            if read_at(file.fileno(), name, len(MAGIC_BYTES), 0) == MAGIC_BYTES:
+                yield from _name_ranges(file, name)
+            else:
+                yield name
+
+
+def _name_ranges(file: BinaryIO, name: str) -> Iterator[str]:
+    try:
+        for chunk in scan(file, name):
+            if chunk.records:
+                yield str(RecordRange(name, chunk.number, chunk.offset, 0, chunk.records))
+    except DamagedChunkError as error:
+        yield str(RecordRange(name, error.place.number, error.place.offset, 0, 1))
 
 
 def open_records(path: str | Path) -> BinaryIO:

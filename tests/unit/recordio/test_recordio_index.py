@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
-from recordio_records import make_records
+from recordio_records import FILES, golden, make_records
 
 from recordio.errors import DamagedChunkError
-from recordio.index import FileIndex, RecordRange, read_index
+from recordio.index import FileIndex, RecordRange, name_chunks, read_index
 from recordio.layout import HEADER, Compression
 from recordio.reading import RecordIOReader
 from recordio.writing import RecordIOWriter
@@ -150,3 +150,46 @@ def test_chunks_without_records_do_not_disturb_a_range(tmp_path: Path) -> None:
     assert index.records == 50
     assert list(RecordIOReader(index.range(0, 50))) == RECORDS == list(RecordIOReader(tmp_path / "mixed"))
     assert [record for part in index.split(1) for record in RecordIOReader(part)] == RECORDS
+
+
+def test_the_chunks_of_a_list_are_named_in_the_place_of_their_files(path: Path) -> None:
+    text = path.with_name("text")
+    text.write_text("1,2\n")
+    (path.parent / "empty").write_bytes(b"")
+    others = [str(text), str(path.parent / "empty"), str(path.parent / "absent"), str(path.parent)]
+    names = list(name_chunks([others[0], str(path), *others[1:], str(path)]))
+    chunks = [str(one) for one in read_index(path).split(1)]
+    assert len(chunks) > 3
+    assert names == [others[0], *chunks, *others[1:], *chunks]
+    assert [record for name in chunks for record in RecordIOReader(name)] == RECORDS
+
+
+def test_a_damaged_chunk_fails_its_own_task_and_is_named_there(path: Path) -> None:
+    bad = read_index(path).chunks[2]
+    damage(path, bad.start + 5)
+    names = list(name_chunks([str(path)]))
+    damaged = []
+    for number, name in enumerate(names):
+        try:
+            list(RecordIOReader(name))
+        except DamagedChunkError as error:
+            damaged.append(number)
+            assert f"{path}: chunk 2 at byte {bad.offset}: the CRC-32" in str(error)
+    assert damaged == [2]
+
+
+def test_what_follows_a_damaged_header_fails_as_a_task_that_names_it(path: Path) -> None:
+    bad = read_index(path).chunks[2]
+    damage(path, bad.offset)
+    names = list(name_chunks([str(path), "next"]))
+    assert len(names) == 4 and names[3] == "next"
+    assert [record for name in names[:2] for record in RecordIOReader(name)] == RECORDS[: bad.first]
+    with pytest.raises(DamagedChunkError, match=f"chunk 2 at byte {bad.offset}"):
+        list(RecordIOReader(names[2]))
+
+
+def test_the_chunks_of_files_of_the_originals_library_are_tasks(tmp_path: Path) -> None:
+    for name in FILES:
+        chunks = list(name_chunks([str(golden(name))]))
+        found = [record for one in chunks for record in RecordIOReader(one)]
+        assert found == list(RecordIOReader(golden(name)))
