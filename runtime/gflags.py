@@ -34,7 +34,6 @@ class Status(Enum):
     SUPPORTED = "supported"
     QUIET = "accepted, without meaning here"
     IGNORED = "accepted with a warning, without meaning here"
-    NOT_YET = "not supported yet"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from runtime.addresses import list_hosts, list_services
 from runtime.errors import UsageError
 from runtime.gflags import Flag, Status, index_flags, read_arguments
 
-_S, _Q, _I, _N = Status.SUPPORTED, Status.QUIET, Status.IGNORED, Status.NOT_YET
+_S, _Q, _I = Status.SUPPORTED, Status.QUIET, Status.IGNORED
 
 TABLE: tuple[Flag, ...] = (
     # job, config, input and output
@@ -95,7 +95,7 @@ TABLE: tuple[Flag, ...] = (
     Flag("cudnn_conv_workspace_limit_in_mb", 4096, _I, "GPU memory"),
     Flag("pool_limit_size", 536870912, _I, "memory pool"),
     Flag("rnn_use_batch", False, _I, "another kernel of the simple recurrent layer"),
-    Flag("prev_batch_state", False, _N, "carry recurrent state across batches"),
+    Flag("prev_batch_state", False, _S, "lstmemory and recurrent layers go on from the state of the batch before"),
     Flag("enable_parallel_vector", 0, _I, "threads of vector operations"),
     Flag("enable_grad_share", 104857600, _I, "gradient sharing between threads"),
     Flag("grad_share_block_num", 64, _I, "gradient sharing between threads"),
@@ -180,7 +180,7 @@ class Values:
 def parse_flags(arguments: Sequence[str]) -> Values:
     """Return the flags of a command line, checked one by one and together.
 
-    Raises: UsageError: a flag is unknown (with the closest name), not supported yet, or its value impossible.
+    Raises: UsageError: a flag is unknown (with the closest name), or its value impossible.
     """
     values = Values(read_arguments(arguments, FLAGS))
     _check_together(values)
@@ -188,9 +188,6 @@ def parse_flags(arguments: Sequence[str]) -> Values:
 
 
 def _check_together(values: Values) -> None:
-    for flag in values.changed():
-        if flag.status is Status.NOT_YET:
-            raise UsageError(f"--{flag.name} is not supported yet ({flag.meaning}); leave it at {flag.default!r}")
     if values.average_test_period % values.log_period:
         raise UsageError(
             f"--average_test_period is {values.average_test_period}; it must be a multiple of --log_period, "
@@ -233,6 +230,8 @@ def list_warnings(values: Values) -> list[str]:
         for flag in values.changed()
         if flag.status is Status.IGNORED
     ]
+    if values.prev_batch_state and values.trainer_count > 1:
+        lines.append("--prev_batch_state has no effect with --trainer_count over 1: every batch begins with zeros")
     remote = [f"--{name}" for name in ("pservers", "num_gradient_servers") if name in values.given]
     if values.local and remote and "local" not in values.given:
         lines.append(f"{' and '.join(remote)} without --local=0: this trainer trains alone, without parameter servers")

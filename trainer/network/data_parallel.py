@@ -19,6 +19,7 @@ from runtime.thread_pool import ThreadPool, Worker, run_together
 from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream
+from trainer.network.batch_states import BatchStates
 from trainer.network.batch_work import estimate
 from trainer.network.network import Batch, Network, OnFinal
 
@@ -53,6 +54,7 @@ class DataParallelNetwork:
         self._streams = list(streams)
         self._workers = [Worker(f"replica {number}", flush_denormals) for number in range(1, len(streams))]
         self._are_small = False
+        self.states = BatchStates()  # as in v0.10, a network of several parts begins every batch with zeros
         self.replicas: Sequence[Network] = ()  # the networks whose outputs are those of a batch, one after the other
         self.output_names = self._networks[0].output_names
         self.pool = ThreadPool(len(streams), self._run)

@@ -16,7 +16,9 @@ from trainer.arrays.arguments import Argument, Array
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream
 from trainer.layers.recurrent.group import GroupLayer
+from trainer.layers.recurrent.state import StatefulLayer
 from trainer.layers.recurrent.subnetworks import Group, separate_groups
+from trainer.network.batch_states import STATES_KEY, BatchStates
 from trainer.network.fusion import fuse
 from trainer.network.gradient_flows import GradientFlows
 from trainer.network.node import Node
@@ -54,6 +56,8 @@ class Network:
             layer = self._nodes[name].layer if name in self._nodes else None
             if isinstance(layer, GroupLayer):
                 layer.open(group, Network)
+        every = [node.layer for node in self._nodes.values()]
+        self.states = BatchStates([one for one in every if isinstance(one, StatefulLayer)])
         self.data_names = [name for name, node in self._nodes.items() if node.config.type == "data"]
         self.output_names = list(config.output_layer_names)
         self.replicas: Sequence[Network] = (
@@ -99,12 +103,15 @@ class Network:
     def carried(self) -> dict[str, Any]:
         """Return what layers take from batch to batch, but for parameters, by name: as JSON can hold it."""
         states = {name: node.layer.carried() for name, node in self._nodes.items()}
+        states[STATES_KEY] = self.states.carried()
         return {name: state for name, state in states.items() if state is not None}
 
     def carry_on(self, state: Mapping[str, Any]) -> None:
         """Go on from what the network of another process took from batch to batch."""
         for name, one in state.items():
-            if name in self._nodes:
+            if name == STATES_KEY:
+                self.states.carry_on(one)
+            elif name in self._nodes:
                 self._nodes[name].layer.carry_on(one)
 
     def kept_gradients(self) -> dict[str, Array]:

@@ -147,7 +147,10 @@ class Assembly:
     def _make_network(self) -> AnyNetwork:
         model, flags = self._config.model_config, self._flags
         if flags.trainer_count == 1:
-            return Network(model, self._table)
+            network = Network(model, self._table)
+            if flags.prev_batch_state and flags.job in ("train", "test"):
+                network.states.begin()
+            return network
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         states = (
             replica_state(self._seed, number, flags.thread_local_rand_use_global_seed)

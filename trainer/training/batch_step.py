@@ -100,6 +100,6 @@ class BatchStep:
     def _measure_average(self, slots: Mapping[str, Argument], samples: int) -> None:
         """Run the averaged values on a batch, before its training step."""
         network = self._parts.network
-        with self._stopper.hold_at_ends(self._updater.averaged()):
+        with self._stopper.hold_at_ends(self._updater.averaged()), network.states.restored():
             network.forward(slots)
             self._log.averaged.add(network.cost(), samples, measure(network, self._parts.evaluators))

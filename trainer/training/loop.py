@@ -129,6 +129,7 @@ class Training:
             return
         with self._stopper:
             self._position.stage = INSIDE
+            self._parts.network.states.restart()
             self._log.since_start.reset()
             self._source.start_pass()
             self._checkpoints.mark()
@@ -193,7 +194,7 @@ class Training:
             return
         before = self._breakdown.switch(TEST)
         # a signal in the middle of the exchange would leave half of a decay, or averages in place of the values
-        with self._stopper.hold_at_ends(self._updater.averaged()):
+        with self._stopper.hold_at_ends(self._updater.averaged()), parts.network.states.restored():
             result = evaluate(
                 parts.network,
                 parts.test,

@@ -52,6 +52,7 @@ def evaluate(
     """
     result = Accumulator(evaluators)
     source.start_pass()
+    network.states.restart()
     batches = 0
     while (batch := source.next_batch(batch_size)) is not None:
         LIVENESS.turn()

@@ -94,7 +94,6 @@ def test_every_spelling_of_gflags_works(arguments, name, value):
         (["--job=test", "--test_wait=1", "--init_model_path=m"], "--test_wait waits for pass directories"),
         (["--start_pserver"], "--start_pserver starts a parameter server for training: add --local=0"),
         (["--start_pserver", "--local=0", "--job=test"], "--start_pserver starts a parameter server for training"),
-        (["--prev_batch_state=true"], "--prev_batch_state is not supported yet"),
         (
             ["--local=0", "--trainer_id=3", "--num_gradient_servers=3"],
             "--trainer_id is 3 with --num_gradient_servers=3; trainers are numbered 0 to 2",
@@ -109,10 +108,6 @@ def test_every_spelling_of_gflags_works(arguments, name, value):
 def test_what_is_wrong_is_said(arguments, message):
     with pytest.raises(UsageError, match=message):
         parse_flags(arguments)
-
-
-def test_a_flag_that_is_not_supported_may_be_given_with_its_default():
-    assert parse_flags(["--start_pserver=0", "--test_wait=0", "--checkgrad_eps=1e-5"]).test_wait == 0
 
 
 def test_flags_without_meaning_are_warned_of_once_each():

@@ -21,6 +21,7 @@ from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.layers.base import Layer
 from trainer.layers.checks import require_bias, require_matrix, require_repeated_matrix, require_starts, require_weight
 from trainer.layers.ragged import PackedInput, PackedOrder, sum_rows, take_rows
+from trainer.layers.recurrent.state import StatefulLayer
 from trainer.layers.recurrent.step_activations import StepActivation, find_step_activation
 from trainer.layers.workspace import Workspace
 
@@ -92,10 +93,11 @@ class _Gru(Layer):
             self.bias.add_gradient(sum_rows(sums_gradient))
 
 
-class GruLayer(_Gru):
+class GruLayer(StatefulLayer, _Gru):
     """x: (frames, 3 * size), already projected; weight: 3 * size * size; bias: (3 * size,)."""
 
     takes_repeats = True
+    can_go_on = False  # v0.10 refuses it, too
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)

@@ -23,6 +23,7 @@ from trainer.arrays.parameters import ParameterTable
 from trainer.layers.base import Layer
 from trainer.layers.checks import require_bias, require_matrix, require_repeated_matrix, require_starts, require_weight
 from trainer.layers.ragged import PackedInput, PackedOrder, sum_rows, take_rows
+from trainer.layers.recurrent.state import StatefulLayer
 from trainer.layers.recurrent.step_activations import StepActivation, find_step_activation
 from trainer.layers.workspace import Workspace
 
@@ -114,8 +115,12 @@ def step_backward(
     d_peepholes[2] += np.einsum("ij,ij->j", d_o, c)
 
 
-class LstmLayer(Layer):
-    """x: (frames, 4 * size), already projected, W: (size, 4 * size), bias: 4 * size, then 3 * size peepholes."""
+class LstmLayer(StatefulLayer):
+    """x: (frames, 4 * size), already projected, W: (size, 4 * size), bias: 4 * size, then 3 * size peepholes.
+
+    Where it goes on from batch to batch, each sequence goes on from the h and c that the one at its place in the batch
+    before ended with; no gradient flows through that.
+    """
 
     applies_activation = True
     takes_repeats = True
@@ -136,6 +141,7 @@ class LstmLayer(Layer):
         self._gates: Array
         self._c: Array
         self._h: Array
+        self._first: tuple[Array, Array] | None = None  # h and c before the first step, the longest sequence first
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return h of every frame."""
@@ -149,11 +155,14 @@ class LstmLayer(Layer):
         self._h = h = self._kept.rows("h", packing.frames, size, dtype)
         y = self._kept.rows("y", packing.frames, size, dtype)
         self._run = hot.LstmRun(gates, self._peepholes(), c, y, np.asarray(packing.begins, np.int64), self._acts.names)
-        if self._run.fits():
+        self._first = self._find_first(dtype) if self.goes_on else None
+        if self._first is None and self._run.fits():
             w, bias = self._weight.matrix(size, 4 * size), self._bias.value[: 4 * size]
             self._run.forward(x, self._input.rows, w, bias, h)
         else:
             self._step_forward()
+        if self.goes_on:
+            self._keep_last()
         result = self._kept.rows("result", packing.frames, size, dtype)
         take_rows(h, packing.places, result)
         return inputs[0].with_value(result)
@@ -164,7 +173,7 @@ class LstmLayer(Layer):
         d_c = self._kept.zeros("d_c", packing.live[0] if packing.steps else 0, size, dtype)
         d_peepholes = np.zeros((3, size), dtype)
         transposed = np.ascontiguousarray(self._weight.matrix(size, 4 * size).T)
-        if self._run.fits():
+        if self._first is None and self._run.fits():
             self._run.backward(gradient, packing.rows, transposed, d_c, d_peepholes)
         else:
             self._step_backward(gradient, transposed, d_c, d_peepholes)
@@ -176,14 +185,15 @@ class LstmLayer(Layer):
         packing, gates, c, h, size = self._packing, self._gates, self._c, self._h, self.size
         most = packing.live[0] if packing.steps else 0
         product = self._kept.rows("product", most, 4 * size, gates.dtype)
-        c_before = self._kept.zeros("first c", most, size, gates.dtype)
+        h_before, c_before = self._first or (None, self._kept.zeros("first c", most, size, gates.dtype))
         w, bias, peepholes = self._weight.matrix(size, 4 * size), self._bias.value[: 4 * size], self._peepholes()
         for step, live in enumerate(packing.live):
             this, flowing = packing.span(step), None
             if step:
                 before = packing.span_before(step)
-                flowing = np.matmul(h[before], w, out=product[:live])
-                c_before = c[before]
+                h_before, c_before = h[before], c[before]
+            if h_before is not None:
+                flowing = np.matmul(h_before, w, out=product[:live])
             self._input.copy_step(step, gates[this], bias, flowing)
             step_forward(gates[this], peepholes, c_before[:live], c[this], h[this], self._acts)
 
@@ -192,7 +202,7 @@ class LstmLayer(Layer):
         packing, gates, c, size = self._packing, self._gates, self._c, self.size
         flowing = PackedInput(gradient, None, packing)
         d_h, product = (self._kept.rows(name, len(d_c), size, gates.dtype) for name in ("d_h", "d_h of the next step"))
-        first_c = self._kept.zeros("first c", len(d_c), size, gates.dtype)
+        first_c = self._first[1] if self._first else self._kept.zeros("first c", len(d_c), size, gates.dtype)
         for step in reversed(range(packing.steps)):
             this, n, from_next = packing.span(step), packing.live[step], None
             if step + 1 < packing.steps:
@@ -207,6 +217,23 @@ class LstmLayer(Layer):
     def _peepholes(self) -> Array:
         return self._bias.value[4 * self.size :].reshape(3, self.size)
 
+    def _find_first(self, dtype: np.dtype[np.floating]) -> tuple[Array, Array]:
+        """Return h and c of the batch before, in packed order, of the sequences that are not empty."""
+        packing = self._packing
+        self.require_sequences(len(packing.order))
+        if not self.state:
+            self.state = (np.zeros((len(packing.order), self.size), dtype),) * 2
+        first = packing.order[: packing.begins[min(1, packing.steps)]]
+        return self.state[0][first], self.state[1][first]
+
+    def _keep_last(self) -> None:
+        """Keep h and c of the last frame of every sequence; an empty one keeps those of before."""
+        packing, state = self._packing, tuple(one.copy() for one in self.state)
+        for step, live in enumerate(packing.live):  # a step's rows are those of the longest sequences
+            for kept, packed in zip(state, (self._h, self._c), strict=True):
+                kept[packing.order[:live]] = packed[packing.span(step)]
+        self.state = state
+
     def _add_gradients(self, d_peepholes: Array) -> None:
         """Add to the parameters' gradients, with those of the sums z in `gates`."""
         packing, gates, size = self._packing, self._gates, self.size
@@ -214,6 +241,8 @@ class LstmLayer(Layer):
             h_before = self._kept.rows("h before", len(packing.previous), size, gates.dtype)
             take_rows(self._h, packing.previous, h_before)
             self._weight.add_product(h_before, gates[packing.frames - len(h_before) :])
+            if self._first is not None:
+                self._weight.add_product(self._first[0], gates[: len(self._first[0])])
         if not self._bias.is_static:
             self._bias.add_gradient(np.concatenate([sum_rows(gates), d_peepholes.reshape(-1)]))
 

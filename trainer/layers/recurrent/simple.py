@@ -16,11 +16,16 @@ from trainer.arrays.parameters import ParameterTable
 from trainer.layers.base import Layer
 from trainer.layers.checks import require_bias, require_repeated_matrix, require_starts, require_weight
 from trainer.layers.ragged import PackedInput, PackedOrder, sum_rows, take_rows
+from trainer.layers.recurrent.state import StatefulLayer
 from trainer.layers.workspace import Workspace
 
 
-class RecurrentLayer(Layer):
-    """x: (frames, size), W: (size, size), bias: (size,)."""
+class RecurrentLayer(StatefulLayer):
+    """x: (frames, size), W: (size, size), bias: (size,).
+
+    Where it goes on from batch to batch, every sequence goes on from the last frame of the one before it, as in v0.10;
+    no gradient flows through that.
+    """
 
     applies_activation = True
     takes_repeats = True
@@ -44,18 +49,39 @@ class RecurrentLayer(Layer):
         self._input = PackedInput(x, index, packing)
         size = self.size
         self._packing = packing
-        self._z = z = self._kept.rows("z", packing.frames, size, x.dtype)
+        self._z = self._kept.rows("z", packing.frames, size, x.dtype)
         self._h = h = self._kept.rows("h", packing.frames, size, x.dtype)
-        product = self._kept.rows("product", packing.live[0] if packing.steps else 0, size, x.dtype)
+        if self.goes_on:
+            self._go_on()
+        else:
+            self._run_steps()
+        result = self._kept.rows("result", packing.frames, size, x.dtype)
+        take_rows(h, packing.places, result)
+        return inputs[0].with_value(result)
+
+    def _run_steps(self) -> None:
+        """Take the first frames of all sequences, then the second ones, and so on."""
+        packing, z, h, size = self._packing, self._z, self._h, self.size
+        product = self._kept.rows("product", packing.live[0] if packing.steps else 0, size, z.dtype)
         w, bias = self._weight.matrix(size, size), None if self.bias is None else self.bias.value
         for step, live in enumerate(packing.live):
             this = packing.span(step)
             flowing = np.matmul(h[packing.span_before(step)], w, out=product[:live]) if step else None
             self._input.copy_step(step, z[this], bias, flowing)
             h[this] = self._activation.forward(z[this], None)
-        result = self._kept.rows("result", packing.frames, size, x.dtype)
-        take_rows(h, packing.places, result)
-        return inputs[0].with_value(result)
+
+    def _go_on(self) -> None:
+        """Take all frames of the batch one after the other, from the last frame of the batch before."""
+        z, h, w = self._z, self._h, self._weight.matrix(self.size, self.size)
+        np.take(self._input.matrix, self._input.rows, axis=0, out=z)
+        if self.bias is not None:
+            z += self.bias.value
+        before = self.state[0] if self.state else np.zeros((1, self.size), z.dtype)
+        for place in self._packing.places.tolist():
+            frame = slice(place, place + 1)
+            z[frame] += before @ w
+            h[frame] = before = self._activation.forward(z[frame], None)
+        self.state = (before.copy(),)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Flowing]:
         """Run from the last step to the first, and sum the parameters' gradients over all frames at once."""

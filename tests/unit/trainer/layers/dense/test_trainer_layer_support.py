@@ -130,5 +130,5 @@ def test_the_page_names_what_is_missing():
     text = layer_support.PAGE.read_text()
     section = text[text.index("## What else of v0.10 is missing") :].split("\n## ")[0]
     for name in ("multi_nn", "owlqn", "SimpleData", "ProtoData", "beam_size", "pass_generation",
-                 "--predict_file", "shrink_parameter_value", "--prev_batch_state"):  # fmt: skip
+                 "--predict_file", "shrink_parameter_value"):  # fmt: skip
         assert name in section

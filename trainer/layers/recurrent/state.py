@@ -1,0 +1,42 @@
+"""What a recurrent layer takes from one batch to the next, where --prev_batch_state asks for it.
+
+Source: resetState, getState and setState of gserver/layers/RecurrentLayer.cpp and LstmLayer.cpp of v0.10.
+"""
+
+from __future__ import annotations
+
+from runtime.errors import ConfigError, DataError
+from trainer.arrays.arguments import Array
+from trainer.layers.base import Layer
+
+
+class StatefulLayer(Layer):
+    """A recurrent layer whose sequences can go on in the next batch.
+
+    Attributes: goes_on: whether they do.  state: the rows that the last batch ended with; empty before the first one.
+    """
+
+    can_go_on = True
+    goes_on = False
+    state: tuple[Array, ...] = ()
+
+    def require_carrying(self) -> None:
+        """Return if the layer can take its state from batch to batch.
+
+        Raises: ConfigError: it runs from the last frame to the first, or its type cannot.
+        """
+        if self.config.reversed:
+            raise ConfigError(f"{self} runs from the last frame to the first; that does not go with --prev_batch_state")
+        if not self.can_go_on:
+            raise ConfigError(f"{self} does not go with --prev_batch_state; lstmemory and recurrent_layer do")
+
+    def require_sequences(self, count: int) -> None:
+        """Return if there is no state yet, or one of as many sequences.
+
+        Raises: DataError: the batch has another number of sequences.
+        """
+        if self.state and len(self.state[0]) != count:
+            raise DataError(
+                f"{self} has the states of {len(self.state[0])} sequences, and this batch has {count}: with "
+                "--prev_batch_state all batches of a pass have the same number of sequences"
+            )
