@@ -78,6 +78,7 @@ def _make_options(line: MasterFlags, name: str, job: JobEnvironment) -> MasterOp
         time_most=line.seconds("task_timeout_dur"),
         member_lease=lease * (1 - SILENCE),
         speculate=bool(line.values["speculate"]),
+        ranks=line.number("deterministic_tasks"),
     )
     return MasterOptions(
         job=name,

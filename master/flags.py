@@ -32,6 +32,8 @@ FLAGS = index_flags(
     Flag("task_timeout_min", "10s", _S, "shortest time limit of a task, however short the measured ones were"),
     Flag("task_timeout_max", 3, _S, "failures of a task in a pass; with more it is discarded for the pass", 0),
     Flag("speculate", False, _S, "in the last tenth of a pass, idle trainers get copies of the slowest tasks"),
+    Flag("deterministic_tasks", 0, _S, "task i of a pass goes to trainer i modulo this number alone, and a pass waits"
+         " for them all; 0: to the first that asks", 0, 4096),
     Flag("linger", "30s", _S, "time that trainers have to hear that the job is over, before the master ends"),
     Flag("metrics_port", 0, _S, "port of /healthz, /readyz and /metrics; 0: none", 0, 65535),
     Flag("log_json", "", _S, "file that log lines are also appended to, each as a JSON object; empty: none"),
@@ -93,6 +95,8 @@ def parse(argv: Sequence[str]) -> MasterFlags:
         )
     for name in ("ttl", "member_ttl", "task_timeout_dur", "task_timeout_min", "linger"):
         flags.seconds(name)
+    if flags.number("deterministic_tasks") and flags.values["speculate"]:
+        raise UsageError("--speculate and --deterministic_tasks exclude each other; leave one out")
     for name in ("ttl", "member_ttl"):
         if flags.seconds(name) < 1:
             raise UsageError(f"--{name} is '{flags.text(name)}'; it must be at least 1s")

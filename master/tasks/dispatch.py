@@ -66,6 +66,9 @@ def give_tasks(turn: Turn) -> None:
     state = turn.state
     if not state.gives_tasks:
         return
+    if state.settings.ranks:
+        _give_by_rank(turn)
+        return
     while state.waiting and (number := state.table.next_todo()) is not None:
         wanted = next((one for one in state.waiting.values() if _can_take(state, one)), None)
         if wanted is None:
@@ -136,6 +139,25 @@ def _can_take(state: MasterState, wanted: TaskWanted) -> bool:
     """Return whether who waits is connected, and waits for a task of the present pass."""
     is_connected = state.members[wanted.member.uid].until is None
     return is_connected and state.head is not None and wanted.pass_number == state.head.pass_number
+
+
+def _give_by_rank(turn: Turn) -> None:
+    """Give task i of a pass to the member of rank i modulo their number, each member its tasks in order.
+
+    The first tasks of a pass are given in one step, when all members wait for them: no member begins a pass alone.
+    """
+    state, table, ranks = turn.state, turn.state.table, turn.state.settings.ranks
+    members = sorted(state.members.values(), key=lambda one: state.numbers[one.id.uid].number)[:ranks]
+    waiting = {wanted.member: wanted for wanted in state.waiting.values() if _can_take(state, wanted)}
+    has_begun = table.sums.dispatches > 0
+    if len(members) < ranks or not (has_begun or all(one.id in waiting for one in members)):
+        return
+    for rank, member in enumerate(members):
+        if member.id in waiting:
+            own = range(rank, len(table.files), ranks)
+            number = next((one for one in own if table.current(one).status is TaskStatus.TODO), None)
+            if number is not None:
+                _give(turn, number, waiting[member.id])
 
 
 def _give(turn: Turn, number: int, wanted: TaskWanted) -> None:

@@ -35,6 +35,7 @@ class TaskSettings:
     time_least, time_most: bounds of a task's time limit in seconds; `time_most` holds until durations are known.
     member_lease: seconds that a member has to come back when its connection is lost.
     speculate: give a second copy of the oldest pending task to a member that waits, in the last tenth of a pass.
+    ranks: if not 0, task i goes to the member of rank i % ranks alone, and a pass begins when all of them wait for it.
     """
 
     num_passes: int = 1
@@ -43,6 +44,7 @@ class TaskSettings:
     time_most: float = 1200.0
     member_lease: float = 3.0
     speculate: bool = False
+    ranks: int = 0
 
 
 class MasterState:

@@ -29,6 +29,12 @@ def test_a_lease_of_less_than_a_second_is_refused() -> None:
         flags.parse(["--store_dir=a", "--member_ttl=0.5"])
 
 
+def test_copies_of_tasks_and_tasks_by_rank_exclude_each_other() -> None:
+    with pytest.raises(UsageError, match="exclude each other"):
+        flags.parse(["--store_dir=a", "--speculate", "--deterministic_tasks=3"])
+    assert flags.parse(["--store_dir=a", "--deterministic_tasks=3"]).number("deterministic_tasks") == 3
+
+
 def test_the_address_that_trainers_are_told() -> None:
     assert find_address({"lo": "127.0.0.1", "eth0": "10.0.0.2"}) == "10.0.0.2"
     assert find_address({"lo": "127.0.0.1"}) == "127.0.0.1"

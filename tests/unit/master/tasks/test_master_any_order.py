@@ -39,13 +39,19 @@ class AnyOrder(RuleBasedStateMachine):
         self.between: dict[MemberId, float] = {}  # between two tasks, and until when that counts
         self.leader = 0  # that self.between is about
 
-    @initialize(tasks=st.integers(1, 6), failures=st.integers(0, 2), speculate=st.booleans())
-    def begin(self, tasks: int, failures: int, speculate: bool) -> None:
+    @initialize(
+        tasks=st.integers(1, 6),
+        failures=st.integers(0, 2),
+        speculate=st.booleans(),
+        ranks=st.sampled_from((0, 0, 0, 1)),
+    )
+    def begin(self, tasks: int, failures: int, speculate: bool, ranks: int) -> None:
         self.story = Story(
             tasks,
             num_passes=PASSES,
             failures_max=failures,
-            speculate=speculate,
+            speculate=speculate and not ranks,
+            ranks=ranks,
             time_least=3.0,
             time_most=20.0,
             member_lease=2.0,
@@ -242,6 +248,9 @@ class AnyOrder(RuleBasedStateMachine):
         if story.state.head is None:
             return
         story.dies_after = None
+        if story.settings.ranks:
+            for known in [one.id for one in story.state.members.values()]:
+                story.happen(MemberLeaves(None, known, "it leaves", is_polite=True))
         story.happen(MemberIn(last))
         for _ in range(MOST_STEPS):
             if story.state.is_over:

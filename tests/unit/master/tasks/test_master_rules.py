@@ -326,6 +326,54 @@ def test_a_job_that_has_failed_has_no_model_to_save() -> None:
     assert story.save("a") == "pass"
 
 
+# ----- Tasks by rank
+
+
+def test_task_i_goes_to_the_member_of_rank_i_modulo_their_number() -> None:
+    story = Story(7, num_passes=2, ranks=3)
+    story.join("a", "b")
+    waiting = [story.want("a"), story.want("b")]
+    story.join("c", "d")
+    assert story.get("d") == "waits"
+    assert not any(ticket in story.answers for ticket in waiting), "nobody begins a pass alone"
+    assert story.get("c")["task"]["id"] == 2
+    assert [story.answers[ticket]["task"]["id"] for ticket in waiting] == [0, 1]
+    assert [members for _, members in story.views] == [(0, 1, 2)]
+    for name, tasks in (("b", (1, 4)), ("a", (0, 3, 6)), ("c", (2, 5))):
+        for number, following in zip(tasks, (*tasks[1:], None), strict=True):
+            assert story.report(name, (number, 1))
+            if name != "c" or following is not None:
+                answer = story.get(name)
+                assert (answer["task"]["id"] if isinstance(answer, dict) else None) == following
+    assert story.counts[:2] == (1, 7)
+
+
+def test_a_task_that_comes_back_goes_to_its_rank_again() -> None:
+    story = Story(4, ranks=2)
+    story.join("a", "b")
+    story.want("a")
+    first = story.take("b")
+    assert first == (1, 1)
+    assert story.report("b", first, FAILED)
+    assert story.take("b") == (1, 2)
+
+
+def test_a_pass_by_rank_goes_on_under_another_leader_and_waits_for_a_lost_member() -> None:
+    story = Story(4, ranks=2, member_lease=3.0)
+    story.join("a", "b")
+    story.want("a")
+    story.take("b")
+    story.restart()
+    story.join("a")
+    assert story.report("a", (0, 1))
+    assert story.take("a") == (2, 1)
+    story.advance(4.0)
+    story.join("a")
+    assert story.report("a", (2, 1))
+    story.join("c")
+    assert story.take("c") == (1, 2)
+
+
 # ----- Speculation
 
 
