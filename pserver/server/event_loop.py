@@ -14,17 +14,19 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from pserver.server.admission import Identity
 from pserver.server.listener import Listener
 from pserver.server.service import Service
 from pserver.server.service_state import ServiceOptions
 from runtime import glog
-from runtime.errors import BugError, LostPeerError, PaddleError, StoppedError
+from runtime.errors import BugError, LeaseLostError, LostPeerError, PaddleError, StoppedError
 from runtime.health.liveness import LIVENESS
 
 POLL_INTERVAL = 0.25  # seconds between two looks at what is due without a message
 BUSY_LOOKS = 20  # looks with something left to read, after which silence is judged all the same
+SUSPENDED_S = 0.05  # seconds between two looks whether a server may answer again
 LINGER = 1.0  # seconds for the last messages to be read
 
 
@@ -40,6 +42,24 @@ class Options:
     send_buffer: int = 0
     receive_buffer: int = 0
     backlog: int = 1024
+    elastic: bool = False
+
+
+class ServerLife(Protocol):
+    """What decides, beside its trainers, how long a server of an elastic job serves. The loop's thread calls."""
+
+    def begin_turn(self) -> bool:
+        """Return whether messages may be read and answered in this turn.
+
+        Raises: LeaseLostError: this server must not say anything any more.  PaddleError: why it ends.
+        """
+
+    def end_turn(self) -> bool:
+        """Do what is due between two messages; return whether the services should look at what is due at once."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job is over."""
 
 
 class Server:
@@ -49,10 +69,12 @@ class Server:
         server.bind()
         server.run()
 
+    Args: life: of a server of an elastic job, which serves until that says that the job is over.
+
     Thread safety: one thread runs it; only `stop` may be called from another one.
     """
 
-    def __init__(self, endpoints: Sequence[tuple[str, int]], options: Options) -> None:
+    def __init__(self, endpoints: Sequence[tuple[str, int]], options: Options, life: ServerLife | None = None) -> None:
         self.endpoints = list(endpoints)
         self.options = options
         self.services = [
@@ -66,6 +88,7 @@ class Server:
         self.listeners: list[Listener] = []
         self.busy_seconds = 0.0  # seconds in which the loop had something to do
         self._stopped: StoppedError | None = None
+        self._life = life
 
     def bind(self) -> None:
         """Listen on every endpoint.
@@ -103,6 +126,9 @@ class Server:
         warm.start()
         try:
             self._serve()
+        except LeaseLostError:
+            self.close(0.0)  # what has not left yet must not leave
+            raise
         except PaddleError:
             raise
         except Exception as exc:
@@ -119,28 +145,27 @@ class Server:
         """
         self._stopped = error
 
-    def close(self) -> None:
+    def close(self, seconds: float = LINGER) -> None:
         """Let the last messages be read, then close every connection; may be called again."""
         listeners, self.listeners = self.listeners, []
-        deadline = time.monotonic() + LINGER
+        deadline = time.monotonic() + seconds
         for listener in listeners:
             listener.close(max(0.0, deadline - time.monotonic()))
 
     def _serve(self) -> None:
-        checked, busy = time.monotonic(), 0
+        checked, busy, is_due = time.monotonic(), 0, False
         try:
             while not self._is_done():
                 ready = self._poller.poll(POLL_INTERVAL)
                 if self._stopped is not None:
                     raise self._stopped
                 LIVENESS.turned = now = time.monotonic()
-                for file, events in ready:
-                    for listener in self.listeners:
-                        if listener.owns(file):
-                            listener.handle(file, events, now)
-                self.busy_seconds += time.monotonic() - now
-                self._raise_failure()
-                if now - checked < POLL_INTERVAL:
+                if self._life is not None and not self._life.begin_turn():
+                    time.sleep(SUSPENDED_S)
+                    continue
+                self._handle(ready, now)
+                is_due |= self._life is not None and self._life.end_turn()
+                if now - checked < POLL_INTERVAL and not is_due:
                     continue
                 checked = now
                 for listener in self.listeners:
@@ -149,17 +174,30 @@ class Server:
                 # something to read, because a peer that floods this server must not hide that another is gone.
                 busy += 1
                 if busy > BUSY_LOOKS or not self._poller.poll(0):
-                    busy = 0
+                    busy, is_due = 0, False
                     for listener in self.listeners:
                         listener.send(listener.service.check(now))
                     self._raise_failure()  # the last one that is lost is no longer there, and has not said goodbye
         except StoppedError as exc:
+            if self.options.elastic:  # its trainers wait for the next server of its index
+                raise
             self._fail(LostPeerError(f"{self._name()} is leaving: {exc}"))
             raise
+
+    def _handle(self, ready: Sequence[tuple[int, int]], now: float) -> None:
+        """Read and send, as the poller found."""
+        for file, events in ready:
+            for listener in self.listeners:
+                if listener.owns(file):
+                    listener.handle(file, events, now)
+        self.busy_seconds += time.monotonic() - now
+        self._raise_failure()
 
     # ----- The end -----
 
     def _is_done(self) -> bool:
+        if self._life is not None:
+            return self._life.is_over
         used = [service for service in self.services if service.sessions.is_used]
         return bool(used) and all(service.sessions.is_done for service in used)
 

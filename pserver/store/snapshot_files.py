@@ -1,0 +1,214 @@
+"""The file of a snapshot: the states of all services of one server, between two messages.
+
+    8 bytes "PDLPSNAP"    u32 version 1    u32 number of services
+    for each service: u32 bytes of the note, the note (JSON: hello, setup, counters, elastic, and name, dtype and shape
+        of each array), the arrays
+    u32 CRC-32 of all before
+
+Integers are little-endian, arrays are as in memory on x86-64 and arm64. A file has its name from when it is whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import struct
+import uuid
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from pserver.store.model_setup import as_bytes
+from pserver.store.service_snapshot import ServiceSnapshot
+from pserver.wire.protocol import MAX_NOTE_BYTES
+from runtime.bounded_json import BoundedJsonError, dump_bounded, parse_bounded
+from runtime.durable_files import remove_if_possible, staging_of, sync_directory, write_file
+from runtime.errors import DamagedError, LostFileError, VolumeError, reading_error
+from runtime.regular_files import open_regular
+
+MAGIC, VERSION = b"PDLPSNAP", 1
+MOST_SERVICES, MOST_ARRAYS, MOST_DIMENSIONS = 4096, 4096, 4
+MOST_NOTE = 2 * MAX_NOTE_BYTES  # bytes; the setup is a note of the wire, and the rest is smaller
+NOTE_DEPTH, NOTE_VALUES = 16, 4 << 20
+
+_HEAD, _LENGTH = struct.Struct("<8sII"), struct.Struct("<I")
+_PREFIX = "server-"
+
+
+def path_of_new(directory: Path, index: int) -> tuple[str, Path]:
+    """Return the name of a new snapshot of a server, a UUID, and its path."""
+    name = str(uuid.uuid4())
+    return name, directory / f"{_PREFIX}{index:04d}-{name}"
+
+
+def write_snapshot(path: Path, services: Sequence[ServiceSnapshot]) -> int:
+    """Write and sync a file, complete or not at all; return its CRC-32.
+
+    Raises: VolumeError: its directory cannot be made, is full or not writable.
+    """
+    staging, crc = staging_of(path), 0
+
+    def parts() -> Iterator[bytes | memoryview]:
+        nonlocal crc
+        for part in _encode(services):
+            crc = zlib.crc32(part, crc)
+            yield part
+        yield _LENGTH.pack(crc)
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(staging, parts())
+        staging.replace(path)
+        sync_directory(path.parent)
+    except OSError as error:
+        remove_if_possible(staging)
+        raise VolumeError(
+            f"a pserver cannot write its snapshot {path}: {error.strerror}; --checkpoint_path must be a directory that "
+            "it may write to, and that is there when it starts again"
+        ) from error
+    return crc
+
+
+def read_snapshot(path: Path, crc: int) -> list[ServiceSnapshot]:
+    """Return what a file holds.
+
+    Args: crc: CRC-32 that it must have.
+    Raises: DamagedError: it is not as it was written.  LostFileError: there is no such file.  VolumeError: it cannot
+        be read now.
+    """
+    try:
+        with open_regular(path) as file:
+            reader = SnapshotReader(file, os.fstat(file.fileno()).st_size)
+            found = _decode(reader)
+            own = reader.crc
+            if _LENGTH.unpack(reader.take(_LENGTH.size))[0] != own or reader.left or own != crc:
+                raise DamagedError("its CRC-32 is wrong")
+            return found
+    except OSError as error:
+        is_gone = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL)
+        kind = LostFileError if is_gone else VolumeError
+        raise reading_error(kind, f"the snapshot {path} of this server cannot be read", error) from error
+    except DamagedError as error:
+        raise describe_damage(path, error) from error
+
+
+def describe_damage(path: Path, error: DamagedError) -> DamagedError:
+    """Return how to report a snapshot of which something is not as it was written."""
+    return DamagedError(
+        f"the snapshot {path} of this server is damaged: {error}; restore it from a backup, or begin the job anew "
+        "under another --job"
+    )
+
+
+def remove_others(directory: Path, index: int, kept: Path | None) -> None:
+    """Remove the files of a server but for one: those that it was writing when it died, and those that were replaced.
+
+    What cannot be removed stays.
+    """
+    for path in directory.glob(f"{_PREFIX}{index:04d}-*"):
+        if path != kept:
+            remove_if_possible(path)
+    for path in directory.glob(f".{_PREFIX}{index:04d}-*.writing"):
+        remove_if_possible(path)
+
+
+# ----- Parts of a file
+
+
+def _encode(services: Sequence[ServiceSnapshot]) -> Iterator[bytes | memoryview]:
+    yield _HEAD.pack(MAGIC, VERSION, len(services))
+    for one in services:
+        arrays = {name: np.ascontiguousarray(array) for name, array in one.arrays.items()}
+        note = dump_bounded(
+            {
+                "hello": one.hello,
+                "setup": one.setup,
+                "counters": one.counters,
+                "elastic": one.elastic,
+                "arrays": [[name, array.dtype.str, list(array.shape)] for name, array in arrays.items()],
+            },
+            depth=NOTE_DEPTH,
+            values=NOTE_VALUES,
+        )
+        yield _LENGTH.pack(len(note))
+        yield note
+        yield from (as_bytes(array) for array in arrays.values())
+
+
+def _decode(reader: SnapshotReader) -> list[ServiceSnapshot]:
+    magic, version, services = _HEAD.unpack(reader.take(_HEAD.size))
+    if magic != MAGIC or version != VERSION or services > MOST_SERVICES:
+        raise DamagedError("it does not begin as a snapshot does")
+    return [_decode_service(reader) for _ in range(services)]
+
+
+def _decode_service(reader: SnapshotReader) -> ServiceSnapshot:
+    length = _LENGTH.unpack(reader.take(_LENGTH.size))[0]
+    if length > MOST_NOTE:
+        raise DamagedError(f"a note of {length} bytes")
+    try:
+        note = parse_bounded(reader.take(length), depth=NOTE_DEPTH, values=NOTE_VALUES)
+    except BoundedJsonError as error:
+        raise DamagedError(f"it has a note {error}") from error
+    parts = {name: note.get(name) for name in ("hello", "setup", "counters", "elastic")}
+    arrays = note.get("arrays")
+    if not all(isinstance(one, dict) for one in parts.values()) or not isinstance(arrays, list):
+        raise DamagedError("a note lacks a part")
+    if len(arrays) > MOST_ARRAYS:
+        raise DamagedError(f"it has {len(arrays)} arrays in a service")
+    return ServiceSnapshot(**parts, arrays=dict(_decode_array(reader, one) for one in arrays))  # type: ignore[arg-type]
+
+
+def _decode_array(reader: SnapshotReader, found: Any) -> tuple[str, np.ndarray[Any, np.dtype[Any]]]:
+    try:
+        name, text, shape = found
+        kind = np.dtype(text) if isinstance(text, str) and len(text) <= 3 else np.dtype(object)
+        if not isinstance(name, str) or kind.kind not in "biuf" or len(shape) > MOST_DIMENSIONS:
+            raise TypeError
+        count = math.prod(_check_count(one, reader.left) for one in shape)
+    except (TypeError, ValueError) as error:
+        raise DamagedError("an array that is none") from error
+    if count * kind.itemsize > reader.left:
+        raise DamagedError("it ends too early")
+    array = np.empty(shape, kind)
+    reader.fill(as_bytes(array))
+    return name, array
+
+
+def _check_count(value: object, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise ValueError
+    return value
+
+
+class SnapshotReader:
+    """A file that is read once; it allocates no more than the file has. `left`: bytes.  `crc`: of what was taken."""
+
+    def __init__(self, file: BinaryIO, left: int) -> None:
+        self._file, self.left, self.crc = file, left, 0
+
+    def take(self, size: int) -> bytes:
+        """Return the next bytes.
+
+        Raises: DamagedError: the file has fewer.
+        """
+        data = bytearray(min(size, self.left))
+        self.fill(memoryview(data))
+        if len(data) < size:
+            raise DamagedError("it ends too early")
+        return bytes(data)
+
+    def fill(self, target: memoryview) -> None:
+        """Fill some memory with the next bytes."""
+        self.left -= len(target)
+        at = 0
+        while at < len(target):
+            read = self._file.readinto(target[at:])  # type: ignore[attr-defined]
+            if not read:
+                raise DamagedError("it ends too early")
+            at += read
+        self.crc = zlib.crc32(target, self.crc)
