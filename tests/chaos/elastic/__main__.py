@@ -1,0 +1,164 @@
+"""`python -m chaos.elastic`: seeded trials of elastic jobs, some side by side, and a table; status 1 when any failed.
+
+The directories of failed trials are kept, with all logs, the store, the output and result.json; others are removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict
+from pathlib import Path
+
+from etcd_process import BINARY
+
+from chaos import network
+from chaos.elastic.plan import FILES, ElasticTrial, make_elastic_trials
+from chaos.elastic.static import measure_static_error
+from chaos.elastic.table import format_elastic_table
+from chaos.elastic.trial import END_BOUND, HARD_BOUND, ElasticReport, read_elastic_report
+
+ROOT = Path(__file__).parents[3]
+TEXTS = ROOT.parent / "shared" / "data" / "rt-polarity"
+TRIAL_BOUND = HARD_BOUND + 2 * END_BOUND  # seconds for a trial's process, after which it is ended
+HELD_OUT = {"digits": "1/3", "texts": "1/5"}  # of the samples: the test set
+
+
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the flags."""
+    parser = argparse.ArgumentParser(prog="chaos.elastic", description=__doc__)
+    parser.add_argument("--count", type=int, default=20, help="trials (default 20)")
+    parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same trials (default 1)")
+    parser.add_argument("--jobs", type=int, default=2, help="trials side by side (default 2)")
+    parser.add_argument("--only", default="", help="only the trial of this name, such as 1-007")
+    parser.add_argument("--directory", type=Path, help="where the trials live (default: a new one)")
+    return parser.parse_args(argv)
+
+
+class ElasticRunner:
+    """Runs trials in processes of their own and keeps what they need in common."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.isolated = network.isolate()
+        self._references: dict[str, float] = {}
+
+    def prepare(self, kinds: set[tuple[str, str]]) -> None:
+        """Make the data, and train the static jobs whose errors the others' are held against.
+
+        Args: kinds: (data, mode) of the trials.
+        """
+        for data in sorted({kind for kind, _ in kinds}):
+            for count in (1, 3):
+                self._make_data(data, count)
+        for data, mode in sorted(kinds):
+            folder = self.directory / f"static-{data}-{mode}"
+            error = measure_static_error(folder, self._data(data, 3), data, mode)
+            self._references[f"{data}-{mode}"] = error
+            print(f"static job, {data}, {mode}: test error {error:.2%}", flush=True)
+
+    def run(self, trial: ElasticTrial) -> ElasticReport:
+        """Run a trial."""
+        folder = self.directory / trial.name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        spec = {
+            "trial": asdict(trial),
+            "directory": str(folder),
+            "data": str(self._data(trial.data, 1) / "0" / "data"),
+            "reference": self._references[f"{trial.data}-{trial.mode}"],
+            "isolated": self.isolated is not None,
+        }
+        (folder / "spec.json").write_text(json.dumps(spec))
+        command = [*(self.isolated or ()), sys.executable, "-m", "chaos.elastic.trial", str(folder / "spec.json")]
+        with (folder / "trial.log").open("wb") as log:
+            process = subprocess.Popen(command, cwd=ROOT / "tests", stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        try:
+            process.wait(TRIAL_BOUND)
+        except BaseException as exc:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if not isinstance(exc, subprocess.TimeoutExpired):
+                raise
+        if process.returncode != 0 or not (folder / "result.json").exists():
+            fault = f"the trial's process ended with {process.returncode}; see {folder / 'trial.log'}"
+            return ElasticReport(trial, str(folder), faults=[fault])
+        return read_elastic_report(folder)
+
+    def _data(self, data: str, count: int) -> Path:
+        return self.directory / f"{data}-{count}"
+
+    def _make_data(self, data: str, count: int) -> None:
+        """Make the data of one trainer, in a file for each task, or those of a static job's three."""
+        source = ["--data_source=quick_start", f"--data_path={TEXTS}"] if data == "texts" else []
+        where = [f"--out_dir={self._data(data, count)}", f"--examples_dir={ROOT / 'examples'}"]
+        how = [f"--split_count={count}", f"--shard_files={FILES // count}", f"--test_fraction={HELD_OUT[data]}"]
+        command = [sys.executable, "-m", "prepare", *where, *how, *source]
+        subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
+
+
+def describe(report: ElasticReport) -> str:
+    """Return a trial's lines."""
+    error = "" if report.error is None else f", test error {report.error:.2%}"
+    text = f"{report.trial}; {report.trained} samples{error}, {report.seconds:.1f} s"
+    if not report.faults:
+        return f"passed  {text}"
+    return f"FAILED  {text}\n" + "\n".join(f"        {fault}" for fault in [*report.faults, f"see {report.directory}"])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run everything and return the exit status."""
+    arguments = parse_arguments(argv)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if not BINARY.exists():
+        subprocess.run([ROOT / "tests" / "etcd" / "build"], check=True)
+    directory = (arguments.directory or Path(tempfile.mkdtemp(prefix="chaos-"))).absolute()
+    directory.mkdir(parents=True, exist_ok=True)
+    runner = ElasticRunner(directory)
+    if runner.isolated is None:
+        print("no network namespace can be made here (root, or user namespaces, and `ip`): no cuts", flush=True)
+    made = make_elastic_trials(
+        arguments.count, arguments.seed, has_texts=TEXTS.is_dir(), can_cut=runner.isolated is not None
+    )
+    trials = [trial for trial in made if arguments.only in ("", trial.name)]
+    print(f"{len(trials)} trials of seed {arguments.seed}, {arguments.jobs} side by side, in {directory}", flush=True)
+    began = time.monotonic()
+    runner.prepare({(trial.data, trial.mode) for trial in trials})
+    reports = []
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        try:
+            for done in as_completed([pool.submit(runner.run, trial) for trial in trials]):
+                report = done.result()
+                reports.append(report)
+                print(describe(report), flush=True)
+                if not report.faults:
+                    shutil.rmtree(report.directory, ignore_errors=True)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # those that run end by themselves, no other begins
+            raise
+    print()
+    print(format_elastic_table(reports))
+    failed = sorted(report.trial.name for report in reports if report.faults)
+    print(f"\n{len(reports) - len(failed)} of {len(reports)} trials passed in {time.monotonic() - began:.0f} s")
+    if failed:
+        print(f"failed: {', '.join(failed)} of seed {arguments.seed}; their logs: {directory}", file=sys.stderr)
+        return 1
+    if arguments.directory is None:
+        shutil.rmtree(directory, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
