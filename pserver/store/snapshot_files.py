@@ -1,8 +1,8 @@
 """The file of a snapshot: the states of all services of one server, between two messages.
 
     8 bytes "PDLPSNAP"    u32 version 1    u32 number of services
-    for each service: u32 bytes of the note, the note (JSON: hello, setup, counters, elastic, and name, dtype and shape
-        of each array), the arrays
+    for each service: u32 bytes of a note, the note (JSON: what the service says, and name, dtype and shape of each
+        array), the arrays
     u32 CRC-32 of all before
 
 Integers are little-endian, arrays are as in memory on x86-64 and arm64. A file has its name from when it is whole.
@@ -23,7 +23,6 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from pserver.store.model_setup import as_bytes
-from pserver.store.service_snapshot import ServiceSnapshot
 from pserver.wire.protocol import MAX_NOTE_BYTES
 from runtime.bounded_json import BoundedJsonError, dump_bounded, parse_bounded
 from runtime.durable_files import remove_if_possible, staging_of, sync_directory, write_file
@@ -35,6 +34,8 @@ MOST_SERVICES, MOST_ARRAYS, MOST_DIMENSIONS = 4096, 4096, 4
 MOST_NOTE = 2 * MAX_NOTE_BYTES  # bytes; the setup is a note of the wire, and the rest is smaller
 NOTE_DEPTH, NOTE_VALUES = 16, 4 << 20
 
+Content = tuple[dict[str, Any], dict[str, np.ndarray[Any, np.dtype[Any]]]]  # JSON of a service, and its arrays
+
 _HEAD, _LENGTH = struct.Struct("<8sII"), struct.Struct("<I")
 _PREFIX = "server-"
 
@@ -45,7 +46,7 @@ def path_of_new(directory: Path, index: int) -> tuple[str, Path]:
     return name, directory / f"{_PREFIX}{index:04d}-{name}"
 
 
-def write_snapshot(path: Path, services: Sequence[ServiceSnapshot]) -> int:
+def write_snapshot(path: Path, services: Sequence[Content]) -> int:
     """Write and sync a file, complete or not at all; return its CRC-32.
 
     Raises: VolumeError: its directory cannot be made, is full or not writable.
@@ -73,7 +74,7 @@ def write_snapshot(path: Path, services: Sequence[ServiceSnapshot]) -> int:
     return crc
 
 
-def read_snapshot(path: Path, crc: int) -> list[ServiceSnapshot]:
+def read_snapshot(path: Path, crc: int) -> list[Content]:
     """Return what a file holds.
 
     Args: crc: CRC-32 that it must have.
@@ -119,34 +120,24 @@ def remove_others(directory: Path, index: int, kept: Path | None) -> None:
 # ----- Parts of a file
 
 
-def _encode(services: Sequence[ServiceSnapshot]) -> Iterator[bytes | memoryview]:
+def _encode(services: Sequence[Content]) -> Iterator[bytes | memoryview]:
     yield _HEAD.pack(MAGIC, VERSION, len(services))
-    for one in services:
-        arrays = {name: np.ascontiguousarray(array) for name, array in one.arrays.items()}
-        note = dump_bounded(
-            {
-                "hello": one.hello,
-                "setup": one.setup,
-                "counters": one.counters,
-                "elastic": one.elastic,
-                "arrays": [[name, array.dtype.str, list(array.shape)] for name, array in arrays.items()],
-            },
-            depth=NOTE_DEPTH,
-            values=NOTE_VALUES,
-        )
+    for said, given in services:
+        table = [[name, array.dtype.str, list(array.shape)] for name, array in given.items()]
+        note = dump_bounded({"service": said, "arrays": table}, depth=NOTE_DEPTH, values=NOTE_VALUES)
         yield _LENGTH.pack(len(note))
         yield note
-        yield from (as_bytes(array) for array in arrays.values())
+        yield from (as_bytes(np.ascontiguousarray(array)) for array in given.values())
 
 
-def _decode(reader: SnapshotReader) -> list[ServiceSnapshot]:
+def _decode(reader: SnapshotReader) -> list[Content]:
     magic, version, services = _HEAD.unpack(reader.take(_HEAD.size))
     if magic != MAGIC or version != VERSION or services > MOST_SERVICES:
         raise DamagedError("it does not begin as a snapshot does")
     return [_decode_service(reader) for _ in range(services)]
 
 
-def _decode_service(reader: SnapshotReader) -> ServiceSnapshot:
+def _decode_service(reader: SnapshotReader) -> Content:
     length = _LENGTH.unpack(reader.take(_LENGTH.size))[0]
     if length > MOST_NOTE:
         raise DamagedError(f"a note of {length} bytes")
@@ -154,13 +145,12 @@ def _decode_service(reader: SnapshotReader) -> ServiceSnapshot:
         note = parse_bounded(reader.take(length), depth=NOTE_DEPTH, values=NOTE_VALUES)
     except BoundedJsonError as error:
         raise DamagedError(f"it has a note {error}") from error
-    parts = {name: note.get(name) for name in ("hello", "setup", "counters", "elastic")}
-    arrays = note.get("arrays")
-    if not all(isinstance(one, dict) for one in parts.values()) or not isinstance(arrays, list):
+    said, arrays = note.get("service"), note.get("arrays")
+    if not isinstance(said, dict) or not isinstance(arrays, list):
         raise DamagedError("a note lacks a part")
     if len(arrays) > MOST_ARRAYS:
         raise DamagedError(f"it has {len(arrays)} arrays in a service")
-    return ServiceSnapshot(**parts, arrays=dict(_decode_array(reader, one) for one in arrays))  # type: ignore[arg-type]
+    return said, dict(_decode_array(reader, one) for one in arrays)
 
 
 def _decode_array(reader: SnapshotReader, found: Any) -> tuple[str, np.ndarray[Any, np.dtype[Any]]]:

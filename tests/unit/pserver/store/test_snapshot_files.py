@@ -10,91 +10,45 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pserver.optim.settings import Optimization, ParameterSpec
-from pserver.store import partition, snapshot, snapshot_files
-from pserver.store.model_setup import describe_setup
-from pserver.store.service_snapshot import SnapshotQueue, make_shard, take_service
-from pserver.store.shard_loader import ShardLoader
+from pserver.store import snapshot_files
 from pserver.store.snapshot_files import path_of_new, read_snapshot, remove_others, write_snapshot
-from pserver.wire import protocol
 from runtime.errors import DamagedError, LostFileError, VolumeError
 
-DENSE = [ParameterSpec("w", 700), ParameterSpec("b", 3, momentum=0.9)]
-TABLE = [ParameterSpec("t", 60, sparse_update=True, row_width=6)]
-ADAM = Optimization("adam", 0.1)
+NOTE = {"setup": {"parameters": [["w", 700, 0.5]]}, "done": [3, 4], "text": "ü"}
+ARRAYS = {
+    "values": np.arange(703, dtype=np.float32),
+    "state.m": np.linspace(0, 1, 12).reshape(3, 4),
+    "clock.step": np.arange(-3, 4),
+    "none": np.zeros((0, 5), np.float32),
+    "scalar": np.array(7, np.uint8),
+}
+SERVICES = [(NOTE, ARRAYS), ({}, {}), ({"a": None}, {"values": np.ones(5, np.float32)})]
 
 
-def begin(parameters, optimization, *, by_rows=False, services=1):
-    """A service's hello, its setup, and its shard with first values."""
-    hello = {"service": 0, "services": services, "parameters": partition.digest(parameters), "more": "is left out"}
-    setup = describe_setup(parameters, optimization) | ({"by_rows": True} if by_rows else {})
-    loader = ShardLoader(hello, setup)
-    values = np.random.default_rng(1).standard_normal(loader._shard.size).astype(np.float32)
-    loader.add("values", 0, memoryview(values.view(np.uint8)))
-    return hello, setup, loader.finish()
-
-
-def step(shard, seed):
-    gradient = np.random.default_rng(seed).standard_normal(shard.size).astype(np.float32)
-    shard.begin_step(8)
-    shard.step_range(0, [gradient])
-    shard.finish_step()
-
-
-def bits(shard):
-    part = snapshot.take(shard)
-    return part.counters, {name: array.tobytes() for name, array in part.arrays.items()}
+def bits(services):
+    return [
+        (note, {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()})
+        for note, arrays in services
+    ]
 
 
 @pytest.fixture
 def written(tmp_path):
-    """A file of two services, and the shards that it has the state of."""
-    services = [begin(DENSE, ADAM, services=2), begin(TABLE, Optimization("momentum", 0.1), by_rows=True)]
-    step(services[0][2], 1)
-    taken = [
-        take_service(shard, hello, setup, {"pushed": {"3": 7}, "done": [1, number]})
-        for number, (hello, setup, shard) in enumerate(services)
-    ]
-    _, path = path_of_new(tmp_path / "below", 3)
-    return path, write_snapshot(path, taken), [shard for *_, shard in services]
+    name, path = path_of_new(tmp_path / "below", 3)
+    assert path.name == f"server-0003-{name}"
+    return path, write_snapshot(path, SERVICES)
 
 
 def test_what_is_written_comes_back(written):
-    path, crc, shards = written
-    found = read_snapshot(path, crc)
-    assert [bits(make_shard(one)) for one in found] == [bits(shard) for shard in shards]
-    assert [one.elastic for one in found] == [{"pushed": {"3": 7}, "done": [1, number]} for number in (0, 1)]
-    assert found[0].hello == {"service": 0, "services": 2, "parameters": partition.digest(DENSE)}
+    path, crc = written
+    assert bits(read_snapshot(path, crc)) == bits(SERVICES)
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
-def test_a_run_that_goes_on_from_a_file_ends_in_the_same_bits(written):
-    path, crc, (shard, _) = written
-    again = make_shard(read_snapshot(path, crc)[0])
-    for seed in range(2, 6):
-        step(shard, seed)
-        step(again, seed)
-    assert bits(again) == bits(shard)
-
-
-def test_later_steps_do_not_change_what_was_taken():
-    hello, setup, shard = begin(DENSE, ADAM)
-    before = bits(shard)
-    taken = take_service(shard, hello, setup, {})
-    step(shard, 1)
-    assert bits(make_shard(taken)) == before
-
-
-def test_arrays_of_many_pieces_come_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(protocol, "PIECE_BYTES", 64)
-    hello = {"service": 0, "services": 1, "parameters": partition.digest(DENSE)}
-    values = np.arange(703, dtype=np.float32)
-    loader = ShardLoader(hello, describe_setup(DENSE, ADAM))
-    for piece in range(protocol.count_pieces(values.nbytes)):
-        loader.add("values", piece, protocol.cut(memoryview(values.view(np.uint8)), piece))
-    taken = take_service(loader.finish(), hello, describe_setup(DENSE, ADAM), {})
-    crc = write_snapshot(tmp_path / "a", [taken])
-    assert sorted(make_shard(read_snapshot(tmp_path / "a", crc)[0]).values.tolist()) == values.tolist()
+def test_an_array_that_is_not_contiguous_comes_back(tmp_path):
+    part = np.arange(20, dtype=np.float32).reshape(4, 5)[:, 1:3]
+    crc = write_snapshot(tmp_path / "a", [({}, {"values": part})])
+    assert bits(read_snapshot(tmp_path / "a", crc)) == bits([({}, {"values": part.copy()})])
 
 
 def test_a_server_without_values_has_a_snapshot_of_no_service(tmp_path):
@@ -109,8 +63,7 @@ def test_a_server_without_values_has_a_snapshot_of_no_service(tmp_path):
 @given(data=st.data())
 def test_a_file_of_which_any_byte_has_changed_is_damaged(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("snapshot") / "a"
-    hello, setup, shard = begin(DENSE, ADAM)
-    crc = write_snapshot(path, [take_service(shard, hello, setup, {})])
+    crc = write_snapshot(path, [(NOTE, {"values": np.arange(20, dtype=np.float32)})])
     content = bytearray(path.read_bytes())
     change = data.draw(st.sampled_from(["flip", "cut", "append"]))
     if change == "flip":
@@ -125,8 +78,8 @@ def test_a_file_of_which_any_byte_has_changed_is_damaged(tmp_path_factory, data)
         read_snapshot(path, crc)
 
 
-def test_another_whole_file_in_its_place_is_damage(written, tmp_path):
-    path, crc, _ = written
+def test_another_whole_file_in_its_place_is_damage(written):
+    path, crc = written
     write_snapshot(path, [])
     with pytest.raises(DamagedError, match="its CRC-32 is wrong"):
         read_snapshot(path, crc)
@@ -140,7 +93,7 @@ def forge(path, note, arrays=b"", services=1):
     return zlib.crc32(content)
 
 
-GOOD = {"hello": {}, "setup": {}, "counters": {}, "elastic": {}, "arrays": []}
+GOOD = {"service": {}, "arrays": []}
 
 
 @pytest.mark.parametrize(
@@ -149,8 +102,8 @@ GOOD = {"hello": {}, "setup": {}, "counters": {}, "elastic": {}, "arrays": []}
         b"",
         b"[" * 100_000,
         {},
-        GOOD | {"hello": []},
-        GOOD | {"elastic": None},
+        GOOD | {"service": []},
+        {"arrays": []},
         GOOD | {"arrays": {}},
         GOOD | {"arrays": [["a", "<f4", [0]]] * 5000},
         *(
@@ -174,31 +127,6 @@ def test_a_forged_number_of_services_is_damage(tmp_path):
         crc = forge(tmp_path / "a", GOOD, services=services)
         with pytest.raises(DamagedError, match="is damaged"):
             read_snapshot(tmp_path / "a", crc)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda one: one.counters.update(steps=-1),
-        lambda one: one.counters.update(size=5),
-        lambda one: one.counters.pop("rate"),
-        lambda one: one.hello.update(service=5),
-        lambda one: one.hello.update(parameters="x"),
-        lambda one: one.hello.pop("services"),
-        lambda one: one.setup.update(parameters=[]),
-        lambda one: one.setup.clear(),
-        lambda one: one.arrays.pop("values"),
-        lambda one: one.arrays.pop(max(one.arrays.keys() - {"values"})),
-        lambda one: one.arrays.update(more=np.zeros(3, np.float32)),
-        lambda one: one.arrays.update({"values": np.zeros(3, np.float32)}),
-        lambda one: one.arrays.update({"values": one.arrays["values"].astype(np.float64)}),
-    ],
-)
-def test_parts_that_do_not_fit_each_other_are_damage(change):
-    taken = take_service(begin(DENSE, ADAM)[2], *begin(DENSE, ADAM)[:2], {})
-    change(taken)
-    with pytest.raises(DamagedError, match=r"it has|do not fit each other"):
-        make_shard(taken)
 
 
 def test_a_file_that_is_gone_is_named(tmp_path):
@@ -238,10 +166,3 @@ def test_files_of_others_are_not_removed(tmp_path):
     left = {one.name for one in tmp_path.iterdir()}
     assert left == {*(one.name for one in paths[1:]), "server-0001", "README"}
     remove_others(tmp_path / "none", 1, None)
-
-
-def test_a_queue_counts_what_is_wanted():
-    queue = SnapshotQueue()
-    assert [queue.ask(), queue.ask()] == [1, 1]
-    queue.taken = 1
-    assert (queue.ask(), queue.stored) == (2, 0)
