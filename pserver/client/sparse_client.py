@@ -93,12 +93,8 @@ class SparseClient(JobMember):
 
         Args: rows, gradients, in_place: as rows and tables of `pull`.  samples: as of `Client.push_pull`.
         """
-        dealt = self._rows.deal(rows)
         self._batch += 1
-        bodies = {
-            channel: self._rows.gather(service, dealt, rows, gradients, in_place=in_place)
-            for service, channel in self._list_services()
-        }
+        bodies = self._gather(rows, gradients, in_place=in_place)
         self._begin(SendRows(Op.PUSH, f"push batch {self._batch} of pass {self._passes}", bodies, samples=samples))
 
     def finish_push_rows(self) -> None:
@@ -140,6 +136,16 @@ class SparseClient(JobMember):
     def count_services(self) -> int:
         """Return the number of services."""
         return len(self._services)
+
+    def _gather(
+        self, rows: Sequence[RowIds], gradients: Sequence[Array], *, in_place: bool
+    ) -> dict[ServerChannel, memoryview]:
+        """Return the array of each service: its rows of a batch and their gradients."""
+        dealt = self._rows.deal(rows)
+        return {
+            channel: self._rows.gather(service, dealt, rows, gradients, in_place=in_place)
+            for service, channel in self._list_services()
+        }
 
     def _begin(self, request: ServiceRequest) -> None:
         """Send a request; its answers are collected later."""

@@ -1,0 +1,143 @@
+"""The connections of a trainer to all dense, and to all sparse, services of an elastic job, until one of them is lost.
+
+Each begins a request and leaves its answers to `collect`, so that a trainer can wait for both at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from kernels.tables import RowIds
+from pserver.client.client import Client
+from pserver.client.elastic.options import ElasticOptions
+from pserver.client.elastic.requests import (
+    Check,
+    CommitRound,
+    CommitValues,
+    CountedPush,
+    CountedRows,
+    EnterRequest,
+    RoundPush,
+    RoundRows,
+)
+from pserver.client.membership import ClientOptions, JobMember
+from pserver.client.request import FetchVector, ServiceRequest
+from pserver.client.server_channel import ServerChannel
+from pserver.client.sparse_client import SparseClient
+from pserver.optim.settings import Array
+from pserver.wire.protocol import Fetch, Op
+from pserver.wire.views import EnterAnswer, MembershipView, RoundKey, write_commit, write_push
+
+
+class ElasticMember(JobMember):
+    """What dense and sparse clients of an elastic job have in common.
+
+    Args: services: host and port of each, server by server.  options: the fields of `ElasticOptions`.
+    """
+
+    def _read_options(self, options: Mapping[str, Any]) -> ClientOptions:
+        return ElasticOptions(**options)
+
+    def give(self, values: Array) -> None:
+        """Send the first values; a service that has values keeps them."""
+        self._check_vector(values)
+        self._send_initial_values(values, None)
+
+    def enter(self, view: MembershipView) -> list[EnterAnswer]:
+        """Take part in the rounds of a view; return what each service says of its rounds.
+
+        Raises: EpochChangedError: a service knows of a later view.
+        """
+        request = EnterRequest(view)
+        self._request(request)
+        return [request.answers[channel] for channel in self._channels]
+
+    def leave(self, timeout: float) -> None:
+        """Tell every service that this trainer leaves.
+
+        Raises: LostPeerError: one does not answer in time.
+        """
+        self._request(ServiceRequest(Op.GOODBYE, "say goodbye"), timeout)
+
+    def collect(self) -> int:
+        """Wait for the answers to what was begun; return their flags."""
+        return self._require_fan_out().collect()
+
+    def _begin(self, request: ServiceRequest) -> None:
+        """Send a request; `collect` waits for its answers."""
+        fan_out = self._require_fan_out()
+        fan_out.begin(request)
+        fan_out.send_rest()
+
+    def _choose(self, services: Collection[int]) -> list[ServerChannel]:
+        return [self._channels[number] for number in services]
+
+
+class ElasticClient(ElasticMember, Client):
+    """The dense services. Raises, thread safety: as `Client`."""
+
+    def begin_counted_push(self, gradient: Array, values: Array, samples: int, note: Mapping[str, Any]) -> None:
+        """Begin to push a gradient that is a step of its own; the values come in place."""
+        request = CountedPush(f"push gradient {note['push']}", gradient, values, samples, note)
+        self._require_fan_out().begin(request)
+
+    def begin_round_push(
+        self, gradient: Array, samples: int, key: RoundKey, pass_number: int, is_current: Check
+    ) -> None:
+        """Begin to push a gradient for a round; no values come before it is committed."""
+        note = write_push(key, pass_number)
+        self._require_fan_out().begin(RoundPush(f"push for {key}", gradient, samples, note, is_current))
+
+    def begin_commit(self, key: RoundKey, view: int, services: Collection[int], values: Array) -> None:
+        """Let services take the step of a round, and begin to get their values in place.
+
+        Args: view: the epoch that was entered last.  services: their numbers.
+        """
+        note = write_commit(key, view)
+        self._begin(CommitValues(f"commit {key}", note, self._choose(services), values))
+
+    def fetch_now(self, values: Array, pass_number: int, *, averaged: bool = False) -> None:
+        """Get the values as they are, or their averages, in place.
+
+        Args: pass_number: all earlier passes are over, for all trainers.
+        """
+        self._check_vector(values)
+        kind = Fetch.AVERAGES if averaged else Fetch.CURRENT
+        doing = "fetch the averages" if averaged else "fetch the values"
+        self._request(FetchVector(Op.FETCH, doing, values, kind, note={"pass": pass_number}))
+
+
+class ElasticSparseClient(ElasticMember, SparseClient):
+    """The sparse services. Raises, thread safety: as `Client`."""
+
+    def begin_counted_rows(
+        self, rows: Sequence[RowIds], gradients: Sequence[Array], samples: int, note: Mapping[str, Any]
+    ) -> None:
+        """Push gradients of rows that are a step of their own."""
+        bodies = self._gather(rows, gradients, in_place=True)
+        self._begin(CountedRows(f"push gradient {note['push']}", bodies, samples, note))
+
+    def begin_round_rows(
+        self,
+        rows: Sequence[RowIds],
+        gradients: Sequence[Array],
+        samples: int,
+        key: RoundKey,
+        pass_number: int,
+        is_current: Check,
+    ) -> None:
+        """Push gradients of rows for a round."""
+        bodies = self._gather(rows, gradients, in_place=True)
+        note = write_push(key, pass_number)
+        self._begin(RoundRows(f"push for {key}", bodies, samples, note, is_current))
+
+    def begin_commit(self, key: RoundKey, view: int, services: Collection[int]) -> None:
+        """Let services take the step of a round."""
+        self._begin(CommitRound(f"commit {key}", write_commit(key, view), self._choose(services)))
+
+    def fetch_now(self, values: Array, pass_number: int, *, averaged: bool = False) -> None:
+        """Get all rows of all tables in place; as of `ElasticClient.fetch_now`."""
+        self._check_vector(values)
+        kind = Fetch.AVERAGES if averaged else Fetch.CURRENT
+        self._request(FetchVector(Op.FETCH, "fetch all rows", values, kind, note={"pass": pass_number}))

@@ -1,0 +1,54 @@
+"""What a trainer of an elastic job tells its servers of itself, and what ends its waiting for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pserver.client.membership import ClientOptions
+from pserver.wire.protocol import NOTHING
+from pserver.wire.views import MembershipView, write_view
+from runtime.errors import PaddleError
+
+
+def _know_nothing() -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class ElasticOptions(ClientOptions):
+    """The settings of a client of an elastic job; its `trainer_id` is the number that the master gave.
+
+    attempts: of each service; a server that was started again has another one.
+    uid, incarnation: this process: the UID of its pod, and a number that grows with each start.
+    view: returns who takes part in synchronous rounds, which heartbeats tell the servers; None: there are none.
+    refuse: returns why the trainer does not join these services after all, if it does not; called while it waits.
+    """
+
+    attempts: Sequence[str] = ()
+    uid: str = ""
+    incarnation: int = 0
+    view: Callable[[], MembershipView | None] = _know_nothing
+    refuse: Callable[[], PaddleError | None] = _know_nothing
+
+    def attempt_of(self, service: int) -> str:
+        """Return the attempt of a service's server."""
+        return self.attempts[service]
+
+    def introduce(self) -> dict[str, Any]:
+        """Return the part of a hello by which a server knows this process again."""
+        return {"num_trainers": 0, "elastic": True, "uid": self.uid, "incarnation": self.incarnation}
+
+    def describe_view(self) -> Mapping[str, Any]:
+        """Return the view, as the note of a ping."""
+        view = self.view()
+        return NOTHING if view is None or view.epoch == 0 else write_view(view)
+
+    def first_service(self, services: int) -> int:
+        """Return the service that is called first."""
+        return self.trainer_id % services
+
+    def refuse_to_join(self) -> PaddleError | None:
+        """Return why this trainer waits no longer for the answers to its hello, if it does not."""
+        return self.refuse()

@@ -1,0 +1,178 @@
+"""All services of an elastic job, dense and sparse, as one trainer has joined them; good until one of them is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from kernels.tables import RowIds
+from pserver.client.elastic.clients import ElasticClient, ElasticSparseClient
+from pserver.optim.settings import Array, Optimization, ParameterSpec
+from pserver.store import partition
+from pserver.wire.views import EnterAnswer, MembershipView, RoundKey
+from runtime import glog
+from runtime.errors import PaddleError
+
+LEAVE_TIMEOUT = 10.0  # seconds for the answers to a goodbye
+
+_Kind = TypeVar("_Kind", ElasticClient, ElasticSparseClient)
+
+
+class ServiceAddress(NamedTuple):
+    """Where a service is, and the attempt of its server."""
+
+    host: str
+    port: int
+    attempt: str
+
+
+@dataclass(frozen=True)
+class ElasticModel:
+    """The parameters of a job: those trained densely, and the tables."""
+
+    dense: Sequence[ParameterSpec]
+    tables: Sequence[ParameterSpec]
+    optimization: Optimization
+
+    def digest(self) -> str:
+        """Return what differs between two models."""
+        return "-".join(f"{partition.digest(one)}.{partition.count_elements(one)}" for one in (self.dense, self.tables))
+
+
+@dataclass(frozen=True)
+class BatchGradient:
+    """The gradient of a batch, and where the new values go.
+
+    Shapes: gradient, values: all dense parameters.  rows: of each table, rising.  row_gradients: of each table, where
+    the gradient of row r is row_gradients[k][r].
+    """
+
+    gradient: Array
+    values: Array
+    samples: int
+    rows: Sequence[RowIds] = ()
+    row_gradients: Sequence[Array] = ()
+
+
+class JoinedServices:
+    """All services, which this trainer has joined.
+
+    Args: dense, sparse: addresses of the services, server by server.  options: the fields of `ElasticOptions` that
+        all clients share.
+    Raises: PeerUnreachableError: a server does not answer, or is of another job or attempt.
+        ConfigError: a server, or another trainer, has another model.
+    """
+
+    def __init__(
+        self,
+        dense: Sequence[ServiceAddress],
+        sparse: Sequence[ServiceAddress],
+        model: ElasticModel,
+        **options: Any,
+    ) -> None:
+        self._model = model
+        self.dense = _make(ElasticClient, dense, options)
+        self.sparse = _make(ElasticSparseClient, sparse, options) if model.tables else None
+        try:
+            self.dense.join(model.dense, model.optimization)
+            if self.sparse is not None:
+                self.sparse.join(model.tables, model.optimization)
+        except BaseException:
+            self.close()
+            raise
+        self._dense_count, self._count = len(dense), len(dense) + (len(sparse) if self.sparse is not None else 0)
+
+    # ----- Values -----
+
+    def give(self, values: Array, tables: Array) -> None:
+        """Send the first values to all services; those that have values keep them."""
+        self.dense.give(values)
+        if self.sparse is not None:
+            self.sparse.give(tables)
+
+    def fetch(self, values: Array, pass_number: int, *, averaged: bool = False) -> None:
+        """Get all dense values in place; all passes before `pass_number` are over for all trainers."""
+        self.dense.fetch_now(values, pass_number, averaged=averaged)
+
+    def fetch_tables(self, tables: Array, pass_number: int, *, averaged: bool = False) -> None:
+        """Get all rows of all tables in place."""
+        if self.sparse is not None:
+            self.sparse.fetch_now(tables, pass_number, averaged=averaged)
+
+    def pull(self, rows: Sequence[RowIds], tables: Sequence[Array]) -> None:
+        """Get rows as they are after the last step, as `SparseClient.pull`."""
+        if self.sparse is not None:
+            self.sparse.pull(rows, tables)
+
+    # ----- Pushes -----
+
+    def push_from(self, start: int) -> None:
+        """Push what lies from this element on of the dense gradient that was begun."""
+        self.dense.push_from(start)
+
+    def finish_push(self, begin_rows: Callable[[ElasticSparseClient], None]) -> None:
+        """Push the rest of what was begun, and the rows; wait for all answers."""
+        if self.sparse is not None:
+            begin_rows(self.sparse)
+        self.dense.finish_push()
+        if self.sparse is not None:
+            self.sparse.collect()
+
+    # ----- Rounds -----
+
+    def enter(self, view: MembershipView) -> list[EnterAnswer]:
+        """Take part in the rounds of a view; return what each service says, the dense ones first."""
+        answers = self.dense.enter(view)
+        return answers if self.sparse is None else [*answers, *self.sparse.enter(view)]
+
+    def commit(self, key: RoundKey, view: int, values: Array, services: Collection[int] | None = None) -> None:
+        """Let services take the step of a round, and get their values in place.
+
+        Args: view: the epoch that was entered last.  services: their numbers in the order of `enter`; None: all.
+        """
+        chosen = range(self._count) if services is None else services
+        if self.sparse is not None:
+            self.sparse.begin_commit(key, view, [one - self._dense_count for one in chosen if one >= self._dense_count])
+        self.dense.begin_commit(key, view, [one for one in chosen if one < self._dense_count], values)
+        self.dense.collect()
+        if self.sparse is not None:
+            self.sparse.collect()
+
+    # ----- The end -----
+
+    def check(self) -> None:
+        """Return if all servers are there, as far as their heartbeats know.
+
+        Raises: LostPeerError: naming the one that is not.
+        """
+        self.dense.check()
+        if self.sparse is not None:
+            self.sparse.check()
+
+    def leave(self) -> None:
+        """Say goodbye to all servers, and close; one that does not hear it is only logged."""
+        try:
+            for client in self._list():
+                client.leave(LEAVE_TIMEOUT)
+        except PaddleError as exc:
+            glog.warning(f"goodbye was not heard by all: {exc}")
+        self.close()
+
+    def abort(self, reason: str) -> None:
+        """Tell all servers why this trainer leaves, without waiting, and close."""
+        for client in self._list():
+            client.abort(reason)
+
+    def close(self) -> None:
+        """Close all connections without a message; may be called again."""
+        for client in self._list():
+            client.close()
+
+    def _list(self) -> list[ElasticClient | ElasticSparseClient]:
+        return [self.dense] if self.sparse is None else [self.dense, self.sparse]
+
+
+def _make(kind: type[_Kind], services: Sequence[ServiceAddress], options: dict[str, Any]) -> _Kind:
+    addresses = [(one.host, one.port) for one in services]
+    return kind(addresses, attempts=[one.attempt for one in services], num_trainers=0, **options)
