@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from proto.ModelConfig_pb2 import ModelConfig
-from pserver.optim.settings import Array, Optimization, ParameterSpec
+from pserver.optim.settings import Array, Optimization
 from pserver.store.snapshot import CheckpointState
 from pserver.store.sparse_shard import make_table_groups
 from runtime.errors import ConfigError, PeerUnreachableError
@@ -35,26 +35,53 @@ SPARSE_PORTS = (
 )
 
 
-class RemoteTables:
-    """The tables of a trainer.
+class TableRows:
+    """The tables of a trainer, and their rows that the batch in hand uses.
+
+    Attributes: size: number of elements of all tables.  values: all tables, one after the other.  rows: of each table,
+        rising.  specs: the tables, for the servers.
 
     Raises: ConfigError: naming a layer for which the rows of a table cannot be known before, or a setting that tables
         on servers cannot have.
     """
 
-    def __init__(
-        self, config: ModelConfig, table: ParameterTable, optimization: Optimization, client: SparseClient
-    ) -> None:
+    def __init__(self, config: ModelConfig, table: ParameterTable, optimization: Optimization) -> None:
         self._parameters = table.tables()
         self.size = table.tables_size
         _refuse_hooks(self._parameters)
         self._finder = RowFinder(config, self._parameters)
-        self._optimization, self._client = optimization, client
-        self._values: Array = table.values[: self.size]
-        self._rows: list[RowIds] = []  # the rows of the batch in hand
+        self.values: Array = table.values[: self.size]
+        self.rows: list[RowIds] = []
+        self.specs = [dataclasses.replace(one.spec(), sparse_update=True) for one in self._parameters]
         make_table_groups(
-            self._specs(), optimization, is_asynchronous=optimization.is_asynchronous
+            self.specs, optimization, is_asynchronous=optimization.is_asynchronous
         )  # raises here what the servers would refuse
+
+    def find(self, slots: Mapping[str, Argument]) -> None:
+        """Find the rows that a batch uses.
+
+        Raises: ConfigError, DataError: as of `RowFinder.find`.
+        """
+        self.rows = self._finder.find(slots)
+
+    def list_values(self) -> list[Array]:
+        """Return the values of each table, row by row."""
+        return [_matrix(one, one.value) for one in self._parameters]
+
+    def list_gradients(self) -> list[Array]:
+        """Return the gradient of each table, row by row."""
+        return [_matrix(one, one.peek_gradient()) for one in self._parameters]
+
+
+class RemoteTables:
+    """The tables of a trainer, and the sparse services that they lie on. Raises: as `TableRows`."""
+
+    def __init__(
+        self, config: ModelConfig, table: ParameterTable, optimization: Optimization, client: SparseClient
+    ) -> None:
+        self._tables = TableRows(config, table, optimization)
+        self.size = self._tables.size
+        self._optimization, self._client = optimization, client
 
     def connect(self, restored: CheckpointState | None = None) -> Any:
         """Join every sparse service; trainer 0 gives its rows, or a checkpoint.
@@ -62,35 +89,31 @@ class RemoteTables:
         Raises: PeerUnreachableError: a server is not there, or has no such port.
         """
         try:
-            self._client.join(self._specs(), self._optimization)
+            self._client.join(self._tables.specs, self._optimization)
         except PeerUnreachableError as error:
             raise PeerUnreachableError(f"{error}; it is to hold tables (sparse_update): {SPARSE_PORTS}") from error
-        return self._client.initialise(self._values, restored)
+        return self._client.initialise(self._tables.values, restored)
 
     def pull(self, slots: Mapping[str, Argument]) -> None:
         """Get the rows that a batch uses.
 
         Raises: ConfigError, DataError: as of `RowFinder.find`.
         """
-        self._rows = self._finder.find(slots)
-        self._client.pull(self._rows, [_matrix(one, one.value) for one in self._parameters])
+        self._tables.find(slots)
+        self._client.pull(self._tables.rows, self._tables.list_values())
 
     def begin_push(self, samples: int) -> None:
         """Send the gradients of the rows that were pulled."""
-        gradients = [_matrix(one, one.peek_gradient()) for one in self._parameters]
-        self._client.begin_push_rows(self._rows, gradients, samples)
+        self._client.begin_push_rows(self._tables.rows, self._tables.list_gradients(), samples)
 
     def fetch(self) -> None:
         """Get all rows, averaged where the config says so."""
-        self._client.fetch(self._values)
+        self._client.fetch(self._tables.values)
 
     @property
     def client(self) -> SparseClient:
         """The connection, for what is only handed on."""
         return self._client
-
-    def _specs(self) -> list[ParameterSpec]:
-        return [dataclasses.replace(one.spec(), sparse_update=True) for one in self._parameters]
 
 
 class TablesUpdater:

@@ -1,0 +1,121 @@
+"""One trainer gives the servers their first values: the one that claims the lock, and when it dies the next one.
+
+The lock is a claim in the registry. Its holder sends its values to all servers, which keep values that they have; then
+it says so with another key, which is refused when the lock is no longer its own. Another trainer waits for that key.
+
+Source: spec/distributed.md 5.6; the Go client of v0.11, which waited for ever for a holder that had died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from registry.interface import Claim, Entry, Registry
+from registry.servers import INIT_DONE, INIT_LOCK
+from runtime import glog
+from runtime.bounded_json import BoundedJsonError, parse_bounded
+from runtime.errors import ConfigError, LeaseLostError, PeerUnreachableError, VolumeError
+
+INIT = "init/"
+LOOK_S = 1.0  # between two looks for the lock
+NOTE_S = 10.0  # between two lines that name what is waited for
+LEAST_RENEWAL_S = 0.05
+
+
+def agree_on_first_values(
+    registry: Registry, name: str, digest: str, give: Callable[[], None], patience: float
+) -> None:
+    """Return when all servers have their first values; give them, if no other trainer does.
+
+    Args: name: of this trainer.  digest: of its model.  give: sends the values to all servers.
+        patience: seconds to wait for another trainer.
+    Raises: ConfigError: the values are of another model.  PeerUnreachableError: no trainer has given values in time.
+        Whatever `give` raises.
+    """
+    began = time.monotonic()
+    due = began + NOTE_S
+    while True:
+        known = registry.read(INIT)
+        if INIT_DONE in known:
+            _check_model(known[INIT_DONE], name, digest)
+            return
+        claim = registry.claim(INIT_LOCK, name)
+        if claim is not None:
+            _give(registry, claim, name, digest, give)
+            continue
+        now = time.monotonic()
+        holder = known[INIT_LOCK].value[:200] if INIT_LOCK in known else "another trainer"
+        if now - began >= patience:
+            raise PeerUnreachableError(
+                f"{glog.clean(holder)} was to give the parameter servers their first values, and has not in "
+                f"{patience:.0f} s; end it, and another trainer does"
+            )
+        if now >= due:
+            due = now + NOTE_S
+            glog.info(f"has waited {now - began:.0f} s for the first values of {glog.clean(holder)}")
+        registry.wait(INIT, known, LOOK_S)
+
+
+def _give(registry: Registry, claim: Claim, name: str, digest: str, give: Callable[[], None]) -> None:
+    """Give the values as the holder of the lock, unless another holder has just done that."""
+    try:
+        with _renewing(claim):
+            if INIT_DONE in registry.read(INIT):
+                return
+            glog.info("gives the parameter servers their first values")
+            give()
+            claim.put(INIT_DONE, json.dumps({"by": name, "digest": digest}))
+    except LeaseLostError as exc:
+        glog.warning(f"the lock of the first values is lost, another trainer may give them: {exc}")
+    finally:
+        claim.release()
+
+
+@contextmanager
+def _renewing(claim: Claim) -> Iterator[None]:
+    """Hold a claim, from a thread, until the end of the block."""
+    is_over = threading.Event()
+
+    def renew() -> None:
+        while not is_over.wait(max((claim.valid_until - time.monotonic()) / 3, LEAST_RENEWAL_S)):
+            try:
+                claim.renew()
+            except LeaseLostError:
+                return  # what is written through the claim finds it, too
+            except (PeerUnreachableError, VolumeError) as exc:
+                glog.warning(f"the lock of the first values cannot be renewed now: {exc}")
+
+    thread = threading.Thread(target=renew, name="first-values-lock", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def _check_model(done: Entry, name: str, digest: str) -> None:
+    """Return if the servers' values are of this model.
+
+    Raises: ConfigError.
+    """
+    by = theirs = None
+    with contextlib.suppress(BoundedJsonError):
+        fields = parse_bounded(done.value.encode(), depth=2, values=16)
+        by, theirs = fields.get("by"), fields.get("digest")
+    if not isinstance(theirs, str) or not isinstance(by, str):
+        raise ConfigError(
+            f"the registry's {INIT_DONE} is {glog.clean(done.value[:100])!r}, which no trainer writes; another program "
+            "uses the name of this job"
+        )
+    if theirs != digest:
+        raise ConfigError(
+            f"the parameter servers have the values of another model: {glog.clean(by[:200])} gave those of "
+            f"{glog.clean(theirs[:200])}, {name} has {digest} (digest and elements of the dense parameters, then of "
+            "the tables); give this job another name, or the same config"
+        )

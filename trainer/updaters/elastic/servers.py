@@ -1,0 +1,221 @@
+"""The parameter servers of an elastic job: found in the registry, joined, and joined again when one was lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pserver.client.elastic.services import ElasticModel, JoinedServices, ServiceAddress
+from pserver.optim.settings import Array
+from registry.interface import Registry
+from registry.servers import JOB_END, SERVERS, ServerRecord, describe_missing, find_servers
+from runtime import glog
+from runtime.errors import BugError, ConfigError, LostPeerError, PaddleError, PeerUnreachableError, VolumeError
+from trainer.updaters.elastic.errors import TaskTakenError
+from trainer.updaters.elastic.first_values import agree_on_first_values
+from trainer.updaters.elastic.views import MasterViews, ViewSource
+from trainer.updaters.tables import SPARSE_PORTS
+
+NOTE_S = 10.0  # between two lines that name what is waited for
+LOOK_S = 1.0  # between two looks for servers, or trials to join them
+RECORDS_S = 0.5  # between two looks whether the servers that are being joined are still those of the registry
+LOST = (LostPeerError, PeerUnreachableError, VolumeError)  # after which the servers are joined again
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class ElasticMembership:
+    """What this trainer is in the job.
+
+    master: gives its number, and the views of synchronous rounds.  uid, incarnation: as the master knows it.
+    own_addresses, source, peer_timeout: as of `ClientOptions`.
+    patience: seconds to wait for servers, for the first values, and for the master.
+    """
+
+    master: ViewSource
+    uid: str
+    incarnation: int
+    job: str = ""
+    secret: str = ""
+    own_addresses: Collection[str] = ()
+    source: str = ""
+    peer_timeout: float = 10.0
+    patience: float = 3600.0
+
+    @property
+    def name(self) -> str:
+        """The trainer, for messages."""
+        return f"trainer {self.master.number} ({self.uid}, incarnation {self.incarnation})"
+
+
+class ElasticServers:
+    """All servers of a job. `run` does something with them, again and again until none is lost meanwhile.
+
+    Attributes: services: as they are joined; None before that, and from when one was lost until the next `run`.
+    """
+
+    def __init__(self, registry: Registry, membership: ElasticMembership) -> None:
+        self._registry, self._membership = registry, membership
+        self._model: ElasticModel | None = None
+        self._looked = 0.0
+        self.services: JoinedServices | None = None
+        self.views = MasterViews(membership.master, membership.patience)
+
+    # ----- Joining -----
+
+    def connect(self, model: ElasticModel, values: Array, tables: Array) -> None:
+        """Join all servers; give them the first values, or take theirs. Tables are not fetched.
+
+        Shapes: values, tables: all dense parameters, all tables.
+        Raises: ConfigError: the servers have values of another model, or no ports for tables.
+            PeerUnreachableError: not all servers are there in time.  TaskTakenError: the job is over.
+        """
+        self._model = model
+        patience, digest = self._membership.patience, model.digest()
+
+        def begin(services: JoinedServices) -> None:
+            agree_on_first_values(
+                self._registry, self._membership.name, digest, lambda: services.give(values, tables), patience
+            )
+            services.fetch(values, 0)
+
+        self.run(begin)
+
+    def run(self, action: Callable[[JoinedServices], _Result]) -> _Result:
+        """Return what an action does with the joined servers; join them again, and repeat it, when one is lost.
+
+        Raises: PeerUnreachableError, LostPeerError: they are not all there within the patience.
+            TaskTakenError: the job is over.  Whatever else the action raises.
+        """
+        deadline = float("inf")
+        while True:
+            began = time.monotonic()
+            if self.services is None:
+                deadline = min(deadline, began + self._membership.patience)
+                self.services = self._join(deadline)
+            try:
+                return action(self.services)
+            except LOST as exc:
+                self.lose(exc)
+                if time.monotonic() >= deadline:
+                    raise
+                if time.monotonic() - began < LOOK_S:  # servers that fail at once are not asked without a pause
+                    self._pause()
+
+    def lose(self, error: PaddleError) -> None:
+        """Close all connections, because a server is lost."""
+        glog.warning(f"{error}; this trainer waits until all parameter servers are there, and goes on")
+        self.drop()
+
+    def drop(self) -> None:
+        """Close all connections without a message; the next `run` makes them again."""
+        if self.services is not None:
+            self.services.close()
+            self.services = None
+
+    # ----- Leaving -----
+
+    def leave(self) -> None:
+        """Say goodbye to all servers."""
+        if self.services is not None:
+            self.services.leave()
+            self.services = None
+
+    def abort(self, reason: str) -> None:
+        """Tell all servers why this trainer leaves; never waits."""
+        if self.services is not None:
+            self.services.abort(reason)
+            self.services = None
+
+    # -----
+
+    def _join(self, deadline: float) -> JoinedServices:
+        """Wait until all servers are in the registry and let this trainer in."""
+        began = time.monotonic()
+        due = began + NOTE_S
+        while True:
+            try:
+                missing, records = self._find()
+                if not missing:
+                    return self._try_to_join(records)
+            except LOST as exc:
+                missing = str(exc)
+            now = time.monotonic()
+            if now >= deadline:
+                raise PeerUnreachableError(f"waited {now - began:.0f} s for {missing}")
+            if now >= due:
+                due = now + NOTE_S
+                glog.info(f"has waited {now - began:.0f} s for {missing}")
+            self._pause()
+
+    def _find(self) -> tuple[str, list[ServerRecord]]:
+        """Return what is missing, "" if nothing is, and the servers that are there.
+
+        Raises: TaskTakenError: the job is over.
+        """
+        end = self._registry.read(JOB_END).get(JOB_END)
+        if end is not None:
+            raise TaskTakenError(f"the job is over: {glog.clean(end.value[:1000])}")
+        found = find_servers(self._registry)
+        return describe_missing(found), [one for one in found if one is not None]
+
+    def _try_to_join(self, records: list[ServerRecord]) -> JoinedServices:
+        me, model = self._membership, self._model
+        if model is None:
+            raise BugError("the servers are used before `connect`")
+        _check_ports(records, needs_tables=bool(model.tables))
+        return JoinedServices(
+            [ServiceAddress(one.host, port, one.attempt) for one in records for port in one.ports],
+            [ServiceAddress(one.host, port, one.attempt) for one in records for port in one.sparse_ports],
+            model,
+            trainer_id=me.master.number,
+            job=me.job,
+            secret=me.secret,
+            uid=me.uid,
+            incarnation=me.incarnation,
+            own_addresses=me.own_addresses,
+            source=me.source,
+            peer_timeout=me.peer_timeout,
+            connect_timeout=me.peer_timeout,
+            view=lambda: None if model.optimization.is_asynchronous else self.views.newest,
+            refuse=lambda: self._refuse(records),
+        )
+
+    def _refuse(self, records: list[ServerRecord]) -> PaddleError | None:
+        """Return that the servers which are being joined are no longer those of the registry."""
+        now = time.monotonic()
+        if now - self._looked < RECORDS_S:
+            return None
+        self._looked = now
+        missing, found = self._find()
+        if missing:
+            return PeerUnreachableError(missing)
+        return None if found == records else PeerUnreachableError("a parameter server that was started again")
+
+    def _pause(self) -> None:
+        """Wait a little, or until something changes in the registry."""
+        began = time.monotonic()
+        try:
+            self._registry.wait(SERVERS, self._registry.read(SERVERS), LOOK_S)
+        except (PeerUnreachableError, VolumeError):
+            time.sleep(max(0.0, LOOK_S - (time.monotonic() - began)))
+
+
+def _check_ports(records: list[ServerRecord], *, needs_tables: bool) -> None:
+    """Return if the servers have the same number of ports, and ports for tables if there are any.
+
+    Raises: ConfigError.
+    """
+    first = records[0]
+    for one in records:
+        if (len(one.ports), len(one.sparse_ports)) != (len(first.ports), len(first.sparse_ports)):
+            raise ConfigError(
+                f"parameter server {first.index} has {len(first.ports)} ports and {len(first.sparse_ports)} sparse "
+                f"ones, server {one.index} has {len(one.ports)} and {len(one.sparse_ports)}: start all with the same "
+                "--ports_num and --ports_num_for_sparse"
+            )
+    if needs_tables and not first.sparse_ports:
+        raise ConfigError(f"the config has tables (sparse_update), the parameter servers have no ports: {SPARSE_PORTS}")

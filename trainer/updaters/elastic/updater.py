@@ -1,0 +1,189 @@
+"""Steps on the parameter servers of an elastic job, whatever of it is lost meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from proto.ModelConfig_pb2 import ModelConfig
+from pserver.client.elastic.pushes import AgreedPushes, CountedPushes, Pushes
+from pserver.client.elastic.services import BatchGradient, ElasticModel, JoinedServices
+from pserver.optim.settings import Array, Optimization
+from pserver.store import partition
+from pserver.store.parameter_groups import find_parameter_groups
+from pserver.store.snapshot import CheckpointState
+from pserver.wire.views import EpochChangedError
+from runtime.errors import ConfigError
+from trainer.arrays.arguments import Argument
+from trainer.arrays.parameters import DenseParameters, Parameter, ParameterTable
+from trainer.network.network import OnFinal
+from trainer.updaters.elastic.errors import TaskTakenError
+from trainer.updaters.elastic.servers import LOST, ElasticServers
+from trainer.updaters.pruning import Pruning
+from trainer.updaters.tables import TableRows
+
+
+class ElasticUpdater:
+    """The parameter servers of an elastic job, as an `Updater`.
+
+    `prefetch` begins a batch; then come `begin_step` and `step`. Each of them waits as long as a server is lost, and
+    goes on from where it was. `set_pass` comes before the first batch of a pass. `finish_pass` is called only by a
+    trainer that tests or saves after a pass.
+
+    Raises: ConfigError: as of `RemoteUpdater` and `TableRows`.
+        TaskTakenError (prefetch, step): this trainer is no longer among those that train, the batch is dropped.
+        PeerUnreachableError, LostPeerError: not all servers are there within the patience.
+    """
+
+    def __init__(
+        self, model: ModelConfig, table: ParameterTable, optimization: Optimization, servers: ElasticServers
+    ) -> None:
+        has_tables = bool(table.tables())
+        self._table = DenseParameters(table) if has_tables else table
+        self._tables = TableRows(model, table, optimization) if has_tables else None
+        parameters = [parameter.spec() for parameter in self._table]
+        find_parameter_groups(
+            parameters, partition.whole(parameters), optimization, per_parameter=True
+        )  # raises here what the servers would refuse
+        self._model = ElasticModel(parameters, self._tables.specs if self._tables else [], optimization)
+        self._servers = servers
+        self._pruning = Pruning(self._table)
+        self._pushes: Pushes = CountedPushes() if optimization.is_asynchronous else AgreedPushes(servers.views)
+        self._begun: JoinedServices | None = None  # where the push of the batch in hand has begun
+        self._over = 0  # all passes before this one are over
+
+    def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
+        """Join every server, and take their values; give them the first ones, if no other trainer does.
+
+        Raises: ConfigError: also for a checkpoint: those of an elastic job are the servers' own.
+            TaskTakenError: the job is over.
+        """
+        if restored is not None:
+            raise ConfigError("a job with a master goes on by itself: leave --resume_from out")
+        self._pruning.start()
+        tables = self._table.values[:0] if self._tables is None else self._tables.values
+        self._servers.connect(self._model, self._table.values, tables)
+        self._pruning.start()  # pruned again, because all trainers now have the values of one
+        return None
+
+    def check(self) -> None:
+        """Return at once: the next step joins servers that are lost."""
+
+    def set_pass(self, number: int) -> None:
+        """Take note that the batches to come are of a pass."""
+        self._pushes.pass_number = self._over = number
+
+    def start_pass(self, batch: int = 0) -> None:
+        """Return at once: trainers do not wait for each other."""
+
+    # ----- A batch -----
+
+    def prefetch(self, slots: Mapping[str, Argument]) -> None:
+        """Begin a batch: enter a new view, and get the rows that it uses."""
+        self._begun = None
+        self._pushes.open()
+        if self._tables is not None:
+            self._tables.find(slots)
+        self._servers.run(self._prepare)
+
+    def _prepare(self, services: JoinedServices) -> None:
+        self._pushes.prepare(services, self._table.values)
+        if self._tables is not None:
+            services.pull(self._tables.rows, self._tables.list_values())
+
+    def begin_step(self, samples: int) -> OnFinal | None:
+        """Push gradients as they get complete, layer by layer; pruned ones wait for their masks."""
+        services = self._servers.services
+        if services is None or self._pruning.state():
+            return None
+        batch = self._make_batch(self._table.peek_gradients(), samples)
+        if self._attempt(services, lambda: self._pushes.begin(services, batch)):
+            self._begun = services
+        tables = self._tables.size if self._tables else 0
+
+        def push(start: int) -> None:
+            start = max(start - tables, 0)
+            self._table.gradients_from(start)
+            if self._begun is services and not self._attempt(services, lambda: services.push_from(start)):
+                self._begun = None
+
+        return push
+
+    def _attempt(self, services: JoinedServices, action: Any) -> bool:
+        """Return whether an action could be done; `step` does it again otherwise."""
+        try:
+            action()
+        except EpochChangedError:
+            return False
+        except LOST as exc:
+            self._servers.lose(exc)
+            return False
+        return True
+
+    def step(self, samples: int, checkpoint: bool = False) -> bool:
+        """Push the gradients that are not on their way yet, and return when they count and the values are here."""
+        self._pruning.mask_gradients()
+        batch = self._make_batch(self._table.gradients, samples)
+
+        def finish(services: JoinedServices) -> None:
+            has_begun, self._begun = self._begun is services, None
+            self._pushes.finish(services, batch, has_begun=has_begun)
+
+        try:
+            self._servers.run(finish)
+        except TaskTakenError:
+            self._servers.drop()  # what has not left yet of this gradient must not leave when the next one is there
+            raise
+        return False
+
+    def _make_batch(self, gradients: Array, samples: int) -> BatchGradient:
+        if self._tables is None:
+            return BatchGradient(gradients, self._table.values, samples)
+        return BatchGradient(gradients, self._table.values, samples, self._tables.rows, self._tables.list_gradients())
+
+    # ----- After a pass -----
+
+    def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
+        """Refuse.
+
+        Raises: ConfigError.
+        """
+        raise ConfigError("a job with a master makes no checkpoints: its servers do (paddle pserver --checkpoint_path)")
+
+    def finish_pass(self, own: dict[str, Any] | None = None) -> None:
+        """Take the values that all trainers have made, after the master has said that the pass is over."""
+        self._over = self._pushes.pass_number + 1
+        self._servers.run(lambda services: services.fetch(self._table.values, self._over))
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Take the averages from the servers where the config says so, and all rows of tables."""
+        is_averaged = self._model.optimization.average_window > 0
+        raw = self._table.values.copy() if is_averaged else None
+        self._servers.run(lambda services: self._fetch_to_test(services, is_averaged=is_averaged))
+        try:
+            yield
+        finally:
+            if raw is not None:
+                self._table.values[:] = raw
+
+    def _fetch_to_test(self, services: JoinedServices, *, is_averaged: bool) -> None:
+        if is_averaged:
+            services.fetch(self._table.values, self._over, averaged=True)
+        if self._tables is not None:
+            services.fetch_tables(self._tables.values, self._over, averaged=is_averaged)
+
+    def rates(self, parameter: Parameter) -> Array | None:
+        """They are on the servers."""
+        return None
+
+    # ----- Leaving -----
+
+    def finish(self) -> None:
+        """Say goodbye."""
+        self._servers.leave()
+
+    def abort(self, reason: str) -> None:
+        """Tell the servers why this trainer leaves."""
+        self._servers.abort(reason)

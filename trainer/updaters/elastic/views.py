@@ -1,0 +1,100 @@
+"""Who takes part in synchronous rounds: what the master has said last."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from pserver.wire.views import MembershipView
+from runtime import glog
+from runtime.errors import PeerUnreachableError
+from trainer.updaters.elastic.errors import TaskTakenError
+
+GRACE_S = 5.0  # from a task to a view that has this trainer: both come from the master, in any order
+NOTE_S = 10.0  # between two lines that name what is waited for
+
+
+class KnownView(Protocol):
+    """A view, as the master's client has it."""
+
+    @property
+    def epoch(self) -> int:
+        """It grows from view to view; 0: none has come."""
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The numbers of the trainers that have a task, rising."""
+
+
+class ViewSource(Protocol):
+    """What gives the views: a `MasterClient`."""
+
+    @property
+    def number(self) -> int:
+        """The number of this trainer."""
+
+    @property
+    def view(self) -> KnownView:
+        """The newest view."""
+
+    def on_view(self, callback: Callable[[Any], None]) -> None:
+        """Call something when there is a newer one."""
+
+
+class MasterViews:
+    """The newest view, and the wait for one.
+
+    Args: patience: seconds that the master may be away.  clock: in seconds.
+    """
+
+    def __init__(self, source: ViewSource, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._source, self._patience, self._clock = source, patience, clock
+        self._changed = threading.Condition()
+        source.on_view(self._wake)
+
+    @property
+    def newest(self) -> MembershipView:
+        """The newest view; never waits."""
+        view = self._source.view
+        return MembershipView(view.epoch, view.members)
+
+    def wait(self, epoch: int) -> MembershipView:
+        """Return a view of at least this epoch that this trainer is a member of, as soon as there is one.
+
+        Raises: TaskTakenError: this trainer is in no view.  PeerUnreachableError: the master names no such epoch.
+        """
+        number, began = self._source.number, self._clock()
+        due = began + NOTE_S
+        with self._changed:
+            while True:
+                view, now = self.newest, self._clock()
+                is_member, is_new = number in view.members, view.epoch >= max(epoch, 1)
+                if is_member and is_new:
+                    return view
+                if is_new and now - began >= GRACE_S:
+                    raise TaskTakenError(
+                        f"trainer {number} is not among those with a task (epoch {view.epoch}: "
+                        f"{_describe(view)}): its task was given to another one"
+                    )
+                if now - began >= self._patience:
+                    raise PeerUnreachableError(
+                        f"the master has said nothing of epoch {epoch} for {self._patience:.0f} s, its last is "
+                        f"{view.epoch}: is it the master of these parameter servers?"
+                    )
+                if now >= due:
+                    due = now + NOTE_S
+                    glog.info(
+                        f"has waited {now - began:.0f} s for the master to name the members of epoch {epoch}; its "
+                        f"last is {view.epoch}"
+                    )
+                self._changed.wait(GRACE_S / 10)
+
+    def _wake(self, view: Any) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+
+def _describe(view: MembershipView) -> str:
+    return ", ".join(map(str, view.members[:10])) + ("" if len(view.members) <= 10 else " and others") or "none"
