@@ -145,7 +145,7 @@ class ElasticServers:
                 missing = str(exc)
             now = time.monotonic()
             if now >= deadline:
-                raise PeerUnreachableError(f"waited {now - began:.0f} s for {missing}")
+                raise PeerUnreachableError(f"waited {now - began:.0f} s for {missing}; start what is missing")
             if now >= due:
                 due = now + NOTE_S
                 glog.info(f"has waited {now - began:.0f} s for {missing}")
@@ -193,7 +193,11 @@ class ElasticServers:
         missing, found = self._find()
         if missing:
             return PeerUnreachableError(missing)
-        return None if found == records else PeerUnreachableError("a parameter server that was started again")
+        return (
+            None
+            if found == records
+            else PeerUnreachableError("a parameter server was started again; it is joined anew")
+        )
 
     def _pause(self) -> None:
         """Wait a little, or until something changes in the registry."""
@@ -218,4 +222,6 @@ def _check_ports(records: list[ServerRecord], *, needs_tables: bool) -> None:
                 "--ports_num and --ports_num_for_sparse"
             )
     if needs_tables and not first.sparse_ports:
-        raise ConfigError(f"the config has tables (sparse_update), the parameter servers have no ports: {SPARSE_PORTS}")
+        raise ConfigError(
+            f"the config has tables (sparse_update), the parameter servers have no ports for them; {SPARSE_PORTS}"
+        )

@@ -60,7 +60,7 @@ class ElasticUpdater:
             TaskTakenError: the job is over.
         """
         if restored is not None:
-            raise ConfigError("a job with a master goes on by itself: leave --resume_from out")
+            raise ConfigError("a job with a master goes on by itself; leave --resume_from out")
         self._pruning.start()
         tables = self._table.values[:0] if self._tables is None else self._tables.values
         self._servers.connect(self._model, self._table.values, tables)
@@ -149,7 +149,9 @@ class ElasticUpdater:
 
         Raises: ConfigError.
         """
-        raise ConfigError("a job with a master makes no checkpoints: its servers do (paddle pserver --checkpoint_path)")
+        raise ConfigError(
+            "a job with a master makes no checkpoints of its trainers; give its servers --checkpoint_path"
+        )
 
     def finish_pass(self, own: dict[str, Any] | None = None) -> None:
         """Take the values that all trainers have made, after the master has said that the pass is over."""

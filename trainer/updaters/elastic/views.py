@@ -81,7 +81,7 @@ class MasterViews:
                 if now - began >= self._patience:
                     raise PeerUnreachableError(
                         f"the master has said nothing of epoch {epoch} for {self._patience:.0f} s, its last is "
-                        f"{view.epoch}: is it the master of these parameter servers?"
+                        f"{view.epoch}; start it with the store that the job began with"
                     )
                 if now >= due:
                     due = now + NOTE_S
