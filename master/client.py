@@ -117,6 +117,11 @@ class MasterClient:
         return number
 
     @property
+    def num_passes(self) -> int:
+        """The passes of the job, as the leader has said that let this trainer in last; 0 before one has."""
+        return self._leader.num_passes
+
+    @property
     def view(self) -> TaskView:
         """The numbers of the trainers that have a task, as the master has said last; epoch 0 before it has."""
         return self._leader.view

@@ -212,8 +212,9 @@ class TaskDesk:
             elif isinstance(effect, TicketRefusal):
                 self.server.refuse(self._open.pop(effect.ticket), effect.code, effect.reason)
             elif isinstance(effect, MemberWelcome):
-                lease, view = self.state.settings.member_lease, self._view()
-                self.server.welcome(effect.member, {"lease": lease, "number": effect.number, "view": view})
+                settings, view = self.state.settings, self._view()
+                welcome = {"lease": settings.member_lease, "passes": settings.num_passes, "view": view}
+                self.server.welcome(effect.member, {**welcome, "number": effect.number})
             elif isinstance(effect, JoinRefusal):
                 self.server.refuse_join(effect.member, effect.code, effect.reason)
             elif isinstance(effect, Notice):

@@ -34,6 +34,7 @@ class FollowedLeader:
         self._noted = time.monotonic()
         self.is_over = False
         self.number: int | None = None
+        self.num_passes = 0
         self.view = TaskView(0, ())
         self.on_view: Callable[[TaskView], None] = _ignore
 
@@ -42,7 +43,7 @@ class FollowedLeader:
     def welcomed(self, server: MemberId, welcome: Mapping[str, Any]) -> None:
         """Take note that the leader has let this trainer in."""
         with self._changed:
-            self._is_joined, self.number = True, welcome["number"]
+            self._is_joined, self.number, self.num_passes = True, welcome["number"], welcome["passes"]
             self._changed.notify_all()
         self._take_view(welcome["view"])
 

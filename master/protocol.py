@@ -42,7 +42,7 @@ MASTER = Protocol(
     version=2,
     hello=Fields(role=Word((TRAINER, WATCHER)), config=Text(64)),
     # `number` is null for a watcher
-    welcome=Fields(lease=Number(0.0), number=Maybe(Integer(0)), view=_VIEW),
+    welcome=Fields(lease=Number(0.0), number=Maybe(Integer(0)), passes=Integer(1), view=_VIEW),
     requests={
         # the digest and the number of files of a list; then its parts, unless it is known
         "offer_dataset": Call(Fields(digest=_DIGEST, config=Text(64), files=Integer(0, MOST_FILES)), _DATASET),

@@ -165,12 +165,12 @@ def test_the_pages_of_a_master(tmp_path: Path) -> None:
 
 def test_trainers_have_numbers_and_hear_who_has_a_task(tmp_path: Path) -> None:
     with (
-        MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store", "--chunk_per_task=4"),
+        MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store", "--chunk_per_task=4", "--num_passes=3"),
         trainer(tmp_path / "store", "a") as first,
     ):
         heard: queue.SimpleQueue[TaskView] = queue.SimpleQueue()
         first.on_view(heard.put)
-        assert first.number == 0
+        assert (first.number, first.num_passes) == (0, 3)
         assert heard.get(timeout=10).members == ()
         first.set_dataset(FILES)
         held = first.get_task(0)
