@@ -6,6 +6,7 @@ import importlib
 import inspect
 import pickle
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -56,10 +57,43 @@ def open_source(
 ) -> DataSource:
     """Import the provider, run its init_hook, and return its data source; no sample is read yet.
 
+    Args: check: called now and then while the provider is waited for; what it raises ends the waiting.
+        shuffles: False switches shuffling off whatever the provider says (--job=test).
+    Raises: as `open_provider`.
+    """
+    opened = open_provider(config, inputs, is_train=is_train, is_own=is_own)
+    return DataSource(
+        opened.provider,
+        opened.entries,
+        shuffled=shuffles and opened.is_shuffled,
+        streams=streams,
+        check=check,
+        list_name=config.files,
+        constants=opened.constants,
+    )
+
+
+@dataclass(frozen=True)
+class OpenedProvider:
+    """A user's provider after its init_hook.
+
+    Attributes: entries: the lines of the list file.  constants: further slots, by data layer.  is_shuffled: whether
+        samples are picked at random.
+    """
+
+    provider: DataProvider
+    entries: list[str]
+    constants: Mapping[str, float]
+    is_shuffled: bool
+
+
+def open_provider(
+    config: DataConfig, inputs: Mapping[str, int], *, is_train: bool, is_own: bool = False
+) -> OpenedProvider:
+    """Import the provider, and run its init_hook.
+
     Args: inputs: the sizes of the network's data layers, in input order; the last ones take the constant slots of the
         config, where it has such, and the others the provider's.
-        check: called now and then while the provider is waited for; what it raises ends the waiting.
-        shuffles: False switches shuffling off whatever the provider says (--job=test).
         is_own: whether a config script wrote the message in this process; else it is from a model file, and what it
         names is limited (trainer/data/foreign_config.py).
     Raises: MissingInputError: if the list file or the module is missing.  ConfigError: if the module has no such
@@ -70,22 +104,13 @@ def open_source(
         check_provider(config.load_data_module)
     entries = read_entries(config, is_own=is_own)
     made = _find_provider(config)
-    arguments = _read_arguments(config, is_own=is_own)
+    arguments = read_arguments(config, is_own=is_own)
     sizes, constants = _split_inputs(inputs, config.constant_slots)
     with user_code(f"init of the data provider {config.load_data_module}::{config.load_data_object}"):
         provider = made(entries, is_train=is_train, input_order=list(sizes), **arguments)
     wanted = is_train if provider.should_shuffle is None else provider.should_shuffle
-    source = DataSource(
-        provider,
-        entries,
-        shuffled=shuffles and bool(wanted),
-        streams=streams,
-        check=check,
-        list_name=config.files,
-        constants=constants,
-    )
     check_sizes(sizes, provider.slots)
-    return source
+    return OpenedProvider(provider, entries, constants, bool(wanted))
 
 
 def check_sizes(inputs: Mapping[str, int], kinds: Sequence[InputType]) -> None:
@@ -170,7 +195,7 @@ def _import_module(name: str) -> ModuleType:
         raise
 
 
-def _read_arguments(config: DataConfig, *, is_own: bool) -> dict[str, Any]:
+def read_arguments(config: DataConfig, *, is_own: bool) -> dict[str, Any]:
     """Return the keyword arguments of the init_hook.
 
     What this process's own config script pickled may hold objects of the user's classes: that is the user's code, which

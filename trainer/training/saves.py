@@ -31,21 +31,28 @@ class Saves:
 
         Raises: DataError: if a value is not finite.  VolumeError: if it cannot be written.
         """
-        parts, breakdown = self._parts, self._parts.reporter.breakdown
-        if parts.flags.trainer_id != 0:
+        if self._parts.flags.trainer_id != 0:
             return
         with self._stopper, self._updater.averaged():
-            check_values(parts, position)
-            parts.begin()  # the batches may all be those of other trainers
-            glog.info(f"Saving parameters to {parts.shown_directory(name)}", at=AT["save"])
-            before = breakdown.switch(SAVE)
-            save_pass(parts.pass_directory(name), parts.table, parts.configs, parts.save_tables)
-            breakdown.switch(before)
-            parts.reporter.add_save(parts.shown_directory(name))
-            older = position.number - parts.flags.saving_period
-            if parts.flags.save_only_one and older >= 0:
-                remove_pass(parts.pass_directory(pass_name(older)))
-            self.unsaved_steps = 0
+            self.write(name, position)
+
+    def write(self, name: str, position: Position) -> None:
+        """Save the values that the table has now.
+
+        Raises: as `save`.
+        """
+        parts, breakdown = self._parts, self._parts.reporter.breakdown
+        check_values(parts, position)
+        parts.begin()  # the batches may all be those of other trainers
+        glog.info(f"Saving parameters to {parts.shown_directory(name)}", at=AT["save"])
+        before = breakdown.switch(SAVE)
+        save_pass(parts.pass_directory(name), parts.table, parts.configs, parts.save_tables)
+        breakdown.switch(before)
+        parts.reporter.add_save(parts.shown_directory(name))
+        older = position.number - parts.flags.saving_period
+        if parts.flags.save_only_one and older >= 0:
+            remove_pass(parts.pass_directory(pass_name(older)))
+        self.unsaved_steps = 0
 
     def save_stopped(self, position: Position) -> None:
         """Save the steps since the last save, after a signal and without checkpoints."""

@@ -6,24 +6,14 @@ import signal
 
 import numpy as np
 import pytest
+from training_parts import BATCH, CountingUpdater, SignalledStopper, make_parts
 
-from proto.ModelConfig_pb2 import ModelConfig
-from pserver.store.snapshot import CheckpointState, Part
 from runtime.errors import StoppedError
-from trainer.arrays.arguments import Argument
-from trainer.arrays.parameters import ParameterTable
-from trainer.arrays.rng import Stream
-from trainer.flags import parse_flags
-from trainer.network.network import Network
 from trainer.telemetry.training_log import TrainingLog
 from trainer.training import checkpoint_policy, testing
 from trainer.training.checkpoint_policy import CheckpointPolicy
 from trainer.training.loop import Training
-from trainer.training.parts import Parts
 from trainer.training.position import Position
-from trainer.training.stopping import Stopper
-
-BATCH = {"x": Argument(value=np.ones((2, 1), np.float32)), "y": Argument(value=np.zeros((2, 1), np.float32))}
 
 
 class Source:
@@ -52,47 +42,7 @@ class Source:
         return (BATCH, 2) if self.place[1] <= 3 else None
 
 
-class Updater:
-    """Adds 1 to all values in every step; `stop` is the number of the step in which a signal comes."""
-
-    def __init__(self, table, stopper, stop=0):
-        self.table, self.stopper, self.stop = table, stopper, stop
-        self.steps = 0
-
-    def start_pass(self, batch=0):
-        pass
-
-    def prefetch(self, slots):
-        pass
-
-    def begin_step(self, samples):
-        return None
-
-    def step(self, samples, checkpoint=False):
-        self.steps += 1
-        if self.steps == self.stop:
-            self.stopper.arrive()
-        self.table.values += 1
-        return checkpoint
-
-    def gather_checkpoint(self, own):
-        return CheckpointState([Part({}, {"values": self.table.values})], [own])
-
-    @contextlib.contextmanager
-    def averaged(self):
-        yield
-
-    def rates(self, parameter):
-        return None
-
-    def finish_pass(self, own=None):
-        pass
-
-    def finish(self):
-        pass
-
-
-class AveragingUpdater(Updater):
+class AveragingUpdater(CountingUpdater):
     """Its averages are 0.5 less; a signal comes in the middle of the first exchange of values ("get", "give back")."""
 
     def __init__(self, table, stopper, exchange):
@@ -118,44 +68,15 @@ class AveragingUpdater(Updater):
             self.stopper.arrive()
 
 
-class SignalledStopper(Stopper):
-    def arrive(self):
-        self._handle(signal.SIGTERM, None)
-
-
 @pytest.fixture
 def stopper(monkeypatch):
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # a test leaves the process's signals alone
     return SignalledStopper()
 
 
-def make_parts(folder, *flags, **sources):
-    config = ModelConfig(type="nn", output_layer_names=["cost"], input_layer_names=["x", "y"])
-    for name in ("x", "y"):
-        config.layers.add(name=name, type="data", size=1)
-    config.layers.add(name="out", type="fc", size=1).inputs.add(input_layer_name="x", input_parameter_name="w")
-    cost = config.layers.add(name="cost", type="square_error", size=1)
-    for name in ("out", "y"):
-        cost.inputs.add(input_layer_name=name)
-    config.parameters.add(name="w", size=1, dims=[1, 1])
-    table = ParameterTable(config.parameters)
-    return Parts(
-        flags=parse_flags(["--num_passes=3", *flags]),
-        batch_size=2,
-        network=Network(config, table),
-        table=table,
-        evaluators=[],
-        stream=Stream(1),
-        train=sources.get("train"),
-        test=sources.get("test"),
-        configs={},
-        save_dir=str(folder),
-    )
-
-
 def run(folder, stopper, *flags, at=None, in_step=0):
     parts = make_parts(folder, *flags, train=Source(stopper, at))
-    Training(parts, Updater(parts.table, stopper, in_step), stopper).run()
+    Training(parts, CountingUpdater(parts.table, stopper, in_step), stopper).run()
 
 
 def saved(folder):
@@ -245,7 +166,7 @@ def saved_names(folder):
 
 def make_policy(parts, stopper, **options):
     log = TrainingLog(parts.flags, parts.evaluators, parts.table, parts.reporter)
-    return CheckpointPolicy(parts, Updater(parts.table, stopper), stopper, log, **options)
+    return CheckpointPolicy(parts, CountingUpdater(parts.table, stopper), stopper, log, **options)
 
 
 def test_the_clock_asks_for_checkpoints_too(tmp_path, stopper):

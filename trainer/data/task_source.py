@@ -1,0 +1,63 @@
+"""The samples of one task after the other, as a master gives them: files of the list, or ranges of records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from runtime import glog
+from trainer.arrays.arguments import Argument
+from trainer.data.loading import OpenedProvider
+from trainer.data.provider2 import CacheType
+from trainer.data.source import DataSource, DataStreams
+
+
+class TaskSource:
+    """Reads a task at a time. Pool and batches end with their task, and no sample is kept for another pass.
+
+    Attributes: entries: the lines of the list file.
+
+    Args: check: called now and then while the provider is waited for; what it raises ends the waiting.
+    Thread safety: one thread.
+    """
+
+    def __init__(self, opened: OpenedProvider, streams: DataStreams, check: Callable[[], None]) -> None:
+        self._opened, self._streams, self._check = opened, streams, check
+        self._source: DataSource | None = None
+        self.entries = opened.entries
+        if opened.provider.cache == CacheType.CACHE_PASS_IN_MEM:
+            opened.provider.cache = CacheType.NO_CACHE
+            glog.warning(
+                f"the data provider {opened.provider}: CACHE_PASS_IN_MEM has no effect with a master, since the next "
+                "pass brings other tasks: the provider reads in every pass"
+            )
+
+    def start_task(self, files: Sequence[str], name: str) -> None:
+        """Begin to read a task.
+
+        Args: files: entries of the list.  name: of the task, for messages.
+        """
+        self.close()
+        opened = self._opened
+        self._source = DataSource(
+            opened.provider,
+            files,
+            shuffled=opened.is_shuffled,
+            streams=self._streams,
+            check=self._check,
+            list_name=name,
+            constants=opened.constants,
+        )
+        self._source.start_pass()
+
+    def next_batch(self, size: int) -> tuple[dict[str, Argument], int] | None:
+        """Return the next batch of the task and its units, or None at the end of the task.
+
+        Raises: DataError, MissingInputError: if the provider raised or a sample is wrong or larger than a batch.
+        """
+        return None if self._source is None else self._source.next_batch(size)
+
+    def close(self) -> None:
+        """Stop reading."""
+        if self._source is not None:
+            self._source.close()
+            self._source = None

@@ -1,0 +1,247 @@
+"""Tasks and passes: the training loop of a job whose tasks a master gives.
+
+Lines of the log, tests and saves are those of v0.10, as far as a pass in tasks has them: a trainer counts the batches
+and samples of its own tasks, and of the trainers one tests and saves at the end of a pass.
+
+Source: spec/distributed.md 5.8.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from master.client import PassOver, TaskGrant
+from master.tasks.events import GRANTED
+from runtime import glog
+from runtime.errors import DataError, MissingInputError, PaddleError, StoppedError, VolumeError
+from runtime.health.liveness import LIVENESS
+from trainer.arrays.arguments import Argument
+from trainer.data.task_source import TaskSource
+from trainer.storage.model_files import pass_name
+from trainer.tasks.interface import TaskMaster, TaskUpdater
+from trainer.telemetry.time_breakdown import DATA, EXCHANGE, OTHER, TEST
+from trainer.telemetry.training_log import TrainingLog
+from trainer.training.batch_step import BatchStep
+from trainer.training.parts import Parts
+from trainer.training.position import Position
+from trainer.training.saves import Saves
+from trainer.training.stopping import Stopper
+from trainer.training.testing import evaluate
+
+BATCH_LIMIT_S = 15  # seconds that a signal waits for the end of a batch. Source: the grace period of a pod is 30
+SAVE_BLOCK_S = 3600.0  # seconds that one trainer has for test and save of a pass; a lost one is noticed sooner
+LOOK_S = 0.5  # seconds between two looks for a signal
+LONGEST_REST_S = 30.0  # seconds between two tasks when task after task has failed on this trainer alone
+NAMES_SHOWN = 3  # files of a task in a line of the log
+
+
+@dataclass
+class TaskProgress:
+    """What was trained of a task."""
+
+    batches: int = 0
+    samples: int = 0
+
+
+class TaskTraining:
+    """The training job in tasks.
+
+    A signal ends it after the batch in hand: the task goes back to the master, which is no failure of the task. Bad
+    data fail their task, and the trainer goes on with the next one.
+
+    Args: first_pass: number of the present pass.  wait: waits for a number of seconds.
+    Raises (run): DataError: the job has failed, or the values are not finite.  PeerUnreachableError: the master or the
+        servers were away for too long.  VolumeError: a save failed.  StoppedError: a signal came.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        source: TaskSource,
+        updater: TaskUpdater,
+        stopper: Stopper,
+        master: TaskMaster,
+        *,
+        first_pass: int = 0,
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._parts, self._source, self._updater, self._stopper = parts, source, updater, stopper
+        self._master, self._wait = master, wait
+        self._breakdown = parts.reporter.breakdown
+        self._position = Position(first_pass)
+        self._log = TrainingLog(parts.flags, parts.evaluators, parts.table, parts.reporter, averages=parts.averages)
+        self._step = BatchStep(parts, updater, stopper, self._log)
+        self._saves = Saves(parts, updater, stopper)
+        self._failed = 0  # tasks in a row
+        stopper.limit(BATCH_LIMIT_S)
+
+    def place(self) -> dict[str, int]:
+        """Return {pass, batch}: where training begins."""
+        return {"pass": self._position.number, "batch": 0}
+
+    def run(self) -> None:
+        """Train tasks until the master says that the job is over."""
+        with np.errstate(all="ignore"):  # a cost that is no number fails its task, without numpy's warnings
+            try:
+                with self._stopper:  # a signal waits until `leave` is called where nothing is cut in two
+                    while not self._run_pass():
+                        pass
+            except StoppedError:
+                self._log.end_dots()
+                if self._stopper.is_clean:
+                    self._leave()
+                raise
+        self._leave()
+
+    def _leave(self) -> None:
+        """Leave servers and master; the master gives what this trainer still has to others."""
+        self._updater.finish()
+        self._master.leave()
+
+    def _run_pass(self) -> bool:
+        """Train the tasks of a pass that this trainer gets; return whether the job is over."""
+        position, reporter = self._position, self._parts.reporter
+        glog.bind(position.number, 0)
+        self._log.since_start.reset()
+        reporter.start_pass(position.number)
+        while isinstance(got := self._get_task(), TaskGrant):
+            self._run_task(got)
+        if got.next_pass > position.number:
+            self._finish_pass()
+        if got.is_last:
+            return True
+        self._updater.set_pass(got.next_pass)
+        self._save_pass(got.next_pass - 1)
+        position.begin_next_pass()
+        position.number = got.next_pass
+        reporter.show()
+        return False
+
+    def _get_task(self) -> TaskGrant | PassOver:
+        self._breakdown.switch(DATA)
+        got = self._master.get_task(self._position.number)
+        self._breakdown.switch(OTHER)
+        return got
+
+    # ----- A task
+
+    def _run_task(self, task: TaskGrant) -> None:
+        name = f"task {task.number} of pass {task.pass_number}"
+        began, done = time.monotonic(), TaskProgress()
+        self._updater.set_pass(task.pass_number)
+        self._parts.network.states.restart()
+        try:
+            self._source.start_task(task.files, name)
+            while (batch := self._next_batch()) is not None:
+                self._run_batch(*batch)
+                done.batches, done.samples = done.batches + 1, done.samples + batch[1]
+                self._stopper.leave()
+        except (DataError, MissingInputError, VolumeError) as error:
+            self._fail(task, name, error)
+            return
+        finally:
+            self._source.close()
+        is_accepted = self._master.finish(task, done.samples)
+        took = time.monotonic() - began
+        self._log.end_dots()
+        ending = "is done" if is_accepted else "is done by another trainer, and what was trained here is a repetition"
+        glog.info(
+            f"{name} {ending}: {done.batches} batches, {done.samples} samples in {took:.2f} s: {show_files(task.files)}"
+        )
+        if not done.samples:
+            glog.warning(f"the data provider delivers no sample of {name}: {show_files(task.files)}")
+        self._failed = 0
+
+    def _fail(self, task: TaskGrant, name: str, error: PaddleError) -> None:
+        """Tell the master; after several in a row leave the next ones to other trainers for a while.
+
+        A trainer whose volume is away would otherwise fail all tasks before the others get to them.
+        """
+        self._log.end_dots()
+        glog.error(f"{name} has failed: {error}")
+        self._master.fail(task, str(error))
+        self._failed += 1
+        if self._failed > 1 and set(self._master.view.members) - {self._master.number}:
+            self._rest(min(2.0 ** (self._failed - 2), LONGEST_REST_S))
+
+    def _next_batch(self) -> tuple[Mapping[str, Argument], int] | None:
+        self._breakdown.switch(DATA)
+        batch = self._source.next_batch(self._parts.batch_size)
+        self._breakdown.switch(OTHER)
+        return batch
+
+    def _run_batch(self, slots: Mapping[str, Argument], samples: int) -> None:
+        position = self._position
+        result = self._step.compute(slots, samples, position)
+        self._step.step(samples)
+        position.count_batch()
+        self._log.count(position.batches, *result)
+        self._log.write_batch(position.number, position.batches, self._updater.rates)
+
+    # ----- The end of a pass
+
+    def _finish_pass(self) -> None:
+        position = self._position
+        self._log.end_dots()
+        if position.batches:
+            self._log.write_pass(position.number, position.batches)
+        else:
+            glog.info(f"no task of pass {position.number} came to this trainer")
+
+    def _save_pass(self, number: int) -> None:
+        """Test and save, if the master wants this trainer to."""
+        if self._master.request_save(number, SAVE_BLOCK_S) != GRANTED:
+            return
+        parts, position = self._parts, Position(number)
+        before = self._breakdown.switch(EXCHANGE)
+        with self._updater.averaged():
+            self._test()
+            if number % parts.flags.saving_period == 0 or number + 1 >= self._master.num_passes:
+                self._saves.write(pass_name(number), position)
+        self._breakdown.switch(before)
+        self._master.report_saved(number)
+
+    def _test(self) -> None:
+        parts = self._parts
+        if parts.test is None:
+            return
+        before = self._breakdown.switch(TEST)
+        with parts.network.states.restored():
+            result = evaluate(
+                parts.network,
+                parts.test,
+                parts.evaluators,
+                parts.batch_size,
+                each_batch=lambda *_: self._stopper.leave(),
+                shows_layers=parts.flags.show_layer_stat,
+            )
+        self._breakdown.switch(before)
+        self._log.write_test(result)
+
+    # -----
+
+    def _rest(self, seconds: float) -> None:
+        """Wait; a signal ends it."""
+        for _ in range(math.ceil(seconds / LOOK_S)):
+            self.look()
+            self._wait(LOOK_S)
+
+    def look(self) -> None:
+        """Look, where something else is waited for, whether a signal or the loss of the servers ends the training.
+
+        Raises: StoppedError; as `Updater.check`.
+        """
+        LIVENESS.turn()
+        self._stopper.leave()
+        self._updater.check()
+
+
+def show_files(files: tuple[str, ...]) -> str:
+    """Return the first files of a task, and how many there are besides."""
+    shown = ", ".join(files[:NAMES_SHOWN])
+    return shown if len(files) <= NAMES_SHOWN else f"{shown} and {len(files) - NAMES_SHOWN} more"
