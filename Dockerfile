@@ -14,16 +14,19 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev python3-dev tini \
     && rm -rf /var/lib/apt/lists/*
 # pip lives in an environment of its own, so that the one which is shipped never had it
-# of the packages pyzmq is the control plane (messages/); gradients travel over plain sockets
+# of the packages pyzmq is the control plane (messages/); gradients travel over plain sockets. setuptools comes with a package of
+# etcd3gw's, which needs it to be built alone
 RUN python3 -m venv /pip && python3 -m venv --without-pip /opt/venv
 COPY constraints.txt /src/
 RUN /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --only-binary :all: --constraint /src/constraints.txt \
-        cramjam numpy prometheus-client protobuf pyzmq requests \
+        cramjam etcd3gw numpy prometheus-client protobuf pyzmq requests \
+    && /pip/bin/pip --python /opt/venv/bin/python uninstall --yes setuptools \
     && find /opt/venv -type d -name tests -path '*/site-packages/*' -prune -exec rm -r {} +
 COPY setup.py pyproject.toml start.sh start_paddle.py /src/
 COPY kernels/ /src/kernels/
 COPY launcher/ /src/launcher/
 COPY localcluster/ /src/localcluster/
+COPY master/ /src/master/
 COPY messages/ /src/messages/
 COPY paddle/ /src/paddle/
 COPY prepare/ /src/prepare/
@@ -57,7 +60,7 @@ ENV PATH=/opt/venv/bin:${PATH} \
     PYTHONUNBUFFERED=1
 # /root is opened for every uid because the tutorial's command is /root/start.sh; the imports prove that the base fits the wheels
 # and that the hot loops are compiled
-RUN chmod 0755 /root && mkdir -m 1777 /work && python -c "import cramjam, google.protobuf, kernels._compiled, numpy, prometheus_client, requests, zmq; assert zmq.has('curve')"
+RUN chmod 0755 /root && mkdir -m 1777 /work && python -c "import cramjam, etcd3gw, google.protobuf, kernels._compiled, numpy, prometheus_client, requests, zmq; assert zmq.has('curve')"
 USER 1000
 # the tutorial's command "bin/bash" is relative
 WORKDIR /

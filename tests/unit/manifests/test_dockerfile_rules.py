@@ -137,10 +137,11 @@ def pins() -> dict[str, Version]:
     return {name.strip().lower(): Version(version.split(";")[0].strip()) for name, version in pairs}
 
 
-def test_the_image_has_what_the_package_its_metrics_and_recordio_require_at_the_pinned_versions() -> None:
-    lists = re.findall(r"(?:install_requires=|^(?:METRICS|RECORDIO) = )\[(.*?)\]", setup_py(), re.DOTALL | re.MULTILINE)
+def test_the_image_has_what_the_package_etcd_its_metrics_and_recordio_require_at_the_pinned_versions() -> None:
+    begin = r"(?:install_requires=|^(?:ETCD|METRICS|RECORDIO) = )"
+    lists = re.findall(rf"{begin}\[(.*?)\]", setup_py(), re.DOTALL | re.MULTILINE)
     required = [Requirement(text) for listed in lists for text in re.findall(r'"([^"]+)"', listed)]
-    assert len(lists) == 3
+    assert len(lists) == 4
     assert all(pins()[requirement.name] in requirement.specifier for requirement in required)
     (install,) = [run for run in values("RUN") if "--constraint /src/constraints.txt" in run]
     installed = install.split("constraints.txt")[1].split("&&")[0].split()
