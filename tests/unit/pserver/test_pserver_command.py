@@ -263,7 +263,6 @@ def test_exit_codes_are_those_of_the_table():
         "SetAsideError": 75,
         "LeadershipLostError": 75,
         "LeaseLostError": 75,
-        "LeaseLostError": 75,
         "ConfigError": 78,
         "StoppedError": 143,
     }
