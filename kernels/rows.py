@@ -76,6 +76,12 @@ def sum_stretches(rows: Array, starts: Ids) -> Array:
     return plain.sum_stretches(rows, starts)
 
 
+def sum_columns(rows: Array) -> Array:
+    """Return the sum of each column, one row after the other as v0.10 added them. Shapes: (n, width) -> (width,)."""
+    total: Array = sum_stretches(rows, np.array([0, len(rows)]))[0]
+    return total
+
+
 def max_stretches(rows: Array, starts: Ids) -> tuple[Array, Ids]:
     """Return each column's maximum in each stretch, and the row of the first one; 0 and -1 in an empty stretch.
 

@@ -91,11 +91,12 @@ FAST static void softmax_loop(float *y, Py_ssize_t rows, Py_ssize_t width, float
             row[j] = below < floor ? floor : below;
         }
     }
-    for (Py_ssize_t i = 0; i < rows * width; i++) y[i] = exp_of(y[i]);
+    for (Py_ssize_t i = 0; i < rows * width; i++) y[i] = nearest_exp_of(y[i]);
     for (Py_ssize_t r = 0; r < rows; r++) {
         float *row = y + r * width, sum = 0;
         for (Py_ssize_t j = 0; j < width; j++) sum += row[j];
-        for (Py_ssize_t j = 0; j < width; j++) row[j] /= sum;
+        float share = 1.0f / sum;
+        for (Py_ssize_t j = 0; j < width; j++) row[j] *= share;
     }
 }
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels import rows as hot_rows
+from kernels.products import multiply
 from proto.ParameterConfig_pb2 import ParameterConfig
 from pserver.optim.settings import ParameterSpec
 from runtime.errors import ConfigError
@@ -100,10 +101,12 @@ class Parameter:
     def add_product(self, x: Array, g: Array) -> None:
         """Add x^T g. Shapes: x: (n, rows), g: (n, columns)."""
         target = self._gradient.reshape(x.shape[1], g.shape[1])
-        if self._content is _Content.STALE:
+        if self._content is _Content.STALE and g.shape[1] != 1:
             np.matmul(x.T, g, out=target)
+        elif self._content is _Content.STALE:
+            target[:] = multiply(x.T, g)
         else:
-            target += x.T @ g
+            target += multiply(x.T, g)
         self._content = _Content.FULL
 
     def add_rows(self, ids: Ids, rows: Array) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernels.rows import sum_columns
 from runtime.errors import ConfigError
 from trainer.arrays.arguments import Array
 from trainer.layers.base import Layer
@@ -33,5 +34,5 @@ class Bias:
         """Add the gradient of the rows to that of the bias."""
         if self._parameter is None or self._parameter.is_static:
             return
-        sums = gradient.sum(axis=0)
+        sums = sum_columns(gradient)
         self._parameter.add_gradient(sums.reshape(self._parameter.size, self._block).sum(axis=1))

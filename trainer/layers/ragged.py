@@ -195,9 +195,3 @@ class PackedInput:
 def take_rows(matrix: Array, rows: Ids, result: Array) -> None:
     """Copy rows of a matrix: result[i] = matrix[rows[i]]."""
     np.take(matrix, rows, axis=0, out=result, mode="clip")  # the default mode would copy `result` twice
-
-
-def sum_rows(matrix: Array) -> Array:
-    """Return the sum of a tall matrix's rows."""
-    total: Array = np.ones(len(matrix), matrix.dtype) @ matrix
-    return total

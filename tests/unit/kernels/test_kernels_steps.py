@@ -34,6 +34,17 @@ def test_tanh_of_a_matrix_is_rounded_where_the_legacy_rounded_it():
     np.testing.assert_allclose(y, expected, atol=6e-8)
 
 
+def test_softmax_is_rounded_where_the_legacy_rounded_it():
+    """Powers to float32, their sum one by one, and its inverse as a factor."""
+    z = np.random.default_rng(1).normal(scale=3, size=(200, 7)).astype(np.float32)
+    powers = np.exp((z - z.max(axis=1, keepdims=True)).astype(np.float64)).astype(np.float32)
+    shares = np.float32(1) / np.add.accumulate(powers, axis=1)[:, -1:]
+    y = z.copy()
+    assert steps.softmax(y, -64.0)
+    assert np.mean(y == powers * shares) > 0.999
+    np.testing.assert_allclose(y, powers * shares, rtol=2e-7)
+
+
 @pytest.mark.parametrize(
     "kinds", [("tanh", "sigmoid", "tanh"), ("relu", "sigmoid", "sigmoid"), ("", "sigmoid", "relu")]
 )

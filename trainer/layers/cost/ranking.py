@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from kernels.rows import sum_columns
 from proto.ModelConfig_pb2 import LayerConfig
 from runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Array
@@ -84,7 +87,7 @@ class LambdaCost(Layer):
         self._bounds = require_starts(self, inputs[0]).tolist()
         scores, truth = require_matrix(self, inputs[0], 1), require_matrix(self, inputs[1], 1)
         require_same_rows(self, [scores, truth])
-        self._scores, self._truth = scores[:, 0].astype(np.float64), truth[:, 0].astype(np.float64)
+        self._scores, self._truth = scores[:, 0], truth[:, 0]
         result: Array = np.empty_like(scores)
         for begin, end in itertools.pairwise(self._bounds):
             if begin < end:
@@ -98,32 +101,39 @@ class LambdaCost(Layer):
         result: Array = np.zeros_like(gradient)
         for begin, end in itertools.pairwise(self._bounds):
             if begin < end:
-                pairs = self._pair_gradients(self._scores[begin:end], self._truth[begin:end])
-                result[begin:end, 0] = pairs / self._best_gain(begin, end)
+                best = self._best_gain(begin, end)
+                result[begin:end, 0] = self._sum_pairs(self._scores[begin:end], self._truth[begin:end], best)
         result *= gradient
         return [result if wanted[0] else None, None]
 
-    def _pair_gradients(self, scores: Array, truth: Array) -> Array:
+    def _sum_pairs(self, scores: Array, truth: Array, best: np.floating[Any]) -> Array:
+        """Return each document's sum over its pairs, rounded and added in v0.10's order: by the places of both.
+
+        The sums of a list are 0 but for rounding, which the gradient of a bias is made of.
+        """
         order = np.argsort(-truth, kind="stable")
-        first = len(order) if self._sorted == -1 else min(self._sorted, len(order))
-        logarithms = np.log(np.arange(len(order)) + 2)
-        distances = logarithms[:first, None] - np.where(np.arange(len(order)) < first, logarithms, 0)
+        many = len(order)
+        first = many if self._sorted == -1 else min(self._sorted, many)
+        logarithms = np.log(np.arange(many) + 2)
+        distances = logarithms[:first, None] - np.where(np.arange(many) < first, logarithms, 0)
         np.fill_diagonal(distances, 1)  # a document and itself: no change
-        gains, o = 2 ** truth[order], scores[order]
-        changes = np.abs((gains[:first, None] - gains) / distances)
-        lambdas = np.triu(-changes * np.exp(-np.logaddexp(0, o[:first, None] - o)), k=1)
-        sums = -lambdas.sum(axis=0)
-        sums[:first] += lambdas.sum(axis=1)
-        result: Array = np.empty_like(sums)
-        result[order] = sums
+        gains, o = np.exp2(truth[order].astype(np.float64)), scores[order]
+        changes = np.abs((gains[:first, None] - gains) / distances).astype(o.dtype)
+        powers = np.exp((o[:first, None] - o).astype(np.float64)).astype(o.dtype)
+        pairs = np.zeros((many, many), o.dtype)
+        pairs[:first] = np.triu(-changes / (1 + powers) / best, k=1)
+        result: Array = np.empty_like(o)
+        result[order] = sum_columns(pairs.T - pairs)
         return result
 
-    def _sum_gains(self, truth: Array) -> float:
-        """Return the DCG of documents in this order."""
-        top = truth[: self._places]
-        return float(((2**top - 1) / np.log(np.arange(len(top)) + 2)).sum())
+    def _sum_gains(self, truth: Array) -> np.floating[Any]:
+        """Return the DCG of documents in this order, rounded after every one of them."""
+        gain = truth.dtype.type(0)
+        for place, one in enumerate(truth[: self._places].tolist()):
+            gain = truth.dtype.type(float(gain) + (2.0**one - 1) / math.log(place + 2))
+        return gain
 
-    def _best_gain(self, begin: int, end: int) -> float:
+    def _best_gain(self, begin: int, end: int) -> np.floating[Any]:
         if end - begin < self._places:
             raise DataError(f"{self}: a list has {end - begin} documents, less than NDCG_num {self._places}")
         best = self._sum_gains(-np.sort(-self._truth[begin:end]))

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from kernels.rows import add_taken, sum_rows
+from kernels.products import multiply
+from kernels.rows import add_taken, sum_columns, sum_rows
 from proto.ModelConfig_pb2 import LayerConfig
 from runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument, Array, DistinctGradient, Flowing, sum_repeated
@@ -71,7 +70,7 @@ class FullyConnectedLayer(Layer):
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Flowing]:
         """Add x^T g to the weights' gradients, return g W^T for dense inputs."""
         if self.bias is not None and not self.bias.is_static:
-            self.bias.add_gradient(np.ones(len(gradient), gradient.dtype) @ gradient)
+            self.bias.add_gradient(sum_columns(gradient))
         results: list[Flowing] = []
         for one, (weight, shape), is_wanted in zip(self._inputs, self._shapes, wanted, strict=True):
             rows = gradient
@@ -96,8 +95,7 @@ class FullyConnectedLayer(Layer):
         if width != len(w):
             raise ConfigError(f"{self}: an input has width {width}, its weight {len(w)} rows")
         if x is not None:
-            product: Array = x @ w
-            return product
+            return multiply(x, w)
         assert one.sparse is not None  # without sparse rows width would be None
         return sum_rows(w, one.sparse.ids, one.sparse.offsets, one.sparse.values)
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kernels.rows import sum_columns
 from proto.ModelConfig_pb2 import LayerConfig
 from runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Array, Ids
@@ -69,7 +70,7 @@ class SelectiveFullyConnectedLayer(Layer):
         columns = self._columns
         if self._column_bias is not None and not self._column_bias.is_static:
             if columns is None:
-                self._column_bias.add_gradient(gradient.sum(axis=0))
+                self._column_bias.add_gradient(sum_columns(gradient))
             else:
                 self._column_bias.add_rows(columns.reshape(-1), gradient.reshape(-1, 1))
         results: list[Array | None] = [None] * len(wanted)

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from kernels.products import multiply
 from kernels.rows import sum_rows
 from proto.ModelConfig_pb2 import ProjectionConfig
 from runtime.errors import ConfigError, DataError
@@ -97,8 +98,7 @@ class FullMatrixProjection(MatrixProjection):
         """Return x W."""
         self._input = one
         if one.sparse is None:
-            product: Array = self.require_values(one) @ self._matrix()
-            return product
+            return multiply(self.require_values(one), self._matrix())
         if one.sparse.width != self.input_size:
             raise ConfigError(f"{self}: the input has width {one.sparse.width}, it needs {self.input_size}")
         return sum_rows(self._matrix(), one.sparse.ids, one.sparse.offsets, one.sparse.values)

@@ -15,12 +15,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kernels.rows import sum_columns
 from proto.ModelConfig_pb2 import LayerConfig
 from trainer.arrays.arguments import Argument, Array, Flowing
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.layers.base import Layer
 from trainer.layers.checks import require_bias, require_matrix, require_repeated_matrix, require_starts, require_weight
-from trainer.layers.ragged import PackedInput, PackedOrder, sum_rows, take_rows
+from trainer.layers.ragged import PackedInput, PackedOrder, take_rows
 from trainer.layers.recurrent.state import StatefulLayer
 from trainer.layers.recurrent.step_activations import StepActivation, find_step_activation
 from trainer.layers.workspace import Workspace
@@ -90,7 +91,7 @@ class _Gru(Layer):
             of_gates += h_before.T @ sums[:, : 2 * self.size]
             of_candidate += reset.T @ sums[:, 2 * self.size :]
         if self.bias is not None and not self.bias.is_static:
-            self.bias.add_gradient(sum_rows(sums_gradient))
+            self.bias.add_gradient(sum_columns(sums_gradient))
 
 
 class GruLayer(StatefulLayer, _Gru):

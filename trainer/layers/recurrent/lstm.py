@@ -16,13 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernels import lstm as hot
+from kernels.rows import sum_columns
 from proto.ModelConfig_pb2 import LayerConfig
 from runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument, Array, Flowing
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers.base import Layer
 from trainer.layers.checks import require_bias, require_matrix, require_repeated_matrix, require_starts, require_weight
-from trainer.layers.ragged import PackedInput, PackedOrder, sum_rows, take_rows
+from trainer.layers.ragged import PackedInput, PackedOrder, take_rows
 from trainer.layers.recurrent.state import StatefulLayer
 from trainer.layers.recurrent.step_activations import StepActivation, find_step_activation
 from trainer.layers.workspace import Workspace
@@ -244,7 +245,7 @@ class LstmLayer(StatefulLayer):
             if self._first is not None:
                 self._weight.add_product(self._first[0], gates[: len(self._first[0])])
         if not self._bias.is_static:
-            self._bias.add_gradient(np.concatenate([sum_rows(gates), d_peepholes.reshape(-1)]))
+            self._bias.add_gradient(np.concatenate([sum_columns(gates), d_peepholes.reshape(-1)]))
 
 
 class LstmStepLayer(Layer):

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kernels.rows import sum_columns
 from proto.ModelConfig_pb2 import LayerConfig
 from trainer.arrays.activations import find_activation
 from trainer.arrays.arguments import Argument, Array, Flowing
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers.base import Layer
 from trainer.layers.checks import require_bias, require_repeated_matrix, require_starts, require_weight
-from trainer.layers.ragged import PackedInput, PackedOrder, sum_rows, take_rows
+from trainer.layers.ragged import PackedInput, PackedOrder, take_rows
 from trainer.layers.recurrent.state import StatefulLayer
 from trainer.layers.workspace import Workspace
 
@@ -102,7 +103,7 @@ class RecurrentLayer(StatefulLayer):
             take_rows(h, packing.previous, before)
             self._weight.add_product(before, z[packing.frames - len(before) :])
         if self.bias is not None and not self.bias.is_static:
-            self.bias.add_gradient(sum_rows(z))
+            self.bias.add_gradient(sum_columns(z))
         return [self._input.gradient(z, self._kept) if wanted[0] else None]
 
 

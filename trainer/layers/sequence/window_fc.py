@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from kernels.rows import sum_columns
 from kernels.windows import SequenceWindows, add_maxima, add_windows, descend_maxima, max_windows, sum_windows
 from proto.ModelConfig_pb2 import LayerConfig
 from runtime.errors import ConfigError
@@ -93,7 +94,7 @@ class WindowLayer(Layer):
     def descend_bias(self, gradient: Array) -> None:
         """Add to the gradient of the bias."""
         if self.bias is not None and not self.bias.is_static:
-            self.bias.add_gradient(np.ones(len(gradient), gradient.dtype) @ gradient)
+            self.bias.add_gradient(sum_columns(gradient))
 
 
 class WindowSumLayer(WindowLayer):

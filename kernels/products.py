@@ -1,0 +1,21 @@
+"""Products of matrices, rounded as the legacy's were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.floating[Any]]
+
+
+def multiply(a: Array, b: Array) -> Array:
+    """Return a b. Shapes: a: (n, k), b: (k, m) -> (n, m).
+
+    A single column of b counts as one of two, since BLAS adds up the terms of a matrix times a vector in another order.
+    """
+    if b.shape[1] == 1:
+        return np.ascontiguousarray((a @ np.repeat(b, 2, axis=1))[:, :1])
+    product: Array = a @ b
+    return product
