@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from pserver.aggregate.staleness import Staleness, StalenessLimits
+from pserver.aggregate.staleness import StalenessLimits, make_staleness
 from pserver.aggregate.sync_dense import check_piece
 from pserver.optim.settings import Array
 from pserver.store.shard import DenseShard
@@ -26,7 +26,7 @@ from runtime.errors import BugError
 class AsynchronousSteps:
     """The gradients of one dense service that are not complete yet, by trainer.
 
-    Args: trainers: their number.  limits: which gradients are too old.
+    Args: trainers: their number; 0: they come and go.  limits: which gradients are too old.
     """
 
     answers_with_values = True
@@ -38,16 +38,14 @@ class AsynchronousSteps:
         self.values = shard.values.view("B").data
         self.pieces = protocol.count_pieces(shard.values.nbytes)
         ratio = shard.optimization.async_lagged_grad_discard_ratio
-        self.staleness = Staleness(trainers, limits.threshold(trainers, ratio))
+        self.staleness = make_staleness(trainers, limits, ratio)
         if limits.choose(ratio) != ratio:
             glog.warning(
                 f"async_lagged_grad_discard_ratio is {ratio:g}, not above --async_lagged_ratio_min={limits.least:g}: "
                 f"--async_lagged_ratio_default={limits.default:g} counts"
             )
-        glog.info(
-            f"discard lagged async gradient ratio: {limits.choose(ratio):g} "
-            f"asyncLaggedhreshold: {self.staleness.threshold}"
-        )
+        threshold = self.staleness.threshold if trainers else f"{limits.choose(ratio):g} x trainers"
+        glog.info(f"discard lagged async gradient ratio: {limits.choose(ratio):g} asyncLaggedhreshold: {threshold}")
         self._sent: dict[int, dict[int, Buffer]] = {}
         self._samples: dict[int, int] = {}
         self._copies: dict[int, Array] = {}
@@ -90,11 +88,24 @@ class AsynchronousSteps:
             self.shard.finish_step()
             self.shard.samples += self._samples[trainer]
         sent.clear()
+        return self.copy_values(trainer)
+
+    def copy_values(self, trainer: int) -> memoryview:
+        """Return the trainer's copy of the values, as they are now."""
         copy = self._copies.get(trainer)
         if copy is None:
             copy = self._copies[trainer] = np.empty_like(self.shard.values)
         np.copyto(copy, self.shard.values)
         return copy.view("B").data
+
+    def drop(self, trainer: int) -> None:
+        """Drop the pieces of a gradient that is not complete."""
+        self._sent.pop(trainer, None)
+
+    def free(self, trainer: int) -> None:
+        """Give the memory of a trainer back that is gone."""
+        for kept in (self._copies, self._samples):
+            kept.pop(trainer, None)
 
     def look_up(self, trainer: int, piece: int, payload: Buffer, length: int) -> memoryview | None:
         """Only sparse services give rows.

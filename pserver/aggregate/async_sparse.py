@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pserver.aggregate.staleness import Staleness, StalenessLimits
+from pserver.aggregate.staleness import StalenessLimits, make_staleness
 from pserver.aggregate.sync_sparse import SparseInbox
 from pserver.store.sparse_shard import SparseShard
 
@@ -19,7 +19,7 @@ from pserver.store.sparse_shard import SparseShard
 class SparseSteps(SparseInbox):
     """The gradients of rows of one sparse service, by trainer.
 
-    Args: trainers: their number.  limits: which gradients are too old.
+    Args: trainers: their number; 0: they come and go.  limits: which gradients are too old.
     """
 
     is_asynchronous: Literal[True] = True
@@ -27,7 +27,7 @@ class SparseSteps(SparseInbox):
     def __init__(self, shard: SparseShard, trainers: int, limits: StalenessLimits) -> None:
         super().__init__(shard)
         ratio = shard.optimization.async_lagged_grad_discard_ratio
-        self.staleness = Staleness(trainers, limits.threshold(trainers, ratio))
+        self.staleness = make_staleness(trainers, limits, ratio)
 
     @property
     def is_open(self) -> bool:
@@ -49,4 +49,8 @@ class SparseSteps(SparseInbox):
         if self.staleness.is_kept(trainer):
             self.shard.step_sparse([gradients], 0)
             self.shard.samples += self._samples[trainer]
+        return memoryview(b"")
+
+    def copy_values(self, trainer: int) -> memoryview:
+        """Return that nothing goes back with the answer to a push."""
         return memoryview(b"")

@@ -84,6 +84,15 @@ class SynchronousRounds:
             done.append(piece)
         return done
 
+    def drop(self, trainer: int) -> None:
+        """Drop what a trainer has sent for a round of which no piece has taken its step."""
+        for sent in self._sent:
+            sent.pop(trainer, None)
+        self._samples.pop(trainer, None)
+
+    def free(self, trainer: int) -> None:
+        """Give the memory of a trainer back that is gone: there is none."""
+
     def look_up(self, trainer: int, piece: int, payload: Buffer, length: int) -> memoryview | None:
         """Only sparse services give rows.
 

@@ -77,6 +77,16 @@ class SparseInbox:
         self._gradients[trainer] = list(zip(rows, matrices, strict=True))
         self._samples[trainer] = samples
 
+    def drop(self, trainer: int) -> None:
+        """Drop what a trainer has sent, if no step was taken with it."""
+        for kept in (self._arriving, self._gradients, self._samples):
+            kept.pop(trainer, None)
+
+    def free(self, trainer: int) -> None:
+        """Give the memory of a trainer back that is gone."""
+        for kept in (self._asking, self._answers):
+            kept.pop(trainer, None)
+
     def look_up(self, trainer: int, piece: int, payload: Buffer, length: int) -> memoryview | None:
         """Take a piece of a request for rows; return the rows as they are now when all is here.
 

@@ -20,10 +20,11 @@ class Identity:
     """The job that a server belongs to, and how many trainers may join it."""
 
     name: str  # address:port, for messages
-    num_trainers: int
+    num_trainers: int  # 0 in an elastic job
     job: str = ""
     attempt: str = ""
     secret: str = ""
+    is_elastic: bool = False  # trainers come and go
 
     def __str__(self) -> str:
         return f"pserver {self.name} (job {self.job!r}, attempt {self.attempt!r})"
@@ -39,6 +40,18 @@ def refuse_other_job(one: Identity, hello: Mapping[str, Any], caller: str) -> Pa
     return None
 
 
+def refuse_kind(one: Identity, hello: Mapping[str, Any], caller: str) -> PaddleError | None:
+    """Return why a caller of an elastic job cannot join a server of a static one, or the other way round, or None."""
+    theirs = hello.get("elastic") is True
+    if theirs == one.is_elastic or hello.get("job") != one.job:
+        return None
+    kinds = ("was started for a fixed number of trainers", "was started with a store, for trainers that come and go")
+    return ConfigError(
+        f"{one} {kinds[one.is_elastic]}; {caller} {kinds[theirs]}: start both with --store_dir or --etcd_endpoints, or "
+        "both without"
+    )
+
+
 def refuse_trainer(
     one: Identity, trainers: Mapping[int, TrainerSession], connection: bytes, message: Message, caller: str
 ) -> PaddleError | None:
@@ -47,8 +60,6 @@ def refuse_trainer(
     Args: connection: its name.
     """
     hello = message.note
-    if connection[TOKEN_BYTES:] != DATA:
-        return BugError(f"{one}: {caller} joins on a connection that is not for data")
     if hello.get("num_trainers") != one.num_trainers:
         return ConfigError(
             f"{one} serves num_gradient_servers = {one.num_trainers}; {caller} has "
@@ -56,17 +67,27 @@ def refuse_trainer(
         )
     if not 0 <= message.trainer < one.num_trainers:
         return ConfigError(f"{one} serves trainers 0 to {one.num_trainers - 1}; {caller} has another id")
+    refusal = refuse_hello(one, connection, hello, caller)
+    if refusal:
+        return refusal
+    known = trainers.get(message.trainer)
+    if known and known.token != connection[:TOKEN_BYTES]:
+        return ConfigError(f"{one} was joined by two trainers with one id: {known} and {caller}")
+    first = next(iter(trainers.values()), None)
+    return refuse_difference(one, hello, caller, first.hello, str(first)) if first else None
+
+
+def refuse_hello(one: Identity, connection: bytes, hello: Mapping[str, Any], caller: str) -> PaddleError | None:
+    """Return why a hello is none, whatever other trainers there are, or None."""
+    if connection[TOKEN_BYTES:] != DATA:
+        return BugError(f"{one}: {caller} joins on a connection that is not for data")
     if hello.get("dtype") != protocol.DTYPE:
         return ConfigError(f"{one} keeps {protocol.DTYPE}; {caller} has {show(hello.get('dtype'))}")
     try:
         _check_types(hello)
     except PaddleError as exc:
         return BugError(f"{one}: the hello of {caller} is none: {exc}")
-    known = trainers.get(message.trainer)
-    if known and known.token != connection[:TOKEN_BYTES]:
-        return ConfigError(f"{one} was joined by two trainers with one id: {known} and {caller}")
-    first = next(iter(trainers.values()), None)
-    return _refuse_difference(one, hello, caller, first) if first else None
+    return None
 
 
 def _check_types(hello: Mapping[str, Any]) -> None:
@@ -84,21 +105,26 @@ def _check_types(hello: Mapping[str, Any]) -> None:
         raise BugError(f"its shape is {show(shape)}, not the count and the size of parameters")
 
 
-def _refuse_difference(
-    one: Identity, hello: Mapping[str, Any], caller: str, first: TrainerSession
+def refuse_difference(
+    one: Identity, hello: Mapping[str, Any], caller: str, first: Mapping[str, Any], owner: str
 ) -> PaddleError | None:
+    """Return why a caller has another model than an earlier one, or None.
+
+    Args: first, owner: the earlier hello and its sender.
+    """
     for key, name in (
         ("services", "number of services (hosts x ports)"),
         ("service", "number for this service"),
         ("parameters", "parameter digest"),
         ("shape", "count and size of the parameters"),
     ):
-        if hello.get(key) != first.hello.get(key):
+        if hello.get(key) != first.get(key):
             return ConfigError(
-                f"{one}: {caller} joins with another {name} than {first}: {_show(hello)} against {_show(first.hello)}"
+                f"{one}: {caller} joins with another {name} than {owner}: {_show(hello)} against {_show(first)}"
             )
-    if hello.get("settings") != first.hello.get("settings"):
-        glog.warning(f"{caller} has other optimization settings than {first}; those of trainer 0 count")
+    if hello.get("settings") != first.get("settings"):
+        counting = "the first values" if one.is_elastic else "trainer 0"
+        glog.warning(f"{caller} has other optimization settings than {owner}; those of {counting} count")
     return None
 
 

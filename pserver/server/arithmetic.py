@@ -12,6 +12,7 @@ import numpy as np
 
 from pserver.aggregate.async_dense import AsynchronousSteps
 from pserver.aggregate.async_sparse import SparseSteps
+from pserver.aggregate.elastic_rounds import advance_pass
 from pserver.aggregate.staleness import StalenessLimits
 from pserver.aggregate.sync_dense import SynchronousRounds
 from pserver.aggregate.sync_sparse import SparseRounds
@@ -21,7 +22,9 @@ from pserver.store.shard import DenseShard, Shard
 from pserver.store.shard_loader import ShardLoader
 from pserver.store.sparse_shard import SparseShard
 
-__all__ = ["Mode", "Rounds", "ShardLoader", "Steps", "average", "list_state", "make_rounds", "values_to_save"]
+__all__ = [
+    "Mode", "Rounds", "ShardLoader", "Steps", "advance_pass", "average", "list_state", "make_rounds", "values_to_save",
+]  # fmt: skip
 
 Rounds = SynchronousRounds | SparseRounds
 Steps = AsynchronousSteps | SparseSteps
@@ -31,7 +34,8 @@ Mode = Rounds | Steps  # what takes the gradients
 def make_rounds(shard: DenseShard | SparseShard, trainers: int, limits: StalenessLimits) -> Mode:
     """Return what takes the gradients of a shard.
 
-    Args: trainers: number of trainers.  limits: which gradients are too old in asynchronous training.
+    Args: trainers: number of trainers; 0: they come and go.
+        limits: which gradients are too old in asynchronous training.
     """
     is_asynchronous = shard.optimization.is_asynchronous
     if isinstance(shard, SparseShard) and is_asynchronous:

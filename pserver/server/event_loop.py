@@ -42,7 +42,6 @@ class Options:
     send_buffer: int = 0
     receive_buffer: int = 0
     backlog: int = 1024
-    elastic: bool = False
 
 
 class ServerLife(Protocol):
@@ -70,16 +69,24 @@ class Server:
         server.run()
 
     Args: life: of a server of an elastic job, which serves until that says that the job is over.
+        kind: of its services: `ElasticService` in an elastic job, which has no `num_trainers`.
 
     Thread safety: one thread runs it; only `stop` may be called from another one.
     """
 
-    def __init__(self, endpoints: Sequence[tuple[str, int]], options: Options, life: ServerLife | None = None) -> None:
+    def __init__(
+        self,
+        endpoints: Sequence[tuple[str, int]],
+        options: Options,
+        life: ServerLife | None = None,
+        kind: type[Service] = Service,
+    ) -> None:
         self.endpoints = list(endpoints)
         self.options = options
+        trainers, job = 0 if kind.is_elastic else options.num_trainers, options.job
         self.services = [
-            Service(
-                Identity(f"{host}:{port}", options.num_trainers, options.job, options.attempt, options.secret),
+            kind(
+                Identity(f"{host}:{port}", trainers, job, options.attempt, options.secret, kind.is_elastic),
                 options.service,
             )
             for host, port in self.endpoints
@@ -88,7 +95,7 @@ class Server:
         self.listeners: list[Listener] = []
         self.busy_seconds = 0.0  # seconds in which the loop had something to do
         self._stopped: StoppedError | None = None
-        self._life = life
+        self._life, self._kind = life, kind
 
     def bind(self) -> None:
         """Listen on every endpoint.
@@ -179,7 +186,7 @@ class Server:
                         listener.send(listener.service.check(now))
                     self._raise_failure()  # the last one that is lost is no longer there, and has not said goodbye
         except StoppedError as exc:
-            if self.options.elastic:  # its trainers wait for the next server of its index
+            if self._kind.is_elastic:  # its trainers wait for the next server of its index
                 raise
             self._fail(LostPeerError(f"{self._name()} is leaving: {exc}"))
             raise

@@ -146,7 +146,8 @@ def _read_service(service: Service, now: float) -> Iterator[Sample]:
     if rounds is not None and rounds.is_asynchronous:
         staleness = rounds.staleness
         yield Sample(STALENESS, staleness.age, of)
-        for number, (came, discarded) in enumerate(zip(staleness.gradients, staleness.discarded, strict=True)):
+        discarded = dict(staleness.discarded)
+        for number, came in sorted(dict(staleness.gradients).items()):
             by = (name, label_of(number))
             yield Sample(GRADIENTS, came, by)
-            yield Sample(DISCARDED, discarded, by)
+            yield Sample(DISCARDED, discarded.get(number, 0), by)

@@ -22,6 +22,7 @@ from pserver.server.session_table import SessionTable
 from pserver.server.trainer_session import Outgoing, TrainerSession
 from pserver.wire import protocol
 from pserver.wire.protocol import Buffer, Message, MessageFlag, Op
+from pserver.wire.views import EpochChangedError
 from runtime import glog
 from runtime.errors import BugError, LostPeerError, PaddleError
 
@@ -36,32 +37,42 @@ class Service:
     Attributes: sessions: its trainers.  state: its values and the state of its pass.
     """
 
+    is_elastic = False  # the trainers are those that the job began with
+
     def __init__(
         self,
         identity: Identity,
         options: ServiceOptions | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        options = options or ServiceOptions()
-        self.sessions = SessionTable(identity, options.peer_timeout, options.join_timeout)
+        self.options, self._clock = options or ServiceOptions(), clock
         self.state = ServiceState(identity)
-        checkpoints = Checkpoints(self.sessions, self.state)
-        gradients = Gradients(self.sessions, self.state, checkpoints, options.log_period, clock)
-        initial_values = InitialValues(self.sessions, self.state, checkpoints, options)
-        self._passes = Passes(self.sessions, self.state, checkpoints, gradients)
-        self._files = ValueFileRequests(self.sessions, self.state)
-        self._handlers: dict[Op, Handler] = {
+        self.sessions = self._make_sessions(identity)
+        self._handlers = self._make_handlers()
+
+    def _make_sessions(self, identity: Identity) -> SessionTable:
+        return SessionTable(identity, self.options.peer_timeout, self.options.join_timeout)
+
+    def _make_handlers(self) -> dict[Op, Handler]:
+        sessions, state, options = self.sessions, self.state, self.options
+        checkpoints = Checkpoints(sessions, state)
+        gradients = Gradients(sessions, state, checkpoints, options.log_period, self._clock)
+        initial_values = InitialValues(sessions, state, checkpoints, options)
+        passes = Passes(sessions, state, checkpoints, gradients)
+        self._files = ValueFileRequests(sessions, state)
+        return {
             Op.INITIALISE: initial_values.initialise,
             Op.RESTORE: initial_values.restore,
-            Op.FETCH: Fetches(self.state, initial_values, checkpoints).fetch,
-            Op.START_PASS: self._passes.start,
+            Op.FETCH: Fetches(state, initial_values, checkpoints).fetch,
+            Op.START_PASS: passes.start,
             Op.PUSH: gradients.push,
-            Op.FINISH_PASS: self._passes.finish,
+            Op.FINISH_PASS: passes.finish,
             Op.CHECKPOINT: checkpoints.take_part,
             Op.CHECKPOINT_BLOB: checkpoints.keep_blob,
             Op.SAVE: self._files.begin,
             Op.LOAD: self._files.begin,
-            Op.GOODBYE: self._passes.leave,
+            Op.GOODBYE: passes.leave,
+            Op.ABORT: passes.abort,
         }
 
     @property
@@ -128,30 +139,37 @@ class Service:
             return dropped if self.sessions.knows(connection) else [*dropped, (connection, None)]
         trainer.heard, trainer.suspected = now, None
         if message.op == Op.PING:
-            return [(connection, trainer.answer_ping(message, self._describe_wait()))]
+            return self._answer_ping(connection, trainer, message)
         return self._answer(trainer, message, now)
+
+    def _answer_ping(self, connection: bytes, trainer: TrainerSession, message: Message) -> list[Outgoing]:
+        return [(connection, trainer.answer_ping(message, self._describe_wait()))]
 
     def _answer(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
         """Do what a trainer that has joined asks for."""
         make_error = self.sessions.make_error
         if self.failure:
             return [trainer.send(make_error(trainer.number, message.sequence, self.failure))]
-        if message.op == Op.ABORT:  # it may follow a request of any sequence that went wrong
-            return self._passes.abort(trainer, message)
-        if trainer.has_taken(message):
-            return trainer.repeat(message.piece)
-        sequence = trainer.request.sequence
-        if message.sequence not in (sequence, sequence + 1):  # a late request, or one that follows none
-            reason = f"request {message.sequence} of {trainer} after its request {sequence}"
-            return self.sessions.drop(trainer.names[0], trainer.address, reason, now)
+        if message.op != Op.ABORT:  # it may follow a request of any sequence that went wrong
+            if trainer.has_taken(message):
+                return trainer.repeat(message.piece)
+            sequence = trainer.request.sequence
+            if not self._follows(message.sequence, sequence):
+                reason = f"request {message.sequence} of {trainer} after its request {sequence}"
+                return self.sessions.drop(trainer.names[0], trainer.address, reason, now)
         handler = self._handlers.get(message.op)
         try:
             if handler is None:
                 raise BugError(f"{self.identity} knows no request {message.op.name}")
             return handler(trainer, message, now)
         except PaddleError as exc:
-            glog.warning(f"{self.identity} refused {message.op.name} of {trainer}: {glog.clean(exc, MAX_REASON)}")
+            if not isinstance(exc, EpochChangedError):  # the trainer has not heard of a change yet
+                glog.warning(f"{self.identity} refused {message.op.name} of {trainer}: {glog.clean(exc, MAX_REASON)}")
             return [trainer.send(make_error(trainer.number, message.sequence, exc))]
+
+    def _follows(self, number: int, last: int) -> bool:
+        """Return whether a request may come after the last one of its trainer; a late one, or of a gap, may not."""
+        return number in (last, last + 1)
 
     def _describe_wait(self) -> str:
         """Return what the service waits for: trainers to join, initial values, or gradients."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pserver.server.admission import Identity, list_trainers, refuse_other_job, refuse_trainer
+from pserver.server.admission import Identity, list_trainers, refuse_kind, refuse_other_job, refuse_trainer
 from pserver.server.complaints import Complaints
 from pserver.server.trainer_session import Outgoing, TrainerSession, make_error
 from pserver.wire import protocol
@@ -94,9 +94,10 @@ class SessionTable:
         """Admit a trainer, or answer a probe; a caller that does not fit hears why, and its connection is closed."""
         is_joining = connection[TOKEN_BYTES:] != PROBE
         caller = f"trainer {message.trainer} at {address}" if is_joining else f"the probe at {address}"
-        refusal = refuse_other_job(self.identity, message.note, caller)
+        refusal = refuse_kind(self.identity, message.note, caller) if is_joining else None
+        refusal = refusal or refuse_other_job(self.identity, message.note, caller)
         if refusal is None and is_joining:
-            refusal = self.failure or refuse_trainer(self.identity, self.trainers, connection, message, caller)
+            refusal = self.failure or self._refuse(connection, message, caller)
             if refusal:
                 self._last_refusal = f"; refused was: {refusal}"
             else:
@@ -107,6 +108,10 @@ class SessionTable:
                 return []
             return [(connection, self.make_error(message.trainer, message.sequence, refusal)), (connection, None)]
         return [(connection, self._welcome(message, is_joining=is_joining))]
+
+    def _refuse(self, connection: bytes, message: Message, caller: str) -> PaddleError | None:
+        """Return why a member of the job cannot join, or None."""
+        return refuse_trainer(self.identity, self.trainers, connection, message, caller)
 
     def _admit(self, connection: bytes, address: str, message: Message, now: float) -> None:
         if message.trainer in self.trainers:
@@ -127,7 +132,8 @@ class SessionTable:
             trainer.memory = SharedMemory.open(hello["memory"])
         self.trainers[trainer.number] = trainer
         glog.info(f"worker started, peer = {address}", at="LightNetwork.cpp:322")
-        glog.info(f"{trainer} joined {self.identity}: {len(self.trainers)} of {self.identity.num_trainers}")
+        wanted = f"of {self.identity.num_trainers}" if self.identity.num_trainers else "are here"
+        glog.info(f"{trainer} joined {self.identity}: {len(self.trainers)} {wanted}")
 
     def _welcome(self, message: Message, *, is_joining: bool) -> Message:
         known = self.trainers.get(message.trainer)

@@ -146,6 +146,12 @@ class TrainerSession:
             for piece in range(protocol.count_pieces(len(array)))
         ]
 
+    def refuse(self, error: PaddleError) -> Outgoing:
+        """Answer every piece of the request in hand with one error."""
+        answer = make_error(self.session, self.number, self.request.sequence, error)
+        self.request.answers = dict.fromkeys(self.request.pieces, answer)
+        return self.names[0], answer
+
     def repeat(self, piece: int) -> list[Outgoing]:
         """Return the answers to a piece that came again; it counts once.
 

@@ -120,6 +120,26 @@ class ShardLoader:
         return self._shard
 
 
+def restore_shard(
+    hello: Mapping[str, Any], setup: Mapping[str, Any], part: snapshot.Part, threads: int = 1
+) -> DenseShard | SparseShard:
+    """Return the shard of a snapshot.
+
+    Args: hello, setup, threads: as of `ShardLoader`.
+    Raises: BugError: the setup does not fit the hello, or does not parse.  ConfigError: the state does not fit it, or
+        not into memory.
+    """
+    try:
+        parameters, optimization = read_setup(setup)
+        shard, _ = _make_shard(parameters, optimization, hello, setup, threads)
+        snapshot.put_back(shard, part)
+    except (MemoryError, OverflowError) as exc:
+        raise ConfigError(f"the state of this service does not fit into its memory ({glog.clean(exc)})") from exc
+    except SETUP_ERRORS as exc:
+        raise BugError(f"the state does not parse ({type(exc).__name__}: {glog.clean(exc)})") from exc
+    return shard
+
+
 def _make_shard(
     parameters: Sequence[ParameterSpec],
     optimization: Optimization,

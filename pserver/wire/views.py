@@ -11,7 +11,7 @@ messages do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pserver.wire import notes
@@ -137,10 +137,8 @@ def read_answer(note: Mapping[str, Any]) -> EnterAnswer:
 
     Raises: BugError: naming the field that is none.
     """
-    done, prepared, own = (_read_list(note, name) for name in EnterAnswer._fields)
-    if done is None:
-        raise BugError("its done is null, not an epoch and a round")
-    return EnterAnswer(done, prepared, own)
+    prepared, own = (None if note.get(name) is None else read_pair(note[name], name) for name in ("prepared", "own"))
+    return EnterAnswer(read_pair(note.get("done"), "done"), prepared, own)
 
 
 def read_epoch(note: Mapping[str, Any]) -> int | None:
@@ -151,10 +149,12 @@ def read_epoch(note: Mapping[str, Any]) -> int | None:
     return epoch if isinstance(epoch, int) and notes.is_integer(epoch, 0, MAX_EPOCH) else 0
 
 
-def _read_list(note: Mapping[str, Any], name: str) -> RoundKey | None:
-    value: Sequence[Any] | None = note.get(name)
-    if value is None:
-        return None
+def read_pair(value: object, name: str) -> RoundKey:
+    """Return the round of a list of epoch and number.
+
+    Args: name: of the list, for the message.
+    Raises: BugError: it is none.
+    """
     if not isinstance(value, list) or len(value) != 2 or not all(notes.is_integer(one, 0, MAX_EPOCH) for one in value):
         raise BugError(f"its {name} is {show(value)}, not an epoch and a round")
     return RoundKey(*value)

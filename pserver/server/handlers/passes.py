@@ -103,7 +103,7 @@ class Passes:
         stuck = [other for other in sessions.list_present() if other.progress.is_waiting]
         return answer + (self._fail_early_leave(trainer, stuck[0]) if stuck else [])
 
-    def abort(self, trainer: TrainerSession, message: Message) -> list[Outgoing]:
+    def abort(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
         """Tell all trainers that one of them gives up."""
         trainer.has_left = True
         reason = glog.clean(message.note.get("reason", "it did not say why"), MAX_REASON)

@@ -1,0 +1,178 @@
+"""Synchronous rounds in two phases, in which the trainers change (pure): see `pserver.aggregate.round_agreement`.
+
+The gradients of a round are kept until COMMIT. Then they are added in the order of the trainers' numbers, by the same
+code as in a job whose trainers do not change, so the bits are the same. Nothing of a round that is dropped has changed
+a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pserver.aggregate.sync_dense import SynchronousRounds
+from pserver.aggregate.sync_sparse import SparseRounds
+from pserver.store.shard import Shard
+from pserver.wire.protocol import Buffer
+from pserver.wire.views import NO_ROUND, EnterAnswer, EpochChangedError, MembershipView, RoundKey
+from runtime.errors import BugError
+
+MAX_OWN = 1 << 16  # trainers whose last round is known; beyond that those are forgotten whose last one is longest ago
+
+
+class GradientPiece(NamedTuple):
+    """A piece of a trainer's gradient, or of its gradients of rows. `length`: bytes of all pieces of rows."""
+
+    piece: int
+    payload: Buffer
+    samples: int
+    length: int = 0
+
+
+class TwoPhaseRounds:
+    """The rounds of one service.
+
+    Args: rounds: what adds and steps.  done, own: of a snapshot, if the service goes on from one.
+
+    Attributes: epoch: that was entered last; 0: none.  members: of that view; None: not known since the snapshot.
+        done: the last round that was taken.  prepared: the round whose gradients are all here.
+        own: by trainer, the last round that was taken with a gradient of it.
+    """
+
+    def __init__(
+        self,
+        rounds: SynchronousRounds | SparseRounds,
+        done: RoundKey = NO_ROUND,
+        own: Mapping[int, RoundKey] | None = None,
+    ) -> None:
+        self.rounds = rounds
+        self.epoch = done.epoch
+        self.members: tuple[int, ...] | None = None
+        self.done = done
+        self.prepared: RoundKey | None = None
+        self.own = dict(own or {})
+        self._open: RoundKey | None = None  # the round of which some gradients are here, if it is not prepared
+        self._pass = 0  # the largest pass of the gradients that are here
+        self._pieces: dict[int, int] = {}  # by trainer, the number of pieces of its gradient that have come
+        self._complete: set[int] = set()  # the trainers whose gradients are here
+        self._order: list[int] = []  # the trainers of the prepared round, rising
+
+    @property
+    def open(self) -> RoundKey | None:
+        """The round of which some gradients are here, if it is not prepared."""
+        return self._open
+
+    def list_missing(self) -> list[int]:
+        """Return the members whose gradients the open round waits for; none while no round is open."""
+        return [] if self._open is None else [one for one in self.members or () if one not in self._complete]
+
+    # ----- Views -----
+
+    def enter(self, view: MembershipView) -> bool:
+        """Take part in no round of an earlier view from here on; return whether the view is new here.
+
+        The gradients of a round that is not prepared are dropped then.
+
+        Raises: EpochChangedError: a later view was entered before.  BugError: the view has other members here.
+        """
+        if view.epoch < self.epoch:
+            raise EpochChangedError(f"epoch {view.epoch} is over: epoch {self.epoch} was entered before", self.epoch)
+        if view.epoch > self.epoch:
+            self.epoch, self.members = view
+            self._drop_open()
+            return True
+        if self.members is None:
+            self.members = view.members
+        if view.members != self.members:
+            raise BugError(f"epoch {view.epoch} has the members {self.members} here, not {view.members}")
+        return False
+
+    def describe(self, trainer: int) -> EnterAnswer:
+        """Return what a trainer that has entered must know of the rounds."""
+        return EnterAnswer(self.done, self.prepared, self.own.get(trainer))
+
+    # ----- Rounds -----
+
+    def add(self, trainer: int, key: RoundKey, one: GradientPiece, pass_number: int) -> bool:
+        """Take a piece of a trainer's gradient; nothing of it is copied. Return whether the round is prepared.
+
+        Args: pass_number: the pass of the gradient.
+        Raises: EpochChangedError: the round is none that can be open here; its trainer must enter anew.
+            BugError: the trainer is no member of the view; the piece is not as `SynchronousRounds.add` wants it.
+        """
+        if key.epoch != self.epoch:
+            raise EpochChangedError(f"{key} is pushed in epoch {self.epoch}", self.epoch)
+        if self.members is None or trainer not in self.members:
+            raise BugError(f"trainer {trainer} pushes and is no member of epoch {self.epoch}: {self.members}")
+        if key == self.prepared:
+            return True
+        if self.prepared is not None and self.prepared.epoch < self.epoch:
+            self._drop(self._order)
+            self.prepared, self._pass = None, 0
+        if key <= self.done or self.prepared is not None or self._open not in (None, key):
+            known = self.prepared or self._open or self.done
+            raise EpochChangedError(f"{key} is pushed where {known} is the last one", self.epoch)
+        self.rounds.add(trainer, one.piece, one.payload, one.samples, 0, one.length)
+        self._open = key
+        self._pass = max(self._pass, pass_number)
+        self._pieces[trainer] = self._pieces.get(trainer, 0) + 1
+        if self._pieces[trainer] >= self.rounds.pieces and self.rounds.has_all_of(trainer):
+            self._complete.add(trainer)
+        if len(self._complete) == len(self.members):
+            self.prepared, self._open, self._order = key, None, sorted(self._complete)
+            self._complete.clear()
+            self._pieces.clear()
+        return self.prepared is not None
+
+    def drop(self, trainer: int) -> None:
+        """Drop what a trainer has sent for a round that is not prepared: it is gone, or sends it again."""
+        if trainer in self._pieces:
+            self._drop([trainer])
+        if not self._pieces:
+            self._open = None
+
+    def commit(self, key: RoundKey, view: int) -> bool:
+        """Take the step of the prepared round; return whether this did it, and not an earlier call.
+
+        Args: view: the epoch that the trainer has entered.
+        Raises: EpochChangedError: a later one was entered here, or the round is neither prepared nor the last one.
+        """
+        if view != self.epoch:
+            raise EpochChangedError(f"the commit of {key} is of view {view}, not {self.epoch}", self.epoch)
+        if key == self.done:
+            return False
+        if key != self.prepared:
+            raise EpochChangedError(
+                f"{key} is committed where {self.prepared or self.done} is the last one", self.epoch
+            )
+        advance_pass(self.rounds.shard, self._pass)
+        self.rounds.step(range(self.rounds.pieces), self._order)
+        self.rounds.finish()
+        self.done, self.prepared = key, None
+        self.own |= dict.fromkeys(self._order, key)
+        if len(self.own) > MAX_OWN:
+            self.own = dict(sorted(self.own.items(), key=lambda item: item[1])[MAX_OWN // 2 :])
+        self._pass = 0
+        return True
+
+    def _drop_open(self) -> None:
+        self._drop(list(self._pieces))
+        self._open = None
+        self._pass = 0
+
+    def _drop(self, trainers: list[int]) -> None:
+        for trainer in trainers:
+            self.rounds.drop(trainer)
+            self._pieces.pop(trainer, None)
+            self._complete.discard(trainer)
+
+
+def advance_pass(shard: Shard, number: int) -> None:
+    """Finish the passes of a shard before this one.
+
+    A service may hear of several at once, since a pass may have no gradient for it. Their ends are one then: there is
+    nothing between them.
+    """
+    if number > shard.passes:
+        shard.finish_pass()
+        shard.passes = number

@@ -1,0 +1,113 @@
+"""PUSH in an elastic job with asynchronous training: every gradient counts once, however often it is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pserver.aggregate.staleness import ElasticStaleness
+from pserver.server.arithmetic import Steps, advance_pass
+from pserver.server.elastic.roster import MAX_PUSH
+from pserver.server.elastic.sessions import ElasticSessions
+from pserver.server.service_state import ServiceState, length_of
+from pserver.server.trainer_session import Outgoing, TrainerSession
+from pserver.wire import notes, protocol, views
+from pserver.wire.protocol import Message, MessageFlag, Op
+from runtime import glog
+
+
+class AsyncPushes:
+    """Takes the gradients of one service.
+
+    Args: steps: what applies them.  clock: measures steps, for the metrics alone; seconds.
+        log_period: gradients between two log lines; 0: none.
+    """
+
+    def __init__(
+        self,
+        sessions: ElasticSessions,
+        state: ServiceState,
+        steps: Steps,
+        log_period: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self._sessions, self._state, self._steps = sessions, state, steps
+        self._log_period, self._clock = log_period, clock
+        for number in sessions.trainers:
+            self.follow(number, is_there=True)
+
+    def follow(self, number: int, *, is_there: bool) -> None:
+        """Note that a trainer has joined or gone: how old a gradient may be follows the number of trainers."""
+        staleness = self._steps.staleness
+        if isinstance(staleness, ElasticStaleness):
+            (staleness.admit if is_there else staleness.dismiss)(number)
+        if not is_there:
+            self._steps.drop(number)
+            self._steps.free(number)
+
+    def push(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
+        """Take a piece of a trainer's gradient, and the step when it is the last one; a repeated push takes none."""
+        number, steps, progress = trainer.number, self._steps, trainer.progress
+        push = notes.get_integer(message.note, "push", 1, MAX_PUSH)
+        pass_number = views.read_pass(message.note)
+        is_new = push > self._sessions.roster.last_push(number)
+        if is_new:
+            gradient = trainer.payload_of(message, steps.piece_bytes(message.piece))
+            steps.add(number, message.piece, gradient, message.samples, message.flags, length_of(message))
+        trainer.take(message, f"pushed batch {push} in pass {pass_number}")
+        progress.pushed, progress.keeps_values = now, bool(message.flags & MessageFlag.KEEP)
+        progress.has_finished_pass = False
+        if is_new:
+            return self._apply(trainer, push, pass_number, now)
+        if len(trainer.request.pieces) != steps.pieces:  # those of a repeated one are not looked at
+            return []
+        return self._answer(trainer, steps.copy_values(number))
+
+    def give_up(self, number: int) -> None:
+        """Drop what is left of a push that is not complete, as its trainer has begun another request."""
+        self._steps.drop(number)
+
+    def describe_wait(self) -> str:
+        """No trainer waits for another one."""
+        return ""
+
+    def _apply(self, trainer: TrainerSession, push: int, pass_number: int, now: float) -> list[Outgoing]:
+        """Take the step of a trainer's gradient if all of it is here, and answer it."""
+        state, steps = self._state, self._steps
+        began = self._clock()
+        if steps.counts_passes:
+            advance_pass(steps.shard, pass_number)
+        values = steps.apply(trainer.number)
+        if values is None:
+            return []
+        state.counters.step_seconds += self._clock() - began
+        state.counters.rounds += 1
+        self._sessions.roster.count_push(trainer.number, push)
+        trainer.progress.batch = push
+        trainer.progress.passes = pass_number
+        state.batch += 1
+        if self._log_period and state.batch % self._log_period == 0:
+            glog.bind(pass_number, state.batch)
+            glog.info(f"======== Batch={state.batch}=======", at="ParameterServer2.cpp:1568")
+            self._report_staleness(now)
+        return self._answer(trainer, values)
+
+    def _answer(self, trainer: TrainerSession, values: memoryview) -> list[Outgoing]:
+        keeps_values = trainer.progress.keeps_values
+        return [
+            trainer.reply(Op.PUSH, None if keeps_values else protocol.cut(values, piece), piece=piece)
+            for piece in range(self._steps.pieces)
+        ]
+
+    def _report_staleness(self, now: float) -> None:
+        """Log what was discarded and the age of each trainer's last gradient; then count anew, as v0.10 did."""
+        identity = self._sessions.identity
+        for line in self._steps.staleness.describe():
+            glog.info(f"{identity}: {line}")
+        self._steps.staleness.reset()
+        ages = [
+            f"{one.number}: batch {one.progress.batch}, {now - one.progress.pushed:.1f} s"
+            for one in self._sessions.list_present()
+            if not one.progress.has_finished_pass
+        ]
+        if ages:
+            glog.info(f"{identity}: batch of each trainer and the age of its last gradient: {'; '.join(ages)}")

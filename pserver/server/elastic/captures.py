@@ -1,0 +1,103 @@
+"""What a snapshot of a service of an elastic job holds, and how a service goes on from one (no files)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy.typing as npt
+
+from pserver.server.elastic.roster import Roster
+from pserver.store import snapshot
+from pserver.store.shard import DenseShard, Shard
+from pserver.store.shard_loader import restore_shard
+from pserver.store.sparse_shard import SparseShard
+from pserver.wire import notes, views
+from pserver.wire.notes import show
+from pserver.wire.views import NO_ROUND, RoundKey
+from runtime.errors import BugError, ConfigError, DamagedError
+
+MODEL_KEYS = ("dtype", "parameters", "service", "services", "settings", "shape")  # of a hello, in which all agree
+
+
+@dataclass(frozen=True)
+class ServiceCapture:
+    """The state of a service between two messages. `note` can be written as JSON; `arrays` are by name."""
+
+    note: dict[str, Any]
+    arrays: dict[str, npt.NDArray[Any]]
+
+
+@dataclass
+class ElasticRecord:
+    """What a service knows beside its shard.
+
+    model: MODEL_KEYS of the hello of the trainer that gave the first values.  setup: the note of its INITIALISE.
+    roster: of the trainers.  done, own: the rounds that were taken, as of `TwoPhaseRounds`.
+    """
+
+    model: Mapping[str, Any]
+    setup: Mapping[str, Any]
+    roster: Roster
+    done: RoundKey = NO_ROUND
+    own: Mapping[int, RoundKey] = field(default_factory=dict)
+
+    def write(self) -> dict[str, Any]:
+        """Return all of it as JSON."""
+        return {
+            "setup": dict(self.setup),
+            "model": {key: self.model[key] for key in MODEL_KEYS},
+            "trainers": self.roster.write(),
+            "done": list(self.done),
+            "own": [[number, *key] for number, key in self.own.items()],
+        }
+
+    @classmethod
+    def read(cls, record: Mapping[str, Any]) -> ElasticRecord:
+        """Return the record that `write` described.
+
+        Raises: DamagedError: it did not.
+        """
+        try:
+            model, setup = (notes.get_object(record, name) for name in ("model", "setup"))
+            if model is None or setup is None or model.keys() != set(MODEL_KEYS):
+                raise BugError(f"its model is {show(model)}")
+            own = dict(_read_own(row) for row in notes.get_list(record, "own"))
+            roster = Roster.read(notes.get_list(record, "trainers"))
+            return cls(model, setup, roster, views.read_pair(record.get("done"), "done"), own)
+        except BugError as exc:
+            raise DamagedError(f"it is not what a service says of itself: {exc}") from exc
+
+
+def write_capture(shard: Shard, record: ElasticRecord, *, copies: bool) -> ServiceCapture:
+    """Return the state of a service.
+
+    Args: copies: whether the arrays are copied; without it they are the shard's own, good until its next step.
+    """
+    part = snapshot.take(shard)
+    arrays = {name: array.copy() if copies else array for name, array in part.arrays.items()}
+    return ServiceCapture({**record.write(), "counters": part.counters}, arrays)
+
+
+def read_capture(capture: ServiceCapture, threads: int) -> tuple[DenseShard | SparseShard, ElasticRecord]:
+    """Return the shard of a capture, and what the service knew beside it.
+
+    Args: threads: number of threads that take a step together.
+    Raises: DamagedError: the parts of the capture do not fit each other.
+    """
+    record = ElasticRecord.read(capture.note)
+    flaw = snapshot.find_flaw(capture.note.get("counters"))
+    if flaw or snapshot.VALUES not in capture.arrays:
+        raise DamagedError(f"it has {flaw or 'no values'}")
+    try:
+        part = snapshot.Part(capture.note["counters"], capture.arrays)
+        return restore_shard(record.model, record.setup, part, threads), record
+    except (BugError, ConfigError) as exc:
+        raise DamagedError(f"its parts do not fit each other: {exc}") from exc
+
+
+def _read_own(row: object) -> tuple[int, RoundKey]:
+    if not isinstance(row, list) or not row or not notes.is_integer(row[0], 0, views.MAX_NUMBER):
+        raise BugError(f"a round of a trainer is {show(row)}")
+    return row[0], views.read_pair(row[1:], "round of a trainer")

@@ -1,0 +1,88 @@
+"""What a service knows of the trainers of an elastic job by their numbers, whether they are there or not (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pserver.wire import notes, views
+from pserver.wire.notes import show
+from runtime.errors import BugError
+
+MAX_KNOWN = 1 << 16  # trainers; beyond that those are forgotten that joined first and are gone
+MAX_UID = 256  # characters
+MAX_PUSH = (1 << 63) - 1
+
+
+@dataclass
+class KnownTrainer:
+    """The process that has a number. `push`: the last of its asynchronous pushes that was applied, from 1."""
+
+    uid: str
+    incarnation: int
+    push: int = 0
+
+
+class Roster:
+    """All trainers that have joined a service."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, KnownTrainer] = {}  # by number; in the order of their last joins
+
+    def refuse(self, number: int, uid: str, incarnation: int) -> str:
+        """Return why a process cannot have a number; "" if it can.
+
+        The master gives a number to one process only, so two that have it are of two jobs or of two masters.
+        """
+        known = self._known.get(number)
+        if known is None or (known.uid == uid and known.incarnation <= incarnation):
+            return ""
+        if known.uid != uid:
+            return f"its number {number} belongs to {show(known.uid)}, and it is {show(uid)}"
+        return f"it is incarnation {incarnation} of {show(uid)}, of which incarnation {known.incarnation} has joined"
+
+    def note(self, number: int, uid: str, incarnation: int, present: Container[int] = ()) -> None:
+        """Note that a process joins. A new process counts its pushes anew.
+
+        Args: present: the numbers of the trainers that are there.
+        """
+        known = self._known.pop(number, None)
+        if known is None or (known.uid, known.incarnation) != (uid, incarnation):
+            known = KnownTrainer(uid, incarnation)
+        self._known[number] = known
+        if len(self._known) > MAX_KNOWN:
+            gone = next((one for one in self._known if one not in present), None)
+            if gone is not None:
+                del self._known[gone]
+
+    def last_push(self, number: int) -> int:
+        """Return the last push of a trainer that was applied; 0: none."""
+        known = self._known.get(number)
+        return known.push if known else 0
+
+    def count_push(self, number: int, push: int) -> None:
+        """Note that a push of a trainer is applied."""
+        self._known[number].push = push
+
+    def write(self) -> list[list[Any]]:
+        """Return all of it as JSON: number, UID, incarnation and last push of each."""
+        return [[number, one.uid, one.incarnation, one.push] for number, one in self._known.items()]
+
+    @classmethod
+    def read(cls, rows: Sequence[Any]) -> Roster:
+        """Return the roster that `write` described.
+
+        Raises: BugError: it did not.
+        """
+        made = cls()
+        for row in rows[-MAX_KNOWN:]:
+            if not isinstance(row, list) or len(row) != 4 or not isinstance(row[1], str):
+                raise BugError(f"a trainer is {show(row)}")
+            number, uid, incarnation, push = row
+            if not (notes.is_integer(number, 0, views.MAX_NUMBER) and notes.is_integer(incarnation)):
+                raise BugError(f"a trainer is {show(row)}")
+            if not notes.is_integer(push, 0, MAX_PUSH):
+                raise BugError(f"a trainer is {show(row)}")
+            made._known[number] = KnownTrainer(uid, incarnation, push)
+        return made

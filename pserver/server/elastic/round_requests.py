@@ -1,0 +1,160 @@
+"""ENTER, PUSH and COMMIT: synchronous rounds of an elastic job, which count on all services or on none.
+
+What a trainer does with the answers is in `pserver.aggregate.round_agreement`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pserver.aggregate.elastic_rounds import GradientPiece, TwoPhaseRounds
+from pserver.server.elastic.sessions import ElasticSessions
+from pserver.server.service_state import STALL_PERIOD, ServiceState, length_of
+from pserver.server.trainer_session import Outgoing, TrainerSession
+from pserver.wire import notes, protocol, views
+from pserver.wire.protocol import Message, MessageFlag, Op
+from pserver.wire.views import EpochChangedError, MembershipView
+from runtime import glog
+
+
+class RoundRequests:
+    """The rounds of one service, as its trainers ask for them.
+
+    Args: rounds: what keeps the gradients and takes the steps.  clock: measures steps, for the metrics alone; seconds.
+        log_period: rounds between two log lines; 0: none.
+    """
+
+    def __init__(
+        self,
+        sessions: ElasticSessions,
+        state: ServiceState,
+        rounds: TwoPhaseRounds,
+        log_period: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self.rounds = rounds
+        self._sessions, self._state = sessions, state
+        self._log_period, self._clock = log_period, clock
+        self._began = 0.0  # when the first piece of the round came
+        self._waiting: set[int] = set()  # the trainers whose pushes are not answered
+        self._pushed: dict[int, float] = {}  # by trainer of the round, when its last piece came
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that was entered last; 0: none."""
+        return self.rounds.epoch
+
+    def follow(self, number: int, *, is_there: bool) -> None:
+        """Note that a trainer has joined or gone."""
+        if not is_there:
+            self.give_up(number)
+            self.rounds.rounds.free(number)
+
+    def give_up(self, number: int) -> None:
+        """Drop a push that is not answered, as its trainer is gone or has begun another request."""
+        if number in self._waiting:
+            self._waiting.discard(number)
+            self.rounds.drop(number)
+
+    # ----- Requests -----
+
+    def enter(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
+        """Let a trainer take part in the rounds of a view; the trainers of an earlier one hear that it is over."""
+        view = views.read_view(message.note)
+        told = self.fence(view)
+        trainer.take(message, f"entered epoch {view.epoch}")
+        return [*told, trainer.reply(Op.ENTER, note=views.write_answer(self.rounds.describe(trainer.number)))]
+
+    def push(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
+        """Take a piece of a trainer's gradient; all hear when the round has all gradients."""
+        rounds, progress, number = self.rounds, trainer.progress, trainer.number
+        key, pass_number = views.read_key(message.note), views.read_pass(message.note)
+        gradient = trainer.payload_of(message, rounds.rounds.piece_bytes(message.piece))
+        is_first, is_repeated = rounds.open is None, key == rounds.prepared
+        one = GradientPiece(message.piece, gradient, message.samples, length_of(message))
+        is_prepared = rounds.add(number, key, one, pass_number)
+        if is_first and not is_repeated:
+            self._state.stall_due, self._began = now + STALL_PERIOD, now
+        trainer.take(message, f"pushed {key} in pass {pass_number}")
+        progress.pushed, progress.has_finished_pass, progress.passes = now, False, pass_number
+        if is_repeated:
+            if message.piece >= rounds.rounds.pieces:
+                return []
+            return [trainer.reply(Op.PUSH, piece=message.piece, flags=MessageFlag.PREPARED)]
+        self._waiting.add(number)
+        return self._tell_prepared() if is_prepared else []
+
+    def commit(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
+        """Take the step of the prepared round, if it is not taken, and answer with the values."""
+        key, view = views.read_key(message.note), notes.get_integer(message.note, "view", 1, views.MAX_EPOCH)
+        began = self._clock()
+        if self.rounds.commit(key, view):
+            self._state.counters.step_seconds += self._clock() - began
+            self._finish_round(trainer, now)
+        trainer.take(message, f"committed {key}")
+        rounds = self.rounds.rounds
+        keeps_values = bool(message.flags & MessageFlag.KEEP) or not rounds.answers_with_values
+        # not copied: there is no further step before every member has these values and has pushed
+        return [
+            trainer.reply(Op.COMMIT, None if keeps_values else protocol.cut(rounds.values, piece), piece=piece)
+            for piece in range(rounds.pieces)
+        ]
+
+    def fence(self, view: MembershipView) -> list[Outgoing]:
+        """Enter a view that some trainer has; return what those hear whose pushes are dropped.
+
+        Raises: EpochChangedError: a later one was entered.  BugError: it has other members.
+        """
+        if not self.rounds.enter(view):
+            return []
+        self._state.stall_due = float("inf")
+        error = EpochChangedError(f"{self._sessions.identity}: epoch {view.epoch} has begun", view.epoch)
+        trainers = self._sessions.trainers
+        waiting, self._waiting = sorted(self._waiting), set()
+        return [trainers[number].refuse(error) for number in waiting if number in trainers]
+
+    def describe_wait(self) -> str:
+        """Return which members the open round waits for."""
+        trainers = self._sessions.trainers
+        slow = [
+            f"{trainers[number]}, which last {trainers[number].request.doing}"
+            if number in trainers
+            else f"trainer {number}, which is not here"
+            for number in self.rounds.list_missing()[:4]
+        ]
+        return "; ".join(slow)
+
+    # ----- Answers -----
+
+    def _tell_prepared(self) -> list[Outgoing]:
+        """Answer every push of the round."""
+        self._state.stall_due = float("inf")
+        trainers = self._sessions.trainers
+        waiting, self._waiting = sorted(self._waiting), set()
+        present = [trainers[number] for number in waiting if number in trainers]
+        self._pushed |= {trainer.number: trainer.progress.pushed for trainer in present}
+        return [
+            trainer.reply(Op.PUSH, piece=piece, flags=MessageFlag.PREPARED)
+            for trainer in present
+            for piece in range(self.rounds.rounds.pieces)
+        ]
+
+    def _finish_round(self, trainer: TrainerSession, now: float) -> None:
+        state, pushed = self._state, self._pushed
+        self._pushed = {}
+        state.batch += 1
+        state.counters.rounds += 1
+        state.counters.round_seconds += now - self._began
+        for number in pushed:
+            if number in self._sessions.trainers:
+                self._sessions.trainers[number].progress.batch += 1
+        if pushed:
+            state.stragglers.add(pushed)
+        if self._log_period and state.batch % self._log_period == 0:
+            glog.bind(trainer.progress.passes, state.batch)
+            glog.info(f"======== Batch={state.batch}=======", at="ParameterServer2.cpp:1568")
+            late = state.stragglers.late
+            names = {number: self._sessions.trainers.get(number, f"trainer {number}") for number in late}
+            last = {number: pushed.get(number, now) for number in late}
+            glog.info(f"{self._sessions.identity}: {state.stragglers.describe(names, last, now)}")
+            state.stragglers.begin_period()

@@ -1,0 +1,181 @@
+"""One independent parameter server of an elastic job: trainers come and go, and it goes on (no sockets)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pserver.aggregate.elastic_rounds import TwoPhaseRounds
+from pserver.aggregate.sync_dense import SynchronousRounds
+from pserver.aggregate.sync_sparse import SparseRounds
+from pserver.server import arithmetic
+from pserver.server.admission import Identity
+from pserver.server.elastic.async_pushes import AsyncPushes
+from pserver.server.elastic.captures import ElasticRecord, ServiceCapture, read_capture, write_capture
+from pserver.server.elastic.round_requests import RoundRequests
+from pserver.server.elastic.sessions import ElasticSessions
+from pserver.server.elastic.values import ElasticValues, Writing
+from pserver.server.handlers.passes import MAX_REASON
+from pserver.server.service import Handler, Service
+from pserver.server.service_state import STALL_PERIOD
+from pserver.server.trainer_session import Outgoing, TrainerSession
+from pserver.store.shard import DenseShard
+from pserver.store.sparse_shard import SparseShard
+from pserver.wire import views
+from pserver.wire.protocol import Message, Op
+from pserver.wire.views import EpochChangedError
+from runtime import glog
+from runtime.errors import BugError, PaddleError
+
+
+class ElasticService(Service):
+    """The parameter server of one port, with any number of trainers.
+
+    Attributes: on_values: called with the service when its first values are complete, before they are acknowledged;
+        what it returns, if it is not None, is waited for. The values do not change until then, so that `capture` needs
+        no copies. An error of it ends the service.
+    """
+
+    is_elastic = True
+    sessions: ElasticSessions
+    on_values: Callable[[ElasticService], Writing | None] | None = None
+
+    def _make_sessions(self, identity: Identity) -> ElasticSessions:
+        self._record: ElasticRecord | None = None
+        self._pushes: AsyncPushes | RoundRequests | None = None  # from when there are values
+        return ElasticSessions(identity, self.options.peer_timeout, self._follow)
+
+    def _make_handlers(self) -> dict[Op, Handler]:
+        self._values = ElasticValues(self.sessions, self.state, self.options, self._begin_first)
+        return {
+            Op.INITIALISE: self._values.initialise,
+            Op.FETCH: self._values.fetch,
+            Op.PUSH: self._push,
+            Op.ENTER: lambda *request: self._require_rounds(*request).enter(*request),
+            Op.COMMIT: lambda *request: self._require_rounds(*request).commit(*request),
+            Op.GOODBYE: self._leave,
+            Op.ABORT: self._abort,
+        }
+
+    # ----- Snapshots -----
+
+    @property
+    def steps(self) -> int:
+        """The number of steps since the start of the run; 0 without values."""
+        return self.state.rounds.shard.steps if self.state.rounds else 0
+
+    def capture(self, *, copies: bool = True) -> ServiceCapture | None:
+        """Return the state of the service between two messages; None while it has no values.
+
+        Args: copies: whether the arrays stay as they are now; without it they are good until the next step.
+        """
+        if self.state.rounds is None or self._record is None:
+            return None
+        if isinstance(self._pushes, RoundRequests):
+            self._record.done, self._record.own = self._pushes.rounds.done, self._pushes.rounds.own
+        return write_capture(self.state.rounds.shard, self._record, copies=copies)
+
+    def restore(self, capture: ServiceCapture) -> None:
+        """Go on from a capture; for a service that nobody has joined yet.
+
+        Raises: DamagedError: its parts do not fit each other.
+        """
+        shard, record = read_capture(capture, self.options.threads)
+        self.sessions.roster = record.roster
+        self._begin(shard, record)
+
+    def _begin_first(
+        self, shard: DenseShard | SparseShard, model: Mapping[str, Any], setup: Mapping[str, Any]
+    ) -> Writing | None:
+        """Begin with the first values; return what is to be waited for before they leave."""
+        self._begin(shard, ElasticRecord(model, setup, self.sessions.roster))
+        return self.on_values(self) if self.on_values else None
+
+    def _begin(self, shard: DenseShard | SparseShard, record: ElasticRecord) -> None:
+        """Begin to take gradients."""
+        options, state = self.options, self.state
+        self._record, self.sessions.model = record, record.model
+        rounds = arithmetic.make_rounds(shard, 0, options.staleness_limits)
+        if isinstance(rounds, SynchronousRounds | SparseRounds):
+            two_phase = TwoPhaseRounds(rounds, record.done, record.own)
+            self._pushes = RoundRequests(self.sessions, state, two_phase, options.log_period, self._clock)
+        else:
+            self._pushes = AsyncPushes(self.sessions, state, rounds, options.log_period, self._clock)
+        state.rounds, state.in_pass = rounds, True
+
+    # ----- Messages -----
+
+    def check(self, now: float) -> list[Outgoing]:
+        """Do what is due without a message; call it only when nothing is left to read.
+
+        It answers those who waited for the first snapshot, names the trainers that a long round waits for, and forgets
+        the trainers that are lost.
+        """
+        if self.failure:
+            return []
+        if now > self.state.stall_due:
+            self.state.stall_due = now + STALL_PERIOD
+            glog.warning(f"{self.identity}: round {self.state.batch + 1} waits for {self._describe_wait()}")
+        return [*self._values.check(), *self.sessions.check(now)]
+
+    def _answer(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
+        if message.sequence > trainer.request.sequence and self._pushes is not None:
+            self._pushes.give_up(trainer.number)
+        return super()._answer(trainer, message, now)
+
+    def _answer_ping(self, connection: bytes, trainer: TrainerSession, message: Message) -> list[Outgoing]:
+        """Answer a heartbeat, which brings its trainer's view."""
+        told: list[Outgoing] = []
+        epoch = 0
+        if isinstance(self._pushes, RoundRequests):
+            if message.note:
+                told = self._fence(self._pushes, trainer, message)
+            epoch = self._pushes.rounds.epoch
+        [(name, pong)] = super()._answer_ping(connection, trainer, message)
+        return [*told, (name, pong and pong._replace(note={**pong.note, "epoch": epoch}))]
+
+    def _fence(self, rounds: RoundRequests, trainer: TrainerSession, message: Message) -> list[Outgoing]:
+        try:
+            return rounds.fence(views.read_view(message.note))
+        except EpochChangedError:
+            return []  # the trainer hears of the later epoch with its next request
+        except PaddleError as exc:
+            self.sessions.complaints.count_malformed(trainer.address, f"a PING of {trainer}: {exc}", trainer.heard)
+            return []
+
+    def _follows(self, number: int, last: int) -> bool:
+        """Return whether a request may come after the last one: of those between them the service heard nothing."""
+        return number >= last
+
+    def _push(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
+        if self._pushes is None or not self._values.is_ready:
+            raise BugError(f"{trainer} pushes a gradient to {self.identity}, which has no values yet")
+        return self._pushes.push(trainer, message, now)
+
+    def _require_rounds(self, trainer: TrainerSession, message: Message, now: float) -> RoundRequests:
+        if not isinstance(self._pushes, RoundRequests) or not self._values.is_ready:
+            raise BugError(f"{trainer} sends {message.op.name} to {self.identity}, which has no synchronous rounds")
+        return self._pushes
+
+    def _leave(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
+        trainer.take(message, "said goodbye")
+        answer = trainer.acknowledge(message)
+        glog.info(f"worker begin to finish, peer = {trainer.address}", at="LightNetwork.cpp:339")
+        return [answer, *self.sessions.forget(trainer, "has left")]
+
+    def _abort(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
+        reason = glog.clean(message.note.get("reason", "it did not say why"), MAX_REASON)
+        return self.sessions.forget(trainer, f"gave up: {reason}")
+
+    def _follow(self, trainer: TrainerSession, is_there: bool) -> None:
+        """Note that a trainer has joined or gone."""
+        if self._pushes is not None:
+            self._pushes.follow(trainer.number, is_there=is_there)
+        if not is_there:
+            self._values.forget(trainer)
+
+    def _describe_wait(self) -> str:
+        """Return what the service waits for: first values, its first snapshot, or gradients."""
+        if self._pushes is None:
+            return "the first values"
+        return self._pushes.describe_wait() if self._values.is_ready else "the first snapshot to be written"

@@ -1,0 +1,116 @@
+"""The trainers of a service of an elastic job: any number joins and leaves at any time (no sockets, no clock)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pserver.server.admission import Identity, refuse_difference, refuse_hello
+from pserver.server.elastic.roster import MAX_UID, Roster
+from pserver.server.session_table import SessionTable
+from pserver.server.trainer_session import Outgoing, TrainerSession, make_error
+from pserver.wire import notes, protocol, views
+from pserver.wire.authentication import TOKEN_BYTES
+from pserver.wire.protocol import Message
+from runtime import glog
+from runtime.errors import BugError, ConfigError, LostPeerError, PaddleError
+
+
+class ElasticSessions(SessionTable):
+    """The trainers that are there. One that is lost is forgotten, and no loss ends the job.
+
+    Args: follow: called with a trainer that has joined or gone, and whether it has joined.
+
+    Attributes: roster: all trainers that have joined.
+        model: what the first values said of the model, as a hello has it; None before them.
+    """
+
+    def __init__(self, identity: Identity, peer_timeout: float, follow: Callable[[TrainerSession, bool], None]) -> None:
+        super().__init__(identity, peer_timeout, float("inf"))
+        self.roster = Roster()
+        self.model: Mapping[str, Any] | None = None
+        self._follow = follow
+
+    @property
+    def is_used(self) -> bool:
+        """Whether there is anything to do: a trainer is there, or the values are."""
+        return bool(self.trainers) or self.model is not None
+
+    @property
+    def is_done(self) -> bool:
+        """No service ends because nobody is there."""
+        return False
+
+    # ----- Joining -----
+
+    def answer_hello(self, connection: bytes, address: str, message: Message, now: float) -> list[Outgoing]:
+        """Admit a trainer, or answer a probe; a trainer's new session takes the place of its earlier one."""
+        before = self.trainers.get(message.trainer)
+        out = super().answer_hello(connection, address, message, now)
+        is_replaced = before is not None and self.trainers.get(message.trainer) is not before
+        return out + [(name, None) for name in before.names] if before and is_replaced else out
+
+    def _refuse(self, connection: bytes, message: Message, caller: str) -> PaddleError | None:
+        hello, one = message.note, self.identity
+        refusal = refuse_hello(one, connection, hello, caller)
+        if refusal:
+            return refusal
+        try:
+            if not notes.is_integer(message.trainer, 0, views.MAX_NUMBER):
+                raise BugError(f"its number is {message.trainer}")
+            uid, incarnation = notes.get_text(hello, "uid", MAX_UID), notes.get_integer(hello, "incarnation")
+        except PaddleError as exc:
+            return BugError(f"{one}: the hello of {caller} is none: {exc}")
+        reason = self.roster.refuse(message.trainer, uid, incarnation)
+        if reason:
+            return ConfigError(f"{one} refuses {caller}: {reason}; does it belong to another job, or another master?")
+        if self.model is not None:
+            return refuse_difference(one, hello, caller, self.model, "the first values")
+        others = (trainer for trainer in self.trainers.values() if trainer.number != message.trainer)
+        first = next(others, None)
+        return refuse_difference(one, hello, caller, first.hello, str(first)) if first else None
+
+    def _admit(self, connection: bytes, address: str, message: Message, now: float) -> None:
+        before = self.trainers.get(message.trainer)
+        if before is not None and before.token == connection[:TOKEN_BYTES]:
+            return  # the same hello again
+        if before is not None:
+            glog.info(f"{before} has joined {self.identity} again, from {address}")
+            self._remove(before)
+        super()._admit(connection, address, message, now)
+        self.roster.note(message.trainer, message.note["uid"], message.note["incarnation"], self.trainers)
+        self._follow(self.trainers[message.trainer], True)
+
+    # ----- Leaving -----
+
+    def check(self, now: float) -> list[Outgoing]:
+        """Forget the trainers that are lost."""
+        out: list[Outgoing] = []
+        for trainer in self.list_present():
+            silence = now - trainer.heard
+            if trainer.suspected is not None and now - trainer.suspected > protocol.RECONNECT_GRACE:
+                out += self.forget(trainer, "is lost: it closed its connection without a goodbye")
+            elif silence > self._peer_timeout:
+                out += self.forget(trainer, f"is lost: not heard of for {silence:.1f} s")
+        return out
+
+    def forget(self, trainer: TrainerSession, why: str) -> list[Outgoing]:
+        """Go on without a trainer, and close its connections."""
+        self._remove(trainer)
+        glog.info(f"{trainer} {why} ({self.identity}); it last {trainer.request.doing}; {len(self.trainers)} are here")
+        return [(name, None) for name in trainer.names]
+
+    def _remove(self, trainer: TrainerSession) -> None:
+        trainer.has_left = True
+        del self.trainers[trainer.number]
+        self._follow(trainer, False)
+
+    def make_error(self, trainer: int, sequence: int, error: PaddleError) -> Message:
+        """Return the message that tells an error. The end of this server is to trainers that of a peer, whatever it is.
+
+        They wait for the server that takes its place.
+        """
+        if error is not self.failure:
+            return super().make_error(trainer, sequence, error)
+        lost = LostPeerError(f"{self.identity} ends: {error}; trainers wait for the next server of its index")
+        return make_error(self.session, trainer, sequence, lost, is_fatal=True)

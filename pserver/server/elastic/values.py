@@ -1,0 +1,148 @@
+"""INITIALISE and FETCH in an elastic job: the first values come from any trainer, and count once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from pserver.server import arithmetic
+from pserver.server.elastic.sessions import ElasticSessions
+from pserver.server.service_state import ServiceOptions, ServiceState, length_of
+from pserver.server.trainer_session import Outgoing, TrainerSession
+from pserver.store.shard import DenseShard
+from pserver.store.shard_loader import ShardLoader
+from pserver.store.sparse_shard import SparseShard
+from pserver.wire import views
+from pserver.wire.protocol import Fetch, Message, Op
+from runtime.errors import BugError, LostPeerError, PaddleError
+
+SETUP_KEYS = {"optimization", "fields", "parameters", "by_rows"}  # of the note of INITIALISE; nothing is restored by it
+
+
+class Writing(Protocol):
+    """A snapshot that is being written, such as a `BackgroundTask`."""
+
+    error: PaddleError | None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it is written, or has failed with `error`."""
+
+
+class ElasticValues:
+    """The values of a service from when they come.
+
+    Args: begin: called with the first values when all of them are here: the shard, the hello of the trainer that sent
+        them, and the note of INITIALISE. It returns the snapshot that is being written, or None.
+
+    The first values are not acknowledged, and no value leaves, before that is written.
+    """
+
+    def __init__(
+        self,
+        sessions: ElasticSessions,
+        state: ServiceState,
+        options: ServiceOptions,
+        begin: Callable[[DenseShard | SparseShard, Mapping[str, Any], Mapping[str, Any]], Writing | None],
+    ) -> None:
+        self._sessions, self._state, self._options = sessions, state, options
+        self._begin = begin
+        self._loader: ShardLoader | None = None
+        self._sender: TrainerSession | None = None  # its values are coming
+        self._setup: dict[str, Any] = {}  # the note of its first piece
+        self._writing: Writing | None = None
+        self._held: list[tuple[TrainerSession, Message]] = []  # requests that are answered when the values can leave
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the values are here and lie in a snapshot."""
+        return self._state.rounds is not None and self._writing is None and self._sessions.failure is None
+
+    def initialise(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
+        """Take a piece of the first values, unless the service has values; the first piece brings the setup."""
+        if self._state.rounds is not None:
+            trainer.take(message, "sent initial values after another one")
+            return self._answer_later(trainer, message)
+        if message.piece == 0:
+            more = message.note.keys() - SETUP_KEYS
+            if more:
+                raise BugError(f"the initial values of an elastic job come without {', '.join(sorted(more)[:4])}")
+            self._loader, self._sender = ShardLoader(trainer.hello, message.note, self._options.threads), trainer
+            self._setup = dict(message.note)
+        if self._loader is None or self._sender is not trainer:
+            sender = self._sender or "another trainer"
+            raise LostPeerError(f"{sender} has begun to send the initial values; {trainer} joins again and takes them")
+        self._loader.add("values", message.piece, trainer.payload_of(message))
+        trainer.take(message, "sent the initial values")
+        if not self._loader.is_complete:
+            return [trainer.acknowledge(message)]
+        shard, self._loader, self._sender = self._loader.finish(), None, None
+        self._writing = self._begin(shard, trainer.hello, self._setup)
+        return [*self.check(), *self._answer_later(trainer, message)]
+
+    def fetch(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
+        """Answer with what the argument of the message names, as soon as there are values."""
+        kind = message.argument
+        if kind == Fetch.ROWS:
+            return self._fetch_rows(trainer, message)
+        if kind not in (Fetch.INITIAL, Fetch.CURRENT, Fetch.AVERAGES):
+            raise BugError(f"{trainer} fetches {kind}, which is nothing in an elastic job")
+        if "pass" in message.note:
+            views.read_pass(message.note)
+        trainer.take(message, "asked for the values")
+        return self._answer_later(trainer, message)
+
+    def check(self) -> list[Outgoing]:
+        """Answer the requests that wait for the first snapshot, when it is written.
+
+        A snapshot that cannot be written ends the service.
+        """
+        if self._writing is not None and self._writing.is_done:
+            error, self._writing = self._writing.error, None
+            if error is not None:
+                return self._sessions.fail(error)
+        if not self._held or not self.is_ready:
+            return []
+        held, self._held = self._held, []
+        return [
+            out
+            for trainer, message in held
+            if trainer.request.sequence == message.sequence
+            for out in self._answer(trainer, message)
+        ]
+
+    def forget(self, trainer: TrainerSession) -> None:
+        """Drop what a trainer that is gone has sent and asked for."""
+        if self._sender is trainer:
+            self._sender = self._loader = None
+        self._held = [one for one in self._held if one[0] is not trainer]
+
+    # ----- Answers -----
+
+    def _answer_later(self, trainer: TrainerSession, message: Message) -> list[Outgoing]:
+        """Answer a request now, or when the values can leave."""
+        if self.is_ready:
+            return self._answer(trainer, message)
+        self._held.append((trainer, message._replace(payload=())))
+        return []
+
+    def _answer(self, trainer: TrainerSession, message: Message) -> list[Outgoing]:
+        if message.op == Op.INITIALISE:
+            return [trainer.acknowledge(message)]
+        rounds = self._state.require_rounds()
+        if rounds.counts_passes and "pass" in message.note:
+            arithmetic.advance_pass(rounds.shard, views.read_pass(message.note))
+        if message.argument == Fetch.INITIAL and not rounds.answers_with_values:
+            return [trainer.reply(Op.FETCH)]
+        if message.argument == Fetch.AVERAGES:
+            return trainer.reply_array(Op.FETCH, arithmetic.average(rounds.shard))
+        # a copy, because the other trainers go on meanwhile
+        return trainer.reply_array(Op.FETCH, memoryview(bytearray(rounds.values)))
+
+    def _fetch_rows(self, trainer: TrainerSession, message: Message) -> list[Outgoing]:
+        if not self.is_ready:
+            raise BugError(f"{self._sessions.identity} has no values yet")
+        rounds = self._state.require_rounds()
+        rows = rounds.look_up(trainer.number, message.piece, trainer.payload_of(message), length_of(message))
+        trainer.take(message, "asked for rows")
+        return [] if rows is None else trainer.reply_array(Op.FETCH, rows)
