@@ -7,6 +7,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 from master import flags
 from master.flags import MasterFlags
@@ -15,7 +16,7 @@ from master.server import SILENCE, Master, MasterOptions
 from master.store.choice import open_store
 from master.tasks.state import TaskSettings
 from messages.errors import NoCurveError
-from registry.choice import name_job
+from registry.choice import name_job, open_registry
 from runtime import glog
 from runtime.environment import JobEnvironment, read_environment
 from runtime.errors import BugError, ConfigError, InterruptError, PaddleError, stopped_by
@@ -59,7 +60,9 @@ def _run(arguments: list[str]) -> None:
     if not job.secret:
         glog.warning("there is no secret (PADDLE_SECRET, PADDLE_SECRET_FILE): whoever reaches the port may take part")
     master = Master(
-        open_store(line.endpoints, line.store_dir, name, line.seconds("ttl")), _make_options(line, name, job)
+        open_store(line.endpoints, line.store_dir, name, line.seconds("ttl")),
+        open_registry(line.endpoints, line.store_dir, name),
+        _make_options(line, name, job),
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: master.stop(stopped_by(number)))
@@ -90,6 +93,7 @@ def _make_options(line: MasterFlags, name: str, job: JobEnvironment) -> MasterOp
         lease=lease,
         linger=line.seconds("linger"),
         files_per_task=line.number("chunk_per_task"),
+        output=Path(line.text("output")) if line.text("output") else None,
         tasks=settings,
     )
 

@@ -35,6 +35,7 @@ FLAGS = index_flags(
     Flag("deterministic_tasks", 0, _S, "task i of a pass goes to trainer i modulo this number alone, and a pass waits"
          " for them all; 0: to the first that asks", 0, 4096),
     Flag("linger", "30s", _S, "time that trainers have to hear that the job is over, before the master ends"),
+    Flag("output", "", _S, "directory in which tasks.json says how the job is, for `paddle status`; empty: none"),
     Flag("metrics_port", 0, _S, "port of /healthz, /readyz and /metrics; 0: none", 0, 65535),
     Flag("log_json", "", _S, "file that log lines are also appended to, each as a JSON object; empty: none"),
     Flag("comment", "", _S, "free text; scripts use it to find processes"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from master.tasks.dataset import LONGEST_NAME, MOST_FILES, PART_NAMES
 from master.tasks.dispatch import JOB_DONE, JOB_FAILED, PASS_END, TASK, WAIT
 from master.tasks.events import BUSY, GRANTED, OUTCOMES, SAVED
-from messages.schema import Call, Fields, Integer, Items, Maybe, Number, Protocol, Text, Truth, Word
+from messages.schema import Call, Fields, Integer, Items, Maybe, Number, Protocol, Shape, Text, Truth, Word
 
 LONGEST_WAIT_S = 3600.0  # that a question for a task may stay open
 LONGEST_SAVE_S = 86400.0
@@ -14,25 +16,31 @@ TRAINER, WATCHER = "trainer", "watcher"  # a watcher asks for the status only, a
 _DIGEST = Text(64, least=64)
 _TASK = Fields(id=Integer(0), epoch=Integer(1), limit=Number(0.0), files=Items(Text(LONGEST_NAME, least=1), 1 << 16))
 _DATASET = Fields(state=Word(("known", "send")), next=Integer(0, MOST_FILES), **{"pass": Integer(0)})
-_MEMBER = Fields(
-    uid=Text(200),
-    incarnation=Integer(0),
-    number=Integer(0),
-    joined=Number(0.0),
-    connected=Truth(),
-    tasks=Items(Integer(0), 64),
-)
-_HOLDER = Fields(task=Integer(0), epoch=Integer(1), uid=Text(200), incarnation=Integer(0), since=Number(0.0))
-_PASS = Fields(
-    **{"pass": Integer(0)},
-    done=Integer(0),
-    discarded=Integer(0),
-    dispatches=Integer(0),
-    failures=Integer(0),
-    samples=Integer(0),
-    ended=Number(0.0),
-    names=Items(Text(1000), 100),
-)
+MEMBER_FIELDS: Mapping[str, Shape] = {
+    "uid": Text(200),
+    "incarnation": Integer(0),
+    "number": Integer(0),
+    "joined": Number(0.0),
+    "connected": Truth(),
+    "tasks": Items(Integer(0), 64),
+}
+HOLDER_FIELDS: Mapping[str, Shape] = {
+    "task": Integer(0),
+    "epoch": Integer(1),
+    "uid": Text(200),
+    "incarnation": Integer(0),
+    "since": Number(0.0),
+}
+PASS_FIELDS: Mapping[str, Shape] = {
+    "pass": Integer(0),
+    "done": Integer(0),
+    "discarded": Integer(0),
+    "dispatches": Integer(0),
+    "failures": Integer(0),
+    "samples": Integer(0),
+    "ended": Number(0.0),
+    "names": Items(Text(1000), 100),
+}
 MOST_MEMBERS = 4096  # that are joined at a time
 _VIEW = Fields(epoch=Integer(0), members=Items(Integer(0), MOST_MEMBERS))
 MOST_SHOWN = 100  # members, holders and passes in a status
@@ -80,9 +88,9 @@ MASTER = Protocol(
                 pending=Integer(0),
                 done=Integer(0),
                 failed=Integer(0),
-                holders=Items(_HOLDER, MOST_SHOWN),
-                members=Items(_MEMBER, MOST_SHOWN),
-                passes=Items(_PASS, MOST_SHOWN),
+                holders=Items(Fields(**HOLDER_FIELDS), MOST_SHOWN),
+                members=Items(Fields(**MEMBER_FIELDS), MOST_SHOWN),
+                passes=Items(Fields(**PASS_FIELDS), MOST_SHOWN),
                 **{"pass": Integer(0)},
             ),
         ),

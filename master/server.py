@@ -8,9 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from master.desk import TICK_S, TaskDesk
 from master.protocol import MASTER, MOST_MEMBERS
+from master.recording import JobRecords, check_output
 from master.store.interface import Leadership, LeaderStore
 from master.tasks.encoding import decode_state
 from master.tasks.records import Phase
@@ -21,6 +23,7 @@ from messages.gate.open_files import make_room
 from messages.keys import derive_keys
 from messages.server import ControlAccess, ControlServer
 from messages.server_core import ServerCore
+from registry.interface import Registry
 from runtime import glog
 from runtime.errors import (
     DataError,
@@ -35,6 +38,7 @@ from runtime.health.liveness import LIVENESS
 RENEWALS = 3  # in a time to live
 SILENCE = 0.5  # part of a member's lease after which a silent one is lost; it has the rest of it to come back
 FILES_OF_A_PEER, OTHER_FILES = 3, 512  # descriptors of a connection, in the gate and in libzmq, and of all else
+TELL_S = 30.0  # beside the linger, that the registry may take to hear that the job is over
 NOTE_S = 30.0  # between two lines about the same trouble
 
 
@@ -44,7 +48,7 @@ class MasterOptions:
 
     hosts: addresses to listen on.  address: that trainers are told.  lease: seconds after which a member that is
     silent has lost its tasks.  ttl: seconds after which a leader that is silent has lost the lead.  linger: seconds
-    that members have, once the job is over, to hear of it.
+    that members have, once the job is over, to hear of it.  output: the directory of tasks.json, None for none.
     """
 
     job: str
@@ -56,14 +60,15 @@ class MasterOptions:
     lease: float
     linger: float
     files_per_task: int
+    output: Path | None
     tasks: TaskSettings
 
 
 class Master:
     """A master's life. `why_not_ready` and `desk` are for its health pages."""
 
-    def __init__(self, store: LeaderStore, options: MasterOptions) -> None:
-        self._store, self._options = store, options
+    def __init__(self, store: LeaderStore, registry: Registry, options: MasterOptions) -> None:
+        self._store, self._registry, self._options = store, registry, options
         self.why_not_ready = "it has not begun to campaign yet"
         self.desk: TaskDesk | None = None
         self.token = 0
@@ -80,6 +85,8 @@ class Master:
 
         Raises: PaddleError: as `stop` said, or what has gone wrong; DataError if the job has failed.
         """
+        if self._options.output is not None:
+            check_output(self._options.output)
         leadership = self._campaign()
         try:
             with _kept_alive(leadership, self._options.ttl, self.stop):
@@ -116,10 +123,13 @@ class Master:
             raise self._error
         with self._open_server(desk, leadership.token) as server:
             desk.server = server
-            leadership.publish(f"{options.address}:{server.port}")
-            self.why_not_ready = ""
-            glog.info(f"serving on {options.address}:{server.port}")
-            self._serve(desk)
+            address = f"{options.address}:{server.port}"
+            facts = {"job": options.job, "leader": leadership.token, "address": address}
+            with JobRecords(state, self._registry, options.output, facts) as records:
+                leadership.publish(address)
+                self.why_not_ready = ""
+                glog.info(f"serving on {address}")
+                self._serve(desk, records)
 
     def _open_server(self, desk: TaskDesk, token: int) -> ControlServer:
         options = self._options
@@ -136,19 +146,25 @@ class Master:
                 "or 0 for any that is free"
             ) from exc
 
-    def _serve(self, desk: TaskDesk) -> None:
+    def _serve(self, desk: TaskDesk, records: JobRecords) -> None:
         state, over_at = desk.state, 0.0
         while True:
             desk.work(TICK_S)
             LIVENESS.turn()
+            records.turn()
             if not state.is_over:
                 continue
             over_at = over_at or time.monotonic()
-            if not state.members or time.monotonic() - over_at >= self._options.linger:
+            took, linger = time.monotonic() - over_at, self._options.linger
+            if (records.is_end_told and (not state.members or took >= linger)) or took >= linger + TELL_S:
                 break
         head = state.head
         if head is not None and head.phase is Phase.FAILED:
             raise DataError(head.reason)
+        if not records.is_end_told:
+            raise PeerUnreachableError(
+                f"the job is done, and the parameter servers do not know it: {records.trouble}; start the master again"
+            )
         glog.info("all passes are done")
 
 

@@ -6,7 +6,11 @@ import dataclasses
 import itertools
 from typing import Any
 
+from master.tasks.records import Hold
 from master.tasks.state import MasterState
+
+MOST_RECORDED = 1000  # members, holders and passes in a record, each
+MOST_NAME = 1000  # characters of the name of a task
 
 
 def describe_status(state: MasterState, leader: int, most: int) -> dict[str, Any]:
@@ -32,9 +36,8 @@ def describe_status(state: MasterState, leader: int, most: int) -> dict[str, Any
                 "incarnation": hold.member.incarnation,
                 "since": hold.since,
             }
-            for number in itertools.islice(table.pending, most)
-            for hold in table.current(number).holds
-        ][:most],
+            for number, hold in list_holds(state, most)
+        ],
         "members": [
             {
                 "uid": one.id.uid,
@@ -48,6 +51,40 @@ def describe_status(state: MasterState, leader: int, most: int) -> dict[str, Any
         ],
         "passes": [_describe_pass(dataclasses.asdict(one)) for one in list(state.accounts.values())[-most:]],
     }
+
+
+def describe_record(state: MasterState, leader: int) -> dict[str, Any]:
+    """Return what the file tasks.json says of the state, see `tasks_file`."""
+    record = describe_status(state, leader, MOST_RECORDED)
+    for (number, hold), holder in zip(list_holds(state, MOST_RECORDED), record["holders"], strict=True):
+        holder["name"] = state.table.name(number)[:MOST_NAME]
+        holder["number"] = state.numbers[hold.member.uid].number
+    table, head = state.table, state.head
+    return record | {
+        "num_passes": state.settings.num_passes,
+        "saved": head.saved if head else -1,
+        "discarded": [table.name(number)[:MOST_NAME] for number in itertools.islice(table.failed, 100)],
+        "dispatches": table.sums.dispatches,
+        "samples": table.sums.samples,
+        "waiting": len(state.waiting),
+        "history": [
+            {
+                "time": one.time,
+                "uid": one.member.uid,
+                "incarnation": one.member.incarnation,
+                "number": one.number,
+                "what": one.what,
+                "reason": one.reason[:MOST_NAME],
+            }
+            for one in state.history
+        ],
+    }
+
+
+def list_holds(state: MasterState, most: int) -> list[tuple[int, Hold]]:
+    """Return the tasks that are pending, each with the dispatches of it."""
+    numbers = itertools.islice(state.table.pending, most)
+    return [(number, hold) for number in numbers for hold in state.table.current(number).holds][:most]
 
 
 def _describe_pass(account: dict[str, Any]) -> dict[str, Any]:

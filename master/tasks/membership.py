@@ -10,10 +10,12 @@ import dataclasses
 
 from master.tasks import dispatch
 from master.tasks.events import JoinRefusal, MemberIn, MemberLeaves, MemberOut, MemberWelcome
-from master.tasks.records import DropMember, MemberNumber, PutMember, PutNumber, TaskMember
+from master.tasks.records import DropMember, MemberEvent, MemberNumber, PutMember, PutNumber, TaskMember
 from master.tasks.state import MasterState
 from master.tasks.turn import Turn
 from messages.envelope import MemberId
+
+JOINED, LEFT = "joined", "left"
 
 
 def take_member(turn: Turn, event: MemberIn) -> None:
@@ -33,6 +35,7 @@ def take_member(turn: Turn, event: MemberIn) -> None:
         turn.change(PutNumber(numbered))
     if known is None:
         turn.change(PutMember(TaskMember(member, turn.now)))
+        state.history.append(MemberEvent(turn.now, member, numbered.number, JOINED))
         turn.note(f"{member} has joined as trainer {numbered.number}; members: {len(state.members)}")
     else:
         state.members[member.uid] = dataclasses.replace(known, until=None)
@@ -71,6 +74,8 @@ def drop_member(turn: Turn, member: TaskMember, reason: str, *, is_failure: bool
         epochs = [hold.epoch for hold in turn.state.table.current(number).holds if hold.member == member.id]
         for epoch in epochs:
             dispatch.take_back(turn, number, epoch, f"{member.id} is gone: {reason}", is_failure=is_failure)
+    number = turn.state.numbers[member.id.uid].number
+    turn.state.history.append(MemberEvent(turn.now, member.id, number, LEFT, reason))
     turn.change(DropMember(member.id.uid))
     turn.note(
         f"{member.id} is gone: {reason}; {len(numbers)} of its tasks go back; members: {len(turn.state.members)}",

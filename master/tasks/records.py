@@ -113,6 +113,17 @@ class TaskView:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberEvent:
+    """A member has joined or left, for people: at a time in seconds since the epoch, and why."""
+
+    time: float
+    member: MemberId
+    number: int
+    what: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SaveSlot:
     """Which member may save the model of a pass, and until when nobody else may."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from dataclasses import dataclass
 
 from master.tasks.estimate import DurationEstimate
@@ -11,6 +12,7 @@ from master.tasks.records import (
     Change,
     DropMember,
     Head,
+    MemberEvent,
     MemberNumber,
     PassAccount,
     Phase,
@@ -25,6 +27,8 @@ from master.tasks.records import (
     TaskMember,
 )
 from master.tasks.table import TaskTable
+
+MOST_EVENTS = 100  # joins and leaves that are kept
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class MasterState:
         self.numbers: dict[str, MemberNumber] = {}  # by UID; of its newest incarnation, also when that has gone
         self.members: dict[str, TaskMember] = {}  # by UID
         self.save: SaveSlot | None = None
+        self.history: collections.deque[MemberEvent] = collections.deque(maxlen=MOST_EVENTS)  # not stored here
         self.accounts: dict[int, PassAccount] = {}  # by pass
         self.estimate = DurationEstimate(settings.time_least, settings.time_most)
         self.waiting: dict[Ticket, TaskWanted] = {}  # who asked first is first

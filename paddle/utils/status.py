@@ -1,4 +1,7 @@
-"""`paddle status OUTPUT_DIR`: how the job is whose output that is, without asking a cluster."""
+"""`paddle status OUTPUT_DIR`: how the job is whose output that is, without asking a cluster.
+
+A job with a master is described by the master's tasks.json, any other by what its launchers and trainers have written.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,21 @@ from pathlib import Path
 from launcher.status import describe_job, tabulate_pods
 from launcher.text import as_row, number_of
 from launcher.volume import read_json
-from runtime.errors import MissingInputError, NothingFoundError, PaddleError
+from master import tasks_file
+from runtime.errors import MissingInputError, NothingFoundError, PaddleError, reading_error
 from trainer.command_line import CommandParser
 from trainer.report.state import SILENCE_S
 from trainer.storage.save_directory import is_abandoned
 
-TELLING = ("job.json", "progress.json", "records.jsonl", "node_*")  # what says how a run is
+TELLING = ("tasks.json", "job.json", "progress.json", "records.jsonl", "node_*")  # what says how a run is
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print what the files of the output say, and return the exit status."""
     parser = CommandParser(prog="paddle status", description="Say how far a job is, from the files of its output.")
-    parser.add_argument("output", type=Path, help="output/ of the job, or the --save_dir of a local run")
+    parser.add_argument(
+        "output", type=Path, help="output/ of the job, the --save_dir of a local run, or the --output of a master"
+    )
     try:
         output: Path = parser.parse_args(argv).output
         if not os.path.isdir(output):  # noqa: PTH112 - Path's fails where a directory above may not be looked into
@@ -33,17 +39,36 @@ def main(argv: Sequence[str] | None = None) -> int:
                 f"{output} has no {', '.join(TELLING)}: a pod writes them always, a run without launcher with "
                 f"--report{hint}"
             )
+        lines = describe_with_master(output) if (output / tasks_file.NAME).exists() else describe_alone(output)
     except PaddleError as error:
         sys.stderr.write(f"paddle status: {error}\n")
         return error.exit_code
+    sys.stdout.write("".join(f"{as_row(line)}\n" for line in lines))
+    return 0
+
+
+def describe_with_master(output: Path) -> list[str]:
+    """Return the lines of a job whose tasks a master gives.
+
+    Raises: DamagedError, MissingInputError: tasks.json cannot be read.
+    """
+    path = output / tasks_file.NAME
+    try:
+        record, age, is_late = tasks_file.read_settled(path)
+    except OSError as exc:
+        raise reading_error(MissingInputError, f"{path} cannot be read", exc) from exc
+    return list(tasks_file.describe(record, age, is_late=is_late))
+
+
+def describe_alone(output: Path) -> list[str]:
+    """Return the lines of a job without a master."""
     is_killed = seems_killed(output)
     lines = [*describe_job(output, is_killed=is_killed), *tabulate_pods([], output)]
     if is_killed:
         lines.insert(
             0, "the run seems to have been killed: no process holds its lock, and it has not said that it ended"
         )
-    sys.stdout.write("".join(f"{as_row(line)}\n" for line in lines))
-    return 0
+    return lines
 
 
 def seems_killed(output: Path) -> bool:

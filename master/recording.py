@@ -1,0 +1,224 @@
+"""What a leading master says of its job to others than its members: OUTPUT/tasks.json, and the end in the registry.
+
+Two threads, so that a volume that hangs and an etcd that hangs delay neither the master nor each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from master.summary import describe_record
+from master.tasks.records import MemberEvent
+from master.tasks.state import MasterState
+from master.tasks_file import INTERVAL_S, NAME, VERSION, read_record
+from messages.envelope import MemberId
+from registry.interface import Registry
+from registry.servers import JOB_END, find_servers
+from runtime import glog
+from runtime.durable_files import replace_file
+from runtime.errors import BugError, DamagedError, LeadershipLostError, PaddleError, VolumeError
+
+NOTE_S = 30.0  # between two lines about the same trouble
+CLOSING_S = 5.0  # that the last record may take
+
+
+class RegistryLink(threading.Thread):
+    """Looks for the servers of the job once a second, and says in the registry that the job is over.
+
+    Attributes: servers: "host:port" of each, None for one that is not there; None before they were looked up.
+        trouble: why they are not known.
+    """
+
+    def __init__(self, registry: Registry, *, looks: bool) -> None:
+        super().__init__(name="registry-link", daemon=True)
+        self.servers: list[str | None] | None = None
+        self.trouble = "they are looked up"
+        self._registry, self._looks = registry, looks
+        self._end: str | None = None
+        self._changed = threading.Event()
+        self._told = threading.Event()
+        self._is_over = False
+
+    def end_job(self, phase: str, reason: str) -> None:
+        """Let the registry say that the job is over: "done" or "failed", and why."""
+        self._end = json.dumps({"phase": phase, "reason": reason})
+        self._changed.set()
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the registry says so."""
+        return self._told.is_set()
+
+    def close(self) -> None:
+        """Stop; a look that is under way is not waited for."""
+        self._is_over = True
+        self._changed.set()
+
+    def run(self) -> None:
+        """Look, and tell, until closed."""
+        while not self._is_over:
+            try:
+                if self._end is not None and not self._told.is_set():
+                    self._registry.put(JOB_END, self._end)
+                    self._told.set()
+                if self._looks:
+                    self.servers = [
+                        f"{one.host}:{(*one.ports, *one.sparse_ports)[0]}" if one else None
+                        for one in find_servers(self._registry)
+                    ]
+            except PaddleError as exc:
+                self.servers, self.trouble = None, str(exc)[:1000]
+            self._changed.wait(INTERVAL_S)
+            self._changed.clear()
+
+
+class TaskRecorder(threading.Thread):
+    """Writes tasks.json while this master leads.
+
+    Args: facts: what does not change: job, leader, address.
+    """
+
+    def __init__(self, output: Path, facts: Mapping[str, Any], link: RegistryLink) -> None:
+        super().__init__(name="tasks-file", daemon=True)
+        self._path = output / NAME
+        self._facts = {"version": VERSION, "began": time.time(), **facts}
+        self._link = link
+        self._newest: dict[str, Any] | None = None
+        self._end: dict[str, Any] | None = None
+        self._changed = threading.Event()
+        self._due = 0.0
+        self._noted = float("-inf")
+        self._is_first = True
+
+    def load_history(self, state: MasterState) -> None:
+        """Take over the joins and leaves that an earlier leader of the job has written down."""
+        with contextlib.suppress(OSError, DamagedError):
+            record = read_record(self._path)
+            if record["job"] == self._facts["job"] and record["leader"] < self._facts["leader"]:
+                for one in record["history"]:
+                    member = MemberId(one["uid"], one["incarnation"])
+                    state.history.append(MemberEvent(one["time"], member, one["number"], one["what"], one["reason"]))
+
+    def offer(self, state: MasterState) -> None:
+        """Take the state of this moment, once a second; the thread writes it."""
+        now = time.monotonic()
+        if now >= self._due:
+            self._due = now + INTERVAL_S
+            self._newest = describe_record(state, self._facts["leader"])
+            self._changed.set()
+
+    def close(self, state: MasterState, status: int, reason: str) -> None:
+        """Write the last record, which says how the master ends."""
+        self._newest = describe_record(state, self._facts["leader"])
+        self._end = {"status": status, "reason": reason[:4000]}
+        self._changed.set()
+        self.join(CLOSING_S)
+
+    def abandon(self) -> None:
+        """Write nothing any more: another leader does."""
+        self._newest, self._end = None, {}
+        self._changed.set()
+
+    def run(self) -> None:
+        """Write what is offered, until closed."""
+        while True:
+            self._changed.wait()
+            self._changed.clear()
+            end, newest = self._end, self._newest  # in this order: with the end comes the newest
+            if newest is not None:
+                self._write(newest, end)
+            if end is not None:
+                return
+
+    def _write(self, newest: dict[str, Any], end: dict[str, Any] | None) -> None:
+        servers = {"servers": self._link.servers, "servers_trouble": self._link.trouble}
+        record = {**self._facts, **newest, **servers, "end": end, "written": time.time()}
+        try:
+            if self._is_first or not self._is_replaced():
+                replace_file(self._path, json.dumps(record))
+            self._is_first = False
+        except OSError as exc:
+            if time.monotonic() - self._noted >= NOTE_S:
+                self._noted = time.monotonic()
+                glog.warning(f"{self._path} cannot be written: {exc.strerror}")
+
+    def _is_replaced(self) -> bool:
+        """Return whether a later leader has written the file: this master was frozen.
+
+        The first record of a leader replaces any other, which may be of a store that was removed since.
+        """
+        with contextlib.suppress(OSError, DamagedError):
+            found = read_record(self._path)
+            return bool(found["job"] == self._facts["job"] and found["leader"] > self._facts["leader"])
+        return False
+
+
+class JobRecords:
+    """Both threads, as the master's loop uses them.
+
+    Args: output: the directory of tasks.json, None for none.
+    """
+
+    def __init__(self, state: MasterState, registry: Registry, output: Path | None, facts: Mapping[str, Any]) -> None:
+        self._state = state
+        self._link = RegistryLink(registry, looks=output is not None)
+        self._recorder = TaskRecorder(output, facts, self._link) if output else None
+        self._is_ended = False
+        if self._recorder:
+            self._recorder.load_history(state)
+            self._recorder.start()
+        self._link.start()
+
+    def turn(self) -> None:
+        """Take note of the state."""
+        head = self._state.head
+        if self._recorder:
+            self._recorder.offer(self._state)
+        if head is not None and self._state.is_over and not self._is_ended:
+            self._is_ended = True
+            self._link.end_job(head.phase.value, head.reason)
+
+    @property
+    def is_end_told(self) -> bool:
+        """Whether the registry says that the job is over."""
+        return self._link.is_told
+
+    @property
+    def trouble(self) -> str:
+        """Why the registry cannot be used, as far as that is known."""
+        return self._link.trouble
+
+    def __enter__(self) -> JobRecords:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._link.close()
+        if self._recorder is None:
+            return
+        if isinstance(error, LeadershipLostError):
+            self._recorder.abandon()
+        elif error is None:
+            self._recorder.close(self._state, 0, "")
+        else:
+            status = error.exit_code if isinstance(error, PaddleError) else BugError.exit_code
+            self._recorder.close(self._state, status, f"{error}" or type(error).__name__)
+
+
+def check_output(output: Path) -> None:
+    """Return if tasks.json can be written.
+
+    Raises: VolumeError.
+    """
+    trial = output / f".{NAME}.trial"
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        replace_file(trial, "")
+        trial.unlink(missing_ok=True)
+    except OSError as exc:
+        raise VolumeError(f"--output={output} cannot be written: {exc.strerror}; give another directory") from exc

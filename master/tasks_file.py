@@ -1,0 +1,217 @@
+"""OUTPUT/tasks.json, which a leading master writes once a second: what is in it, and how people read it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from master.protocol import HOLDER_FIELDS, MEMBER_FIELDS, PASS_FIELDS
+from master.summary import MOST_NAME, MOST_RECORDED
+from master.tasks.membership import JOINED, LEFT
+from master.tasks.records import Phase
+from master.tasks.state import MOST_EVENTS
+from messages.errors import SchemaError
+from messages.schema import Fields, Integer, Items, Maybe, Number, Text, Word
+from runtime.bounded_json import BoundedJsonError, parse_bounded
+from runtime.durable_files import read_text_file
+from runtime.errors import DamagedError
+
+NAME = "tasks.json"
+VERSION = 1
+INTERVAL_S = 1.0  # between two records
+LATE_S = 5.0  # without a new record a master is killed, frozen, or cannot write
+WATCH_S, LOOK_S = 3.0, 0.1  # that an old record is looked at, and between two looks
+MOST_BYTES, MOST_DEPTH, MOST_VALUES = 16 << 20, 8, 1 << 18
+MOST_SERVERS = 4096
+MOST_ROWS = 50  # of a table that people read
+
+_EVENT = Fields(
+    time=Number(0.0),
+    uid=Text(200),
+    incarnation=Integer(0),
+    number=Integer(0),
+    what=Word((JOINED, LEFT)),
+    reason=Text(MOST_NAME),
+)
+HISTORY = Items(_EVENT, MOST_EVENTS)
+RECORD = Fields(
+    version=Integer(VERSION, VERSION),
+    job=Text(200),
+    leader=Integer(0),
+    address=Text(300),
+    began=Number(0.0),
+    written=Number(0.0),
+    end=Maybe(Fields(status=Integer(0, 255), reason=Text(4000))),
+    servers=Maybe(Items(Maybe(Text(300)), MOST_SERVERS)),
+    servers_trouble=Text(1000),
+    phase=Text(20),
+    reason=Text(4000),
+    num_passes=Integer(0),
+    saved=Integer(-1),
+    todo=Integer(0),
+    pending=Integer(0),
+    done=Integer(0),
+    failed=Integer(0),
+    dispatches=Integer(0),
+    samples=Integer(0),
+    waiting=Integer(0),
+    discarded=Items(Text(MOST_NAME), 100),
+    holders=Items(Fields(**HOLDER_FIELDS, name=Text(MOST_NAME), number=Integer(0)), MOST_RECORDED),
+    members=Items(Fields(**MEMBER_FIELDS), MOST_RECORDED),
+    passes=Items(Fields(**PASS_FIELDS), MOST_RECORDED),
+    history=HISTORY,
+    **{"pass": Integer(0)},
+)
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Return the record that a file holds.
+
+    Raises: DamagedError: it holds none.  OSError: it cannot be read.
+    """
+    try:
+        record = parse_bounded(read_text_file(path, MOST_BYTES), depth=MOST_DEPTH, values=MOST_VALUES)
+        RECORD.check(record, NAME)
+    except (BoundedJsonError, SchemaError) as exc:
+        raise DamagedError(f"{path} is no record of a master: {exc}; a master writes it anew within a second") from exc
+    return record
+
+
+def read_settled(path: Path, clock_s: Callable[[], float] = time.time) -> tuple[dict[str, Any], float, bool]:
+    """Return the newest record, its age in seconds, and whether the master should have written another one by now.
+
+    The clock of the master may be another one than this machine's. So a record that seems to be old, or of the future,
+    is looked at for some seconds: while it changes, the master writes.
+    Raises: as of `read_record`.
+    """
+    record = read_record(path)
+    age = clock_s() - record["written"]
+    if record["end"] is not None or -INTERVAL_S <= age <= LATE_S:
+        return record, max(0.0, age), False
+    until = time.monotonic() + WATCH_S
+    while time.monotonic() < until:
+        time.sleep(LOOK_S)
+        found = read_record(path)
+        if found["written"] != record["written"]:
+            return found, 0.0, False
+    return record, max(age, WATCH_S), True
+
+
+def describe(record: dict[str, Any], age: float, *, is_late: bool) -> Iterator[str]:
+    """Yield the lines that say how a job is.
+
+    Args: age: of the record in seconds.  is_late: whether the master should have written another one by now.
+    """
+    now = record["written"] if is_late or record["end"] is not None else record["written"] + age
+    yield from _describe_state(record, age, is_late=is_late)
+    total = record["todo"] + record["pending"] + record["done"] + record["failed"]
+    if total:
+        yield (
+            f"tasks of pass {record['pass']}: {record['todo']} todo, {record['pending']} pending, "
+            f"{record['done']} done, {record['failed']} failed, of {total}"
+        )
+    yield from _tabulate("pending", [_describe_holder(one, now) for one in record["holders"]], record["pending"])
+    yield from _tabulate("discarded for this pass", record["discarded"], record["failed"])
+    yield from _tabulate("trainers", [_describe_member(one) for one in record["members"]], len(record["members"]))
+    yield from _describe_servers(record)
+    yield from _tabulate("passes", [_describe_pass(one) for one in reversed(record["passes"])], len(record["passes"]))
+    history = [_describe_event(one) for one in reversed(record["history"])]
+    yield from _tabulate("joined and left, the last first", history, len(history))
+
+
+def _describe_state(record: dict[str, Any], seconds: float, *, is_late: bool) -> Iterator[str]:
+    """Yield how the job stands, and how old that is."""
+    phase, end, age = record["phase"], record["end"], describe_duration(seconds)
+    where = f"pass {record['pass']} of {record['num_passes']}"
+    if phase == Phase.DONE:
+        yield f"job {record['job']}: done, all {record['num_passes']} passes, and the model is saved"
+    elif phase == Phase.FAILED:
+        yield f"job {record['job']}: failed in {where}: {record['reason']}"
+    elif phase == Phase.SAVING:
+        yield f"job {record['job']}: all {record['num_passes']} passes are done, and the model is being saved"
+    elif phase == Phase.RUNNING:
+        yield f"job {record['job']}: {where}; {record['waiting']} trainers wait for a task"
+    else:
+        yield f"job {record['job']}: no trainer has given its file list yet"
+    if end is not None:
+        how = f", status {end['status']}: {end['reason']}" if end["status"] else ""
+        yield f"the master ended {age} ago{how}; what follows is how it was then"
+        if phase not in (Phase.DONE, Phase.FAILED):
+            yield "start `paddle master` again with the same store: the job goes on from there"
+    elif is_late:
+        yield (
+            f"the master has not written for {age}: it was killed, is frozen or cannot write here; what follows is how "
+            "it was then"
+        )
+        if phase not in (Phase.DONE, Phase.FAILED):
+            yield "a standby, or `paddle master` with the same store, goes on from there"
+    else:
+        yield f"as of {age} ago, by the master at {record['address']}, leader {record['leader']}"
+
+
+def _describe_holder(holder: dict[str, Any], now: float) -> str:
+    since = describe_duration(now - holder["since"])
+    return f"task {holder['name']}: trainer {holder['number']}, {_name(holder)}, for {since}"
+
+
+def _describe_member(member: dict[str, Any]) -> str:
+    tasks = ", ".join(map(str, member["tasks"])) or "none"
+    lost = "" if member["connected"] else "; its connection is lost"
+    since = clock(member["joined"])
+    return f"{member['number']}: {_name(member)}, since {since}, tasks {tasks}{lost}"
+
+
+def _describe_servers(record: dict[str, Any]) -> Iterator[str]:
+    if record["servers"] is None:
+        yield f"parameter servers: not known: {record['servers_trouble']}"
+        return
+    rows = [f"{index}: {one or 'not there'}" for index, one in enumerate(record["servers"])]
+    yield from _tabulate("parameter servers", rows, len(rows))
+
+
+def _describe_pass(account: dict[str, Any]) -> str:
+    repeated = account["dispatches"] - account["done"]
+    line = (
+        f"{account['pass']}: {account['done']} tasks finished, {account['discarded']} discarded, {repeated} dispatches "
+        f"repeated, {account['failures']} failures, {account['samples']} samples, ended {clock(account['ended'])}"
+    )
+    return f"{line}; discarded: {'; '.join(account['names'])}" if account["names"] else line
+
+
+def _describe_event(event: dict[str, Any]) -> str:
+    reason = f": {event['reason']}" if event["reason"] else ""
+    return f"{clock(event['time'])} trainer {event['number']}, {_name(event)}, {event['what']}{reason}"
+
+
+def _name(member: dict[str, Any]) -> str:
+    return f"{member['uid']}.{member['incarnation']}"
+
+
+def _tabulate(title: str, rows: list[str], count: int) -> Iterator[str]:
+    """Yield a table with its title, or nothing; `count`: of all rows, of which some may not be given."""
+    if not count:
+        return
+    yield f"{title}:"
+    yield from (f"  {row}" for row in rows[:MOST_ROWS])
+    if count > MOST_ROWS:
+        yield f"  and {count - MOST_ROWS} more"
+
+
+def describe_duration(seconds: float) -> str:
+    """Return a duration as people read it."""
+    seconds = max(0.0, seconds)
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def clock(seconds: float) -> str:
+    """Return a time as the clock of this machine shows it."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+    except (OverflowError, ValueError, OSError):
+        return "at no time"
