@@ -139,7 +139,7 @@ class EtcdClaim:
         """See `Claim`."""
         began = time.monotonic()
         left = self._etcd.call(lambda client: lease_at(self._lease, client).refresh())
-        if left <= 0 or began >= self._valid_until:
+        if left <= 0:
             raise self._lost("its lease has ended")
         self._valid_until = began + self._ttl
 

@@ -13,6 +13,7 @@ from runtime.errors import PeerUnreachableError
 from trainer.updaters.elastic.errors import TaskTakenError
 
 GRACE_S = 5.0  # from a task to a view that has this trainer: both come from the master, in any order
+LOOK_S = 0.5  # between two looks at the clock
 NOTE_S = 10.0  # between two lines that name what is waited for
 
 
@@ -89,7 +90,7 @@ class MasterViews:
                         f"has waited {now - began:.0f} s for the master to name the members of epoch {epoch}; its "
                         f"last is {view.epoch}"
                     )
-                self._changed.wait(GRACE_S / 10)
+                self._changed.wait(LOOK_S)
 
     def _wake(self, view: Any) -> None:
         with self._changed:

@@ -1,0 +1,111 @@
+"""What the values of two keys say: which snapshot a parameter server goes on from, and how the job has ended."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from registry.interface import Registry
+from registry.servers import CHECKPOINTS, JOB_END
+from runtime import glog
+from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
+from runtime.errors import DamagedError
+
+MOST_REASON = 3000  # characters
+
+_MOST_PATH, _MOST_NAME = 4096, 64  # characters
+
+
+@dataclass(frozen=True)
+class CheckpointRecord:
+    """The newest snapshot of a parameter server.
+
+    uuid: the end of the file's name.  crc32: of the file.  step: of its optimiser.  timestamp: in nanoseconds of the
+    server's clock, for people.
+    """
+
+    uuid: str
+    path: str
+    crc32: int
+    step: int
+    timestamp: int
+
+    @property
+    def value(self) -> str:
+        """The value of its key."""
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True)
+class JobEnd:
+    """How a job has ended. reason: why it has failed; empty if all its passes are done."""
+
+    reason: str = ""
+
+    @property
+    def value(self) -> str:
+        """The value of its key."""
+        phase, reason = "failed" if self.reason else "done", glog.clean(self.reason, MOST_REASON)
+        return json.dumps({"phase": phase, "reason": reason})
+
+
+def find_checkpoint(registry: Registry, index: int) -> CheckpointRecord | None:
+    """Return which snapshot a parameter server goes on from, None if there is none.
+
+    Raises: DamagedError: the value of the key is none.
+    """
+    key = f"{CHECKPOINTS}{index}"
+    entry = registry.read(key).get(key)
+    return None if entry is None else read_checkpoint(key, entry.value)
+
+
+def read_checkpoint(key: str, value: str) -> CheckpointRecord:
+    """Return the snapshot that the value of a key describes.
+
+    Raises: DamagedError: it describes none.
+    """
+    fields = _parse(key, value)
+    name, path = fields.get("uuid"), fields.get("path")
+    numbers = [fields.get(one) for one in ("crc32", "step", "timestamp")]
+    if not isinstance(name, str) or len(name) > _MOST_NAME or not isinstance(path, str) or len(path) > _MOST_PATH:
+        raise _describe_damage(key, "names no file")
+    if not path.startswith("/") or "\0" in path or not path.endswith(f"-{name}") or "/" in name:
+        raise _describe_damage(key, "names no file")
+    if not all(is_integer(one) for one in numbers) or numbers[0] > 0xFFFFFFFF:  # type: ignore[operator]
+        raise _describe_damage(key, "has no numbers")
+    return CheckpointRecord(name, path, *numbers)  # type: ignore[arg-type]
+
+
+def find_job_end(registry: Registry) -> JobEnd | None:
+    """Return how the job has ended, None if it has not.
+
+    Raises: DamagedError: the value of the key is none.
+    """
+    entry = registry.read(JOB_END).get(JOB_END)
+    return None if entry is None else read_job_end(entry.value)
+
+
+def read_job_end(value: str) -> JobEnd:
+    """Return how a job has ended, as a value says it.
+
+    Raises: DamagedError: it does not.
+    """
+    fields = _parse(JOB_END, value)
+    phase, reason = fields.get("phase"), fields.get("reason")
+    if phase not in ("done", "failed") or not isinstance(reason, str):
+        raise _describe_damage(JOB_END, "does not say how")
+    return JobEnd() if phase == "done" else JobEnd(glog.clean(reason, MOST_REASON) or "its master does not say why")
+
+
+def _parse(key: str, value: str) -> dict[str, Any]:
+    try:
+        return parse_bounded(value.encode(), depth=2, values=16)
+    except (BoundedJsonError, UnicodeEncodeError) as exc:
+        raise _describe_damage(key, f"is a text {exc}") from exc
+
+
+def _describe_damage(key: str, what: str) -> DamagedError:
+    return DamagedError(
+        f"the registry's {key} {what}; another program writes there: give the job another name, or restore the registry"
+    )
