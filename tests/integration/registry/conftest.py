@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from etcd_process import BINARY, EtcdProcess
 
 from registry.choice import open_registry
 from registry.interface import Registry
 
 TTL = 2.0
-
-
-@pytest.fixture
-def etcd(tmp_path: Path) -> Iterator[EtcdProcess]:
-    if not BINARY.exists():
-        pytest.skip("tests/etcd/build compiles the etcd that this needs")
-    with EtcdProcess(tmp_path) as process:
-        yield process
 
 
 @pytest.fixture(params=["directory", "etcd"])
