@@ -11,7 +11,8 @@ WORKERS ?= 4
 COUNT ?= 300
 SEED ?= 1
 MINUTES ?= 10
-.PHONY: help setup demo test test-newest lint check chaos chaos-endurance chaos-short docs e2e e2e-faults e2e-faults-short e2e-kueue e2e-observability fuzz bench proto format clean
+GOLDEN ?= ../shared/golden
+.PHONY: help setup demo test test-newest lint check chaos chaos-endurance chaos-short docs e2e e2e-faults e2e-faults-short e2e-kueue e2e-observability fuzz golden bench proto format clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -63,7 +64,7 @@ e2e-kueue: setup  ## a job in the queue of Kueue, whose controller it compiles
 e2e-observability: setup  ## the report in a real browser, the metrics in a real Prometheus (root; installs what it needs)
 	tests/observability/run
 
-check: lint test test-newest chaos-short e2e-observability e2e e2e-faults-short  ## what CI runs
+check: lint test test-newest $(if $(wildcard $(GOLDEN)),golden) chaos-short e2e-observability e2e e2e-faults-short  ## what CI runs
 
 chaos-short: setup  ## twenty seeded faults in real jobs: all must end as if nothing had happened
 	PYTHONPATH=tests $(BIN)/python -m chaos --count 20 --seed 1
@@ -76,6 +77,11 @@ chaos-endurance: setup  ## 64 trainers on 4 servers for MINUTES: flat memory, no
 
 fuzz: setup  ## hostile messages and peers for MINUTES, with seeds that were not tried yet (docs/security.md)
 	PYTHONPATH=tests $(BIN)/python -m fuzz --minutes $(MINUTES)
+
+golden: setup  ## every recorded run of the legacy program again (../shared/golden): its text, bits, numbers and log lines
+	@test -d $(GOLDEN) || { echo "golden: $(GOLDEN) is not there: the recorded runs stand beside this repository"; exit 1; }
+	$(BIN)/python $(GOLDEN)/run_cases.py $(BIN)/paddle --jobs 2
+	$(BIN)/python $(GOLDEN)/run_cases.py $(BIN)/paddle --jobs 2 --cases $(GOLDEN)/layers
 
 bench: setup  ## the timed scripts of bench/, with ratios
 	$(BIN)/python bench/launch.py

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from small_runs import read_cases
+
 from trainer.config.language.layers.levels import LayerType
 from trainer.config.v1.layer_kinds import KINDS
 from trainer.config.v1.layers import BY_FUNCTION
@@ -188,7 +190,8 @@ def golden_types(prefix: str) -> set[str]:
 
 def run_types() -> set[str]:
     """Return the layer types of the networks whose recorded runs are done again."""
-    return {kind for case in (GOLDEN / "runs").glob("*/case.json") for kind in golden_types(case.parent.name)}
+    small = {kind for case in read_cases().values() for kind in case["types"]}
+    return small.union(*(golden_types(case.parent.name) for case in (GOLDEN / "runs").glob("*/case.json")))
 
 
 if __name__ == "__main__":

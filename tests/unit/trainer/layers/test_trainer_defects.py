@@ -4,13 +4,12 @@ Each test trains a recorded configuration twice: as it is, and with a model of t
 the product. With the model ours gives the recorded numbers. docs/compat.md lists the defects by the cases' names.
 """
 
-import json
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from golden_runs import read_parameter
+from small_runs import lay_out, read_cases, sample
 
 from trainer.arrays.activations import SequenceSoftmax
 from trainer.config.scripts.python2 import use_directories
@@ -21,9 +20,7 @@ from trainer.layers.mixed.mixed import JoinedProjectionsLayer
 from trainer.layers.mixed.projections import ScalingProjection
 from trainer.training.assembly import Assembly
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "layers"
-OTHER_CONFIGS = GOLDEN.parent / "config" / "layers"  # of which the text is recorded, too
-RECORDED = json.loads((GOLDEN / "after_the_last_batch.json").read_text())
+RECORDED = read_cases()
 RATE = 0.05  # learning rate of every configuration
 FLAGS = ["--save_dir=out", "--num_passes=2", "--seed=1", "--thread_local_rand_use_global_seed=true", "--dot_period=0"]
 FLAGS += ["--use_gpu=false", "--saving_period_by_batches=1"]  # with a test before every save, which draws numbers, too
@@ -33,8 +30,7 @@ FLAGS += ["--use_gpu=false", "--saving_period_by_batches=1"]  # with a test befo
 def train(tmp_path, monkeypatch):
     """A function that trains a case and returns whether the parameters at its end are those that are recorded."""
     monkeypatch.chdir(tmp_path)
-    for path in [*OTHER_CONFIGS.glob("*.py"), *(GOLDEN / "configs").iterdir(), *(GOLDEN / "data").iterdir()]:
-        shutil.copyfile(path, tmp_path / path.name)
+    lay_out(tmp_path)
 
     def run(case, old="", new=""):
         text = (tmp_path / f"{case}.py").read_text()
@@ -50,8 +46,9 @@ def train(tmp_path, monkeypatch):
         finally:
             assembly.end()
         return all(
-            np.allclose(read_parameter(Path("out/pass-00001") / name), values, rtol=2e-5, atol=2e-6)
-            for name, values in RECORDED[case].items()
+            np.allclose(sample(Path(path.replace("output", "out"))), values, rtol=2e-5, atol=2e-6)
+            for path, values in RECORDED[case]["parameters"].items()
+            if path.startswith("output/pass-00001/")
         )
 
     yield run

@@ -8,14 +8,15 @@ import pytest
 from paddle.utils import dump_config
 from trainer.config import as_v0_10, run_config
 
-CASES = Path(__file__).parents[4] / "golden" / "config" / "layers"
+GOLDEN = Path(__file__).parents[4] / "golden"
+CASES, CONFIGS = GOLDEN / "config" / "layers", GOLDEN / "layers" / "configs"
 
 
 @pytest.mark.parametrize("case", sorted(path.stem for path in CASES.glob("*.txt")))
 def test_a_job_prints_as_v0_10_printed_it(config_dir, capsys, case):
     config, _, mode = case.partition(".")
     for name in (config, "tiny"):
-        shutil.copy(CASES / f"{name}.py", config_dir)
+        shutil.copy(CONFIGS / f"{name}.py", config_dir)
     assert dump_config.main([f"{config}.py", "generating=1" if mode else ""]) == 0
     assert capsys.readouterr().out == (CASES / f"{case}.txt").read_text()
 
