@@ -19,8 +19,7 @@ from trainer.training.stopping import STOPPER, ignore_signals
 
 if TYPE_CHECKING:
     from trainer.telemetry.reporter import Reporter
-    from trainer.training.loop import Training
-    from trainer.training.timing import Timing
+    from trainer.training.parts import TrainingSession
     from trainer.updaters.local import Updater
 
 
@@ -71,6 +70,11 @@ def run(arguments: Sequence[str]) -> None:
         from kernels import flush_denormals
         from trainer.training.assembly import Assembly
 
+        make: type[Assembly] = Assembly
+        if flags.is_elastic:
+            from trainer.tasks.assembly import TaskAssembly
+
+            make = TaskAssembly
         gc.enable()
     if line:
         glog.info(line)
@@ -78,7 +82,7 @@ def run(arguments: Sequence[str]) -> None:
         glog.warning(line)
     flush_denormals()
     with Watched(flags) as metrics:
-        assembly = Assembly(flags)
+        assembly = make(flags)
         try:
             job = assembly.training() if flags.job in ("train", "time") else None
             metrics.begin(job[2] if job else None)
@@ -92,7 +96,7 @@ def run(arguments: Sequence[str]) -> None:
             assembly.end()
 
 
-def _train(training: Training | Timing, updater: Updater, reporter: Reporter) -> None:
+def _train(training: TrainingSession, updater: Updater, reporter: Reporter) -> None:
     try:
         training.run()
     except BaseException as error:

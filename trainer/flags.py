@@ -10,8 +10,9 @@ from typing import Any
 
 from runtime.addresses import list_hosts, list_services
 from runtime.errors import UsageError
-from runtime.gflags import Flag, Status, index_flags, read_arguments
+from runtime.gflags import Flag, Status, index_flags, read_arguments, read_seconds
 
+LEAST_WAIT_S = 1  # of --wait
 _S, _Q, _I = Status.SUPPORTED, Status.QUIET, Status.IGNORED
 
 TABLE: tuple[Flag, ...] = (
@@ -134,6 +135,14 @@ TABLE: tuple[Flag, ...] = (
     Flag("log_period_server", 500, _S, "of the server of --start_pserver: batches between two log lines"),
     Flag("async_lagged_ratio_min", 1.0, _S, "of the server of --start_pserver: see paddle pserver --help"),
     Flag("async_lagged_ratio_default", 1.5, _S, "of the server of --start_pserver: see paddle pserver --help"),
+    # with a master (trainer/tasks)
+    Flag("store_dir", "", _S, "directory of the job's master and pservers, on one machine; trains the master's tasks"),
+    Flag("etcd_endpoints", "", _S, "comma list of http://host:port, in place of --store_dir on a cluster"),
+    Flag("job_name", "", _S, "name of the job of master and pservers; empty: PADDLE_JOB_NAME, or 'job'"),
+    Flag("wait", "3600s", _S, "time that the master or a pserver may be away before the trainer gives up"),
+    Flag(
+        "trainer_uid", "", _S, "this trainer's name at the master; empty: POD_UID, or host, process and a random number"
+    ),
     Flag("small_messages", False, _I, "TCP_NODELAY is always on"),
     Flag(
         "sock_send_buf_size",
@@ -167,10 +176,22 @@ class Values:
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.given = frozenset(given)
         self._values = {flag.name: given.get(flag.name, flag.default) for flag in TABLE}
+        if self.is_elastic and "local" not in given:
+            self._values["local"] = False
         vars(self).update(self._values)  # attributes of their own: some are asked for in every batch
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(name)
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether a master gives the tasks to train: a store is named."""
+        return bool(self._values["store_dir"] or self._values["etcd_endpoints"])
+
+    @property
+    def endpoints(self) -> list[str]:
+        """The endpoints of etcd, none where a directory is used."""
+        return [one.strip() for one in self._values["etcd_endpoints"].split(",") if one.strip()]
 
     def changed(self) -> list[Flag]:
         """Return the flags whose value is not their default, in the order of the table."""
@@ -183,6 +204,10 @@ def parse_flags(arguments: Sequence[str]) -> Values:
     Raises: UsageError: a flag is unknown (with the closest name), or its value impossible.
     """
     values = Values(read_arguments(arguments, FLAGS))
+    if values.is_elastic:
+        _check_elastic(values)
+    else:
+        _refuse_without_store(values)
     _check_together(values)
     return values
 
@@ -206,10 +231,53 @@ def _check_together(values: Values) -> None:
             f"--trainer_id is {values.trainer_id} with --num_gradient_servers={values.num_gradient_servers}; "
             f"trainers are numbered 0 to {values.num_gradient_servers - 1}"
         )
-    if not values.local:
+    if not values.local and not values.is_elastic:
         services(values)
     if values.job != "test" and values.predict_output_dir:
         raise UsageError("--predict_output_dir is only valid in test mode: add --job=test")
+
+
+# flag -> why it does not go with a store
+_STATIC_ONLY = {
+    "local": "the parameter servers of the store train",
+    "pservers": "the parameter servers are found in the store",
+    "trainer_id": "the master numbers the trainers",
+    "num_gradient_servers": "trainers may come and go",
+    "start_pserver": "parameter servers are programs of their own: paddle pserver --store_dir or --etcd_endpoints",
+    "start_pass": "the master knows the pass; --init_model_path names values to begin with",
+    "resume_from": "the parameter servers go on from their own snapshots",
+    "checkpoint_period_by_batches": "the parameter servers write snapshots: paddle pserver --checkpoint_interval",
+    "checkpoint_period_seconds": "the parameter servers write snapshots: paddle pserver --checkpoint_interval",
+    "saving_period_by_batches": "one of the trainers saves at the end of a pass",
+    "test_period": "the trainer that saves a pass tests it",
+    "loadsave_parameters_in_pserver": "the trainer that saves a pass writes the tables, too",
+}
+
+
+def _check_elastic(values: Values) -> None:
+    """Return if the flags go together with a store.
+
+    Raises: UsageError: naming the flag that does not.
+    """
+    store = "--etcd_endpoints" if values.etcd_endpoints else "--store_dir"
+    if values.etcd_endpoints and values.store_dir:
+        raise UsageError("--store_dir and --etcd_endpoints name two stores; give the one that the master has")
+    if values.etcd_endpoints and not values.endpoints:
+        raise UsageError(f"--etcd_endpoints is '{values.etcd_endpoints}'; it must be http://host:port,...")
+    if values.job != "train":
+        raise UsageError(f"{store} is for training with a master, --job={values.job} needs none: leave one of them out")
+    for flag in (FLAGS[name] for name in _STATIC_ONLY if name in values.given):
+        value = getattr(values, flag.name)
+        if value != (False if flag.name == "local" else flag.default):
+            raise UsageError(f"--{flag.name}={value} does not go with {store}: {_STATIC_ONLY[flag.name]}; leave it out")
+    if read_seconds("wait", values.wait) < LEAST_WAIT_S:
+        raise UsageError(f"--wait is '{values.wait}'; it must be at least {LEAST_WAIT_S}s")
+
+
+def _refuse_without_store(values: Values) -> None:
+    for name in ("job_name", "wait", "trainer_uid"):
+        if name in values.given:
+            raise UsageError(f"--{name} is for training with a master: add --store_dir or --etcd_endpoints")
 
 
 def services(values: Values, *, sparse: bool = False) -> list[tuple[str, int]]:

@@ -6,6 +6,9 @@ however that happens; a file that a killed process left behind is taken over. On
 lease of that machine (90 s by default), or when the machine is back. A file system without locks costs a WARNING.
 
 Under a launcher there is neither: its job.json says which attempt writes, and it has moved what was there.
+
+The trainers of a master's job share the directory, by a lock that admits no other run. The one that gives the parameter
+servers their first values moves an earlier run's passes away.
 """
 
 from __future__ import annotations
@@ -45,6 +48,7 @@ class SaveDirectory:
 
     def __init__(self, flags: Values, environ: Mapping[str, str]) -> None:
         self._is_owned = bool(environ.get("PADDLE_ATTEMPT"))
+        self._is_shared = flags.is_elastic
         self._goes_on = bool(flags.start_pass > 0 or flags.resume_from or flags.init_model_path)
         self._lock: int | None = None
         self._path = Path()
@@ -86,6 +90,8 @@ class SaveDirectory:
         if self._lock is None:
             return
         with contextlib.suppress(OSError):
+            if self._is_shared:  # the last one removes the file
+                fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             (self._path / LOCK).unlink()
         os.close(self._lock)
         self._lock = None
@@ -97,7 +103,7 @@ class SaveDirectory:
             try:
                 if not stat.S_ISREG(os.fstat(handle).st_mode):
                     raise OSError(errno.EEXIST, "it is no file", str(path))
-                if not _lock(handle, directory):
+                if not _lock(handle, directory, is_shared=self._is_shared):
                     return
                 if _is_still(handle, path):  # the run before removes the file when it ends
                     self._lock, handle = handle, -1
@@ -118,13 +124,15 @@ def _naming(directory: str) -> Iterator[None]:
         raise VolumeError(f"cannot save to {directory}: {error.strerror} ({error.filename})") from error
 
 
-def _lock(handle: int, directory: str) -> bool:
+def _lock(handle: int, directory: str, *, is_shared: bool) -> bool:
     """Lock a file, or return False where there are no locks.
+
+    Args: is_shared: whether other processes may lock it so, too.
 
     Raises: DirectoryInUseError: another process has it.  OSError.
     """
     try:
-        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(handle, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in _HELD:
             holder = os.pread(handle, MOST_HOLDER_BYTES, 0).decode("utf-8", "replace").strip()

@@ -33,6 +33,9 @@ class TaskMaster(Protocol):
     def fail(self, task: TaskGrant, reason: str) -> bool:
         """Say that a task cannot be trained."""
 
+    def give_back(self, task: TaskGrant) -> bool:
+        """Say that this trainer does not go on with a task."""
+
     def request_save(self, pass_number: int, block: float) -> str:
         """Return whether this trainer is the one that saves the model of a pass that is over."""
 
@@ -47,4 +50,7 @@ class TaskUpdater(Updater, Protocol):
     """An updater whose trainers come and go: it waits for no other trainer at the ends of a pass."""
 
     def set_pass(self, number: int) -> None:
-        """Say to which pass the steps from now on belong; all passes before are over, for all trainers."""
+        """Say to which pass the steps from now on belong; all passes before are over, for all trainers.
+
+        Also before `finish_pass`, which only a trainer calls that tests or saves the pass.
+        """

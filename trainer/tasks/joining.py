@@ -8,6 +8,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,16 @@ from master.store.choice import open_store
 from messages.envelope import MemberId
 from proto.DataConfig_pb2 import DataConfig
 from proto.TrainerConfig_pb2 import TrainerConfig
-from registry.choice import name_job
+from registry.choice import name_job, open_registry
+from registry.interface import Registry
 from runtime import glog
 from runtime.environment import read_environment
 from runtime.errors import ConfigError, DataError
 from runtime.gflags import read_seconds
+from runtime.interfaces import find_own_addresses
 from trainer.data.loading import read_arguments
 from trainer.flags import Values
+from trainer.updaters.elastic.servers import ElasticMembership
 
 LONGEST_UID = 200
 STORE_TTL_S = 10.0  # of the store; only a master that leads makes use of it
@@ -39,38 +43,76 @@ def name_trainer(flag: str, environ: Mapping[str, str]) -> str:
     return name
 
 
-def join_job(
-    flags: Values, environ: Mapping[str, str], config: TrainerConfig, look: Callable[[], None], *, is_own: bool
-) -> MasterClient:
-    """Return a client of the job's master, which has let this trainer in.
+@dataclass(frozen=True)
+class TaskJob:
+    """The job of a store: the master that this trainer joins, and the servers of the same name."""
 
-    Args: look: is called several times a second while an answer of the master is waited for; may raise.
-        is_own: whether a config script wrote `config` in this process.
-    Raises: PeerUnreachableError: no master has answered within --wait.  ConfigError: the job has another config.
+    name: str
+    master: MasterClient
+    registry: Registry
+    membership: ElasticMembership
+
+    def close(self, *, leaves: bool) -> None:
+        """Let go of all connections.
+
+        Args: leaves: whether to tell the master, which gives what this trainer still has to others at once.
+        """
+        if leaves:
+            self.master.look = lambda: None
+            self.master.leave()
+        self.master.close()
+        self.registry.close()
+
+
+def open_job(
+    flags: Values, environ: Mapping[str, str], config: str, look: Callable[[], None], begin: Callable[[], None]
+) -> TaskJob:
+    """Return the job that the flags name; it waits for nothing.
+
+    Args: config: digest of the config.  look: is called every second where this trainer waits; may raise.
+        begin: is called if this trainer begins the job, before it does.
+    Raises: UsageError, ConfigError: a flag or a variable is wrong.  PeerUnreachableError: etcd does not answer.
     """
-    job = read_environment(environ)
-    name = name_job(flags.job_name, job.job, "job_name")
+    own = read_environment(environ)
+    name = name_job(flags.job_name, own.job, "job_name")
     directory = Path(flags.store_dir) if flags.store_dir else None
     member = MemberId(name_trainer(flags.trainer_uid, environ), time.time_ns() // 1_000_000)
-    glog.info(f"joining job '{name}' as {member}")
-    master = MasterClient(
-        open_store(flags.endpoints, directory, name, STORE_TTL_S),
-        name,
-        member,
-        secret=job.secret,
-        config=digest_config(config, is_own=is_own),
-        patience=read_seconds("wait", flags.wait),
-    )
+    addresses = find_own_addresses(flags.nics if "nics" in flags.given else "")
+    patience = read_seconds("wait", flags.wait)
+    registry = open_registry(flags.endpoints, directory, name)
+    book = open_store(flags.endpoints, directory, name, STORE_TTL_S)
+    master = MasterClient(book, name, member, secret=own.secret, config=config, patience=patience)
     master.look = look
-    try:
-        number = master.number
-    except BaseException:
-        master.close()
-        raise
-    glog.info(f"this is trainer {number} of job '{name}', which has {master.num_passes} passes")
+    membership = ElasticMembership(
+        master,
+        member.uid,
+        member.incarnation,
+        job=name,
+        secret=own.secret,
+        own_addresses=addresses,
+        source=addresses[0] if len(addresses) == 1 else "",
+        peer_timeout=own.peer_timeout,
+        patience=patience,
+        look=look,
+        begin=begin,
+    )
+    return TaskJob(name, master, registry, membership)
+
+
+def join_job(job: TaskJob, flags: Values, offer: Sequence[str]) -> int:
+    """Wait until the master has let this trainer in, offer it the file list, and return the present pass.
+
+    Raises: PeerUnreachableError: no master has answered within --wait.
+        ConfigError: the job has another list or config.
+    """
+    master = job.master
+    glog.info(f"joining job '{job.name}' as {master.member}")
+    number = master.number
+    first_pass = master.set_dataset(offer)
+    glog.info(f"this is trainer {number} of job '{job.name}', which is in pass {first_pass} of {master.num_passes}")
     if "num_passes" in flags.given and flags.num_passes != master.num_passes:
         glog.warning(f"--num_passes={flags.num_passes} has no effect: the master's job has {master.num_passes} passes")
-    return master
+    return first_pass
 
 
 def check_entries(entries: Sequence[str], list_name: str) -> None:

@@ -32,6 +32,7 @@ from trainer.training.position import Position
 from trainer.training.saves import Saves
 from trainer.training.stopping import Stopper
 from trainer.training.testing import evaluate
+from trainer.updaters.elastic.errors import TaskTakenError
 
 BATCH_LIMIT_S = 15  # seconds that a signal waits for the end of a batch. Source: the grace period of a pod is 30
 SAVE_BLOCK_S = 3600.0  # seconds that one trainer has for test and save of a pass; a lost one is noticed sooner
@@ -52,7 +53,7 @@ class TaskTraining:
     """The training job in tasks.
 
     A signal ends it after the batch in hand: the task goes back to the master, which is no failure of the task. Bad
-    data fail their task, and the trainer goes on with the next one.
+    data fail their task, and the trainer goes on with the next one; also where the master has taken a task away.
 
     Args: first_pass: number of the present pass.  wait: waits for a number of seconds.
     Raises (run): DataError: the job has failed, or the values are not finite.  PeerUnreachableError: the master or the
@@ -115,7 +116,6 @@ class TaskTraining:
             self._finish_pass()
         if got.is_last:
             return True
-        self._updater.set_pass(got.next_pass)
         self._save_pass(got.next_pass - 1)
         position.begin_next_pass()
         position.number = got.next_pass
@@ -143,6 +143,11 @@ class TaskTraining:
                 self._stopper.leave()
         except (DataError, MissingInputError, VolumeError) as error:
             self._fail(task, name, error)
+            return
+        except TaskTakenError as error:
+            self._log.end_dots()
+            glog.warning(f"{name} is given up after {done.samples} samples, which count as repeated: {error}")
+            self._master.give_back(task)
             return
         finally:
             self._source.close()
@@ -198,13 +203,20 @@ class TaskTraining:
         if self._master.request_save(number, SAVE_BLOCK_S) != GRANTED:
             return
         parts, position = self._parts, Position(number)
+        is_due = number % parts.flags.saving_period == 0 or number + 1 >= self._master.num_passes
         before = self._breakdown.switch(EXCHANGE)
-        with self._updater.averaged():
-            self._test()
-            if number % parts.flags.saving_period == 0 or number + 1 >= self._master.num_passes:
-                self._saves.write(pass_name(number), position)
+        self._updater.set_pass(number)
+        try:
+            self._updater.finish_pass()
+            with self._updater.averaged():
+                self._test()
+                if is_due:
+                    self._saves.write(pass_name(number), position)
+        except TaskTakenError as error:
+            glog.info(f"pass {number} is not saved here: {error}")
+        else:
+            self._master.report_saved(number)
         self._breakdown.switch(before)
-        self._master.report_saved(number)
 
     def _test(self) -> None:
         parts = self._parts
@@ -228,17 +240,9 @@ class TaskTraining:
     def _rest(self, seconds: float) -> None:
         """Wait; a signal ends it."""
         for _ in range(math.ceil(seconds / LOOK_S)):
-            self.look()
+            LIVENESS.turn()
+            self._stopper.leave()
             self._wait(LOOK_S)
-
-    def look(self) -> None:
-        """Look, where something else is waited for, whether a signal or the loss of the servers ends the training.
-
-        Raises: StoppedError; as `Updater.check`.
-        """
-        LIVENESS.turn()
-        self._stopper.leave()
-        self._updater.check()
 
 
 def show_files(files: tuple[str, ...]) -> str:

@@ -40,7 +40,7 @@ from trainer.telemetry.legacy_words import AT
 from trainer.telemetry.reporter import Reporter, find_target
 from trainer.training.checkgrad import GradientChecking
 from trainer.training.loop import Training
-from trainer.training.parts import Parts
+from trainer.training.parts import Parts, TrainingSession
 from trainer.training.stopping import STOPPER
 from trainer.training.testing import Testing
 from trainer.training.timing import Timing
@@ -69,7 +69,7 @@ class Assembly:
         self._flags = flags
         # both before the directories of the config come on the module path: a file of theirs must not stand in for a
         # module that is imported here
-        self._servers = None if flags.local else _import_servers()(flags)
+        self._servers = self._make_servers()
         if self._keeps_records() and flags.trainer_id == 0:  # only the trainer that makes the report needs it
             importlib.import_module("trainer.report")
         seed = flags.seed or int(time.time())
@@ -91,18 +91,12 @@ class Assembly:
             if data.type:
                 check_data(data)
 
-    def training(self) -> tuple[Training | Timing, Updater, Reporter]:
+    def _make_servers(self) -> ParameterServers | None:
+        return None if self._flags.local else _import_servers()(self._flags)
+
+    def training(self) -> tuple[TrainingSession, Updater, Reporter]:
         """Return the job that trains, or times training, its updater, which is connected, and its reporter."""
-        if self._flags.local and self._config.opt_config.use_sparse_remote_updater:
-            glog.info("ignore sparse_remote_update=true due to  --local=true")
-        is_sparse = has_sparse_rows([parameter.spec() for parameter in self._table]) or bool(self._table.tables())
-        glog.info(f"trainer mode: {'SgdSparseCpuTraining' if is_sparse else 'Normal'}", at=AT["mode"])
-        if self._table.tables() and "use_old_updater" not in self._flags.given:
-            glog.info(
-                "Sgd sparse training can not work with ConcurrentRemoteParameterUpdater, automatically reset "
-                "--use_old_updater=true",
-                at=AT["old updater"],
-            )
+        self._log_mode()
         updater = self._make_updater()
         parts = self._make_parts(updater.check)
         warn_of_test_flags(self._flags, self._config)
@@ -118,6 +112,18 @@ class Assembly:
         facts = describe_run(self._flags, self._config, self._table)
         parts.reporter.start(writes=not self._directory.has_earlier, **session.place(), **facts)
         return session, updater, parts.reporter
+
+    def _log_mode(self) -> None:
+        if self._flags.local and self._config.opt_config.use_sparse_remote_updater:
+            glog.info("ignore sparse_remote_update=true due to  --local=true")
+        is_sparse = has_sparse_rows([parameter.spec() for parameter in self._table]) or bool(self._table.tables())
+        glog.info(f"trainer mode: {'SgdSparseCpuTraining' if is_sparse else 'Normal'}", at=AT["mode"])
+        if self._table.tables() and "use_old_updater" not in self._flags.given:
+            glog.info(
+                "Sgd sparse training can not work with ConcurrentRemoteParameterUpdater, automatically reset "
+                "--use_old_updater=true",
+                at=AT["old updater"],
+            )
 
     def gradient_checking(self) -> GradientChecking:
         """Return the job that checks gradients; parameter servers have no part in it."""
@@ -159,20 +165,23 @@ class Assembly:
         return DataParallelNetwork(model, self._table, [Stream(state) for state in states])
 
     def _make_updater(self) -> Updater:
-        specs = [parameter.spec() for parameter in self._table]
-        algorithm = self._config.opt_config.algorithm
         sending = Sending()
         if not self._flags.local:
             sending = read_sending(self._config.opt_config, trainers=self._flags.num_gradient_servers)
+        self._warn_of_settings(sending)
+        pool = self._network.pool if isinstance(self._network, DataParallelNetwork) else SINGLE_THREAD
+        if self._servers is None:
+            return LocalUpdater(self._table, self._optimization, log_clipping=self._flags.log_clipping, pool=pool)
+        return self._servers.make_updater(self._config.model_config, self._table, self._optimization, sending, pool)
+
+    def _warn_of_settings(self, sending: Sending) -> None:
+        specs = [parameter.spec() for parameter in self._table]
+        algorithm = self._config.opt_config.algorithm
         oddities = list_oddities(
             specs, self._optimization, local=self._flags.local, algorithm=algorithm, sending=sending
         )
         for sentence in [*oddities, *list_missing(self._config.opt_config)]:
             glog.warning(sentence)
-        pool = self._network.pool if isinstance(self._network, DataParallelNetwork) else SINGLE_THREAD
-        if self._servers is None:
-            return LocalUpdater(self._table, self._optimization, log_clipping=self._flags.log_clipping, pool=pool)
-        return self._servers.make_updater(self._config.model_config, self._table, self._optimization, sending, pool)
 
     def _connect(
         self, session: Training | Timing, updater: Updater, restored: CheckpointState | None, model: str
@@ -239,18 +248,25 @@ class Assembly:
         if not data.type:
             return None
         glog.info(f"loading dataprovider {data.load_data_module}::{data.load_data_object}", at=AT["provider"])
-        model = self._config.model_config
-        sizes = {layer.name: layer.size for layer in model.layers}
-        # picking among several list entries has a stream of its own, so that its draws do not depend on timing
         return open_source(
             data,
-            {name: sizes[name] for name in model.input_layer_names},
+            self._list_inputs(),
             is_train=is_train,
-            streams=DataStreams(stream, mixing=Stream(self._seed)),
+            streams=self._make_streams(stream),
             check=check,
             shuffles=is_train,
             is_own=bool(self._path),
         )
+
+    def _list_inputs(self) -> dict[str, int]:
+        """Return the sizes of the data layers, in input order."""
+        model = self._config.model_config
+        sizes = {layer.name: layer.size for layer in model.layers}
+        return {name: sizes[name] for name in model.input_layer_names}
+
+    def _make_streams(self, picking: Stream) -> DataStreams:
+        """Picking among several list entries has a stream of its own, so that its draws do not depend on timing."""
+        return DataStreams(picking, mixing=Stream(self._seed))
 
 
 def _import_servers() -> type[ParameterServers]:

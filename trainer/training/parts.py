@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from runtime.errors import ConfigError
 from trainer.arrays.parameters import ParameterTable
@@ -15,6 +16,13 @@ from trainer.flags import Values
 from trainer.network.data_parallel import AnyNetwork
 from trainer.storage.model_files import SaveTables
 from trainer.telemetry.reporter import Reporter
+
+
+class TrainingSession(Protocol):
+    """A job that trains, or times training."""
+
+    def run(self) -> None:
+        """Do it to its end."""
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,21 @@ def read_sending(config: OptimizationConfig, *, trainers: int) -> Sending:
     return Sending(send, get, config.delta_add_rate / trainers, method == ELASTIC_AVERAGE)
 
 
+def refuse_own_steps(config: OptimizationConfig) -> None:
+    """Return if the trainers take no steps of their own, which a job with a master cannot have.
+
+    Raises: ConfigError: naming the setting.
+    """
+    for name, value in (
+        ("num_batches_per_send_parameter", config.num_batches_per_send_parameter),
+        ("num_batches_per_get_parameter", config.num_batches_per_get_parameter),
+    ):
+        if value != 1:
+            raise ConfigError(
+                f"settings: {name} is {value}; with a master (--store_dir, --etcd_endpoints) it must be 1"
+            )
+
+
 def list_missing(config: OptimizationConfig) -> list[str]:
     """Return a sentence for each setting that had an effect in the legacy and has none here."""
     if not config.shrink_parameter_value:

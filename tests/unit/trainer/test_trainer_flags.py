@@ -110,6 +110,55 @@ def test_what_is_wrong_is_said(arguments, message):
         parse_flags(arguments)
 
 
+STORE = "--store_dir=store"
+
+
+def test_a_store_makes_the_mode_elastic():
+    values = parse_flags([STORE, "--config=c.py"])
+    assert (values.is_elastic, values.local, values.endpoints, values.wait) == (True, False, [], "3600s")
+    assert not parse_flags(["--config=c.py"]).is_elastic
+    assert parse_flags(["--etcd_endpoints=http://a:1, http://b:2"]).endpoints == ["http://a:1", "http://b:2"]
+
+
+def test_what_a_launcher_passes_does_no_harm_with_a_store():
+    harmless = "--local=0 --port=7164 --ports_num=2 --ports_num_for_sparse=2 --nics=eth0 --comment=x --trainer_id=0"
+    values = parse_flags([STORE, *harmless.split(), "--num_gradient_servers=1", "--start_pass=0"])
+    assert values.is_elastic
+    assert list_warnings(values) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([STORE, "--local=true"], "--local=True does not go with --store_dir: the parameter servers of the store"),
+        ([STORE, "--pservers=a"], "--pservers=a does not go with --store_dir: .* are found in the store; leave it out"),
+        ([STORE, "--trainer_id=1"], "--trainer_id=1 does not go with --store_dir: the master numbers the trainers"),
+        (
+            ["--etcd_endpoints=http://a:1", "--num_gradient_servers=3"],
+            "does not go with --etcd_endpoints: trainers may",
+        ),
+        ([STORE, "--start_pserver"], "paddle pserver --store_dir"),
+        ([STORE, "--start_pass=2"], "the master knows the pass"),
+        ([STORE, "--resume_from=state/pass-00001"], "go on from their own snapshots"),
+        ([STORE, "--checkpoint_period_seconds=5"], "paddle pserver --checkpoint_interval"),
+        ([STORE, "--checkpoint_period_by_batches=5"], "paddle pserver --checkpoint_interval"),
+        ([STORE, "--saving_period_by_batches=5"], "one of the trainers saves"),
+        ([STORE, "--loadsave_parameters_in_pserver"], "writes the tables, too"),
+        ([STORE, "--test_period=9"], "the trainer that saves a pass tests it"),
+        ([STORE, "--job=test"], "--store_dir is for training with a master, --job=test needs none"),
+        ([STORE, "--etcd_endpoints=http://a:1"], "name two stores"),
+        (["--etcd_endpoints=,"], "--etcd_endpoints is ','"),
+        ([STORE, "--wait=soon"], "--wait is 'soon'; it must be a time"),
+        ([STORE, "--wait=0"], "--wait is '0'; it must be at least 1s"),
+        (["--wait=5s"], "--wait is for training with a master: add --store_dir or --etcd_endpoints"),
+        (["--job_name=a"], "--job_name is for training with a master"),
+    ],
+)
+def test_what_contradicts_a_store_is_named(arguments, message):
+    with pytest.raises(UsageError, match=message):
+        parse_flags(arguments)
+
+
 def test_flags_without_meaning_are_warned_of_once_each():
     assert list_warnings(parse_flags(["--use_gpu=true", "--gpu_id=4", "--trainer_count=4", "--nics=eth0"])) == [
         "--use_gpu has no meaning here (there is no GPU here)",

@@ -28,12 +28,17 @@ LEAST_RENEWAL_S = 0.05
 
 
 def agree_on_first_values(
-    registry: Registry, name: str, digest: str, give: Callable[[], None], patience: float
+    registry: Registry,
+    name: str,
+    digest: str,
+    give: Callable[[], None],
+    patience: float,
+    look: Callable[[], None] = lambda: None,
 ) -> None:
     """Return when all servers have their first values; give them, if no other trainer does.
 
     Args: name: of this trainer.  digest: of its model.  give: sends the values to all servers.
-        patience: seconds to wait for another trainer.
+        patience: seconds to wait for another trainer.  look: called every second of that; may raise.
     Raises: ConfigError: the values are of another model.  PeerUnreachableError: no trainer has given values in time.
         Whatever `give` raises.
     """
@@ -48,6 +53,7 @@ def agree_on_first_values(
         if claim is not None:
             _give(registry, claim, name, digest, give)
             continue
+        look()
         now = time.monotonic()
         holder = known[INIT_LOCK].value[:200] if INIT_LOCK in known else "another trainer"
         if now - began >= patience:

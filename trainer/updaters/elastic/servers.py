@@ -26,6 +26,10 @@ LOST = (LostPeerError, PeerUnreachableError, VolumeError)  # after which the ser
 _Result = TypeVar("_Result")
 
 
+def _do_nothing() -> None:
+    """Return at once."""
+
+
 @dataclass(frozen=True)
 class ElasticMembership:
     """What this trainer is in the job.
@@ -33,6 +37,8 @@ class ElasticMembership:
     master: gives its number, and the views of synchronous rounds.  uid, incarnation: as the master knows it.
     own_addresses, source, peer_timeout: as of `ClientOptions`.
     patience: seconds to wait for servers, for the first values, and for the master.
+    look: called every second while something of these is waited for; what it raises ends the waiting.
+    begin: called before this trainer gives the first values, if it is the one that does.
     """
 
     master: ViewSource
@@ -44,6 +50,8 @@ class ElasticMembership:
     source: str = ""
     peer_timeout: float = 10.0
     patience: float = 3600.0
+    look: Callable[[], None] = _do_nothing
+    begin: Callable[[], None] = _do_nothing
 
     @property
     def name(self) -> str:
@@ -62,7 +70,7 @@ class ElasticServers:
         self._model: ElasticModel | None = None
         self._looked = 0.0
         self.services: JoinedServices | None = None
-        self.views = MasterViews(membership.master, membership.patience)
+        self.views = MasterViews(membership.master, membership.patience, look=membership.look)
 
     # ----- Joining -----
 
@@ -74,12 +82,14 @@ class ElasticServers:
             PeerUnreachableError: not all servers are there in time.  TaskTakenError: the job is over.
         """
         self._model = model
-        patience, digest = self._membership.patience, model.digest()
+        me, digest = self._membership, model.digest()
 
         def begin(services: JoinedServices) -> None:
-            agree_on_first_values(
-                self._registry, self._membership.name, digest, lambda: services.give(values, tables), patience
-            )
+            def give() -> None:
+                me.begin()
+                services.give(values, tables)
+
+            agree_on_first_values(self._registry, me.name, digest, give, me.patience, me.look)
             services.fetch(values, 0)
 
         self.run(begin)
@@ -201,6 +211,7 @@ class ElasticServers:
 
     def _pause(self) -> None:
         """Wait a little, or until something changes in the registry."""
+        self._membership.look()
         began = time.monotonic()
         try:
             self._registry.wait(SERVERS, self._registry.read(SERVERS), LOOK_S)

@@ -48,10 +48,17 @@ class MasterViews:
     """The newest view, and the wait for one.
 
     Args: patience: seconds that the master may be away.  clock: in seconds.
+        look: called several times a second of the wait; may raise.
     """
 
-    def __init__(self, source: ViewSource, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._source, self._patience, self._clock = source, patience, clock
+    def __init__(
+        self,
+        source: ViewSource,
+        patience: float,
+        clock: Callable[[], float] = time.monotonic,
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._source, self._patience, self._look, self._clock = source, patience, look, clock
         self._changed = threading.Condition()
         source.on_view(self._wake)
 
@@ -90,6 +97,7 @@ class MasterViews:
                         f"has waited {now - began:.0f} s for the master to name the members of epoch {epoch}; its "
                         f"last is {view.epoch}"
                     )
+                self._look()
                 self._changed.wait(LOOK_S)
 
     def _wake(self, view: Any) -> None:

@@ -3,6 +3,8 @@
 import errno
 import fcntl
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -113,3 +115,55 @@ def test_where_no_lock_is_or_none_can_be_asked_about_nothing_is_abandoned(tmp_pa
 
     monkeypatch.setattr(fcntl, "fcntl", refuse_fcntl)
     assert not is_abandoned(tmp_path)
+
+
+def run_beside(folder, *flags):
+    """Take a directory in another process, and return what that says."""
+    code = (
+        "import sys; from trainer.flags import parse_flags; from trainer.storage.save_directory import SaveDirectory\n"
+        "try: SaveDirectory(parse_flags(sys.argv[2:]), {}).prepare(sys.argv[1])\n"
+        "except Exception as error: print(type(error).__name__)\n"
+    )
+    command = [sys.executable, "-c", code, str(folder), *FLAGS, *flags]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+
+
+def test_trainers_of_a_master_share_the_directory_and_no_other_run_has_it(tmp_path):
+    (tmp_path / "pass-00000").mkdir()
+    directory = SaveDirectory(parse_flags([*FLAGS, "--store_dir=store"]), {})
+    directory.prepare(str(tmp_path))
+    assert run_beside(tmp_path, "--store_dir=store") == ""
+    assert run_beside(tmp_path) == "DirectoryInUseError"
+    assert (tmp_path / "pass-00000").exists()
+    directory.leave()
+    assert run_beside(tmp_path) == "" and not (tmp_path / "run-1").exists()
+
+
+def test_a_master_job_waits_for_the_end_of_a_run_of_its_own(tmp_path):
+    directory = SaveDirectory(parse_flags(FLAGS), {})
+    directory.prepare(str(tmp_path))
+    assert run_beside(tmp_path, "--store_dir=store") == "DirectoryInUseError"
+    directory.leave()
+    assert not (tmp_path / LOCK).exists()
+
+
+def test_the_last_trainer_removes_the_lock(tmp_path):
+    """Another process holds it while the first one leaves."""
+    directory = SaveDirectory(parse_flags([*FLAGS, "--store_dir=store"]), {})
+    directory.prepare(str(tmp_path))
+    with (tmp_path / LOCK).open("r+b") as file:
+        started, ending = os.pipe(), os.pipe()
+        if (pid := os.fork()) == 0:
+            fcntl.lockf(file, fcntl.LOCK_SH)
+            os.write(started[1], b"x")
+            os.read(ending[0], 1)
+            os._exit(0)
+        os.read(started[0], 1)
+        directory.leave()
+        assert (tmp_path / LOCK).exists()
+        os.write(ending[1], b"x")
+        os.waitpid(pid, 0)
+    other = SaveDirectory(parse_flags([*FLAGS, "--store_dir=store"]), {})
+    other.prepare(str(tmp_path))
+    other.leave()
+    assert list(tmp_path.iterdir()) == []

@@ -11,6 +11,7 @@ from master.tasks.events import BUSY, GRANTED, SAVED
 from master.tasks.records import TaskView
 from runtime.errors import DataError, MissingInputError, PeerUnreachableError, StoppedError, VolumeError
 from trainer.tasks.loop import TaskTraining, show_files
+from trainer.updaters.elastic.errors import TaskTakenError
 
 ENDING = PassOver(9, is_last=True)
 
@@ -43,6 +44,10 @@ class ScriptedMaster:
     def fail(self, task, reason):
         self.told.append(("failed", task.number, reason))
         return True
+
+    def give_back(self, task):
+        self.told.append(("back", task.number))
+        return False
 
     def request_save(self, pass_number, block):
         return self.saves.pop(0) if self.saves else SAVED
@@ -146,7 +151,7 @@ def test_every_task_is_trained_and_finished_with_its_samples(tmp_path, stopper, 
     job.training.run()
     assert master.said("finished") == [("finished", 3, 6), ("finished", 1, 2), ("finished", 2, 2)]
     assert master.said("asks") == [("asks", 0)] * 3 + [("asks", 1)] * 2
-    assert job.updater.steps == 5 and job.updater.passes == [0, 0, 1, 1]
+    assert job.updater.steps == 5 and job.updater.passes == [0, 0, 1]
     assert master.told[-1] == ("leaves",) and job.updater.has_left and not job.source.is_open
     log = capsys.readouterr().err
     assert "task 3 of pass 0 is done: 3 batches, 6 samples in " in log and ": a, b, c" in log
@@ -310,3 +315,24 @@ def test_another_error_is_the_trainers_end(tmp_path, stopper):
 def test_the_files_of_a_task_in_a_line() -> None:
     assert show_files(("a", "b")) == "a, b"
     assert show_files(tuple("abcde")) == "a, b, c and 2 more"
+
+
+def test_a_task_that_is_taken_away_in_its_middle_is_given_up(tmp_path, stopper, capsys):
+    master = ScriptedMaster(grant(0, files=["a", "taken", "b"]), grant(1), ENDING)
+    job = Job(tmp_path, stopper, master, faults={"taken": TaskTakenError("it is with trainer 2 now")})
+    job.training.run()
+    assert master.said("back", "finished") == [("back", 0), ("finished", 1, 2)]
+    log = capsys.readouterr().err
+    assert "task 0 of pass 0 is given up after 2 samples, which count as repeated: it is with trainer 2 now" in log
+
+
+def test_a_pass_that_cannot_be_tested_because_the_job_is_over_is_left(tmp_path, stopper):
+    master = ScriptedMaster(grant(0), PassOver(1, is_last=False), ENDING, saves=[GRANTED])
+    job = Job(tmp_path, stopper, master)
+
+    def finish_pass():
+        raise TaskTakenError("the job is over")
+
+    job.updater.finish_pass = finish_pass
+    job.training.run()
+    assert master.said("saved") == [] and job.saved() == {}

@@ -7,7 +7,7 @@ import pytest
 from pserver.client.elastic.services import ElasticModel
 from pserver.optim.settings import Optimization, ParameterSpec
 from registry.servers import JOB_END
-from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
+from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError, StoppedError
 from trainer.updaters.elastic import servers as module
 from trainer.updaters.elastic.errors import TaskTakenError
 from trainer.updaters.elastic.servers import ElasticServers
@@ -197,3 +197,24 @@ def test_only_synchronous_training_tells_the_servers_of_views(servers, registere
     other = ElasticServers(servers._registry, servers._membership)
     other.connect(ElasticModel(DENSE, (), Optimization("momentum", 1.0, algorithm="async_sgd")), "values", "tables")
     assert made[1].options["view"]() is None
+
+
+def test_the_trainer_that_begins_the_job_says_so_before_it_gives_values(registry, membership, registered, made):
+    registered.start(0), registered.start(1)
+    begun = []
+
+    def begin():
+        begun.append([len(one.given) for one in made])
+
+    for _ in range(2):
+        connect(ElasticServers(registry, type(membership)(**vars(membership) | {"begin": begin})))
+    assert begun == [[0]]
+
+
+def test_a_trainer_that_is_to_stop_waits_for_no_server(registry, membership):
+    def look():
+        raise StoppedError("stopped by SIGTERM")
+
+    waiting = ElasticServers(registry, type(membership)(**vars(membership) | {"look": look}))
+    with pytest.raises(StoppedError):
+        connect(waiting)

@@ -7,7 +7,7 @@ import pytest
 
 from registry.directory import DirectoryRegistry
 from registry.servers import INIT_DONE, INIT_LOCK
-from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
+from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError, StoppedError
 from trainer.updaters.elastic import first_values as module
 from trainer.updaters.elastic.first_values import agree_on_first_values
 
@@ -128,3 +128,13 @@ def test_the_wait_for_a_holder_has_an_end_and_names_it(registry, monkeypatch):
     registry.claim(INIT_LOCK, "trainer 7 (pod-a)")
     with pytest.raises(PeerUnreachableError, match=r"trainer 7 \(pod-a\) was to give"):
         agree(registry, patience=0.1)
+
+
+def test_a_trainer_that_is_to_stop_waits_for_no_other_ones_values(registry):
+    assert registry.claim(INIT_LOCK, "trainer 0")
+
+    def look():
+        raise StoppedError("stopped by SIGTERM")
+
+    with pytest.raises(StoppedError):
+        agree_on_first_values(registry, "trainer 1", "a.1-b.2", lambda: None, DEADLINE, look)

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from pserver.wire.views import MembershipView
-from runtime.errors import PeerUnreachableError
+from runtime.errors import PeerUnreachableError, StoppedError
 from trainer.updaters.elastic import views as module
 from trainer.updaters.elastic.errors import TaskTakenError
 from trainer.updaters.elastic.views import MasterViews
@@ -73,3 +73,11 @@ def test_an_epoch_that_the_master_never_names_is_waited_for_with_an_end(master, 
     master.tell(*view)
     with pytest.raises(PeerUnreachableError, match="said nothing of epoch 9 for 60 s"):
         views.wait(9)
+
+
+def test_a_trainer_that_is_to_stop_waits_for_no_view(master):
+    def look():
+        raise StoppedError("stopped by SIGTERM")
+
+    with pytest.raises(StoppedError):
+        MasterViews(master, 60.0, look=look).wait(9)

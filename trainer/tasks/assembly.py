@@ -1,0 +1,112 @@
+"""From the command line to a session in tasks: as the static job, but for the updater, the data and who saves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from proto.DataConfig_pb2 import DataConfig
+from recordio.index import name_chunks
+from runtime import glog
+from runtime.errors import ConfigError
+from runtime.health.liveness import LIVENESS
+from trainer.arrays.rng import Stream
+from trainer.data.loading import open_provider
+from trainer.data.source import DataSource
+from trainer.data.task_source import TaskSource
+from trainer.flags import Values
+from trainer.tasks.joining import TaskJob, check_entries, digest_config, join_job, open_job
+from trainer.tasks.loop import BATCH_LIMIT_S, TaskTraining
+from trainer.telemetry.description import describe_run
+from trainer.telemetry.legacy_words import AT
+from trainer.telemetry.reporter import Reporter
+from trainer.training.assembly import Assembly, warn_of_test_flags
+from trainer.training.parts import TrainingSession
+from trainer.training.stopping import STOPPER
+from trainer.updaters.elastic.errors import TaskTakenError
+from trainer.updaters.elastic.servers import ElasticServers
+from trainer.updaters.elastic.updater import ElasticUpdater
+from trainer.updaters.local import Updater
+from trainer.updaters.optimizer_settings import Sending, refuse_own_steps
+
+
+class TaskAssembly(Assembly):
+    """Builds the session of a trainer whose tasks a master gives."""
+
+    def __init__(self, flags: Values) -> None:
+        self._source: TaskSource | None = None
+        self._job: TaskJob | None = None
+        super().__init__(flags)
+
+    def training(self) -> tuple[TrainingSession, Updater, Reporter]:
+        """Return the job that trains, which has joined, its updater, which is connected, and its reporter.
+
+        The user's own errors come before anything is waited for.
+        """
+        self._log_mode()
+        config = self._config
+        digest = digest_config(config, is_own=bool(self._path))
+        self._job = job = open_job(self._flags, os.environ, digest, look, self._directory.begin)
+        refuse_own_steps(config.opt_config)
+        self._warn_of_settings(Sending())
+        servers = ElasticServers(job.registry, job.membership)
+        updater = ElasticUpdater(config.model_config, self._table, self._optimization, servers)
+        parts = self._make_parts(look)
+        warn_of_test_flags(self._flags, config)
+        self._fill_parameters(parts)
+        if self._source is None:
+            raise ConfigError("the config has no training data; define_py_data_sources2 needs a train_list")
+        check_entries(self._source.entries, config.data_config.files)
+        self._directory.prepare(parts.save_dir, config.init_model_path)
+        offer = list(name_chunks(self._source.entries))
+        STOPPER.limit(BATCH_LIMIT_S)
+        with STOPPER:  # a signal waits until `look` is called
+            first_pass = join_job(job, self._flags, offer)
+            session = TaskTraining(parts, self._source, updater, STOPPER, job.master, first_pass=first_pass)
+            _connect(updater)
+        parts.reporter.start(writes=True, **session.place(), **describe_run(self._flags, config, self._table))
+        return session, updater, parts.reporter
+
+    def end(self) -> None:
+        """Leave the job, if that was not done yet."""
+        super().end()
+        # what a signal has cut may hold a lock of the client: its lease ends soon enough
+        if self._job is not None and STOPPER.is_clean:
+            self._job.close(leaves=True)
+
+    def _make_servers(self) -> None:
+        return None
+
+    def _begin(self, reporter: Reporter) -> None:
+        """Do nothing: the trainer that begins the job has moved an earlier run's passes."""
+
+    def _open(
+        self, data: DataConfig, stream: Stream, check: Callable[[], None], *, is_train: bool
+    ) -> DataSource | None:
+        """Open the test data as ever, and the training data by tasks."""
+        if not is_train or not data.type:
+            return super()._open(data, stream, check, is_train=is_train)
+        glog.info(f"loading dataprovider {data.load_data_module}::{data.load_data_object}", at=AT["provider"])
+        opened = open_provider(data, self._list_inputs(), is_train=True, is_own=bool(self._path))
+        self._source = TaskSource(opened, self._make_streams(stream), check)
+        return None
+
+
+def look() -> None:
+    """Look, where something is waited for, whether a signal ends the training.
+
+    Raises: StoppedError.
+    """
+    LIVENESS.turn()
+    STOPPER.leave()
+
+
+def _connect(updater: ElasticUpdater) -> None:
+    """Join the servers, unless the job is over: the master says that, too."""
+    try:
+        updater.connect()
+    except TaskTakenError as error:
+        glog.info(str(error))
+    except BaseException as error:
+        updater.abort(str(error) or type(error).__name__)
+        raise
