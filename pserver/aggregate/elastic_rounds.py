@@ -124,6 +124,18 @@ class TwoPhaseRounds:
             self._pieces.clear()
         return self.prepared is not None
 
+    def skip(self, trainer: int, key: RoundKey) -> bool:
+        """Drop the open round if a member pushes for a later one of the epoch; return whether it was dropped.
+
+        Its gradients have counted on another service, which this one, started again since, does not know: the trainer
+        that goes on to the next round has seen it. The others have to enter anew to see it.
+        """
+        is_member = trainer in (self.members or ())
+        if self._open is None or not is_member or key.epoch != self.epoch or key <= self._open:
+            return False
+        self._drop_open()
+        return True
+
     def drop(self, trainer: int) -> None:
         """Drop what a trainer has sent for a round that is not prepared: it is gone, or sends it again."""
         if trainer in self._pieces:

@@ -189,4 +189,6 @@ class AgreedPushes:
         return epoch >= self._least and epoch == self._views.newest.epoch
 
     def _note(self, error: EpochChangedError) -> None:
+        """Enter anew before the next push: a service may be in another round of the same epoch, too."""
+        self._entered = None
         self._least = max(self._least, error.epoch)

@@ -69,6 +69,7 @@ class RoundRequests:
         """Take a piece of a trainer's gradient; all hear when the round has all gradients."""
         rounds, progress, number = self.rounds, trainer.progress, trainer.number
         key, pass_number = views.read_key(message.note), views.read_pass(message.note)
+        told = self._refuse_waiting(f"goes on to {key}", key.epoch) if rounds.skip(number, key) else []
         gradient = trainer.payload_of(message, rounds.rounds.piece_bytes(message.piece))
         is_first, is_repeated = rounds.open is None, key == rounds.prepared
         one = GradientPiece(message.piece, gradient, message.samples, length_of(message))
@@ -79,10 +80,10 @@ class RoundRequests:
         progress.pushed, progress.has_finished_pass, progress.passes = now, False, pass_number
         if is_repeated:
             if message.piece >= rounds.rounds.pieces:
-                return []
-            return [trainer.reply(Op.PUSH, piece=message.piece, flags=MessageFlag.PREPARED)]
+                return told
+            return [*told, trainer.reply(Op.PUSH, piece=message.piece, flags=MessageFlag.PREPARED)]
         self._waiting.add(number)
-        return self._tell_prepared() if is_prepared else []
+        return [*told, *self._tell_prepared()] if is_prepared else told
 
     def commit(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
         """Take the step of the prepared round, if it is not taken, and answer with the values."""
@@ -108,10 +109,7 @@ class RoundRequests:
         if not self.rounds.enter(view):
             return []
         self._state.stall_due = float("inf")
-        error = EpochChangedError(f"{self._sessions.identity}: epoch {view.epoch} has begun", view.epoch)
-        trainers = self._sessions.trainers
-        waiting, self._waiting = sorted(self._waiting), set()
-        return [trainers[number].refuse(error) for number in waiting if number in trainers]
+        return self._refuse_waiting(f"begins epoch {view.epoch}", view.epoch)
 
     def describe_wait(self) -> str:
         """Return which members the open round waits for."""
@@ -125,6 +123,13 @@ class RoundRequests:
         return "; ".join(slow)
 
     # ----- Answers -----
+
+    def _refuse_waiting(self, what: str, epoch: int) -> list[Outgoing]:
+        """Tell the trainers whose pushes were dropped to enter anew."""
+        error = EpochChangedError(f"{self._sessions.identity} {what}", epoch)
+        trainers = self._sessions.trainers
+        waiting, self._waiting = sorted(self._waiting), set()
+        return [trainers[number].refuse(error) for number in waiting if number in trainers]
 
     def _tell_prepared(self) -> list[Outgoing]:
         """Answer every push of the round."""

@@ -141,8 +141,6 @@ def test_pushes_that_do_not_fit_are_refused(elastic):
         first.push_round(key, 1.0)
         assert first.last.op == Op.ERROR
     first.push_round((1, 1), 1.0)
-    second.push_round((1, 2), 1.0)
-    assert second.epoch_told == 1
     second.push_round((1, 1), 1.0)
     assert first.is_prepared
     first.push_round((1, 2), 1.0)  # it has not committed
@@ -156,6 +154,22 @@ def test_pushes_that_do_not_fit_are_refused(elastic):
     assert stranger.last.note["exit_code"] == 70 and "no member" in stranger.last.note["message"]
     first.commit((1, 9))
     assert first.epoch_told == 1
+
+
+def test_a_member_that_has_seen_the_open_round_count_elsewhere_takes_the_others_on(elastic):
+    """They would wait here for ever for a gradient that has counted before this service was started again."""
+    one, (first, second) = entered(elastic)
+    stranger = one.trainer(7).join()
+    first.push_round((1, 1), 1.0)
+    stranger.push_round((1, 2), 1.0)
+    assert first.last.op == Op.ENTER  # it has heard nothing since
+    second.push_round((1, 2), 1.0)
+    assert first.epoch_told == 1
+    assert first.enter(1, 0, 1).answer.prepared is None
+    first.push_round((1, 1), 1.0)
+    assert first.epoch_told == 1
+    first.push_round((1, 2), 1.0)
+    assert first.is_prepared and second.is_prepared
 
 
 def test_a_round_number_may_begin_anywhere_and_only_grows(elastic):
