@@ -62,7 +62,8 @@ class SequenceSoftmax:
         y: Array = z
         if len(z):
             y = _exponential_below(z, np.repeat(np.maximum.reduceat(z, firsts, axis=0), lengths, axis=0))
-        return y / self._sums(y, firsts, lengths)
+        y *= 1 / self._sums(y, firsts, lengths)
+        return y
 
     def backward(self, g: Array, y: Array, z: Array, starts: Ids | None = None) -> Array:
         """Return the gradient of z."""
@@ -86,8 +87,13 @@ def _find_filled(z: Array, starts: Ids | None) -> tuple[Ids, Ids]:
 def _exponential_below(z: Array, largest: Array) -> Array:
     """Return e^(z - largest), which is not less than e^SOFTMAX_FLOOR."""
     y: Array = z - largest
-    np.maximum(y, SOFTMAX_FLOOR, out=y)
-    return np.exp(y, out=y)
+    return _exponential(np.maximum(y, SOFTMAX_FLOOR, out=y))
+
+
+def _exponential(z: Array) -> Array:
+    """Return e^z, to the nearest number: numpy's float32 one is off by up to two units in the last place."""
+    y: Array = np.exp(z, dtype=np.float64).astype(z.dtype)
+    return y
 
 
 def _softmax(z: Array) -> Array:
@@ -95,7 +101,7 @@ def _softmax(z: Array) -> Array:
     if softmax(y, SOFTMAX_FLOOR):
         return y
     y = _exponential_below(z, z.max(axis=1, keepdims=True))
-    y /= y.sum(axis=1, keepdims=True)
+    y *= 1 / y.sum(axis=1, keepdims=True)
     return y
 
 
@@ -153,7 +159,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "": RowActivation(lambda z: z, lambda g, y, z: g),
     "abs": RowActivation(np.abs, lambda g, y, z: g * np.sign(z)),
     "brelu": RowActivation(_clip, lambda g, y, z: g * ((z > 0) & (z < BRELU_CEILING))),
-    "exponential": RowActivation(np.exp, lambda g, y, z: g * y),
+    "exponential": RowActivation(_exponential, lambda g, y, z: g * y),
     "log": RowActivation(np.log, lambda g, y, z: g / z),
     "reciprocal": RowActivation(np.reciprocal, lambda g, y, z: -g * y * y),
     "relu": RowActivation(lambda z: np.maximum(z, 0), _relu_backward),
