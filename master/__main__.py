@@ -22,7 +22,7 @@ from runtime.environment import JobEnvironment, read_environment
 from runtime.errors import BugError, ConfigError, InterruptError, PaddleError, stopped_by
 from runtime.health.metrics import Exposition
 from runtime.health.pages import Pages, watch
-from runtime.interfaces import ANY_ADDRESS, list_nics, resolve_nic
+from runtime.interfaces import ANY_ADDRESS, find_address, list_nics, resolve_nic
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -96,11 +96,6 @@ def _make_options(line: MasterFlags, name: str, job: JobEnvironment) -> MasterOp
         output=Path(line.text("output")) if line.text("output") else None,
         tasks=settings,
     )
-
-
-def find_address(nics: dict[str, str]) -> str:
-    """Return the address that others reach this machine at: the first that is no loopback."""
-    return next((one for one in nics.values() if not one.startswith("127.")), "127.0.0.1")
 
 
 def _watch(master: Master, line: MasterFlags, job: JobEnvironment) -> None:

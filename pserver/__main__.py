@@ -63,9 +63,12 @@ def _serve(line: flags.PserverFlags, job: JobEnvironment, ports: int) -> int:
     # a server never multiplies matrices: without this, importing numpy starts one thread per core for that
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # imported here for the time that --help and the probe take, and after the handlers of signals are set
-    from pserver.aggregate.staleness import StalenessLimits
-    from pserver.server.event_loop import Options, Server
-    from pserver.server.service_state import ServiceOptions
+    if line.is_elastic:
+        from pserver.life.elastic_server import run_elastic
+
+        return run_elastic(line, job)
+    from pserver.life.options import make_options
+    from pserver.server.event_loop import Server
     from runtime.interfaces import resolve_nics
 
     first = line.number("port")
@@ -73,26 +76,7 @@ def _serve(line: flags.PserverFlags, job: JobEnvironment, ports: int) -> int:
     if line.text("log_json"):
         host, port = endpoints[0]
         glog.to_json(line.text("log_json"), role="pserver", number=f"{host}:{port}", attempt=job.attempt)
-    server = Server(
-        endpoints,
-        Options(
-            num_trainers=line.number("num_gradient_servers"),
-            job=job.job,
-            attempt=job.attempt,
-            secret=job.secret,
-            service=ServiceOptions(
-                peer_timeout=job.peer_timeout,
-                log_period=line.number("log_period_server"),
-                staleness_limits=StalenessLimits(
-                    float(line.values["async_lagged_ratio_min"]), float(line.values["async_lagged_ratio_default"])
-                ),
-                threads=line.number("pserver_num_threads"),
-            ),
-            send_buffer=line.number("sock_send_buf_size"),
-            receive_buffer=line.number("sock_recv_buf_size"),
-            backlog=line.number("sock_listen_queue_size"),
-        ),
-    )
+    server = Server(endpoints, make_options(line, job, job.job, job.attempt))
     with _watched(server, line, job):
         glog.info(f"number of parameterServer instances: {len(endpoints)}", at="ParameterServerController.cpp:83")
         server.bind()

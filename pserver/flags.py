@@ -1,22 +1,24 @@
 """The command line of `paddle pserver`: the table of its flags; runtime/gflags.py reads them.
 
-Every flag that the legacy's pserver took is accepted; those that mean nothing here are named in one warning.
+Every flag that the legacy's pserver took is accepted; those that mean nothing here are named in one warning. Those of
+an elastic job, which need a store, have the names of the Go pserver of 2017, where '-' was written in place of '_'.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from runtime.addresses import list_hosts
 from runtime.errors import UsageError
-from runtime.gflags import Flag, Status, Value, index_flags, read_arguments
+from runtime.gflags import Flag, Status, Value, index_flags, read_arguments, read_seconds
 
 _S, _Q = Status.SUPPORTED, Status.QUIET
 
 FLAGS = index_flags(
     Flag("help", False, _S, "print this and exit"),
-    Flag("port", 20134, _S, "first port", 1, 65535),
+    Flag("port", 20134, _S, "first port; elastic: 0, any ports that are free", 0, 65535),
     Flag("ports_num", 1, _S, "number of ports for dense parameters", 1, 65535),
     Flag("ports_num_for_sparse", 0, _S, "number of further ports for sparse parameters", 0, 65535),
     Flag(
@@ -53,6 +55,24 @@ FLAGS = index_flags(
     Flag("probe", False, _S, "ask every service of --pservers whether it is ready instead of serving; exit 0 or 69"),
     Flag("pservers", "127.0.0.1", _S, "with --probe: the hosts to ask, by comma; host:port has its own first port"),
     Flag("timeout", 60.0, _S, "with --probe: seconds until all must have answered", 0, 86400),
+    # ----- of an elastic job -----
+    Flag("store_dir", "", _S, "elastic: directory of this machine that the programs of a job find each other in"),
+    Flag("etcd_endpoints", "", _S, "elastic: comma list of http://host:port of an etcd in place of --store_dir"),
+    Flag("etcd_endpoint", "", _S, "the name that --etcd_endpoints had in 2017"),
+    Flag("job", "", _S, "elastic: name of the job; empty: PADDLE_JOB_NAME, or 'job'"),
+    Flag("num_pservers", 1, _S, "elastic: servers of the job; the first one that starts decides", 1, 4096),
+    Flag("index", -1, _S, "elastic: index of this server; -1: the smallest free one", -1, 4095),
+    Flag(
+        "checkpoint_path",
+        "",
+        _S,
+        "elastic: directory of snapshots, below which the job has one; empty: beside the registry in --store_dir, or "
+        "/checkpoints",
+    ),
+    Flag("checkpoint_interval", "600s", _S, "elastic: time between two snapshots"),
+    Flag("etcd_ttl", "5s", _S, "elastic: time after which a silent server has lost its index"),
+    Flag("dial_timeout", "5s", _Q, "etcd is asked for 15 s at the start"),
+    Flag("log_level", "info", _Q, "every line is written"),
     # ----- accepted, without a meaning here -----
     Flag("small_messages", False, _Q, "messages always leave at once"),
     Flag("log_barrier_abstract", True, _Q, "no barrier statistics are kept"),
@@ -65,6 +85,12 @@ FLAGS = index_flags(
     Flag("trainer_id", 0, _Q, "a flag of the trainer"),
     Flag("local", False, _Q, "a flag of the trainer"),
 )
+
+
+ELASTIC_DEFAULTS: dict[str, Value] = {"port": 0}  # of a server with a store
+STATIC_ONLY = ("num_gradient_servers",)  # without effect where trainers come and go
+ELASTIC_ONLY = ("job", "num_pservers", "index", "checkpoint_path", "checkpoint_interval", "etcd_ttl")
+MOST_PORTS = 4096  # of a server with a store, whose registry has a list of them
 
 
 @dataclass(frozen=True)
@@ -82,22 +108,53 @@ class PserverFlags:
         """Return the value of a whole number."""
         return int(self.values[name])
 
+    def seconds(self, name: str) -> float:
+        """Return the value of a time.
+
+        Raises: UsageError: it is none.
+        """
+        return read_seconds(name, self.text(name))
+
+    @property
+    def endpoints(self) -> list[str]:
+        """The endpoints of etcd, none where a directory is used."""
+        text = self.text("etcd_endpoints") or self.text("etcd_endpoint")
+        return [one.strip() for one in text.split(",") if one.strip()]
+
+    @property
+    def store_dir(self) -> Path | None:
+        """The directory of the registry, None where etcd is used."""
+        return Path(self.text("store_dir")).absolute() if self.text("store_dir") else None
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether trainers come and go: a store is named."""
+        return bool(self.endpoints or self.store_dir)
+
 
 def parse(argv: Sequence[str]) -> PserverFlags:
     """Return what the arguments say; of a flag given twice the last one counts, as gflags had it.
 
     Raises: UsageError: a flag that is unknown (with the closest known one), malformed or out of bounds.
     """
-    given = read_arguments(argv, FLAGS)
-    values = {flag.name: flag.default for flag in FLAGS.values()} | given
-    _check_together(values)
-    return PserverFlags(values, [name for name in given if FLAGS[name].status is Status.QUIET])
+    given = read_arguments([_plain(argument) for argument in argv], FLAGS)
+    line = PserverFlags({flag.name: flag.default for flag in FLAGS.values()} | given)
+    if line.is_elastic and not line.values["probe"]:
+        line.values.update({name: value for name, value in ELASTIC_DEFAULTS.items() if name not in given})
+        _check_elastic(line)
+        line.ignored.extend(name for name in STATIC_ONLY if name in given)
+    else:
+        _check_static(line, given)
+    _check_together(line.values)
+    line.ignored.extend(name for name in given if FLAGS[name].status is Status.QUIET)
+    return line
 
 
 def format_help() -> str:
     """Return the manual of the command."""
     lines = [
         "usage: paddle pserver [--flag=value ...]",
+        "       paddle pserver --store_dir=DIR | --etcd_endpoints=http://host:2379 [--flag=value ...]",
         "",
         "Environment: PADDLE_JOB_NAME, PADDLE_ATTEMPT (set by the launcher; empty: stand-alone), PADDLE_SECRET or",
         "PADDLE_SECRET_FILE (proven to all peers; empty: anyone may take part),",
@@ -112,6 +169,8 @@ def format_help() -> str:
 
 
 def _check_together(values: dict[str, Value]) -> None:
+    if not values["port"]:
+        return
     last = int(values["port"]) + int(values["ports_num"]) + int(values["ports_num_for_sparse"]) - 1
     if last > 65535:
         raise UsageError(
@@ -124,3 +183,35 @@ def _check_together(values: dict[str, Value]) -> None:
         )
     if values["probe"]:
         list_hosts(str(values["pservers"]), int(values["port"]), last - int(values["port"]) + 1)
+
+
+def _check_static(line: PserverFlags, given: Mapping[str, Value]) -> None:
+    alone = [f"--{name}" for name in ELASTIC_ONLY if name in given]
+    if alone and not line.is_elastic:
+        raise UsageError(
+            f"{', '.join(alone)} without a store: name --store_dir=DIR on one machine or "
+            "--etcd_endpoints=http://host:2379 on a cluster, as the master and the trainers of the job do"
+        )
+    if not line.number("port"):
+        raise UsageError("--port is 0; it must be in [1, 65535] where no store is named")
+
+
+def _check_elastic(line: PserverFlags) -> None:
+    if line.endpoints and line.store_dir:
+        raise UsageError("--etcd_endpoints and --store_dir are both given; a job has one of them")
+    for name, least in (("etcd_ttl", 1.0), ("checkpoint_interval", 0.1)):
+        if line.seconds(name) < least:
+            raise UsageError(f"--{name} is '{line.text(name)}'; it must be at least {least:g}s")
+    if "," in line.text("nics"):
+        raise UsageError(f"--nics is '{line.text('nics')}'; a server of an elastic job has one address or all of them")
+    if line.number("ports_num") + line.number("ports_num_for_sparse") > MOST_PORTS:
+        raise UsageError(
+            f"--ports_num and --ports_num_for_sparse are more than {MOST_PORTS} ports of an elastic server"
+        )
+
+
+def _plain(argument: str) -> str:
+    """Return a flag with underscores, which 2017 wrote with hyphens."""
+    name, equals, text = argument.lstrip("-").partition("=")
+    plain = name.replace("-", "_")
+    return f"--{plain}{equals}{text}" if argument.startswith("-") and plain in FLAGS else argument

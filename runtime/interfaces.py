@@ -33,6 +33,11 @@ def find_own_addresses(nics: str) -> list[str]:
         return list(list_nics().values())
 
 
+def find_address(nics: dict[str, str]) -> str:
+    """Return the address that others reach this machine at: the first of `list_nics` that is no loopback."""
+    return next((one for one in nics.values() if not one.startswith("127.")), "127.0.0.1")
+
+
 def resolve_nic(name: str) -> str:
     """Return the IPv4 address of one interface, label or address.
 

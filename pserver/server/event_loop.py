@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import select
+import socket
 import threading
 import time
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pserver.server.admission import Identity
-from pserver.server.listener import Listener
+from pserver.server.listener import Listener, bind_port
 from pserver.server.service import Service
 from pserver.server.service_state import ServiceOptions
 from runtime import glog
@@ -68,7 +69,8 @@ class Server:
         server.bind()
         server.run()
 
-    Args: life: of a server of an elastic job, which serves until that says that the job is over.
+    Args: endpoints: address and port; one with port 0 gets any port that is free, at once.
+        life: of a server of an elastic job, which serves until that says that the job is over.
         kind: of its services: `ElasticService` in an elastic job, which has no `num_trainers`.
 
     Thread safety: one thread runs it; only `stop` may be called from another one.
@@ -81,8 +83,10 @@ class Server:
         life: ServerLife | None = None,
         kind: type[Service] = Service,
     ) -> None:
-        self.endpoints = list(endpoints)
         self.options = options
+        self._bound = [bind_port(*one, options.send_buffer, options.receive_buffer) for one in endpoints if not one[1]]
+        free = iter(self._bound)
+        self.endpoints = [(host, port or next(free).getsockname()[1]) for host, port in endpoints]
         trainers, job = 0 if kind.is_elastic else options.num_trainers, options.job
         self.services = [
             kind(
@@ -105,22 +109,22 @@ class Server:
         try:
             for number, (host, port) in enumerate(self.endpoints):
                 glog.info(f"Starting parameterServer[{number}]", at="ParameterServerController.cpp:87")
+                bound = self._find_bound(host, port)
                 self.listeners.append(
-                    Listener(
-                        host,
-                        port,
-                        self.services[number],
-                        self._poller,
-                        backlog=self.options.backlog,
-                        send_buffer=self.options.send_buffer,
-                        receive_buffer=self.options.receive_buffer,
-                    )
+                    Listener(bound, self.services[number], self._poller, backlog=self.options.backlog)
                 )
                 glog.info("tcp server start ", at="LightNetwork.cpp:269")
         except PaddleError:
             self.close()
             raise
         glog.info("Waiting parameterServer[0]", at="ParameterServerController.cpp:96")
+
+    def _find_bound(self, host: str, port: int) -> socket.socket:
+        for one in self._bound:
+            if one.getsockname()[:2] == (host, port):
+                self._bound.remove(one)
+                return one
+        return bind_port(host, port, self.options.send_buffer, self.options.receive_buffer)
 
     def run(self) -> None:
         """Serve until all trainers have said goodbye on every port that any trainer joined.
@@ -154,6 +158,8 @@ class Server:
 
     def close(self, seconds: float = LINGER) -> None:
         """Let the last messages be read, then close every connection; may be called again."""
+        while self._bound:
+            self._bound.pop().close()
         listeners, self.listeners = self.listeners, []
         deadline = time.monotonic() + seconds
         for listener in listeners:

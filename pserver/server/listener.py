@@ -12,7 +12,7 @@ import errno
 import secrets
 import select
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pserver.server.service import Service
@@ -61,22 +61,12 @@ class Peer:
 class Listener:
     """Accepts, reads and sends for one service.
 
-    Args: poller: of the process; it knows a connection by its file number.  backlog: connections that may wait to be
-        accepted.  send_buffer, receive_buffer: bytes; 0: the system's choice.
+    Args: bound: of `bind_port`; the listener closes it.  poller: of the process; it knows a connection by its file
+        number.  backlog: connections that may wait to be accepted.
     Raises: PortInUseError, ConfigError: it cannot listen there.
     """
 
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        service: Service,
-        poller: select.epoll,
-        *,
-        backlog: int,
-        send_buffer: int = 0,
-        receive_buffer: int = 0,
-    ) -> None:
+    def __init__(self, bound: socket.socket, service: Service, poller: select.epoll, *, backlog: int) -> None:
         self.service = service
         self.traffic = Traffic()
         self._poller = poller
@@ -86,7 +76,10 @@ class Listener:
         self._unauthenticated: dict[int, Peer] = {}  # by file descriptor, the oldest first; some are being closed
         self._unjoined: dict[int, Peer] = {}  # by file descriptor, the oldest first
         self._dump = bytearray(SCRATCH_BYTES)
-        self._socket = _listen(host, port, backlog, send_buffer, receive_buffer)
+        self._socket = bound
+        with _bind_errors(bound, "{}:{}".format(*bound.getsockname()[:2])):
+            bound.listen(backlog)
+            bound.setblocking(False)
         self.file = self._socket.fileno()
         self._poller.register(self.file, select.EPOLLIN)
 
@@ -305,23 +298,33 @@ class Listener:
             self._poller.modify(peer.file, events)
 
 
-def _listen(host: str, port: int, backlog: int, send_buffer: int, receive_buffer: int) -> socket.socket:
-    """Return a socket that listens; arguments and errors as of `Listener`."""
+def bind_port(host: str, port: int, send_buffer: int = 0, receive_buffer: int = 0) -> socket.socket:
+    """Return a socket that has a port, on which nobody can connect yet.
+
+    Args: port: 0: any that is free.  send_buffer, receive_buffer: bytes of each connection; 0: the system's choice.
+    Raises: PortInUseError, ConfigError: it cannot have this one.
+    """
     made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with _bind_errors(made, f"{host}:{port}"):
+        if port:  # without one, the system would give a port that another such socket has and does not listen on yet
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         for option, value in ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer)):
             if value:
                 made.setsockopt(socket.SOL_SOCKET, option, value)
         made.bind((host, port))
-        made.listen(backlog)
+    return made
+
+
+@contextlib.contextmanager
+def _bind_errors(made: socket.socket, what: str) -> Iterator[None]:
+    """Close the socket if the system refuses the port, and say why."""
+    try:
+        yield
     except OSError as exc:
         made.close()
         if exc.errno == errno.EADDRINUSE:
-            raise PortInUseError(f"cannot listen on {host}:{port}: another process holds this port") from exc
-        raise ConfigError(f"cannot listen on {host}:{port}: {exc.strerror or exc}") from exc
-    made.setblocking(False)
-    return made
+            raise PortInUseError(f"cannot listen on {what}: another process holds this port") from exc
+        raise ConfigError(f"cannot listen on {what}: {exc.strerror or exc}") from exc
 
 
 def _encode_answer(message: Message, key: bytes) -> list[Buffer]:

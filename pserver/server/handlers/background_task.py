@@ -22,6 +22,10 @@ class BackgroundTask:
         """Whether the call has returned, or raised `error`."""
         return not self._thread.is_alive()
 
+    def wait(self) -> None:
+        """Return when it is done."""
+        self._thread.join()
+
     def _run(self) -> None:
         try:
             self._call()

@@ -16,7 +16,7 @@ from fuzz.frames import encode
 
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.server.admission import Identity
-from pserver.server.listener import MAX_UNAUTHENTICATED, MAX_UNJOINED, Listener, Peer
+from pserver.server.listener import MAX_UNAUTHENTICATED, MAX_UNJOINED, Listener, Peer, bind_port
 from pserver.server.service import Service
 from pserver.store import partition
 from pserver.wire import protocol
@@ -86,7 +86,7 @@ def port(tools):
     """A port without a process, and what turns its loop."""
     with contextlib.closing(select.epoll()) as poller:
         service = Service(Identity("here", 1))
-        made = Listener("127.0.0.1", tools.find_ports(1), service, poller, backlog=2000)
+        made = Listener(bind_port("127.0.0.1", tools.find_ports(1)), service, poller, backlog=2000)
 
         def turn():
             for file, events in poller.poll(0.01):

@@ -17,7 +17,7 @@ import pytest
 from pserver.client.server_channel import ServerChannel
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.server.admission import Identity
-from pserver.server.listener import ADMISSION_TIMEOUT, MAX_UNAUTHENTICATED, Listener
+from pserver.server.listener import ADMISSION_TIMEOUT, MAX_UNAUTHENTICATED, Listener, bind_port
 from pserver.server.service import Service
 from pserver.wire import protocol
 from pserver.wire.authentication import DATA, HEARTBEAT, PROBE, ClientHandshake
@@ -489,7 +489,7 @@ def test_a_connection_that_does_not_join_is_closed(tools):
     """It has all the time that it takes to say hello, but no more."""
     number, began = tools.find_ports(1), 100.0
     with contextlib.closing(select.epoll()) as poller:
-        port = Listener("127.0.0.1", number, Service(Identity("here", 1)), poller, backlog=8)
+        port = Listener(bind_port("127.0.0.1", number), Service(Identity("here", 1)), poller, backlog=8)
         with socket.create_connection(("127.0.0.1", number), tools.deadline) as slow:
             slow.sendall(protocol.MAGIC + b"\x04\x00")
             for _ in ("it comes", "it says something"):

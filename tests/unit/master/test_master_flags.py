@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from master import flags
-from master.__main__ import find_address
 from runtime.errors import UsageError
+from runtime.interfaces import find_address
 
 
 def test_the_names_of_2017_are_taken() -> None:

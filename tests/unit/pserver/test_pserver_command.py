@@ -61,8 +61,8 @@ def test_flags_are_read_as_gflags_did(argv, name, value):
         (["--num_gradient_server=1"], "did you mean --num_gradient_servers?"),
         (["--xyzzy=1"], "unknown command line flag 'xyzzy'; --help lists all"),
         (["--port=x"], "whole number"),
-        (["--port=0"], "--port is 0; it must be in [1, 65535]"),
-        (["--port=65536"], "--port is 65536; it must be in [1, 65535]"),
+        (["--port=0"], "--port is 0; it must be in [1, 65535] where no store"),
+        (["--port=65536"], "--port is 65536; it must be in [0, 65535]"),
         (["--num_gradient_servers=None"], "--num_gradient_servers is 'None'; it must be a whole number"),
         (["--async_lagged_ratio_default=inf"], "it must be a finite number"),
         (["--num_gradient_servers=0"], "it must be in [1, 1048576]"),
@@ -273,3 +273,45 @@ def test_exit_codes_are_those_of_the_table():
 def test_neither_the_probe_nor_a_starting_server_imports_what_takes_long(module):
     code = f"import sys, {module}; sys.exit(bool({{'numpy', 'asyncio'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=30).returncode == 0
+
+
+# ----- Elastic jobs
+
+
+def test_a_server_with_a_store_takes_the_flags_of_2017():
+    given = (
+        "-etcd-endpoint=http://a:1,http://b:2 -etcd-ttl=5 -num-pservers=2 -index -1 -dial-timeout=5s -log-level=info"
+    )
+    line = flags.parse([*given.split(), "-checkpoint-path=/c", "-checkpoint-interval=10m"])
+    assert line.is_elastic and line.endpoints == ["http://a:1", "http://b:2"] and line.store_dir is None
+    assert (line.seconds("etcd_ttl"), line.seconds("checkpoint_interval")) == (5.0, 600.0)
+    assert [line.number(name) for name in ("num_pservers", "index", "port")] == [2, -1, 0]
+    assert line.ignored == ["dial_timeout", "log_level"] and line.text("checkpoint_path") == "/c"
+
+
+def test_a_server_with_a_store_has_any_port_or_the_one_that_is_given():
+    assert flags.parse(["--store_dir=/s"]).number("port") == 0
+    assert flags.parse(["--store_dir=/s", "--port=7164"]).number("port") == 7164
+    assert flags.parse(["--store_dir=/s"]).store_dir.as_posix() == "/s"
+    assert flags.parse(["--store_dir=/s", "--num_gradient_servers=3"]).ignored == ["num_gradient_servers"]
+    assert not flags.parse([]).is_elastic
+
+
+@pytest.mark.parametrize(
+    "argv, part",
+    [
+        (["--index=1", "--num_pservers=2"], "--num_pservers, --index without a store: name --store_dir"),
+        (["--store_dir=/s", "--etcd_endpoints=http://a:1"], "are both given"),
+        (["--store_dir=/s", "--etcd_ttl=0.5"], "--etcd_ttl is '0.5'; it must be at least 1s"),
+        (["--store_dir=/s", "--checkpoint_interval=0"], "--checkpoint_interval is '0'"),
+        (["--store_dir=/s", "--checkpoint_interval=soon"], "must be a time such as 16s"),
+        (["--store_dir=/s", "--nics=lo,eth0"], "has one address or all"),
+        (["--store_dir=/s", "--ports_num=5000"], "more than 4096 ports"),
+        (["--store_dir=/s", "--num_pservers=0"], "must be in"),
+        (["--store_dir=/s", "--index=-2"], "must be in"),
+    ],
+)
+def test_flags_of_elastic_jobs_that_are_wrong_are_refused(argv, part):
+    with pytest.raises(UsageError) as caught:
+        flags.parse(argv)
+    assert part in str(caught.value)

@@ -1,0 +1,182 @@
+"""A server of an elastic job: it claims an index, goes on from its snapshot, serves, and ends when the job is over.
+
+    paddle pserver --store_dir=DIR | --etcd_endpoints=http://host:2379
+
+The claim is released at the end, so that the next server has its index at once; a server that has lost the claim
+leaves everything as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import cast
+
+from pserver.flags import PserverFlags
+from pserver.life.health import ElasticHealth
+from pserver.life.lease import LeaseKeeper
+from pserver.life.options import make_options
+from pserver.life.recovery import name_directory, recover
+from pserver.life.server_life import ElasticLife
+from pserver.life.snapshots import Snapshots, SnapshotStore
+from pserver.server.elastic.service import ElasticService
+from pserver.server.event_loop import Server
+from registry.choice import name_job, open_registry
+from registry.interface import Claim, Registry
+from registry.records import JobEnd, find_job_end
+from registry.servers import ServerRecord, claim_index, write_desired
+from runtime import glog
+from runtime.environment import JobEnvironment
+from runtime.errors import DataError, LeaseLostError, PaddleError, StoppedError, UsageError, stopped_by
+from runtime.health.liveness import LIVENESS
+from runtime.health.metrics import Exposition
+from runtime.health.pages import Pages, watch
+from runtime.interfaces import ANY_ADDRESS, find_address, list_nics, resolve_nic
+
+
+def run_elastic(line: PserverFlags, job: JobEnvironment) -> int:
+    """Serve until the job is over, and return the exit status.
+
+    Raises: LeaseLostError: this server has lost its index.  StoppedError: a signal came; its state is stored.
+        DataError: the job has failed.  UsageError, ConfigError, DamagedError, VolumeError, PeerUnreachableError.
+    """
+    name = name_job(line.text("job"), job.job)
+    host = resolve_nic(line.text("nics").strip()) if line.text("nics").strip() else ANY_ADDRESS
+    if line.text("log_json"):
+        glog.to_json(line.text("log_json"), role="pserver", number=name, attempt="")
+    if not job.secret:
+        glog.warning("there is no secret (PADDLE_SECRET, PADDLE_SECRET_FILE): whoever reaches a port may take part")
+    health = ElasticHealth(job, name)
+    with _watched(health, line, host):
+        registry = open_registry(line.endpoints, line.store_dir, name, line.seconds("etcd_ttl"))
+        end = find_job_end(registry) or _take_part(line, job, registry, host, health)
+    registry.close()
+    if end.reason:
+        raise DataError(f"the job has failed, says its master: {end.reason}; what the servers have is of no use")
+    glog.info("the job is over: all its passes are done")
+    return 0
+
+
+def _take_part(line: PserverFlags, job: JobEnvironment, registry: Registry, host: str, health: ElasticHealth) -> JobEnd:
+    desired = write_desired(registry, line.number("num_pservers"))
+    only = line.number("index")
+    if only >= desired:
+        raise UsageError(f"--index is {only}, and the job has {desired} servers: it must be in [-1, {desired - 1}]")
+    if desired != line.number("num_pservers"):
+        glog.warning(f"--num_pservers is {line.number('num_pservers')}; the job began with {desired}, which count")
+
+    def note(what: str) -> None:
+        health.waits_for = what
+        LIVENESS.turn()
+        glog.info(what)
+        end = find_job_end(registry)
+        if end is not None:
+            raise _JobOverError(end)
+
+    try:
+        claim, record = claim_index(registry, desired, _name_host(host), note, only)
+    except _JobOverError as over:
+        return over.end
+    glog.info(f"this is server {record.index} of {desired}, incarnation {record.incarnation}")
+    health.index, health.waits_for = record.index, "it does not serve yet"
+    with LeaseKeeper(registry, claim, line.seconds("etcd_ttl")) as keeper, _released(claim):
+        health.keeper = keeper
+        options = make_options(line, job, name_job(line.text("job"), job.job), record.attempt)
+        life = ElasticLife(keeper, line.seconds("checkpoint_interval"))
+        server = Server(_list_endpoints(line, host), options, life, ElasticService)
+        try:
+            snapshots = _recover(line, server, registry, keeper, record.index)
+            life.begin(server.services, snapshots)
+            health.server, health.snapshots = server, snapshots
+            server.bind()
+            _announce(line, server, claim, record)
+            health.waits_for = ""
+            _run(server, snapshots)
+        finally:
+            health.waits_for = "it ends"
+            server.close()
+    return keeper.end or JobEnd()
+
+
+def _recover(line: PserverFlags, server: Server, registry: Registry, keeper: LeaseKeeper, index: int) -> Snapshots:
+    """Give the services of a server the state of the last server of this index; return what takes their snapshots."""
+    services = [cast(ElasticService, service) for service in server.services]
+    directory = name_directory(line.text("checkpoint_path"), line.store_dir, server.options.job)
+    snapshots = Snapshots(services, SnapshotStore(keeper.claim, index, directory))
+    found = recover(services, registry, index, directory)
+    if found is not None:
+        record, path = found
+        snapshots.resume(path)
+        glog.info(f"server {index} goes on after {record.step} steps, from {path}")
+    for service in services:
+        service.on_values = snapshots.ask
+    return snapshots
+
+
+def _announce(line: PserverFlags, server: Server, claim: Claim, record: ServerRecord) -> None:
+    """Tell trainers where the server serves."""
+    ports, dense = [port for _, port in server.endpoints], line.number("ports_num")
+    claim.update(replace(record, ports=tuple(ports[:dense]), sparse_ports=tuple(ports[dense:])).value)
+    glog.info(f"serving as server {record.index} on {record.host}, ports {', '.join(map(str, ports))}")
+
+
+def _run(server: Server, snapshots: Snapshots) -> None:
+    """Serve to the end; a server that is stopped stores its state."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: server.stop(stopped_by(number)))
+    try:
+        server.run()
+    except StoppedError:
+        try:
+            snapshots.store_last()
+        except PaddleError as exc:
+            glog.error(f"the last snapshot is not stored; the next server goes on from an earlier one: {exc}")
+        raise
+
+
+def _list_endpoints(line: PserverFlags, host: str) -> list[tuple[str, int]]:
+    first, count = line.number("port"), line.number("ports_num") + line.number("ports_num_for_sparse")
+    return [(host, first + number if first else 0) for number in range(count)]
+
+
+def _name_host(host: str) -> str:
+    """Return the address that trainers are told."""
+    return find_address(list_nics()) if host == ANY_ADDRESS else host
+
+
+@contextlib.contextmanager
+def _released(claim: Claim) -> Iterator[None]:
+    """Release a claim at the end of this block, unless it is lost."""
+    try:
+        yield
+    except LeaseLostError:
+        raise
+    except BaseException:
+        claim.release()
+        raise
+    claim.release()
+
+
+@contextlib.contextmanager
+def _watched(health: ElasticHealth, line: PserverFlags, host: str) -> Iterator[None]:
+    """Answer /healthz, /readyz and /metrics in this block, if --metrics_port asks for it."""
+    if not line.number("metrics_port"):
+        yield
+        return
+    pages = Pages(health.why_stuck, health.why_not_ready, Exposition(health.read))
+    thread = watch([host], line.number("metrics_port"), pages)
+    try:
+        yield
+    finally:
+        if thread is not None:
+            thread.stop()
+
+
+class _JobOverError(Exception):
+    """The job is over; not an error, but the way out of a wait."""
+
+    def __init__(self, end: JobEnd) -> None:
+        super().__init__()
+        self.end = end

@@ -1,0 +1,63 @@
+"""The health pages of a server of an elastic job, from before it has an index; read by their thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from pserver.life.lease import LeaseKeeper
+from pserver.life.snapshots import Snapshots
+from pserver.server.event_loop import Server
+from pserver.server.server_metrics import ServerMetrics
+from runtime.environment import JobEnvironment
+from runtime.health.liveness import LIVENESS, Liveness
+from runtime.health.metrics import Metric, Sample, describe_build
+
+INDEX = Metric("paddle_pserver_index", "index of the server in an elastic job; -1 while it waits for one")
+CLAIMED = Metric("paddle_pserver_claimed", "1 while the server of an elastic job may answer: its claim is renewed")
+SNAPSHOTS = Metric("paddle_pserver_snapshots_total", "snapshots of a server of an elastic job that were stored")
+FAILED_SNAPSHOTS = Metric("paddle_pserver_failed_snapshots_total", "snapshots that could not be stored")
+SNAPSHOT_AGE = Metric("paddle_pserver_snapshot_age_seconds", "since the last snapshot was stored, or gone on from")
+
+METRICS = (INDEX, CLAIMED, SNAPSHOTS, FAILED_SNAPSHOTS, SNAPSHOT_AGE)
+
+
+class ElasticHealth:
+    """What the pages show. `waits_for`: what a server that does not serve yet waits for. The others are set in time."""
+
+    def __init__(self, job: JobEnvironment, name: str, liveness: Liveness = LIVENESS) -> None:
+        self.waits_for = "it has not asked the registry yet"
+        self.index = -1
+        self.server: Server | None = None
+        self.keeper: LeaseKeeper | None = None
+        self.snapshots: Snapshots | None = None
+        self._job, self._name, self._liveness = job, name, liveness
+
+    def why_stuck(self) -> str:
+        """Return "" if the loop has turned lately, or waits for an index."""
+        server = self.server
+        return ServerMetrics(server, self._job.stuck_timeout, self._liveness).why_stuck() if server else ""
+
+    def why_not_ready(self) -> str:
+        """Return "" if trainers can join: whether they have, or the server has values, is not asked.
+
+        A server without values must be ready, since the trainer that brings them waits for all servers.
+        """
+        if self.waits_for:
+            return self.waits_for
+        keeper = self.keeper
+        return "" if keeper and keeper.is_valid else "the claim of its index is not renewed"
+
+    def read(self) -> Iterator[Sample]:
+        """Yield what is known now."""
+        server, keeper, snapshots = self.server, self.keeper, self.snapshots
+        yield Sample(INDEX, self.index)
+        yield Sample(CLAIMED, keeper is not None and keeper.is_valid)
+        if snapshots is not None:
+            yield Sample(SNAPSHOTS, snapshots.stored)
+            yield Sample(FAILED_SNAPSHOTS, snapshots.failed)
+            yield Sample(SNAPSHOT_AGE, time.monotonic() - snapshots.stored_at)
+        if server is None:
+            yield describe_build("pserver", self._name, "")
+        else:
+            yield from ServerMetrics(server, self._job.stuck_timeout, self._liveness).read()

@@ -1,0 +1,61 @@
+"""What a server of an elastic job goes on from: the snapshot that the registry names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pserver.life.snapshots import split_content
+from pserver.server.elastic.captures import ServiceCapture
+from pserver.server.elastic.service import ElasticService
+from pserver.store.snapshot_files import describe_damage, read_snapshot
+from registry.interface import Registry
+from registry.records import CheckpointRecord, find_checkpoint
+from registry.servers import CHECKPOINTS, INIT_DONE
+from runtime.errors import ConfigError, DamagedError
+
+DEFAULT_PATH = Path("/checkpoints")  # as of the Go pserver of 2017
+BESIDE_REGISTRY = "checkpoints"  # below the job in --store_dir
+
+
+def name_directory(path: str, store_dir: Path | None, job: str) -> Path:
+    """Return the directory of the snapshots of a job."""
+    if path:
+        return Path(path).absolute() / job
+    return store_dir / job / BESIDE_REGISTRY if store_dir else DEFAULT_PATH / job
+
+
+def recover(
+    services: Sequence[ElasticService], registry: Registry, index: int, directory: Path
+) -> tuple[CheckpointRecord, Path] | None:
+    """Give services the state that the last server of this index has stored; return its record, and where it lies.
+
+    It returns None if there is none.
+
+    Raises: DamagedError: the snapshot is not as it was written, or is missing though the job has begun.
+        LostFileError, VolumeError: its file cannot be read.  ConfigError: it is of a server with other ports.
+    """
+    record = find_checkpoint(registry, index)
+    if record is None:
+        if INIT_DONE in registry.read(INIT_DONE):
+            raise DamagedError(
+                f"the job has begun, and the registry has no {CHECKPOINTS}{index}, the snapshot that server {index} "
+                "would go on from; restore the registry, or begin the job anew under another --job"
+            )
+        return None
+    path = directory / Path(record.path).name
+    if not path.exists():  # --checkpoint_path may be another one than before
+        path = Path(record.path)
+    for content in read_snapshot(path, record.crc32):
+        try:
+            number, note = split_content(content)
+            if number < len(services):
+                services[number].restore(ServiceCapture(note, content[1]))
+                continue
+        except DamagedError as error:
+            raise describe_damage(path, error) from error
+        raise ConfigError(
+            f"the snapshot {path} has service {number}, this server has {len(services)}; start it with the --ports_num "
+            "and --ports_num_for_sparse of the server that wrote it"
+        )
+    return record, path

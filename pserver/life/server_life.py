@@ -1,0 +1,61 @@
+"""What a claim, snapshots and the end of the job say to the loop of a server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from pserver.life.lease import LeaseKeeper
+from pserver.life.snapshots import Snapshots
+from pserver.server.service import Service
+from runtime import glog
+
+GOODBYE_S = 10.0  # that trainers have, once the job is over, to leave
+
+
+class ElasticLife:
+    """See `ServerLife`.
+
+    Args: interval: seconds between two snapshots.
+    """
+
+    def __init__(self, keeper: LeaseKeeper, interval: float) -> None:
+        self._keeper, self._interval = keeper, interval
+        self._services: Sequence[Service] = ()
+        self._snapshots: Snapshots | None = None
+        self._is_suspended = False
+        self._over_at = 0.0  # when this server has heard of the end of the job
+
+    def begin(self, services: Sequence[Service], snapshots: Snapshots) -> None:
+        """Note what the server has; called before its loop runs."""
+        self._services, self._snapshots = services, snapshots
+
+    def begin_turn(self) -> bool:
+        """See `ServerLife`. A server that cannot know whether it still has its index answers nothing."""
+        if self._keeper.error is not None:
+            raise self._keeper.error
+        is_valid = self._keeper.is_valid
+        if is_valid == self._is_suspended:
+            self._is_suspended = not is_valid
+            if is_valid:
+                glog.info(f"the claim of {self._keeper.claim.key} is renewed: this server answers again")
+            else:
+                glog.warning(
+                    f"the claim of {self._keeper.claim.key} was not renewed in time: this server was frozen, or the "
+                    "registry is away; it answers nothing until it knows that it still has the claim"
+                )
+        return is_valid
+
+    def end_turn(self) -> bool:
+        """See `ServerLife`."""
+        return self._snapshots is not None and self._snapshots.turn(self._interval)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job is over, and its trainers have left or had the time to."""
+        if self._keeper.end is None:
+            return False
+        now = time.monotonic()
+        self._over_at = self._over_at or now
+        has_trainers = any(service.sessions.list_present() for service in self._services)
+        return not has_trainers or now - self._over_at >= GOODBYE_S
