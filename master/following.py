@@ -9,7 +9,7 @@ from typing import Any
 
 from master.tasks.records import TaskView
 from messages.client import ControlClient
-from messages.client_core import ClientCore
+from messages.client_core import SECRET, ClientCore
 from messages.envelope import MemberId
 from messages.errors import NoAnswerError
 from runtime import glog
@@ -17,7 +17,8 @@ from runtime.errors import ConfigError
 
 NOTE_S = 10.0  # between two lines about a master that cannot be reached
 REST_S = 0.5  # at most, between two looks at a connection that is not there
-FOR_GOOD = ("realm", "config", "protocol", "replaced")  # refusals of a join that no other trial mends
+# how many refusals no other trial mends; an address that another job has taken over is gone after some
+FOR_GOOD = {"realm": 1, "config": 1, "protocol": 1, "replaced": 1, SECRET: 6}
 
 
 class FollowedLeader:
@@ -127,7 +128,9 @@ class FollowedLeader:
         Raises: ConfigError.
         """
         core = self._core
-        if core is not None and not self._is_joined and any(core.counts[code] for code in FOR_GOOD):
+        if core is None or self._is_joined:
+            return
+        if any(core.counts[code] >= most for code, most in FOR_GOOD.items()):
             raise ConfigError(f"{core.name}: {core.trouble}")
 
     @property

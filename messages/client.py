@@ -18,7 +18,7 @@ from typing import Any
 import zmq
 
 from messages.caller import Answer, Caller, ClientHandlers
-from messages.client_core import ClientCore, ClientEffect, ClientSend, OpenConnection
+from messages.client_core import SECRET, ClientCore, ClientEffect, ClientSend, OpenConnection
 from messages.envelope import MAX_BYTES
 from messages.keys import CurveKeys
 
@@ -35,8 +35,9 @@ _FAILURES = {
     zmq.EVENT_DISCONNECTED: "it has closed the connection",
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: "it has closed the connection in the handshake",
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "what answers there is no control server of this job",
-    zmq.EVENT_HANDSHAKE_FAILED_AUTH: "it refuses the proof of the secret; PADDLE_SECRET differs between the two",
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH: "it has another secret; PADDLE_SECRET must be the same for all programs of a job",
 }
+_ONE_SECRET = "one side has a secret, the other has none; PADDLE_SECRET must be the same for all programs of a job"
 
 
 class ControlClient:
@@ -166,17 +167,20 @@ class ControlClient:
         with contextlib.suppress(zmq.Again):
             while monitor is self._monitor:
                 frames = monitor.recv_multipart(zmq.DONTWAIT)
-                event = _EVENT.unpack(frames[0][: _EVENT.size])[0]
+                event, value = _EVENT.unpack(frames[0][: _EVENT.size])
                 if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                     self._step(ClientCore.opened)
+                elif value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH and event in _FAILURES:
+                    self._fail(_ONE_SECRET, SECRET)
                 elif _FAILURES.get(event):
-                    self._fail(_FAILURES[event])
+                    self._fail(_FAILURES[event], SECRET if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH else "")
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, reason: str, code: str = "") -> None:
         if self._dealer is not None:
             self._take(self._dealer)  # messages that came before the end
         self._disconnect(0.0)
-        self._step(ClientCore.failed, reason)
+        now = time.monotonic()
+        self._caller.step(lambda core: core.failed(reason, now, code))
 
     def _step(self, what: Callable[..., list[ClientEffect]], *facts: object) -> None:
         """Tell the core something that has happened now."""

@@ -20,6 +20,7 @@ from messages.schema import MOST_EXACT, Protocol
 from messages.server_core import MOST_OPEN
 from runtime.backoff import exponential_backoff
 
+SECRET = "secret"  # the code of a connection that fails because the two sides have different secrets
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.05, 2.0  # seconds before a connection is tried again
 
 
@@ -185,10 +186,12 @@ class ClientCore:
             return []
         return self._join(now)
 
-    def failed(self, reason: str, now: float) -> list[ClientEffect]:
-        """Take note that the connection could not be made, or is broken."""
+    def failed(self, reason: str, now: float, code: str = "") -> list[ClientEffect]:
+        """Take note that the connection could not be made, or is broken; it is counted under a code."""
         if self.state in (ClientState.WAITING, ClientState.CLOSED):
             return []
+        if code:
+            self.counts[code] += 1
         return self._wait(reason, now)
 
     def receive(self, data: bytes, now: float) -> list[ClientEffect]:

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from messages.gate.zmtp import PeerBytes, ServerBytes, ZmtpError
+from messages.gate.zmtp import REFUSED_PROOF, PeerBytes, ServerBytes, ZmtpError
 
 READ_BYTES = 1 << 16  # bytes of one read; as many wait for a side that does not read
 ACCEPTED_AT_ONCE = 64  # connections that are accepted before the others get their turn
@@ -225,7 +225,10 @@ class Gate:
         except (BlockingIOError, InterruptedError):
             return
         except ZmtpError as exc:
-            self._refuse(passage, exc.code, str(exc))
+            if exc.code == "mechanism":
+                self._part(passage, exc.code, str(exc), passage.server.rest_of_greeting(self._target.mechanism))
+            else:
+                self._refuse(passage, exc.code, str(exc))
         except OSError:
             self._close(passage)
 
@@ -256,17 +259,15 @@ class Gate:
         return inner
 
     def _has_room(self, stream: socket.socket) -> bool:
-        """Return whether the process has descriptors to spare; the kernel hands out the lowest that is free.
-
-        Each connection that libzmq has not answered may be one that it has not accepted, and has no descriptor for yet.
-        """
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        coming = sum(one.inner is not None and not one.is_answered for one in self._unauthenticated)
-        return limit == resource.RLIM_INFINITY or stream.fileno() + coming < limit - SPARE_FILES
+        """Return whether the process has descriptors to spare; each that libzmq has not accepted yet will need one."""
+        return has_room(stream, sum(one.inner is not None and not one.is_answered for one in self._unauthenticated))
 
     def _read_inner(self, passage: _Passage, inner: socket.socket) -> None:
         data = inner.recv(READ_BYTES)
         if not data:
+            if passage.peer.said_hello and not passage.server.has_welcomed:
+                reason = "it has another secret: PADDLE_SECRET must be the same for all programs of a job"
+                self._part(passage, "secret", reason, REFUSED_PROOF)
             passage.is_ending = True
             return
         passage.is_answered = True
@@ -312,6 +313,18 @@ class Gate:
         elif key.events != wanted:
             self._selector.modify(stream, wanted, passage)
 
+    def _part(self, passage: _Passage, code: str, reason: str, last: bytes) -> None:
+        """Refuse a connection, and let the peer hear why: `last` is what its libzmq understands."""
+        self._refusals.add(code, f"{passage.address}: {reason}")
+        passage.to_outer += last
+        passage.is_ending = True
+        with contextlib.suppress(OSError):
+            self._flush(passage)
+            if passage.to_outer:
+                self._watch(passage)
+                return
+        self._close(passage)
+
     def _refuse(self, passage: _Passage, code: str, reason: str) -> None:
         self._refusals.add(code, f"{passage.address}: {reason}")
         with contextlib.suppress(OSError):
@@ -326,3 +339,12 @@ class Gate:
                 with contextlib.suppress(KeyError, ValueError):
                     self._selector.unregister(stream)
                 stream.close()
+
+
+def has_room(stream: socket.socket, coming: int) -> bool:
+    """Return whether the process has descriptors to spare; the kernel hands out the lowest that is free.
+
+    Args: coming: descriptors that are needed soon.
+    """
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return limit == resource.RLIM_INFINITY or stream.fileno() + coming < limit - SPARE_FILES

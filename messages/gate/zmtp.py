@@ -21,6 +21,8 @@ FRAME_BYTES = MAX_BYTES + 256  # bytes of a frame afterwards: a message, and the
 COMMAND_BYTES = 512  # bytes of a command after the handshake
 
 MORE, LONG, COMMAND = 1, 2, 4
+# a command ERROR, whose reason libzmq's client reports as a failed proof (spec/26, and 27 for the number)
+REFUSED_PROOF = bytes([COMMAND, 10]) + b"\x05ERROR\x03400"
 
 
 class ZmtpError(ValueError):
@@ -79,6 +81,7 @@ class PeerBytes:
 
     def __init__(self, mechanism: bytes) -> None:
         self.is_ready = False  # it has sent READY, or INITIATE: its part of the handshake
+        self.said_hello = False  # it has sent HELLO, whose box only a server with the same secret can open
         self.has_agreed = False  # set by the gate when libzmq has sent READY
         self._mechanism = mechanism.ljust(20, b"\0")
         self._greeting = b""
@@ -132,6 +135,7 @@ class PeerBytes:
             if self._taken > HANDSHAKE_BYTES:
                 raise ZmtpError("bytes", f"it sends more than {HANDSHAKE_BYTES} bytes before it is let in")
         self.is_ready |= name in (b"READY", b"INITIATE")
+        self.said_hello |= name == b"HELLO"
 
 
 class ServerBytes:
@@ -139,6 +143,7 @@ class ServerBytes:
 
     def __init__(self) -> None:
         self.is_ready = False  # it has sent READY
+        self.has_welcomed = False  # it has sent WELCOME: it has opened the peer's HELLO
         self._skip = GREETING_BYTES
         self._heads = FrameHeads()
 
@@ -148,4 +153,10 @@ class ServerBytes:
             return
         greeting = min(self._skip, len(data))
         self._skip -= greeting
-        self.is_ready = any(name == b"READY" for _, _, name in self._heads.feed(data[greeting:]))
+        names = [name for _, _, name in self._heads.feed(data[greeting:])]
+        self.is_ready, self.has_welcomed = b"READY" in names, self.has_welcomed or b"WELCOME" in names
+
+    def rest_of_greeting(self, mechanism: bytes) -> bytes:
+        """Return what libzmq has not sent of its greeting, by which the peer's libzmq sees the other mechanism."""
+        whole = b"\xff" + bytes(7) + b"\x01\x7f\x03\x01" + mechanism.ljust(20, b"\0") + b"\x01" + bytes(31)
+        return whole[GREETING_BYTES - self._skip :]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 
 from proto.DataConfig_pb2 import DataConfig
 from recordio.index import name_chunks
@@ -19,7 +20,7 @@ from trainer.tasks.joining import TaskJob, check_entries, digest_config, join_jo
 from trainer.tasks.loop import BATCH_LIMIT_S, TaskTraining
 from trainer.telemetry.description import describe_run
 from trainer.telemetry.legacy_words import AT
-from trainer.telemetry.reporter import Reporter
+from trainer.telemetry.reporter import Reporter, find_task_target
 from trainer.training.assembly import Assembly, warn_of_test_flags
 from trainer.training.parts import TrainingSession
 from trainer.training.stopping import STOPPER
@@ -62,9 +63,11 @@ class TaskAssembly(Assembly):
         STOPPER.limit(BATCH_LIMIT_S)
         with STOPPER:  # a signal waits until `look` is called
             first_pass = join_job(job, self._flags, offer)
+            parts = replace(parts, reporter=self._make_task_reporter(parts.save_dir, job))
             session = TaskTraining(parts, self._source, updater, STOPPER, job.master, first_pass=first_pass)
             _connect(updater)
-        parts.reporter.start(writes=True, **session.place(), **describe_run(self._flags, config, self._table))
+        facts = describe_run(self._flags, config, self._table) | {"passes": job.master.num_passes}
+        parts.reporter.start(writes=True, **session.place(), **facts)
         return session, updater, parts.reporter
 
     def end(self) -> None:
@@ -74,8 +77,16 @@ class TaskAssembly(Assembly):
         if self._job is not None and STOPPER.is_clean:
             self._job.close(leaves=True)
 
+    def _make_task_reporter(self, save_dir: str, job: TaskJob) -> Reporter:
+        number, passes = job.master.number, job.master.num_passes
+        target = find_task_target(save_dir, number, os.environ) if self._keeps_records() else None
+        return Reporter(target, passes, self._flags.progress_period, in_tasks=True)
+
     def _make_servers(self) -> None:
         return None
+
+    def _make_reporter(self, save_dir: str) -> Reporter:
+        return Reporter()  # until the master has given a number
 
     def _begin(self, reporter: Reporter) -> None:
         """Do nothing: the trainer that begins the job has moved an earlier run's passes."""

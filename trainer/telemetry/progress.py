@@ -41,12 +41,20 @@ class Progress:
     """Counts samples. How many a pass has is known from its end on, or from an earlier run of the same job.
 
     Args: passes: the number of the last pass, plus 1.  pass_samples: of a pass, where an earlier run has counted them,
-        else 0.  clock: seconds, monotonic.
+        else 0.  clock: seconds, monotonic.  has_whole_passes: False where this trainer has another part of every pass,
+        and shares of a pass are not known.
     """
 
-    def __init__(self, passes: int, pass_samples: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        passes: int,
+        pass_samples: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        has_whole_passes: bool = True,
+    ) -> None:
         self.pass_samples = pass_samples
-        self._passes, self._clock = passes, clock
+        self._passes, self._clock, self._has_whole_passes = passes, clock, has_whole_passes
         self._number = self._samples = self._since_start = 0  # the first two of the pass in hand
         self.begin()
 
@@ -68,7 +76,9 @@ class Progress:
 
     def finish_pass(self, samples: int) -> None:
         """Remember how many samples a pass has."""
-        self._samples = self.pass_samples = samples
+        self._samples = samples
+        if self._has_whole_passes:
+            self.pass_samples = samples
 
     def look(self, *, is_over: bool = False) -> Place:
         """Return how far the run is now; of a run that is over the speed is the mean."""

@@ -3,10 +3,14 @@
 Only trainer 0 writes records.jsonl, progress.json and report.html; every trainer of a job under the launcher keeps its
 own node_<id>/progress.json, from which trainer 0 learns how the others fare. All of it is written by a thread, so that
 a volume that is slow or away holds up no training; what cannot be written is lost with one WARNING.
+
+Trainers of a master come and go, and none is the first one: each writes records.jsonl and progress.json about itself,
+into node_<number>/; tasks.json, about the job, is the master's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -36,18 +40,29 @@ LAST_WRITES_S = 10.0  # for the files of the end; a volume that is away must not
 
 @dataclass(frozen=True)
 class OutputTarget:
-    """Where a trainer writes; `node` is its own directory there, None without a launcher."""
+    """Where a trainer writes; `node` is its own directory there, None without a launcher.
+
+    in_tasks: whether a master gives its tasks.
+    """
 
     output: Path
     node: Path | None
     trainer_id: int
     attempt: str = ""
     host: str = ""
+    in_tasks: bool = False
 
     @property
     def is_first(self) -> bool:
         """Whether this is trainer 0, the one writer of the job's files."""
-        return self.trainer_id == 0
+        return self.trainer_id == 0 and not self.in_tasks
+
+    @property
+    def records(self) -> Path | None:
+        """The directory of its records.jsonl; None: it writes none."""
+        if self.in_tasks:
+            return self.node
+        return self.output if self.is_first else None
 
 
 def find_target(save_dir: str, trainer_id: int, environ: Mapping[str, str]) -> OutputTarget | None:
@@ -60,6 +75,16 @@ def find_target(save_dir: str, trainer_id: int, environ: Mapping[str, str]) -> O
     return OutputTarget(Path(output or save_dir), node, trainer_id, environ.get("PADDLE_ATTEMPT", ""), host)
 
 
+def find_task_target(save_dir: str, number: int, environ: Mapping[str, str]) -> OutputTarget:
+    """Return where a trainer of a master writes, and make that directory: node_<number>/ of the same place."""
+    output = Path(environ.get("PADDLE_OUTPUT", "") or save_dir)
+    node = output / f"node_{number}"
+    with contextlib.suppress(OSError):  # the first write says what is wrong
+        node.mkdir(parents=True, exist_ok=True)
+    host = environ.get("POD_NAME") or socket.gethostname()
+    return OutputTarget(output, node, number, environ.get("PADDLE_ATTEMPT", ""), host, in_tasks=True)
+
+
 class Reporter:
     """What the session tells of its run.
 
@@ -68,7 +93,8 @@ class Reporter:
     holds together.
 
     Args: target: None: nothing is written, the lines of progress are all there is.  passes: the number of the last one,
-        plus 1.  line_period_s: between two lines of progress; 0: none.
+        plus 1.  line_period_s: between two lines of progress; 0: none.  in_tasks: whether a master gives the tasks:
+        how many samples of a pass come to this trainer is not known then.
     Thread safety: `snapshot` may be asked for by any thread, all else is the session's; `_others` is replaced by the
         writer's thread, as a whole.
     """
@@ -79,18 +105,23 @@ class Reporter:
         passes: int = 0,
         line_period_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        in_tasks: bool = False,
     ) -> None:
         self.breakdown = TimeBreakdown(clock)
         self._target, self._pass_watch = target, PassWatch(clock)
         self._lines, self._batch_records = LinePeriod(line_period_s, clock), BatchRecordLimit(clock)
         known = read_job(target.output).get("pass_samples") if target and target.is_first else 0
-        self._progress = Progress(passes, known if isinstance(known, int) and 0 < known < LARGEST else 0, clock)
+        known = known if isinstance(known, int) and 0 < known < LARGEST else 0
+        self._progress = Progress(passes, known, clock, has_whole_passes=not in_tasks)
         self._numbers: Record = {"cost": None, "evaluators": {}}  # the numbers of the newest line of the log
         self._last_pass: Record | None = None
         self._others: dict[str, Record] = {}  # trainer -> what its progress.json says
         self._trainer_count = 1
         self._snapshot = self._take_snapshot()
-        self._writer = Writer(target.output, self._write_progress, has_report=target.is_first) if target else None
+        self._writer: Writer | None = None
+        if target is not None:
+            self._writer = Writer(target.records or target.output, self._write_progress, has_report=target.is_first)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -214,7 +245,7 @@ class Reporter:
     ) -> Record:
         attempt = self._target.attempt if self._target else ""
         record = {"kind": kind, "time": round(time.time(), 3), "attempt": attempt, **fields}
-        is_written = is_kept and self._target is not None and self._target.is_first
+        is_written = is_kept and self._target is not None and self._target.records is not None
         self._publish(encode_record(record) if is_written else "", ending)
         return record
 

@@ -17,7 +17,7 @@ from master.store.directory import DirectoryStore
 from master.tasks.events import BUSY, GRANTED
 from master.tasks.records import TaskView
 from messages.envelope import MemberId
-from runtime.errors import ConfigError, DataError, PeerUnreachableError, StoppedError
+from runtime.errors import ConfigError, DataError, StoppedError
 
 FILES = [f"part-{number:02d}" for number in range(7)]
 
@@ -70,15 +70,17 @@ def test_another_list_another_config_and_an_empty_list_are_refused(tmp_path: Pat
 
 
 def test_a_trainer_with_another_secret_or_none_is_told_so(tmp_path: Path) -> None:
-    with MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store", secret="right"):
+    """It was told so after 300 s, by words that did not name the secret."""
+    with MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store", secret="right") as process:
         with trainer(tmp_path / "store", "a", secret="right") as master:
             assert master.set_dataset(FILES) == 0
-        for secret in ("wrong", ""):
+        for secret, reason in (("wrong", "it has another secret"), ("", "one side has a secret, the other has none")):
             with (
-                trainer(tmp_path / "store", "b", secret=secret, patience=2.0) as master,
-                pytest.raises(PeerUnreachableError, match=r"secret|handshake|control server"),
+                trainer(tmp_path / "store", "b", secret=secret, patience=300.0) as master,
+                pytest.raises(ConfigError, match=f"{reason}; PADDLE_SECRET must be the same for all programs"),
             ):
                 master.set_dataset(FILES)
+        assert "it has another secret: PADDLE_SECRET must be the same" in process.text()
 
 
 def test_a_signal_ends_the_master_with_its_status(tmp_path: Path) -> None:

@@ -81,6 +81,8 @@ class ElasticUpdater:
 
     def prefetch(self, slots: Mapping[str, Argument]) -> None:
         """Begin a batch: enter a new view, and get the rows that it uses."""
+        if self._begun is not None:
+            self._servers.drop()  # the batch before ended in its backward pass: what has not left of it must not leave
         self._begun = None
         self._pushes.open()
         if self._tables is not None:

@@ -20,7 +20,7 @@ from trainer.records.records import read_all_records
 from trainer.report.facts import Reader
 from trainer.report.state import JobState, describe_state
 from trainer.telemetry import time_breakdown
-from trainer.telemetry.reporter import OutputTarget, Reporter, find_target
+from trainer.telemetry.reporter import OutputTarget, Reporter, find_target, find_task_target
 from trainer.telemetry.time_breakdown import TimeBreakdown
 from trainer.telemetry.trainer_metrics import TrainerMetrics
 from trainer.telemetry.writer import Writer
@@ -87,6 +87,28 @@ def test_trainer_0_writes_records_and_progress(tmp_path):
     progress = read_job(tmp_path)
     assert (progress["status"], progress["pass"], progress["passes"], progress["job_fraction"]) == ("finished", 0, 4, 1)
     assert (progress["cost"], progress["evaluators"], progress["pass_samples"]) == (0.25, {"error": 0.5}, 64)
+
+
+def test_trainers_of_a_master_write_records_and_progress_of_their_own(tmp_path):
+    for number in (0, 7):
+        target = find_task_target(str(tmp_path), number, {"POD_NAME": f"pod-{number}"})
+        reporter = Reporter(target, passes=4, in_tasks=True)
+        run(reporter)
+        reporter.end(0)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["node_0", "node_7"]
+    assert [path.name for path in sorted((tmp_path / "node_7").iterdir())] == ["progress.json", "records.jsonl"]
+    assert [one["kind"] for one in read_all_records(tmp_path / "node_7")][-3:] == ["test", "save", "end"]
+    trainers = read_trainers(tmp_path, "")
+    assert [(one["host"], one["pass"], one["status"]) for one in trainers.values()] == [
+        ("pod-0", 0, "finished"),
+        ("pod-7", 0, "finished"),
+    ]
+
+
+def test_a_trainer_of_a_master_does_not_know_its_share_of_a_pass():
+    reporter = Reporter(passes=4, in_tasks=True)
+    run(reporter)
+    assert reporter.snapshot.place.pass_fraction is None and reporter.snapshot.place.passes == 4
 
 
 def test_another_trainer_writes_its_own_progress_only(tmp_path):

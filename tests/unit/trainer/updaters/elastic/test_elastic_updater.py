@@ -162,6 +162,17 @@ def test_a_trainer_whose_task_is_taken_closes_its_connections(servers):
     assert servers.calls[-1] == "drop"
 
 
+def test_a_batch_that_ends_in_its_backward_pass_leaves_nothing_behind(servers):
+    """A number in it was not finite, and its task has failed."""
+    updater, table = make_updater(servers)
+    updater.prefetch({})
+    table.clear_gradients()
+    updater.begin_step(4)(1)
+    servers.calls.clear()
+    updater.prefetch({})
+    assert servers.calls == ["drop", "open", "prepare"]
+
+
 def test_pruned_gradients_are_masked_and_not_pushed_early(servers):
     fields = {"update_hooks": [{"type": "pruning", "sparsity_ratio": 0.5}]}
     updater, table = make_updater(servers, **fields)
