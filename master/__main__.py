@@ -58,7 +58,9 @@ def _run(arguments: list[str]) -> None:
     if line.ignored:
         glog.warning(f"accepted without effect here: {', '.join('--' + one for one in line.ignored)}")
     if not job.secret:
-        glog.warning("there is no secret (PADDLE_SECRET, PADDLE_SECRET_FILE): whoever reaches the port may take part")
+        glog.warning(
+            "there is no secret (PADDLE_SECRET, PADDLE_SECRET_FILE): every program that reaches the port may take part"
+        )
     master = Master(
         open_store(line.endpoints, line.store_dir, name, line.seconds("ttl")),
         open_registry(line.endpoints, line.store_dir, name),

@@ -197,7 +197,7 @@ class MasterClient:
     def request_save(self, pass_number: int, block: float) -> str:
         """Ask whether this trainer is the one that saves the model of a pass that has ended.
 
-        Returns: GRANTED: it is, nobody else is for `block` seconds, and `report_saved` is to follow, whether it has
+        Returns: GRANTED: it is, no other one is for `block` seconds, and `report_saved` is to follow, whether it has
             written anything or not.  BUSY: another trainer is at it.  SAVED: the model of this pass is saved, or a
             later pass has ended.
         """
@@ -280,7 +280,7 @@ class MasterClient:
         self.look()
 
     def _follow(self) -> None:
-        """Keep a connection to whoever leads, until closed."""
+        """Keep a connection to the present leader, until closed."""
         known = ""
         while not self._leader.is_over:
             try:

@@ -2,7 +2,7 @@
 
 The thread of the messages only puts what it hears into a queue. `work`, in the master's own thread, takes all that
 waits there, lets the rules decide one event after the other, stores what follows in one commit, and answers only then:
-nobody hears of what is not stored, and a slow disk or etcd is waited for once for many questions.
+no member is told what is not stored, and a slow disk or etcd is waited for once for many questions.
 """
 
 from __future__ import annotations

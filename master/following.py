@@ -1,4 +1,4 @@
-"""The connection of a trainer to whoever leads; another leader's takes its place."""
+"""The connection of a trainer to the present leader; another leader's takes its place."""
 
 from __future__ import annotations
 

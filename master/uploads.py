@@ -24,7 +24,7 @@ class DatasetOffer:
 
 
 class UploadDesk:
-    """The list that is being sent, and who waits for that to end. The first member that offers a list sends it.
+    """The list that is being sent, and the members that wait for its end. The first member that offers a list sends it.
 
     Args: files_per_task: of the data set.
     """
@@ -68,7 +68,7 @@ class UploadDesk:
         return self._next()
 
     def settle(self) -> list[Reaction]:
-        """Answer who waits, once the job has a data set: each list is compared with it."""
+        """Answer the members that wait, once the job has a data set: each list is compared with it."""
         waiting, self._waiting = self._waiting, []
         return [DatasetGiven(one.ticket, one.digest, one.config, one.files, ()) for one in waiting]
 

@@ -1,1 +1,1 @@
-"""Where the master keeps its state, and who leads: a directory, etcd, or memory for tests."""
+"""Where the master keeps its state, and which master leads: a directory, etcd, or memory for tests."""

@@ -6,8 +6,8 @@
 
 A standby takes over when the newest claim has not changed for its time to live by the standby's own clock: clocks are
 not compared. It makes the next claim first, then reads the newest segment, then writes its own under a temporary name,
-and renames it. A leader looks for a newer claim before and after it appends; only after the second look does anybody
-hear of what it has written. What a frozen leader appends after it thaws is in a segment that nobody reads any more.
+and renames it. A leader looks for a newer claim before and after it appends, and tells trainers of what it has written
+after the second look only. What a frozen leader appends after it thaws is in a segment that no leader reads any more.
 """
 
 from __future__ import annotations

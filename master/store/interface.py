@@ -56,7 +56,7 @@ class LeaderStore(typing.Protocol):
     def campaign(self, is_stopped: Callable[[], bool], note: Callable[[str], None]) -> Leadership | None:
         """Return the leadership when this process has it, or None once `is_stopped` says so.
 
-        Args: note: takes a line for the log: who leads now.
+        Args: note: takes a line for the log: which master leads now.
         Raises: PeerUnreachableError, VolumeError: the store cannot be used.
         """
 

@@ -9,7 +9,7 @@ from runtime.errors import LeadershipLostError
 
 
 class MemoryStore:
-    """Keys and values, and who leads. `dies_after` writes the leader's commit ends by LeadershipLostError."""
+    """Keys and values, and the leader's token. After `dies_after` writes its commit ends by LeadershipLostError."""
 
     def __init__(self) -> None:
         self.pairs: dict[str, str] = {}

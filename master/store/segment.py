@@ -6,7 +6,7 @@ It begins with the state that the leader has found, and goes on with its transac
     JSON, [[key, value or null], ...]
 
 The last record may be cut off, or have zeros in place of its bytes after a power cut: its writer has died, and has told
-nobody that it was written. A bad record with others behind it is damage.
+no trainer that it was written. A bad record with others behind it is damage.
 """
 
 from __future__ import annotations

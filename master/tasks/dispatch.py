@@ -37,7 +37,7 @@ def answer_repeated(turn: Turn, wanted: TaskWanted) -> bool:
 
 
 def answer_waiting(turn: Turn) -> None:
-    """Answer everyone that has nothing to wait for any more: the pass or the job has ended, or its patience."""
+    """Answer each member that has nothing to wait for any more: the pass or the job has ended, or its patience."""
     state = turn.state
     for ticket, wanted in list(state.waiting.items()):
         kind = why_no_task(state, wanted, turn.now)
@@ -136,7 +136,7 @@ def end_pass(turn: Turn) -> bool:
 
 
 def _can_take(state: MasterState, wanted: TaskWanted) -> bool:
-    """Return whether who waits is connected, and waits for a task of the present pass."""
+    """Return whether a waiting member is connected, and waits for a task of the present pass."""
     is_connected = state.members[wanted.member.uid].until is None
     return is_connected and state.head is not None and wanted.pass_number == state.head.pass_number
 

@@ -60,8 +60,8 @@ def encode_change(change: Change) -> Write:
     if isinstance(change, PutFiles):
         return f"files/{change.digest[:16]}/{change.number:08d}", _dump(change.tasks)
     if isinstance(change, PutNumber):
-        who = change.number.id
-        return _member_key("number", who.uid), _dump([who.uid, who.incarnation, change.number.number])
+        owner = change.number.id
+        return _member_key("number", owner.uid), _dump([owner.uid, owner.incarnation, change.number.number])
     if isinstance(change, PutMember):
         member = change.member
         return _member_key("member", member.id.uid), _dump([member.id.uid, member.id.incarnation, member.joined])

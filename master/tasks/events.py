@@ -63,7 +63,7 @@ OUTCOMES = (FINISHED, FAILED, RETURNED)
 
 @dataclass(frozen=True)
 class SaveWanted:
-    """A member wants to save the model of a pass; nobody else may for `block` seconds then."""
+    """A member wants to save the model of a pass; no other one may for `block` seconds then."""
 
     ticket: Ticket
     member: MemberId
@@ -102,7 +102,7 @@ class MemberOut:
 class MemberLeaves:
     """A member goes, or is known to be gone: what it has goes back at once.
 
-    ticket: to answer, None when nobody asks.  is_polite: it has said so itself, which is no failure of its tasks.
+    ticket: to answer, None when no member asks.  is_polite: it has said so itself, which is no failure of its tasks.
     """
 
     ticket: Ticket | None

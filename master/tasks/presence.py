@@ -1,8 +1,8 @@
 """Which members take part at a moment, for rounds of all of them (pure).
 
 A member is in the view while it holds a task, and between the report on a task and its next question for one, unless
-that question has to wait. So a member with work to do stays, and one that nobody may wait for is out at once: it waits
-for a task, the pass is over for it, its task was taken back, its lease has ended.
+that question has to wait. So a member with work to do stays. It is out at once when it waits for a task, when the pass
+is over for it, when its task was taken back, and when its lease has ended.
 """
 
 from __future__ import annotations

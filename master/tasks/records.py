@@ -47,7 +47,7 @@ class TaskRecord:
     """One task in the pass that it was last given in. In a later pass it is TODO again, and its counters are 0.
 
     epoch: dispatches ever.  tries: dispatches in this pass.  failures: in this pass.
-    holds: who has it; of a DONE task the dispatch that finished it.
+    holds: the members that have it; of a DONE task the dispatch that finished it.
     took: seconds from dispatch to finish.  samples: that its holder says it has trained.
     """
 
@@ -125,7 +125,7 @@ class MemberEvent:
 
 @dataclass(frozen=True, slots=True)
 class SaveSlot:
-    """Which member may save the model of a pass, and until when nobody else may."""
+    """Which member may save the model of a pass, and until when no other one may."""
 
     member: MemberId
     until: float

@@ -116,7 +116,7 @@ def why_other_config(head: Head, config: str) -> str:
     return ""
 
 
-# ----- Rule 3: a task for who asks
+# ----- Rule 3: a task for the member that asks
 
 
 def _take_wanted(turn: Turn, event: TaskWanted) -> None:

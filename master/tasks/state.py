@@ -52,7 +52,7 @@ class TaskSettings:
 
 
 class MasterState:
-    """Tasks, members and the save slot; and who waits for a task, which is not stored: members ask again.
+    """Tasks, members and the save slot; and the members that wait for a task, which are not stored: they ask again.
 
     Args: leader: the token of the leader that has this state.
     """
@@ -68,7 +68,7 @@ class MasterState:
         self.history: collections.deque[MemberEvent] = collections.deque(maxlen=MOST_EVENTS)  # not stored here
         self.accounts: dict[int, PassAccount] = {}  # by pass
         self.estimate = DurationEstimate(settings.time_least, settings.time_most)
-        self.waiting: dict[Ticket, TaskWanted] = {}  # who asked first is first
+        self.waiting: dict[Ticket, TaskWanted] = {}  # the first to ask is first
         self._parts: list[tuple[str, ...]] = []  # of a file list whose head is not stored yet
 
     @property

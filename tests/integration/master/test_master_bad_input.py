@@ -1,0 +1,165 @@
+"""What is wrong with a store, a list or a secret, said by real processes in one message and an exit code."""
+
+import http.server
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from etcd_process import EtcdProcess
+from master_processes import MasterProcess, train
+
+from master.client import MasterClient
+from master.store.choice import open_store
+from messages.envelope import MemberId
+
+CONFIG = """
+from paddle.trainer_config_helpers import *
+define_py_data_sources2("{list}", None, "provider", "process")
+settings(batch_size=10, learning_rate={rate}, learning_method=MomentumOptimizer(0.0), is_async=True)
+x = data_layer("x", 2)
+outputs(classification_cost(fc_layer(x, 2, act=SoftmaxActivation()), data_layer("label", 2)))
+"""
+PROVIDER = """
+from paddle.trainer.PyDataProvider2 import *
+@provider(input_types={"x": dense_vector(2), "label": integer_value(2)})
+def process(settings, filename):
+    yield {"x": [0.0, 1.0], "label": 0}
+"""
+FILES = [f"part-{number:02d}" for number in range(6)]
+
+
+def fatal(text: str) -> str:
+    """Return the one line of a program that says why it ends."""
+    lines = [line for line in text.splitlines() if line.startswith("F")]
+    assert len(lines) == 1, text
+    return lines[0].partition("] ")[2]
+
+
+class Trainers:
+    """`paddle train` with a small config, and lists that are given."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        (directory / "provider.py").write_text(PROVIDER)
+
+    def run(self, *flags: str, names: list[str], rate: float = 0.1, secret: str = "") -> tuple[int, str]:
+        """Return the exit status and the line that says why."""
+        (self.directory / "some.list").write_text("".join(f"{self.directory}/{name}\n" for name in names))
+        (self.directory / "config.py").write_text(CONFIG.format(list=self.directory / "some.list", rate=rate))
+        environment = {**os.environ, "PADDLE_SECRET": secret, "PADDLE_JOB_NAME": "", "POD_UID": ""}
+        command = [sys.executable, "-m", "paddle", "train", "--config=config.py", f"--save_dir={self.directory}/saved"]
+        done = subprocess.run(
+            [*command, *flags], cwd=self.directory, env=environment, capture_output=True, text=True, timeout=100
+        )
+        return done.returncode, fatal(done.stderr)
+
+
+@pytest.fixture
+def trainers(tmp_path: Path) -> Trainers:
+    (tmp_path / "trainer").mkdir()
+    return Trainers(tmp_path / "trainer")
+
+
+@pytest.fixture
+def no_etcd() -> Iterator[str]:
+    """A server of pages that is no etcd."""
+
+    class Pages(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_error(404)
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+# ----- etcd
+
+
+@pytest.mark.parametrize("harm", ["killed", "frozen"])
+def test_an_etcd_that_is_away_for_longer_than_the_lease_ends_the_leader(
+    tmp_path: Path, etcd: EtcdProcess, harm: str
+) -> None:
+    with MasterProcess(tmp_path / "log", f"--etcd_endpoints={etcd.endpoint}", "--ttl=2s") as process:
+        process.wait_for("serving on")
+        if harm == "killed":
+            etcd.stop()
+        else:
+            etcd.signal(signal.SIGSTOP)
+        began = time.monotonic()
+        assert process.end() == 75
+        assert time.monotonic() - began < 30
+        assert f"no etcd answers: {etcd.endpoint}: " in fatal(process.text())
+
+
+def test_what_is_no_etcd_is_named(tmp_path: Path, no_etcd: str) -> None:
+    with MasterProcess(tmp_path / "log", f"--etcd_endpoints={no_etcd}") as process:
+        assert process.end() == 69
+        assert f"--etcd_endpoints: no etcd answers: {no_etcd}: " in fatal(process.text())
+
+
+def test_a_text_that_is_no_endpoint_is_named(tmp_path: Path, trainers: Trainers) -> None:
+    reason = "--etcd_endpoints has 'ftp://a:1'; write each as http://host:2379"
+    with MasterProcess(tmp_path / "log", "--etcd_endpoints=ftp://a:1") as process:
+        assert process.end() == 64
+        assert fatal(process.text()) == reason
+    assert trainers.run("--etcd_endpoints=ftp://a:1", names=FILES) == (64, reason)
+
+
+def test_two_jobs_on_one_etcd_know_nothing_of_each_other(tmp_path: Path, etcd: EtcdProcess) -> None:
+    flag = f"--etcd_endpoints={etcd.endpoint}"
+    lists = {"one": FILES, "other": FILES[:2]}
+    with (
+        MasterProcess(tmp_path / "log-one", flag, "--job=one") as one,
+        MasterProcess(tmp_path / "log-other", flag, "--job=other") as other,
+    ):
+        for job, files in lists.items():
+            with MasterClient(open_store([etcd.endpoint], None, job, 10.0), job, MemberId("a", 1)) as client:
+                assert [task.files[0] for task in train(client, files)] == files
+                client.leave()
+        assert (one.end(), other.end()) == (0, 0)
+
+
+# ----- Trainers that are none of the job's
+
+
+def test_a_trainer_with_another_list_or_secret_is_refused_in_one_message(tmp_path: Path, trainers: Trainers) -> None:
+    store = tmp_path / "store"
+    flag = f"--store_dir={store}"
+    with MasterProcess(tmp_path / "log", flag, secret="right") as process:
+        process.wait_for("serving on")
+        assert trainers.run(flag, names=FILES, secret="wrong")[0] == 78
+        status, reason = trainers.run(flag, names=FILES)
+        assert status == 78
+        assert "one side has a secret, the other has none; PADDLE_SECRET must be the same for all" in reason
+        assert trainers.run(flag, names=[], secret="right")[0] == 65
+        with MasterClient(open_store([], store, "job", 10.0), "job", MemberId("a", 1), secret="right") as client:
+            client.set_dataset(FILES)
+        status, reason = trainers.run(flag, names=FILES, secret="right")
+        assert status == 78
+        assert "this file list has 6 files and digest " in reason
+        assert "that of the job's first trainer has 6 files" in reason
+        assert "give every trainer the same files in the same order" in reason
+
+
+def test_a_trainer_with_another_config_is_refused_in_one_message(tmp_path: Path, trainers: Trainers) -> None:
+    store = tmp_path / "store"
+    with MasterProcess(tmp_path / "log", f"--store_dir={store}") as process:
+        process.wait_for("serving on")
+        first = MasterClient(open_store([], store, "job", 10.0), "job", MemberId("a", 1), config="a" * 64)
+        with first as client:
+            client.set_dataset(FILES)
+        status, reason = trainers.run(f"--store_dir={store}", names=FILES)
+        assert status == 78
+        assert ", that of the job's first trainer aaaaaaaaaaaaaaaa: give every trainer the same config" in reason
