@@ -184,7 +184,7 @@ class Asking:
         if body["state"] != "task":
             self._want(body["pass"])
             return
-        report = {"id": body["task"]["id"], "epoch": body["task"]["epoch"]}
+        report = {"id": body["task"]["id"], "epoch": body["task"]["epoch"], "pass": body["pass"]}
         report |= {"outcome": FINISHED, "samples": 1, "reason": ""}
         pass_number = body["pass"]
         self._client.submit("report_task", report, 120.0).add_done_callback(lambda _: self._done(pass_number))

@@ -186,13 +186,13 @@ class MasterClient:
         """
         return self._report(task, FINISHED, samples, "")
 
-    def fail(self, task: TaskGrant, reason: str) -> bool:
-        """Say that a task's records cannot be trained."""
-        return self._report(task, FAILED, 0, reason)
+    def fail(self, task: TaskGrant, reason: str, samples: int = 0) -> bool:
+        """Say that a task's records cannot be trained; `samples` of them were."""
+        return self._report(task, FAILED, samples, reason)
 
-    def give_back(self, task: TaskGrant) -> bool:
-        """Say that this trainer leaves, and has not trained the task."""
-        return self._report(task, RETURNED, 0, "it leaves")
+    def give_back(self, task: TaskGrant, samples: int = 0) -> bool:
+        """Say that this trainer leaves, and has not trained the task; `samples` of it were."""
+        return self._report(task, RETURNED, samples, "it leaves")
 
     def request_save(self, pass_number: int, block: float) -> str:
         """Ask whether this trainer is the one that saves the model of a pass that has ended.
@@ -237,7 +237,8 @@ class MasterClient:
     # -----
 
     def _report(self, task: TaskGrant, outcome: str, samples: int, reason: str) -> bool:
-        body = {"id": task.number, "epoch": task.epoch, "outcome": outcome, "samples": samples, "reason": reason[:1000]}
+        body: dict[str, Any] = {"id": task.number, "epoch": task.epoch, "pass": task.pass_number}
+        body |= {"outcome": outcome, "samples": samples, "reason": reason[:1000]}
         answer = self._ask("report_task", body, time.monotonic() + self._patience)
         if not answer["accepted"]:
             glog.warning(f"the master refuses that task {task.number} is {outcome}: {answer['reason']}")

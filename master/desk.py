@@ -166,7 +166,14 @@ class TaskDesk:
         body = asked.body
         self._step(
             TaskReported(
-                ticket, asked.member, body["id"], body["epoch"], body["outcome"], body["samples"], body["reason"]
+                ticket,
+                asked.member,
+                body["pass"],
+                body["id"],
+                body["epoch"],
+                body["outcome"],
+                body["samples"],
+                body["reason"],
             )
         )
 

@@ -38,6 +38,8 @@ PASS_FIELDS: Mapping[str, Shape] = {
     "dispatches": Integer(0),
     "failures": Integer(0),
     "samples": Integer(0),
+    "repeated": Integer(0),
+    "unreported": Integer(0),
     "ended": Number(0.0),
     "names": Items(Text(1000), 100),
 }
@@ -69,7 +71,14 @@ MASTER = Protocol(
             ),
         ),
         "report_task": Call(
-            Fields(id=Integer(0), epoch=Integer(1), outcome=Word(OUTCOMES), samples=Integer(0), reason=Text(1000)),
+            Fields(
+                id=Integer(0),
+                epoch=Integer(1),
+                outcome=Word(OUTCOMES),
+                samples=Integer(0),
+                reason=Text(1000),
+                **{"pass": Integer(0)},
+            ),
             Fields(accepted=Truth(), reason=Text(1000)),
         ),
         "request_save": Call(

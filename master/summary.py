@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from typing import Any
 
-from master.tasks.records import Hold
+from master.tasks.records import Hold, PassAccount
 from master.tasks.state import MasterState
 
 MOST_RECORDED = 1000  # members, holders and passes in a record, each
@@ -49,7 +49,7 @@ def describe_status(state: MasterState, leader: int, most: int) -> dict[str, Any
             }
             for one in itertools.islice(state.members.values(), most)
         ],
-        "passes": [_describe_pass(dataclasses.asdict(one)) for one in list(state.accounts.values())[-most:]],
+        "passes": [_describe_pass(one) for one in list(state.accounts.values())[-most:]],
     }
 
 
@@ -66,6 +66,7 @@ def describe_record(state: MasterState, leader: int) -> dict[str, Any]:
         "discarded": [table.name(number)[:MOST_NAME] for number in itertools.islice(table.failed, 100)],
         "dispatches": table.sums.dispatches,
         "samples": table.sums.samples,
+        "repeated": table.sums.repeated,
         "waiting": len(state.waiting),
         "history": [
             {
@@ -87,7 +88,10 @@ def list_holds(state: MasterState, most: int) -> list[tuple[int, Hold]]:
     return [(number, hold) for number in numbers for hold in state.table.current(number).holds][:most]
 
 
-def _describe_pass(account: dict[str, Any]) -> dict[str, Any]:
-    account["pass"] = account.pop("pass_number")
-    account["names"] = [name[:1000] for name in account["names"]]
-    return account
+def _describe_pass(account: PassAccount) -> dict[str, Any]:
+    """Return the account of a pass without the list of its repetitions."""
+    described = dataclasses.asdict(account)
+    described["pass"] = described.pop("pass_number")
+    described["names"] = [name[:1000] for name in account.names]
+    del described["reported"]
+    return described | {"unreported": account.unreported}

@@ -56,6 +56,7 @@ RECORD = Fields(
     failed=Integer(0),
     dispatches=Integer(0),
     samples=Integer(0),
+    repeated=Integer(0),
     waiting=Integer(0),
     discarded=Items(Text(MOST_NAME), 100),
     holders=Items(Fields(**HOLDER_FIELDS, name=Text(MOST_NAME), number=Integer(0)), MOST_RECORDED),
@@ -173,9 +174,11 @@ def _describe_servers(record: dict[str, Any]) -> Iterator[str]:
 
 def _describe_pass(account: dict[str, Any]) -> str:
     repeated = account["dispatches"] - account["done"]
+    unreported = f", {account['unreported']} of them without a word" if account["unreported"] else ""
     line = (
         f"{account['pass']}: {account['done']} tasks finished, {account['discarded']} discarded, {repeated} dispatches "
-        f"repeated, {account['failures']} failures, {account['samples']} samples, ended {clock(account['ended'])}"
+        f"repeated{unreported}, {account['failures']} failures, {account['samples']} samples, {account['repeated']} "
+        f"more repeated, ended {clock(account['ended'])}"
     )
     return f"{line}; discarded: {'; '.join(account['names'])}" if account["names"] else line
 

@@ -134,9 +134,16 @@ class Story:
         assert answer["state"] == "task", answer
         return answer["task"]["id"], answer["task"]["epoch"]
 
-    def report(self, name: str, task: tuple[int, int], outcome: str = FINISHED, incarnation: int = 1) -> Any:
-        who = member(name, incarnation)
-        answer = self.ask(lambda ticket: TaskReported(ticket, who, *task, outcome, 10, "a reason"))
+    def report(
+        self,
+        name: str,
+        task: tuple[int, int],
+        outcome: str = FINISHED,
+        incarnation: int = 1,
+        pass_number: int | None = None,
+    ) -> Any:
+        who, number = member(name, incarnation), self.state.table.pass_number if pass_number is None else pass_number
+        answer = self.ask(lambda ticket: TaskReported(ticket, who, number, *task, outcome, 10, "a reason"))
         return answer["accepted"] if isinstance(answer, dict) else answer
 
     def save(self, name: str, pass_number: int = 0, block: float = 5.0, incarnation: int = 1) -> str:

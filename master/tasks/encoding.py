@@ -43,7 +43,7 @@ from master.tasks.state import MasterState, TaskSettings
 from messages.envelope import MemberId
 from runtime.errors import DamagedError
 
-VERSION = 2  # of what is stored
+VERSION = 3  # of what is stored
 AT_ONCE = 10_000  # values that are parsed by one call, which is three times as fast as one by one
 STATUSES = tuple(TaskStatus)
 _ENCODER = json.JSONEncoder(separators=(",", ":"))  # once: json.dumps makes one for each call
@@ -104,7 +104,8 @@ def _load(state: MasterState, parts: dict[str, list[tuple[str, str]]], now: floa
     for _, (uid, incarnation, until, pass_number) in _parse(parts.get("save", ())):
         state.save = SaveSlot(MemberId(uid, incarnation), until, pass_number)
     for _, fields in _parse(parts.get("pass", ())):
-        account = PassAccount(**{**fields, "names": tuple(fields["names"])})
+        reported = tuple((number, epoch) for number, epoch in fields["reported"])
+        account = PassAccount(**{**fields, "names": tuple(fields["names"]), "reported": reported})
         state.accounts[account.pass_number] = account
     head = next((fields for _, fields in _parse(parts.get("state", ()))), None)
     if head is None:
@@ -164,13 +165,17 @@ def _list_task(record: TaskRecord) -> list[Any]:
         round(record.took, 6),
         record.samples,
         [[hold.member.uid, hold.member.incarnation, hold.request, hold.epoch, hold.since] for hold in record.holds],
+        record.repeats,
+        record.before,
     ]
 
 
 def _read_task(fields: list[Any]) -> TaskRecord:
-    number, status, epoch, failures, tries, took, samples, holds = fields
+    number, status, epoch, failures, tries, took, samples, holds, repeats, before = fields
     held = tuple([Hold(MemberId(one[0], one[1]), one[2], one[3], one[4], 0.0) for one in holds])
-    return TaskRecord(number, STATUSES[status], epoch, failures, tries, held, took, samples)
+    again = tuple([(one[0], one[1]) for one in repeats])
+    last = (before[0], before[1])
+    return TaskRecord(number, STATUSES[status], epoch, failures, tries, held, took, samples, again, last)
 
 
 def _member_key(kind: str, uid: str) -> str:

@@ -46,10 +46,12 @@ class TaskReported:
 
     outcome: finished: its records are trained, and every server has acknowledged that.  failed: they cannot be.
         returned: the member leaves, and has not trained them; that is no failure.
+    samples: that were trained, also of a dispatch that has failed or comes back.
     """
 
     ticket: Ticket
     member: MemberId
+    pass_number: int
     number: int
     epoch: int
     outcome: str

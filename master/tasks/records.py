@@ -49,6 +49,8 @@ class TaskRecord:
     epoch: dispatches ever.  tries: dispatches in this pass.  failures: in this pass.
     holds: the members that have it; of a DONE task the dispatch that finished it.
     took: seconds from dispatch to finish.  samples: that its holder says it has trained.
+    repeats: (epoch, samples) of the dispatches of this pass that were reported, but are not what finished the task.
+    before: the last pass in which it was finished, and the epoch that did that; -1 and 0 for none.
     """
 
     pass_number: int
@@ -59,6 +61,8 @@ class TaskRecord:
     holds: tuple[Hold, ...] = ()
     took: float = 0.0
     samples: int = 0
+    repeats: tuple[tuple[int, int], ...] = ()
+    before: tuple[int, int] = (-1, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +142,8 @@ class PassAccount:
 
     done, discarded: tasks.  dispatches: of all tasks; those above `done` were repeated, or ended in a discarded task.
     failures: dispatches that ended by a report, a time limit or a lost member.  names: the first discarded tasks.
+    samples: of the dispatches that finished a task.  repeated: samples of the other dispatches, as far as they were
+    reported: (task, epoch) of these are in `reported`.  A trainer that is killed reports nothing.
     """
 
     pass_number: int
@@ -148,6 +154,13 @@ class PassAccount:
     samples: int
     ended: float
     names: tuple[str, ...] = ()
+    repeated: int = 0
+    reported: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def unreported(self) -> int:
+        """How many dispatches have ended without a word; each may have trained any part of its task."""
+        return max(0, self.dispatches - self.done - len(self.reported))
 
 
 # ----- Changes: what a step has decided. Each is one key, and they are stored in order.

@@ -44,6 +44,7 @@ from master.tasks.records import (
     Phase,
     PutFiles,
     PutHead,
+    PutPass,
     PutSave,
     PutTask,
     SaveSlot,
@@ -51,6 +52,9 @@ from master.tasks.records import (
 )
 from master.tasks.state import MasterState
 from master.tasks.turn import Turn
+
+MOST_REPEATS = 100  # dispatches of a task in a pass that are counted as repetitions; what a store keeps is bounded
+MOST_REPORTED = 10_000  # the same of all tasks, as long as late reports come
 
 
 def step(state: MasterState, event: Event, now: float) -> StepOutcome:
@@ -137,10 +141,14 @@ def _take_report(turn: Turn, event: TaskReported) -> None:
         turn.refuse(event.ticket, "task", f"there is no task {event.number}; the data set has {len(table.files)}")
         return
     record = table.records.get(event.number)
+    if record is not None and (event.pass_number, event.epoch) == record.before:
+        turn.answer(event.ticket, {"accepted": True, "reason": ""})  # said again, when the task is given anew
+        return
     hold = _find_hold(record.holds if record else (), event)
     if record is None or hold is None:
         reason = _why_stale(turn.state, event)
         turn.note(f"task {event.number}, epoch {event.epoch}: {event.outcome} of {event.member} is refused: {reason}")
+        _count_repeated(turn, event)
         turn.answer(event.ticket, {"accepted": False, "reason": reason})
         return
     turn.answer(event.ticket, {"accepted": True, "reason": ""})
@@ -156,6 +164,26 @@ def _take_report(turn: Turn, event: TaskReported) -> None:
     else:
         reason = f"{event.member} says: {event.reason}"
         dispatch.take_back(turn, event.number, hold.epoch, reason, is_failure=event.outcome != RETURNED)
+        _count_repeated(turn, event)
+
+
+def _count_repeated(turn: Turn, event: TaskReported) -> None:
+    """Count what a dispatch has trained without finishing its task in the account of its pass, once.
+
+    A report may come when its pass is over: its account changes then.
+    """
+    state = turn.state
+    record, account = state.table.current(event.number), state.accounts.get(event.pass_number)
+    if account is not None:
+        key = (event.number, event.epoch)
+        if key not in account.reported and len(account.reported) < MOST_REPORTED:
+            reported, repeated = (*account.reported, key), account.repeated + event.samples
+            turn.change(PutPass(dataclasses.replace(account, repeated=repeated, reported=reported)))
+    elif event.pass_number == state.table.pass_number:
+        known = {epoch for epoch, _ in record.repeats}
+        if event.epoch not in known and len(known) < MOST_REPEATS:
+            repeats = (*record.repeats, (event.epoch, event.samples))
+            turn.change(PutTask(event.number, dataclasses.replace(record, repeats=repeats)))
 
 
 def _find_hold(holds: tuple[Hold, ...], event: TaskReported) -> Hold | None:

@@ -18,17 +18,22 @@ MOST_NAMES = 100  # of discarded tasks in the account of a pass
 
 @dataclasses.dataclass
 class PassSums:
-    """What the records of the present pass add up to."""
+    """What the records of the present pass add up to; `twice` are the tasks whose records have repeats."""
 
     dispatches: int = 0
     failures: int = 0
     samples: int = 0
+    repeated: int = 0
+    twice: dict[int, None] = dataclasses.field(default_factory=dict)
 
-    def count(self, record: TaskRecord, sign: int) -> None:
+    def count(self, number: int, record: TaskRecord, sign: int) -> None:
         """Add a record, or take it out again."""
         self.dispatches += sign * record.tries
         self.failures += sign * record.failures
         self.samples += sign * record.samples
+        if record.repeats:
+            self.repeated += sign * sum(samples for _, samples in record.repeats)
+            self.twice[number] = None
 
 
 class TaskTable:
@@ -62,14 +67,20 @@ class TaskTable:
         if record is None:
             return TaskRecord(self.pass_number, TaskStatus.TODO)
         if record.pass_number != self.pass_number:
-            return TaskRecord(self.pass_number, TaskStatus.TODO, record.epoch)
+            is_done = record.status is TaskStatus.DONE
+            before = (record.pass_number, record.holds[0].epoch) if is_done else record.before
+            return TaskRecord(self.pass_number, TaskStatus.TODO, record.epoch, before=before)
         return record
 
     def put(self, number: int, record: TaskRecord) -> None:
         """Change a task of this pass."""
-        self._forget(number, self.current(number))
+        before = self.current(number)
+        stays = before.status is record.status is TaskStatus.TODO and before.tries > 0  # in the order that it is in
+        self._forget(number, before, stays=stays)
         self.records[number] = record
-        self.sums.count(record, 1)
+        self.sums.count(number, record, 1)
+        if stays:
+            return
         if record.status is TaskStatus.PENDING:
             self.pending[number] = None
             for hold in record.holds:
@@ -124,18 +135,27 @@ class TaskTable:
     def account(self, now: float) -> PassAccount:
         """Return what the present pass has come to."""
         names = tuple(self.name(number) for number in list(self.failed)[:MOST_NAMES])
-        sums = self.sums
+        reported = ((number, epoch) for number in self.sums.twice for epoch, _ in self.records[number].repeats)
         return PassAccount(
-            self.pass_number, self.done, len(self.failed), sums.dispatches, sums.failures, sums.samples, now, names
+            pass_number=self.pass_number,
+            done=self.done,
+            discarded=len(self.failed),
+            dispatches=self.sums.dispatches,
+            failures=self.sums.failures,
+            samples=self.sums.samples,
+            ended=now,
+            names=names,
+            repeated=self.sums.repeated,
+            reported=tuple(reported),
         )
 
     def name(self, number: int) -> str:
         """Return what people call a task: its number and its files."""
         return f"{number} ({_shorten(self.files[number])})"
 
-    def _forget(self, number: int, record: TaskRecord) -> None:
-        """Take a task out of the order that it is in."""
-        self.sums.count(record, -1)
+    def _forget(self, number: int, record: TaskRecord, *, stays: bool) -> None:
+        """Take a task out of the order that it is in, unless it stays there."""
+        self.sums.count(number, record, -1)
         if record.status is TaskStatus.PENDING:
             del self.pending[number]
             for hold in record.holds:
@@ -147,7 +167,7 @@ class TaskTable:
             self.done -= 1
         elif record.status is TaskStatus.FAILED:
             del self.failed[number]
-        elif self._again and self._again[0] == number:
+        elif not stays and self._again and self._again[0] == number:
             self._again.popleft()
 
 

@@ -30,11 +30,11 @@ class TaskMaster(Protocol):
     def finish(self, task: TaskGrant, samples: int) -> bool:
         """Say that a task is trained; False: another trainer has it by now."""
 
-    def fail(self, task: TaskGrant, reason: str) -> bool:
-        """Say that a task cannot be trained."""
+    def fail(self, task: TaskGrant, reason: str, samples: int) -> bool:
+        """Say that a task cannot be trained; `samples` of it were."""
 
-    def give_back(self, task: TaskGrant) -> bool:
-        """Say that this trainer does not go on with a task."""
+    def give_back(self, task: TaskGrant, samples: int) -> bool:
+        """Say that this trainer does not go on with a task, of which it has trained `samples`."""
 
     def request_save(self, pass_number: int, block: float) -> str:
         """Return whether this trainer is the one that saves the model of a pass that is over."""

@@ -142,12 +142,18 @@ class TaskTraining:
                 done.batches, done.samples = done.batches + 1, done.samples + batch[1]
                 self._stopper.leave()
         except (DataError, MissingInputError, VolumeError) as error:
-            self._fail(task, name, error)
+            self._fail(task, name, error, done.samples)
             return
+        except StoppedError:
+            if self._stopper.is_clean:
+                self._log.end_dots()
+                glog.info(f"{name} is given back after {done.samples} samples, which count as repeated")
+                self._master.give_back(task, done.samples)
+            raise
         except TaskTakenError as error:
             self._log.end_dots()
             glog.warning(f"{name} is given up after {done.samples} samples, which count as repeated: {error}")
-            self._master.give_back(task)
+            self._master.give_back(task, done.samples)
             return
         finally:
             self._source.close()
@@ -162,14 +168,14 @@ class TaskTraining:
             glog.warning(f"the data provider delivers no sample of {name}: {show_files(task.files)}")
         self._failed = 0
 
-    def _fail(self, task: TaskGrant, name: str, error: PaddleError) -> None:
+    def _fail(self, task: TaskGrant, name: str, error: PaddleError, samples: int) -> None:
         """Tell the master; after several in a row leave the next ones to other trainers for a while.
 
         A trainer whose volume is away would otherwise fail all tasks before the others get to them.
         """
         self._log.end_dots()
         glog.error(f"{name} has failed: {error}")
-        self._master.fail(task, str(error))
+        self._master.fail(task, str(error), samples)
         self._failed += 1
         if self._failed > 1 and set(self._master.view.members) - {self._master.number}:
             self._rest(min(2.0 ** (self._failed - 2), LONGEST_REST_S))

@@ -33,6 +33,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.grants: list[Grant] = []
         self.asked: dict[int, TaskWanted] = {}  # by ticket
         self.finished: defaultdict[tuple[int, int], set[int]] = defaultdict(set)  # (pass, task) -> epochs accepted
+        self.repeated: dict[bool, set[tuple[int, int, int]]] = {True: set(), False: set()}  # surely, perhaps
         self.seen: set[int] = set()
         self.saving: tuple[MemberId, float, int] | None = None  # the last one that was granted a save, until when, pass
         self.given: dict[int, MemberId] = {}  # numbers
@@ -131,6 +132,9 @@ class AnyOrder(RuleBasedStateMachine):
                 known = self.story.state.members.get(had[0].uid)
                 assert known is None or known.id != had[0], "two members save"
             self.saving = (who, until, pass_number)
+        slot = self.story.state.save
+        if leader != self.story.leader and slot is not None and slot.member == member(name, self.lives[name]):
+            self.saving = (slot.member, slot.until, slot.pass_number)  # stored, and its leader died before the answer
 
     @rule(name=st.sampled_from(NAMES), behind=st.integers(0, 2), dies=DIES)
     def end_save(self, name: str, behind: int, dies: int | None) -> None:
@@ -173,6 +177,17 @@ class AnyOrder(RuleBasedStateMachine):
             assert account.samples == 10 * account.done
         for pass_number, _ in self.finished:
             assert pass_number <= table.pass_number
+
+    @invariant()
+    def what_was_trained_in_vain_is_counted_once(self) -> None:
+        surely, perhaps = self.repeated[True], self.repeated[True] | self.repeated[False]
+        for number, account in self.story.state.accounts.items():
+            least, most = (sum(one[0] == number for one in some) for some in (surely, perhaps))
+            assert 10 * least <= account.repeated <= 10 * most
+            assert account.repeated == 10 * len(account.reported)
+        sums, now = self.story.state.table.sums, self.story.state.table.pass_number
+        if now not in self.story.state.accounts:
+            assert sums.repeated >= 10 * sum(one[0] == now for one in surely)
 
     @invariant()
     def the_job_is_done_when_its_last_pass_is_saved(self) -> None:
@@ -283,10 +298,16 @@ class AnyOrder(RuleBasedStateMachine):
         holds = [(hold.member, hold.epoch) for hold in record.holds] if record else []
         was_done = record is not None and record.status is TaskStatus.DONE
         leader = self.story.leader
-        answer = self.story.ask(lambda ticket: TaskReported(ticket, who, number, epoch, outcome, 10, "a reason"))
+        is_before = record is not None and record.before == (pass_number, epoch)
+        answer = self.story.ask(
+            lambda ticket: TaskReported(ticket, who, pass_number, number, epoch, outcome, 10, "a reason")
+        )
         if isinstance(answer, dict):  # else its leader has died
-            assert answer["accepted"] == ((who, epoch) in holds), "a stale holder closes nothing"
-        if isinstance(answer, dict) and answer["accepted"] and not was_done and outcome != RETURNED:
+            assert answer["accepted"] == ((who, epoch) in holds or is_before), "a stale holder closes nothing"
+        counts = not isinstance(answer, dict) or not answer["accepted"] or (outcome != FINISHED and not was_done)
+        if counts and not is_before:
+            self.repeated[isinstance(answer, dict)].add((pass_number, number, epoch))
+        if isinstance(answer, dict) and answer["accepted"] and not was_done and not is_before and outcome != RETURNED:
             self.between[who] = self.story.now + BETWEEN_S
         assert isinstance(answer, dict) or self.story.leader > leader
         if outcome == FINISHED and isinstance(answer, dict) and answer["accepted"]:

@@ -535,3 +535,79 @@ def test_m6_a_trainer_that_is_known_to_be_gone_is_not_waited_for() -> None:
     story.happen(MemberLeaves(None, member("a"), "its pod is deleted", is_polite=False))
     assert story.counts == (0, 1, 0, 0, 0)
     assert story.state.table.current(0).failures == 1
+
+
+# ----- what was trained and did not count
+
+
+def test_a_refused_finish_is_in_the_account_as_a_repetition():
+    story = Story(2, member_lease=2.0)
+    story.join("a", "b")
+    first = story.take("a")
+    story.cut("a")
+    story.advance(3.0)
+    assert story.take("b") != first
+    again = story.take("b")
+    assert again[0] == first[0]
+    assert story.report("a", first) is False
+    assert story.report("a", first) is False, "the answer was lost"
+    assert story.state.table.sums.repeated == 10
+    story.report("b", again)
+    story.report("b", (1 - again[0], 1))
+    account = story.state.accounts[0]
+    assert (account.samples, account.repeated, account.dispatches, account.unreported) == (20, 10, 3, 0)
+
+
+def test_a_dispatch_that_ends_without_a_word_is_named():
+    story = Story(1)
+    story.join("a", "b")
+    story.take("a")
+    story.leave("a")
+    story.report("b", story.take("b"))
+    account = story.state.accounts[0]
+    assert (account.repeated, account.dispatches, account.unreported) == (0, 2, 1)
+
+
+def test_what_a_trainer_gives_back_was_trained_in_part():
+    story = Story(1)
+    story.join("a", "b")
+    assert story.report("a", story.take("a"), RETURNED)
+    story.report("b", story.take("b"))
+    assert (story.state.accounts[0].samples, story.state.accounts[0].repeated) == (10, 10)
+
+
+def test_a_late_report_changes_the_account_of_its_pass():
+    story = Story(1, num_passes=2, member_lease=2.0)
+    story.join("a", "b")
+    late = story.take("a")
+    story.cut("a")
+    story.advance(3.0)
+    story.report("b", story.take("b"))
+    story.take("b", 1)
+    for _ in range(2):
+        assert story.report("a", late, pass_number=0) is False
+    story.restart()
+    assert story.report("a", late, pass_number=0) is False
+    assert (story.state.accounts[0].repeated, story.state.table.sums.repeated) == (10, 0)
+
+
+def test_a_finish_that_is_said_again_in_the_next_pass_is_no_repetition():
+    """Its answer was lost with the leader, and the task had been given anew: the trainer was told it is refused."""
+    story = Story(1, num_passes=2)
+    story.join("a", "b")
+    done = story.take("a")
+    assert story.report("a", done)
+    story.take("b", 1)
+    story.restart()
+    assert story.report("a", done, pass_number=0)
+    assert story.state.accounts[0].repeated == 0
+
+
+def test_what_comes_back_keeps_its_place_when_it_is_counted():
+    story = Story(3)
+    story.join("a", "b", "c")
+    tasks = [story.take(name) for name in "abc"]
+    for name, task in zip("abc", tasks, strict=True):
+        assert story.report(name, task, RETURNED)
+    assert story.report("b", tasks[1]) is False
+    assert [story.take(name)[0] for name in "abc"] == [task[0] for task in tasks]

@@ -41,12 +41,12 @@ class ScriptedMaster:
         self.told.append(("finished", task.number, samples))
         return task.number not in self.refused
 
-    def fail(self, task, reason):
-        self.told.append(("failed", task.number, reason))
+    def fail(self, task, reason, samples):
+        self.told.append(("failed", task.number, reason, samples))
         return True
 
-    def give_back(self, task):
-        self.told.append(("back", task.number))
+    def give_back(self, task, samples):
+        self.told.append(("back", task.number, samples))
         return False
 
     def request_save(self, pass_number, block):
@@ -220,7 +220,7 @@ def test_bad_data_fail_their_task_and_no_other(tmp_path, stopper, error, capsys)
     master = ScriptedMaster(grant(0, files=["a", "bad"]), grant(1), ENDING)
     job = Job(tmp_path, stopper, master, faults={"bad": error("line 3 of bad is odd")})
     job.training.run()
-    assert master.said("failed", "finished") == [("failed", 0, "line 3 of bad is odd"), ("finished", 1, 2)]
+    assert master.said("failed", "finished") == [("failed", 0, "line 3 of bad is odd", 2), ("finished", 1, 2)]
     assert "task 0 of pass 0 has failed: line 3 of bad is odd" in capsys.readouterr().err
     assert job.waits == []
 
@@ -229,8 +229,8 @@ def test_a_number_that_is_not_finite_fails_its_task_and_is_not_pushed(tmp_path, 
     master = ScriptedMaster(grant(0, files=["nan"]), grant(1), ENDING)
     job = Job(tmp_path, stopper, master)
     job.training.run()
-    [(_, number, reason)] = master.said("failed")
-    assert number == 0 and reason.startswith("the cost of layer cost is nan in batch 1 of pass 0")
+    [(_, number, reason, samples)] = master.said("failed")
+    assert (number, samples) == (0, 0) and reason.startswith("the cost of layer cost is nan in batch 1 of pass 0")
     assert job.updater.steps == 1
 
 
@@ -267,7 +267,7 @@ def test_a_signal_ends_behind_the_batch_and_the_task_goes_back(tmp_path, stopper
     with pytest.raises(StoppedError, match="stopped by SIGTERM"):
         job.training.run()
     assert job.updater.steps == steps
-    assert master.told == [("asks", 0), ("leaves",)] and job.updater.has_left
+    assert master.told == [("asks", 0), ("back", 0, 2 * steps), ("leaves",)] and job.updater.has_left
     assert job.saved() == {}
 
 
@@ -321,7 +321,7 @@ def test_a_task_that_is_taken_away_in_its_middle_is_given_up(tmp_path, stopper, 
     master = ScriptedMaster(grant(0, files=["a", "taken", "b"]), grant(1), ENDING)
     job = Job(tmp_path, stopper, master, faults={"taken": TaskTakenError("it is with trainer 2 now")})
     job.training.run()
-    assert master.said("back", "finished") == [("back", 0), ("finished", 1, 2)]
+    assert master.said("back", "finished") == [("back", 0, 2), ("finished", 1, 2)]
     log = capsys.readouterr().err
     assert "task 0 of pass 0 is given up after 2 samples, which count as repeated: it is with trainer 2 now" in log
 
