@@ -1,0 +1,198 @@
+"""A job of real `paddle pserver` processes with a directory as store; trainers are threads, a test is their master."""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from proto.ModelConfig_pb2 import ModelConfig
+from proto.ParameterConfig_pb2 import ParameterConfig
+from pserver.optim.settings import Optimization
+from registry.choice import open_registry
+from registry.records import find_checkpoint
+from registry.servers import find_servers
+from trainer.arrays.parameters import ParameterTable
+from trainer.updaters.elastic.servers import ElasticMembership, ElasticServers
+from trainer.updaters.elastic.updater import ElasticUpdater
+
+DEADLINE = 60.0
+SIZE = 4000  # elements; every service has some of them
+SYNC = Optimization("momentum", 0.5)
+ASYNC = Optimization("momentum", 0.5, algorithm="async_sgd")
+PLAIN = (ParameterConfig(name="w", size=SIZE, dims=[1, SIZE]),)
+
+
+def until(condition, what):
+    """Wait for a condition; the deadline is for a machine that is busy."""
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end, f"waited {DEADLINE:.0f} s for {what}"
+        time.sleep(0.01)
+
+
+class GivenView(NamedTuple):
+    epoch: int = 0
+    members: tuple[int, ...] = ()
+
+
+class Master:
+    """Gives numbers and views, as a test says; one for all trainers."""
+
+    def __init__(self):
+        self.view, self.callbacks = GivenView(), []
+
+    def tell(self, epoch, *members):
+        self.view = GivenView(epoch, members)
+        for callback in self.callbacks:
+            callback(self.view)
+
+    def client(self, number):
+        return MasterOfOne(self, number)
+
+
+class MasterOfOne:
+    """What one trainer sees of the master."""
+
+    def __init__(self, master, number):
+        self._master, self.number = master, number
+        self.on_view = master.callbacks.append
+
+    @property
+    def view(self):
+        return self._master.view
+
+
+class ElasticJob:
+    """The servers of a job and its trainers. Servers are started by `start`, with any further flags."""
+
+    def __init__(self, fork_server, folder, count, *flags):
+        self.folder, self.count, self._fork_server, self._flags = folder, count, fork_server, flags
+        self.registry = self.open_registry()
+        self.master = Master()
+        self.processes, self.updaters = {}, []
+
+    def open_registry(self):
+        return open_registry((), self.folder / "store", "job", 2.0)
+
+    # ----- Servers
+
+    def start(self, *indices):
+        """Start servers, and wait until they are all there."""
+        for index in indices or range(self.count):
+            log = self.folder / f"pserver-{index}-{time.monotonic_ns()}.log"
+            argv = [
+                "pserver",
+                f"--store_dir={self.folder / 'store'}",
+                "--job=job",
+                "--nics=127.0.0.1",
+                "--port=0",
+                f"--index={index}",
+                f"--num_pservers={self.count}",
+                "--etcd_ttl=1s",
+                *self._flags,
+            ]
+            environ = os.environ | {"PADDLE_PEER_TIMEOUT": "15"}
+            with log.open("wb") as stream, Path(os.devnull).open("wb") as nothing:
+                process = self._fork_server.start(argv, self.folder, environ, [nothing.fileno(), stream.fileno()])
+            self.processes[index] = process
+            until(lambda i=index: self._is_there(i) or self.processes[i].poll() is not None, f"server {index}")
+            assert process.poll() is None, log.read_text()
+        return self
+
+    def _is_there(self, index):
+        found = find_servers(self.registry)
+        return len(found) > index and found[index] is not None
+
+    def freeze(self, index):
+        os.kill(self.processes[index].pid, signal.SIGSTOP)
+
+    def thaw(self, index):
+        os.kill(self.processes[index].pid, signal.SIGCONT)
+
+    def kill(self, index):
+        """Kill a server, and wait until its index is free: the next one has another incarnation."""
+        self.processes[index].kill()
+        self.processes[index].wait(DEADLINE)
+        until(lambda: not self._is_there(index), f"the end of the lease of server {index}")
+
+    def steps_stored(self, index):
+        """The steps of a server's newest snapshot."""
+        found = find_checkpoint(self.registry, index)
+        return -1 if found is None else found.step
+
+    def end(self):
+        for one in self.updaters:
+            one.abort("the end of the test")
+        for index, process in self.processes.items():
+            with contextlib.suppress(ProcessLookupError):
+                self.thaw(index)
+            process.kill()
+            process.wait(DEADLINE)
+
+    # ----- Trainers
+
+    def trainer(self, number=0, optimization=ASYNC, configs=PLAIN, first=0.0, model=None):
+        """A trainer that is connected; all its values are `first` where it gives them."""
+        return Trainer(self, number, optimization, configs, model or ModelConfig(), first)
+
+
+class Trainer:
+    """A trainer with an updater; its gradients are what a test says."""
+
+    def __init__(self, job, number, optimization, configs, model, first):
+        self.number = number
+        self.table = ParameterTable(configs, tables_first=True)
+        self.table.values[:] = first
+        membership = ElasticMembership(
+            job.master.client(number), f"pod-{number}", 1, "job", peer_timeout=15.0, patience=DEADLINE
+        )
+        self.servers = ElasticServers(job.open_registry(), membership)
+        self.updater = ElasticUpdater(model, self.table, optimization, self.servers)
+        job.updaters.append(self.updater)
+
+    @property
+    def values(self):
+        return self.table.values
+
+    def connect(self):
+        self.updater.connect()
+        return self
+
+    def give(self, gradient, samples=1, slots=None):
+        """One batch with this gradient: a number, or an array."""
+        self.updater.prefetch(slots or {})
+        push = self.updater.begin_step(samples)
+        self.table.clear_gradients()
+        for parameter in self.table.trained():
+            parameter.gradient[:] = 0
+        self.table.gradients[:] = gradient
+        if push is not None:
+            push(0)
+        self.updater.step(samples)
+        return self
+
+
+class Background(threading.Thread):
+    """A function beside the test; `end` returns what it returned, or raises what it raised."""
+
+    def __init__(self, function, *arguments):
+        super().__init__(daemon=True)
+        self._call, self._result, self._error = (function, arguments), None, None
+        self.start()
+
+    def run(self):
+        function, arguments = self._call
+        try:
+            self._result = function(*arguments)
+        except Exception as exc:
+            self._error = exc
+
+    def end(self):
+        self.join(DEADLINE)
+        assert not self.is_alive()
+        if self._error:
+            raise self._error
+        return self._result
