@@ -60,8 +60,7 @@ CPU = "computed as `{}` is, on the CPU"
 LIMITS = {
     "mdlstmemory": REFUSED,
     "cross_entropy_over_beam": REFUSED,
-    "maxid": "`beam_size` over 1 is refused (78), but for the maxid that ends a `beam_search`",
-    "selective_fc": "`pass_generation=True` is refused (78); every row must select equally many columns",
+    "selective_fc": "in training every row must select equally many columns",
     "deconv3d": "as `img_conv3d_layer(trans=True)` only where channels equal filters, else refused (78)",
     "cudnn_batch_norm": CPU.format("batch_norm"),
     "mkldnn_batch_norm": CPU.format("batch_norm"),

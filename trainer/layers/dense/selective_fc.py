@@ -12,7 +12,8 @@ import numpy as np
 from kernels.rows import sum_columns
 from proto.ModelConfig_pb2 import LayerConfig
 from runtime.errors import ConfigError, DataError
-from trainer.arrays.arguments import Argument, Array, Ids
+from trainer.arrays.activations import find_activation
+from trainer.arrays.arguments import Argument, Array, Ids, Sparse
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.layers.base import Layer
 from trainer.layers.checks import require_bias, require_matrix, require_same_rows, require_weight
@@ -24,6 +25,9 @@ class SelectiveFullyConnectedLayer(Layer):
     All rows select equally many; the result has these columns side by side, in the order of the selection, so that a
     label counts among them. Without a selecting input (has_selected_colums=False), all columns.
 
+    With selective_fc_pass_generation, where the network is not trained, rows may select different numbers of columns,
+    and the result is sparse: the selected columns of each row, after the activation.
+
     Shapes: x_k: (rows, I_k), W_k: (size, I_k), the selection: sparse 0/1 rows of width `size` -> (rows, selected).
     """
 
@@ -33,8 +37,8 @@ class SelectiveFullyConnectedLayer(Layer):
         many = len(config.inputs) - self._selects
         if many < 1:
             raise ConfigError(f"{self} needs an input beside the selection")
-        if config.selective_fc_pass_generation:
-            raise ConfigError(f"{self}: pass_generation=True is not supported yet")
+        self._generates: bool = self._selects and config.selective_fc_pass_generation
+        self._activation = find_activation(config.active_type, config.name)
         self._parts = [self._make_part(position) for position in range(many)]
         self._column_bias = require_bias(self, self.size)
         self._x: list[Array] = []
@@ -54,6 +58,8 @@ class SelectiveFullyConnectedLayer(Layer):
         matrices = [self._matrix(weight) for weight in self._parts]
         self._x = [self._rows_of(one, w.shape[1], w.dtype) for one, w in zip(inputs, matrices, strict=False)]
         require_same_rows(self, self._x)
+        if self._generates and not self.is_training:
+            return self._select(inputs, matrices)
         self._columns = self._find_columns(inputs[-1], len(self._x[0])) if self._selects else None
         total: Array | None = None
         for x, w in zip(self._x, matrices, strict=True):
@@ -84,17 +90,39 @@ class SelectiveFullyConnectedLayer(Layer):
                 results[position] = gradient @ w if columns is None else np.einsum("ik,ikj->ij", gradient, w[columns])
         return results
 
+    def _select(self, inputs: Sequence[Argument], matrices: Sequence[Array]) -> Argument:
+        """Return the selected columns of each row, as sparse rows; rows that select equally many are done at once."""
+        selection = self._require_selection(inputs[-1], len(self._x[0]))
+        values = np.empty(len(selection.ids), matrices[0].dtype)
+        for length in np.unique(selection.lengths[selection.lengths > 0]).tolist():
+            rows = np.flatnonzero(selection.lengths == length)
+            places = selection.offsets[rows, None] + np.arange(length)
+            columns = selection.ids[places]
+            parts = [np.einsum("ij,ikj->ik", x[rows], w[columns]) for x, w in zip(self._x, matrices, strict=True)]
+            total = sum(parts[1:], parts[0])
+            if self._column_bias is not None:
+                total += self._column_bias.value[columns]
+            values[places] = self._activation.forward(total)
+        sparse = Sparse(self.size, selection.offsets, selection.ids, values)
+        return Argument(sparse=sparse, starts=inputs[0].starts, sub_starts=inputs[0].sub_starts)
+
     def _rows_of(self, one: Argument, width: int, dtype: np.dtype[np.floating]) -> Array:
         dense = Argument(value=one.sparse.to_dense(dtype)) if one.sparse is not None else one
         return require_matrix(self, dense, width)
 
-    def _find_columns(self, one: Argument, rows: int) -> Ids:
+    def _require_selection(self, one: Argument, rows: int) -> Sparse:
         if one.sparse is None or one.sparse.width != self.size:
             raise ConfigError(f"{self}: its last input must select columns: sparse_binary_vector({self.size})")
-        lengths = one.sparse.lengths
-        if len(lengths) != rows or (rows and (lengths != lengths[0]).any()):
+        if one.sparse.rows != rows:
+            raise DataError(f"{self}: {rows} rows come with {one.sparse.rows} selections of columns")
+        return one.sparse
+
+    def _find_columns(self, one: Argument, rows: int) -> Ids:
+        selection = self._require_selection(one, rows)
+        lengths = selection.lengths
+        if rows and (lengths != lengths[0]).any():
             raise DataError(f"{self}: every row must select equally many columns")
-        return one.sparse.ids.reshape(rows, int(lengths[0]) if rows else 0)
+        return selection.ids.reshape(rows, int(lengths[0]) if rows else 0)
 
     def _matrix(self, weight: Parameter) -> Array:
         return weight.matrix(self.size, weight.size // self.size)

@@ -20,6 +20,7 @@ from runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument, Array, Ids
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers.base import Layer
+from trainer.layers.dense.maxid import find_best
 from trainer.layers.ragged import starts_of, take_ragged
 from trainer.layers.recurrent.agents import GroupOutput
 from trainer.layers.recurrent.group import GroupLayer, MakeNetwork, StepNetwork
@@ -45,19 +46,6 @@ class Limits:
     beam_size: int
     most_ids: int
     eos_id: int
-
-
-def find_best(p: Array, count: int) -> Ids:
-    """Return the columns of the largest numbers of each row, the largest first, of equal ones the first.
-
-    Shapes: p: (rows, columns) -> (rows, count or columns if there are fewer).
-    """
-    count = min(count, p.shape[1])
-    found = np.argpartition(-p, count - 1, axis=1)[:, :count] if count < p.shape[1] else np.argsort(-p, axis=1)
-    found.sort(axis=1)
-    order = np.argsort(-np.take_along_axis(p, found, axis=1), axis=1, kind="stable")
-    best: Ids = np.take_along_axis(found, order, axis=1)
-    return best
 
 
 def expand(live: Sequence[Path], gains: Array, best: Ids, limits: Limits) -> tuple[list[Path], list[Path]]:
@@ -164,7 +152,8 @@ class GeneratorLayer(GroupLayer):
                 else:
                     rows[memory.record.link_name] = take_ragged(before[name], before[name].starts, row_of)
             before = self._network.forward(rows, None, is_training=False)
-            p = before[self._probabilities].value
+            given = before[self._probabilities]
+            p = given.value if given.sparse is None else given.sparse.to_dense(self._dtype)
             if p is None:
                 raise ConfigError(f"{self}: {self._probabilities} gives no probabilities to choose ids by")
             with np.errstate(divide="ignore"):

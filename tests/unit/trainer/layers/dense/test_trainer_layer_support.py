@@ -105,14 +105,8 @@ DATA = 'define_py_data_sources2("list", None, "provider", "process")'
             'TrainData(PyData(files="list", load_data_module="provider", load_data_object="process"))',
             "training data of type 'py'.*PyDataProviderWrapper",
         ),
-        ("outputs(x)", 'outputs(Layer("y", "maxid", inputs="x", beam_size=2))', "beam_size 2 is not supported yet"),
-        (
-            "outputs(x)",
-            "outputs(selective_fc_layer(x, 3, select=x, pass_generation=True))",
-            "pass_generation=True is not supported yet",
-        ),
     ],
-    ids=["multi_nn", "owlqn", "simple", "proto", "multi", "py", "maxid", "selective_fc"],
+    ids=["multi_nn", "owlqn", "simple", "proto", "multi", "py"],
 )
 def test_what_else_is_missing_is_refused_as_the_page_says(assemble, old, new, message):
     with pytest.raises(ConfigError, match=message) as caught:
@@ -129,6 +123,5 @@ def test_a_setting_without_effect_is_one_warning(assemble, capsys):
 def test_the_page_names_what_is_missing():
     text = layer_support.PAGE.read_text()
     section = text[text.index("## What else of v0.10 is missing") :].split("\n## ")[0]
-    for name in ("multi_nn", "owlqn", "SimpleData", "ProtoData", "beam_size", "pass_generation",
-                 "--predict_file", "shrink_parameter_value"):  # fmt: skip
+    for name in ("multi_nn", "owlqn", "SimpleData", "ProtoData", "--predict_file", "shrink_parameter_value"):  # fmt: skip
         assert name in section

@@ -5,6 +5,7 @@ import pytest
 from layer_checks import check_gradients, dense, make_layer, run
 
 from runtime.errors import ConfigError, DataError
+from trainer.arrays.activations import ACTIVATIONS
 from trainer.arrays.arguments import Argument, Sparse
 
 SIZE, WIDTH = 5, 3
@@ -65,3 +66,47 @@ def test_rows_that_select_different_numbers_of_columns_are_refused():
 def test_a_layer_that_only_selects_is_refused():
     with pytest.raises(ConfigError, match="an input beside the selection"):
         make_layer("selective_fc", SIZE, [{}])
+
+
+def generating(active_type):
+    inputs = [{"parameter": SIZE * WIDTH}, {"parameter": SIZE * 2}, {}]
+    flags = {"has_selected_colums": True, "selective_fc_pass_generation": True}
+    return make_layer("selective_fc", SIZE, inputs, bias=SIZE, active_type=active_type, **flags)
+
+
+@pytest.mark.parametrize("active_type", ["", "softmax", "exponential"])
+def test_generation_gives_the_selected_columns_as_sparse_rows_of_any_length(active_type):
+    chosen = [[1, 4], [], [3, 0, 2], [2, 1]]
+    (full, full_table), (part, part_table) = make(False), generating(active_type)
+    part_table.values[:] = full_table.values
+    whole = run(full, *rows()).value
+    found = run(part, *rows(), selection(*chosen))
+    assert found.value is None and found.starts.tolist() == [0, 4]
+    assert found.sparse.ids.tolist() == sum(chosen, [])
+    activation = ACTIVATIONS[active_type]
+    wanted = [activation.forward(whole[row : row + 1, columns])[0] for row, columns in enumerate(chosen) if columns]
+    np.testing.assert_allclose(found.sparse.values, np.concatenate(wanted))
+
+
+def test_a_network_that_generates_trains_as_others_do():
+    (plain, plain_table), (part, part_table) = make(True), generating("")
+    part_table.values[:] = plain_table.values
+    given = [*rows(), selection([0, 2], [1, 4], [4, 0], [2, 3])]
+    part.is_training = True
+    np.testing.assert_array_equal(run(part, *given).value, run(plain, *given).value)
+
+
+def test_the_best_columns_of_sparse_rows_are_among_their_own():
+    layer, _ = make_layer("maxid", SIZE, [{}], beam_size=2)
+    offsets, columns = np.array([0, 3, 3, 4]), np.array([4, 0, 2, 3])
+    sparse = Sparse(SIZE, offsets, columns, np.array([-1.0, -5.0, -1.0, -7.0]))
+    found = run(layer, Argument(sparse=sparse, starts=np.array([0, 1, 3])))
+    assert found.ids.tolist() == [2, 4, -1, -1, 3, -1]
+    assert found.starts.tolist() == [0, 2, 6]
+
+
+def test_the_best_columns_of_rows_come_the_largest_first():
+    layer, _ = make_layer("maxid", 3, [{}], beam_size=2)
+    assert run(layer, dense([[1.0, 3, 2], [5, 5, 5]])).ids.tolist() == [1, 2, 0, 1]
+    with pytest.raises(ConfigError, match="beam_size is 2, the input has 1 columns"):
+        run(layer, dense([[1.0]]))

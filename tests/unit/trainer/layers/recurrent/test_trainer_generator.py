@@ -10,7 +10,8 @@ from runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import ParameterTable
 from trainer.config.scripts.parse import parse_network_config
-from trainer.layers.recurrent.generator import Path, find_best, shrink
+from trainer.layers.dense.maxid import find_best
+from trainer.layers.recurrent.generator import Path, shrink
 from trainer.network.network import Network
 
 SIZE, WORDS, SAMPLES, MOST = 3, 4, 5, 4
