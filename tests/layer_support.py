@@ -59,7 +59,6 @@ CPU = "computed as `{}` is, on the CPU"
 # what a type does not do; every one that does not compute stands here
 LIMITS = {
     "mdlstmemory": REFUSED,
-    "cross_entropy_over_beam": REFUSED,
     "selective_fc": "in training every row must select equally many columns",
     "deconv3d": "as `img_conv3d_layer(trans=True)` only where channels equal filters, else refused (78)",
     "cudnn_batch_norm": CPU.format("batch_norm"),

@@ -16,7 +16,7 @@ from __future__ import annotations
 from proto.ModelConfig_pb2 import LayerConfig
 from runtime.errors import ConfigError
 from trainer.layers.base import Layer
-from trainer.layers.cost import class_sampling, costs, crf, ctc, ranking, validation
+from trainer.layers.cost import beam, class_sampling, costs, crf, ctc, ranking, validation
 from trainer.layers.dense import (
     arithmetic,
     data,
@@ -40,6 +40,7 @@ FAMILIES = (
     agents,
     arithmetic,
     batch_norm,
+    beam,
     class_sampling,
     conv,
     costs,

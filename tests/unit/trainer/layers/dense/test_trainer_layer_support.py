@@ -123,5 +123,5 @@ def test_a_setting_without_effect_is_one_warning(assemble, capsys):
 def test_the_page_names_what_is_missing():
     text = layer_support.PAGE.read_text()
     section = text[text.index("## What else of v0.10 is missing") :].split("\n## ")[0]
-    for name in ("multi_nn", "owlqn", "SimpleData", "ProtoData", "--predict_file", "shrink_parameter_value"):  # fmt: skip
+    for name in ("multi_nn", "owlqn", "SimpleData", "ProtoData", "--predict_file", "shrink_parameter_value"):
         assert name in section

@@ -82,7 +82,7 @@ def test_generation_gives_the_selected_columns_as_sparse_rows_of_any_length(acti
     whole = run(full, *rows()).value
     found = run(part, *rows(), selection(*chosen))
     assert found.value is None and found.starts.tolist() == [0, 4]
-    assert found.sparse.ids.tolist() == sum(chosen, [])
+    assert found.sparse.ids.tolist() == [column for row in chosen for column in row]
     activation = ACTIVATIONS[active_type]
     wanted = [activation.forward(whole[row : row + 1, columns])[0] for row, columns in enumerate(chosen) if columns]
     np.testing.assert_allclose(found.sparse.values, np.concatenate(wanted))

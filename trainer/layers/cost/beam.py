@@ -1,0 +1,170 @@
+"""The cost of a beam search in several steps: the cross entropy of the right path among all that were found.
+
+Source: gserver/layers/CrossEntropyOverBeam.cpp of PaddlePaddle 0.11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from proto.ModelConfig_pb2 import LayerConfig
+from runtime.errors import ConfigError, DataError
+from trainer.arrays.arguments import Argument, Array, Ids
+from trainer.arrays.parameters import ParameterTable
+from trainer.layers.base import Layer
+from trainer.layers.checks import require_ids, require_matrix, require_rows, require_starts, require_sub_starts
+from trainer.layers.sequence.pooling import count_sub_sequences
+
+NO_CANDIDATE = -1  # fills the rest of a row of candidates
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """One step of the search for one sample.
+
+    Each row of candidates is of a list of scored items; the lists of a later step are those of the candidates of the
+    step before, one after the other.
+
+    Attributes: first: the row of the first score among those of the batch.  bounds: where the lists begin among the
+        sample's scores, and the end.  candidates: (list, item) of each.  gold: the right item of the right list.
+    """
+
+    first: int
+    bounds: Sequence[int]
+    candidates: Sequence[tuple[int, int]]
+    gold: int
+
+    def row_of(self, number: int, item: int) -> int:
+        """Return the row, in the batch, of an item's score."""
+        return self.first + self.bounds[number] + item
+
+
+def list_paths(steps: Sequence[Expansion]) -> tuple[list[list[int]], int]:
+    """Return the rows of each path's scores, one of each step, and which path is the right one.
+
+    The steps end where the right item is no candidate; the right path is then one more, the last.
+
+    Raises: DataError: a list has no item of the right one's number.
+    """
+    right: list[tuple[int, int]] = []  # list and item of the right path at each step
+    number, place = 0, -1
+    for depth, step in enumerate(steps):
+        if not 0 <= step.gold < step.bounds[number + 1] - step.bounds[number]:
+            many = step.bounds[number + 1] - step.bounds[number]
+            raise DataError(f"the right item of step {depth} is {step.gold}, of a list of {many}")
+        right.append((number, step.gold))
+        if right[-1] not in step.candidates:
+            break
+        number = place = step.candidates.index(right[-1])
+    else:
+        right = []
+    last = len(right) - 1 if right else len(steps) - 1
+    paths = []
+    for one in range(len(steps[last].candidates)):
+        rows: list[int] = []
+        parent = one
+        for step in reversed(steps[: last + 1]):
+            of_list, item = step.candidates[parent]
+            rows.insert(0, step.row_of(of_list, item))
+            parent = of_list
+        paths.append(rows)
+    if right:
+        paths.append([step.row_of(*one) for step, one in zip(steps, right, strict=False)])
+        place = len(paths) - 1
+    return paths, place
+
+
+class BeamCostLayer(Layer):
+    """-ln of the right path's probability, which is the softmax of the sums of the paths' scores.
+
+    Inputs, three for each step: the scores, (frames, 1), sequences in the first step and sequences of sub-sequences in
+    the later ones; the candidates, as of kmax_seq_score: (lists, beam size); the right items, ids, one a sample.
+    Output: (samples, 1).
+
+    Raises (forward): DataError: the lists of a step are not the candidates of the step before, or lack the right item.
+    """
+
+    is_cost = True
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self.require_inputs(3, 1 << 30)
+        if len(config.inputs) % 3:
+            raise ConfigError(f"{self} takes scores, candidates and the right items of each step")
+        self._shapes: list[int] = []  # rows of each step's scores
+        self._found: list[tuple[list[list[int]], Array]] = []  # of each sample: the paths, and the scores' gradients
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the costs."""
+        groups = [inputs[position : position + 3] for position in range(0, len(inputs), 3)]
+        scores = [require_matrix(self, group[0], 1)[:, 0] for group in groups]
+        self._shapes = [len(one) for one in scores]
+        bounds = [self._find_bounds(group[0], is_first=not depth) for depth, group in enumerate(groups)]
+        samples = {len(outer) - 1 for outer, _ in bounds} | {len(require_ids(self, group[2])) for group in groups}
+        if len(samples) > 1:
+            raise DataError(f"{self}: its inputs have {', '.join(map(str, sorted(samples)))} samples; they must agree")
+        self._found, costs = [], np.zeros((samples.pop(), 1), scores[0].dtype)
+        for sample in range(len(costs)):
+            steps = [
+                self._make_step(group, outer, inner, sample)
+                for group, (outer, inner) in zip(groups, bounds, strict=True)
+            ]
+            costs[sample] = self._add_sample(steps, scores, sample)
+        return Argument(value=costs)
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+        """Return softmax - 1 for the right path and softmax for the others, at the scores of each."""
+        results: list[Array | None] = [None] * len(wanted)
+        for position, rows in enumerate(self._shapes):
+            results[3 * position] = np.zeros((rows, 1), gradient.dtype)
+        for sample, (paths, slopes) in enumerate(self._found):
+            for path, slope in zip(paths, slopes, strict=True):
+                for position, row in enumerate(path):
+                    result = results[3 * position]
+                    assert result is not None  # made above
+                    result[row, 0] += slope * gradient[sample, 0]
+        return [one if want else None for one, want in zip(results, wanted, strict=True)]
+
+    def _find_bounds(self, scores: Argument, *, is_first: bool) -> tuple[Ids, Ids]:
+        """Return where the samples begin among the lists, and the lists among the scores."""
+        starts = require_starts(self, scores)
+        if is_first:
+            return np.arange(len(starts)), starts
+        sub_starts = require_sub_starts(self, scores)
+        return count_sub_sequences(starts, sub_starts), sub_starts
+
+    def _make_step(self, group: Sequence[Argument], outer: Ids, inner: Ids, sample: int) -> Expansion:
+        candidates = require_rows(self, group[1])
+        if len(candidates) != len(inner) - 1:
+            raise DataError(f"{self}: {len(inner) - 1} lists of scores come with {len(candidates)} rows of candidates")
+        begin, end = int(outer[sample]), int(outer[sample + 1])
+        first = int(inner[begin])
+        rows = candidates[begin:end].astype(np.int64)
+        chosen = [(number, item) for number, row in enumerate(rows.tolist()) for item in row if item != NO_CANDIDATE]
+        bounds = (inner[begin : end + 1] - first).tolist()
+        return Expansion(first, bounds, chosen, int(require_ids(self, group[2])[sample]))
+
+    def _add_sample(self, steps: Sequence[Expansion], scores: Sequence[Array], sample: int) -> float:
+        for depth in range(1, len(steps)):
+            lists, candidates = len(steps[depth].bounds) - 1, len(steps[depth - 1].candidates)
+            if lists != candidates:
+                raise DataError(
+                    f"{self}: step {depth} of sample {sample} has {lists} lists for {candidates} candidates"
+                )
+        try:
+            paths, right = list_paths(steps)
+        except DataError as error:
+            raise DataError(f"{self}: sample {sample}: {error}") from error
+        sums = np.array([sum(scores[depth][row] for depth, row in enumerate(path)) for path in paths])
+        powers = np.exp(sums - sums.max())
+        shares = powers / powers.sum()
+        cost = -float(np.log(shares[right]))
+        shares[right] -= 1
+        self._found.append((paths, shares))
+        return cost
+
+
+LAYERS: dict[str, type[Layer]] = {"cross_entropy_over_beam": BeamCostLayer}
