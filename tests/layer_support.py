@@ -54,11 +54,9 @@ _REGISTERED = """
     warp_ctc
 """
 REGISTERED = frozenset(_REGISTERED.split())
-REFUSED = "does not compute: a network that needs it ends at the start with 78"
 CPU = "computed as `{}` is, on the CPU"
-# what a type does not do; every one that does not compute stands here
+# what a type does not do
 LIMITS = {
-    "mdlstmemory": REFUSED,
     "selective_fc": "in training every row must select equally many columns",
     "deconv3d": "as `img_conv3d_layer(trans=True)` only where channels equal filters, else refused (78)",
     "cudnn_batch_norm": CPU.format("batch_norm"),

@@ -90,6 +90,7 @@ class Argument:
     Shapes: value: (rows, size) floating point; ids: (rows,) integers; sparse: rows of a sparse matrix.
         starts: (sequences + 1,), from 0 to rows; sub_starts: (sub-sequences + 1,), from 0 to rows.
         extras: further outputs by name, each (rows, size): what a get_output layer asks for.
+        grids: (sequences, dimensions), where the frames of each sequence lie on a grid: how many along each dimension.
         distinct: (distinct rows, size), index: (rows,) integers.
     """
 
@@ -104,6 +105,7 @@ class Argument:
         *,
         distinct: Array | None = None,
         index: Ids | None = None,
+        grids: Ids | None = None,
     ) -> None:
         self._value = value
         self.ids = ids
@@ -113,6 +115,7 @@ class Argument:
         self.extras: Mapping[str, Array] = extras or {}
         self.distinct = distinct
         self.index = index
+        self.grids = grids
 
     @property
     def value(self) -> Array | None:
@@ -147,7 +150,7 @@ class Argument:
 
     def with_value(self, value: Array | None) -> Argument:
         """Return an argument of the same rows and sequences with these values."""
-        return Argument(value=value, starts=self.starts, sub_starts=self.sub_starts)
+        return Argument(value=value, starts=self.starts, sub_starts=self.sub_starts, grids=self.grids)
 
     def cut(self, first: int, stop: int) -> Argument:
         """Return the samples [first, stop) of a slot, in the same memory."""
@@ -167,11 +170,14 @@ class Argument:
             sub_starts,
             distinct=self.distinct,
             index=None if self.index is None else self.index[begin:end],
+            grids=None if self.grids is None else self.grids[first:stop],
         )
 
     def with_distinct(self, distinct: Array) -> Argument:
         """Return an argument whose rows repeat as this one's do."""
-        return Argument(distinct=distinct, index=self.index, starts=self.starts, sub_starts=self.sub_starts)
+        return Argument(
+            distinct=distinct, index=self.index, starts=self.starts, sub_starts=self.sub_starts, grids=self.grids
+        )
 
 
 @dataclass(frozen=True)

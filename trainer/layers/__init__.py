@@ -33,7 +33,7 @@ from trainer.layers.dense import (
 )
 from trainer.layers.image import batch_norm, conv, detection, norm, pixel_values, places, pool
 from trainer.layers.mixed import embedding, mixed
-from trainer.layers.recurrent import agents, generator, group, gru, lstm, simple
+from trainer.layers.recurrent import agents, generator, group, gru, lstm, mdlstm, simple
 from trainer.layers.sequence import pooling, sequences, window_fc
 
 FAMILIES = (
@@ -58,6 +58,7 @@ FAMILIES = (
     pixel_values,
     lstm,
     maxid,
+    mdlstm,
     mixed,
     norm,
     pool,

@@ -119,7 +119,7 @@ class OutputStage:
         y = self._drop(self._y, is_training, stream) if self._drop_rate else self._y
         if y is result.value and self._index is None:
             return result
-        return Argument(y, result.ids, None, result.starts, result.sub_starts, result.extras)
+        return Argument(y, result.ids, None, result.starts, result.sub_starts, result.extras, grids=result.grids)
 
     def backward(self, gradients: dict[str, Array]) -> Array:
         """Return the gradient of what the layer computed, and take that of the output out of `gradients`."""
