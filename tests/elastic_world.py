@@ -1,0 +1,509 @@
+"""An elastic job, one message at a time: services without sockets, trainers with the client's own rules, and a master.
+
+Every message waits in a queue until the test delivers it, so a test chooses the order, and what is lost, repeated or
+late. The trainers' rules are `pserver.client.elastic.pushes.AgreedPushes`. Each trainer has a thread of its own, which
+runs only while the test waits for it.
+"""
+
+import threading
+from collections import deque
+
+import numpy as np
+from elastic_wire import TABLE
+from pserver_wire import PARAMETERS, key_of
+
+from pserver.client.elastic.pushes import AgreedPushes
+from pserver.client.elastic.services import BatchGradient, JoinedServices
+from pserver.client.heartbeat import error_of
+from pserver.optim.settings import Optimization
+from pserver.server.admission import Identity
+from pserver.server.elastic.service import ElasticService
+from pserver.server.service_state import ServiceOptions
+from pserver.store import partition
+from pserver.store.model_setup import describe_setup
+from pserver.wire import protocol, views
+from pserver.wire.authentication import DATA, HEARTBEAT
+from pserver.wire.protocol import Fetch, Message, Op
+from pserver.wire.views import MembershipView
+from runtime.errors import LostPeerError, PaddleError
+
+SETTINGS = Optimization("momentum", 1e-3)
+DENSE, ROWS = [*PARAMETERS], [0, 2]
+TURN_DEADLINE = 60.0  # seconds
+BOOT = 1 << 20  # the trainer that gives the first values
+
+
+class NoMemberError(PaddleError):
+    """The trainer is no member of the view: its task was taken away."""
+
+
+class KilledError(BaseException):
+    """The trainer ends where it is."""
+
+
+class FakeServer:
+    """A service, and what it has counted.
+
+    log: of every round that it has taken the key and the gradients, (trainer, batch).  values: what it held then.
+    """
+
+    def __init__(self, number, *, by_rows):
+        self.number, self.by_rows, self.incarnation = number, by_rows, 0
+        self.log, self.values, self.crashes = [], {}, 0
+        self.now = 1000.0
+        self._start()
+        self._give_values()
+        self.kept = self.capture()
+
+    def _start(self):
+        self.incarnation += 1
+        self.attempt = f"ps{self.number}.{self.incarnation}"
+        self.session = protocol.session_of("job", self.attempt)
+        identity = Identity(f"10.0.0.{self.number}:7164", 0, "job", self.attempt, "hush", is_elastic=True)
+        self.service = ElasticService(identity, ServiceOptions())
+
+    def _give_values(self):
+        setup = describe_setup(TABLE if self.by_rows else DENSE, SETTINGS) | ({"by_rows": True} if self.by_rows else {})
+        name = b"boot" * 4 + DATA
+        first = {"session": self.session, "trainer": BOOT}
+        self.receive(name, Message(Op.HELLO, **first, sequence=1, note=self.hello(BOOT)))
+        whole = memoryview(bytes(48 if self.by_rows else 28))
+        for piece in range(protocol.count_pieces(len(whole))):
+            part = Message(Op.INITIALISE, **first, sequence=2, note={} if piece else setup, piece=piece)
+            self.receive(name, part._replace(payload=[protocol.cut(whole, piece)]))
+        self.receive(name, Message(Op.GOODBYE, **first, sequence=3))
+        self._watch()
+
+    def receive(self, connection, message):
+        self.now += 0.001
+        key = key_of(connection)
+        frames = [bytes(frame) for frame in protocol.encode(message, key)]
+        out = self.service.handle(connection, "10.0.0.9", frames, self.now, key)
+        assert self.service.sessions.complaints.failed == 0 and self.service.failure is None
+        return out
+
+    def hello(self, number):
+        parameters = TABLE if self.by_rows else DENSE
+        shape = [1, 12] if self.by_rows else [2, 7]
+        return {
+            "job": "job", "attempt": self.attempt, "num_trainers": 0, "elastic": True, "uid": f"pod-{number}",
+            "incarnation": 0, "dtype": "float32", "service": 0, "services": 1, "settings": "s", "shape": shape,
+            "parameters": partition.digest(parameters),
+        }  # fmt: skip
+
+    def capture(self):
+        return self.service.capture(), len(self.log)
+
+    def crash(self):
+        """End, and go on from the last snapshot in another process."""
+        capture, rounds = self.kept
+        self.crashes += 1
+        self._start()
+        self.service.restore(capture)
+        del self.log[rounds:]
+        self._watch()
+
+    def _watch(self):
+        """Log what every step counts."""
+        two_phase = self.service._pushes.rounds
+        rounds = two_phase.rounds
+        step = rounds.step
+
+        def log_step(pieces, trainers):
+            counted = tuple(self._read(rounds, trainer) for trainer in trainers)
+            assert sorted(trainers) == list(trainers)
+            done = step(pieces, trainers)
+            assert len(done) == rounds.pieces
+            self.log.append((two_phase.prepared, counted))
+            self.values[two_phase.prepared] = np.frombuffer(rounds.values, np.float32).tolist()
+            return done
+
+        rounds.step = log_step
+
+    def _read(self, rounds, trainer):
+        gradient = (
+            rounds._gradients[trainer][0][1][0] if self.by_rows else np.frombuffer(rounds._sent[0][trainer], "f4")
+        )
+        assert gradient[0] == trainer
+        return trainer, int(gradient[1])
+
+
+class Link:
+    """A trainer's data connection to a service: what is on its way, in both directions."""
+
+    def __init__(self, server, token, number):
+        self.server, self.token, self.number = server, token, number
+        self.incarnation, self.is_open = server.incarnation, True
+        self.up, self.down, self.request = deque(), deque(), []
+
+    @property
+    def is_alive(self):
+        return self.is_open and self.incarnation == self.server.incarnation
+
+
+class FakeClient:
+    """Requests of one trainer to all dense, or to all sparse, services: one sequence of them."""
+
+    def __init__(self, trainer, links):
+        self.trainer, self.links = trainer, links
+        self.sequence, self.pending = 0, {}
+        self._interruption, self._op, self._takers = None, Op.PING, {}
+
+    def begin(self, op, links, note, whole=None, *, answers=1, argument=0, take=None, interruption=None):
+        """Send a request; `note` may depend on the link."""
+        self.sequence += 1
+        self._interruption, self._op, self._take = interruption, op, take
+        self.pending = {link: set(range(answers)) for link in links}
+        for link in links:
+            base = Message(op, link.server.session, self.trainer.number, self.sequence, argument, samples=1)
+            view = memoryview(whole or b"")
+            link.request = [
+                base._replace(piece=piece, note=note(link), payload=[protocol.cut(view, piece)] if whole else ())
+                for piece in range(protocol.count_pieces(len(view)))
+            ]
+            link.up.extend(link.request)
+
+    def collect(self):
+        while True:
+            for link in self.links:
+                while link.down:
+                    self._receive(link, link.down.popleft())
+            if not any(self.pending.values()):
+                return
+            if not all(link.is_alive for link in self.links):
+                raise LostPeerError("a server is lost")
+            if self._interruption is not None and not self._interruption():
+                raise views.EpochChangedError("the view has changed")
+            self.trainer.wait("answers")
+
+    def _receive(self, link, answer):
+        if answer.op == Op.ERROR and answer.sequence in (0, self.sequence):
+            raise error_of(answer, "a server")
+        if answer.sequence == self.sequence and answer.op == self._op and answer.piece in self.pending.get(link, ()):
+            self.pending[link].discard(answer.piece)
+            if self._take is not None:
+                self._take(link, answer)
+
+    def request(self, *arguments, **more):
+        self.begin(*arguments, **more)
+        self.collect()
+
+    # ----- As the clients of `JoinedServices` -----
+
+    def enter(self, view):
+        found = {}
+        take = lambda link, answer: found.__setitem__(link, views.read_answer(answer.note))  # noqa: E731
+        self.request(Op.ENTER, self.links, lambda link: views.write_view(view), take=take)
+        return [found[link] for link in self.links]
+
+    def begin_round_push(self, gradient, samples, key, pass_number, is_current):
+        note = views.write_push(key, pass_number)
+        self.begin(Op.PUSH, self.links, lambda link: note, gradient.tobytes(), answers=2, interruption=is_current)
+
+    def begin_round_rows(self, rows, gradients, samples, key, pass_number, is_current):
+        whole = np.array([len(ROWS), *ROWS], "u4").tobytes() + gradients[0].tobytes()
+        note = {**views.write_push(key, pass_number), "bytes": len(whole)}
+        self.begin(Op.PUSH, self.links, lambda link: note, whole, interruption=is_current)
+
+    def finish_push(self):
+        self.collect()
+
+    def begin_commit(self, key, view, services, values=None):
+        note = views.write_commit(key, view)
+        chosen = [self.links[number] for number in services]
+        answers, take = (1, None) if values is None else (2, self._into(values))
+        self.begin(Op.COMMIT, chosen, lambda link: note, answers=answers, take=take)
+
+    def fetch_now(self, values, pass_number, *, averaged=False):
+        note = {"pass": pass_number}
+        take = self._into(values)
+        self.request(Op.FETCH, self.links, lambda link: note, answers=2, argument=Fetch.CURRENT, take=take)
+
+    def _into(self, values):
+        def take(link, answer):
+            start = 4 * answer.piece
+            part = np.frombuffer(answer.payload[0], np.float32)
+            values[self.links.index(link), start : start + len(part)] = part
+
+        return take
+
+
+class FakeServices(JoinedServices):
+    """All services, joined."""
+
+    def __init__(self, trainer, links):
+        self._links = links
+        self.dense = FakeClient(trainer, [link for link in links if not link.server.by_rows])
+        rows = [link for link in links if link.server.by_rows]
+        self.sparse = FakeClient(trainer, rows) if rows else None
+        self._dense_count, self._count = len(self.dense.links), len(links)
+        for client in self._list():
+            client.request(Op.HELLO, client.links, lambda link: link.server.hello(trainer.number))
+
+    def owner(self, link):
+        return next(client for client in self._list() if link in client.links)
+
+
+class FakeTrainer:
+    """A trainer in a thread that runs in turns.
+
+    known: the view that it has heard of.  done: its batches that it knows to have counted.
+    """
+
+    def __init__(self, world, number):
+        self.world, self.number = world, number
+        self.batch, self.done = 0, []
+        self.known = MembershipView(0, ())
+        self.services, self.links = None, []
+        self.alive, self.waits_for = True, ""
+        self._killed, self._error, self._joins = False, None, 0
+        self._mine, self._theirs = threading.Semaphore(0), threading.Semaphore(0)
+        threading.Thread(target=self._run, daemon=True).start()
+        assert self._theirs.acquire(timeout=TURN_DEADLINE)
+
+    def turn(self):
+        """Let it go on until it waits."""
+        if self.alive:
+            self._mine.release()
+            assert self._theirs.acquire(timeout=TURN_DEADLINE), f"trainer {self.number} does not come back"
+            if self._error is not None:
+                raise self._error
+
+    def kill(self):
+        self._killed = True
+        self.turn()
+
+    # ----- In its thread -----
+
+    def wait(self, what):
+        self.waits_for = what
+        self._theirs.release()
+        self._mine.acquire()
+        if self._killed:
+            raise KilledError
+
+    def _run(self):
+        try:
+            self.wait("its first turn")
+            self._train()
+        except KilledError:
+            pass
+        except BaseException as exc:
+            self._error = exc
+        self.alive = False
+        self._theirs.release()
+
+    def _train(self):
+        """As `ElasticUpdater` and the loop of tasks."""
+        pushes = AgreedPushes(FakeViews(self))
+        dense = sum(not server.by_rows for server in self.world.servers)
+        values = np.zeros((dense, 7), np.float32)
+        while True:
+            while self.number not in self.known.members:
+                self.wait("a task")
+            self.batch += 1
+            gradient = np.array([self.number, self.batch, 1, 1, 1, 1, 1], np.float32)
+            batch = BatchGradient(gradient, values, 1, (), [np.array([*gradient[:2], 1] * len(ROWS), np.float32)])
+            pushes.open()
+            try:
+                self._persist(lambda services: pushes.prepare(services, values))
+                self._check_values(pushes, values)
+                self.wait("its computation")
+                self._persist(lambda services, batch=batch: pushes.finish(services, batch, has_begun=False))
+            except NoMemberError:
+                self.services, self.links = None, []
+                continue
+            self.done.append(self.batch)
+            self._check_values(pushes, values)
+
+    def _persist(self, action):
+        while True:
+            try:
+                if self.services is None:
+                    self._join()
+                action(self.services)
+                return
+            except LostPeerError:
+                self.services, self.links = None, []
+                self.wait("the servers")
+
+    def _join(self):
+        self._joins += 1
+        token = self.number.to_bytes(4, "little") + self._joins.to_bytes(4, "little") + bytes(8)
+        self.links = [Link(server, token, self.number) for server in self.world.servers]
+        self.world.links += self.links
+        self.services = FakeServices(self, self.links)
+
+    def _check_values(self, pushes, values):
+        """Its values are those that every service held after the round that it names."""
+        for number, server in enumerate(one for one in self.world.servers if not one.by_rows):
+            if pushes._held in server.values and not server.crashes:
+                assert values[number].tolist() == server.values[pushes._held]
+
+
+class FakeViews:
+    """The views that a trainer has heard of."""
+
+    def __init__(self, trainer):
+        self._trainer = trainer
+
+    @property
+    def newest(self):
+        return self._trainer.known
+
+    def wait(self, epoch):
+        while self._trainer.known.epoch < max(epoch, 1):
+            self._trainer.wait(f"a view of epoch {epoch}")
+        if self._trainer.number not in self._trainer.known.members:
+            raise NoMemberError("its task was taken away")
+        return self._trainer.known
+
+
+class World:
+    """The job. `view` is the newest of the master; `links` are all connections that still carry something."""
+
+    def __init__(self, dense=1, sparse=1):
+        self.servers = [FakeServer(number, by_rows=number >= dense) for number in range(dense + sparse)]
+        self.trainers, self.links = [], []
+        self.view = MembershipView(1, ())
+
+    @property
+    def living(self):
+        return [trainer for trainer in self.trainers if trainer.alive]
+
+    def loaded(self):
+        """Return the connections on which something is on its way to a service."""
+        self.links = [link for link in self.links if link.up and link.is_alive]
+        self.links += [link for one in self.living for link in one.links if link not in self.links]
+        return [link for link in self.links if link.up]
+
+    def begin_trainer(self):
+        trainer = FakeTrainer(self, len(self.trainers))
+        self.trainers.append(trainer)
+        self.set_members({*self.view.members, trainer.number})
+        return trainer
+
+    def set_members(self, members):
+        if tuple(sorted(members)) != self.view.members:
+            self.view = MembershipView(self.view.epoch + 1, tuple(sorted(members)))
+
+    def carry(self, link, *, keep=False):
+        """Deliver the oldest message to the service. Args: keep: deliver it again later."""
+        message = link.up[0] if keep else link.up.popleft()
+        if link.is_alive:
+            self.route(link.server, link.server.receive(link.token + DATA, message))
+
+    def beat(self, trainer, server):
+        """Deliver a heartbeat."""
+        for link in trainer.links:
+            if link.server is server and link.is_alive and link.token + DATA in self._names(server):
+                note = views.write_view(trainer.known) if trainer.known.epoch else {}
+                ping = Message(Op.PING, server.session, trainer.number, 0, note=note)
+                self.route(server, server.receive(link.token + HEARTBEAT, ping))
+
+    def forget(self, server, number):
+        """Let a service lose a trainer."""
+        session = server.service.sessions.trainers.get(number)
+        if session is not None:
+            self.route(server, server.service.sessions.forget(session, "is lost"))
+
+    def cut(self, link):
+        """Break a connection: all that is on its way is lost. A living trainer sends its request again."""
+        link.up.clear()
+        link.down.clear()
+        trainer = self.trainers[link.number]
+        if trainer.alive and link in trainer.links and link.request:
+            client = trainer.services and trainer.services.owner(link)
+            if client is None or client.pending.get(link):
+                link.up.extend(link.request)
+
+    def route(self, server, out):
+        for connection, message in out:
+            token, kind = connection[:16], connection[16:]
+            for trainer in self.trainers:
+                for link in trainer.links:
+                    if link.server is server and link.token == token and link.incarnation == server.incarnation:
+                        if message is None:
+                            link.is_open = False
+                        elif kind == DATA:
+                            frames = [bytes(frame) for frame in protocol.encode(message)]
+                            link.down.append(protocol.decode(frames))
+            for link in self.links:
+                if link.server is server and link.token == token and message is None:
+                    link.is_open = False
+
+    def _names(self, server):
+        return {name for session in server.service.sessions.trainers.values() for name in session.names}
+
+    def flow(self, is_over, trainers=None, most=200):
+        """Carry one message after the other, and let trainers take turns, until something holds or nothing moves."""
+        some = self.living if trainers is None else trainers
+        for _ in range(most):
+            for trainer in some:
+                for link in [one for one in trainer.links if one.up]:
+                    if is_over():
+                        return True
+                    self.carry(link)
+                if is_over():
+                    return True
+                trainer.turn()
+        return is_over()
+
+    def is_cut_in_two(self):
+        """Return whether some services have taken a round and others have not."""
+        return len({len(server.log) for server in self.servers}) > 1
+
+    def is_prepared(self):
+        """Return whether all services have all gradients of one round, which none has taken."""
+        prepared = {server.service._pushes.rounds.prepared for server in self.servers}
+        return len(prepared) == 1 and None not in prepared
+
+    # ----- What must hold -----
+
+    def check(self):
+        """No gradient counts twice, and without a crash no service is more than one round ahead of another."""
+        for server in self.servers:
+            keys = [key for key, _ in server.log]
+            assert keys == sorted(set(keys)), keys
+            counted = [one for _, some in server.log for one in some]
+            assert len(counted) == len(set(counted)), counted
+        if not any(server.crashes for server in self.servers):
+            longest = max((server.log for server in self.servers), key=len)
+            for server in self.servers:
+                assert len(server.log) >= len(longest) - 1 and server.log == longest[: len(server.log)]
+            for trainer in self.trainers:
+                missing = {(trainer.number, batch) for batch in trainer.done}
+                assert missing <= {one for _, some in longest for one in some}
+
+    def settle(self, batches=2):
+        """Let all messages come in turn and all living trainers train, in this epoch and the next: each must get on."""
+        if not self.living:
+            self.begin_trainer()
+        self.set_members({trainer.number for trainer in self.living})
+        self._go_on(batches)
+        self.view = MembershipView(self.view.epoch + 1, self.view.members)
+        self._go_on(batches)
+        # what is over is the same everywhere: all but the last round, which some may not have taken yet
+        epoch = self.view.epoch
+        logs = [[one for one in server.log if one[0].epoch == epoch] for server in self.servers]
+        shortest = min(map(len, logs))
+        assert shortest and all(log[:shortest] == logs[0][:shortest] for log in logs), logs
+
+    def _go_on(self, batches):
+        wanted = {trainer: len(trainer.done) + batches for trainer in self.living}
+        for _ in range(400):
+            for trainer in self.living:
+                trainer.known = self.view
+                for link in trainer.links:
+                    while link.up:
+                        self.carry(link)
+                trainer.turn()
+            self.check()
+            if all(len(trainer.done) >= count for trainer, count in wanted.items()):
+                return
+        waits = {trainer.number: trainer.waits_for for trainer in self.living}
+        raise AssertionError(f"the trainers do not get on: {waits}, {[server.log for server in self.servers]}")
+
+    def close(self):
+        for trainer in self.living:
+            trainer.kill()
