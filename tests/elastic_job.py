@@ -72,6 +72,7 @@ class ElasticJob:
         self.folder, self.count, self._fork_server, self._flags = folder, count, fork_server, flags
         self.registry = self.open_registry()
         self.master = Master()
+        self.own_addresses = ()  # of its trainers; with servers there they share memory
         self.processes, self.updaters = {}, []
 
     def open_registry(self):
@@ -147,7 +148,13 @@ class Trainer:
         self.table = ParameterTable(configs, tables_first=True)
         self.table.values[:] = first
         membership = ElasticMembership(
-            job.master.client(number), f"pod-{number}", 1, "job", peer_timeout=15.0, patience=DEADLINE
+            job.master.client(number),
+            f"pod-{number}",
+            1,
+            "job",
+            own_addresses=job.own_addresses,
+            peer_timeout=15.0,
+            patience=DEADLINE,
         )
         self.servers = ElasticServers(job.open_registry(), membership)
         self.updater = ElasticUpdater(model, self.table, optimization, self.servers)

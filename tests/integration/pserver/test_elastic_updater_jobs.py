@@ -4,6 +4,7 @@ With rate 0.5 and gradients of ones every push takes 0.5 from every value, exact
 a second, so `steps_stored` says what it has taken.
 """
 
+import dataclasses
 import multiprocessing
 import threading
 
@@ -15,7 +16,7 @@ from proto.ModelConfig_pb2 import ModelConfig
 from proto.ParameterConfig_pb2 import ParameterConfig
 from pserver.client.checkpoint_requests import SendInitialValues
 from pserver.client.elastic.services import JoinedServices
-from pserver.optim.settings import ParameterSpec
+from pserver.optim.settings import Optimization, ParameterSpec
 from registry.servers import INIT_DONE, INIT_LOCK
 from runtime.errors import ConfigError, LostPeerError
 from trainer.arrays.arguments import Argument
@@ -64,8 +65,10 @@ def test_trainers_come_and_go_and_every_push_counts_once(job):
 
 
 @pytest.mark.parametrize("is_early", [False, True])
-def test_a_push_that_only_one_server_has_taken_when_the_other_is_killed_counts_once_on_each(job, is_early):
+@pytest.mark.parametrize("own_addresses", [(), ("127.0.0.1",)])
+def test_a_push_that_only_one_server_has_taken_when_the_other_is_killed_counts_once(job, is_early, own_addresses):
     servers = job().start()
+    servers.own_addresses = own_addresses
     one = servers.trainer(0, first=8.0).connect()
     one.give(1.0)
     stored(servers, 1)
@@ -180,9 +183,11 @@ def cut_off(services):
 
 
 @pytest.mark.parametrize("committed", [0, 1, 2])
-def test_a_trainer_killed_between_push_and_commit_leaves_a_round_that_counts_on_all_servers(job, committed):
+@pytest.mark.parametrize("own_addresses", [(), ("127.0.0.1",)])
+def test_a_trainer_killed_between_push_and_commit_leaves_a_round_that_counts_on_all(job, committed, own_addresses):
     """The other one was cut off by then: it settles the round when it enters the next view."""
     servers = job().start()
+    servers.own_addresses = own_addresses
     servers.master.tell(1, 0, 1)
     one, two = (servers.trainer(number, SYNC, first=8.0).connect() for number in range(2))
     together([one, two], [1.0, 1.0])
@@ -225,17 +230,28 @@ BITS = [
 ]
 
 
-def test_with_fixed_membership_the_bits_are_those_of_the_static_job(job, pserver, client):
+@pytest.mark.parametrize(
+    "optimization",
+    [
+        dataclasses.replace(SYNC, average_window=0.5, max_average_window=4),
+        Optimization("adam", 0.1, learning_rate_schedule="pass_manual", learning_rate_args="0:1.0,1:0.5"),
+        Optimization("adagrad", 0.1),
+    ],
+    ids=lambda one: one.learning_method,
+)
+def test_with_fixed_membership_the_bits_are_those_of_the_static_job(job, pserver, client, optimization):
     random = np.random.default_rng(5)
     gradients = (random.standard_normal((2, 6, 8003)) * 10.0 ** random.integers(-3, 3, (2, 6, 1))).astype(np.float32)
     servers = job().start()
     servers.master.tell(1, 0, 1)
-    trainers = [servers.trainer(number, SYNC, BITS, first=0.25).connect() for number in range(2)]
+    trainers = [servers.trainer(number, optimization, BITS, first=0.25).connect() for number in range(2)]
     for number in range(6):
         for one in trainers:
             one.updater.set_pass(number // 3)
         together(trainers, gradients[:, number])
     trainers[0].updater.finish_pass()
+    with trainers[0].updater.averaged():
+        averages = trainers[0].values.copy()
 
     static = [pserver(trainers=2) for _ in range(2)]
     services = [service for one in static for service in one.services]
@@ -243,17 +259,22 @@ def test_with_fixed_membership_the_bits_are_those_of_the_static_job(job, pserver
 
     def train(number):
         one, values = client(services, number, 2), np.full(8003, 0.25, np.float32)
-        one.join(specs, SYNC)
+        one.join(specs, optimization)
         one.initialise(values)
         for first in (0, 3):
             one.start_pass()
             for batch in range(first, first + 3):
                 one.push_pull(gradients[number, batch].copy(), values, 1)
             one.finish_pass(values)
-        return values
+        averages = values.copy()
+        if optimization.average_window:
+            one.fetch_averages(averages)
+        return values, averages
 
     found = [step.end() for step in [Background(train, number) for number in range(2)]]
-    assert found[0].tobytes() == trainers[0].values.tobytes()
+    assert found[0][0].tobytes() == trainers[0].values.tobytes()
+    assert found[0][1].tobytes() == averages.tobytes()
+    assert bool(optimization.average_window) == (averages.tobytes() != trainers[0].values.tobytes())
 
 
 # ----- Tables
