@@ -14,7 +14,7 @@ _OF = ("pserver",)  # address:port of one of its services
 _BY = ("pserver", "trainer")
 
 READY = Metric("paddle_pserver_ready", "1 when the service has its values", _OF)
-WANTED = Metric("paddle_pserver_wanted_trainers", "trainers of the job", _OF)
+WANTED = Metric("paddle_pserver_wanted_trainers", "trainers of the job, where they do not come and go", _OF)
 JOINED = Metric("paddle_pserver_joined_trainers", "trainers that have joined and not left", _OF)
 CONNECTIONS = Metric(
     "paddle_pserver_connections", "open connections, two of each trainer and those of peers that have not joined", _OF
@@ -33,7 +33,7 @@ ROUND_SECONDS = Metric(
     "paddle_pserver_round_seconds_total", "from the first piece of a round that came to its end, of all rounds", _OF
 )
 STEP_SECONDS = Metric("paddle_pserver_step_seconds_total", "in the optimiser", _OF)
-PASSES = Metric("paddle_pserver_passes_total", "passes that all trainers have finished", _OF)
+PASSES = Metric("paddle_pserver_passes_total", "passes that all trainers have finished; not of an elastic job", _OF)
 WAITED = Metric(
     "paddle_pserver_wait_seconds_total",
     "that the other trainers waited for this one, in the rounds in which it was the last",
@@ -128,14 +128,15 @@ def _read_service(service: Service, now: float) -> Iterator[Sample]:
     of = (name,)
     trainers = list(service.sessions.trainers.values())
     yield Sample(READY, rounds is not None, of)
-    yield Sample(WANTED, service.identity.num_trainers, of)
     yield Sample(JOINED, sum(not trainer.has_left for trainer in trainers), of)
     yield Sample(DROPPED, complaints.malformed, of)
     yield Sample(FAILED, complaints.failed, of)
     yield Sample(ROUNDS, counters.rounds, of)
     yield Sample(ROUND_SECONDS, counters.round_seconds, of)
     yield Sample(STEP_SECONDS, counters.step_seconds, of)
-    yield Sample(PASSES, counters.passes, of)
+    if not service.is_elastic:  # else any number is wanted, and the master knows of passes
+        yield Sample(WANTED, service.identity.num_trainers, of)
+        yield Sample(PASSES, counters.passes, of)
     waited = dict(state.stragglers.waited)
     for trainer in trainers:
         by = (name, label_of(trainer.number))

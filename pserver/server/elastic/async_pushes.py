@@ -80,7 +80,6 @@ class AsyncPushes:
         if values is None:
             return []
         state.counters.step_seconds += self._clock() - began
-        state.counters.rounds += 1
         self._sessions.roster.count_push(trainer.number, push)
         trainer.progress.batch = push
         trainer.progress.passes = pass_number

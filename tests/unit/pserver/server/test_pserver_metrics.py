@@ -6,6 +6,7 @@ from http import HTTPStatus
 from types import SimpleNamespace
 
 import pytest
+from elastic_wire import ElasticWire
 from prometheus_client.parser import text_string_to_metric_families
 
 from pserver.optim.settings import Optimization
@@ -198,3 +199,28 @@ def test_a_server_is_stuck_when_its_loop_has_not_turned_for_long_and_ready_when_
     server.listeners = []
     assert seen.why_not_ready() == "the ports are not bound"
     assert server_metrics.LIVENESS is not liveness
+
+
+def test_the_metrics_of_an_elastic_server_are_of_the_trainers_that_are_there():
+    wire = ElasticWire()
+    server = Server([], Options(job="job", attempt="ps0.7"))
+    server.services = [wire.service]
+    liveness = Liveness()
+    read = ServerMetrics(server, 60.0, liveness).read
+    one, two = wire.ready(2, optimization=ASYNCHRONOUS)
+    one.push_alone(1, 1.0)
+    one.push_alone(2, 1.0)
+    wire.now += 2
+    two.push_alone(1, 1.0)
+    liveness.turned = wire.now + 1
+    found, name = series(read), "10.0.0.1:7164"
+    assert [found[f"paddle_pserver_{one}", name] for one in ("ready", "joined_trainers", "rounds_total")] == [1, 2, 0]
+    assert [found["paddle_pserver_async_gradients_total", name, number] for number in "01"] == [2, 1]
+    assert [found["paddle_pserver_silence_seconds", name, number] for number in "01"] == [3, 1]
+    assert not {"paddle_pserver_wanted_trainers", "paddle_pserver_passes_total"} & {key[0] for key in found}
+    two.ask(Op.GOODBYE)
+    found = series(read)
+    assert found["paddle_pserver_joined_trainers", name] == 1
+    assert ("paddle_pserver_silence_seconds", name, "1") not in found
+    assert found["paddle_pserver_async_gradients_total", name, "1"] == 1
+    server._poller.close()
