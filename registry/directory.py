@@ -80,9 +80,9 @@ class DirectoryRegistry:
         check_value(check_key(key), value)
         with volume_errors(self._directory):
             self._directory.mkdir(parents=True, exist_ok=True)
-            newest = scan(self._directory).newest(key)
+            now, newest = time.monotonic(), scan(self._directory).newest(key)
             try:
-                if newest and self._is_held(key, newest, read_claim_file(self._directory, key, newest)):
+                if newest and self._is_held(key, newest, read_claim_file(self._directory, key, newest), now):
                     return None
             except FileNotFoundError:  # a newer claim has come, and its owner has removed this one
                 return None
@@ -97,9 +97,9 @@ class DirectoryRegistry:
         """See `Registry`."""
         with volume_errors(self._directory):
             for _ in range(LOOKS):
-                names = scan(self._directory)
+                now, names = time.monotonic(), scan(self._directory)
                 with suppress(FileNotFoundError):  # it was replaced by one of a larger token
-                    found = dict(sorted(self._read(prefix, names)))
+                    found = dict(sorted(self._read(prefix, names, now)))
                     if scan(self._directory) == names:
                         return found
         raise _restless(self._directory)
@@ -147,23 +147,26 @@ class DirectoryRegistry:
 
     # -----
 
-    def _read(self, prefix: str, names: Scan) -> Iterator[tuple[str, Entry]]:
+    def _read(self, prefix: str, names: Scan, now: float) -> Iterator[tuple[str, Entry]]:
         """Yield the keys of a prefix.
 
+        Args: now: before the names were listed.
         Raises: FileNotFoundError: a file was replaced meanwhile.
         """
         for key, tokens in names.claims.items():
             if key.startswith(prefix):
                 claim = read_claim_file(self._directory, key, tokens[-1])
-                if self._is_held(key, tokens[-1], claim) and claim.value is not None:
+                if self._is_held(key, tokens[-1], claim, now) and claim.value is not None:
                     yield key, Entry(claim.value, tokens[-1])
         for key in names.values:
             if key.startswith(prefix) and (found := read_value(self._directory, names, key)) is not None:
                 yield key, found
 
-    def _is_held(self, key: str, token: int, claim: ClaimFile) -> bool:
-        """Return whether an owner may still count on its claim; what it says is remembered with the time."""
-        now = time.monotonic()
+    def _is_held(self, key: str, token: int, claim: ClaimFile, now: float) -> bool:
+        """Return whether an owner may still count on its claim; what it says is remembered with the time.
+
+        Args: now: before it was read: if this process is frozen meanwhile, the owner may renew without being seen.
+        """
         with self._lock:
             before = self._seen.get(key)
             if before is None or before[:2] != (token, claim):

@@ -127,6 +127,7 @@ class EtcdClaim:
     ) -> None:
         self.key, self.token = key, token
         self._etcd, self._prefix, self._lease = etcd, prefix, lease
+        self._condition = made_at(prefix + key, token)
         self._ttl = valid_until - time.monotonic()
         self._valid_until = valid_until
 
@@ -141,6 +142,9 @@ class EtcdClaim:
         left = self._etcd.call(lambda client: lease_at(self._lease, client).refresh())
         if left <= 0:
             raise self._lost("its lease has ended")
+        question = {"compare": [self._condition], "success": [], "failure": []}
+        if not self._etcd.call(lambda client: client.transaction(question)).get("succeeded"):
+            raise self._lost("its key was removed, or another process holds it")
         self._valid_until = began + self._ttl
 
     def update(self, value: str) -> None:
@@ -158,7 +162,7 @@ class EtcdClaim:
 
     def _write(self, operation: dict[str, Any]) -> None:
         """Do an operation as long as the claim holds; done twice it is as done once."""
-        question = {"compare": [made_at(self._prefix + self.key, self.token)], "success": [operation], "failure": []}
+        question = {"compare": [self._condition], "success": [operation], "failure": []}
         left = self._valid_until - time.monotonic()
         if left <= 0:
             raise self._lost("it was not renewed in time")

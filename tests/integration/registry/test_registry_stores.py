@@ -243,6 +243,14 @@ def test_a_claim_ends_when_etcd_is_away_for_a_whole_lease(etcd: EtcdProcess) -> 
     assert "ckpt/0" not in registry.read("")
 
 
+def test_a_claim_whose_key_was_removed_is_lost(etcd: EtcdProcess) -> None:
+    registry = open_registry([etcd.endpoint], None, "job", TTL)
+    claim = hold(registry)
+    registry.delete("ps/0")
+    with pytest.raises(LeaseLostError, match="its key was removed"):
+        claim.renew()
+
+
 def test_a_key_of_etcd_that_is_no_text_is_damage(etcd: EtcdProcess) -> None:
     registry = open_registry([etcd.endpoint], None, "job", TTL)
     assert isinstance(registry, EtcdRegistry)

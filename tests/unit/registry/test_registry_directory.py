@@ -77,6 +77,27 @@ def test_the_time_to_live_of_the_owner_counts_and_not_that_of_the_observer(tmp_p
     assert hold(other).token == 2
 
 
+@pytest.mark.parametrize("function", ["scan", "read_claim_file"])
+def test_an_observer_that_was_frozen_while_it_looked_takes_no_claim_that_was_renewed(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    claim, other = hold(DirectoryRegistry(tmp_path, TTL)), DirectoryRegistry(tmp_path, TTL)
+    assert other.claim("ps/0", "w") is None
+    real = getattr(module, function)
+
+    def frozen(*arguments: object) -> object:
+        found = real(*arguments)
+        monkeypatch.setattr(module, function, real)
+        for _ in range(3):
+            clock.now += TTL / 2
+            claim.renew()
+        return found
+
+    monkeypatch.setattr(module, function, frozen)
+    assert other.claim("ps/0", "w") is None
+    claim.renew()
+
+
 def test_a_released_key_is_free_at_once(tmp_path: Path, clock: Clock) -> None:
     registry = DirectoryRegistry(tmp_path, TTL)
     claim = hold(registry)
