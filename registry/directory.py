@@ -148,11 +148,7 @@ class DirectoryRegistry:
     # -----
 
     def _read(self, prefix: str, names: Scan, now: float) -> Iterator[tuple[str, Entry]]:
-        """Yield the keys of a prefix.
-
-        Args: now: before the names were listed.
-        Raises: FileNotFoundError: a file was replaced meanwhile.
-        """
+        """Yield the keys of a prefix. Args: as of `_is_held`.  Raises: FileNotFoundError: a file was replaced."""
         for key, tokens in names.claims.items():
             if key.startswith(prefix):
                 claim = read_claim_file(self._directory, key, tokens[-1])
