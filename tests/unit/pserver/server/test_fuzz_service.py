@@ -5,6 +5,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from elastic_wire import ElasticWire
 from fuzz import frames, seeds
 from fuzz.frames import encode
 
@@ -234,13 +235,38 @@ def training_rows_alone(wire):
     return training_rows(wire, algorithm="async_sgd")
 
 
+def elastic(wire):
+    """In an elastic job, before the first values."""
+    return ElasticWire().trainer(0).join()
+
+
+def elastic_alone(wire):
+    """In an elastic job, asynchronously."""
+    return ElasticWire().ready(optimization=Optimization("adam", 0.1, algorithm="async_sgd"))[0]
+
+
+def elastic_rounds(wire):
+    """In the middle of a synchronous round of an elastic job."""
+    one = ElasticWire().ready(2)[0]
+    one.enter(2, 0, 1).push_round((2, 1), 0.0)
+    return one
+
+
+def elastic_rows(wire):
+    """The same on a sparse service."""
+    one = ElasticWire().ready_rows(2)[0]
+    one.enter(2, 0)
+    return one
+
+
+ELASTIC = [elastic, elastic_alone, elastic_rounds, elastic_rows]
 ROWS = [np.array(rows, np.uint32).tobytes() for rows in ([0], [1, 2], [2, 0, 3], [1, 9], [2, 3, 3], [5, 1, 2, 3])]
 ROWS += [ROWS[1] + bytes(12), ROWS[2] + bytes(24), ROWS[2] + b"\xff" * 24]
-STATES = [nobody, joined, training, training_alone, training_rows, training_rows_alone]
+STATES = [nobody, joined, training, training_alone, training_rows, training_rows_alone, *ELASTIC]
 
 
 @pytest.mark.parametrize("kind", [DATA, HEARTBEAT, PROBE])
-@pytest.mark.parametrize("begin", [nobody, joined, training])
+@pytest.mark.parametrize("begin", [nobody, joined, training, elastic_alone, elastic_rounds])
 @pytest.mark.parametrize("op", Op)
 def test_no_field_of_any_request_ends_a_server_whatever_it_holds(wire, begin, op, kind):
     """A hello whose nonce was nested 981 deep ended a server with 70, and 15 of them a job with restarts."""
@@ -248,14 +274,14 @@ def test_no_field_of_any_request_ends_a_server_whatever_it_holds(wire, begin, op
     one = begin(wire)
     for raw in frames.RAW_VALUES:
         for text in frames.texts_with(note, raw):
-            sequence = (
-                one.wire.service.sessions.trainers[0].request.sequence + 1 if one.wire.service.sessions.trainers else 1
-            )
+            known = one.wire.service.sessions.trainers.get(0)
+            sequence = known.request.sequence + 1 if known else 1
             message = Message(op, one.session, 0, sequence, payload=[bytes(28)] if op == Op.PUSH else [])
             connection = one.token + kind
             one.wire.deliver(one.wire.handle(connection, encode(message, b"k", text), b"k"))
             assert one.wire.service.sessions.complaints.failed == 0, text[:200]
-            if one.wire.service.failure:  # by a valid ABORT
+            is_gone = known and 0 not in one.wire.service.sessions.trainers
+            if one.wire.service.failure or is_gone:  # by a valid ABORT, or a GOODBYE in an elastic job
                 one = begin(wire)
 
 

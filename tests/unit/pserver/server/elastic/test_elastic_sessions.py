@@ -1,6 +1,7 @@
 """Trainers of an elastic job come, go, come back, are restarted and are lost; the service goes on."""
 
 import pytest
+from fuzz import frames
 
 from pserver.server.elastic.roster import MAX_KNOWN, Roster
 from pserver.wire import protocol
@@ -102,6 +103,18 @@ def test_a_hello_that_does_not_fit_is_refused_by_name(elastic, hello, part):
     trainer.hello |= hello
     trainer.join()
     assert trainer.last.op == Op.ERROR and part in trainer.last.note["message"]
+
+
+@pytest.mark.parametrize("raw", frames.RAW_VALUES)
+def test_no_field_of_a_hello_ends_a_server_whatever_it_holds(elastic, raw):
+    one = elastic()
+    one.ready()
+    trainer = one.trainer(1)
+    for text in frames.texts_with(trainer.hello, raw):
+        hello = Message(Op.HELLO, trainer.session, 1, 1)
+        one.deliver(one.handle(trainer.token + DATA, frames.encode(hello, b"k", text), b"k"))
+        assert one.service.sessions.complaints.failed == 0 and one.service.failure is None, text[:200]
+        one.check(100)
 
 
 def test_a_model_is_compared_before_there_are_values_too(elastic):
