@@ -117,6 +117,11 @@ class MasterClient:
         return number
 
     @property
+    def is_joined(self) -> bool:
+        """Whether a master has let this trainer in, and has not gone since."""
+        return self._leader.is_joined
+
+    @property
     def num_passes(self) -> int:
         """The passes of the job, as the leader has said that let this trainer in last; 0 before one has."""
         return self._leader.num_passes

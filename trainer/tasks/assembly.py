@@ -16,6 +16,7 @@ from trainer.data.loading import open_provider
 from trainer.data.source import DataSource
 from trainer.data.task_source import TaskSource
 from trainer.flags import Values
+from trainer.tasks.job_end import EndedTraining, JobOverError
 from trainer.tasks.joining import TaskJob, check_entries, digest_config, join_job, open_job
 from trainer.tasks.loop import BATCH_LIMIT_S, TaskTraining
 from trainer.telemetry.description import describe_run
@@ -62,7 +63,10 @@ class TaskAssembly(Assembly):
         offer = list(name_chunks(self._source.entries))
         STOPPER.limit(BATCH_LIMIT_S)
         with STOPPER:  # a signal waits until `look` is called
-            first_pass = join_job(job, self._flags, offer)
+            try:
+                first_pass = join_job(job, self._flags, offer)
+            except JobOverError as over:
+                return EndedTraining(over.end), updater, parts.reporter
             parts = replace(parts, reporter=self._make_task_reporter(parts.save_dir, job))
             session = TaskTraining(parts, self._source, updater, STOPPER, job.master, first_pass=first_pass)
             _connect(updater)

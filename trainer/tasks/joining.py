@@ -26,6 +26,7 @@ from runtime.gflags import read_seconds
 from runtime.interfaces import find_own_addresses
 from trainer.data.loading import read_arguments
 from trainer.flags import Values
+from trainer.tasks.job_end import EndWatch
 from trainer.updaters.elastic.servers import ElasticMembership
 
 LONGEST_UID = 200
@@ -82,7 +83,7 @@ def open_job(
     registry = open_registry(flags.endpoints, directory, name)
     book = open_store(flags.endpoints, directory, name, STORE_TTL_S)
     master = MasterClient(book, name, member, secret=own.secret, config=config, patience=patience)
-    master.look = look
+    master.look = EndWatch(registry, lambda: master.is_joined, look)
     membership = ElasticMembership(
         master,
         member.uid,
@@ -103,7 +104,7 @@ def join_job(job: TaskJob, flags: Values, offer: Sequence[str]) -> int:
     """Wait until the master has let this trainer in, offer it the file list, and return the present pass.
 
     Raises: PeerUnreachableError: no master has answered within --wait.
-        ConfigError: the job has another list or config.
+        ConfigError: the job has another list or config.  JobOverError: it is over.
     """
     master = job.master
     glog.info(f"joining job '{job.name}' as {master.member}")

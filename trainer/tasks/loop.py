@@ -24,6 +24,7 @@ from trainer.arrays.arguments import Argument
 from trainer.data.task_source import TaskSource
 from trainer.storage.model_files import pass_name
 from trainer.tasks.interface import TaskMaster, TaskUpdater
+from trainer.tasks.job_end import JobOverError, tell_end
 from trainer.telemetry.time_breakdown import DATA, EXCHANGE, OTHER, TEST
 from trainer.telemetry.training_log import TrainingLog
 from trainer.training.batch_step import BatchStep
@@ -97,6 +98,10 @@ class TaskTraining:
                 if self._stopper.is_clean:
                     self._leave()
                 raise
+            except JobOverError as over:
+                self._updater.finish()
+                tell_end(over.end)
+                return
         self._leave()
 
     def _leave(self) -> None:

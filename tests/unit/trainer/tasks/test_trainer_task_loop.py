@@ -1,5 +1,6 @@
 """The training loop in tasks, with a master, a source and an updater of the test's own."""
 
+import contextlib
 import signal
 
 import numpy as np
@@ -9,7 +10,9 @@ from training_parts import BATCH, CountingUpdater, SignalledStopper, make_parts
 from master.client import PassOver, TaskGrant
 from master.tasks.events import BUSY, GRANTED, SAVED
 from master.tasks.records import TaskView
+from registry.records import JobEnd
 from runtime.errors import DataError, MissingInputError, PeerUnreachableError, StoppedError, VolumeError
+from trainer.tasks.job_end import JobOverError
 from trainer.tasks.loop import TaskTraining, show_files
 from trainer.updaters.elastic.errors import TaskTakenError
 
@@ -336,3 +339,13 @@ def test_a_pass_that_cannot_be_tested_because_the_job_is_over_is_left(tmp_path, 
     job.updater.finish_pass = finish_pass
     job.training.run()
     assert master.said("saved") == [] and job.saved() == {}
+
+
+@pytest.mark.parametrize(("reason", "error"), [("", None), ("all 3 tasks have failed", DataError)])
+def test_a_trainer_that_finds_the_job_over_ends_as_the_job_has(tmp_path, stopper, reason, error):
+    """It was frozen until the master had gone."""
+    master = ScriptedMaster(JobOverError(JobEnd(reason)))
+    job = Job(tmp_path, stopper, master)
+    with pytest.raises(error, match=reason) if error else contextlib.nullcontext():
+        job.training.run()
+    assert job.updater.has_left and master.told == []

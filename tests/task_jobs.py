@@ -1,0 +1,157 @@
+"""A job of a master on this machine: master, parameter servers and trainers as processes, and tasks that can be held.
+
+Every entry of the list is a task of LINES samples; a trainer that reads an entry which is held waits in the middle of
+it, when it has trained the first batches, until the entry is released.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import time
+from pathlib import Path
+
+DEADLINE_S = 60.0
+LINES, BATCH = 24, 4
+CONFIG = """
+from paddle.trainer_config_helpers import *
+define_py_data_sources2('train.list', 'test.list', module='held_provider', obj='process')
+settings(batch_size=get_config_arg('batch', int, 4), learning_rate=get_config_arg('rate', float, 0.02),
+         is_async=get_config_arg('is_async', bool, False), learning_method=MomentumOptimizer(0.5))
+x = data_layer('x', 3)
+y = data_layer('y', 2)
+outputs(classification_cost(input=fc_layer(x, 2, act=SoftmaxActivation()), label=y))
+"""
+PROVIDER = """
+import os, time
+from paddle.trainer.PyDataProvider2 import *
+
+@provider(input_types={'x': dense_vector(3), 'y': integer_value(2)}, should_shuffle=False)
+def process(settings, path):
+    for number, line in enumerate(open(path)):
+        if number == 20 and os.path.exists(path + '.held'):
+            print('holds ' + path, flush=True)
+            while os.path.exists(path + '.held'):
+                time.sleep(0.01)
+        a, b, c, label = line.split()
+        yield {'x': [float(a), float(b), float(c)], 'y': int(label)}
+"""
+
+
+class TaskJob:
+    """The programs of a job in one folder; `<name>.log` is what each of them says."""
+
+    def __init__(self, folder: Path, paddle, make_lines, *, tasks=6, is_async=False, passes=2, master=()):
+        self.folder, self.paddle, self.tasks, self.passes = folder, paddle, tasks, passes
+        folder.mkdir()
+        (folder / "config.py").write_text(CONFIG)
+        (folder / "held_provider.py").write_text(PROVIDER)
+        lines = make_lines(tasks * LINES)
+        self.parts = [f"part-{number}" for number in range(tasks)]
+        for number, part in enumerate(self.parts):
+            self.write(part, lines[number * LINES : (number + 1) * LINES])
+        self.write("train.list", self.parts)
+        self.write("test.txt", make_lines(8, seed=2))
+        self.write("test.list", ["test.txt"])
+        self.config_args = f"--config_args=is_async={int(is_async)}"
+        self.flags = ("--nics=lo", "--store_dir=store")
+        self.master_flags = (f"--num_passes={passes}", "--member_ttl=2s", "--linger=10s", *master)
+        self.programs = {}
+
+    def write(self, name, lines):
+        (self.folder / name).write_text("".join(line + "\n" for line in lines))
+
+    # ----- Programs -----
+
+    def start(self, name, *arguments):
+        self.programs[name] = self.paddle.start(self.folder, *arguments, *self.flags, log=f"{name}.log")
+        return self.programs[name]
+
+    def start_master(self, name="master"):
+        return self.start(name, "master", "--port=0", *self.master_flags)
+
+    def start_server(self, name, *flags):
+        return self.start(name, "pserver", "--num_pservers=2", "--etcd_ttl=2s", *flags)
+
+    def start_trainer(self, name, *flags):
+        options = ("--config=config.py", self.config_args, "--save_dir=out", "--log_period=4", "--wait=60s")
+        return self.start(name, "train", *options, *flags)
+
+    def start_all(self, *trainers, flags=()):
+        self.start_master()
+        for name in ("server-a", "server-b"):
+            self.start_server(name)
+        for name in trainers:
+            self.start_trainer(name, *flags)
+
+    def signal(self, name, number):
+        self.programs[name].send_signal(number)
+
+    def wait(self, *names):
+        """The exit statuses of programs, all of the job's by default."""
+        return [self.programs[name].wait(DEADLINE_S) for name in names or self.programs]
+
+    def kill(self, name):
+        self.signal(name, signal.SIGKILL)
+        assert self.wait(name) == [-signal.SIGKILL]
+        del self.programs[name]
+
+    # ----- Tasks -----
+
+    def hold(self, *parts):
+        for part in parts:
+            (self.folder / f"{part}.held").touch()
+
+    def release(self, *parts):
+        for part in parts:
+            (self.folder / f"{part}.held").unlink()
+
+    def await_holder(self, part, *names):
+        """The trainer that holds a task, of these ones."""
+        return self.await_any(f"holds {part}\n", *names)
+
+    # ----- What they say -----
+
+    def log(self, name="master"):
+        return (self.folder / f"{name}.log").read_text()
+
+    def await_text(self, text, name="master"):
+        self.await_any(text, name)
+
+    def await_any(self, text, *names):
+        end = time.monotonic() + DEADLINE_S
+        while True:
+            for name in names:
+                if text in self.log(name):
+                    return name
+            assert time.monotonic() < end, f"no {text!r} in:\n" + "\n".join(map(self.log, names))
+            time.sleep(0.02)
+
+    def accounts(self, master="master"):
+        """(done, discarded, dispatched, samples) of each pass."""
+        line = r"pass (\d+) is done: (\d+) tasks finished, (\d+) discarded, (\d+) dispatched, (\d+) samples"
+        found = re.findall(line, self.log(master))
+        assert [int(number) for number, *_ in found] == list(range(len(found)))
+        return [tuple(map(int, rest)) for _, *rest in found]
+
+    def whole_pass(self, *, more=0):
+        """The account of a pass in which every task was finished once, and `more` tasks were dispatched again."""
+        return (self.tasks, 0, self.tasks + more, self.tasks * LINES)
+
+    def trained(self, *names):
+        """The samples of all finished tasks, as the trainers count them."""
+        return sum(int(samples) for name in names for samples in re.findall(r" (\d+) samples in ", self.log(name)))
+
+    def tests(self, *names):
+        """The costs of all tests, in the order of the trainers."""
+        return [float(cost) for name in names for cost in re.findall(r"Test samples=8 cost=(\S+)", self.log(name))]
+
+    def saved(self):
+        return sorted(path.name for path in (self.folder / "out").glob("pass-*") if (path / "done").exists())
+
+    def all_saved(self):
+        return [f"pass-{number:05d}" for number in range(self.passes)]
+
+    def forget_store(self):
+        shutil.rmtree(self.folder / "store")

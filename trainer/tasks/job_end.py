@@ -1,0 +1,78 @@
+"""The end of a job whose master has gone: a trainer that was started late, or was frozen, waits for no other one."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+from registry.interface import Registry
+from registry.records import JobEnd, find_job_end
+from runtime import glog
+from runtime.errors import DataError, PeerUnreachableError, VolumeError
+
+PERIOD_S = 2.0  # seconds between two looks into the registry
+
+
+class JobOverError(Exception):
+    """The registry says that the job is over. The trainer ends as the job has."""
+
+    def __init__(self, end: JobEnd) -> None:
+        super().__init__(end.reason)
+        self.end = end
+
+
+class EndWatch:
+    """Looks into the registry while no master lets this trainer in.
+
+    Args: is_joined: returns whether one does.  look: is called every time; may raise.  clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        is_joined: Callable[[], bool],
+        look: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._registry, self._is_joined, self._look, self._clock = registry, is_joined, look, clock
+        self._due = 0.0
+
+    def __call__(self) -> None:
+        """Return unless the job is over.
+
+        Raises: JobOverError.  DamagedError: the registry says something else.
+        """
+        self._look()
+        now = self._clock()
+        if self._is_joined() or now < self._due:
+            return
+        self._due = now + PERIOD_S
+        with contextlib.suppress(PeerUnreachableError, VolumeError):
+            end = find_job_end(self._registry)
+            if end is not None:
+                raise JobOverError(end)
+
+
+def tell_end(end: JobEnd) -> None:
+    """Log that the job is over.
+
+    Raises: DataError: it has failed.
+    """
+    if end.reason:
+        raise DataError(f"the master has ended the job: {end.reason}; the log of the master has more")
+    glog.info("the job is over: all its passes are done")
+
+
+class EndedTraining:
+    """The session of a trainer that comes when the job is over."""
+
+    def __init__(self, end: JobEnd) -> None:
+        self._end = end
+
+    def run(self) -> None:
+        """Say so.
+
+        Raises: DataError: the job has failed.
+        """
+        tell_end(self._end)
