@@ -195,9 +195,12 @@ class MasterClient:
         """Say that a task's records cannot be trained; `samples` of them were."""
         return self._report(task, FAILED, samples, reason)
 
-    def give_back(self, task: TaskGrant, samples: int = 0) -> bool:
-        """Say that this trainer leaves, and has not trained the task; `samples` of it were."""
-        return self._report(task, RETURNED, samples, "it leaves")
+    def give_back(self, task: TaskGrant, samples: int = 0, patience: float | None = None) -> bool:
+        """Say that this trainer does not go on with a task; `samples` of it were trained.
+
+        Args: patience: seconds that the master may be away; by default those of this client.
+        """
+        return self._report(task, RETURNED, samples, "it does not go on with it", patience)
 
     def request_save(self, pass_number: int, block: float) -> str:
         """Ask whether this trainer is the one that saves the model of a pass that has ended.
@@ -241,10 +244,10 @@ class MasterClient:
 
     # -----
 
-    def _report(self, task: TaskGrant, outcome: str, samples: int, reason: str) -> bool:
+    def _report(self, task: TaskGrant, outcome: str, samples: int, reason: str, patience: float | None = None) -> bool:
         body: dict[str, Any] = {"id": task.number, "epoch": task.epoch, "pass": task.pass_number}
         body |= {"outcome": outcome, "samples": samples, "reason": reason[:1000]}
-        answer = self._ask("report_task", body, time.monotonic() + self._patience)
+        answer = self._ask("report_task", body, time.monotonic() + (self._patience if patience is None else patience))
         if not answer["accepted"]:
             glog.warning(f"the master refuses that task {task.number} is {outcome}: {answer['reason']}")
         return bool(answer["accepted"])

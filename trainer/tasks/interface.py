@@ -33,7 +33,7 @@ class TaskMaster(Protocol):
     def fail(self, task: TaskGrant, reason: str, samples: int) -> bool:
         """Say that a task cannot be trained; `samples` of it were."""
 
-    def give_back(self, task: TaskGrant, samples: int) -> bool:
+    def give_back(self, task: TaskGrant, samples: int, patience: float | None = None) -> bool:
         """Say that this trainer does not go on with a task, of which it has trained `samples`."""
 
     def request_save(self, pass_number: int, block: float) -> str:

@@ -8,6 +8,7 @@ Source: spec/distributed.md 5.8.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -36,6 +37,7 @@ from trainer.training.testing import evaluate
 from trainer.updaters.elastic.errors import TaskTakenError
 
 BATCH_LIMIT_S = 15  # seconds that a signal waits for the end of a batch. Source: the grace period of a pod is 30
+LEAVE_S = 5.0  # seconds for the master to hear that a task goes back. Source: the grace period
 SAVE_BLOCK_S = 3600.0  # seconds that one trainer has for test and save of a pass; a lost one is noticed sooner
 LOOK_S = 0.5  # seconds between two looks for a signal
 LONGEST_REST_S = 30.0  # seconds between two tasks when task after task has failed on this trainer alone
@@ -153,7 +155,8 @@ class TaskTraining:
             if self._stopper.is_clean:
                 self._log.end_dots()
                 glog.info(f"{name} is given back after {done.samples} samples, which count as repeated")
-                self._master.give_back(task, done.samples)
+                with contextlib.suppress(PaddleError, JobOverError):  # a master that is away notices by itself
+                    self._master.give_back(task, done.samples, LEAVE_S)
             raise
         except TaskTakenError as error:
             self._log.end_dots()

@@ -1,5 +1,6 @@
 """Trainers of a master as processes: they share a job, come, go, die, freeze, and are told what is wrong."""
 
+import re
 import signal
 
 import pytest
@@ -62,8 +63,8 @@ def test_a_frozen_trainer_holds_up_nobody_and_goes_on_when_it_thaws(make_job, is
     job.release("part-3")
     assert job.wait() == [*ENDED, 0, 0], job.log(victim)
     assert job.accounts() == [job.whole_pass(more=1), job.whole_pass(), job.whole_pass()]
-    repeated = "is done by another trainer" if is_async else "is given up after 16 samples"
-    assert f"task 2 of pass 0 {repeated}" in job.log(victim)
+    repeated = "is done by another trainer" if is_async else r"is given up after \d+ samples"
+    assert re.search(f"task 2 of pass 0 {repeated}", job.log(victim))
 
 
 @MODES
@@ -77,8 +78,8 @@ def test_a_stopped_trainer_gives_its_task_back(make_job, is_async):
     job.release("part-2")
     del job.programs[victim]
     assert job.wait() == [*ENDED, 0]
-    assert "it leaves; 1 of its tasks go back" in job.log()
     assert job.accounts() == [job.whole_pass(more=1), job.whole_pass()]
+    assert re.search(r"task 2 of pass 0 is given back after \d+ samples, which count as repeated", job.log(victim))
     assert "stopped by SIGTERM" in job.log(victim)
 
 

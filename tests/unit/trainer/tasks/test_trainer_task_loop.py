@@ -48,7 +48,7 @@ class ScriptedMaster:
         self.told.append(("failed", task.number, reason, samples))
         return True
 
-    def give_back(self, task, samples):
+    def give_back(self, task, samples, patience=None):
         self.told.append(("back", task.number, samples))
         return False
 
