@@ -25,7 +25,7 @@ CONF_PADDLE_NIC              eth0                  interface or address that the
 CONF_PADDLE_PORT             7164                  first port of the pserver
 CONF_PADDLE_PORTS_NUM        2                     dense ports: --ports_num
 CONF_PADDLE_PORTS_NUM_SPARSE 2                     sparse ports: --ports_num_for_sparse
-CONF_PADDLE_GRADIENT_NUM     the Job's own, or 3   number of pods = trainers; the Job's parallelism where the pod may read it
+CONF_PADDLE_GRADIENT_NUM     the Job's own, or 3   number of trainers, and of pods unless more run pservers; the Job's parallelism where the pod may read it
 JOB_NAMESPACE                the pod's own         namespace of the Job's pods (SERVICE_ACCOUNT_DIR/namespace)
 TRAIN_CONFIG                 trainer_config.py     --config; where that is absent, trainer_config.lr.py
 DOT_PERIOD                   10                    --dot_period: batches per dot of the log
@@ -255,7 +255,7 @@ main() {
     set_defaults
     check_environment
     find_config_dir "$@"
-    say "job $JOB_NAMESPACE/$JOB_NAME, ${CONF_PADDLE_GRADIENT_NUM:+$CONF_PADDLE_GRADIENT_NUM pods, }volume $JOB_PATH"
+    say "job $JOB_NAMESPACE/$JOB_NAME, ${CONF_PADDLE_GRADIENT_NUM:+$CONF_PADDLE_GRADIENT_NUM trainers, }volume $JOB_PATH"
     if [ -n "$defaults_taken" ]; then say "not set in the pod's env, so by default: $defaults_taken"; fi
     stage_config
     set_home_and_tmp

@@ -6,12 +6,12 @@ usage: start_paddle.py [--dry_run] [--help] [--FLAG=VALUE ...]
 
 What it does, in this order:
   1. reads and checks the environment (table below) and the flags; every problem is reported, then status 78 or 64
-  2. asks the Kubernetes API for the pods of the job until exactly CONF_PADDLE_GRADIENT_NUM of them are Running
+  2. asks the Kubernetes API for the pods of the job until exactly as many as the variables ask for are Running
   3. gives every pod its trainer id: the completion index of an Indexed Job, else the place of its IP when sorted
   4. agrees with the other pods, whose launchers join trainer 0's, on an attempt: its number, its set of pods, and the
      newest checkpoint or pass that it goes on from (trainer 0 decides, and alone writes output/job.json)
-  5. starts `paddle pserver` (output/node_<id>/server.log; only trainer ids below CONF_PADDLE_PSERVER_NUM), and
-     meanwhile copies this pod's shard, <JOB_PATH>/<JOB_NAME>/<id>/data, to ./data
+  5. starts `paddle pserver` (output/node_<id>/server.log) and copies this pod's shard, <JOB_PATH>/<JOB_NAME>/<id>/data,
+     to ./data meanwhile; CONF_PADDLE_PSERVER_NUM and CONF_PADDLE_PSERVER_APART say which pods have which program
   6. waits until every pserver of the job answers, then runs `paddle train` (output/node_<id>/train.log, and stdout)
   7. when a peer is lost or a program of its own fails, stops both programs and begins again at 2, in the same pod; what
      no retry mends (64, 65, 66, 77, 78) ends the pod at once, and so do attempts without progress, after RESTARTS
@@ -54,7 +54,7 @@ from typing import NoReturn
 from launcher import command_lines, rendezvous
 from launcher.attempts import AttemptHistory, AttemptResult, JobRecord, Rendezvous
 from launcher.cluster.kubernetes import PodApi
-from launcher.cluster.pods import IdMap, PodStatus, own_pods, own_trainer_id, parse_pods, table_of_pods, why_not_ready
+from launcher.cluster.pods import IdMap, PodStatus, own_pods, own_trainer_id, parse_pods, why_incomplete, why_not_ready
 from launcher.cluster.waiting import Wait, WaitPolicy, with_number_of_pods
 from launcher.control import ending
 from launcher.control.channel import ControlChannel, LauncherControl
@@ -64,10 +64,11 @@ from launcher.failures import give_up, say_first_failure
 from launcher.programs.probes import PodHealth, watch_pod
 from launcher.programs.process import Program, Stop, end_process
 from launcher.programs.supervisor import Supervisor, attempt_environ, prepare_node_dir
-from launcher.settings import LauncherConfig, describe_environment, expected_pods, warn_without_secret
-from launcher.shard import stage_shard
+from launcher.settings import LauncherConfig, read_layout, warn_without_secret
+from launcher.shards.staging import stage_shard
 from launcher.status import show_status
 from launcher.text import JsonObject, LauncherLog, Secrets, end_in_one_line, say
+from launcher.variables import describe_environment
 from runtime import gflags
 from runtime.errors import InterruptError, PaddleError, PeerUnreachableError, StoppedError, VolumeError
 
@@ -110,11 +111,11 @@ def getPodList(wait: Wait | None = None) -> JsonObject:
 def isPodAllRunning(podlist: JsonObject, expected: int | None = None) -> bool:
     """Tells whether exactly the expected number of pods are Running, staying and distinct.
 
-    Args: expected: CONF_PADDLE_GRADIENT_NUM of the environment where it is not given.
-    Raises: ConfigError: the variable is missing or no number.
+    Args: expected: what the variables of the environment ask for, where it is not given.
+    Raises: ConfigError: CONF_PADDLE_GRADIENT_NUM is missing or no number.
     Source: the tutorial compared the list with itself, so that zero of zero pods were "all running" (S1-S4).
     """
-    return not why_not_ready(parse_pods(podlist), expected_pods(os.environ) if expected is None else expected)
+    return not why_not_ready(parse_pods(podlist), read_layout(os.environ).pods if expected is None else expected)
 
 
 def getIdMap(podlist: JsonObject) -> IdMap:
@@ -141,12 +142,9 @@ def complete_set(config: LauncherConfig, podlist: JsonObject) -> IdMap | str:
 
     Raises: ConfigError: the set is full and this pod is not in it.
     """
-    pods = parse_pods(podlist)
-    if any(pod.name == config.pod_name and pod.terminating for pod in pods):
-        return f"this pod, {config.pod_name}, is being stopped"
-    if not isPodAllRunning(podlist, config.gradient_num):
-        command = f"kubectl --namespace={config.job_namespace} describe job/{config.job_name}"
-        return why_not_ready(pods, config.gradient_num, command)
+    obstacle = why_incomplete(config, parse_pods(podlist))
+    if obstacle or not isPodAllRunning(podlist, config.layout.pods):
+        return obstacle
     ids = getIdMap(podlist)
     own_trainer_id(config, ids)
     return ids
@@ -191,8 +189,7 @@ def meet(launcher: Launcher) -> Rendezvous:
             while not isinstance(met := try_to_meet(launcher, wait, seen), Rendezvous):
                 wait.pause(met, launcher.control.acknowledge)
     except PeerUnreachableError as error:
-        table = f"\n{table_of_pods(seen, config.gradient_num)}" if seen and not launcher.api.indexes else ""
-        raise PeerUnreachableError(f"{error}{table}") from error
+        raise rendezvous.with_table(error, config, [] if launcher.api.indexes else seen) from error
     launcher.history.name_lost(seen)
     return met
 
@@ -229,7 +226,7 @@ def startPaddle(idMap: Mapping[str, int], train_args_dict: Mapping[str, str], la
         say(f"error: {error}")
         history.note(AttemptResult(error.exit_code, "launcher", str(error)))
         return error.exit_code
-    say(f"trainer {trainer_id} of {len(ids)}, attempt {record.name}; logs in {node}")
+    say(f"{config.layout.name_pod(trainer_id)} of {len(ids)}, attempt {record.name}; logs in {node}")
     environ = {**os.environ, **attempt_environ(config, record, train_args_dict)}
     met = Rendezvous(ids, record)
     with stop.noted():
@@ -249,14 +246,13 @@ def run_programs(
     supervisor: Supervisor, met: Rendezvous, passed: Mapping[str, str], record: JobRecord, launcher: Launcher
 ) -> AttemptResult:
     """Starts the pserver, copies the shard meanwhile, waits for all pservers, runs the trainer; says how it ended."""
-    config, ids = launcher.config, met.ids
+    config, ids, layout = launcher.config, met.ids, launcher.config.layout
     trainer_id = own_trainer_id(config, ids)
-    train = command_lines.build_trainer_command(
-        config, ids, trainer_id, command_lines.resumed_flags(config, record, passed)
-    )
+    flags = command_lines.resumed_flags(config, record, passed)
+    train = command_lines.build_trainer_command(config, ids, trainer_id, flags)
     serve = command_lines.build_pserver_command(config, trainer_id, passed)
     pserver: Program | None = None
-    if config.runs_pserver(trainer_id):
+    if layout.runs_pserver(trainer_id):
         say(f"starting {serve}")
         pserver = supervisor.start("pserver", serve, "server.log")
     else:
@@ -267,6 +263,8 @@ def run_programs(
     watch = AttemptWatch(config, ids, record, launcher.control, launcher.api)
     if obstacle := supervisor.wait_for_pservers(pserver, command_lines.build_probe_command(serve, train), watch):
         return obstacle
+    if pserver and not layout.runs_trainer(trainer_id):
+        return supervisor.run_pserver(pserver, watch)
     say(f"starting {train}")
     return supervisor.run_trainer(pserver, train, watch)
 
@@ -303,9 +301,9 @@ def launch(cmd_args: Sequence[str], stop: Stop, secrets: Secrets) -> int:
     passed = dict(zip(refined[::2], refined[1::2], strict=True))
     dry_run = passed.pop("dry_run", "false") not in ("false", "0")
     config = LauncherConfig.from_env(os.environ)
-    command_lines.check_flags(passed)
     policy = WaitPolicy(config.start_timeout)
     config = with_number_of_pods(config, policy, secrets)
+    command_lines.check_flags(config, passed)
     if dry_run:
         wait = Wait(PodApi(config, secrets=secrets), policy)
         while isinstance(ids := complete_set(config, own_pods(config, getPodList(wait))), str):

@@ -8,9 +8,11 @@ import functools
 import hashlib
 from collections.abc import Iterable
 
+from launcher.cluster.layout import PodLayout
 from launcher.cluster.pods import IdMap, PodStatus
 from launcher.errors import NEVER_RETRY
 from launcher.text import JsonObject, is_shallow, is_time, parse_json, say
+from launcher.variables import MOST_TRAINERS
 
 ATTEMPT = ("name", "started", "origin")  # the parts of each entry of JobRecord.attempts; `failure` comes at its end
 MESSAGE_LIMIT = 2000  # characters of the message of a failure in job.json, which keeps 100 attempts
@@ -67,6 +69,13 @@ class JobRecord:
         """The numbers of programs that share the trainers' and pservers' state."""
         ports = f"{self.ports_num}+{self.ports_num_sparse} ports"
         return f"{self.gradient_num} trainers and {self.pserver_num} pservers of {ports}"
+
+    @property
+    def roles(self) -> PodLayout:
+        """Which pods of this attempt run a trainer, and which a pserver."""
+        trainers = self.gradient_num or MOST_TRAINERS  # of an old record
+        is_apart = len(self.pods) > max(trainers, self.pserver_num)
+        return PodLayout(trainers, self.pserver_num, is_apart)
 
     @property
     def ids(self) -> IdMap:

@@ -11,7 +11,7 @@ from pathlib import Path
 from launcher.attempts import JobRecord
 from launcher.cluster.pods import IdMap, in_id_order, own_trainer_id
 from launcher.settings import LauncherConfig
-from runtime.errors import MissingInputError, UsageError
+from runtime.errors import ConfigError, MissingInputError, UsageError
 
 PORT_FLAGS = ("port", "ports_num", "ports_num_for_sparse")  # by which the probe finds the ports of a pserver
 
@@ -87,7 +87,7 @@ def build_trainer_command(
         "port": str(config.port),
         "ports_num": str(config.ports_num),
         "comment": "paddle_process_by_paddle",
-        "pservers": ",".join(in_id_order(ids)[: config.pserver_num]),
+        "pservers": ",".join(ip for ip in in_id_order(ids) if config.layout.runs_pserver(ids[ip])),
     }
     last = {
         "num_gradient_servers": str(config.gradient_num),
@@ -112,14 +112,15 @@ def build_probe_command(pserver: ProgramCommand, trainer: ProgramCommand) -> Pro
 
 def print_plan(config: LauncherConfig, ids: IdMap, passed: Mapping[str, str]) -> None:
     """Prints pods, ids and both command lines (--dry_run)."""
-    trainer_id = own_trainer_id(config, ids)
+    trainer_id, layout = own_trainer_id(config, ids), config.layout
     for ip in in_id_order(ids):
         notes = [" (this pod)"] if ip == config.pod_ip else []
-        notes += [] if config.runs_pserver(ids[ip]) else [", without a pserver"]
-        print(f"trainer {ids[ip]}: {ip}{''.join(notes)}")
-    if config.runs_pserver(trainer_id):
+        notes += [] if layout.runs_pserver(ids[ip]) else [", without a pserver"]
+        print(f"{layout.name_pod(ids[ip])}: {ip}{''.join(notes)}")
+    if layout.runs_pserver(trainer_id):
         print(build_pserver_command(config, trainer_id, passed))
-    print(build_trainer_command(config, ids, trainer_id, passed))
+    if layout.runs_trainer(trainer_id):
+        print(build_trainer_command(config, ids, trainer_id, passed))
 
 
 def save_dir_of(config: LauncherConfig, passed: Mapping[str, str]) -> Path:
@@ -127,9 +128,14 @@ def save_dir_of(config: LauncherConfig, passed: Mapping[str, str]) -> Path:
     return Path(passed.get("save_dir") or config.output)
 
 
-def check_flags(passed: Mapping[str, str]) -> None:
-    """Checks the trainer's flags that the launcher reads. Raises: UsageError. MissingInputError: no config is there."""
+def check_flags(config: LauncherConfig, passed: Mapping[str, str]) -> None:
+    """Checks the trainer's flags that the launcher reads.
+
+    Raises: UsageError. MissingInputError: no config is there. ConfigError: a pod would have nothing to run.
+    """
     wanted_passes(passed)
+    if is_local(passed) and config.layout.pods > config.gradient_num:
+        raise ConfigError(f"--local trains without pservers, but {config.layout}: set CONF_PADDLE_GRADIENT_NUM alone")
     if passed.get("config") and not Path(passed["config"]).is_file():
         raise MissingInputError(f"--config={passed['config']}: there is no such file in {Path.cwd()}")
 

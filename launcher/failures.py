@@ -21,8 +21,9 @@ from launcher.attempts import (
     state_of,
 )
 from launcher.errors import GivenUpError
-from launcher.settings import MOST_TRAINERS, LauncherConfig
+from launcher.settings import LauncherConfig
 from launcher.text import JsonObject, in_one_line, is_time, list_some, say
+from launcher.variables import MOST_TRAINERS
 from launcher.volume import load, read_json, write_atomically
 from runtime.errors import HELD_PORT, LostPeerError, PeerUnreachableError, StoppedError
 
@@ -63,9 +64,9 @@ def say_first_failure(output: Path, record: JobRecord) -> None:
     errors = [error for error in read_errors(output) if error["attempt"] == record.name]
     first = first_failure(errors, record.name)
     if first and not is_passed_on(first):
-        say(f"first failure reported: {describe_error(first)}")
+        say(f"first failure reported: {describe_error(first, record)}")
     elif first:
-        say(f"what failed first is not known yet: {describe_followers(errors, record.gradient_num)}")
+        say(f"what failed first is not known yet: {describe_followers(errors, record)}")
 
 
 def read_errors(output: Path, pattern: str = "error.json") -> list[JsonObject]:
@@ -105,28 +106,33 @@ def is_stopped(error: JsonObject) -> bool:
     return error["exit_code"] == StoppedError.exit_code and not error.get("signal")
 
 
-def describe_followers(errors: Sequence[JsonObject], trainers: int) -> str:
-    """Says which trainers of an attempt reported nothing, as a lost pod does, and which may have ended because of them.
+def describe_followers(errors: Sequence[JsonObject], record: JobRecord) -> str:
+    """Says which pods of an attempt reported nothing, as a lost pod does, and which may have ended because of them.
 
-    Args: errors: of one attempt; all of them only report a lost peer. trainers: their number.
+    Args: errors: of one attempt; all of them only report a lost peer. record: of this Job.
     """
-    told = sorted({str(error["trainer_id"]) for error in errors}, key=lambda number: (len(number), number))
-    silent = [str(number) for number in range(trainers if 0 < trainers <= MOST_TRAINERS else 0)]
-    silent = [number for number in silent if number not in {*told}]
-    first = in_one_line(describe_error(min(errors, key=lambda error: float(error["time"]))))
-    text = f"{name_trainers(told)} ended, which may follow from the end of another pod ({first})"
-    return f"{name_trainers(silent)} reported nothing; {text}" if silent else text
+    told = sorted({int(error["trainer_id"]) for error in errors})
+    pods = max(record.gradient_num, record.pserver_num, len(record.pods))
+    silent = [number for number in range(pods if 0 < pods <= 2 * MOST_TRAINERS else 0) if number not in {*told}]
+    first = in_one_line(describe_error(min(errors, key=lambda error: float(error["time"])), record))
+    text = f"{name_pods(told, record)} ended, which may follow from the end of another pod ({first})"
+    return f"{name_pods(silent, record)} reported nothing; {text}" if silent else text
 
 
-def name_trainers(numbers: Sequence[str]) -> str:
-    """Returns a subject and the beginning of its verb: `trainer 1 has`, `trainers 0, 2 have`."""
-    several = len(numbers) > 1
-    return f"trainer{'s' * several} {list_some(numbers, ', ')} {'have' if several else 'has'}"
+def name_pods(numbers: Sequence[int], record: JobRecord) -> str:
+    """Returns a subject and the beginning of its verb: `trainer 1 has`, `trainers 0, 2 and pserver pod 3 have`."""
+    kinds: dict[str, list[str]] = {}
+    for number in numbers:
+        kind, _, last = record.roles.name_pod(number).rpartition(" ")
+        kinds.setdefault(kind, []).append(last)
+    named = [f"{kind}{'s' * (len(found) > 1)} {list_some(found, ', ')}" for kind, found in kinds.items()]
+    return f"{' and '.join(named)} {'have' if len(numbers) > 1 else 'has'}"
 
 
-def describe_error(error: JsonObject) -> str:
-    """Says which trainer's pod failed, and how."""
-    place = f"trainer {error['trainer_id']} on {error['host']}"
+def describe_error(error: JsonObject, record: JobRecord | None = None) -> str:
+    """Says which pod failed, and how. Args: record: tells which pods have no trainer; None: that is not known."""
+    number = error["trainer_id"]
+    place = f"{record.roles.name_pod(number) if record else f'trainer {number}'} on {error['host']}"
     when = datetime.datetime.fromtimestamp(error["time"]).strftime("%Y-%m-%d %H:%M:%S")
     if error["program"] == LOST_POD:
         return f"{place}: {when}: {error['message']}"
@@ -159,8 +165,8 @@ def describe_end(errors: Sequence[JsonObject], record: JobRecord, *, is_newest: 
     if first is None:
         return "how it ended is not known: no pod has left an error.json"
     if is_passed_on(first):
-        return f"what failed first is not known: {describe_followers(errors, record.gradient_num)}"
-    return in_one_line(describe_error(first))
+        return f"what failed first is not known: {describe_followers(errors, record)}"
+    return in_one_line(describe_error(first, record))
 
 
 def describe_newest(output: Path, record: JobRecord, errors: Sequence[JsonObject]) -> str:

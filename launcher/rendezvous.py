@@ -16,7 +16,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from launcher.attempts import AttemptHistory, JobRecord, Rendezvous
 from launcher.checkpoints import archive, earlier_output, find_saved, is_set_aside, set_aside_damaged
-from launcher.cluster.pods import IdMap, PodStatus, find_own, in_id_order, own_trainer_id, parse_pods, select_own_job
+from launcher.cluster.pods import (
+    IdMap,
+    PodStatus,
+    find_own,
+    in_id_order,
+    own_trainer_id,
+    parse_pods,
+    select_own_job,
+    table_of_pods,
+)
 from launcher.cluster.waiting import Wait, WaitPolicy, wait_for_pods
 from launcher.command_lines import save_dir_of
 from launcher.control.channel import LauncherControl
@@ -179,6 +188,12 @@ def follow(
             return over or look() or why_without_record(config, seen, control)
 
     return wait_for_pods(wait, decide, look)
+
+
+def with_table(error: PeerUnreachableError, config: LauncherConfig, pods: Sequence[PodStatus]) -> PeerUnreachableError:
+    """Returns the error of a wait with a table of the pods that it was for, without one where there are none."""
+    table = f"\n{table_of_pods(pods, config.layout.pods)}" if pods else ""
+    return PeerUnreachableError(f"{error}{table}")
 
 
 def why_not_agreed(control: LauncherControl, ids: IdMap, history: AttemptHistory) -> str:

@@ -1,4 +1,4 @@
-"""Every variable of the environment, and the typed settings that they amount to."""
+"""The typed settings that the variables of the environment amount to."""
 
 from __future__ import annotations
 
@@ -6,166 +6,18 @@ import dataclasses
 import os
 import re
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from launcher.cluster.layout import PodLayout
 from launcher.text import say
+from launcher.variables import VARIABLES, parse_variable
 from launcher.volume import read_file
 from runtime.errors import ConfigError
 
 TOKEN_LIMIT = 64 << 10  # bytes of a file of the service account; a token has about 1,000
-MOST_TRAINERS = 100_000  # trainers of a job; the most pods that an Indexed Job may have (Kubernetes, Job API)
 TUTORIALS_PODS = "3"  # pods of a job whose number is not given and cannot be read; the tutorial has three
-
-
-@dataclasses.dataclass(frozen=True)
-class EnvironmentVariable:
-    """An environment variable: `default` None means required; `parse` raises ValueError with what is expected."""
-
-    name: str
-    default: str | None
-    meaning: str
-    parse: Callable[[str], Any] = str
-
-
-def integer(low: int, high: int) -> Callable[[str], int]:
-    """Returns a parser of whole numbers in [low, high]."""
-
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"[0-9]+", text) or not low <= int(text) <= high:
-            raise ValueError(f"a whole number from {low} to {high}")
-        return int(text)
-
-    return parse
-
-
-def matching(pattern: str, expected: str) -> Callable[[str], str]:
-    """Returns a parser of texts that match the pattern as a whole."""
-
-    def parse(text: str) -> str:
-        if not re.fullmatch(pattern, text):
-            raise ValueError(expected)
-        return text
-
-    return parse
-
-
-def seconds(text: str) -> float:
-    """Parses a positive number of seconds."""
-    value = float(text) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) else 0.0
-    if not 0 < value <= 1e6:
-        raise ValueError("a number of seconds above 0, at most 1000000")
-    return value
-
-
-DNS_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
-
-VARIABLES = (
-    EnvironmentVariable(
-        "JOB_NAME",
-        None,
-        "name of the Job, and of its directory below JOB_PATH",
-        matching(rf"{DNS_LABEL}(\.{DNS_LABEL})*", "the Job's metadata.name"),
-    ),
-    EnvironmentVariable(
-        "JOB_PATH", "/home/jobpath", "where the shared volume is mounted", matching(r"/.*", "an absolute path")
-    ),
-    EnvironmentVariable(
-        "JOB_NAMESPACE", "the service account's", "namespace of the Job", matching(DNS_LABEL, "a namespace")
-    ),
-    EnvironmentVariable(
-        "CONF_PADDLE_NIC",
-        "eth0",
-        "network interface (eth0) or address that the pserver binds",
-        matching(r"\S+", "an interface's name or address"),
-    ),
-    EnvironmentVariable("CONF_PADDLE_PORT", "7164", "first port of the pserver", integer(1, 65535)),
-    EnvironmentVariable("CONF_PADDLE_PORTS_NUM", "2", "ports for dense parameters", integer(1, 1024)),
-    EnvironmentVariable("CONF_PADDLE_PORTS_NUM_SPARSE", "2", "ports for sparse parameters", integer(0, 1024)),
-    EnvironmentVariable(
-        "CONF_PADDLE_CONTROL_PORT",
-        "0",
-        "port of trainer 0's launcher, where the others meet it; 0: the one behind the last port of the pserver",
-        integer(0, 65535),
-    ),
-    EnvironmentVariable(
-        "CONF_PADDLE_GRADIENT_NUM",
-        "the Job's own, or 3",
-        "number of trainers = pods of the job; the Job's parallelism where the pod may read it",
-        integer(1, MOST_TRAINERS),
-    ),
-    EnvironmentVariable(
-        "CONF_PADDLE_PSERVER_NUM",
-        "CONF_PADDLE_GRADIENT_NUM",
-        "pods that run a pserver beside their trainer: those with the lowest ids",
-        integer(1, MOST_TRAINERS),
-    ),
-    EnvironmentVariable("KUBERNETES_SERVICE_HOST", None, "API server; Kubernetes sets it", matching(r"\S+", "a host")),
-    EnvironmentVariable("KUBERNETES_SERVICE_PORT_HTTPS", None, "its port; Kubernetes sets it", integer(1, 65535)),
-    EnvironmentVariable(
-        "POD_IP",
-        "gethostbyname(gethostname())",
-        "this pod's IP, by the downward API (status.podIP)",
-        matching(r"[0-9]+(\.[0-9]+){3}", "an IPv4 address"),
-    ),
-    EnvironmentVariable("POD_NAME", "the host name", "this pod's name, by the downward API (metadata.name)"),
-    EnvironmentVariable(
-        "JOB_COMPLETION_INDEX",
-        "",
-        "this pod's completion index; Kubernetes sets it in an Indexed Job",
-        matching("[0-9]*", "a whole number"),
-    ),
-    EnvironmentVariable(
-        "SERVICE_ACCOUNT_DIR",
-        "/var/run/secrets/kubernetes.io/serviceaccount",
-        "where token, ca.crt and namespace are; without a token no Authorization header is sent",
-    ),
-    EnvironmentVariable("TRAIN_CONFIG_DIR", "", "config directory; output that another one has made is not continued"),
-    EnvironmentVariable("START_TIMEOUT", "600", "seconds to wait for the pods, and then for their pservers", seconds),
-    EnvironmentVariable("REJOIN_TIMEOUT", "3600", "seconds to wait for a full set of pods after one was lost", seconds),
-    EnvironmentVariable(
-        "STOP_TIMEOUT", "20", "seconds that the trainer may take to save and end after SIGTERM", seconds
-    ),
-    EnvironmentVariable(
-        "GOODBYE_TIMEOUT", "600", "seconds to wait for the other trainers to finish after our own did", seconds
-    ),
-    EnvironmentVariable(
-        "RESTARTS",
-        "10",
-        "further attempts after the first, in a row without a new checkpoint or pass",
-        integer(0, 1000000),
-    ),
-    EnvironmentVariable("RESUME", "1", "0: never go on from an earlier Job's output, start afresh", integer(0, 1)),
-    EnvironmentVariable(
-        "CONF_PADDLE_METRICS_PORT",
-        "0",
-        "port of this pod's /healthz and /readyz; those of its pserver and trainer, with /metrics, follow; 0: none",
-        integer(0, 65533),
-    ),
-    EnvironmentVariable(
-        "CONF_PADDLE_LOG_JSON", "0", "1: both programs log as JSON lines, too, beside their logs", integer(0, 1)
-    ),
-    EnvironmentVariable(
-        "PADDLE_STUCK_TIMEOUT",
-        "1800",
-        "seconds in one turn of a program's loop (a batch, a piece of data) after which /healthz calls it stuck",
-        seconds,
-    ),
-    EnvironmentVariable("PADDLE_SECRET", "", "shared secret of the job's programs; wins over PADDLE_SECRET_FILE"),
-    EnvironmentVariable(
-        "PADDLE_SECRET_FILE", "", "file with that secret (of a mounted Secret); absent: none, with a WARNING"
-    ),
-)
-
-
-def describe_environment() -> str:
-    """Returns the table of variables for --help."""
-    rows = []
-    for variable in VARIABLES:
-        default = "required" if variable.default is None else f"default: {variable.default or 'empty'}"
-        rows.append(f"  {variable.name:<30} {variable.meaning} ({default})")
-    return "\n".join(rows)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,6 +34,7 @@ class LauncherConfig:
     control_port: int
     gradient_num: int
     pserver_num: int
+    pserver_apart: bool
     kubernetes_service_host: str
     kubernetes_service_port_https: int
     pod_ip: str
@@ -225,10 +78,7 @@ class LauncherConfig:
                 problems.append(str(problem))
         if not environ.get("CONF_PADDLE_PSERVER_NUM"):
             values["pserver_num"] = values.get("gradient_num", 1)
-        is_known = bool(environ.get("CONF_PADDLE_GRADIENT_NUM"))
-        if not problems and is_known and values["pserver_num"] > values["gradient_num"]:
-            pods = f"CONF_PADDLE_GRADIENT_NUM = {values['gradient_num']} pods"
-            problems.append(f"CONF_PADDLE_PSERVER_NUM is {values['pserver_num']}, but there are only {pods}; lower it")
+        problems += find_missing_numbers(environ, values)
         if not problems and values["port"] + values["ports_num"] + values["ports_num_sparse"] - 1 > 65535:
             count = f"{values['ports_num']} dense and {values['ports_num_sparse']} sparse ports"
             problems.append(f"CONF_PADDLE_PORT is {values['port']}: with {count} it runs past 65535; lower it")
@@ -242,6 +92,7 @@ class LauncherConfig:
         values.update(
             job_path=Path(values["job_path"]),
             service_account_dir=account,
+            pserver_apart=bool(values["pserver_apart"]),
             resume=bool(values["resume"]),
             log_json=bool(values["log_json"]),
             stuck_timeout=values.pop("paddle_stuck_timeout"),
@@ -260,9 +111,10 @@ class LauncherConfig:
         """Where logs, parameters and job.json go; every pod of the job sees the same directory."""
         return self.job_dir / "output"
 
-    def runs_pserver(self, trainer_id: int) -> bool:
-        """Tells whether the pod with this trainer id has a pserver."""
-        return trainer_id < self.pserver_num
+    @property
+    def layout(self) -> PodLayout:
+        """Which pods run a trainer, and which a pserver."""
+        return PodLayout(self.gradient_num, self.pserver_num, self.pserver_apart)
 
 
 def choose_control_port(values: Mapping[str, Any]) -> int:
@@ -296,23 +148,26 @@ def find_overlap(values: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def parse_variable(variable: EnvironmentVariable, text: str | None) -> Any:
-    """Returns the value, or raises ValueError with a sentence that names variable, value and what is expected."""
-    if text is None:
-        raise ValueError(f"{variable.name} is not set: {variable.meaning}")
-    try:
-        if text == "None":
-            raise ValueError("a value; 'None' is what an unset variable looks like after str()")
-        return variable.parse(text)
-    except ValueError as expected:
-        raise ValueError(f"{variable.name} is {text!r}, expected {expected}: {variable.meaning}") from None
+def find_missing_numbers(environ: Mapping[str, str], values: Mapping[str, Any]) -> list[str]:
+    """Returns a sentence where pservers are to be apart and one of the two numbers of pods is not set."""
+    numbers = ("CONF_PADDLE_GRADIENT_NUM", "CONF_PADDLE_PSERVER_NUM")
+    missing = [name for name in numbers if not environ.get(name)]
+    if not values.get("pserver_apart") or not missing:
+        return []
+    return [f"CONF_PADDLE_PSERVER_APART is 1, but {' and '.join(missing)} is not set: pods apart need both numbers"]
 
 
-def expected_pods(environ: Mapping[str, str]) -> int:
-    """Returns CONF_PADDLE_GRADIENT_NUM. Raises: ConfigError: it is missing or no number."""
-    variable = next(variable for variable in VARIABLES if variable.name == "CONF_PADDLE_GRADIENT_NUM")
+def read_layout(environ: Mapping[str, str]) -> PodLayout:
+    """Returns which pods run what, by the environment alone.
+
+    Raises: ConfigError: CONF_PADDLE_GRADIENT_NUM is missing, or one of the variables is no number.
+    """
+    table = {variable.name: variable for variable in VARIABLES}
+    trainers, pservers, apart = (f"CONF_PADDLE_{name}" for name in ("GRADIENT_NUM", "PSERVER_NUM", "PSERVER_APART"))
     try:
-        return int(parse_variable(variable, environ.get(variable.name)))
+        number = int(parse_variable(table[trainers], environ.get(trainers)))
+        others = int(parse_variable(table[pservers], environ.get(pservers) or str(number)))
+        return PodLayout(number, others, bool(parse_variable(table[apart], environ.get(apart) or "0")))
     except ValueError as problem:
         raise ConfigError(str(problem)) from None
 

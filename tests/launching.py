@@ -32,6 +32,7 @@ class FakeControl:
         self.admitted: list[str] = []
         self.begun: list[JobRecord] = []
         self.done: list[JobRecord] = []
+        self.left: list[JobRecord] = []
         self.reports: list[AttemptResult] = []
         self.end: AttemptResult | None = None
         self.failure: JsonObject | None = None
@@ -57,6 +58,9 @@ class FakeControl:
 
     def finish(self, record: JobRecord) -> None:
         self.done.append(record)
+
+    def tell_left(self, record: JobRecord) -> None:
+        self.left.append(record)
 
     def is_done(self, record: JobRecord) -> bool:
         return bool(self.done)

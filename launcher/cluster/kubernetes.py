@@ -63,11 +63,11 @@ class PodApi:
             f"https://{host}:{config.kubernetes_service_port_https}/api/v1/namespaces/{config.job_namespace}/pods"
         )
         self.indexes = sorted({*indexes})
-        self.askers = askers or config.gradient_num
-        self.listed = len(self.indexes) or config.gradient_num  # pods in the last answer
+        self.askers = askers or config.layout.pods
+        self.listed = len(self.indexes) or config.layout.pods  # pods in the last answer
         self.asking_since = math.inf  # time.monotonic of the request that is under way
         index = int(config.job_completion_index) if config.job_completion_index else None
-        self.pacer = Pacer(make_slots(index, config.gradient_num if is_number_known else None, random.Random()))
+        self.pacer = Pacer(make_slots(index, config.layout.pods if is_number_known else None, random.Random()))
 
     @property
     def job_url(self) -> str:
@@ -83,12 +83,12 @@ class PodApi:
     @property
     def page(self) -> int:
         """Pods of a page: all of the job twice over, so that one page usually has them."""
-        return min(max(500, 2 * self.config.gradient_num), MOST_LISTED)
+        return min(max(500, 2 * self.config.layout.pods), MOST_LISTED)
 
     @property
     def list_limit(self) -> int:
         """Bytes of all pages of a list."""
-        return ANSWER_LIMIT + POD_LIMIT * self.config.gradient_num
+        return ANSWER_LIMIT + POD_LIMIT * self.config.layout.pods
 
     @classmethod
     def for_role(cls, config: LauncherConfig, secrets: Secrets | None = None) -> PodApi:
@@ -98,7 +98,7 @@ class PodApi:
         its pod and their own, and learn the set from job.json: N lists of N pods would be 12 GB for 1000. Without
         completion indexes the id of a pod is unknown until all pods are there, so that each launcher lists all.
         """
-        if config.gradient_num <= FEW or not config.job_completion_index:
+        if config.layout.pods <= FEW or not config.job_completion_index:
             return cls(config, secrets=secrets)
         own = int(config.job_completion_index)
         return cls(config, indexes=(0, own), secrets=secrets) if own else cls(config, askers=1, secrets=secrets)

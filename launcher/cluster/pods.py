@@ -213,16 +213,17 @@ def find_own(pods: Sequence[PodStatus], own_ip: str, own_name: str) -> PodStatus
     return next(iter(named or [pod for pod in pods if pod.ip == own_ip and pod.is_expected]), None)
 
 
-def why_not_ready(pods: Sequence[PodStatus], expected: int, command: str = "") -> str:
+def why_not_ready(pods: Sequence[PodStatus], expected: int, command: str = "", wanted: str = "") -> str:
     """Returns "" when exactly `expected` pods are live and tell apart, else what is missing, pod by pod.
 
-    Args: command: shows why the Job does not make the pods that do not exist.
+    Args: command: shows why the Job does not make the pods that do not exist. wanted: which variables expect so many.
     """
+    wanted = wanted or f"CONF_PADDLE_GRADIENT_NUM is {expected}"
     live = [pod for pod in pods if pod.is_live]
     coming = [pod.name or pod.ip for pod in pods if pod.is_expected]
     if len(coming) > expected:
         return (
-            f"{len(coming)} pods exist ({list_some(coming, ', ')}) but CONF_PADDLE_GRADIENT_NUM is {expected}: "
+            f"{len(coming)} pods exist ({list_some(coming, ', ')}) but {wanted}: "
             "make it equal to the Job's parallelism and completions"
         )
     if len(live) != expected:
@@ -240,8 +241,16 @@ def why_not_ready(pods: Sequence[PodStatus], expected: int, command: str = "") -
             return f"{expected} of {expected} Running, but two of {names} have the {kind} {', '.join(doubled)}"
     beyond = [pod.name for pod in live if pod.index is not None and pod.index >= expected]
     if beyond:
-        return f"{', '.join(beyond)}: completion index beyond CONF_PADDLE_GRADIENT_NUM = {expected}"
+        return f"{', '.join(beyond)}: completion index beyond the number of pods: {wanted}"
     return ""
+
+
+def why_incomplete(config: LauncherConfig, pods: Sequence[PodStatus]) -> str:
+    """Returns what the full set of this Job's pods still lacks, "" where it lacks nothing."""
+    if any(pod.name == config.pod_name and pod.terminating for pod in pods):
+        return f"this pod, {config.pod_name}, is being stopped"
+    command = f"kubectl --namespace={config.job_namespace} describe job/{config.job_name}"
+    return why_not_ready(pods, config.layout.pods, command, str(config.layout))
 
 
 def table_of_pods(pods: Sequence[PodStatus], expected: int) -> str:

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable
 
 from launcher.cluster.kubernetes import PodApi
-from launcher.cluster.pods import IdMap, parse_pods
+from launcher.cluster.pods import IdMap, in_id_order, parse_pods
 from launcher.errors import ApiError
 from launcher.settings import LauncherConfig
 from launcher.text import JsonObject, Secrets, say
 from launcher.volume import Answer
-from runtime.errors import PeerUnreachableError
+from runtime.errors import ConfigError, PeerUnreachableError
 
 LOOKS_PER_SECOND = 1000  # looks of all launchers of a job together for an attempt that names their pods
 LAST_LOOK_S = 1.0  # seconds for the pages of a list that begins at the deadline of a wait
@@ -118,14 +118,28 @@ def wait_for_pods(
 def with_number_of_pods(config: LauncherConfig, policy: WaitPolicy, secrets: Secrets) -> LauncherConfig:
     """Returns the config with the Job's parallelism where the environment does not say how many pods there are.
 
-    Raises: PaddleError.
+    Raises: PaddleError; ConfigError: more pservers are wanted than the Job has pods.
     """
     if os.environ.get("CONF_PADDLE_GRADIENT_NUM"):
         return config
     api = PodApi(config, secrets=secrets, is_number_known=False)
     pods = wait_for_pods(Wait(api, policy), lambda _: api.read_parallelism())
     say(f"CONF_PADDLE_GRADIENT_NUM is not set: this Job has {pods} {'pod' if pods == 1 else 'pods'}")
-    return LauncherConfig.from_env({**os.environ, "CONF_PADDLE_GRADIENT_NUM": str(pods)})
+    found = LauncherConfig.from_env({**os.environ, "CONF_PADDLE_GRADIENT_NUM": str(pods)})
+    if found.layout.pods > pods:
+        wanted = f"CONF_PADDLE_PSERVER_NUM is {found.pserver_num}, but this Job has only {pods} pods"
+        raise ConfigError(f"{wanted}; set CONF_PADDLE_GRADIENT_NUM, and raise parallelism and completions")
+    return found
+
+
+def is_first_live(api: PodApi, ids: IdMap) -> bool:
+    """Tells whether the pod of trainer 0 is still live, as far as the API server says."""
+    first = in_id_order(ids)[0]
+    try:
+        live = {(pod.ip, pod.uid or pod.ip) for pod in parse_pods(api.list_pods()) if pod.is_live}
+    except ApiError:
+        return True
+    return any(ip == first and uid in ids.pod_uids for ip, uid in live)
 
 
 def is_whole(api: PodApi, ids: IdMap) -> bool:

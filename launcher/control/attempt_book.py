@@ -81,7 +81,8 @@ class AttemptBook:
         ]
         if not lost:
             return None
-        also = f"; so are those of {list_some([f'trainer {number} ({place})' for number, place in lost[1:]], ', ')}"
+        others = [f"{record.roles.name_pod(number)} ({place})" for number, place in lost[1:]]
+        also = f"; so are those of {list_some(others, ', ')}"
         return {
             "time": now,
             "attempt": record.name,

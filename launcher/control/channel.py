@@ -44,6 +44,8 @@ class LauncherControl(typing.Protocol):
 
     def finish(self, record: JobRecord) -> None: ...  # noqa: D102
 
+    def tell_left(self, record: JobRecord) -> None: ...  # noqa: D102
+
     def is_done(self, record: JobRecord) -> bool: ...  # noqa: D102
 
     def find_end(self, record: JobRecord, trainer_id: int) -> AttemptResult | None: ...  # noqa: D102
@@ -84,7 +86,7 @@ class ControlChannel:
 
         Raises: PortInUseError: another process has the port.
         """
-        if self._host or self._config.gradient_num == 1:
+        if self._host or self._config.layout.pods == 1:
             return
         from launcher.control.transport import open_server  # zmq: 40 ms that --help does not take
 
@@ -98,7 +100,7 @@ class ControlChannel:
 
     def join(self, server_ip: str, uid: str, job_uid: str) -> None:
         """Joins trainer 0's launcher at an address; nothing happens when it has that connection already."""
-        if self._config.gradient_num == 1 or (self._guest and self._served == server_ip):
+        if self._config.layout.pods == 1 or (self._guest and self._served == server_ip):
             return
         from launcher.control.transport import open_client  # as in `serve`
 
@@ -126,7 +128,8 @@ class ControlChannel:
             trouble = self._guest.client.trouble
             return f"trainer 0's launcher at {self._served}:{self._config.control_port}: {trouble}" if trouble else ""
         missing = self._host.missing(ids.uids) if self._host else []
-        places = [f"trainer {ids[ip]} at {ip} ({ids.places.get(ip)})" for ip in in_id_order(ids) if ip in missing]
+        name = self._config.layout.name_pod
+        places = [f"{name(ids[ip])} at {ip} ({ids.places.get(ip)})" for ip in in_id_order(ids) if ip in missing]
         return f"no word yet from the launchers of {', '.join(places)}" if places else ""
 
     # ----- The attempt
@@ -155,8 +158,13 @@ class ControlChannel:
         if self._host:
             self._host.finish(record)
 
+    def tell_left(self, record: JobRecord) -> None:
+        """Tells trainer 0's launcher that all trainers have said goodbye to the pserver of this pod."""
+        if self._guest:
+            self._guest.tell_left(record.name)
+
     def is_done(self, record: JobRecord) -> bool:
-        """Tells whether trainer 0's launcher has said that all passes are trained."""
+        """Tells whether all passes are trained: trainer 0's launcher has said so, or heard that all trainers left."""
         view = self._news.view
         return view.done == record.name or bool(view.record and view.record.finished)
 

@@ -114,8 +114,11 @@ def finish(
 ) -> None:
     """Records that the job has trained all its passes, and tells the others; that is trainer 0's part.
 
+    A pod without a trainer tells trainer 0's launcher that all trainers have left.
     Raises: VolumeError.
     """
+    if not record.roles.runs_trainer(trainer_id):
+        control.tell_left(record)
     if trainer_id == 0:
         with volume_errors(config.output):
             settle(config, passed, record, ())
@@ -161,7 +164,7 @@ def hear_cause(
     trainer_id = own_trainer_id(config, met.ids)
     own = make_error(met.record.name, trainer_id, config.pod_name, result)
     if failure and failure["trainer_id"] != trainer_id and is_passed_on(own):
-        result = dataclasses.replace(result, program="launcher", message=describe_elsewhere(failure))
+        result = dataclasses.replace(result, program="launcher", message=describe_elsewhere(failure, met.record))
     return result, failure
 
 
@@ -185,10 +188,10 @@ def report_end(
         return record
     trainer_id = own_trainer_id(config, ids)
     shown = result.message
-    if failure and result.message == describe_elsewhere(failure):  # which is said below
+    if failure and result.message == describe_elsewhere(failure, record):  # which is said below
         number = failure["trainer_id"]
         where = "".join(f" at {ip}" for ip in ids if ids[ip] == number)
-        shown = f"trainer {number}{where} has ended the attempt"
+        shown = f"{record.roles.name_pod(number)}{where} has ended the attempt"
     say(f"{result.program} failed, exit status {result.status}: {shown}")
     for peer in ids.describe_peers(f"{shown}\n{result.message}", config.pod_ip):
         say(peer)
@@ -196,7 +199,7 @@ def report_end(
     if failure is None:
         say_first_failure(config.output, record)
     elif failure["trainer_id"] != trainer_id:
-        say(f"first failure reported: {describe_error(failure)}")
+        say(f"first failure reported: {describe_error(failure, record)}")
     if trainer_id == 0:
         if failure:
             record = record.ended_by(failure)

@@ -34,6 +34,11 @@ class RendezvousGuest:
         if self.client:
             self.client.submit("report", {"error": error}, ANSWER_S)
 
+    def tell_left(self, attempt: str) -> None:
+        """Tells that all trainers have said goodbye to this pod's pserver."""
+        if self.client:
+            self.client.submit("left", {"attempt": attempt}, ANSWER_S)
+
     def welcomed(self, server: MemberId, welcome: Mapping[str, Any]) -> None:
         """Takes what this launcher has missed."""
         self._news.take_welcome(welcome)

@@ -89,8 +89,11 @@ class RendezvousHost:
         return {"record": to_text(view.record) if view.record else None, "ended": ended, "done": view.done}
 
     def asked(self, asked: MemberAsked) -> Mapping[str, Any] | None:
-        """Takes a launcher's report."""
-        self.report(asked.body["error"])
+        """Takes a launcher's report, or its word that all trainers have left: what trainer 0's launcher waits for."""
+        if asked.kind == "left":
+            self._news.finish(asked.body["attempt"])
+        else:
+            self.report(asked.body["error"])
         return {}
 
     def lost(self, member: MemberId, reason: str) -> None:

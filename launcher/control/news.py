@@ -120,12 +120,12 @@ def find_end_elsewhere(view: AttemptView, record: JobRecord, trainer_id: int) ->
     elif record.name not in view.ends or ((failure := view.failure_in(record)) and failure["trainer_id"] == trainer_id):
         return None
     else:
-        message = describe_elsewhere(failure)
+        message = describe_elsewhere(failure, record)
     return AttemptResult(LostPeerError.exit_code, "launcher", message)
 
 
-def describe_elsewhere(failure: JsonObject | None) -> str:
-    """Says that another pod has ended an attempt."""
+def describe_elsewhere(failure: JsonObject | None, record: JobRecord | None = None) -> str:
+    """Says that another pod has ended an attempt. Args: record: of the attempt."""
     if failure is None:
         return "another pod has ended the attempt; what failed first is not known yet"
-    return f"another pod has failed: {in_one_line(describe_error(failure))}"
+    return f"another pod has failed: {in_one_line(describe_error(failure, record))}"

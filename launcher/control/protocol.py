@@ -1,7 +1,7 @@
 """What launchers say to each other (pure).
 
 Trainer 0's launcher serves; each of the others joins it with its pod's UID, hears which attempt begins, reports how its
-programs ended, and is told when the attempt is over and why.
+programs ended, and is told when the attempt is over and why. A pod without a trainer says that all trainers have left.
 """
 
 from __future__ import annotations
@@ -30,6 +30,6 @@ RENDEZVOUS = Protocol(
     version=1,
     hello=Fields(ip=Text(45), host=Text(300), last=Maybe(ERROR)),  # last: how the newest attempt ended in this pod
     welcome=Fields(record=Maybe(RECORD), ended=Items(ENDED, 10), done=Text(200)),
-    requests={"report": Call(Fields(error=ERROR))},
+    requests={"report": Call(Fields(error=ERROR)), "left": Call(Fields(attempt=Text(200)))},
     pushes={"begin": Fields(record=RECORD), "ended": ENDED, "done": Fields(attempt=Text(200))},
 )

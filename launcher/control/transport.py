@@ -40,10 +40,10 @@ def open_server(
     """
     keys = derive_keys(read_environment(os.environ).secret)
     access = ControlAccess(keys, admits if keys is None else lambda address: True)
-    most = max(LEAST_PEERS, 2 * config.gradient_num)  # a pod and the one that replaces it
+    most = max(LEAST_PEERS, 2 * config.layout.pods)  # a pod and the one that replaces it
     core = ServerCore(RENDEZVOUS, realm, member, most_members=most)
     limits = GateLimits(unauthenticated=most, peers=most)
-    make_room(FILES_OF_A_PEER * config.gradient_num + OTHER_FILES)
+    make_room(FILES_OF_A_PEER * config.layout.pods + OTHER_FILES)
     try:
         try:
             return ControlServer(config.pod_ip, config.control_port, core, host, access, limits=limits, note=say)

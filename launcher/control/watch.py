@@ -8,13 +8,14 @@ import time
 from launcher.attempts import AttemptResult, JobRecord, is_later
 from launcher.cluster.kubernetes import PodApi
 from launcher.cluster.pods import IdMap, own_trainer_id
-from launcher.cluster.waiting import is_whole
+from launcher.cluster.waiting import is_first_live, is_whole
 from launcher.control.channel import LauncherControl
 from launcher.control.job_record import read_record, write_record
 from launcher.failures import is_passed_on, make_error
 from launcher.settings import LauncherConfig
 from runtime.errors import LostPeerError
 
+SILENCE_S = 10.0  # seconds without a connection to trainer 0's launcher, after which its pod is looked for
 LOOK_PERIOD_S = 2.9  # seconds between two looks of trainer 0's launcher whether job.json is still there
 
 
@@ -30,7 +31,7 @@ class AttemptWatch:
         self.record = record
         self._output, self._ids, self._control, self._api = config.output, ids, control, api
         self._trainer_id = own_trainer_id(config, ids)
-        self._looked = time.monotonic()
+        self._looked = self._heard = time.monotonic()
 
     @property
     def wakeup(self) -> int:
@@ -53,6 +54,21 @@ class AttemptWatch:
         if not end and not is_whole(self._api, self._ids):
             return AttemptResult(0, "launcher", "the set of pods changed before the training began", is_dissolved=True)
         return end
+
+    def find_lost_server(self) -> AttemptResult | None:
+        """Says that trainer 0's pod is lost, in a pod whose pserver may have met no trainer that would be missed.
+
+        The API server is asked when trainer 0's launcher has been out of reach for SILENCE_S, and as long after that.
+        """
+        now = time.monotonic()
+        if not (trouble := self._control.why_not_heard(IdMap())):
+            self._heard = now
+        if now - self._heard < SILENCE_S or self.is_done():
+            return None
+        self._heard = now
+        if is_first_live(self._api, self._ids):
+            return None
+        return AttemptResult(LostPeerError.exit_code, "launcher", f"trainer 0's pod is lost: {trouble}")
 
     def tell(self, result: AttemptResult) -> bool:
         """Tells the others at once if a program of this pod is the cause of the end; returns whether it is."""

@@ -40,6 +40,7 @@ class PodHealth:
         """Args: host: where the programs answer. limit_s: PADDLE_STUCK_TIMEOUT. api: the client of the API server."""
         self.host, self.limit_s, self.api, self.clock = host, limit_s, api, clock
         self.programs: Sequence[Program] = []  # of the current attempt
+        self.main = "trainer"  # the program without which the pod is not ready
         self._silent_since: dict[int, float] = {}  # by process id
         self._lock = threading.Lock()
         self._judged, self._stuck, self._unready = -math.inf, "", ""
@@ -58,8 +59,8 @@ class PodHealth:
             return f"the API server has been answering one request for {asked_s:.0f} s", ""
         running = [program for program in self.programs if program.process.returncode is None]
         found = [self._look_at(program) for program in running]
-        has_trainer = any(program.name == "trainer" for program in running)
-        unready = [*(why for _, why in found), "" if has_trainer else "no trainer runs"]
+        has_main = any(program.name == self.main for program in running)
+        unready = [*(why for _, why in found), "" if has_main else f"no {self.main} runs"]
         return "; ".join(why for why, _ in found if why), "; ".join(filter(None, unready))
 
     def _look_at(self, program: Program) -> tuple[str, str]:

@@ -59,7 +59,7 @@ def attempt_environ(config: LauncherConfig, record: JobRecord, passed: Mapping[s
 class Supervisor:
     """Runs the programs of one attempt to their end. None outlives it, so that the next attempt finds its ports free.
 
-    A pod whose trainer id is not below CONF_PADDLE_PSERVER_NUM has no pserver: its `pserver` is None everywhere.
+    Where the layout has no pserver for a pod, its `pserver` is None everywhere.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Supervisor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.health.programs = []
+        self.health.programs, self.health.main = [], "trainer"
         for program in reversed(self.programs):
             program.stop(self.failed_stop_s)
             program.close()
@@ -134,6 +134,24 @@ class Supervisor:
             os.close(pidfd)
             probe.kill()
             probe.wait()
+
+    def run_pserver(self, pserver: Program, watch: AttemptWatch) -> AttemptResult:
+        """Waits for the end of the pserver in a pod without a trainer, and returns how it ended.
+
+        The pserver ends with 0 when all trainers have said goodbye. A pod that is told to stop gives them the time to
+        save first.
+        Args: watch: says that the attempt has ended elsewhere.
+        """
+        self.health.main = "pserver"
+        while pserver.process.poll() is None and not self.stop.requested:
+            wait_for_any(WATCH_PERIOD_S, pserver.pidfd, self.stop.wakeup, watch.wakeup)
+            if end := watch.find_end() or watch.find_lost_server():
+                return end
+        if self.stop.requested:
+            say(f"{self.stop.requested}: the pserver serves until the trainers have saved")
+            wait_for_any(self.config.stop_timeout, pserver.pidfd)
+            return AttemptResult(StoppedError.exit_code, "launcher", f"stopped by {self.stop.requested}")
+        return failure_of(pserver) if pserver.process.returncode else AttemptResult(0)
 
     def run_trainer(self, pserver: Program | None, command: ProgramCommand, watch: AttemptWatch) -> AttemptResult:
         """Runs the trainer, copies its output, and returns how it all ended.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from docpages.blocks import ROOT
-from launcher.settings import VARIABLES
+from launcher.variables import VARIABLES
 from localcluster.__main__ import build_parser
 from master.flags import FLAGS as MASTER_FLAGS
 from prepare.settings import OPTIONS

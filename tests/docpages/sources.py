@@ -34,10 +34,9 @@ ERRORS = {
 }  # of the others: runtime.errors
 # functions whose returned or raised texts a user reads, and the status that such a wait ends with at its deadline
 SAID = {
-    "start_paddle.py": {"complete_set": 69},
     "launcher/rendezvous.py": {"why_not_agreed": 69},
-    "launcher/cluster/pods.py": {"why_not_ready": 69, "state": 69},
-    "launcher/settings.py": {"parse_variable": 78},
+    "launcher/cluster/pods.py": {"why_incomplete": 69, "why_not_ready": 69, "state": 69},
+    "launcher/variables.py": {"parse_variable": 78},
     "trainer/data/provider2.py": {"": 65},
 }
 OWN = {"SampleError": 65}  # exceptions that become an error of ours with their text

@@ -24,9 +24,9 @@ def is_shut():
 TEST_LINE = re.compile(r"Test samples=(\d+) cost=\S+ Eval: classification_error_evaluator=(\S+)")
 
 
-def prepare(volume, *flags):
-    """Fill <volume>/<job> for three trainers and return it."""
-    settings = [f"--out_dir={volume / JOB}", f"--split_count={PODS}", f"--examples_dir={ROOT / 'examples'}"]
+def prepare(volume, *flags, shards=PODS):
+    """Fill <volume>/<job> for three trainers, or as many as there are shards, and return it."""
+    settings = [f"--out_dir={volume / JOB}", f"--split_count={shards}", f"--examples_dir={ROOT / 'examples'}"]
     command = [sys.executable, "-m", "prepare", *settings, *flags]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=60)
     return volume / JOB

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.settings import VARIABLES
+from launcher.variables import VARIABLES
 
 START_SH = Path(__file__).parents[3] / "start.sh"
 RECORDER = """

@@ -9,7 +9,8 @@ import pytest
 from builders import pod_environment
 
 import start_paddle
-from launcher.settings import VARIABLES, LauncherConfig, warn_without_secret
+from launcher.settings import LauncherConfig, warn_without_secret
+from launcher.variables import VARIABLES
 from runtime.errors import ConfigError
 
 REQUIRED = [variable.name for variable in VARIABLES if variable.default is None]
@@ -17,7 +18,8 @@ REQUIRED = [variable.name for variable in VARIABLES if variable.default is None]
 MALFORMED = {
     "JOB_NAME": "Paddle_Job", "JOB_PATH": "jobpath", "JOB_NAMESPACE": "a b", "CONF_PADDLE_NIC": "eth 0",
     "CONF_PADDLE_PORT": "70000", "CONF_PADDLE_PORTS_NUM": "0", "CONF_PADDLE_PORTS_NUM_SPARSE": "-1",
-    "CONF_PADDLE_GRADIENT_NUM": "three", "CONF_PADDLE_PSERVER_NUM": "0", "RESTARTS": "-1", "REJOIN_TIMEOUT": "1 h",
+    "CONF_PADDLE_GRADIENT_NUM": "three", "CONF_PADDLE_PSERVER_NUM": "0",
+    "CONF_PADDLE_PSERVER_APART": "yes", "RESTARTS": "-1", "REJOIN_TIMEOUT": "1 h",
     "KUBERNETES_SERVICE_PORT_HTTPS": "https", "POD_IP": "me",
     "START_TIMEOUT": "soon", "STOP_TIMEOUT": "0", "RESUME": "yes",
 }  # fmt: skip
@@ -53,9 +55,17 @@ def test_ports_past_the_last_one_are_refused() -> None:
         LauncherConfig.from_env(pod_environment(CONF_PADDLE_PORT="65533"))
 
 
-def test_more_pservers_than_pods_are_refused() -> None:
-    with pytest.raises(ConfigError, match="CONF_PADDLE_PSERVER_NUM is 4, but there are only"):
-        LauncherConfig.from_env(pod_environment(CONF_PADDLE_PSERVER_NUM="4"))
+@pytest.mark.parametrize(
+    ("changed", "missing"),
+    [
+        ({}, "CONF_PADDLE_PSERVER_NUM"),
+        ({"CONF_PADDLE_GRADIENT_NUM": None, "CONF_PADDLE_PSERVER_NUM": "2"}, "CONF_PADDLE_GRADIENT_NUM"),
+        ({"CONF_PADDLE_GRADIENT_NUM": None}, "CONF_PADDLE_GRADIENT_NUM and CONF_PADDLE_PSERVER_NUM"),
+    ],
+)
+def test_pservers_apart_need_both_numbers(changed: dict[str, str | None], missing: str) -> None:
+    with pytest.raises(ConfigError, match=f"CONF_PADDLE_PSERVER_APART is 1, but {missing} is not set"):
+        LauncherConfig.from_env(pod_environment(CONF_PADDLE_PSERVER_APART="1", **changed))
 
 
 def test_the_namespace_defaults_to_the_service_accounts(tmp_path: Path) -> None:

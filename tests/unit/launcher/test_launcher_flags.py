@@ -72,11 +72,11 @@ def test_only_the_first_pods_run_a_pserver_where_fewer_are_wanted() -> None:
     trainer = build_trainer_command(config, IDS, 2, {})
     assert "--pservers=10.0.0.1,10.0.0.2" in trainer.argv and "--num_gradient_servers=3" in trainer.argv
     assert "--pservers=10.0.0.1,10.0.0.2" in build_probe_command(build_pserver_command(config, 0, {}), trainer).argv
-    assert [config.runs_pserver(number) for number in range(3)] == [True, True, False]
+    assert [config.layout.runs_pserver(number) for number in range(3)] == [True, True, False]
 
 
 def test_every_pod_runs_a_pserver_by_default() -> None:
-    assert all(CONFIG.runs_pserver(number) for number in range(3))
+    assert all(CONFIG.layout.runs_pserver(number) for number in range(3))
 
 
 def test_S25_the_trainer_is_told_the_number_of_trainers() -> None:

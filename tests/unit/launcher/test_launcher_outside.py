@@ -29,7 +29,7 @@ from launcher.errors import ApiError
 from launcher.failures import read_errors
 from launcher.programs.process import run_bounded
 from launcher.settings import LauncherConfig
-from launcher.shard import read_split_count
+from launcher.shards.staging import read_split_count
 from launcher.status import describe_job, list_pods_of, tabulate_pods
 from launcher.text import LauncherLog, Secrets, end_in_one_line, printable, say
 from paddle.utils import status

@@ -32,7 +32,7 @@ from launcher.programs.supervisor import prepare_node_dir
 from launcher.rendezvous import agree, find_invitation
 from launcher.resume import Decision, Saved, choose_origin, decide_start, is_finished, pause_after, position
 from launcher.settings import LauncherConfig
-from launcher.shard import stage_data, stage_shard, unstage_data
+from launcher.shards.staging import stage_data, stage_shard, unstage_data
 from launcher.volume import describe_volume_error, on_volume
 from runtime.errors import MissingInputError, VolumeError
 

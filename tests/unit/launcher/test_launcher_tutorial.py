@@ -136,7 +136,7 @@ def test_a_job_that_is_to_have_no_pods_is_waited_for(number_of_pods: Any) -> Non
 def test_more_pservers_than_the_parallelism_are_refused(number_of_pods: Any) -> None:
     number_of_pods.answers.get(JOB, json=job(parallelism=4))
     assert number_of_pods(CONF_PADDLE_PSERVER_NUM="4").pserver_num == 4
-    with pytest.raises(ConfigError, match="CONF_PADDLE_PSERVER_NUM is 5, but there are only"):
+    with pytest.raises(ConfigError, match="CONF_PADDLE_PSERVER_NUM is 5, but this Job has only 4 pods"):
         number_of_pods(CONF_PADDLE_PSERVER_NUM="5")
 
 

@@ -19,7 +19,7 @@ from launcher.failures import read_errors
 from launcher.programs.process import Program, copy_output
 from launcher.rendezvous import decide_attempt, volume_obstacles
 from launcher.settings import LauncherConfig
-from launcher.shard import stage_data
+from launcher.shards.staging import stage_data
 from runtime.errors import VolumeError
 
 IN_AN_ATTEMPT = AttemptHistory(record=JobRecord("this", 10, False, attempt=1, pod_uids=["a"], start_pass=0))

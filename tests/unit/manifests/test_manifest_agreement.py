@@ -11,7 +11,8 @@ from builders import pod_environment
 from launcher.errors import NEVER_RETRY
 from launcher.programs.probes import ASK_TIMEOUT_S
 from launcher.programs.supervisor import FAILED_STOP_S
-from launcher.settings import VARIABLES, LauncherConfig
+from launcher.settings import LauncherConfig
+from launcher.variables import VARIABLES
 
 ROOT = Path(__file__).parents[3]
 K8S = ROOT / "k8s"

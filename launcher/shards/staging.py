@@ -153,6 +153,8 @@ def unstage_data(config: LauncherConfig, trainer_id: int, target: Path) -> None:
 
 def stage_shard(config: LauncherConfig, trainer_id: int, target: Path, history: AttemptHistory) -> str:
     """Copies this trainer's shard to `target` unless it is there, and removes another one first. Says what was done."""
+    if not config.layout.runs_trainer(trainer_id):
+        return f"no trainer in this pod: CONF_PADDLE_GRADIENT_NUM is {config.gradient_num}"
     if history.staged == trainer_id:
         return f"shard {trainer_id} is still in ./{target}"
     if history.staged is not None:  # without a completion index a change of the set may give this pod another id

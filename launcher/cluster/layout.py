@@ -1,0 +1,49 @@
+"""Which pods of a job run a trainer and which a pserver, by their ids. No input or output."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class PodLayout:
+    """The numbers of trainers and pservers, and whether these are in pods of their own.
+
+    Trainers have the lowest ids. Pservers have them too and share those pods, or, apart, the ids behind the trainers'.
+    """
+
+    trainers: int
+    pservers: int
+    is_apart: bool = False
+
+    @property
+    def pods(self) -> int:
+        """The number of pods that the job needs."""
+        return self.trainers + self.pservers if self.is_apart else max(self.trainers, self.pservers)
+
+    @property
+    def pserver_ids(self) -> range:
+        """The ids of the pods with a pserver."""
+        first = self.trainers if self.is_apart else 0
+        return range(first, first + self.pservers)
+
+    def runs_trainer(self, number: int) -> bool:
+        """Tells whether the pod with this id has a trainer."""
+        return number < self.trainers
+
+    def runs_pserver(self, number: int) -> bool:
+        """Tells whether the pod with this id has a pserver."""
+        return number in self.pserver_ids
+
+    def name_pod(self, number: int) -> str:
+        """Returns what a pod is called: by its trainer where it has one."""
+        return f"trainer {number}" if self.runs_trainer(number) else f"pserver pod {number}"
+
+    def __str__(self) -> str:
+        if self.pods == self.trainers:
+            return f"CONF_PADDLE_GRADIENT_NUM is {self.trainers}"
+        apart = " apart" if self.is_apart else ""
+        return (
+            f"CONF_PADDLE_GRADIENT_NUM = {self.trainers} and CONF_PADDLE_PSERVER_NUM = {self.pservers}{apart} "
+            f"need {self.pods} pods"
+        )

@@ -1,0 +1,1 @@
+"""The data set's shards: which trainer trains which, and their copies in ./data."""
