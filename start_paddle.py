@@ -292,7 +292,7 @@ def run_attempts(launcher: Launcher) -> int:
         if launcher.stop.requested:
             return StoppedError.exit_code
         if not history.is_dissolved:
-            ending.pause_before_next(config, passed, record)
+            ending.pause_before_next(config, passed, record, launcher.stop)
 
 
 def launch(cmd_args: Sequence[str], stop: Stop, secrets: Secrets) -> int:

@@ -37,7 +37,8 @@ class PodLayout:
 
     def name_pod(self, number: int) -> str:
         """Returns what a pod is called: by its trainer where it has one."""
-        return f"trainer {number}" if self.runs_trainer(number) else f"pserver pod {number}"
+        is_alone = self.runs_pserver(number) and not self.runs_trainer(number)
+        return f"pserver pod {number}" if is_alone else f"trainer {number}"
 
     def __str__(self) -> str:
         if self.pods == self.trainers:

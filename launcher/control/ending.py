@@ -7,7 +7,6 @@ import dataclasses
 import json
 import os
 import socket
-import time
 from collections.abc import Collection, Mapping, Sequence
 
 from launcher.attempts import AttemptHistory, AttemptResult, JobRecord, Rendezvous
@@ -31,7 +30,7 @@ from launcher.failures import (
     say_first_failure,
     write_error,
 )
-from launcher.programs.process import Stop
+from launcher.programs.process import Stop, wait_for_any
 from launcher.resume import Saved, is_finished, pause_after
 from launcher.settings import LauncherConfig
 from launcher.text import JsonObject, say
@@ -212,11 +211,15 @@ def report_end(
     return record
 
 
-def pause_before_next(config: LauncherConfig, passed: Mapping[str, str], record: JobRecord) -> None:
-    """Sleeps after an attempt that failed: first not at all, then longer with each attempt that leaves nothing new."""
+def pause_before_next(config: LauncherConfig, passed: Mapping[str, str], record: JobRecord, stop: Stop) -> None:
+    """Sleeps after an attempt that failed: first not at all, then longer with each attempt that leaves nothing new.
+
+    Raises: StoppedError: a signal has come.
+    """
     saved = Saved()
     with contextlib.suppress(OSError):  # the next rendezvous reports the fault of the volume
         saved = find_saved(save_dir_of(config, passed))
     pause_s = pause_after(record, saved, config.restarts)
     say(f"keeping this pod and its data for the next attempt{f', in {pause_s:g} s' if pause_s else ''}")
-    time.sleep(pause_s)
+    wait_for_any(pause_s, stop.wakeup)
+    stop.check()

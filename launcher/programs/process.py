@@ -148,8 +148,12 @@ class Stop:
 
     @classmethod
     def of_process(cls) -> Stop:
-        """Returns one that the signals of this process come to from now on."""
+        """Returns one that the signals of this process come to from now on.
+
+        The interpreter writes to `wakeup` itself: a handler in Python runs only after a wait that has begun meanwhile.
+        """
         stop = cls()
+        signal.set_wakeup_fd(stop._write, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, stop._handle)
         return stop

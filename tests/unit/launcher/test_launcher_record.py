@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -24,17 +25,19 @@ from launcher.cluster.kubernetes import PodApi
 from launcher.cluster.pods import IdMap, in_id_order, parse_pods, why_not_ready
 from launcher.cluster.waiting import WaitPolicy
 from launcher.command_lines import resumed_flags, wanted_passes
+from launcher.control.ending import pause_before_next
 from launcher.control.job_record import read_record, write_record
 from launcher.control.watch import AttemptWatch
 from launcher.errors import NEVER_RETRY, GivenUpError
 from launcher.failures import first_failure, give_up, read_errors, write_error
+from launcher.programs.process import Stop
 from launcher.programs.supervisor import prepare_node_dir
 from launcher.rendezvous import agree, find_invitation
 from launcher.resume import Decision, Saved, choose_origin, decide_start, is_finished, pause_after, position
 from launcher.settings import LauncherConfig
 from launcher.shards.staging import stage_data, stage_shard, unstage_data
 from launcher.volume import describe_volume_error, on_volume
-from runtime.errors import MissingInputError, VolumeError
+from runtime.errors import MissingInputError, StoppedError, VolumeError
 
 IDS = start_paddle.getIdMap(podlist(pod("10.0.0.1"), pod("10.0.0.2"), pod("10.0.0.3")))
 
@@ -651,3 +654,13 @@ def test_S24_the_number_of_trainers_is_checked_against_the_pods() -> None:
     """The original had it in four places and hung on any mismatch."""
     pods = [pod(f"10.0.0.{n}") for n in range(1, 5)]
     assert "make it equal to the Job's parallelism" in why_not_ready(parse_pods(podlist(*pods)), 3)
+
+
+def test_a_signal_just_before_a_pause_ends_it(config: LauncherConfig) -> None:
+    """Its handler ran after the pause: the interpreter runs handlers between two of its steps, not inside a sleep."""
+    failed = dataclasses.replace(record(), fruitless=9)
+    stop = Stop()
+    stop.supervising = True  # so that nothing is raised before the pause
+    stop._handle(signal.SIGTERM, None)
+    with pytest.raises(StoppedError, match="stopped by SIGTERM"):
+        pause_before_next(dataclasses.replace(config, restarts=100), TEN_PASSES, failed, stop)
