@@ -12,7 +12,7 @@ COUNT ?= 300
 SEED ?= 1
 MINUTES ?= 10
 GOLDEN ?= ../shared/golden
-.PHONY: help setup demo test test-newest lint check chaos chaos-endurance chaos-short docs e2e e2e-faults e2e-faults-short e2e-kueue e2e-observability fuzz golden bench proto format clean
+.PHONY: help setup demo demo-elastic test test-newest lint check chaos chaos-elastic chaos-elastic-short chaos-endurance chaos-short docs e2e e2e-elastic e2e-faults e2e-faults-short e2e-kueue e2e-observability fuzz golden bench proto format clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -29,6 +29,9 @@ $(STAMP): setup.py pyproject.toml constraints.txt $(wildcard kernels/*.c kernels
 
 demo: setup  ## train digits with three pods on this machine, without container or cluster
 	$(BIN)/python examples/demo.py
+
+demo-elastic: setup  ## train digits with 1 to 5 trainers that are killed, frozen and added, on this machine
+	$(BIN)/python examples/demo_elastic.py
 
 test: setup  ## every test that needs no cluster; the first time it compiles etcd, for a minute
 	@tests/etcd/build || { echo "test: without etcd its tests are skipped"; test -z "$$ETCD_REQUIRED"; }
@@ -58,19 +61,28 @@ e2e-faults-short: setup  ## five things that happen to a job on that cluster (do
 e2e-faults: setup  ## the whole table of what happens to a job on that cluster, within the hour
 	tests/kubernetes/run faults
 
+e2e-elastic: setup  ## a job whose trainers come and go on that cluster: pods of each kind are deleted
+	tests/kubernetes/run elastic
+
 e2e-kueue: setup  ## a job in the queue of Kueue, whose controller it compiles
 	tests/kubernetes/run kueue
 
 e2e-observability: setup  ## the report in a real browser, the metrics in a real Prometheus (root; installs what it needs)
 	tests/observability/run
 
-check: lint test test-newest $(if $(wildcard $(GOLDEN)),golden) chaos-short e2e-observability e2e e2e-faults-short  ## what CI runs
+check: lint test test-newest $(if $(wildcard $(GOLDEN)),golden) chaos-short chaos-elastic-short e2e-observability e2e e2e-faults-short  ## what CI runs
 
 chaos-short: setup  ## twenty seeded faults in real jobs: all must end as if nothing had happened
 	PYTHONPATH=tests $(BIN)/python -m chaos --count 20 --seed 1
 
 chaos: setup  ## the same, COUNT faults of SEED, and a table (docs/testing.md)
 	PYTHONPATH=tests $(BIN)/python -m chaos --count $(COUNT) --seed $(SEED)
+
+chaos-elastic-short: setup  ## twenty seeded faults in jobs whose trainers come and go
+	PYTHONPATH=tests $(BIN)/python -m chaos.elastic --count 20 --seed 1
+
+chaos-elastic: setup  ## the same, COUNT trials of SEED, and a table (docs/testing.md)
+	PYTHONPATH=tests $(BIN)/python -m chaos.elastic --count $(COUNT) --seed $(SEED)
 
 chaos-endurance: setup  ## 64 trainers on 4 servers for MINUTES: flat memory, no lost round
 	PYTHONPATH=tests $(BIN)/python -m chaos.endurance --minutes $(MINUTES)
@@ -86,6 +98,7 @@ golden: setup  ## every recorded run of the legacy program again (../shared/gold
 bench: setup  ## the timed scripts of bench/, with ratios
 	$(BIN)/python bench/launch.py
 	$(BIN)/python bench/master.py
+	$(BIN)/python bench/elastic.py
 	$(BIN)/python bench/recovery.py
 	$(BIN)/python bench/pserver.py
 	$(BIN)/python bench/train.py
@@ -102,5 +115,5 @@ format: setup  ## format the code
 	$(BIN)/ruff format .
 
 clean:  ## remove what the targets made
-	rm -rf .venv .venv-newest build demo *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv .venv-newest build demo demo-elastic *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

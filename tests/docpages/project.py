@@ -19,6 +19,7 @@ LEFT_OUT = (
     "*.egg-info",
     "build",
     "demo",
+    "demo-elastic",
     "jobpath",
     "tests",
 )

@@ -68,9 +68,12 @@ class ElasticJob:
         found = [pod for pod in self.pods("master") if (" serving on " in read(pod.log)) == is_leader]
         return sorted(found, key=lambda pod: pod.log.stat().st_mtime, reverse=True) if is_leader else found
 
-    def cut(self, pod: DeployedPod) -> Callable[[], None]:
-        """Let no frame of a pod pass; return what lets them pass again."""
-        network.cut(pod.address)
+    def cut(self, pod: DeployedPod) -> Callable[[], None] | None:
+        """Let no frame of a pod pass; return what lets them pass again, None where the pod has no network yet."""
+        try:
+            network.cut(pod.address)
+        except subprocess.CalledProcessError:
+            return None
 
         def heal() -> None:
             with contextlib.suppress(subprocess.CalledProcessError):  # its network went with it
@@ -82,6 +85,12 @@ class ElasticJob:
         """Stop a pod's program; return what lets it go on."""
         self.deployments[kind].send(pod.number, signal.SIGSTOP)
         return lambda: self.deployments[kind].send(pod.number, signal.SIGCONT) and None
+
+    def lose(self, kind: str, pod: DeployedPod) -> None:
+        """End a pod as if its node lost power: without a word on any connection."""
+        if self._isolated:
+            self.cut(pod)
+        self.deployments[kind].lose(pod.number)
 
     def close(self) -> None:
         """End what is left."""

@@ -152,10 +152,12 @@ class Course:
         if not found:
             return False
         pod = found[strike.number % len(found)] if strike.role in ("pserver", "trainer") else found[0]
-        self._say(f"{strike} ({pod.name})")
         kept = self._job.deployments[kind]
         if strike.harm == "cut":
-            self._later(strike, self._job.cut(pod))
+            heal = self._job.cut(pod)
+            if heal is None:
+                return False
+            self._later(strike, heal)
         elif strike.harm == "freeze":
             thaw = self._job.freeze(kind, pod)
             if strike.lasts == "never":
@@ -163,13 +165,14 @@ class Course:
             else:
                 self._later(strike, thaw)
         elif strike.harm == "kill" and strike.is_pod:
-            kept.lose(pod.number)
+            self._job.lose(kind, pod)
         elif strike.harm == "kill":
             kept.kill(pod.number)
         elif strike.is_pod:
             kept.delete(pod.number)
         else:
             kept.send(pod.number, signal.SIGTERM)
+        self._say(f"{strike} ({pod.name})")
         return True
 
     def _find(self, strike: Strike) -> list[DeployedPod]:
@@ -196,11 +199,12 @@ def judge(job: ElasticJob, report: ElasticReport, reference: float | None) -> No
     logs = {log.name: read(log) for log in sorted(job.logs.iterdir())}
     account = verdict.read_account(job.output)
     report.trained = verdict.count_trained(logs)
-    samples = sum(verdict.count_lines(job.directory / "work" / "data").values())
+    sizes = verdict.count_lines(job.directory / "work" / "data").values()
+    samples = sum(sizes)
     report.faults += verdict.check_ends({name: kept.pods() for name, kept in job.deployments.items()})
     report.faults += verdict.check_logs(logs)
     report.faults += verdict.check_account(account, FILES, PASSES, samples)
-    report.faults += verdict.check_samples(account, report.trained, samples)
+    report.faults += verdict.check_samples(account, report.trained, samples, max(sizes))
     report.faults += verdict.check_ledger(read(job.ledger), PASSES, FILES)
     report.error = measure_error(job.directory / "work", job.output / f"pass-{PASSES - 1:05d}", report.trial)
     report.faults += verdict.check_error(report.error, reference)

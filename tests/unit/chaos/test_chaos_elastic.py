@@ -123,6 +123,28 @@ def test_an_account_of_a_job_that_is_not_done_is_named(tmp_path):
     assert verdict.read_account(tmp_path) == {}
 
 
+def log_of(*batches):
+    lines = [f"I1123 05:41:51.780360 27914 TrainerInternal.cpp:165]  Batch={batch} samples={samples} AvgCost=2.6"
+             for batch, samples in batches]  # fmt: skip
+    return "\n".join(
+        ["task 0 of pass 0 is done: 2 batches, 34 samples in 0.2 s", *lines, "] Pass=0 Batch=2 samples=34 "]
+    )
+
+
+def test_the_samples_of_all_batches_are_counted():
+    logs = {"trainer-0.0.log": log_of((1, 20), (2, 34), (1, 20), (2, 40), (3, 54)), "trainer-0.1.log": log_of((1, 20))}
+    assert verdict.count_trained(logs | {"pserver-0.0.log": log_of((1, 7))}) == 34 + 54 + 20
+
+
+@pytest.mark.parametrize(("unreported", "trained", "is_right"), [
+    (0, 70, True), (0, 69, False), (0, 71, False), (1, 70, True), (1, 104, True), (1, 105, False)
+])  # fmt: skip
+def test_what_was_trained_is_the_data_and_what_was_repeated(unreported, trained, is_right):
+    record = account(unreported=unreported, repeated=5)
+    record["passes"][0]["unreported"] = 0
+    assert (verdict.check_samples(record, trained, samples=30, most=34) == []) == is_right
+
+
 def test_every_file_is_read_in_every_pass():
     assert verdict.check_ledger("a\nb\na\nb\nb\n", passes=2, files=2) == []
     assert verdict.check_ledger("a\nb\nb\n", passes=2, files=3) == [

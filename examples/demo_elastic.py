@@ -1,0 +1,199 @@
+"""`make demo-elastic`: digits with 1 to 5 trainers that are killed, frozen and added while they train, without cluster.
+
+It runs what a user types (docs/elastic.md): a master and a standby, two parameter servers, and trainers. A program that
+ends is started again, as Kubernetes does it.
+
+usage: demo_elastic.py [DIRECTORY]
+"""
+
+import signal
+
+if __name__ == "__main__":  # a Ctrl-C during the imports below ends the process without a traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from localcluster.deployment import Deployment, PodTemplate
+
+ROOT = Path(__file__).parents[1]
+PLACE = Path(sys.argv[1]).absolute() if len(sys.argv) > 1 else ROOT / "demo-elastic"
+JOB, STORE, OUTPUT, LOGS = PLACE / "job", PLACE / "store", PLACE / "output", PLACE / "logs"
+WORK = PLACE / "work"
+FILES, PASSES, BATCH = 72, 16, 4
+HIGHEST_ERROR = 0.06
+LIMIT_S = 170.0
+FIND = "--store_dir=../store"
+LEASES = "3s"
+
+MASTER = f"paddle master {FIND} --job=demo --port=0 --nics=lo --num_passes={PASSES} --output=../output"
+MASTER += f" --ttl={LEASES} --member_ttl={LEASES} --linger=5s"
+SERVER = f"paddle pserver {FIND} --job=demo --port=0 --nics=lo --num_pservers=2 --etcd_ttl={LEASES}"
+SERVER += " --checkpoint_path=../servers --checkpoint_interval=1s"
+TRAINER = f"paddle train {FIND} --job_name=demo --config=trainer_config.py --config_args=batch_size={BATCH}"
+TRAINER += " --save_dir=../output --log_period=1000 --saving_period=1000"
+
+
+class Story:
+    """The job's programs, and what is done to them. Steps are (share of the tasks that are done, what is done)."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.told: set[tuple[Any, ...]] = set()  # what the master's record says of trainers, as far as it was printed
+        self.frozen = 0  # number of a trainer
+        commands = {"master": MASTER, "pserver": SERVER, "trainer": TRAINER}
+        self.kept: dict[str, Deployment] = {}
+        for (name, command), count in zip(commands.items(), (2, 2, 1), strict=True):
+            self.say(f"{count} x {command}")
+            template = PodTemplate(name, tuple(command.split()), WORK)
+            self.kept[name] = Deployment(template, LOGS, count, self.hear)
+        trainers = self.kept["trainer"]
+        self.steps: list[tuple[float, str, Callable[[], object]]] = [
+            (0.06, "3 trainers", lambda: trainers.scale(3)),
+            (0.18, "kill -9 of a trainer, which is started again", lambda: trainers.kill(self.running()[0])),
+            (0.30, "a trainer is frozen: its task goes to another one", self.freeze),
+            (0.40, "5 trainers", lambda: trainers.scale(5)),
+            (0.52, "kill -9 of the master: the standby goes on", self.kill_leader),
+            (0.66, "kill -9 of a parameter server: the trainers wait for it", lambda: self.kept["pserver"].kill(1)),
+            (0.78, "the frozen trainer is thawed", lambda: trainers.send(self.frozen, signal.SIGCONT)),
+            (0.88, "2 trainers: the others leave politely", lambda: trainers.scale(2)),
+        ]
+
+    # ----- what is done
+
+    def running(self) -> list[int]:
+        """Returns the numbers of the trainers that run."""
+        return [pod.number for pod in self.kept["trainer"].pods() if pod.is_running and not pod.is_leaving]
+
+    def freeze(self) -> None:
+        """Freezes the newest trainer."""
+        self.frozen = self.running()[-1]
+        self.kept["trainer"].send(self.frozen, signal.SIGSTOP)
+
+    def kill_leader(self) -> None:
+        """Kills the master that leads."""
+        for pod in self.kept["master"].pods():
+            if pod.is_running and " serving on " in pod.log.read_text():
+                self.kept["master"].kill(pod.number)
+
+    # ----- what is seen
+
+    def run(self) -> None:
+        """Does one step after the other until all programs have ended."""
+        while not all(kept.wait(0) for kept in self.kept.values()):
+            record = read_record()
+            share = self.tell(record)
+            while self.steps and share >= self.steps[0][0]:
+                _, what, act = self.steps.pop(0)
+                self.say(f"{share:.0%} of the tasks are done: {what}")
+                act()
+            if time.monotonic() - self.began > LIMIT_S:
+                raise SystemExit(f"demo: the job has not ended after {LIMIT_S:g} s; the logs are in {LOGS}")
+            time.sleep(0.1)
+        self.tell(read_record())
+
+    def tell(self, record: dict[str, Any]) -> float:
+        """Prints who joined and left since the last time, and returns the share of the tasks that are done."""
+        for event in record.get("history", []):
+            key = (event["time"], event["uid"], event["what"])
+            if key not in self.told:
+                reason = f": {event['reason']}" if event["reason"] else ""
+                self.say(f"   the master: trainer {event['number']} {event['what']}{reason}")
+            self.told.add(key)
+        tasks = sum(record.get(kind, 0) for kind in ("todo", "pending", "done", "failed"))
+        if not tasks:
+            return 0.0
+        return (record["pass"] * tasks + record["done"]) / (tasks * record["num_passes"])
+
+    def hear(self, pod: str, what: str) -> None:
+        """Prints that a program has started or ended."""
+        self.say(f"   {pod} {what}")
+
+    def say(self, what: str) -> None:
+        """Prints a line with the seconds since the start."""
+        print(f"{time.monotonic() - self.began:5.1f} s  {what}", flush=True)
+
+    def close(self) -> None:
+        """Ends every program that is left."""
+        for kept in self.kept.values():
+            kept.close()
+
+
+def read_record() -> dict[str, Any]:
+    """Returns what the master says of its job, empty at the beginning."""
+    try:
+        return json.loads((OUTPUT / "tasks.json").read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def prepare() -> None:
+    """Makes the data, each file of which is a task, and the directory that trainers run in."""
+    shutil.rmtree(PLACE, ignore_errors=True)
+    command = ["prepare", "--split_count=1", f"--shard_files={FILES}", f"--out_dir={JOB}"]
+    print("$", *command, flush=True)
+    subprocess.run([sys.executable, "-m", *command, f"--examples_dir={ROOT / 'examples'}"], cwd=ROOT, check=True)
+    shutil.copytree(JOB / "digits", WORK)
+    shutil.copytree(JOB / "0" / "data", WORK / "data")
+
+
+def test_model() -> float:
+    """Returns the test error of the last pass."""
+    model = f"--init_model_path=../output/pass-{PASSES - 1:05d}"
+    command = ["paddle", "train", "--job=test", "--config=trainer_config.py", model]
+    print("$", *command, flush=True)
+    program = Path(sys.executable).with_name("paddle")
+    done = subprocess.run([program, *command[1:]], cwd=WORK, check=True, capture_output=True, text=True)
+    return float(re.findall(r"classification_error_evaluator=(\S+)", done.stdout + done.stderr)[-1])
+
+
+def print_tasks(record: dict[str, Any]) -> None:
+    """Prints the account of every pass: the tasks, those that were given again, and what of them is known."""
+    heads = ("pass", "tasks", "dispatches", "repeated", "samples", "samples repeated")
+    print("".join(head.rjust(len(head) + 4) for head in heads))
+    for one in record["passes"]:
+        again = one["dispatches"] - one["done"]
+        row = (one["pass"], one["done"], one["dispatches"], again, one["samples"], one["repeated"])
+        print("".join(str(cell).rjust(len(head) + 4) for head, cell in zip(heads, row, strict=True)))
+
+
+def main() -> int:
+    """Runs the job, prints the results, and returns 0 when the error is low enough."""
+    prepare()
+    story = Story()
+    try:
+        story.run()
+    finally:
+        story.close()
+    record = read_record()
+    print_tasks(record)
+    if record["phase"] != "done":
+        print(f"demo: the job is {record['phase']}: {record['reason']}; the logs are in {LOGS}")
+        return 1
+    error = test_model()
+    print(f"demo: test error {100 * error:.2f} %, after {PASSES} passes in {time.monotonic() - story.began:.0f} s")
+    print("demo: paddle status", OUTPUT, "shows the record; what every program said:", LOGS)
+    if error >= HIGHEST_ERROR:
+        print(f"demo: the error should be below {100 * HIGHEST_ERROR:g} %", file=sys.stderr)
+        return 1
+    return 0
+
+
+def interrupt(number: int, frame: object) -> None:
+    """Ends this process at once, and with it every program, whose first process waits for that."""
+    os.write(sys.stdout.fileno(), b"demo: interrupted\n")
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, interrupt)
+    sys.exit(main())
