@@ -28,7 +28,12 @@ def check_resumed(_: Path, output: str) -> None:
     assert "going on from state/pass-00009" in output
 
 
+def check_elastic(_: Path, output: str) -> None:
+    assert "job job: done, all 10 passes, and the model is saved" in output
+
+
 CHECKS: dict[str, Callable[[Path, str], None]] = {
+    "docs/elastic.md": check_elastic,
     "docs/your-own-job.md": check_predictions,
     "docs/resume.md": check_resumed,
 }
