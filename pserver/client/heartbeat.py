@@ -18,6 +18,7 @@ from runtime import glog
 from runtime.errors import LostPeerError, PaddleError
 
 MAX_MESSAGE = 4000  # characters of an error that a server tells; it may hold another trainer's reason
+_END, _HURRY = b"x", b"v"  # what wakes the thread
 _MAX_WAITING = 10  # pings that wait for one connection; more would only pile up
 
 
@@ -58,16 +59,26 @@ class Heartbeat(threading.Thread):
         self._peer_timeout = peer_timeout
         self._interval = min(1.0, peer_timeout / 5)
         self._woken, self._wake = os.pipe()
+        self._ending = threading.Lock()
+        self._is_over = False
         self._servers = list(servers)
         self._of_connection = {server.connection: server for server in servers}
 
     def stop(self) -> None:
         """End the thread and close its connections."""
+        with self._ending:
+            self._is_over = True
         if self.is_alive():
-            os.write(self._wake, b"x")
+            os.write(self._wake, _END)
             self.join()
         os.close(self._wake)
         os.close(self._woken)
+
+    def hurry(self) -> None:
+        """Ask every server now, because the note of a ping has changed; may be called by any thread, at any time."""
+        with self._ending:
+            if not self._is_over:
+                os.write(self._wake, _HURRY)
 
     def run(self) -> None:
         """Ask, listen and judge until stopped or until a failure."""
@@ -86,7 +97,9 @@ class Heartbeat(threading.Thread):
                     for frames in messages:
                         self._listen(self._of_connection[connection], frames)
                 if select.select([self._woken], [], [], 0)[0]:
-                    return
+                    if _END in os.read(self._woken, _MAX_WAITING):
+                        return
+                    due = 0.0
                 for server in self._servers:
                     self._judge(server, time.monotonic())
         finally:

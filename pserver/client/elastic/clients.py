@@ -53,6 +53,12 @@ class ElasticMember(JobMember):
         self._request(request)
         return [request.answers[channel] for channel in self._channels]
 
+    def tell_view(self) -> None:
+        """Let the heartbeats tell every service the view now; may be called by any thread."""
+        heartbeat = self._heartbeat
+        if heartbeat is not None:
+            heartbeat.hurry()
+
     def leave(self, timeout: float) -> None:
         """Tell every service that this trainer leaves.
 

@@ -126,6 +126,14 @@ class JoinedServices:
         answers = self.dense.enter(view)
         return answers if self.sparse is None else [*answers, *self.sparse.enter(view)]
 
+    def tell_view(self) -> None:
+        """Let all services hear of the newest view now; may be called by any thread.
+
+        A service ends the rounds of earlier views by it, for which a trainer may be waiting.
+        """
+        for client in self._list():
+            client.tell_view()
+
     def commit(self, key: RoundKey, view: int, values: Array, services: Collection[int] | None = None) -> None:
         """Let services take the step of a round, and get their values in place.
 

@@ -70,7 +70,7 @@ class ElasticServers:
         self._model: ElasticModel | None = None
         self._looked = 0.0
         self.services: JoinedServices | None = None
-        self.views = MasterViews(membership.master, membership.patience, look=membership.look)
+        self.views = MasterViews(membership.master, membership.patience, look=membership.look, tell=self._tell_view)
 
     # ----- Joining -----
 
@@ -141,6 +141,12 @@ class ElasticServers:
             self.services = None
 
     # -----
+
+    def _tell_view(self) -> None:
+        """Let the servers hear of a new view, in the thread that has heard of it."""
+        services, model = self.services, self._model
+        if services is not None and model is not None and not model.optimization.is_asynchronous:
+            services.tell_view()
 
     def _join(self, deadline: float) -> JoinedServices:
         """Wait until all servers are in the registry and let this trainer in."""

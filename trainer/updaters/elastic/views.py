@@ -49,6 +49,7 @@ class MasterViews:
 
     Args: patience: seconds that the master may be away.  clock: in seconds.
         look: called several times a second of the wait; may raise.
+        tell: called when there is a newer view, by the thread that has heard of it.
     """
 
     def __init__(
@@ -57,8 +58,10 @@ class MasterViews:
         patience: float,
         clock: Callable[[], float] = time.monotonic,
         look: Callable[[], None] = lambda: None,
+        tell: Callable[[], None] = lambda: None,
     ) -> None:
         self._source, self._patience, self._look, self._clock = source, patience, look, clock
+        self._tell = tell
         self._changed = threading.Condition()
         source.on_view(self._wake)
 
@@ -103,6 +106,7 @@ class MasterViews:
     def _wake(self, view: Any) -> None:
         with self._changed:
             self._changed.notify_all()
+        self._tell()
 
 
 def _describe(view: MembershipView) -> str:

@@ -48,6 +48,14 @@ def test_a_later_view_is_waited_for_when_a_service_has_named_it(master, monkeypa
     assert found == [MembershipView(8, (3, 4))]
 
 
+def test_the_servers_are_told_of_every_view(master):
+    told = []
+    MasterViews(master, 60.0, tell=lambda: told.append(master.view.epoch))
+    master.tell(5, 1)
+    master.tell(6, 1)
+    assert told == [5, 6]
+
+
 def test_a_trainer_in_no_view_has_lost_its_task(master):
     views = MasterViews(master, 60.0, Clock(1.0))
     master.tell(5, 1, 2)
