@@ -16,6 +16,7 @@ CASES = read_cases()
 def job(tmp_path, monkeypatch, capfd):
     """A function that runs a command where all configurations and the data are, and returns its log."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("kernels.flush_denormals", lambda: None)  # of the process: later tests look at small numbers
     lay_out(tmp_path)
 
     def start(command, *arguments):
