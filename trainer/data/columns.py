@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -14,36 +15,11 @@ import numpy.typing as npt
 
 from kernels.samples import join_spans, list_places
 from trainer.arrays.arguments import Argument, Array, Ids, Sparse, is_finite
+from trainer.arrays.growing import Growing
 from trainer.data.checks import SampleError, find_missing, shorten
 from trainer.data.input_types import NO_IDS, DataType, InputType
 
 ENCODING_ERRORS = (TypeError, ValueError, ArithmeticError)  # what a value of a wrong form raises in numpy and here
-
-
-class Growing:
-    """A numpy array that grows at its end in amortised constant time."""
-
-    def __init__(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
-        self._store: npt.NDArray[Any] = np.empty((0, *shape), dtype)
-        self._length = 0
-
-    def view(self) -> npt.NDArray[Any]:
-        """Return what is in it; valid until the next change."""
-        return self._store[: self._length]
-
-    def extend(self, items: npt.NDArray[Any]) -> None:
-        """Append items."""
-        needed = self._length + len(items)
-        if needed > len(self._store):
-            grown = np.empty((max(needed, 2 * len(self._store)), *self._store.shape[1:]), self._store.dtype)
-            grown[: self._length] = self.view()
-            self._store = grown
-        self._store[self._length : needed] = items
-        self._length = needed
-
-    def replace(self, items: npt.NDArray[Any]) -> None:
-        """Hold these items instead."""
-        self._store, self._length = items, len(items)
 
 
 class SlotColumn(Protocol):
@@ -260,6 +236,38 @@ class SequenceColumn:
         self._items.keep(list_places(begins, offsets))
 
 
+class GridColumn(SequenceColumn):
+    """A sequence per sample whose items lie on a grid of as many dimensions; a slot is (extents, items)."""
+
+    def __init__(self, items: SlotColumn, dimensions: int) -> None:
+        super().__init__(items)
+        self._extents = Growing((dimensions,), np.int64)
+
+    def encode(self, values: Sequence[Any]) -> tuple[npt.NDArray[Any], ...]:
+        """Return (extents, lengths, ...) with what the items' column makes of all items."""
+        dimensions = self._extents.view().shape[1]
+        for extents, items in values:
+            if len(extents) != dimensions or math.prod(extents) != len(items):
+                raise SampleError(f"{len(items)} items do not fit a grid of {list(extents)} in {dimensions} dimensions")
+        grids = np.array([value[0] for value in values], np.int64).reshape(len(values), dimensions)
+        return grids, *super().encode([value[1] for value in values])
+
+    def extend(self, encoded: tuple[npt.NDArray[Any], ...]) -> None:
+        """Append sequences."""
+        self._extents.extend(encoded[0])
+        super().extend(encoded[1:])
+
+    def gather(self, rows: Ids) -> Argument:
+        """Return the items, where the sequences begin, and their grids."""
+        one, grids = super().gather(rows), self._extents.view().take(rows, axis=0)
+        return Argument(one.value, one.ids, one.sparse, one.starts, grids=grids)
+
+    def keep(self, rows: Ids) -> None:
+        """Forget the other sequences."""
+        super().keep(rows)
+        self._extents.replace(self._extents.view().take(rows, axis=0))
+
+
 def _join(values: Sequence[Any]) -> tuple[Ids, Sequence[Any]]:
     """Return the lengths of lists, and their items one list after the other (arrays stay arrays).
 
@@ -313,6 +321,8 @@ def make_column(kind: InputType) -> SlotColumn:
         column = IdColumn(kind.dim)
     else:
         column = SparseColumn(kind.dim, with_values=kind.type == DataType.SparseValue)
+    if kind.grid:
+        return GridColumn(column, kind.grid)
     for _ in range(kind.seq_type):  # SequenceType counts the levels of lists
         column = SequenceColumn(column)
     return column

@@ -26,11 +26,16 @@ class DataType:
 
 @dataclass(frozen=True)
 class InputType:
-    """A slot: its dimension (or number of ids), its `SequenceType` and its `DataType`."""
+    """A slot: its dimension (or number of ids), its `SequenceType` and its `DataType`.
+
+    grid: of how many dimensions the grid is on which the items of a sequence lie, 0 for none; the slot is then (how
+    many items along each dimension, the items).
+    """
 
     dim: int
     seq_type: int
     type: int
+    grid: int = 0
 
     def __str__(self) -> str:
         kind = ("dense_vector", "sparse_binary_vector", "sparse_float_vector", "integer_value")[self.type]

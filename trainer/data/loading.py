@@ -16,18 +16,10 @@ from runtime.errors import ConfigError, DataError, MissingInputError
 from trainer.data.checks import user_code
 from trainer.data.foreign_config import MOST_LIST_BYTES, REMEDY, check_provider
 from trainer.data.input_types import DataType, InputType
+from trainer.data.older import multi
+from trainer.data.older.providers import is_of_files, make_provider
 from trainer.data.provider2 import DataProvider, deserialize_args
-from trainer.data.source import DataSource, DataStreams
-
-_OLDER_TYPES = {
-    "py": "a provider of PyDataProviderWrapper, named by define_py_data_source(s) or PyData(type='py')",
-    "multi": "several providers at once (MultiData)",
-    "simple": "numbers in text files (SimpleData)",
-    "proto": "samples in protobuf files (ProtoData)",
-    "proto_group": "samples in protobuf files (ProtoData)",
-    "proto_sequence": "samples in protobuf files (ProtoData)",
-    "proto_sequence_group": "samples in protobuf files (ProtoData)",
-}
+from trainer.data.source import BatchSource, DataSource, DataStreams
 
 
 def check_data(config: DataConfig) -> None:
@@ -35,10 +27,16 @@ def check_data(config: DataConfig) -> None:
 
     Raises: ConfigError: naming the type that is not supported.
     """
-    if config.type == "py2":
+    if config.type == multi.KIND:
+        for one in config.sub_data_configs:
+            check_data(one)
+        return
+    if config.type == "py2" or is_of_files(config.type):
         return
     purpose = "test" if config.for_test else "training"
-    what = f", {_OLDER_TYPES[config.type]}," if config.type in _OLDER_TYPES else ""
+    what = ""
+    if config.type == "py":
+        what = ", a provider of PyDataProviderWrapper, named by define_py_data_source(s) or PyData(type='py'),"
     raise ConfigError(
         f"{purpose} data of type '{config.type}'{what} is not supported; write the provider with @provider of "
         "paddle.trainer.PyDataProvider2 and name it by define_py_data_sources2"
@@ -47,30 +45,42 @@ def check_data(config: DataConfig) -> None:
 
 def open_source(
     config: DataConfig,
-    inputs: Mapping[str, int],
+    inputs: Sequence[Mapping[str, int]],
     *,
     is_train: bool,
     streams: DataStreams,
     check: Callable[[], None],
     shuffles: bool = True,
     is_own: bool = False,
-) -> DataSource:
+) -> BatchSource:
     """Import the provider, run its init_hook, and return its data source; no sample is read yet.
 
-    Args: check: called now and then while the provider is waited for; what it raises ends the waiting.
+    Args: inputs: of each network of the model, the sizes of its data layers, in input order. Several networks have as
+        many sources.
+        check: called now and then while the provider is waited for; what it raises ends the waiting.
         shuffles: False switches shuffling off whatever the provider says (--job=test).
     Raises: as `open_provider`.
     """
-    opened = open_provider(config, inputs, is_train=is_train, is_own=is_own)
-    return DataSource(
-        opened.provider,
-        opened.entries,
-        shuffled=shuffles and opened.is_shuffled,
-        streams=streams,
-        check=check,
-        list_name=config.files,
-        constants=opened.constants,
-    )
+    configs = config.sub_data_configs if config.type == multi.KIND else [config]
+    if len(configs) != len(inputs):
+        raise ConfigError(
+            f"the {'test' if config.for_test else 'training'} data is {len(configs)} sources, the model {len(inputs)} "
+            "networks; give model_type('multi_nn') a MultiData of as many sources as it has networks"
+        )
+    sources = []
+    for one, sizes in zip(configs, inputs, strict=True):
+        opened = open_provider(one, sizes, is_train=is_train, is_own=is_own)
+        source = DataSource(
+            opened.provider,
+            opened.entries,
+            shuffled=shuffles and opened.is_shuffled,
+            streams=streams,
+            check=check,
+            list_name=one.files,
+            constants=opened.constants,
+        )
+        sources.append(multi.SharedSource(source, one.data_ratio, one.is_main_data))
+    return sources[0].source if config.type != multi.KIND else multi.MultiSource(sources, is_train=is_train)
 
 
 @dataclass(frozen=True)
@@ -100,10 +110,12 @@ def open_provider(
         provider, or its input types do not fit the data layers.  DataError: if the user's code raised.
     """
     check_data(config)
-    if not is_own:
+    if config.type == multi.KIND:
+        raise ConfigError("MultiData is several sources at once; give one source where a master gives the tasks")
+    if not is_own and not is_of_files(config.type):
         check_provider(config.load_data_module)
     entries = read_entries(config, is_own=is_own)
-    made = _find_provider(config)
+    made = make_provider(config, entries) if is_of_files(config.type) else _find_provider(config)
     arguments = read_arguments(config, is_own=is_own)
     sizes, constants = _split_inputs(inputs, config.constant_slots)
     with user_code(f"init of the data provider {config.load_data_module}::{config.load_data_object}"):

@@ -98,6 +98,9 @@ class SamplePool:
                 order[self.head], order[picked] = order[picked], order[self.head]
             units = self._units[order[self.head]]
             if not self._provider.can_over_batch_size and total + units > size:
+                if total == 0 and self._provider.takes_longer_alone:
+                    self.head += 1
+                    return units
                 if total == 0:
                     raise DataError(
                         f"data provider {self._provider}: a sample counts {units} units, more than the "

@@ -206,6 +206,7 @@ class DataProvider:
 
     options: ClassVar[dict[str, Any]]
     function: ClassVar[Generator]
+    takes_longer_alone: ClassVar[bool] = False  # without can_over_batch_size, a sample that is larger is a batch
 
     def __init__(self, file_list: Sequence[str], **arguments: Any) -> None:
         options = type(self).options  # a hook may give the object attributes of any name

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -41,6 +41,28 @@ class DataStreams:
 
     picking: Stream
     mixing: Stream
+
+
+class BatchSource(Protocol):
+    """What gives a job its batches, pass after pass; the functions are described in `DataSource`."""
+
+    def start_pass(self) -> None:
+        """Begin a pass."""
+
+    def close(self) -> None:
+        """Stop reading."""
+
+    def next_batch(self, size: int) -> tuple[dict[str, Argument], int] | None:
+        """Return the next batch and its units, or None at the end of the pass."""
+
+    def track(self) -> None:
+        """Remember from now on what `position` needs."""
+
+    def position(self, batches: int | None) -> dict[str, Any]:
+        """Return what another process needs to go on from here."""
+
+    def resume(self, position: Mapping[str, Any], size: int) -> None:
+        """Go on where `position` was taken."""
 
 
 @dataclass
@@ -218,8 +240,14 @@ class DataSource:
             "parameters go on from the checkpoint, but the order of the samples is another one"
         )
 
+    def nothing(self) -> dict[str, Argument]:
+        """Return a batch without samples."""
+        return self._add_constants(self._pool.columns.gather(np.empty(0, np.int64)))
+
     def _gather(self, start: int) -> dict[str, Argument]:
-        batch = self._pool.gather(start)
+        return self._add_constants(self._pool.gather(start))
+
+    def _add_constants(self, batch: dict[str, Argument]) -> dict[str, Argument]:
         if self._constants:
             first = batch[self._pool.columns.names[0]]
             for name, number in self._constants.items():

@@ -22,6 +22,7 @@ from trainer.network.batch_states import STATES_KEY, BatchStates
 from trainer.network.fusion import fuse
 from trainer.network.gradient_flows import GradientFlows
 from trainer.network.node import Node
+from trainer.network.several import SEVERAL, join_networks
 
 Batch = Mapping[str, Argument]  # data layer name -> its slot
 OnFinal = Callable[[int], None]
@@ -37,9 +38,10 @@ class Network:
     """
 
     def __init__(self, config: ModelConfig, parameters: ParameterTable) -> None:
-        _refuse_unsupported(config)
         self.config = config
         self.parameters = parameters
+        config = join_networks(config)
+        _refuse_unsupported(config)
         config, groups = separate_groups(config)
         needed = _find_needed(config)
         asked = {*config.output_layer_names, *(name for one in config.evaluators for name in one.input_layers)}
@@ -217,6 +219,6 @@ def _find_needed(config: ModelConfig) -> set[str]:
 
 def _refuse_unsupported(config: ModelConfig) -> None:
     if config.type not in ("nn", "recurrent_nn"):
-        raise ConfigError(f"model type '{config.type}' is not supported yet; supported are 'nn' and 'recurrent_nn'")
+        raise ConfigError(f"model type '{config.type}' is unknown; use one of 'nn', 'recurrent_nn' and '{SEVERAL}'")
     if not config.output_layer_names:
         raise ConfigError("the config has no output layer; name its cost in outputs(...)")

@@ -13,7 +13,7 @@ from runtime.errors import ConfigError
 from runtime.health.liveness import LIVENESS
 from trainer.arrays.rng import Stream
 from trainer.data.loading import open_provider
-from trainer.data.source import DataSource
+from trainer.data.source import BatchSource
 from trainer.data.task_source import TaskSource
 from trainer.flags import Values
 from trainer.tasks.job_end import EndedTraining, JobOverError
@@ -97,12 +97,12 @@ class TaskAssembly(Assembly):
 
     def _open(
         self, data: DataConfig, stream: Stream, check: Callable[[], None], *, is_train: bool
-    ) -> DataSource | None:
+    ) -> BatchSource | None:
         """Open the test data as ever, and the training data by tasks."""
         if not is_train or not data.type:
             return super()._open(data, stream, check, is_train=is_train)
         glog.info(f"loading dataprovider {data.load_data_module}::{data.load_data_object}", at=AT["provider"])
-        opened = open_provider(data, self._list_inputs(), is_train=True, is_own=bool(self._path))
+        opened = open_provider(data, self._list_inputs()[0], is_train=True, is_own=bool(self._path))
         self._source = TaskSource(opened, self._make_streams(stream), check)
         return None
 

@@ -20,12 +20,13 @@ from runtime.thread_pool import SINGLE_THREAD
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream, replica_state, start_state
 from trainer.data.loading import check_data, open_source
-from trainer.data.source import DataSource, DataStreams
+from trainer.data.source import BatchSource, DataStreams
 from trainer.evaluators import make_evaluators
 from trainer.evaluators.validation import make_validations
 from trainer.flags import Values
 from trainer.network.data_parallel import AnyNetwork, DataParallelNetwork
 from trainer.network.network import Network
+from trainer.network.several import list_networks
 from trainer.storage.job_inputs import (
     fill_parameters,
     read_config,
@@ -244,10 +245,12 @@ class Assembly:
 
     def _open(
         self, data: DataConfig, stream: Stream, check: Callable[[], None], *, is_train: bool
-    ) -> DataSource | None:
+    ) -> BatchSource | None:
         if not data.type:
             return None
-        glog.info(f"loading dataprovider {data.load_data_module}::{data.load_data_object}", at=AT["provider"])
+        for one in [data, *data.sub_data_configs]:
+            if one.load_data_module:
+                glog.info(f"loading dataprovider {one.load_data_module}::{one.load_data_object}", at=AT["provider"])
         return open_source(
             data,
             self._list_inputs(),
@@ -258,11 +261,11 @@ class Assembly:
             is_own=bool(self._path),
         )
 
-    def _list_inputs(self) -> dict[str, int]:
-        """Return the sizes of the data layers, in input order."""
+    def _list_inputs(self) -> list[dict[str, int]]:
+        """Return the sizes of the data layers of each network of the model, in input order."""
         model = self._config.model_config
         sizes = {layer.name: layer.size for layer in model.layers}
-        return {name: sizes[name] for name in model.input_layer_names}
+        return [{name: sizes[name] for name in one.input_layer_names} for one in list_networks(model)]
 
     def _make_streams(self, picking: Stream) -> DataStreams:
         """Picking among several list entries has a stream of its own, so that its draws do not depend on timing."""

@@ -11,7 +11,7 @@ from typing import Any
 from runtime import glog
 from trainer.arrays.encoding import decode_array, decoding, encode_array
 from trainer.data import random_states
-from trainer.data.source import DataSource
+from trainer.data.source import BatchSource
 from trainer.evaluators import Accumulator
 from trainer.flags import Values
 from trainer.storage.checkpoint import FOLDER, clean, keep_newest, write_checkpoint
@@ -162,7 +162,7 @@ class TrainerState:
             "sums": {name: one.state() for name, one in self._sums.items()},
         }
 
-    def _describe_source(self, source: DataSource | None, batches: int | None) -> dict[str, Any] | None:
+    def _describe_source(self, source: BatchSource | None, batches: int | None) -> dict[str, Any] | None:
         if source is None:
             return None
         flags = self._parts.flags

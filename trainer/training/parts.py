@@ -10,7 +10,7 @@ from typing import Protocol
 from runtime.errors import ConfigError
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream
-from trainer.data.source import DataSource
+from trainer.data.source import BatchSource
 from trainer.evaluators import Evaluator
 from trainer.flags import Values
 from trainer.network.data_parallel import AnyNetwork
@@ -42,8 +42,8 @@ class Parts:
     table: ParameterTable
     evaluators: list[Evaluator]
     stream: Stream
-    train: DataSource | None
-    test: DataSource | None
+    train: BatchSource | None
+    test: BatchSource | None
     configs: Mapping[str, bytes]
     save_dir: str
     averages: bool = False
@@ -59,7 +59,7 @@ class Parts:
         """Return that path as the log shows it: with `./` before a plain name."""
         return f"{self.save_dir if '/' in self.save_dir else './' + self.save_dir}/{name}"
 
-    def training_data(self) -> DataSource:
+    def training_data(self) -> BatchSource:
         """Return the training data.
 
         Raises: ConfigError: if the config has none.

@@ -17,7 +17,7 @@ import numpy as np
 from runtime import glog
 from runtime.errors import ConfigError, DataError, MissingInputError, UsageError
 from runtime.health.liveness import LIVENESS
-from trainer.data.source import DataSource
+from trainer.data.source import BatchSource
 from trainer.evaluators import Accumulator, Evaluator
 from trainer.evaluators.printers import GradientPrinter
 from trainer.network.data_parallel import AnyNetwork
@@ -35,7 +35,7 @@ WAIT_S = 60.0  # seconds between two looks for a pass that does not exist yet
 
 def evaluate(
     network: AnyNetwork,
-    source: DataSource,
+    source: BatchSource,
     evaluators: list[Evaluator],
     batch_size: int,
     *,

@@ -169,13 +169,14 @@ def _check_groups(parse: Parse, title: str) -> None:
 
 
 def _check_layer_names(parse: Parse, title: str) -> None:
-    for name in parse.model.input_layer_names:
+    owners: list[ModelConfig_pb2.ModelConfig | ModelConfig_pb2.SubModelConfig] = [parse.model, *parse.model.sub_models]
+    for name in (name for one in owners for name in one.input_layer_names):
         if name not in parse.layers:
             raise ConfigError(f"{title}: the input layer {name!r} does not exist")
         kind = parse.layers[name].type
         if kind != "data":
             raise ConfigError(f"{title}: the input layer {name!r} must be a data layer; it is of type {kind}")
-    for name in parse.model.output_layer_names:
+    for name in (name for one in owners for name in one.output_layer_names):
         if name not in parse.layers:
             raise ConfigError(f"{title}: the output layer {name!r} does not exist")
 

@@ -38,7 +38,7 @@ def job(tmp_path, monkeypatch):
         )
         return open_source(
             config,
-            sizes or dict.fromkeys(inputs, 1),
+            [sizes or dict.fromkeys(inputs, 1)],
             is_train=is_train,
             streams=DataStreams(Stream(1), mixing=Stream(mixing)),
             check=lambda: None,
@@ -351,15 +351,11 @@ def test_samples_that_count_nothing_end_the_pass(job):
     assert [units for _, units in read_pass(source, 2)] == [2]
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [("py", "PyDataProviderWrapper"), ("multi", "MultiData"), ("simple", "SimpleData"), ("proto", "ProtoData")],
-)
 @pytest.mark.parametrize("for_test", [False, True])
-def test_older_kinds_of_data_are_refused_by_name(kind, name, for_test):
-    purpose = "test" if for_test else "training"
-    with pytest.raises(ConfigError, match=rf"^{purpose} data of type '{kind}'.*{name}.* is not supported; .*@provider"):
-        check_data(DataConfig(type=kind, for_test=for_test))
+def test_the_oldest_provider_is_refused_by_name(for_test):
+    purpose, name = "test" if for_test else "training", "PyDataProviderWrapper"
+    with pytest.raises(ConfigError, match=rf"^{purpose} data of type 'py'.*{name}.* is not supported; .*@provider"):
+        check_data(DataConfig(type="py", for_test=for_test))
 
 
 def test_an_unknown_kind_of_data_is_refused():
@@ -373,7 +369,7 @@ def test_a_missing_list_or_module_is_a_missing_input(job, tmp_path):
     def open_config():
         open_source(
             config,
-            {"x": 1},
+            [{"x": 1}],
             is_train=True,
             streams=DataStreams(Stream(1), mixing=Stream(1)),
             check=lambda: None,

@@ -262,7 +262,7 @@ def change(config, what):
             "layer out: activation 'steep' is not supported yet",
         ),
         ("config.layers[1].drop_rate = .5", "layer out: drop_rate does not go with the softmax"),
-        ("config.type = 'multi_nn'", "model type 'multi_nn' is not supported yet"),
+        ("config.type = 'mixture'", "model type 'mixture' is unknown; use one of 'nn', 'recurrent_nn' and 'multi_nn'"),
         ("config.output_layer_names.append('nowhere')", "nowhere as an output"),
         ("del config.output_layer_names[:]", "no output layer"),
         ("config.parameters[0].name = '_tower/fc.w0'", "'_tower/fc.w0' cannot be saved: its name is that of its file"),

@@ -7,9 +7,10 @@ section 5.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from proto.ModelConfig_pb2 import ModelConfig, SubModelConfig
 from trainer.config.building.argument_errors import to_list, wrong
 from trainer.config.building.declare import helper
 from trainer.config.building.layer import LayerOutput, to_layer
@@ -23,19 +24,24 @@ _GUESSING = (
 
 
 def set_inputs(names: Iterable[str]) -> None:
-    """Append names to the input layers, of the model and of its root."""
-    parse = current()
+    """Append names to the input layers, of the model and of its root; or of the network of its own that is open."""
     for name in names:
-        parse.model.input_layer_names.append(name)
-        parse.root.input_layer_names.append(name)
+        for owner in _owners():
+            owner.input_layer_names.append(name)
 
 
 def set_outputs(names: Iterable[str]) -> None:
-    """Append names to the output layers, of the model and of its root."""
-    parse = current()
+    """Append names to the output layers, as `set_inputs`."""
     for name in names:
-        parse.model.output_layer_names.append(name)
-        parse.root.output_layer_names.append(name)
+        for owner in _owners():
+            owner.output_layer_names.append(name)
+
+
+def _owners() -> Sequence[ModelConfig | SubModelConfig]:
+    parse = current()
+    if parse.opened and not parse.sub_model.is_recurrent_layer_group:
+        return [parse.sub_model]
+    return [parse.model, parse.root]
 
 
 def _gather(argument: str, layers: Any, more: Iterable[Any]) -> list[LayerOutput]:

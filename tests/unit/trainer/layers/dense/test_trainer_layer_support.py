@@ -92,18 +92,14 @@ DATA = 'define_py_data_sources2("list", None, "provider", "process")'
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("settings(", 'model_type("multi_nn")\nsettings(', "model type 'multi_nn' is not supported yet"),
         ("settings(batch_size=1)", 'Settings(batch_size=1, algorithm="owlqn")', "Unsupported algorithm: owlqn"),
-        (DATA, 'TrainData(SimpleData(files="list", feat_dim=3))', "training data of type 'simple'.*SimpleData"),
-        (DATA, 'TrainData(ProtoData(files="list"))', "training data of type 'proto'.*ProtoData"),
-        (DATA, 'TrainData(MultiData([SimpleData(files="list")]))', "training data of type 'multi'.*MultiData"),
         (
             DATA,
             'TrainData(PyData(files="list", load_data_module="provider", load_data_object="process"))',
             "training data of type 'py'.*PyDataProviderWrapper",
         ),
     ],
-    ids=["multi_nn", "owlqn", "simple", "proto", "multi", "py"],
+    ids=["owlqn", "py"],
 )
 def test_what_else_is_missing_is_refused_as_the_page_says(assemble, old, new, message):
     with pytest.raises(ConfigError, match=message) as caught:
@@ -120,5 +116,5 @@ def test_a_setting_without_effect_is_one_warning(assemble, capsys):
 def test_the_page_names_what_is_missing():
     text = layer_support.PAGE.read_text()
     section = text[text.index("## What else of v0.10 is missing") :].split("\n## ")[0]
-    for name in ("multi_nn", "owlqn", "SimpleData", "ProtoData", "--predict_file", "shrink_parameter_value"):
+    for name in ("owlqn", "PyDataProviderWrapper", "--predict_file", "shrink_parameter_value"):
         assert name in section

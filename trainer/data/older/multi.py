@@ -1,0 +1,113 @@
+"""MultiData: several sources at once, each of which gives its share of every batch.
+
+Source: gserver/dataproviders/MultiDataProvider.cpp of v0.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runtime.errors import ConfigError
+from trainer.arrays.arguments import Argument
+from trainer.data.source import DataSource
+
+KIND = "multi"
+
+
+@dataclass
+class SharedSource:
+    """One of several sources.
+
+    Attributes: ratio: its share of a batch, against those of the others.  is_main: whether its end is that of the pass;
+        another one begins anew.  begun: number of batches of the pass before it was begun for the last time.
+    """
+
+    source: DataSource
+    ratio: int
+    is_main: bool
+    begun: int = 0
+
+
+class MultiSource:
+    """Batches with the samples of several sources, whose slots have different names.
+
+    In a test a source that has ended gives no more samples, and the last one ends the test.
+
+    Raises: ConfigError: no source is a main one, or a share is not over 0.
+    """
+
+    def __init__(self, parts: Sequence[SharedSource], *, is_train: bool) -> None:
+        self._parts, self._is_train = list(parts), is_train
+        self._batches = 0
+        if not any(part.is_main for part in parts) or any(part.ratio < 1 for part in parts):
+            raise ConfigError("MultiData has no main source; give one is_main_data=True, and all a data_ratio over 0")
+        self._total = sum(part.ratio for part in parts)
+
+    def start_pass(self) -> None:
+        """Begin a pass of every source."""
+        self._batches = 0
+        for part in self._parts:
+            self._begin(part)
+
+    def close(self) -> None:
+        """Stop reading."""
+        for part in self._parts:
+            part.source.close()
+
+    def next_batch(self, size: int) -> tuple[dict[str, Argument], int] | None:
+        """Return the next batch of `size` units of all sources together, and its units, or None at the end of the pass.
+
+        Raises: as of a source.
+        """
+        slots: dict[str, Argument] = {}
+        units = 0
+        for part in self._parts:
+            share = self._share(part, size)
+            found = part.source.next_batch(share)
+            if found is None and self._is_train:
+                if part.is_main:
+                    return None
+                self._begin(part)
+                found = part.source.next_batch(share)
+                if found is None:
+                    return None
+            if found is None:
+                found = part.source.nothing(), 0
+            slots |= found[0]
+            units += found[1]
+        self._batches += 1
+        return (slots, units) if units else None
+
+    def track(self) -> None:
+        """Remember from now on what `position` needs."""
+        for part in self._parts:
+            part.source.track()
+
+    def position(self, batches: int | None) -> dict[str, Any]:
+        """Return what another process needs to go on from here, as of a source."""
+        parts = [
+            part.source.position(None if batches is None else max(0, batches - part.begun)) for part in self._parts
+        ]
+        begun = [part.begun for part in self._parts]
+        return {"parts": parts, "begun": begun, "batches": batches, "is_read": all(one["is_read"] for one in parts)}
+
+    def resume(self, position: Mapping[str, Any], size: int) -> None:
+        """Go on where `position` was taken; `size` is that of the batches."""
+        for part, one, begun in zip(self._parts, position["parts"], position["begun"], strict=True):
+            part.source.resume(one, self._share(part, size))
+            part.begun = begun
+        self._batches = position["batches"] or 0
+
+    def _share(self, part: SharedSource, size: int) -> int:
+        share = size * part.ratio // self._total
+        if not share:
+            raise ConfigError(
+                f"a batch of {size} samples leaves none for a data_ratio of {part.ratio}; give a larger batch_size"
+            )
+        return share
+
+    def _begin(self, part: SharedSource) -> None:
+        part.begun = self._batches
+        part.source.start_pass()

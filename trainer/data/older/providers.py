@@ -1,0 +1,80 @@
+"""SimpleData and ProtoData as providers: what PyDataProvider2 does with a generator, it does with these files, too.
+
+v0.10 shuffled the samples of a pass with a generator of its own; here they are picked as those of other providers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from proto.DataConfig_pb2 import DataConfig
+from runtime.errors import ConfigError, MissingInputError
+from trainer.data.older import messages, text
+from trainer.data.provider2 import CacheType, DataProvider, provider
+
+SIMPLE = "simple"
+OF_MESSAGES = {  # whether each sample is a sequence
+    "proto": False,
+    "proto_group": False,
+    "proto_sequence": True,
+    "proto_sequence_group": True,
+}
+
+
+def is_of_files(kind: str) -> bool:
+    """Return whether data of this type are files of a fixed form."""
+    return kind == SIMPLE or kind in OF_MESSAGES
+
+
+def make_provider(config: DataConfig, entries: Sequence[str]) -> type[DataProvider]:
+    """Return the provider of some files.
+
+    Raises: ConfigError: the config lacks what the type needs, or the list names no file.  MissingInputError: the first
+        file, whose header tells the slots, is not there.  DataError: it is no such file.
+    """
+    if not entries:
+        raise ConfigError(f"the list {config.files} of {config.type} data names no file; write one into each line")
+    if config.type == SIMPLE:
+        dim = config.feat_dim * (2 * config.context_len + 1)  # a window of frames, side by side
+
+        def read_text(_settings: Any, path: str) -> Iterator[Any]:
+            yield from text.read_lines(path, dim)
+
+        return _name(
+            provider(input_types=text.slots_of(dim), cache=CacheType.CACHE_PASS_IN_MEM)(read_text), "SimpleData"
+        )
+    return _name(_make_provider_of_messages(entries, is_each_sequence=OF_MESSAGES[config.type]), "ProtoData")
+
+
+def _make_provider_of_messages(entries: Sequence[str], *, is_each_sequence: bool) -> type[DataProvider]:
+    if not Path(entries[0]).is_file():
+        raise MissingInputError(
+            f"the file {entries[0]}, the first one of the list of ProtoData, is not in {Path.cwd()}; mend the list"
+        )
+    header = messages.read_header(entries[0])
+    joins = not is_each_sequence and any(map(messages.has_sequences, entries))
+    slots = messages.slots_of(entries[0], in_sequences=joins, is_each_sequence=is_each_sequence)
+    if joins and any(slot.grid for slot in slots):
+        raise ConfigError("ProtoData: slots on grids are sequences themselves; every sample must begin one")
+
+    def read(_settings: Any, path: str) -> Iterator[Any]:
+        messages.require_header(path, header)
+        rows: Iterator[Any] = (messages.make_sample(one, header) for one in messages.read_samples(path))
+        if joins:
+            rows = messages.join_sequences(rows, (one.is_beginning for one in messages.read_samples(path)))
+        yield from (row[0] for row in rows) if len(slots) == 1 else rows  # of a single slot the bare value is a sample
+
+    options: dict[str, Any] = {"input_types": slots, "cache": CacheType.CACHE_PASS_IN_MEM}
+    if joins:  # v0.10 fills a batch with frames, and takes a sequence that is longer alone
+        options |= {"calc_batch_size": lambda sample: len(sample[0]), "can_over_batch_size": False}
+    made = provider(**options)(read)
+    made.takes_longer_alone = joins
+    return made
+
+
+def _name(made: type[DataProvider], name: str) -> type[DataProvider]:
+    """Give the class the name by which messages call the provider."""
+    made.__name__ = name
+    return made

@@ -1,0 +1,47 @@
+"""Several networks in one model, of the type multi_nn: each has data of its own; parameters may be shared. Pure.
+
+Source: gserver/gradientmachines/MultiNetwork.cpp of v0.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from proto.ModelConfig_pb2 import ModelConfig, SubModelConfig
+from runtime.errors import ConfigError
+
+SEVERAL = "multi_nn"
+ROOT = "root"
+
+
+def list_networks(config: ModelConfig) -> Sequence[ModelConfig | SubModelConfig]:
+    """Return what has inputs and outputs of its own: the model, or each network of several.
+
+    Raises: ConfigError: the model of several networks has none.
+    """
+    if config.type != SEVERAL:
+        return [config]
+    networks = [one for one in config.sub_models if one.name != ROOT and not one.is_recurrent_layer_group]
+    if not networks:
+        raise ConfigError("the model has no network; put each between SubModelBegin(name) and SubModelEnd()")
+    return networks
+
+
+def join_networks(config: ModelConfig) -> ModelConfig:
+    """Return one network with the inputs and outputs of all; the cost is the sum of theirs.
+
+    Raises: ConfigError: as of `list_networks`; a data layer is an input of two networks.
+    """
+    if config.type != SEVERAL:
+        return config
+    networks = list_networks(config)
+    joined = ModelConfig()
+    joined.CopyFrom(config)
+    joined.type = "recurrent_nn"  # with groups or without
+    del joined.input_layer_names[:], joined.output_layer_names[:]
+    joined.input_layer_names.extend(name for one in networks for name in one.input_layer_names)
+    joined.output_layer_names.extend(name for one in networks for name in one.output_layer_names)
+    for name in joined.input_layer_names:
+        if list(joined.input_layer_names).count(name) > 1:
+            raise ConfigError(f"data layer {name} is an input of two networks; give each its own data layers")
+    return joined
