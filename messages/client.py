@@ -8,7 +8,6 @@ proven themselves, and why they have not.
 from __future__ import annotations
 
 import contextlib
-import socket
 import struct
 import threading
 import time
@@ -21,6 +20,7 @@ from messages.caller import Answer, Caller, ClientHandlers
 from messages.client_core import SECRET, ClientCore, ClientEffect, ClientSend, OpenConnection
 from messages.envelope import MAX_BYTES
 from messages.keys import CurveKeys
+from messages.wakeup import WakeUp
 
 CONNECT_S = 5.0  # seconds for a TCP connection, and again for the handshake
 QUEUED = 256  # messages that wait on either side
@@ -62,9 +62,7 @@ class ControlClient:
         self._endpoint = f"tcp://{source}:0;{target}" if source else f"tcp://{target}"
         self._keys = keys
         self._caller = Caller(core, handlers, note, self._wake)
-        self._woken, self._waker = socket.socketpair()
-        self._woken.setblocking(False)
-        self._waker.setblocking(False)
+        self._wakeup = WakeUp()
         self._context = zmq.Context()
         self._dealer: zmq.Socket[bytes] | None = None
         self._monitor: zmq.Socket[bytes] | None = None
@@ -101,8 +99,7 @@ class ControlClient:
         self._wake()
         self._thread.join()
         self._context.destroy(int(CLOSING_S * 1000))
-        self._woken.close()
-        self._waker.close()
+        self._wakeup.close()
 
     def __enter__(self) -> ControlClient:
         return self
@@ -113,14 +110,16 @@ class ControlClient:
     # -----
 
     def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # a wake-up is under way already, or it is closed
-            self._waker.send(b"x")
+        if threading.current_thread() is not self._thread:  # which looks for what is to be sent by itself
+            self._wakeup.call()
 
     def _run(self) -> None:
         while not self._is_closing:
             self._obey()
-            self._wait()
-            self._step(ClientCore.tick)
+            due = self._caller.due()
+            self._wait(due)
+            if time.monotonic() >= due:
+                self._step(ClientCore.tick)
         self._obey()
         self._disconnect(CLOSING_S)
 
@@ -137,18 +136,17 @@ class ControlClient:
                 except zmq.Again:
                     self._fail("it does not read what it is told")
 
-    def _wait(self) -> None:
+    def _wait(self, due: float) -> None:
         """Wait until something has come, is to be sent, or is due; take what has come."""
         poller = zmq.Poller()
-        poller.register(self._woken, zmq.POLLIN)
+        poller.register(self._wakeup.fileno(), zmq.POLLIN)
         for each in (self._dealer, self._monitor):
             if each is not None:
                 poller.register(each, zmq.POLLIN)
-        left = self._caller.due() - time.monotonic()
+        left = due - time.monotonic()
         ready = dict(poller.poll(max(0, int(min(left, 3600.0) * 1000) + 1) if left > 0 else 0))
-        if self._woken.fileno() in ready:
-            with contextlib.suppress(BlockingIOError):
-                self._woken.recv(4096)
+        if self._wakeup.fileno() in ready:
+            self._wakeup.clear()
         if self._dealer is not None and self._dealer in ready:
             self._take(self._dealer)
         if self._monitor is not None and self._monitor in ready:

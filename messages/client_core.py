@@ -16,7 +16,7 @@ from typing import Any
 from messages import envelope
 from messages.envelope import BEAT, ERROR, JOIN, JOINED, LEAVE, REPLY, Envelope, MemberId
 from messages.errors import ClosedError, ControlError, NoAnswerError, RequestRefusedError, SchemaError
-from messages.schema import MOST_EXACT, Protocol
+from messages.schema import Protocol
 from messages.server_core import MOST_OPEN
 from runtime.backoff import exponential_backoff
 
@@ -89,7 +89,7 @@ class ClientState(enum.Enum):
 @dataclass(frozen=True)
 class _OpenRequest:
     kind: str
-    body: Mapping[str, Any]
+    prepared: envelope.PreparedMessage
     deadline: float
     timeout: float
 
@@ -165,9 +165,9 @@ class ClientCore:
         if len(self._requests) >= MOST_OPEN:
             raise SchemaError("busy", f"{MOST_OPEN} requests to {self.name} have no answer yet")
         request.question.check(body, kind)
-        envelope.encode(Envelope(kind, body, MOST_EXACT, MOST_EXACT))  # its size is right
+        prepared = envelope.prepare(kind, body)
         self._newest += 1
-        self._requests[self._newest] = _OpenRequest(kind, body, now + timeout, timeout)
+        self._requests[self._newest] = _OpenRequest(kind, prepared, now + timeout, timeout)
         joined = self.state is ClientState.JOINED
         return self._newest, [self._request(self._newest, now)] if joined else []
 
@@ -291,13 +291,15 @@ class ClientCore:
         return [self._say(JOIN, {**self._identity, "hello": self._hello()}, 0, now)]
 
     def _request(self, number: int, now: float) -> ClientSend:
-        asked = self._requests[number]
-        return self._say(asked.kind, asked.body, number, now)
+        self._times.said = now
+        return ClientSend(self._requests[number].prepared.encode(number, self._answered_below()))
 
     def _say(self, kind: str, body: Mapping[str, Any], number: int, now: float) -> ClientSend:
         self._times.said = now
-        answered_below = min(self._requests, default=self._newest + 1)
-        return ClientSend(envelope.encode(Envelope(kind, body, number, answered_below)))
+        return ClientSend(envelope.encode(Envelope(kind, body, number, self._answered_below())))
+
+    def _answered_below(self) -> int:
+        return next(iter(self._requests), self._newest + 1)  # they are in the order of their numbers
 
     def _wait(self, reason: str, now: float) -> list[ClientEffect]:
         was_joined = self.state is ClientState.JOINED

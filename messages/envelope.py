@@ -11,6 +11,7 @@ Bounds are checked before anything is parsed. Nothing but JSON is ever read: a m
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,19 +59,49 @@ class Envelope:
     ack: int = 0
 
 
+@dataclass(frozen=True)
+class PreparedMessage:
+    """A message whose numbers are still to come: it may be sent again with others."""
+
+    before: bytes
+    after: bytes
+
+    def encode(self, id: int, ack: int) -> bytes:
+        """Return its bytes."""
+        return b'%b"id":%d,"ack":%d%b' % (self.before, id, ack, self.after)
+
+
+def prepare(kind: str, body: Mapping[str, Any]) -> PreparedMessage:
+    """Return a message that may be sent with any numbers.
+
+    Raises: SchemaError: if the other side would refuse it for its form or size.
+    """
+    text = _dump(kind, body)
+    before = _begin(kind)
+    size = len(before) + len(text) + _NUMBERS
+    if size > MAX_BYTES:
+        raise SchemaError("size", f"a message {kind} of {size} bytes; at most {MAX_BYTES} are taken")
+    return PreparedMessage(before, b',"body":%b}' % text)
+
+
 def encode(message: Envelope) -> bytes:
     """Return the bytes of a message.
 
     Raises: SchemaError: if the other side would refuse it for its form or size.
     """
-    parts = {"v": VERSION, "kind": message.kind, "id": message.id, "ack": message.ack, "body": message.body}
+    return prepare(message.kind, message.body).encode(message.id, message.ack)
+
+
+@functools.lru_cache(256)
+def _begin(kind: str) -> bytes:
+    return b'{"v":%d,"kind":%b,' % (VERSION, _dump(kind, kind))
+
+
+def _dump(kind: str, value: object) -> bytes:
     try:
-        data = dump_bounded(parts, depth=MAX_DEPTH, values=MAX_VALUES)
+        return dump_bounded(value, depth=MAX_DEPTH - 1, values=_BODY_VALUES)
     except BoundedJsonError as exc:
-        raise SchemaError("form", f"a message {message.kind} {exc}") from exc
-    if len(data) > MAX_BYTES:
-        raise SchemaError("size", f"a message {message.kind} of {len(data)} bytes; at most {MAX_BYTES} are taken")
-    return data
+        raise SchemaError("form", f"a message {kind} {exc}") from exc
 
 
 def decode(data: bytes) -> Envelope:
@@ -84,13 +115,13 @@ def decode(data: bytes) -> Envelope:
         parts = parse_bounded(data, depth=MAX_DEPTH, values=MAX_VALUES)
     except BoundedJsonError as exc:
         raise SchemaError("form", f"a message {exc}") from exc
-    version = parts.pop("v", None)
+    version, body = parts.pop("v", None), parts.pop("body", None)
     if version != VERSION or isinstance(version, bool):
         raise SchemaError("version", f"a message of version {show_value(version)}; this program speaks {VERSION}")
-    _ENVELOPE.check({key: value for key, value in parts.items() if key != "body"}, _BODY)
-    if not isinstance(parts.get("body"), dict):
-        raise SchemaError("schema", f"{_BODY}.body is {show_value(parts.get('body'))}, not an object")
-    return Envelope(parts["kind"], parts["body"], parts["id"], parts["ack"])
+    _ENVELOPE.check(parts, _BODY)
+    if not isinstance(body, dict):
+        raise SchemaError("schema", f"{_BODY}.body is {show_value(body)}, not an object")
+    return Envelope(parts["kind"], body, parts["id"], parts["ack"])
 
 
 def error(code: str, reason: str, answers: int = 0) -> bytes:
@@ -99,4 +130,6 @@ def error(code: str, reason: str, answers: int = 0) -> bytes:
     return encode(Envelope(ERROR, {"code": code[:40], "reason": shown}, answers))
 
 
+_NUMBERS = len(f'"id":{MOST_EXACT},"ack":{MOST_EXACT},"body":' + "}")  # bytes of the longest, and of what is around
+_BODY_VALUES = MAX_VALUES - 5  # an envelope has five values
 _ENVELOPE = Fields(kind=Text(60, least=1), id=Integer(0, MOST_EXACT), ack=Integer(0, MOST_EXACT))

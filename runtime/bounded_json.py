@@ -8,8 +8,9 @@ that is no Unicode.
 from __future__ import annotations
 
 import json
+import json.encoder
 import re
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from runtime import glog
@@ -31,14 +32,32 @@ class BoundedJsonError(ValueError):
     """
 
 
-def dump_bounded(value: Mapping[str, Any], *, depth: int, values: int) -> bytes:
-    """Return an object as JSON.
+def _make_dump() -> Callable[[object], str]:
+    """Return json.JSONEncoder.encode without what it does for each call: it makes an encoder."""
+    plain = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+    make = getattr(json.encoder, "c_make_encoder", None)  # what plain.encode calls, where json has its C part
+    if make is None:
+        return plain.encode
+    escape, no_sort, no_skip, no_nan = json.encoder.encode_basestring_ascii, False, False, False
+    encode = make(None, plain.default, escape, None, ":", ",", no_sort, no_skip, no_nan)
+    return lambda value: "".join(encode(value, 0))
+
+
+dump_compact = _make_dump()
+"""Return a value as JSON.
+
+Raises: TypeError, ValueError, RecursionError: it cannot be written, or holds numbers that are not finite.
+"""
+
+
+def dump_bounded(value: object, *, depth: int, values: int) -> bytes:
+    """Return a value as JSON, mostly an object.
 
     Args: depth: levels that it may have.  values: commas and opening brackets that it may have.
     Raises: BoundedJsonError: if it holds what `parse_bounded` refuses.
     """
     try:
-        text = _ENCODER.encode(value).encode()
+        text = dump_compact(value).encode()
     except (TypeError, ValueError, RecursionError) as exc:
         raise BoundedJsonError(f"that cannot be written as JSON ({exc})") from exc
     check_structure(text, depth=depth, values=values)
@@ -54,7 +73,7 @@ def parse_bounded(data: bytes, *, depth: int, values: int) -> dict[str, Any]:
     check_structure(data, depth=depth, values=values)
     try:
         text = data.decode()
-        value = _DECODER.decode(text)
+        value = _decode(text)
         if "\\u" in text:
             _check_text(value)
     except BoundedJsonError:
@@ -110,6 +129,15 @@ def _check_text(value: object) -> None:
             left += one
 
 
+def _decode(text: str) -> Any:
+    """Return what JSONDecoder.decode does, sooner where there are no blanks around the value."""
+    try:
+        value, end = _DECODER.raw_decode(text)
+    except json.JSONDecodeError:
+        end = -1
+    return value if end == len(text) else _DECODER.decode(text)
+
+
 def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
@@ -135,7 +163,6 @@ def _refuse_constant(text: str) -> NoReturn:
     raise BoundedJsonError(f"with {text}")
 
 
-_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)  # once: json.dumps makes one for each call
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_read_object,
     parse_int=_read_integer,

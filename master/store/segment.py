@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from master.store.interface import Write
+from runtime.bounded_json import dump_compact
 from runtime.errors import DamagedError
 
 _HEADER, _START, _SUM = struct.Struct("<III"), struct.Struct("<II"), struct.Struct("<I")
@@ -27,7 +28,7 @@ PAIRS = 5000  # in a record of the state that a leader has found
 
 def encode_record(writes: Iterable[Write]) -> bytes:
     """Return a record."""
-    text = json.dumps(list(writes), separators=(",", ":")).encode()
+    text = dump_compact(list(writes)).encode()
     start = _START.pack(len(text), zlib.crc32(text))
     return start + _SUM.pack(zlib.crc32(start)) + text
 

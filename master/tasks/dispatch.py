@@ -27,13 +27,11 @@ def make_task_answer(state: MasterState, kind: str, **more: Any) -> dict[str, An
 
 def answer_repeated(turn: Turn, wanted: TaskWanted) -> bool:
     """Answer a question that was asked before with the task that was given for it; return whether there is one."""
-    table = turn.state.table
-    for number in table.held_by(wanted.member):
-        for hold in table.current(number).holds:
-            if hold.member == wanted.member and hold.request == wanted.request:
-                _answer_grant(turn, wanted, number, hold.epoch, hold.deadline)
-                return True
-    return False
+    found = turn.state.table.find_request(wanted.member, wanted.request)
+    if found is not None:
+        number, hold = found
+        _answer_grant(turn, wanted, number, hold.epoch, hold.deadline)
+    return found is not None
 
 
 def answer_waiting(turn: Turn) -> None:

@@ -41,12 +41,12 @@ from master.tasks.records import (
 )
 from master.tasks.state import MasterState, TaskSettings
 from messages.envelope import MemberId
+from runtime.bounded_json import dump_compact
 from runtime.errors import DamagedError
 
 VERSION = 3  # of what is stored
 AT_ONCE = 10_000  # values that are parsed by one call, which is three times as fast as one by one
 STATUSES = tuple(TaskStatus)
-_ENCODER = json.JSONEncoder(separators=(",", ":"))  # once: json.dumps makes one for each call
 
 Write = tuple[str, str | None]  # a key and its value; None deletes it
 
@@ -54,23 +54,23 @@ Write = tuple[str, str | None]  # a key and its value; None deletes it
 def encode_change(change: Change) -> Write:
     """Return the key and value of a change."""
     if isinstance(change, PutTask):
-        return f"task/{change.number:08d}", _dump(_list_task(change.record))
+        return f"task/{change.number:08d}", dump_compact(_list_task(change.record))
     if isinstance(change, PutHead):
-        return "state", _dump({"version": VERSION, **dataclasses.asdict(change.head)})
+        return "state", dump_compact({"version": VERSION, **dataclasses.asdict(change.head)})
     if isinstance(change, PutFiles):
-        return f"files/{change.digest[:16]}/{change.number:08d}", _dump(change.tasks)
+        return f"files/{change.digest[:16]}/{change.number:08d}", dump_compact(change.tasks)
     if isinstance(change, PutNumber):
         owner = change.number.id
-        return _member_key("number", owner.uid), _dump([owner.uid, owner.incarnation, change.number.number])
+        return _member_key("number", owner.uid), dump_compact([owner.uid, owner.incarnation, change.number.number])
     if isinstance(change, PutMember):
         member = change.member
-        return _member_key("member", member.id.uid), _dump([member.id.uid, member.id.incarnation, member.joined])
+        return _member_key("member", member.id.uid), dump_compact([member.id.uid, member.id.incarnation, member.joined])
     if isinstance(change, DropMember):
         return _member_key("member", change.uid), None
     if isinstance(change, PutPass):
-        return f"pass/{change.account.pass_number:08d}", _dump(dataclasses.asdict(change.account))
+        return f"pass/{change.account.pass_number:08d}", dump_compact(dataclasses.asdict(change.account))
     slot = change.slot
-    return "save", _dump([slot.member.uid, slot.member.incarnation, slot.until, slot.pass_number])
+    return "save", dump_compact([slot.member.uid, slot.member.incarnation, slot.until, slot.pass_number])
 
 
 def decode_state(settings: TaskSettings, pairs: Iterable[tuple[str, str]], now: float, leader: int = 0) -> MasterState:
@@ -180,10 +180,6 @@ def _read_task(fields: list[Any]) -> TaskRecord:
 
 def _member_key(kind: str, uid: str) -> str:
     return f"{kind}/{urllib.parse.quote(uid, safe='')}"
-
-
-def _dump(value: object) -> str:
-    return _ENCODER.encode(value)
 
 
 def _parse(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Any]]:

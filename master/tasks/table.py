@@ -54,7 +54,7 @@ class TaskTable:
         self._fresh = 0  # all tasks below it were given in this pass
         self._again: collections.deque[int] = collections.deque()  # given in this pass, and come back
         self._deadlines: list[tuple[float, int, int]] = []  # a heap of (deadline, task, epoch); some are out of date
-        self._held: dict[MemberId, set[int]] = {}
+        self._held: dict[MemberId, dict[int, Hold]] = {}  # a member never has two dispatches of a task
 
     @property
     def todo(self) -> int:
@@ -85,9 +85,9 @@ class TaskTable:
             self.pending[number] = None
             for hold in record.holds:
                 if hold.member not in self._held:
-                    self._held[hold.member] = set()
+                    self._held[hold.member] = {}
                     self._moved(hold.member)
-                self._held[hold.member].add(number)
+                self._held[hold.member][number] = hold
                 heapq.heappush(self._deadlines, (hold.deadline, number, hold.epoch))
         elif record.status is TaskStatus.DONE:
             self.done += 1
@@ -116,6 +116,11 @@ class TaskTable:
     def held_by(self, member: MemberId) -> list[int]:
         """Return the tasks that a member has, in order."""
         return sorted(self._held.get(member, ()))
+
+    def find_request(self, member: MemberId, request: int) -> tuple[int, Hold] | None:
+        """Return the task that a member was given for a question, and that dispatch."""
+        held = self._held.get(member, {})
+        return next(((number, hold) for number, hold in held.items() if hold.request == request), None)
 
     def is_held_by(self, member: MemberId) -> bool:
         """Return whether a member has a task."""
@@ -159,7 +164,7 @@ class TaskTable:
         if record.status is TaskStatus.PENDING:
             del self.pending[number]
             for hold in record.holds:
-                self._held[hold.member].discard(number)
+                self._held[hold.member].pop(number, None)
                 if not self._held[hold.member]:
                     del self._held[hold.member]
                     self._moved(hold.member)

@@ -57,6 +57,7 @@ class _Passage:
         self.inner: socket.socket | None = None  # once the peer's signature has come
         self.to_inner, self.to_outer = b"", b""
         self.peer, self.server = PeerBytes(mechanism), ServerBytes()
+        self.watched: dict[socket.socket, int] = {}  # the events that are waited for
         self.is_answered = False  # libzmq has said something: it has accepted the connection
         self.is_ending = False  # libzmq has closed; what is left for the peer is sent
 
@@ -207,7 +208,7 @@ class Gate:
             self._refuse(next(iter(self._unauthenticated)), "crowd", "too many connect and are not let in")
         outer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._unauthenticated[passage] = None
-        self._selector.register(outer, selectors.EVENT_READ, passage)
+        self._set_events(outer, passage, selectors.EVENT_READ)
 
     def _serve(self, passage: _Passage, is_outer: bool, mask: int) -> None:
         """Pass on what has come on one side, and what the side has room for."""
@@ -241,7 +242,7 @@ class Gate:
         passage.to_inner += data
         if passage.inner is None and passage.peer.has_signed:
             passage.inner = self._connect()
-            self._selector.register(passage.inner, selectors.EVENT_READ, passage)
+            self._set_events(passage.inner, passage, selectors.EVENT_READ)
         self._flush(passage)
         self._let_in(passage)
 
@@ -304,13 +305,13 @@ class Gate:
             self._set_events(passage.inner, passage, wanted)
 
     def _set_events(self, stream: socket.socket, passage: _Passage, wanted: int) -> None:
-        key = self._selector.get_map().get(stream)
-        if key is None:
-            if wanted:
-                self._selector.register(stream, wanted, passage)
-        elif not wanted:
+        known = passage.watched.get(stream, 0)
+        passage.watched[stream] = wanted
+        if wanted and not known:
+            self._selector.register(stream, wanted, passage)
+        elif known and not wanted:
             self._selector.unregister(stream)
-        elif key.events != wanted:
+        elif known != wanted:
             self._selector.modify(stream, wanted, passage)
 
     def _part(self, passage: _Passage, code: str, reason: str, last: bytes) -> None:

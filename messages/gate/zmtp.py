@@ -50,6 +50,12 @@ class FrameHeads:
                 self._left -= step
                 at += step
                 continue
+            size = 9 if data[at] & LONG else 2
+            if not self._head and not data[at] & COMMAND and len(data) - at >= size:  # nearly every frame of a peer
+                self._left = int.from_bytes(data[at + 1 : at + size], "big")
+                found.append((data[at], self._left, b""))
+                at += size
+                continue
             self._head += data[at : at + 1]  # byte by byte, at most 9 and a name for each frame
             at += 1
             frame = self._read_head()
