@@ -27,7 +27,7 @@ class FakeServices:
             found = self.refusals.pop(0)
             raise found() if callable(found) else found
         self.dense, self.sparse, self.options = dense, sparse, options
-        self.given, self.is_closed = [], False
+        self.given, self.told, self.is_closed = [], 0, False
         self.made.append(self)
 
     def give(self, values, tables):
@@ -35,6 +35,9 @@ class FakeServices:
 
     def fetch(self, values, pass_number):
         self.fetched = pass_number
+
+    def tell_view(self):
+        self.told += 1
 
     def close(self):
         self.is_closed = True
@@ -194,9 +197,12 @@ def test_only_synchronous_training_tells_the_servers_of_views(servers, registere
     connect(servers)
     master.tell(4, 3)
     assert made[0].options["view"]() == (4, (3,))
+    assert made[0].told == 1
     other = ElasticServers(servers._registry, servers._membership)
     other.connect(ElasticModel(DENSE, (), Optimization("momentum", 1.0, algorithm="async_sgd")), "values", "tables")
     assert made[1].options["view"]() is None
+    master.tell(5, 3)
+    assert made[1].told == 0
 
 
 def test_the_trainer_that_begins_the_job_says_so_before_it_gives_values(registry, membership, registered, made):
