@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import tempfile
 import threading
 import time
 from collections.abc import Mapping
@@ -211,14 +212,13 @@ class JobRecords:
 
 
 def check_output(output: Path) -> None:
-    """Return if tasks.json can be written.
+    """Return if tasks.json can be written. Leader and standby may do this in the same moment.
 
     Raises: VolumeError.
     """
-    trial = output / f".{NAME}.trial"
     try:
         output.mkdir(parents=True, exist_ok=True)
-        replace_file(trial, "")
-        trial.unlink(missing_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{NAME}.", dir=output) as directory:
+            replace_file(Path(directory) / NAME, "")
     except OSError as exc:
         raise VolumeError(f"--output={output} cannot be written: {exc.strerror}; give another directory") from exc
