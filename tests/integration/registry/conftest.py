@@ -10,7 +10,7 @@ import pytest
 from registry.choice import open_registry
 from registry.interface import Registry
 
-TTL = 2.0
+TTL = 5.0
 
 
 @pytest.fixture(params=["directory", "etcd"])

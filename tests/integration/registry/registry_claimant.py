@@ -11,7 +11,7 @@ from registry.choice import open_registry
 from registry.servers import claim_index
 from runtime.errors import LeaseLostError, PaddleError
 
-TTL = 2.0
+TTL = 5.0
 
 
 def say(*words: object) -> None:
