@@ -1,4 +1,4 @@
-"""The bounds of the house that `make lint` checks: sizes, parameters, folders, names of classes, imports, circles.
+"""The bounds of the house that `make lint` checks: sizes, parameters, folders, names of classes and tests, imports.
 
 Usage: python tests/house.py. It prints what is out of bounds, and every exception that nothing needs any more; it ends
 with 1 if there is any.
@@ -72,7 +72,8 @@ def find_all(root: Path) -> list[Finding]:
     lines = {path: (root / path).read_text(encoding="utf-8").count("\n") for path in trees}
     found = [Finding("file", path, f"{count} lines") for path, count in lines.items() if count > FILE_LINES]
     found += [each for path, tree in trees.items() for each in check_definitions(path, tree)]
-    return sorted([*found, *check_folders(trees), *check_class_names(trees), *check_circles(trees)])
+    found += [*check_folders(trees), *check_class_names(trees), *check_circles(trees), *check_test_names(root)]
+    return sorted(found)
 
 
 def check_definitions(path: str, tree: ast.AST, prefix: str = "") -> Iterator[Finding]:
@@ -116,6 +117,14 @@ def check_class_names(trees: Trees) -> Iterator[Finding]:
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(path)
     yield from (Finding("class name", name, ", ".join(where)) for name, where in places.items() if len(where) > 1)
+
+
+def check_test_names(root: Path) -> Iterator[Finding]:
+    """Yield the names that more than one file of tests has: pytest imports all of them as modules of one package."""
+    places = defaultdict(list)
+    for path in sorted((root / "tests").rglob("test_*.py")):
+        places[path.name].append(path.relative_to(root).as_posix())
+    yield from (Finding("test name", name, ", ".join(where)) for name, where in places.items() if len(where) > 1)
 
 
 def check_circles(trees: Trees) -> Iterator[Finding]:

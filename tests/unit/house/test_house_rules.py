@@ -68,6 +68,11 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], tuple[str, str]]] = {
         {"trainer/a.py": "class A: ...\n", "pserver/b.py": "A = 1\n", "tests/c.py": "class A: ...\n"},
         ("class name", "A"),
     ),
+    "a name of two files of tests": (
+        {"tests/unit/a/test_a.py": "", "tests/integration/b/test_a.py": ""},
+        {"tests/unit/a/conftest.py": "", "tests/unit/b/conftest.py": "", "tests/unit/b/test_b.py": ""},
+        ("test name", "test_a.py"),
+    ),
     "an import inside a function": (
         {"start_paddle.py": "def f():\n    if True:\n        import os\n"},
         {"start_paddle.py": "if True:\n    import os\n"},
