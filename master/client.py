@@ -59,12 +59,15 @@ class TaskGrant:
 class PassOver:
     """The pass has ended; `next_pass` is the present one. Also the end of the job, with `is_last`.
 
+    `discarded` says at the end of the job which tasks were discarded, "" if none was.
+
     Before it asks for a task of `next_pass`, a trainer asks whether it is to save the model of the pass before that:
     the job ends when the model of its last pass is saved. Until then `next_pass` is the number of passes.
     """
 
     next_pass: int
     is_last: bool
+    discarded: str = ""
 
 
 class MasterClient:
@@ -177,7 +180,7 @@ class MasterClient:
             if answer["state"] == JOB_FAILED:
                 raise DataError(f"the master has ended the job: {answer['reason']}")
             if answer["state"] in (PASS_END, JOB_DONE):
-                return PassOver(answer["pass"], answer["state"] == JOB_DONE)
+                return PassOver(answer["pass"], answer["state"] == JOB_DONE, answer["reason"])
 
     def tasks(self, pass_number: int) -> Iterator[TaskGrant]:
         """Yield tasks until the pass is over; each is to be reported before the next one is taken."""
@@ -300,6 +303,8 @@ class MasterClient:
             if found and found != known:
                 known = found
                 self._connect(found)
+            elif not known:
+                self._leader.look_around(self._job, self._book)
             self._leader.rest()
         self._leader.replace(None, None)
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from master.store.interface import AddressBook
 from master.tasks.records import TaskView
 from messages.client import ControlClient
 from messages.client_core import SECRET, ClientCore
 from messages.envelope import MemberId
 from messages.errors import NoAnswerError
 from runtime import glog
-from runtime.errors import ConfigError
+from runtime.errors import ConfigError, PeerUnreachableError, VolumeError
 
-NOTE_S = 10.0  # between two lines about a master that cannot be reached
+NOTE_S, FIRST_NOTE_S = 10.0, 3.0  # between two lines about a master that cannot be reached, and to the first one
+ABSENCE_S = 5.0  # between two looks at the jobs of the store, while there is no address
 REST_S = 0.5  # at most, between two looks at a connection that is not there
+NO_ADDRESS = "no master has published its address"
 # how many refusals no other trial mends; an address that another job has taken over is gone after some
 FOR_GOOD = {"realm": 1, "config": 1, "protocol": 1, "replaced": 1, SECRET: 6}
 
@@ -32,8 +36,9 @@ class FollowedLeader:
         self._client: ControlClient | None = None
         self._core: ClientCore | None = None
         self._is_joined = False
-        self._noted = time.monotonic()
+        self._noted = time.monotonic() - NOTE_S + FIRST_NOTE_S
         self.is_over = False
+        self.absence, self._look_due = NO_ADDRESS, 0.0
         self.number: int | None = None
         self.num_passes = 0
         self.view = TaskView(0, ())
@@ -81,6 +86,13 @@ class FollowedLeader:
         if before is not None:
             before.close()
 
+    def look_around(self, job: str, book: AddressBook) -> None:
+        """Find out why no master has an address: the job may have another name, or none was started."""
+        if time.monotonic() >= self._look_due:
+            self._look_due = time.monotonic() + ABSENCE_S
+            with contextlib.suppress(PeerUnreachableError, VolumeError):
+                self.absence = describe_absence(job, book.place, book.list_jobs())
+
     def rest(self) -> None:
         """Wait while the connection is well."""
         with self._changed:
@@ -108,7 +120,7 @@ class FollowedLeader:
         with self._changed:
             self._changed.wait_for(lambda: self._client is not None or self.is_over, timeout)
             if self._client is None:
-                raise NoAnswerError("no master has published its address")
+                raise NoAnswerError(self.absence)
             return self._client
 
     def wait_number(self, timeout: float) -> int | None:
@@ -137,7 +149,23 @@ class FollowedLeader:
     def trouble(self) -> str:
         """Why there is no connection; empty when there is."""
         client = self._client
-        return "no master has published its address" if client is None else client.trouble
+        return self.absence if client is None else client.trouble
+
+
+def describe_absence(job: str, place: str, jobs: Sequence[str]) -> str:
+    """Return what a trainer sees that finds no master of its job.
+
+    Args: place: the store, as its flag.  jobs: that have, or have had, a master there.
+    """
+    if job in jobs:
+        return f"the master of job '{job}' has left {place}; start `paddle master --job={job}` there again"
+    if not jobs:
+        return f"no job has a master in {place}; start `paddle master --job={job}` there"
+    named = ", ".join(f"'{glog.clean(one, 100)}'" for one in jobs)
+    return (
+        f"job '{job}' has no master in {place}, where the jobs are {named}: give the name of the job with --job_name, "
+        f"or start `paddle master --job={job}` there"
+    )
 
 
 def _ignore(view: TaskView) -> None:

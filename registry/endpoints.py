@@ -71,6 +71,11 @@ class EtcdEndpoints:
         """Return an endpoint as people write it."""
         return "{}://{}:{}".format(*self._places[number])
 
+    @property
+    def names(self) -> str:
+        """All endpoints, as the flag has them."""
+        return ",".join(map(self.name, range(len(self._places))))
+
     def _client(self, number: int) -> Etcd3Client:
         clients: dict[int, Etcd3Client] = self._local.__dict__.setdefault("clients", {})
         if number not in clients:

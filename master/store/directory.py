@@ -13,6 +13,7 @@ after the second look only. What a frozen leader appends after it thaws is in a 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import time
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from master.store.interface import Leadership, Write
+from master.store.interface import MOST_JOBS, Leadership, Write
 from master.store.segment import encode_record, encode_state, read_segment
 from runtime.durable_files import replace_file, sync_directory
 from runtime.errors import LeadershipLostError, VolumeError
@@ -84,6 +85,21 @@ class DirectoryStore:
         while (found := self.find()) == known and time.monotonic() < until:
             time.sleep(self._poll)
         return found
+
+    @property
+    def place(self) -> str:
+        """See `AddressBook`."""
+        return f"--store_dir={self._directory.parent}"
+
+    def list_jobs(self) -> list[str]:
+        """See `AddressBook`."""
+        with _volume_errors(self._directory.parent):
+            try:
+                names = sorted(os.listdir(self._directory.parent))  # noqa: PTH208  # without a look at each
+            except FileNotFoundError:
+                return []
+            had_master = (name for name in names if _has_claim(self._directory.parent / name))
+            return list(itertools.islice(had_master, MOST_JOBS))
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
@@ -241,6 +257,13 @@ def _list_tokens(directory: Path, prefix: str) -> list[int]:
     return sorted(
         int(name[len(prefix) :]) for name in names if name.startswith(prefix) and name[len(prefix) :].isdigit()
     )
+
+
+def _has_claim(directory: Path) -> bool:
+    try:
+        return bool(_list_tokens(directory, CLAIM))
+    except NotADirectoryError:
+        return False
 
 
 def _write_all(handle: int, data: bytes) -> int:

@@ -11,6 +11,7 @@ etcd takes 128 operations by default; longer commits are several, in order.
 
 from __future__ import annotations
 
+import base64
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +19,7 @@ from typing import Any
 
 from etcd3gw.lease import Lease
 
-from master.store.interface import Leadership, Write
+from master.store.interface import MOST_JOBS, Leadership, Write
 from registry.endpoints import (
     FIRST_S,
     LEAST_TTL_S,
@@ -80,9 +81,34 @@ class EtcdStore:
             watch_once(self._etcd, f"{self._prefix}addr", left)
         return found
 
+    @property
+    def place(self) -> str:
+        """See `AddressBook`."""
+        return f"--etcd_endpoints={self._etcd.names}"
+
+    def list_jobs(self) -> list[str]:
+        """See `AddressBook`."""
+        found: list[str] = []
+        start = "/0"  # a name begins with a digit or a letter
+        for _ in range(MOST_JOBS):
+            keys = self._list_first(start, "0")
+            if not keys:
+                break
+            name, slash, _ = keys[0][1:].partition("/")
+            if slash and self._list_first(f"/{name}/master/", f"/{name}/master0"):
+                found.append(name)
+            start = f"/{name}0" if slash else f"{keys[0]}\0"  # "0" comes after "/": the next key is of another name
+        return found
+
     def close(self) -> None:
         """See `LeaderStore`."""
         self._etcd.close()
+
+    def _list_first(self, start: str, end: str) -> list[str]:
+        """Return the first key in [start, end), if there is one."""
+        question = {"key": encode(start), "range_end": encode(end), "limit": 1, "keys_only": True}
+        page: dict[str, Any] = self._etcd.call(lambda etcd: etcd.post(etcd.get_url("/kv/range"), json=question))
+        return [base64.b64decode(pair["key"]).decode(errors="replace") for pair in page.get("kvs", [])]
 
     def _try(self, lock: str) -> Leadership | None:
         began = time.monotonic()

@@ -15,6 +15,7 @@ import typing
 from collections.abc import Callable, Iterable, Sequence
 
 Write = tuple[str, str | None]  # a key and its value; None deletes it
+MOST_JOBS = 50  # of a store that are named
 
 
 class Leadership(typing.Protocol):
@@ -66,6 +67,16 @@ class LeaderStore(typing.Protocol):
 
 class AddressBook(typing.Protocol):
     """Where trainers look for the leader."""
+
+    @property
+    def place(self) -> str:
+        """The store, as the flag that names it."""
+
+    def list_jobs(self) -> list[str]:
+        """Return the names of the jobs that have, or have had, a master in this store; at most MOST_JOBS.
+
+        Raises: PeerUnreachableError, VolumeError: it cannot be read now.
+        """
 
     def find(self) -> str:
         """Return "host:port" of the leader, or an empty text while there is none.

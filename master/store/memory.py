@@ -30,6 +30,15 @@ class MemoryStore:
         """Return the leader's address as it is."""
         return self.address
 
+    @property
+    def place(self) -> str:
+        """What tests call it."""
+        return "memory"
+
+    def list_jobs(self) -> list[str]:
+        """Return nothing: its job has no name."""
+        return []
+
     def close(self) -> None:
         """Do nothing."""
 

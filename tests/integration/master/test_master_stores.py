@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from etcd_process import EtcdProcess
 
 from master.store.directory import DirectoryStore
 from master.store.etcd import EtcdStore, split_writes
 from master.store.interface import Leadership
+from registry.endpoints import encode
 from runtime.errors import LeadershipLostError, PeerUnreachableError, UsageError
 
 Opens = Callable[[], Any]
@@ -42,6 +44,28 @@ def test_the_next_leader_reads_what_was_written(opens: Opens) -> None:
     assert sorted(second.load()) == [("task/1", "[3]"), ("task/2", '["ü"]')]
     assert second.token > first.token
     second.resign()
+
+
+def test_jobs_that_have_had_a_master_are_listed(opens: Opens) -> None:
+    store = opens()
+    assert store.list_jobs() == []
+    lead(store).resign()
+    assert store.list_jobs() == (["job"] if isinstance(store, DirectoryStore) else [])  # nothing was written
+    leadership = lead(store)
+    list(leadership.load())
+    leadership.commit([("state", "{}")])
+    leadership.resign()
+    assert store.list_jobs() == ["job"]
+
+
+def test_jobs_of_one_etcd_are_told_from_other_keys(etcd: EtcdProcess) -> None:
+    for job in ("a", "a-b", "a0", "b.c"):
+        leadership = lead(EtcdStore([etcd.endpoint], job, TTL))
+        leadership.commit([("state", "{}"), ("task/1", "[]")])
+        leadership.resign()
+    for key in ("/registry/pods/x", "plain", "/b", "//", "/master/x"):
+        requests.post(f"{etcd.endpoint}/v3/kv/put", json={"key": encode(key), "value": ""}, timeout=30)
+    assert EtcdStore([etcd.endpoint], "other", TTL).list_jobs() == ["a-b", "a", "a0", "b.c"]
 
 
 def test_many_writes_are_stored_in_order(opens: Opens) -> None:
