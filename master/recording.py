@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from master.summary import describe_record
-from master.tasks.records import MemberEvent
+from master.tasks.records import MemberEvent, Phase
 from master.tasks.state import MasterState
 from master.tasks_file import INTERVAL_S, NAME, VERSION, read_record
 from messages.envelope import MemberId
 from registry.interface import Registry
+from registry.records import JobEnd
 from registry.servers import JOB_END, find_servers
 from runtime import glog
 from runtime.durable_files import replace_file
@@ -46,9 +47,9 @@ class RegistryLink(threading.Thread):
         self._told = threading.Event()
         self._is_over = False
 
-    def end_job(self, phase: str, reason: str) -> None:
-        """Let the registry say that the job is over: "done" or "failed", and why."""
-        self._end = json.dumps({"phase": phase, "reason": reason})
+    def end_job(self, end: JobEnd) -> None:
+        """Let the registry say that the job is over."""
+        self._end = end.value
         self._changed.set()
 
     @property
@@ -183,7 +184,8 @@ class JobRecords:
             self._recorder.offer(self._state)
         if head is not None and self._state.is_over and not self._is_ended:
             self._is_ended = True
-            self._link.end_job(head.phase.value, head.reason)
+            is_done = head.phase is Phase.DONE
+            self._link.end_job(JobEnd(discarded=self._state.discarded) if is_done else JobEnd(head.reason))
 
     @property
     def is_end_told(self) -> bool:

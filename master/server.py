@@ -165,6 +165,8 @@ class Master:
             raise PeerUnreachableError(
                 f"the job is done, and the parameter servers do not know it: {records.trouble}; start the master again"
             )
+        if state.discarded:
+            raise DataError(state.discarded)
         glog.info("all passes are done")
 
 

@@ -39,15 +39,19 @@ class CheckpointRecord:
 
 @dataclass(frozen=True)
 class JobEnd:
-    """How a job has ended. reason: why it has failed; empty if all its passes are done."""
+    """How a job has ended.
+
+    reason: why it has failed; empty if all its passes are done.  discarded: which tasks they are done without.
+    """
 
     reason: str = ""
+    discarded: str = ""
 
     @property
     def value(self) -> str:
         """The value of its key."""
-        phase, reason = "failed" if self.reason else "done", glog.clean(self.reason, MOST_REASON)
-        return json.dumps({"phase": phase, "reason": reason})
+        phase, said = ("failed", self.reason) if self.reason else ("done", self.discarded)
+        return json.dumps({"phase": phase, "reason": glog.clean(said, MOST_REASON)})
 
 
 def find_checkpoint(registry: Registry, index: int) -> CheckpointRecord | None:
@@ -95,7 +99,8 @@ def read_job_end(value: str) -> JobEnd:
     phase, reason = fields.get("phase"), fields.get("reason")
     if phase not in ("done", "failed") or not isinstance(reason, str):
         raise _describe_damage(JOB_END, "does not say how")
-    return JobEnd() if phase == "done" else JobEnd(glog.clean(reason, MOST_REASON) or "its master does not say why")
+    said = glog.clean(reason, MOST_REASON)
+    return JobEnd(discarded=said) if phase == "done" else JobEnd(said or "its master does not say why")
 
 
 def _parse(key: str, value: str) -> dict[str, Any]:

@@ -22,6 +22,8 @@ def make_task_answer(state: MasterState, kind: str, **more: Any) -> dict[str, An
     """Return an answer to "get_task" without a task."""
     head = state.head
     number, reason = (head.ended + 1, head.reason) if head else (0, "")
+    if kind == JOB_DONE:
+        reason = state.discarded
     return {"state": kind, "pass": number, "task": None, "reason": reason, **more}
 
 

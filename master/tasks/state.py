@@ -29,6 +29,8 @@ from master.tasks.records import (
 from master.tasks.table import TaskTable
 
 MOST_EVENTS = 100  # joins and leaves that are kept
+MOST_NAMED = 20  # discarded tasks, in the line that says how the job has ended
+MOST_CHARACTERS = 2500  # of that line. Source: `registry.records.MOST_REASON` has room for it
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,22 @@ class MasterState:
     def gives_tasks(self) -> bool:
         """Whether there are tasks, or will be again in this or the next pass."""
         return self.head is not None and self.head.phase is Phase.RUNNING
+
+    @property
+    def discarded(self) -> str:
+        """At the end of the job: which tasks were discarded, pass by pass; "" if none was."""
+        lossy = [one for one in self.accounts.values() if one.discarded]
+        if not lossy:
+            return ""
+        parts, left = [], MOST_NAMED
+        for one in lossy:
+            names = one.names[:left]
+            left -= len(names)
+            more = f" and {one.discarded - len(names)} more" if one.discarded > len(names) else ""
+            parts.append(f"of pass {one.pass_number} task {', '.join(names)}{more}" if names else more.strip())
+        count = sum(one.discarded for one in lossy)
+        text = f"the job is done without {count} tasks that have failed too often: {'; '.join(parts)}"
+        return f"{text[:MOST_CHARACTERS]}; the model is saved, and the log of the master has the reasons"
 
     def find_saver(self, now: float) -> TaskMember | None:
         """Return the member that is saving: it is there, has time left, and has not said that it is done."""

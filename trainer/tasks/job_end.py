@@ -57,10 +57,12 @@ class EndWatch:
 def tell_end(end: JobEnd) -> None:
     """Log that the job is over.
 
-    Raises: DataError: it has failed.
+    Raises: DataError: it has failed, or tasks were discarded.
     """
     if end.reason:
         raise DataError(f"the master has ended the job: {end.reason}; the log of the master has more")
+    if end.discarded:
+        raise DataError(end.discarded)
     glog.info("the job is over: all its passes are done")
 
 
@@ -73,6 +75,6 @@ class EndedTraining:
     def run(self) -> None:
         """Say so.
 
-        Raises: DataError: the job has failed.
+        Raises: DataError: as of `tell_end`.
         """
         tell_end(self._end)

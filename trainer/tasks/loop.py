@@ -59,8 +59,9 @@ class TaskTraining:
     data fail their task, and the trainer goes on with the next one; also where the master has taken a task away.
 
     Args: first_pass: number of the present pass.  wait: waits for a number of seconds.
-    Raises (run): DataError: the job has failed, or the values are not finite.  PeerUnreachableError: the master or the
-        servers were away for too long.  VolumeError: a save failed.  StoppedError: a signal came.
+    Raises (run): DataError: the job has failed or has discarded tasks, or the values are not finite.
+        PeerUnreachableError: the master or the servers were away for too long.  VolumeError: a save failed.
+        StoppedError: a signal came.
     """
 
     def __init__(
@@ -93,26 +94,28 @@ class TaskTraining:
         with np.errstate(all="ignore"):  # a cost that is no number fails its task, without numpy's warnings
             try:
                 with self._stopper:  # a signal waits until `leave` is called where nothing is cut in two
-                    while not self._run_pass():
+                    while not (over := self._run_pass()).is_last:
                         pass
             except StoppedError:
                 self._log.end_dots()
                 if self._stopper.is_clean:
                     self._leave()
                 raise
-            except JobOverError as over:
+            except JobOverError as told:
                 self._updater.finish()
-                tell_end(over.end)
+                tell_end(told.end)
                 return
         self._leave()
+        if over.discarded:
+            raise DataError(over.discarded)
 
     def _leave(self) -> None:
         """Leave servers and master; the master gives what this trainer still has to others."""
         self._updater.finish()
         self._master.leave()
 
-    def _run_pass(self) -> bool:
-        """Train the tasks of a pass that this trainer gets; return whether the job is over."""
+    def _run_pass(self) -> PassOver:
+        """Train the tasks of a pass that this trainer gets; return how it has ended."""
         position, reporter = self._position, self._parts.reporter
         glog.bind(position.number, 0)
         self._log.since_start.reset()
@@ -122,12 +125,12 @@ class TaskTraining:
         if got.next_pass > position.number:
             self._finish_pass()
         if got.is_last:
-            return True
+            return got
         self._save_pass(got.next_pass - 1)
         position.begin_next_pass()
         position.number = got.next_pass
         reporter.show()
-        return False
+        return got
 
     def _get_task(self) -> TaskGrant | PassOver:
         self._breakdown.switch(DATA)

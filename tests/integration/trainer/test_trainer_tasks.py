@@ -111,9 +111,16 @@ def test_bad_data_fail_their_task_alone_and_are_named(make_job, is_async):
     job.write("part-3", ["1 2 3 0", "1 2 tree 0"])
     (job.folder / "part-4").unlink()
     job.start_all("one", "two")
-    assert job.wait() == [*ENDED, 0, 0]
+    failed = DataError.exit_code
+    assert job.wait() == [failed, 0, 0, failed, failed]
     whole = job.tasks - 2
     assert job.accounts() == [(whole, 2, whole + 4, whole * LINES)] * 2
+    assert job.saved() == job.all_saved()
+    text = "the job is done without 4 tasks that have failed too often: of pass 0 task "
+    for name in ("master", "one", "two"):
+        assert job.log(name).count(text) == 1 and job.log(name).count("; of pass 1 task ") == 1
+    job.start_trainer("late")
+    assert job.wait("late") == [failed] and text in job.log("late")
     log = job.log("one") + job.log("two")
     assert "could not convert string to float: 'tree'" in log and "No such file or directory: 'part-4'" in log
     assert "could not convert string to float: 'tree'" in job.log()
