@@ -14,7 +14,8 @@ What it does, in this order:
      to ./data meanwhile; CONF_PADDLE_PSERVER_NUM and CONF_PADDLE_PSERVER_APART say which pods have which program
   6. waits until every pserver of the job answers, then runs `paddle train` (output/node_<id>/train.log, and stdout)
   7. when a peer is lost or a program of its own fails, stops both programs and begins again at 2, in the same pod; what
-     no retry mends (64, 65, 66, 77, 78) ends the pod at once, and so do attempts without progress, after RESTARTS
+     no retry mends (64, 65, 66, 77, 78) ends the pod at once, and so do attempts without progress, after RESTARTS. By
+     CONF_PADDLE_GRADIENT_MIN the others go on without a pod that has not come back after REJOIN_TIMEOUT
   8. ends with the trainer's exit status, once the pserver has seen all trainers leave
 Meanwhile a thread answers the probes of the pod, where CONF_PADDLE_METRICS_PORT names its port: /healthz, which fails
 when a program of the pod is stuck, and /readyz, which is true while its programs train.
@@ -22,10 +23,9 @@ when a program of the pod is stuck, and /readyz, which is true while its program
 Flags: --dry_run prints the plan (pods, ids, both command lines) and exits. Every other flag is handed to `paddle train`
 (--flag, --k=v, --k v); where it names a flag that the launcher sets too, the passed one wins, for the pserver as well.
 
-status prints how a job is: its pods with ids and nodes, attempt, pass, cost, slowest trainer, and how its attempts
-ended. Inside a pod (kubectl exec POD -- /root/start_paddle.py status) it asks the API, elsewhere kubectl; progress is
-read from the volume, DIRECTORY/JOB/output (default: JOB_PATH). Where no cluster answers, it tells what the volume says.
-It ends with 0 when pods or volume told something, else as below: 64, 66 no pods and no output, 69, 77.
+status prints how a job is: its pods, attempt, pass, cost, slowest trainer, and how its attempts ended. Inside a pod
+(kubectl exec POD -- /root/start_paddle.py status) it asks the API, elsewhere kubectl; the rest is read from the volume,
+DIRECTORY/JOB/output (default: JOB_PATH), also where no cluster answers. It ends with 0, or as below: 64, 66, 69, 77.
 
 Environment:
 {environment}
@@ -58,6 +58,7 @@ from launcher.cluster.pods import IdMap, PodStatus, own_pods, own_trainer_id, pa
 from launcher.cluster.waiting import Wait, WaitPolicy, with_number_of_pods
 from launcher.control import ending
 from launcher.control.channel import ControlChannel, LauncherControl
+from launcher.control.job_record import attempt_config
 from launcher.control.watch import AttemptWatch
 from launcher.errors import NEVER_RETRY, ApiError
 from launcher.failures import give_up, say_first_failure
@@ -153,23 +154,25 @@ def complete_set(config: LauncherConfig, podlist: JsonObject) -> IdMap | str:
 def try_to_meet(launcher: Launcher, wait: Wait, seen: list[PodStatus]) -> Rendezvous | str | ApiError:
     """Asks once for the pods and for the attempt of trainer 0 that names them; returns what both lack otherwise.
 
-    A pod that was just replaced may see its doomed former peers still Running, and takes them for its set. They do not
-    agree with it, so both questions are asked again and again.
+    A pod that was just replaced may take its doomed former peers for its set, so both are asked again and again.
     Args: seen: gets the pods. Raises: PaddleError.
     """
-    config, history = launcher.config, launcher.history
-    podlist = own_pods(config, getPodList(wait))
-    seen[:] = parse_pods(podlist)
+    config, passed, history, control = launcher.config, launcher.passed, launcher.history, launcher.control
     try:
-        rendezvous.take_part(config, launcher.control, seen)
+        podlist = own_pods(config, wait.list_pods() if wait.api.indexes else getPodList(wait))
+        seen[:] = parse_pods(podlist)
+        rendezvous.take_part(config, control, seen)
         with rendezvous.volume_obstacles(config, history):
-            over = ending.find_end_of_job(wait, config, launcher.passed, history, seen)
-            ids = IdMap() if over else complete_set(config, podlist)
-            if over or isinstance(ids, str):
-                return over or str(ids)
-            policy = dataclasses.replace(launcher.policy, timeout_s=1.0)
-            record = rendezvous.agree(config, ids, launcher.passed, policy, history, launcher.control)
-            return Rendezvous(ids, record) if record else rendezvous.why_not_agreed(launcher.control, ids, history)
+            if over := ending.find_end_of_job(wait, config, passed, history, seen):
+                return over
+            found: IdMap | Rendezvous | str = complete_set(config, podlist)
+            if wait.api.indexes:
+                found = rendezvous.follow(config, seen, history, control)
+            if isinstance(found, IdMap):
+                found = rendezvous.try_to_agree(config, found, passed, launcher.policy, history, control)
+            if isinstance(found, str):
+                found = rendezvous.go_on_without(wait, config, passed, seen, history, control, found)
+            return found
     except ApiError as error:
         return error
 
@@ -180,14 +183,13 @@ def meet(launcher: Launcher) -> Rendezvous:
     Of many launchers only trainer 0 lists all pods; the others follow the attempt that names them.
     Raises: PaddleError.
     """
+    launcher.api.narrow()
     config, wait, seen = launcher.config, Wait(launcher.api, launcher.policy), list[PodStatus]()
-    met: Rendezvous | str | ApiError
     try:
-        if launcher.api.indexes:
-            met = rendezvous.follow(wait, config, launcher.passed, launcher.history, seen, launcher.control)
-        else:
-            while not isinstance(met := try_to_meet(launcher, wait, seen), Rendezvous):
-                wait.pause(met, launcher.control.acknowledge)
+        met = try_to_meet(launcher, wait, seen)
+        while not isinstance(met, Rendezvous):
+            heard = wait.pause(met, lambda: rendezvous.hear(wait.api, config, seen, launcher.history, launcher.control))
+            met = heard if isinstance(heard, Rendezvous) else try_to_meet(launcher, wait, seen)
     except PeerUnreachableError as error:
         raise rendezvous.with_table(error, config, [] if launcher.api.indexes else seen) from error
     launcher.history.name_lost(seen)
@@ -217,7 +219,7 @@ def startPaddle(idMap: Mapping[str, int], train_args_dict: Mapping[str, str], la
         history.note(AttemptResult(0))
         say(NOTHING_LEFT)
         return 0
-    is_first, history.record = history.record is None, record
+    is_first, history.record, config = history.record is None, record, attempt_config(config, record)
     try:
         node = prepare_node_dir(config, trainer_id, record.attempt)
     except VolumeError as error:
@@ -246,7 +248,7 @@ def run_programs(
     supervisor: Supervisor, met: Rendezvous, passed: Mapping[str, str], record: JobRecord, launcher: Launcher
 ) -> AttemptResult:
     """Starts the pserver, copies the shard meanwhile, waits for all pservers, runs the trainer; says how it ended."""
-    config, ids, layout = launcher.config, met.ids, launcher.config.layout
+    config, ids, layout = supervisor.config, met.ids, supervisor.config.layout
     trainer_id = own_trainer_id(config, ids)
     flags = command_lines.resumed_flags(config, record, passed)
     train = command_lines.build_trainer_command(config, ids, trainer_id, flags)
@@ -258,15 +260,15 @@ def run_programs(
     else:
         say(f"no pserver in this pod: CONF_PADDLE_PSERVER_NUM is {config.pserver_num}")
     with launcher.stop.at_once():
-        staged = stage_shard(config, trainer_id, Path("data"), launcher.history)
+        staged = stage_shard(launcher.config, trainer_id, Path("data"), launcher.history, record)
     say(f"{staged}; waiting for all pservers")
-    watch = AttemptWatch(config, ids, record, launcher.control, launcher.api)
-    if obstacle := supervisor.wait_for_pservers(pserver, command_lines.build_probe_command(serve, train), watch):
-        return obstacle
-    if pserver and not layout.runs_trainer(trainer_id):
-        return supervisor.run_pserver(pserver, watch)
-    say(f"starting {train}")
-    return supervisor.run_trainer(pserver, train, watch)
+    with AttemptWatch(config, ids, record, launcher.control, launcher.api, passed) as watch:
+        if obstacle := supervisor.wait_for_pservers(pserver, command_lines.build_probe_command(serve, train), watch):
+            return obstacle
+        if pserver and not layout.runs_trainer(trainer_id):
+            return supervisor.run_pserver(pserver, watch)
+        say(f"starting {train}")
+        return supervisor.run_trainer(pserver, train, watch)
 
 
 def run_attempts(launcher: Launcher) -> int:
@@ -284,7 +286,7 @@ def run_attempts(launcher: Launcher) -> int:
             return 0
         if record.given_up:
             return give_up(config, record, history)
-        say(f"all pods are Running: {met.ids}")
+        say(f"{record.describe_absent() or 'all pods are Running'}: {met.ids}")
         status = startPaddle(met.ids, passed, launcher)
         is_over = record.finished or status in (0, *NEVER_RETRY) or command_lines.is_local(passed)
         if is_over and not history.is_dissolved:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import enum
 import functools
 import hashlib
@@ -11,7 +12,8 @@ from collections.abc import Iterable
 from launcher.cluster.layout import PodLayout
 from launcher.cluster.pods import IdMap, PodStatus
 from launcher.errors import NEVER_RETRY
-from launcher.text import JsonObject, is_shallow, is_time, parse_json, say
+from launcher.shards.division import Portion
+from launcher.text import JsonObject, is_shallow, is_time, list_some, parse_json, say
 from launcher.variables import MOST_TRAINERS
 
 ATTEMPT = ("name", "started", "origin")  # the parts of each entry of JobRecord.attempts; `failure` comes at its end
@@ -39,7 +41,12 @@ class JobRecord:
     fruitless: int = 0
     attempts: list[JsonObject] = dataclasses.field(default_factory=list)  # of this Job: name, started, origin
     given_up: bool = False  # `fruitless` is above RESTARTS, and no launcher begins another attempt
-    pods: list[JsonObject] = dataclasses.field(default_factory=list)  # by trainer id: ip, place (name and node)
+    # by trainer id: ip, place (name and node), uid, index (completion index)
+    pods: list[JsonObject] = dataclasses.field(default_factory=list)
+    # the pods that this attempt does without (CONF_PADDLE_GRADIENT_MIN): index, place, since (epoch seconds)
+    absent: list[JsonObject] = dataclasses.field(default_factory=list)
+    job_trainers: int = 0  # that the Job asks for; gradient_num of them take part
+    job_pservers: int = 0
 
     @property
     def name(self) -> str:
@@ -69,6 +76,27 @@ class JobRecord:
         """The numbers of programs that share the trainers' and pservers' state."""
         ports = f"{self.ports_num}+{self.ports_num_sparse} ports"
         return f"{self.gradient_num} trainers and {self.pserver_num} pservers of {ports}"
+
+    @property
+    def indexes(self) -> list[int]:
+        """The completion index of each pod, by trainer id. Raises: KeyError, in a record that has none."""
+        return [int(pod["index"]) for pod in self.pods]
+
+    @property
+    def first_uid(self) -> str:
+        """The UID of trainer 0's pod, "" where the record does not tell it."""
+        return str(self.pods[0].get("uid", "")) if self.pods else ""
+
+    def describe_absent(self) -> str:
+        """Says what this attempt does without, "" for one with all pods of the Job."""
+        if not self.absent:
+            return ""
+        pservers = f", {self.pserver_num} of {self.job_pservers} pservers" * (self.pserver_num < self.job_pservers)
+        missing = [
+            f"pod {pod['index']} ({pod['place'] or 'it does not exist'}) is missing since {to_clock(pod['since'])}"
+            for pod in self.absent
+        ]
+        return f"{self.gradient_num} of {self.job_trainers} trainers{pservers}; {list_some(missing, '; ')}"
 
     @property
     def roles(self) -> PodLayout:
@@ -109,9 +137,26 @@ def parse_record(content: bytes) -> JobRecord | None:
         isinstance(getattr(record, one.name), kinds[str(one.type)]) for one in dataclasses.fields(record)
     ):
         return None
-    are_objects = all(isinstance(one, dict) for one in (*record.pods, *record.attempts))
+    are_objects = all(isinstance(one, dict) for one in (*record.pods, *record.attempts, *record.absent))
     texts = [*record.pod_uids, *(one.get(name) for one in record.attempts if are_objects for name in ATTEMPT)]
-    return record if are_objects and all(isinstance(text, str) for text in texts) else None
+    if not are_objects or not all(isinstance(text, str) for text in texts) or not all(map(is_absence, record.absent)):
+        return None
+    return record if not record.absent or all(is_index(pod.get("index")) for pod in record.pods) else None
+
+
+def is_index(value: object) -> bool:
+    """Tells whether a JSON value can be a completion index."""
+    return type(value) is int and 0 <= value < 2 * MOST_TRAINERS
+
+
+def is_absence(value: JsonObject) -> bool:
+    """Tells whether an object says which pod is absent, as JobRecord.absent has it."""
+    return is_index(value.get("index")) and is_time(value.get("since")) and isinstance(value.get("place"), str)
+
+
+def to_clock(seconds: float) -> str:
+    """Returns a time, in seconds since the epoch, as the logs have it."""
+    return datetime.datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def pass_name(number: int) -> str:
@@ -172,7 +217,7 @@ class AttemptHistory:
     record: JobRecord | None = None  # of the last attempt that it took part in
     is_dissolved: bool = False  # that attempt never began to train, because the set of pods changed
     status: int = 0  # exit status that this pod's part of that attempt ended with
-    staged: int | None = None  # the trainer whose shard is in ./data
+    staged: Portion | None = None  # what is in ./data
     lost: set[str] = dataclasses.field(default_factory=set)  # uids of the failed pods that were named
     said: dict[int, set[str]] = dataclasses.field(
         default_factory=dict

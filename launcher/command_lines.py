@@ -136,6 +136,8 @@ def check_flags(config: LauncherConfig, passed: Mapping[str, str]) -> None:
     wanted_passes(passed)
     if is_local(passed) and config.layout.pods > config.gradient_num:
         raise ConfigError(f"--local trains without pservers, but {config.layout}: set CONF_PADDLE_GRADIENT_NUM alone")
+    if is_local(passed) and config.may_shrink:
+        raise ConfigError("--local trains each trainer by itself; leave CONF_PADDLE_GRADIENT_MIN out")
     if passed.get("config") and not Path(passed["config"]).is_file():
         raise MissingInputError(f"--config={passed['config']}: there is no such file in {Path.cwd()}")
 

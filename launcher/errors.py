@@ -3,6 +3,8 @@
 PaddleError
  +- VolumeError
  |   +- LostMountError    74  the mount of this pod is dead, and only another pod gets a new one
+ +- DataError
+ |   +- IndivisibleError  65  the shard of an absent trainer cannot be divided among the others
  +- ApiForbiddenError     77  the API server refuses this service account
  +- GivenUpError          78  this Job has had more than RESTARTS attempts without progress
 ApiError                      an obstacle of a wait; it becomes one of those at the deadline
@@ -19,6 +21,10 @@ NEVER_RETRY = (64, 65, 66, 77, 78)
 
 class LostMountError(errors.VolumeError):
     """This pod cannot reach the volume any more, even when the volume is sound."""
+
+
+class IndivisibleError(errors.DataError):
+    """A shard has no list of its files, so that no other trainer can be given some of them."""
 
 
 class ApiForbiddenError(errors.PaddleError):

@@ -31,6 +31,7 @@ REPORT_LIMIT_S = 20.0  # seconds for `paddle report`; it takes less than one unl
 LAST_REPORT_LIMIT_S = 5.0  # seconds for it while the grace period of the pod runs
 ERROR_LIMIT = 1 << 20  # bytes of an error.json; one has about 1,000
 LOST_POD = "pod"  # in place of a program, where a pod has ended without a word
+RETURNED_POD = "returned pod"  # in place of a program, where an attempt has ended for pods that are back
 
 
 def make_error(attempt: str, trainer_id: int, host: str, result: AttemptResult) -> JsonObject:
@@ -94,9 +95,11 @@ def first_failure(errors: Sequence[JsonObject], attempt: str) -> JsonObject | No
 def is_passed_on(error: JsonObject) -> bool:
     """Tells whether an error only reports that a peer was gone.
 
-    A lost pod, a killed program and a port that another process holds are causes by themselves.
+    A lost pod, one that is back, a killed program and a port that another process holds are causes by themselves.
     """
-    if error.get("signal") or error.get("program") == LOST_POD or HELD_PORT in str(error.get("message")):
+    if error.get("signal") or HELD_PORT in str(error.get("message")):
+        return False
+    if error.get("program") in (LOST_POD, RETURNED_POD):
         return False
     return error["exit_code"] in (PeerUnreachableError.exit_code, LostPeerError.exit_code)
 
@@ -134,6 +137,8 @@ def describe_error(error: JsonObject, record: JobRecord | None = None) -> str:
     number = error["trainer_id"]
     place = f"{record.roles.name_pod(number) if record else f'trainer {number}'} on {error['host']}"
     when = datetime.datetime.fromtimestamp(error["time"]).strftime("%Y-%m-%d %H:%M:%S")
+    if error["program"] == RETURNED_POD:
+        return f"{when}: {error['message']}"
     if error["program"] == LOST_POD:
         return f"{place}: {when}: {error['message']}"
     return f"{place}: {error['program']}, exit status {error['exit_code']}, {when}: {error['message']}"

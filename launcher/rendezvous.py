@@ -3,7 +3,8 @@
 It alone writes output/job.json, which survives all launchers: a launcher that takes its place reads it, and so does one
 that starts after the end of the Job. No launcher waits for what another one writes there.
   decide    what the next attempt is: resume.next_record, pure; decide_attempt does the input and output around it
-  learn     which attempt begins: agree and agree_alone (trainer 0 tells it, the others hear it), follow (of many)
+  learn     which attempt begins: agree and agree_alone (trainer 0 tells it, the others hear it), follow (of many),
+            go_on_without (of those that are there, where others do not come back)
 How an attempt and the Job end is in control/ending.py.
 """
 
@@ -14,31 +15,40 @@ import dataclasses
 import datetime
 from collections.abc import Iterator, Mapping, Sequence
 
-from launcher.attempts import AttemptHistory, JobRecord, Rendezvous
-from launcher.checkpoints import archive, earlier_output, find_saved, is_set_aside, set_aside_damaged
+from launcher.attempts import AttemptHistory, JobRecord, Rendezvous, to_clock
+from launcher.checkpoints import archive, drop_state, earlier_output, find_saved, is_set_aside, set_aside_damaged
+from launcher.cluster.kubernetes import PodApi
 from launcher.cluster.pods import (
     IdMap,
     PodStatus,
     find_own,
     in_id_order,
     own_trainer_id,
-    parse_pods,
-    select_own_job,
     table_of_pods,
 )
-from launcher.cluster.waiting import Wait, WaitPolicy, wait_for_pods
+from launcher.cluster.quorum import (
+    JOIN_S,
+    Quorum,
+    choose_leader,
+    choose_members,
+    find_absent,
+    find_gone,
+    find_live,
+)
+from launcher.cluster.waiting import Wait, WaitPolicy
 from launcher.command_lines import save_dir_of
 from launcher.control.channel import LauncherControl
-from launcher.control.ending import find_end_of_job
-from launcher.control.job_record import find_record, wanted_record, write_record
-from launcher.errors import ApiError, LostMountError
+from launcher.control.job_record import find_record, read_record, wanted_record, write_record
+from launcher.errors import ApiError, IndivisibleError, LostMountError
 from launcher.failures import describe_attempts
 from launcher.resume import decide_start, next_record
 from launcher.settings import LauncherConfig
-from launcher.text import JsonObject, say
+from launcher.shards.staging import plan_portions
+from launcher.text import say
 from launcher.volume import check_mount, volume_errors
 from runtime.errors import PeerUnreachableError, VolumeError
 
+TRY_S = 1.0  # seconds for a full set to agree, after which the pods are listed again
 POLL_S = 0.02  # seconds between two looks at what the other launchers have said
 
 
@@ -94,6 +104,20 @@ def agree(
         policy.sleep(POLL_S)
 
 
+def try_to_agree(
+    config: LauncherConfig,
+    ids: IdMap,
+    passed: Mapping[str, str],
+    policy: WaitPolicy,
+    history: AttemptHistory,
+    control: LauncherControl,
+) -> Rendezvous | str:
+    """Returns the attempt of a full set of pods, or what it waits for after TRY_S. Raises: as agree."""
+    policy = dataclasses.replace(policy, timeout_s=TRY_S)
+    record = agree(config, ids, passed, policy, history, control)
+    return Rendezvous(ids, record) if record else why_not_agreed(control, ids, history)
+
+
 def agree_alone(
     config: LauncherConfig,
     ids: IdMap,
@@ -118,12 +142,16 @@ def decide_attempt(
     passed: Mapping[str, str],
     history: AttemptHistory,
     control: LauncherControl,
+    quorum: Quorum | None = None,
 ) -> JobRecord:
-    """Trainer 0's part of `agree`: keeps or archives the output, then writes the record."""
+    """Trainer 0's part of `agree`: keeps or archives the output, then writes the record.
+
+    Args: quorum: of an attempt that does without some pods.
+    """
     output, save_dir = config.output, save_dir_of(config, passed)
     output.mkdir(parents=True, exist_ok=True)
     record = find_record(output, ids.job_uid, history)
-    wanted = wanted_record(config, ids, passed)
+    wanted = wanted_record(config, ids, passed, quorum)
     last = record if record and record.job_uid == ids.job_uid else None
     if last and not last.failure and (failure := control.judge_late(last)):
         last = last.ended_by(failure)
@@ -139,6 +167,8 @@ def decide_attempt(
         history.say_once(decision.message)
     if decision.archive_state:
         say(f"moved state/ to {archive([save_dir / 'state'])}")
+    if decision.drop_state:
+        drop_state(save_dir)
     is_forgiven = history.is_dissolved or bool(last and is_set_aside(save_dir, last.origin))
     started = datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S")
     wanted = dataclasses.replace(wanted, attempt=record.attempt + 1 if record else 1)
@@ -165,29 +195,137 @@ def volume_obstacles(config: LauncherConfig, history: AttemptHistory) -> Iterato
 
 
 def follow(
+    config: LauncherConfig, pods: Sequence[PodStatus], history: AttemptHistory, control: LauncherControl
+) -> Rendezvous | str:
+    """Returns the attempt that names this pod, or what it waits for: for a launcher that does not list all pods.
+
+    Args: pods: of this Job, as far as they were listed.
+    """
+    return find_invitation(config, pods, history, control) or why_without_record(config, pods, control)
+
+
+def hear(
+    api: PodApi,
+    config: LauncherConfig,
+    pods: Sequence[PodStatus],
+    history: AttemptHistory,
+    control: LauncherControl,
+) -> Rendezvous | bool | None:
+    """Returns what ends a pause: an attempt that names this pod, or True where something else was heard; else None."""
+    return find_invitation(config, pods, history, control) if api.indexes else control.acknowledge()
+
+
+def go_on_without(
     wait: Wait,
     config: LauncherConfig,
     passed: Mapping[str, str],
+    pods: Sequence[PodStatus],
     history: AttemptHistory,
-    seen: list[PodStatus],
     control: LauncherControl,
-) -> Rendezvous:
-    """Waits for an attempt of trainer 0 that names this pod: the part of a launcher that does not list all pods.
+    missing: str,
+) -> Rendezvous | str:
+    """Takes part in an attempt without the pods that do not come back, where CONF_PADDLE_GRADIENT_MIN allows one.
 
-    Args: seen: gets the pods of every list. Raises: PaddleError.
+    Args: pods: of this Job, as far as they were listed. missing: what an attempt of all pods lacks.
+    Returns: the attempt, or what is waited for. Raises: PaddleError.
     """
+    own, record = find_own(pods, config.pod_ip, config.pod_name), read_record(config.output)
+    live = find_live(pods, config.layout)
+    if not config.may_shrink or not own or not own.is_live or not record or live is None:
+        return missing
+    if record.job_uid != own.controller_uid:  # an attempt of this Job has had all pods first
+        return missing
+    if met := find_invitation(config, pods, history, control):
+        return met
+    is_over = wait.waited_s >= config.rejoin_timeout
+    gone = find_gone(live, config.layout, [int(one["index"]) for one in record.absent], is_over=is_over)
+    if wait.api.indexes and 0 in gone:
+        wait.api.widen()
+        return missing
+    rejoined = {str(pod.get("ip")): str(pod.get("uid")) for pod in record.pods if pod.get("uid") in live_uids(pods)}
+    is_elsewhere = bool(wait.api.indexes or control.find_silent(rejoined))
+    if is_elsewhere and (text := find_attempt_without(own, record, pods, not wait.api.indexes)):
+        wait.begin_again()
+        wait_beside(own, live, record, control)
+        return text
+    leader = None if wait.api.indexes else choose_leader(live, gone)
+    if leader and leader is not own:
+        control.join(leader.ip, own.uid, own.controller_uid)
+    if leader is not own:
+        return f"{missing}; {say_when(wait, config, is_over=is_over)}"
+    control.serve(own.uid, own.controller_uid)
+    silent = control.find_silent({pod.ip: pod.uid for pod in live.values()})
+    members = choose_members(live, gone, config.layout, silent, is_over=is_over and control.led_s >= JOIN_S)
+    if isinstance(members, str):
+        return f"{missing}; {members if is_over else say_when(wait, config, is_over=False)}"
+    quorum = find_quorum(config, members, record, wait.began_at)
+    if isinstance(quorum, str):
+        return f"{missing}; {quorum}"
+    with volume_errors(config.output):
+        following = decide_attempt(config, quorum.ids, passed, history, control, quorum)
+    control.begin(following)
+    return Rendezvous(quorum.ids, following)
 
-    def look() -> Rendezvous | None:
-        return find_invitation(config, seen, history, control)
 
-    def decide(podlist: JsonObject) -> Rendezvous | str:
-        seen[:] = select_own_job(parse_pods(podlist), config.pod_ip, config.pod_name)[0]
-        take_part(config, control, seen)
-        with volume_obstacles(config, history):
-            over = find_end_of_job(wait, config, passed, history, seen)
-            return over or look() or why_without_record(config, seen, control)
+def find_quorum(config: LauncherConfig, members: Sequence[PodStatus], record: JobRecord, since: float) -> Quorum | str:
+    """Returns with what an attempt of these pods begins, or why it cannot.
 
-    return wait_for_pods(wait, decide, look)
+    Args: record: of the last attempt. since: when the pods were missed first that it still had (epoch seconds).
+    Raises: VolumeError. DataError: an absent trainer's shard is bad.
+    """
+    layout = config.layout.shrunk(len(members), config.gradient_min)
+    if layout is None:
+        return f"pods that are there: {len(members)}, too few for CONF_PADDLE_GRADIENT_MIN = {config.gradient_min}"
+    try:
+        plan_portions(config, [pod.index or 0 for pod in members][: layout.trainers])
+    except IndivisibleError as error:
+        return str(error)
+    places = {int(pod.get("index", -1)): str(pod.get("place", "")) for pod in record.pods}
+    return Quorum(members, layout, find_absent(members, config.layout, record.absent, places, since))
+
+
+def wait_beside(own: PodStatus, live: Mapping[int, PodStatus], record: JobRecord, control: LauncherControl) -> None:
+    """Lets the leader of an attempt that goes on without this pod notice that this launcher is there.
+
+    The leader looks whether the port of a launcher is open that will lead after it, and is joined by all others. Where
+    the pod of index 0 is back, its launcher is the one that the others have joined.
+    """
+    leader = next((pod for pod in live.values() if pod.uid == record.first_uid), None)
+    if leader is None or leader.index is None or own.index is None or 0 in live:
+        return
+    if own.index < leader.index:
+        control.serve(own.uid, own.controller_uid)
+    else:
+        control.join(leader.ip, own.uid, own.controller_uid)
+
+
+def say_when(wait: Wait, config: LauncherConfig, *, is_over: bool) -> str:
+    """Says when, or that, the pods that are there go on without those that are missing."""
+    if is_over:
+        return f"the others go on with at least {config.gradient_min} trainers"
+    moment = to_clock(wait.began_at + config.rejoin_timeout)
+    return f"at {moment} (REJOIN_TIMEOUT) at least {config.gradient_min} trainers go on without what is missing then"
+
+
+def live_uids(pods: Sequence[PodStatus]) -> set[str]:
+    """Returns the UIDs of the pods that are live."""
+    return {pod.uid for pod in pods if pod.is_live}
+
+
+def find_attempt_without(own: PodStatus, record: JobRecord, pods: Sequence[PodStatus], is_whole_list: bool) -> str:
+    """Says that an attempt goes on at this moment which does without this pod, "" where none does.
+
+    The pod of its trainer 0 is live, and has not written down that the attempt has ended.
+    Args: pods: of this Job. is_whole_list: the one of trainer 0 would be among them.
+    """
+    is_led = not is_whole_list or record.first_uid in live_uids(pods)
+    is_over = record.failure or record.finished or record.given_up
+    if not record.absent or own.uid in record.pod_uids or is_over or not is_led:
+        return ""
+    return (
+        f"attempt {record.attempt} goes on without this pod, with {record.gradient_num} of {record.job_trainers} "
+        "trainers; this pod takes part when the pass in hand is saved"
+    )
 
 
 def with_table(error: PeerUnreachableError, config: LauncherConfig, pods: Sequence[PodStatus]) -> PeerUnreachableError:

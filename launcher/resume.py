@@ -39,6 +39,11 @@ class Saved:
         return self.passes[-1] + 1 if self.passes else 0
 
     @property
+    def state_is_saved(self) -> bool:
+        """The newest checkpoint has nothing that the newest pass lacks but the state of training."""
+        return position(self.state) <= (self.following - 1, math.inf)
+
+    @property
     def newer(self) -> list[str]:
         """Names of the passes that were saved after the newest checkpoint."""
         return [name for name in map(pass_name, self.passes) if position(name) > position(self.state)]
@@ -65,6 +70,7 @@ class Decision:
     checkpoint: str = ""
     archive: bool = False  # move pass-*, state and node_* to run-<k>/ first
     archive_state: bool = False  # move state only: this layout cannot go on from it
+    drop_state: bool = False  # remove state only, for the same reason
     done: bool = False  # nothing left to train
     message: str = ""
 
@@ -111,15 +117,22 @@ def choose_origin(record: JobRecord, saved: Saved, wanted: JobRecord) -> Decisio
     again = f": {saved.newer[0]} has no checkpoint and is trained again" if saved.newer else ""
     if saved.state and not is_foreign and len(saved.newer) <= 1:
         return Decision(checkpoint=saved.state, message=f"going on from state/{saved.state} of {whose}{again}")
-    if not saved.state and len(saved.newer) == 1 and same_job and wanted.pserver_num:
+    is_begun_anew = same_job and record.layout == wanted.layout and not record.start_pass
+    if not saved.state and len(saved.newer) == 1 and is_begun_anew and wanted.pserver_num:
         return Decision(message=f"starting from the beginning{again}")
     reason = f"state/{saved.state} is of {record.layout}, and now there are {wanted.layout}: " if is_foreign else ""
     if not saved.passes:
         none = f"{reason}{whose if is_foreign else 'an unfinished attempt'} saved no pass: starting from the beginning"
         return Decision(archive_state=is_foreign, message=none)
     warning = "only the parameters are carried over; optimiser state, learning rate schedule and shuffling start anew"
+    if is_foreign and same_job:  # pods come and go often, and a copy for each time would fill the volume
+        lost = f"batches of pass {position(saved.state)[0]} are trained again and " * (not saved.state_is_saved)
+        warning = f"{lost}state/ is removed; {warning}"
     message = f"{reason}going on after {pass_name(saved.passes[-1])} of {whose}. WARNING: {warning}"
-    return Decision(saved.following, archive_state=is_foreign, message=message)
+    is_dropped = is_foreign and same_job
+    return Decision(
+        saved.following, archive_state=is_foreign and not is_dropped, drop_state=is_dropped, message=message
+    )
 
 
 def count_without_progress(record: JobRecord | None, origin: str, is_forgiven: bool) -> int:

@@ -33,6 +33,7 @@ class LauncherConfig:
     ports_num_sparse: int
     control_port: int
     gradient_num: int
+    gradient_min: int
     pserver_num: int
     pserver_apart: bool
     kubernetes_service_host: str
@@ -65,7 +66,8 @@ class LauncherConfig:
         defaults["JOB_NAMESPACE"] = read_text(account / "namespace")
         defaults["POD_NAME"] = socket.gethostname()
         defaults["CONF_PADDLE_GRADIENT_NUM"] = TUTORIALS_PODS  # until the API server is asked
-        defaults["CONF_PADDLE_PSERVER_NUM"] = "1"  # until CONF_PADDLE_GRADIENT_NUM is known
+        defaults["CONF_PADDLE_PSERVER_NUM"] = "1"  # until CONF_PADDLE_GRADIENT_NUM is known, as the next one
+        defaults["CONF_PADDLE_GRADIENT_MIN"] = "1"
         if not environ.get("POD_IP"):
             defaults["POD_IP"] = own_address()
         values: dict[str, Any] = {}
@@ -76,9 +78,10 @@ class LauncherConfig:
                 values[variable.name.removeprefix("CONF_PADDLE_").lower()] = parse_variable(variable, text)
             except ValueError as problem:
                 problems.append(str(problem))
-        if not environ.get("CONF_PADDLE_PSERVER_NUM"):
-            values["pserver_num"] = values.get("gradient_num", 1)
-        problems += find_missing_numbers(environ, values)
+        for name in ("pserver_num", "gradient_min"):
+            if not environ.get(f"CONF_PADDLE_{name.upper()}"):
+                values[name] = values.get("gradient_num", 1)
+        problems += [] if problems else find_missing_numbers(environ, values)
         if not problems and values["port"] + values["ports_num"] + values["ports_num_sparse"] - 1 > 65535:
             count = f"{values['ports_num']} dense and {values['ports_num_sparse']} sparse ports"
             problems.append(f"CONF_PADDLE_PORT is {values['port']}: with {count} it runs past 65535; lower it")
@@ -116,6 +119,15 @@ class LauncherConfig:
         """Which pods run a trainer, and which a pserver."""
         return PodLayout(self.gradient_num, self.pserver_num, self.pserver_apart)
 
+    @property
+    def may_shrink(self) -> bool:
+        """The Job goes on without pods that do not come back."""
+        return self.gradient_min < self.gradient_num
+
+    def having(self, layout: PodLayout) -> LauncherConfig:
+        """Returns the config of an attempt with these numbers of trainers and pservers."""
+        return dataclasses.replace(self, gradient_num=layout.trainers, pserver_num=layout.pservers)
+
 
 def choose_control_port(values: Mapping[str, Any]) -> int:
     """Returns the port of trainer 0's launcher where none is set: the same one in every pod of a job.
@@ -149,12 +161,21 @@ def find_overlap(values: Mapping[str, Any]) -> list[str]:
 
 
 def find_missing_numbers(environ: Mapping[str, str], values: Mapping[str, Any]) -> list[str]:
-    """Returns a sentence where pservers are to be apart and one of the two numbers of pods is not set."""
-    numbers = ("CONF_PADDLE_GRADIENT_NUM", "CONF_PADDLE_PSERVER_NUM")
-    missing = [name for name in numbers if not environ.get(name)]
-    if not values.get("pserver_apart") or not missing:
-        return []
-    return [f"CONF_PADDLE_PSERVER_APART is 1, but {' and '.join(missing)} is not set: pods apart need both numbers"]
+    """Returns a sentence for each number of pods that another variable needs, or that does not fit to it."""
+    problems = []
+    missing = [name for name in ("CONF_PADDLE_GRADIENT_NUM", "CONF_PADDLE_PSERVER_NUM") if not environ.get(name)]
+    if values["pserver_apart"] and missing:
+        names = " and ".join(missing)
+        problems = [f"CONF_PADDLE_PSERVER_APART is 1, but {names} is not set: pods apart need both numbers"]
+    least, number = values["gradient_min"], values["gradient_num"]
+    if least > number and environ.get("CONF_PADDLE_GRADIENT_NUM"):
+        problems.append(f"CONF_PADDLE_GRADIENT_MIN is {least}, above CONF_PADDLE_GRADIENT_NUM = {number}; lower it")
+    if least < number and not values["job_completion_index"]:
+        problems.append(
+            f"CONF_PADDLE_GRADIENT_MIN is {least}, and this pod has no JOB_COMPLETION_INDEX: only pods of an Indexed "
+            "Job can be told apart; set completionMode: Indexed in the Job"
+        )
+    return problems
 
 
 def read_layout(environ: Mapping[str, str]) -> PodLayout:

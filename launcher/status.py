@@ -134,6 +134,7 @@ def describe_job(output: Path, *, is_killed: bool = False) -> list[str]:
             ended = "; restarting: its pods form"
         start = f" from {record.origin}" if record.origin else ""
         lines.append(f"attempt {record.name}{start}{ended}")
+        lines += [record.describe_absent()] if record.absent else []
     if not progress:
         hint = "" if record else "; outside of pods trainers say so with --report"
         lines.append(f"trainer 0 has not said yet how far the job is{hint}")
@@ -193,10 +194,13 @@ def tabulate_pods(pods: Sequence[PodStatus], output: Path) -> list[str]:
     record = read_record(output)
     nodes = {number: told for number, told in read_trainers(output).items() if not is_stale(told, record)}
     by_host = {str(progress.get("host")): number for number, progress in nodes.items()}
+    # an attempt without some pods numbers its trainers anew
+    ids = {str(index): str(number) for number, index in enumerate(record.indexes)} if record and record.absent else {}
     rows = [("ID", "POD", "NODE", "STATE", "PASS", "BATCH", "SAMPLES/S", "SAID")]
     for pod in sorted(pods, key=lambda pod: (pod.index is None, pod.index or 0, pod.name)):
         number = str(pod.index) if pod.index is not None else by_host.get(pod.name[:63], "?")
         is_own = index.get(number, pod) is pod  # of an index that was replaced, the pod that is there now
+        number = ids.get(number, "-") if ids else number
         progress = nodes.get(number, {}) if is_own else {}
         rows.append((number, pod.name, pod.node or "-", pod.state, *tabulate_progress(progress)))
     for number, progress in sorted(nodes.items(), key=lambda item: (len(item[0]), item[0])):

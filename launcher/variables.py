@@ -87,6 +87,12 @@ VARIABLES = (
         integer(1, MOST_TRAINERS),
     ),
     EnvironmentVariable(
+        "CONF_PADDLE_GRADIENT_MIN",
+        "CONF_PADDLE_GRADIENT_NUM",
+        "trainers that go on without the pods that have not come back after REJOIN_TIMEOUT; in an Indexed Job",
+        integer(1, MOST_TRAINERS),
+    ),
+    EnvironmentVariable(
         "CONF_PADDLE_PSERVER_NUM",
         "CONF_PADDLE_GRADIENT_NUM",
         "number of pods with a pserver: those with the lowest ids; those beyond the trainers run a pserver alone",

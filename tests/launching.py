@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,8 @@ class FakeControl:
         self.output = output
         self.wakeup = -1
         self.missing = ""
+        self.silent: set[str] = set()  # addresses of launchers that have not joined
+        self.led = 1000.0
         self.served: list[str] = []
         self.admitted: list[str] = []
         self.begun: list[JobRecord] = []
@@ -52,6 +54,13 @@ class FakeControl:
 
     def why_not_heard(self, ids: IdMap) -> str:
         return self.missing
+
+    def find_silent(self, uids: Mapping[str, str]) -> list[str]:
+        return [ip for ip in uids if ip in self.silent]
+
+    @property
+    def led_s(self) -> float:
+        return self.led if self.served[:1] == [""] else 0.0
 
     def begin(self, record: JobRecord) -> None:
         self.begun.append(record)

@@ -64,6 +64,7 @@ class PodApi:
         )
         self.indexes = sorted({*indexes})
         self.askers = askers or config.layout.pods
+        self._role = self.indexes, self.askers
         self.listed = len(self.indexes) or config.layout.pods  # pods in the last answer
         self.asking_since = math.inf  # time.monotonic of the request that is under way
         index = int(config.job_completion_index) if config.job_completion_index else None
@@ -102,6 +103,14 @@ class PodApi:
             return cls(config, secrets=secrets)
         own = int(config.job_completion_index)
         return cls(config, indexes=(0, own), secrets=secrets) if own else cls(config, askers=1, secrets=secrets)
+
+    def widen(self) -> None:
+        """Lists all pods from now on: this launcher has to find another leader than the one of index 0."""
+        self.indexes, self.askers = [], self.config.layout.pods
+
+    def narrow(self) -> None:
+        """Lists again what this client was made for."""
+        self.indexes, self.askers = self._role
 
     def list_pods(self, limit_s: float = REQUEST_TIMEOUT_S) -> JsonObject:
         """Returns the PodList of the job, all pages of it; with indexes the pods that have them.

@@ -35,6 +35,18 @@ class PodLayout:
         """Tells whether the pod with this id has a pserver."""
         return number in self.pserver_ids
 
+    def shrunk(self, pods: int, least: int) -> PodLayout | None:
+        """Returns the layout of fewer pods, None where they are too few.
+
+        Pods with both programs keep both. Where pservers are apart, trainers become fewer first, down to `least`.
+        Args: least: number of trainers that there must be.
+        """
+        if not self.is_apart:
+            found = PodLayout(min(self.trainers, pods), min(self.pservers, pods))
+            return found if found.trainers >= least else None
+        pservers = min(self.pservers, pods - least)
+        return PodLayout(pods - pservers, pservers, True) if pservers > 0 else None
+
     def name_pod(self, number: int) -> str:
         """Returns what a pod is called: by its trainer where it has one."""
         is_alone = self.runs_pserver(number) and not self.runs_trainer(number)

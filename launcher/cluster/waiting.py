@@ -40,11 +40,21 @@ class Wait:
         self.api, self.policy = api, policy
         self.timeout_s, self.limit = policy.timeout_s, policy.limit
         self._began = self._said_at = self._changed_at = policy.clock()
+        self.began_at = time.time()  # seconds since the epoch
         self._said, self._failures = "", 0
 
     def extend(self, timeout_s: float, limit: str) -> None:
         """Moves the deadline. Args: limit: the variable that sets the timeout."""
         self.timeout_s, self.limit = timeout_s, limit
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds since this wait began."""
+        return self.policy.clock() - self._began
+
+    def begin_again(self) -> None:
+        """Counts from now: what is waited for will come, however long it takes."""
+        self._began, self.began_at = self.policy.clock(), time.time()
 
     def list_pods(self) -> JsonObject:
         """Returns a PodList; a list that begins at the deadline has LAST_LOOK_S for all its pages. Raises: ApiError."""

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from launcher.attempts import AttemptHistory, AttemptResult, JobRecord, Rendezvous
 from launcher.checkpoints import clear_unfinished, find_saved
 from launcher.cluster.pods import IdMap, PodStatus, find_own, own_trainer_id
+from launcher.cluster.quorum import JOIN_S
 from launcher.cluster.waiting import Wait
 from launcher.command_lines import is_local, save_dir_of, wanted_passes
 from launcher.control.channel import LauncherControl
@@ -22,6 +23,7 @@ from launcher.errors import NEVER_RETRY
 from launcher.failures import (
     LAST_REPORT_LIMIT_S,
     REPORT_LIMIT_S,
+    RETURNED_POD,
     begin_report,
     describe_error,
     is_passed_on,
@@ -53,7 +55,9 @@ def find_end_of_job(
     record = read_record(config.output)
     is_of_job = bool(job_uid and record and record.job_uid == job_uid)
     if record and (is_of_job or history.record):
-        wait.extend(config.rejoin_timeout, "REJOIN_TIMEOUT")
+        # those that stay have the time to agree after the one for those that do not come back
+        more_s = config.start_timeout + JOIN_S if config.may_shrink else 0.0
+        wait.extend(config.rejoin_timeout + more_s, "REJOIN_TIMEOUT" + " and START_TIMEOUT" * config.may_shrink)
     if not record or not is_of_job or not has_ended(config, passed, record, pods):
         return None
     if not record.given_up and is_left_alone(record, pods, config):
@@ -71,7 +75,8 @@ def has_ended(config: LauncherConfig, passed: Mapping[str, str], record: JobReco
 
 def is_left_alone(record: JobRecord, pods: Sequence[PodStatus], config: LauncherConfig) -> bool:
     """Tells whether no program of trainer 0's last pod runs any more, so that only `settle` writes its files."""
-    holder = next((pod for pod in pods if [pod.uid] == record.pod_uids[:1]), None)
+    first = record.first_uid or next(iter(record.pod_uids), "")  # older records do not tell it
+    holder = next((pod for pod in pods if pod.uid == first), None)
     return (
         holder is None
         or holder.phase in ("Succeeded", "Failed")
@@ -186,6 +191,8 @@ def report_end(
         say(result.message)
         return record
     trainer_id = own_trainer_id(config, ids)
+    if failure and failure["program"] == RETURNED_POD:
+        return report_return(config, record, failure, environ, is_first=trainer_id == 0)
     shown = result.message
     if failure and result.message == describe_elsewhere(failure, record):  # which is said below
         number = failure["trainer_id"]
@@ -208,6 +215,22 @@ def report_end(
             make_report(config.output, environ, LAST_REPORT_LIMIT_S if is_stopped else REPORT_LIMIT_S)
         else:
             begin_report(config.output, environ)
+    return record
+
+
+def report_return(
+    config: LauncherConfig, record: JobRecord, failure: JsonObject, environ: Mapping[str, str], *, is_first: bool
+) -> JobRecord:
+    """Says that an attempt has ended for pods that are back; trainer 0's launcher writes it down.
+
+    Returns: the record of the attempt, with that.
+    """
+    say(f"attempt {record.attempt} has ended: {failure['message']}")
+    if is_first:
+        record = record.ended_by(failure)
+        with contextlib.suppress(OSError):  # as in report_end
+            write_record(config.output, record)
+        begin_report(config.output, environ)
     return record
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from launcher.attempts import AttemptHistory, JobRecord, parse_record
 from launcher.cluster.pods import IdMap, in_id_order
+from launcher.cluster.quorum import Quorum
 from launcher.command_lines import is_local, wanted_passes, whole_number
 from launcher.settings import LauncherConfig
 from launcher.volume import on_volume, read_file, write_atomically
@@ -41,8 +42,20 @@ def find_record(output: Path, job_uid: str, history: AttemptHistory) -> JobRecor
     return record
 
 
-def wanted_record(config: LauncherConfig, ids: IdMap, passed: Mapping[str, str]) -> JobRecord:
-    """Returns the record of a first attempt from the beginning, by the environment and the flags."""
+def attempt_config(config: LauncherConfig, record: JobRecord) -> LauncherConfig:
+    """Returns the config of an attempt: with fewer trainers and pservers where it does without some pods."""
+    return config.having(record.roles) if record.absent else config
+
+
+def wanted_record(
+    config: LauncherConfig, ids: IdMap, passed: Mapping[str, str], quorum: Quorum | None = None
+) -> JobRecord:
+    """Returns the record of a first attempt from the beginning, by the environment and the flags.
+
+    Args: config: of the Job. quorum: of an attempt that does without some pods.
+    """
+    layout = quorum.layout if quorum else config.layout
+    indexes = {pod.ip: pod.index or 0 for pod in quorum.members} if quorum else ids
     return JobRecord(
         job_uid=ids.job_uid,
         passes=wanted_passes(passed),
@@ -51,9 +64,15 @@ def wanted_record(config: LauncherConfig, ids: IdMap, passed: Mapping[str, str])
         pod_uids=ids.pod_uids,
         start_pass=0,
         config=config.train_config_dir,
-        gradient_num=config.gradient_num,
-        pserver_num=0 if is_local(passed) else config.pserver_num,
+        gradient_num=layout.trainers,
+        pserver_num=0 if is_local(passed) else layout.pservers,
         ports_num=whole_number(passed, "ports_num", config.ports_num, 0),
         ports_num_sparse=whole_number(passed, "ports_num_for_sparse", config.ports_num_sparse, 0),
-        pods=[{"ip": ip, "place": ids.places.get(ip, "")} for ip in in_id_order(ids)],
+        pods=[
+            {"ip": ip, "place": ids.places.get(ip, ""), "uid": ids.uids.get(ip, ""), "index": indexes[ip]}
+            for ip in in_id_order(ids)
+        ],
+        absent=[*quorum.absent] if quorum else [],
+        job_trainers=config.gradient_num,
+        job_pservers=config.pserver_num,
     )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from launcher.attempts import AttemptResult, JobRecord, failure_in, is_later, parse_record
-from launcher.failures import describe_error
+from launcher.failures import RETURNED_POD, describe_error
 from launcher.text import JsonObject, in_one_line, say
 from runtime.errors import LostPeerError
 
@@ -128,4 +128,6 @@ def describe_elsewhere(failure: JsonObject | None, record: JobRecord | None = No
     """Says that another pod has ended an attempt. Args: record: of the attempt."""
     if failure is None:
         return "another pod has ended the attempt; what failed first is not known yet"
+    if failure["program"] == RETURNED_POD:
+        return f"trainer 0 has ended the attempt: {failure['message']}"
     return f"another pod has failed: {in_one_line(describe_error(failure, record))}"

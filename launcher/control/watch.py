@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Mapping
 
 from launcher.attempts import AttemptResult, JobRecord, is_later
+from launcher.checkpoints import find_saved
 from launcher.cluster.kubernetes import PodApi
 from launcher.cluster.pods import IdMap, own_trainer_id
 from launcher.cluster.waiting import is_first_live, is_whole
+from launcher.command_lines import save_dir_of
 from launcher.control.channel import LauncherControl
 from launcher.control.job_record import read_record, write_record
-from launcher.failures import is_passed_on, make_error
+from launcher.control.returning import ReturnWatch
+from launcher.failures import RETURNED_POD, is_passed_on, make_error
 from launcher.settings import LauncherConfig
+from launcher.text import list_some, say
 from runtime.errors import LostPeerError
 
 SILENCE_S = 10.0  # seconds without a connection to trainer 0's launcher, after which its pod is looked for
@@ -23,15 +28,35 @@ class AttemptWatch:
     """Says whether an attempt goes on.
 
     Args: api: is asked, while the pservers are waited for, whether all pods of the set are still live.
+        passed: flags of the trainer, which tell where it saves.
     """
 
     def __init__(
-        self, config: LauncherConfig, ids: IdMap, record: JobRecord, control: LauncherControl, api: PodApi
+        self,
+        config: LauncherConfig,
+        ids: IdMap,
+        record: JobRecord,
+        control: LauncherControl,
+        api: PodApi,
+        passed: Mapping[str, str],
     ) -> None:
         self.record = record
+        self._save_dir = save_dir_of(config, passed)
         self._output, self._ids, self._control, self._api = config.output, ids, control, api
         self._trainer_id = own_trainer_id(config, ids)
         self._looked = self._heard = time.monotonic()
+        is_leading = self._trainer_id == 0 and bool(record.absent)
+        self._returning = ReturnWatch(config, record, control, api) if is_leading else None
+        self._saved_before: int | None = None  # the pass that was to follow when the first pod was back
+
+    def __enter__(self) -> AttemptWatch:
+        if self._returning:
+            self._returning.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._returning:
+            self._returning.close()
 
     @property
     def wakeup(self) -> int:
@@ -43,7 +68,7 @@ class AttemptWatch:
         self._control.acknowledge()
         if self._trainer_id == 0 and time.monotonic() - self._looked >= LOOK_PERIOD_S:
             self._looked = time.monotonic()
-            end = self._look_at_record()
+            end = self._look_at_record() or self._look_for_returned()
             if end:
                 return end
         return self._control.find_end(self.record, self._trainer_id)
@@ -83,6 +108,25 @@ class AttemptWatch:
             return True
         newest = read_record(self._output)
         return bool(newest and newest.finished and newest.job_uid == self.record.job_uid)
+
+    def _look_for_returned(self) -> AttemptResult | None:
+        """Says, once a pass has been saved after absent pods are back, that they take part in the next attempt."""
+        names = self._returning.names if self._returning else []
+        if not names:
+            self._saved_before = None
+            return None
+        try:
+            following = find_saved(self._save_dir).following
+        except OSError:  # a volume that is away
+            return None
+        if self._saved_before is None:
+            self._saved_before = following
+            say(f"{list_some(names, ', ')}: back, and in the next attempt, which begins when this pass is saved")
+        if following <= self._saved_before or following >= self.record.passes:
+            return None
+        message = f"{list_some(names, ', ')}: back, and pass {following - 1} is saved: going on with all that are there"
+        result = AttemptResult(LostPeerError.exit_code, RETURNED_POD, message)
+        return self._control.report(self.record, self._trainer_id, result)
 
     def _look_at_record(self) -> AttemptResult | None:
         """Writes a record again that is lost; says that another launcher of trainer 0 has written a later one."""

@@ -36,14 +36,24 @@ def prepare_node_dir(config: LauncherConfig, trainer_id: int, attempt: int) -> P
     node = config.output / f"node_{trainer_id}"
     with volume_errors(node):
         node.mkdir(parents=True, exist_ok=True)
-        for name in ("train.log", "train.jsonl", "server.log", "server.jsonl", "error.json"):
-            if (node / name).exists():
-                numbers = itertools.count(max(1, attempt - 1))
-                kept = next(path for path in (node / f"{name}.{k}" for k in numbers) if not path.exists())
-                (node / name).rename(kept)
+        set_logs_aside(node, attempt)
+        number = config.layout.pods
+        # of trainers that this attempt does without; they would be taken for logs of a later one
+        while trainer_id == 0 and (beyond := config.output / f"node_{number}").exists():
+            set_logs_aside(beyond, attempt)
+            number += 1
         write_atomically(node / ".writable", "")
         (node / ".writable").unlink(missing_ok=True)
     return node
+
+
+def set_logs_aside(node: Path, attempt: int) -> None:
+    """Renames the files of the attempt before, by its number as suffix. Raises: OSError."""
+    for name in ("train.log", "train.jsonl", "server.log", "server.jsonl", "error.json"):
+        if (node / name).exists():
+            numbers = itertools.count(max(1, attempt - 1))
+            kept = next(path for path in (node / f"{name}.{k}" for k in numbers) if not path.exists())
+            (node / name).rename(kept)
 
 
 def attempt_environ(config: LauncherConfig, record: JobRecord, passed: Mapping[str, str]) -> dict[str, str]:

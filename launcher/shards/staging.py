@@ -1,19 +1,23 @@
-"""Staging of this trainer's shard in ./data."""
+"""Staging of what this trainer trains in ./data: its shard, and files of the shards of absent trainers."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import filecmp
+import functools
 import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from launcher.attempts import AttemptHistory
+from launcher.attempts import AttemptHistory, JobRecord
+from launcher.errors import IndivisibleError
 from launcher.settings import LauncherConfig
-from launcher.volume import describe_volume_error, load, on_volume, read_file
+from launcher.shards.division import STAGED, Portion, ShardLists, assign_bases, divide, place_of
+from launcher.volume import describe_volume_error, load, on_volume, read_file, volume_errors
 from runtime.errors import DataError, MissingInputError, PaddleError, VolumeError
 
 MAX_FILES = 1_000_000  # files in a shard; more come from links that lead to directories with links
@@ -149,21 +153,123 @@ def unstage_data(config: LauncherConfig, trainer_id: int, target: Path) -> None:
     for directory, _, names in os.walk(source):
         for name in names:
             (target / Path(directory).relative_to(source) / name).unlink(missing_ok=True)
+    for place in target.glob(place_of("[0-9]*")):
+        shutil.rmtree(place, ignore_errors=True)
 
 
-def stage_shard(config: LauncherConfig, trainer_id: int, target: Path, history: AttemptHistory) -> str:
-    """Copies this trainer's shard to `target` unless it is there, and removes another one first. Says what was done."""
-    if not config.layout.runs_trainer(trainer_id):
-        return f"no trainer in this pod: CONF_PADDLE_GRADIENT_NUM is {config.gradient_num}"
-    if history.staged == trainer_id:
-        return f"shard {trainer_id} is still in ./{target}"
-    if history.staged is not None:  # without a completion index a change of the set may give this pod another id
-        unstage_data(config, history.staged, target)
-        history.staged = None
+def stage_shard(
+    config: LauncherConfig, trainer_id: int, target: Path, history: AttemptHistory, record: JobRecord | None = None
+) -> str:
+    """Copies to `target` what this trainer trains, unless it is there, and removes what it trained before.
+
+    Args: config: of the Job. record: of the attempt; it tells which trainers are absent.
+    Returns: what was done.
+    """
+    layout = record.roles if record and record.absent else config.layout
+    if not layout.runs_trainer(trainer_id):
+        return f"no trainer in this pod: this attempt has {layout.trainers}"
+    wanted = Portion(trainer_id)
+    if record and record.absent:
+        wanted = plan_portions(config, record.indexes[: layout.trainers])[trainer_id]
+    if history.staged == wanted:
+        return f"shard {wanted.base} is still in ./{target}"
+    staged, history.staged = history.staged, None
+    said = f"shard {wanted.base} is still in ./{target}"
     try:
-        files = stage_data(config, trainer_id, target)
+        if staged and staged.pieces:
+            unstage_pieces(config, staged, target)
+        if staged and staged.base != wanted.base:  # without an index a change of the set may give this pod another id
+            unstage_data(config, staged.base, target)
+        if not staged or staged.base != wanted.base:
+            said = f"copied {stage_data(config, wanted.base, target)} files of shard {wanted.base} to ./{target}"
+        if wanted.pieces:
+            said += f", and {stage_pieces(config, wanted, target)}"
     except PaddleError:
-        unstage_data(config, trainer_id, target)
+        unstage_data(config, wanted.base, target)
         raise
-    history.staged = trainer_id
-    return f"copied {files} files of shard {trainer_id} to ./{target}"
+    history.staged = wanted
+    return said
+
+
+# ----- Shards of absent trainers
+
+
+def plan_portions(config: LauncherConfig, indexes: Sequence[int]) -> list[Portion]:
+    """Returns what each trainer of an attempt with fewer trainers trains: all shards together, none of them twice.
+
+    Args: config: of the Job. indexes: the completion indexes of the pods with a trainer, by trainer id.
+    Raises: IndivisibleError: an absent trainer's shard has no list of its files. VolumeError, DataError.
+    """
+    bases = assign_bases(config.gradient_num, indexes)
+    absent = [number for number in range(config.gradient_num) if number not in bases]
+    portions = divide(bases, {number: read_lists(config.job_dir / str(number) / "data") for number in absent})
+    if isinstance(portions, int):
+        raise IndivisibleError(
+            f"shard {portions}, {config.job_dir / str(portions) / 'data'}, cannot be divided among other trainers: no "
+            "list names its files; write one (*.list) into each shard"
+        )
+    return portions
+
+
+def read_lists(shard: Path) -> ShardLists:
+    """Returns the sizes of a shard's files, and its lists. Raises: VolumeError; DataError: as walk_shard."""
+    sizes, lists = {}, {}
+    try:
+        for path in walk_shard(shard):
+            name = str(path.relative_to(shard))
+            sizes[f"{STAGED}{name}"] = path.stat().st_size
+            if path.suffix == ".list":
+                lines = on_volume(functools.partial(read_file, path)).decode("utf-8", "surrogateescape").split("\n")
+                lists[name] = [line.strip() for line in lines]
+    except OSError as problem:
+        raise VolumeError(f"cannot read {shard}: {problem.strerror}; look after the volume") from problem
+    return ShardLists(sizes, lists)
+
+
+def stage_pieces(config: LauncherConfig, portion: Portion, target: Path) -> str:
+    """Copies the shards of absent trainers that this one has files of, and adds those files to its lists.
+
+    A file for tests that every shard has is not tested twice. Returns: what was done.
+    """
+    own = config.job_dir / str(portion.base) / "data"
+    added: dict[str, list[str]] = {}
+    for piece in portion.pieces:
+        other = config.job_dir / str(piece.shard) / "data"
+        if not (piece.is_test and piece.file and is_same_file(own / piece.file, other / piece.file)):
+            added.setdefault(piece.list_name, []).append(piece.staged)
+    for number in portion.others:
+        stage_data(config, number, target / place_of(number))
+    with volume_errors(target):
+        for name, entries in added.items():
+            path, text = target / name, b""
+            if path.exists():
+                text = path.read_bytes().rstrip(b"\n") + b"\n"
+                path.unlink()  # it may be read-only
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text + "".join(f"{entry}\n" for entry in entries).encode("utf-8", "surrogateescape"))
+    count = sum(not piece.is_test for piece in portion.pieces)
+    shards = ", ".join(map(str, portion.others))
+    return f"{count} files of absent trainers' shards ({shards}) beside it"
+
+
+def unstage_pieces(config: LauncherConfig, portion: Portion, target: Path) -> None:
+    """Removes the shards of absent trainers from `target`, and makes its lists what they are in the shard."""
+    own = config.job_dir / str(portion.base) / "data"
+    for number in portion.others:
+        shutil.rmtree(target / place_of(number), ignore_errors=True)
+    with volume_errors(target):
+        for name in {piece.list_name for piece in portion.pieces}:
+            (target / name).unlink(missing_ok=True)
+            if (own / name).exists():
+                shutil.copy2(own / name, target / name)
+
+
+def is_same_file(own: Path, other: Path) -> bool:
+    """Tells whether two shards have a file in common: as one file with two names, or as copies."""
+    try:
+        mine, its = own.stat(), other.stat()
+        if (mine.st_dev, mine.st_ino) == (its.st_dev, its.st_ino):
+            return True
+        return mine.st_size == its.st_size and filecmp.cmp(own, other, shallow=False)
+    except OSError:
+        return False

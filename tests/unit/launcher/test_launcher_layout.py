@@ -160,7 +160,7 @@ def watch_of(monkeypatch: pytest.MonkeyPatch) -> tuple[Clock, FakeControl, Attem
     config = make_config(1, 1, True, POD_IP="10.0.0.2", JOB_PATH="/nonexistent")
     clock, control = Clock(), FakeControl(config.output)
     monkeypatch.setattr("launcher.control.watch.time.monotonic", lambda: clock.now)
-    return clock, control, AttemptWatch(config, make_ids(2), make_record(config), control, PodApi(config))
+    return clock, control, AttemptWatch(config, make_ids(2), make_record(config), control, PodApi(config), {})
 
 
 @responses.activate

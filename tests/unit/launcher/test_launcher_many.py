@@ -270,7 +270,7 @@ def test_trainer_0_lists_all_pods_and_writes_down_who_is_who(config: LauncherCon
     written = read_record(config.output)
     assert written == meeting.record
     assert written is not None and written.ids == meeting.ids
-    assert written.pods[OWN] == {"ip": f"10.0.0.{OWN}", "place": f"p-{OWN}"}
+    assert written.pods[OWN] == {"ip": f"10.0.0.{OWN}", "place": f"p-{OWN}", "uid": UIDS[OWN], "index": OWN}
 
 
 @responses.activate

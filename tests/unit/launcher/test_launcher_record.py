@@ -361,7 +361,7 @@ def test_launcher_0_writes_a_record_again_that_is_lost_in_mid_attempt(
         path.unlink()
     for own_ip, expected in (("10.0.0.2", None), ("10.0.0.1", first)):
         own = dataclasses.replace(config, pod_ip=own_ip)
-        watch = AttemptWatch(own, IDS, first, FakeControl(config.output), PodApi(own))
+        watch = AttemptWatch(own, IDS, first, FakeControl(config.output), PodApi(own), {})
         assert watch.find_end() is None
         assert read_record(config.output) == expected
 

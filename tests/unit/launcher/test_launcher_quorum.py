@@ -1,0 +1,611 @@
+"""CONF_PADDLE_GRADIENT_MIN: with which pods an attempt begins, who leads it, and how the others come back."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import responses
+from builders import JOB_UID, PodBuilder, pod, pod_environment, podlist
+from launching import FakeControl, make_launcher
+from test_launcher_api import URL, Clock
+
+import start_paddle
+from launcher.attempts import AttemptHistory, AttemptResult, JobRecord, Rendezvous, parse_record
+from launcher.cluster.kubernetes import FEW, PodApi
+from launcher.cluster.layout import PodLayout
+from launcher.cluster.pods import PodStatus, parse_pods
+from launcher.cluster.quorum import Quorum, choose_leader, choose_members, find_absent, find_gone, find_live
+from launcher.control.ending import is_left_alone, report_end
+from launcher.control.host import to_text
+from launcher.control.job_record import attempt_config, read_record, wanted_record, write_record
+from launcher.control.returning import ReturnWatch, find_returned
+from launcher.control.watch import AttemptWatch
+from launcher.failures import RETURNED_POD, describe_error, is_passed_on, make_error
+from launcher.resume import Saved, choose_origin
+from launcher.settings import LauncherConfig
+from launcher.status import describe_job, tabulate_pods
+from runtime.errors import ConfigError, PeerUnreachableError
+
+BESIDE, MORE, APART = PodLayout(3, 3), PodLayout(2, 4), PodLayout(3, 2, is_apart=True)
+# pods that are there, least number of trainers -> trainers and pservers of the attempt
+SHRUNK = {
+    "one of three is lost": (BESIDE, 2, 2, (2, 2)),
+    "two are": (BESIDE, 1, 1, (1, 1)),
+    "too few": (BESIDE, 1, 2, None),
+    "none is lost": (BESIDE, 3, 1, (3, 3)),
+    "fewer pservers stay": (PodLayout(3, 1), 2, 1, (2, 1)),
+    "the pods that had a pserver alone make up for trainers": (MORE, 3, 2, (2, 3)),
+    "to the last": (MORE, 2, 2, (2, 2)),
+    "and then trainers become fewer": (MORE, 1, 1, (1, 1)),
+    "apart, trainers become fewer first": (APART, 4, 1, (2, 2)),
+    "down to the least": (APART, 3, 2, (2, 1)),
+    "apart, a pserver there must be": (APART, 2, 2, None),
+    "apart, none is lost": (APART, 5, 1, (3, 2)),
+}
+
+
+@pytest.mark.parametrize(("layout", "pods", "least", "expected"), SHRUNK.values(), ids=SHRUNK)
+def test_fewer_pods_run_fewer_programs(
+    layout: PodLayout, pods: int, least: int, expected: tuple[int, int] | None
+) -> None:
+    found = layout.shrunk(pods, least)
+    assert (found and (found.trainers, found.pservers)) == expected
+    assert found is None or found.pods == pods
+
+
+PODS = [pod(f"10.0.0.{number + 1}", f"p-{number}").indexed(number).on_node(f"n{number}") for number in range(3)]
+
+
+def live_of(*pods: PodBuilder, layout: PodLayout = BESIDE) -> dict[int, PodStatus] | None:
+    return find_live(parse_pods(podlist(*pods)), layout)
+
+
+def test_pods_are_told_apart_by_their_index() -> None:
+    assert [*(live_of(PODS[2], PODS[0]) or {})] == [0, 2]
+    assert live_of(PODS[0], PODS[1].pending()) == {0: parse_pods(podlist(PODS[0]))[0]}
+    assert live_of(PODS[0], pod("10.0.0.9").indexed(0)) is None
+    assert live_of(PODS[0], pod("10.0.0.1", "q").indexed(1)) is None
+    assert live_of(PODS[0], pod("10.0.0.9").indexed(3)) is None
+    assert live_of(PODS[0], pod("10.0.0.9")) is None
+
+
+# indexes that are live, that the last attempt did without, whether REJOIN_TIMEOUT is over -> gone, leader
+LEADERS: dict[str, tuple[list[int], list[int], bool, set[int], int | None]] = {
+    "all are there": ([0, 1, 2], [], False, set(), 0),
+    "one is waited for": ([0, 1], [], False, set(), 0),
+    "it does not come back": ([0, 1], [], True, {2}, 0),
+    "the first is waited for, so nobody leads": ([1, 2], [], False, set(), None),
+    "the first does not come back": ([1, 2], [], True, {0}, 1),
+    "it was not there before": ([1, 2], [0], False, {0}, 1),
+    "it is back": ([0, 1, 2], [0], False, set(), 0),
+    "another one was not there before": ([2], [0], False, {0}, None),
+    "none is live": ([], [], True, {0, 1, 2}, None),
+}
+
+
+@pytest.mark.parametrize(("live", "known", "is_over", "gone", "leader"), LEADERS.values(), ids=LEADERS)
+def test_who_leads(live: list[int], known: list[int], is_over: bool, gone: set[int], leader: int | None) -> None:
+    pods = live_of(*(PODS[index] for index in live))
+    assert pods is not None
+    assert find_gone(pods, BESIDE, known, is_over=is_over) == gone
+    found = choose_leader(pods, gone)
+    assert (found.index if found else None) == leader
+
+
+# live, gone, addresses without a word, whether those had their time -> members, or what is waited for
+MEMBERS: dict[str, tuple[list[int], set[int], list[int], bool, list[int] | str]] = {
+    "those that are there": ([0, 2], {1}, [], False, [0, 2]),
+    "not as long as one may come back": ([0, 2], set(), [], False, "waiting for pods 1"),
+    "nor without a launcher that is on its way": (
+        [0, 2],
+        {1},
+        [2],
+        False,
+        "no word yet from the launchers of pod 2 at 10.0.0.3 (p-2 on n2)",
+    ),
+    "but for ever": ([0, 1, 2], set(), [2], True, [0, 1]),
+    "alone": ([1], {0, 2}, [], True, [1]),
+}
+
+
+@pytest.mark.parametrize(("live", "gone", "silent", "is_over", "expected"), MEMBERS.values(), ids=MEMBERS)
+def test_with_whom_an_attempt_begins(
+    live: list[int], gone: set[int], silent: list[int], is_over: bool, expected: list[int] | str
+) -> None:
+    pods = live_of(*(PODS[index] for index in live))
+    assert pods is not None
+    found = choose_members(pods, gone, BESIDE, [f"10.0.0.{index + 1}" for index in silent], is_over=is_over)
+    assert (found if isinstance(found, str) else [one.index for one in found]) == expected
+
+
+def test_trainer_ids_are_dense_in_the_order_of_the_indexes() -> None:
+    members = [*(live_of(PODS[2], PODS[0]) or {}).values()]
+    quorum = Quorum(members, PodLayout(2, 2), [])
+    assert quorum.ids == {"10.0.0.1": 0, "10.0.0.3": 1}
+    assert quorum.ids.pod_uids == ["uid-of-p-0", "uid-of-p-2"] and quorum.ids.job_uid == JOB_UID
+
+
+def test_since_when_a_pod_is_missing_is_kept() -> None:
+    members = [*(live_of(PODS[1]) or {}).values()]
+    known = [{"index": 2, "place": "p-2 on n2", "since": 5.0}]
+    assert find_absent(members, BESIDE, known, {0: "p-0 on n0", 2: "another"}, 9.0) == [
+        {"index": 0, "place": "p-0 on n0", "since": 9.0},
+        known[0],
+    ]
+
+
+# ----- Variables
+
+REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
+    "above the number": ({"CONF_PADDLE_GRADIENT_MIN": "4"}, "is 4, above CONF_PADDLE_GRADIENT_NUM = 3; lower it"),
+    "no Indexed Job": ({"CONF_PADDLE_GRADIENT_MIN": "2", "JOB_COMPLETION_INDEX": None}, "has no JOB_COMPLETION_INDEX"),
+    "zero": ({"CONF_PADDLE_GRADIENT_MIN": "0"}, "is '0', expected a whole number from 1"),
+}
+
+
+@pytest.mark.parametrize(("changed", "said"), REFUSED.values(), ids=REFUSED)
+def test_a_number_that_cannot_be_is_refused(changed: dict[str, str | None], said: str) -> None:
+    with pytest.raises(ConfigError, match=f"CONF_PADDLE_GRADIENT_MIN.*{said}"):
+        LauncherConfig.from_env(pod_environment(**{"JOB_COMPLETION_INDEX": "0", **changed}))
+
+
+def test_by_default_all_pods_are_needed() -> None:
+    assert not LauncherConfig.from_env(pod_environment()).may_shrink
+    assert not LauncherConfig.from_env(pod_environment(CONF_PADDLE_GRADIENT_MIN="3")).may_shrink
+
+
+# ----- Meeting
+
+REJOIN_S = 90.0
+
+
+def make_config(root: Path, index: int, least: int = 2, **changed: str | None) -> LauncherConfig:
+    own = {"POD_IP": f"10.0.0.{index + 1}", "POD_NAME": f"p-{index}", "JOB_COMPLETION_INDEX": str(index)}
+    times = {"REJOIN_TIMEOUT": f"{REJOIN_S:g}", "START_TIMEOUT": "60"}
+    settings = {"JOB_PATH": str(root), "CONF_PADDLE_GRADIENT_MIN": str(least), **own, **times, **changed}
+    return LauncherConfig.from_env(pod_environment(**settings))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A volume with three shards, and the record of a first attempt of all three pods."""
+    config = make_config(tmp_path, 0)
+    for number in range(3):
+        data = config.job_dir / str(number) / "data"
+        data.mkdir(parents=True)
+        (data / "train.txt").write_text("1\n")
+        (data / "train.list").write_text("data/train.txt\n")
+    config.output.mkdir()
+    write_record(config.output, first_record(config))
+    return tmp_path
+
+
+def first_record(config: LauncherConfig) -> JobRecord:
+    record = wanted_record(config, start_paddle.getIdMap(podlist(*PODS)), {"num_passes": "10"})
+    return dataclasses.replace(record, attempts=[{"name": record.name, "started": "then", "origin": ""}])
+
+
+def without(config: LauncherConfig, *indexes: int, **fields: Any) -> JobRecord:
+    """The record of a second attempt of the pods with these indexes."""
+    members = [*(live_of(*(PODS[index] for index in indexes)) or {}).values()]
+    layout = config.layout.shrunk(len(members), 1)
+    assert layout
+    quorum = Quorum(members, layout, find_absent(members, config.layout, [], {}, 1.8e9))
+    record = wanted_record(config, quorum.ids, {"num_passes": "10"}, quorum)
+    record = dataclasses.replace(record, attempt=2, attempts=[], **fields)
+    return dataclasses.replace(record, attempts=[{"name": record.name, "started": "now", "origin": ""}])
+
+
+class Told(FakeControl):
+    """A launcher that has heard of this attempt, and of nothing else."""
+
+    heard: JobRecord | None = None
+
+    @property
+    def newest(self) -> JobRecord | None:
+        return self.heard
+
+
+def meet(
+    config: LauncherConfig, clock: Clock, control: FakeControl | None = None, seen: JobRecord | None = None
+) -> tuple[Rendezvous, FakeControl]:
+    launcher = make_launcher(config, clock.waiting(60.0), AttemptHistory(record=seen), num_passes="10")
+    launcher.control = control or Told(config.output)
+    found = start_paddle.meet(launcher)
+    assert isinstance(launcher.control, FakeControl)
+    return found, launcher.control
+
+
+@responses.activate
+def test_a_pod_that_does_not_come_back_is_done_without(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    responses.get(URL, json=podlist(PODS[0], PODS[1].pending("Unschedulable", "no room"), PODS[2]))
+    config, clock = make_config(root, 0), Clock()
+    met, control = meet(config, clock, seen=read_record(make_config(root, 0).output))
+    assert met.ids == {"10.0.0.1": 0, "10.0.0.3": 1}
+    assert REJOIN_S <= clock.now - 1000.0 < REJOIN_S + 10
+    record = met.record
+    assert record and record == read_record(config.output) and control.begun == [record]
+    assert (record.attempt, record.gradient_num, record.pserver_num, record.indexes) == (2, 2, 2, [0, 2])
+    assert attempt_config(config, record).layout == PodLayout(2, 2)
+    assert parse_record(to_text(record).encode()) == record
+    (absent,) = record.absent
+    assert (absent["index"], absent["place"]) == (1, "p-1 on n1")
+    said = next(text for text in clock.said if "Unschedulable: no room" in text)
+    assert "(REJOIN_TIMEOUT) at least 2 trainers go on without what is missing then" in said
+    assert record.describe_absent().startswith("2 of 3 trainers, 2 of 3 pservers; pod 1 (p-1 on n1) is missing since 2")
+
+
+@responses.activate
+def test_by_default_nobody_goes_on_without_a_pod(root: Path) -> None:
+    responses.get(URL, json=podlist(PODS[0], PODS[2]))
+    clock = Clock()
+    with pytest.raises(PeerUnreachableError, match=r"gave up after 90 s \(REJOIN_TIMEOUT\): 2 of 3 Running"):
+        meet(make_config(root, 0, least=3), clock)
+
+
+@responses.activate
+def test_too_few_pods_give_up(root: Path) -> None:
+    responses.get(URL, json=podlist(PODS[0]))
+    clock = Clock()
+    with pytest.raises(PeerUnreachableError, match=r"pods that are there: 1, too few for CONF_PADDLE_GRADIENT_MIN = 2"):
+        meet(make_config(root, 0), clock)
+
+
+@responses.activate
+def test_the_first_attempt_of_a_job_needs_all_pods(root: Path) -> None:
+    (make_config(root, 0).output / "job.json").unlink()
+    responses.get(URL, json=podlist(PODS[0], PODS[2]))
+    with pytest.raises(PeerUnreachableError, match=r"gave up after 60 s \(START_TIMEOUT\)"):
+        meet(make_config(root, 0), Clock())
+
+
+@responses.activate
+def test_a_shard_that_cannot_be_divided_is_waited_for_by_name(root: Path) -> None:
+    (make_config(root, 0).job_dir / "1" / "data" / "train.list").unlink()
+    responses.get(URL, json=podlist(PODS[0], PODS[2]))
+    clock = Clock()
+    with pytest.raises(PeerUnreachableError, match=r"gave up .*2 of 3 Running.*; shard 1, .* cannot be divided among"):
+        meet(make_config(root, 0), clock)
+
+
+@responses.activate
+def test_where_trainer_0s_pod_does_not_come_back_the_next_one_leads(root: Path) -> None:
+    responses.get(URL, json=podlist(PODS[1], PODS[2]))
+    met, control = meet(make_config(root, 1), Clock())
+    assert met.ids == {"10.0.0.2": 0, "10.0.0.3": 1}
+    assert control.served == ["", "uid-of-p-1", JOB_UID]
+    assert met.record and met.record.absent[0]["index"] == 0
+
+
+@responses.activate
+def test_the_others_join_the_one_that_leads(root: Path) -> None:
+    responses.get(URL, json=podlist(PODS[1], PODS[2]))
+    config, clock = make_config(root, 2), Clock()
+    control = Told(config.output)
+    record = without(config, 1, 2)
+    sleep = clock.sleep
+
+    def hear(seconds: float) -> None:
+        sleep(seconds)
+        if control.served[:1] == ["10.0.0.2"]:
+            control.heard = record
+
+    clock.sleep = hear  # type: ignore[method-assign]
+    met, _ = meet(config, clock, control, first_record(config))
+    assert met == Rendezvous(record.ids, record) and met.ids[config.pod_ip] == 1
+    assert clock.now - 1000.0 >= REJOIN_S
+
+
+@responses.activate
+def test_a_launcher_that_is_on_its_way_is_waited_for_by_the_new_leader(root: Path) -> None:
+    """Its REJOIN_TIMEOUT may end some seconds later: the leader began alone."""
+    responses.get(URL, json=podlist(PODS[1], PODS[2]))
+    config, clock = make_config(root, 1, least=1), Clock()
+    control = Told(config.output)
+    control.silent, control.led = {"10.0.0.3"}, 1.0
+    sleep = clock.sleep
+
+    def join(seconds: float) -> None:
+        sleep(seconds)
+        if clock.now - 1000.0 > REJOIN_S + 20:
+            control.silent = set()
+
+    clock.sleep = join  # type: ignore[method-assign]
+    met, _ = meet(config, clock, control)
+    assert met.ids == {"10.0.0.2": 0, "10.0.0.3": 1}
+    assert "no word yet from the launchers of pod 2 at 10.0.0.3 (p-2 on n2)" in "".join(clock.said)
+
+
+@responses.activate
+def test_a_launcher_that_cannot_be_reached_is_done_without(root: Path) -> None:
+    responses.get(URL, json=podlist(*PODS))
+    config, control = make_config(root, 0), Told(root)
+    control.silent, control.missing = {"10.0.0.2"}, "no word yet from the launchers of trainer 1"
+    met, _ = meet(dataclasses.replace(config), FastClock(), control)
+    assert met.ids == {"10.0.0.1": 0, "10.0.0.3": 1}
+
+
+class FastClock(Clock):
+    """A clock that does not sleep in the small steps of `agree`."""
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(max(seconds, 0.5))
+
+
+@responses.activate
+def test_a_further_attempt_waits_for_no_pod_that_the_last_one_did_without(root: Path) -> None:
+    responses.get(URL, json=podlist(PODS[0], PODS[2]))
+    config, clock = make_config(root, 0), Clock()
+    last = without(config, 0, 2)
+    write_record(config.output, last)
+    met, _ = meet(config, clock, seen=last)
+    assert met.record and met.record.attempt == 3 and met.record.absent == last.absent
+    assert clock.now == 1000.0
+
+
+@responses.activate
+def test_a_pod_that_is_back_waits_as_long_as_the_attempt_without_it_goes_on(root: Path) -> None:
+    """However long a pass takes: its launcher must not give up, and begins no attempt with others."""
+    responses.get(URL, json=podlist(*PODS))
+    config = make_config(root, 1)
+    running = without(config, 0, 2)
+    write_record(config.output, running)
+    clock, control = FastClock(), Told(config.output)
+    full, sleep = dataclasses.replace(first_record(config), attempt=3), clock.sleep
+
+    def begin_at_last(seconds: float) -> None:
+        sleep(seconds)
+        if clock.now - 1000.0 > 10 * REJOIN_S:
+            control.heard = full
+
+    clock.sleep = begin_at_last  # type: ignore[method-assign]
+    control.heard, control.silent = running, {"10.0.0.1", "10.0.0.3"}
+    met, _ = meet(config, clock, control)
+    assert met.record == full
+    assert any(
+        "attempt 2 goes on without this pod, with 2 of 3 trainers; this pod takes part when the pass in hand is saved"
+        in text
+        for text in clock.said
+    )
+
+
+@responses.activate
+def test_trainer_0s_pod_that_is_back_begins_nothing_while_the_others_train(root: Path) -> None:
+    responses.get(URL, json=podlist(*PODS))
+    config = make_config(root, 0, least=1)
+    running = without(config, 1, 2)
+    write_record(config.output, running)
+    clock, control = FastClock(), Told(config.output)
+    control.silent = {"10.0.0.2", "10.0.0.3"}
+    control.missing = "no word yet from the launchers of trainers 1 and 2"
+    sleep = clock.sleep
+
+    def come(seconds: float) -> None:
+        sleep(seconds)
+        if clock.now - 1000.0 > 3 * REJOIN_S:
+            control.silent, control.missing = set(), ""
+
+    clock.sleep = come  # type: ignore[method-assign]
+    met, _ = meet(config, clock, control)
+    assert clock.now - 1000.0 > 3 * REJOIN_S
+    assert met.ids == {"10.0.0.1": 0, "10.0.0.2": 1, "10.0.0.3": 2}
+    assert control.served == ["", "uid-of-p-0", JOB_UID] and met.record and not met.record.absent
+
+
+OVER: dict[str, dict[str, Any]] = {
+    "it has ended": {"failure": True},
+    "it has finished": {"finished": True},
+    "it gave up": {"given_up": True},
+}
+
+
+@pytest.mark.parametrize("fields", OVER.values(), ids=OVER)
+@responses.activate
+def test_an_attempt_that_is_over_is_waited_for_by_nobody(root: Path, fields: dict[str, Any]) -> None:
+    responses.get(URL, json=podlist(*PODS[1:]))
+    config = make_config(root, 1, least=1)
+    over = without(config, 0, 2)
+    if fields.pop("failure", False):
+        over = over.ended_by(make_error(over.name, 0, "p-0", AttemptResult(75, RETURNED_POD, "back")))
+    write_record(config.output, dataclasses.replace(over, **fields, passes=10))
+    clock = Clock()
+    control = Told(config.output)
+    control.silent = {"10.0.0.3"}
+    met, _ = meet(config, clock, control)
+    if fields:
+        assert met.record is None or met.record.given_up
+    else:  # pod 0 is waited for, and pod 2's launcher does not come
+        assert met.ids == {"10.0.0.2": 0} and clock.now - 1000.0 >= REJOIN_S
+
+
+@responses.activate
+def test_of_many_launchers_each_lists_all_pods_when_trainer_0s_does_not_come_back(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launcher.cluster.kubernetes.FEW", 2)
+    config, clock = make_config(root, 1), Clock()
+    assert PodApi.for_role(config).indexes == [0, 1]
+
+    def answer(request: Any) -> tuple[int, dict[str, str], str]:
+        import json
+
+        everything = podlist(PODS[1], PODS[2])
+        return 200, {}, json.dumps(everything if "limit" in request.params else podlist(PODS[1]))
+
+    responses.add_callback(responses.GET, URL, callback=answer)
+    met, control = meet(config, clock)
+    assert met.ids == {"10.0.0.2": 0, "10.0.0.3": 1} and control.served[0] == ""
+    asked = ["all" if "limit" in call.request.params else "two" for call in responses.calls]
+    assert asked.count("all") <= 3 and asked[0] == "two" and asked[-1] == "all"
+    assert FEW > 2
+
+
+# ----- Coming back
+
+
+def test_a_pod_is_back_when_it_runs_and_its_launcher_is_there(tmp_path: Path) -> None:
+    record = without(make_config(tmp_path, 0), 0, 2)
+    new = pod("10.0.0.9", "p-1-new").indexed(1).on_node("n7")
+    pods = {
+        "runs": ([PODS[0], new, PODS[2]], ["pod 1 (p-1-new on n7)"]),
+        "has not started": ([PODS[0], new.pending(), PODS[2]], []),
+        "is not there": ([PODS[0], PODS[2]], []),
+    }
+    for listed, expected in pods.values():
+        assert find_returned(parse_pods(podlist(*listed)), record, lambda _: True) == expected
+        assert find_returned(parse_pods(podlist(*listed)), record, lambda _: False) == []
+
+
+@responses.activate
+def test_the_leader_admits_pods_and_asks_the_port_of_one_that_will_lead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = make_config(tmp_path, 1)
+    record, control = without(config, 1), FakeControl(config.output)
+    responses.get(URL, json=podlist(*PODS))
+    ports: list[tuple[str, int]] = []
+    monkeypatch.setattr("launcher.control.returning.is_open", lambda ip, port: not ports.append((ip, port)))
+    watch = ReturnWatch(config, record, control, PodApi(config))
+    control.silent = {"10.0.0.1", "10.0.0.3"}
+    watch.look()
+    assert watch.names == ["pod 0 (p-0 on n0)"] and ports == [("10.0.0.1", config.control_port)]
+    assert control.admitted == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+    control.silent = set()
+    watch.look()
+    assert watch.names == ["pod 0 (p-0 on n0)", "pod 2 (p-2 on n2)"]
+    watch.close()
+    control.admitted = []
+    watch.look()
+    assert control.admitted == []
+
+
+def save_passes(config: LauncherConfig, number: int) -> None:
+    for each in range(number):
+        (config.output / f"pass-{each:05d}").mkdir(parents=True, exist_ok=True)
+        (config.output / f"pass-{each:05d}" / "done").touch()
+
+
+def test_an_attempt_ends_with_the_first_pass_that_is_saved_after_a_pod_is_back(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = make_config(root, 0)
+    record, control, clock = without(config, 0, 2), FakeControl(config.output), Clock()
+    write_record(config.output, record)
+    monkeypatch.setattr("launcher.control.watch.time.monotonic", lambda: clock.now)
+    small = attempt_config(config, record)
+    watch = AttemptWatch(small, record.ids, record, control, PodApi(config), {"num_passes": "10"})
+    assert watch._returning
+
+    def look() -> AttemptResult | None:
+        clock.now += 10
+        return watch.find_end()
+
+    save_passes(config, 3)
+    assert look() is None
+    watch._returning.names = ["pod 1 (p-1 on n1)"]
+    assert look() is None and look() is None
+    assert capsys.readouterr().out.count("back, and in the next attempt, which begins when this pass is saved") == 1
+    save_passes(config, 4)
+    end = look()
+    assert end and (end.status, end.program) == (75, RETURNED_POD) and "pass 3 is saved" in end.message
+    assert control.reports == [end]  # told at once, before the trainer has ended
+    save_passes(config, 10)
+    assert look() is None  # the last pass: the job ends by itself
+
+
+@pytest.mark.parametrize("trainer_id", [0, 1])
+def test_that_pods_are_back_is_no_failure(root: Path, trainer_id: int, capsys: pytest.CaptureFixture[str]) -> None:
+    config = make_config(root, 2 * trainer_id)
+    record = without(config, 0, 2)
+    result = AttemptResult(75, RETURNED_POD, "pod 1 (p-1): back, and pass 3 is saved")
+    failure = make_error(record.name, 0, "p-0", result)
+    assert not is_passed_on(failure) and "exit status" not in describe_error(failure, record)
+    own = result if trainer_id == 0 else AttemptResult(75, "launcher", "another pod has ended it")
+    ended = report_end(config, Rendezvous(record.ids, record), own, failure, {"PATH": ""}, is_stopped=False)
+    said = capsys.readouterr().out
+    assert "attempt 2 has ended: pod 1 (p-1): back" in said and "failed" not in said.replace("no report", "")
+    assert ended and (ended.failure is not None) == (trainer_id == 0)
+    assert not list(config.output.glob("node_*/error.json"))
+
+
+# ----- What it goes on from
+
+WANTED = JobRecord("job", 10, False, 3, ["a"], 0, gradient_num=2, pserver_num=2)
+
+
+def origin(last: JobRecord, passes: int, *states: str) -> tuple[str, int, bool, bool]:
+    decision = choose_origin(last, Saved(tuple(range(passes)), states), WANTED)
+    return decision.checkpoint, decision.start_pass, decision.drop_state, decision.archive_state
+
+
+def test_a_checkpoint_of_more_pods_is_given_up_for_the_newest_pass_in_one_line() -> None:
+    last = dataclasses.replace(WANTED, gradient_num=3, pserver_num=3)
+    assert origin(last, 3, "pass-00002", "pass-00003-004") == ("", 3, True, False)
+    message = choose_origin(last, Saved((0, 1, 2), ("pass-00003-004",)), WANTED).message
+    assert "\n" not in message and "state/pass-00003-004 is of 3 trainers and 3 pservers" in message
+    assert "going on after pass-00002" in message and "batches of pass 3 are trained again" in message
+    assert "WARNING: " in message and "only the parameters are carried over" in message
+    at_the_end = choose_origin(last, Saved((0, 1, 2), ("pass-00002",)), WANTED).message
+    assert "trained again" not in at_the_end
+    assert origin(last, 0, "pass-00000-004") == ("", 0, False, True)  # nothing else is left of it
+
+
+def test_the_parameters_that_an_attempt_went_on_with_are_not_given_up() -> None:
+    """A pass without a checkpoint is trained again, unless its parameters are all that an attempt had."""
+    assert origin(WANTED, 1) == ("", 0, False, False)
+    assert origin(dataclasses.replace(WANTED, start_pass=1), 1) == ("", 1, False, False)
+    assert origin(dataclasses.replace(WANTED, gradient_num=3), 1) == ("", 1, False, False)
+
+
+# ----- What is told
+
+
+def test_status_says_what_is_missing_since_when(root: Path) -> None:
+    config = make_config(root, 0)
+    record = without(config, 0, 2)
+    record = dataclasses.replace(record, absent=[{"index": 1, "place": "p-1 on n1", "since": time.time()}])
+    write_record(config.output, record)
+    for number in range(2):
+        (config.output / f"node_{number}").mkdir()
+        text = f'{{"attempt": "{record.name}", "pass": {number + 4}, "batch": 1, "time": 1}}'
+        (config.output / f"node_{number}" / "progress.json").write_text(text)
+    line = describe_job(config.output)[1]
+    assert line.startswith("2 of 3 trainers, 2 of 3 pservers; pod 1 (p-1 on n1) is missing since 2")
+    pods = parse_pods(podlist(PODS[0], PODS[1].pending(), PODS[2]))
+    rows = [row.split()[:1] + row.split()[-6:-5] for row in tabulate_pods(pods, config.output)]
+    shown = [(row.split()[0], row.split()[1]) for row in tabulate_pods(pods, config.output)[1:]]
+    assert shown == [("0", "p-0"), ("-", "p-1"), ("1", "p-2")] and rows
+    assert [row.split()[4] for row in tabulate_pods(pods, config.output)[1:]] == ["4", "-", "5"]
+
+
+HOSTILE = {
+    "no index": {"place": "", "since": 1.0},
+    "no number": {"index": "1", "place": "", "since": 1.0},
+    "a negative one": {"index": -1, "place": "", "since": 1.0},
+    "no time": {"index": 1, "place": "", "since": 1e300},
+    "no place": {"index": 1, "since": 1.0},
+}
+
+
+@pytest.mark.parametrize("absent", HOSTILE.values(), ids=HOSTILE)
+def test_a_record_with_anything_else_is_none(tmp_path: Path, absent: dict[str, Any]) -> None:
+    record = dataclasses.replace(without(make_config(tmp_path, 0), 0, 2), absent=[absent])
+    assert parse_record(to_text(record).encode()) is None
+    assert parse_record(to_text(dataclasses.replace(record, absent=[1])).encode()) is None  # type: ignore[list-item]
+    good = without(make_config(tmp_path, 0), 0, 2)
+    assert parse_record(to_text(dataclasses.replace(good, pods=[{"ip": "a"}])).encode()) is None
+
+
+def test_only_trainer_0s_pod_is_waited_for_before_the_end_is_written_down(tmp_path: Path) -> None:
+    """The UIDs of a record are sorted, and the first of them was taken for trainer 0's."""
+    config = make_config(tmp_path, 1)
+    pods = [pod("10.0.0.1", "z").indexed(0), pod("10.0.0.2", "p-1").indexed(1), pod("10.0.0.3", "a").indexed(2)]
+    record = wanted_record(config, start_paddle.getIdMap(podlist(*pods)), {})
+    assert record.pod_uids[0] != record.first_uid == "uid-of-z"
+    assert not is_left_alone(record, parse_pods(podlist(*pods)), config)
+    assert is_left_alone(record, parse_pods(podlist(pods[0].phase("Failed"), *pods[1:])), config)
+    assert not is_left_alone(record, parse_pods(podlist(pods[0], pods[1], pods[2].phase("Failed"))), config)
