@@ -23,6 +23,7 @@ RUN /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --only-bin
     && /pip/bin/pip --python /opt/venv/bin/python uninstall --yes setuptools \
     && find /opt/venv -type d -name tests -path '*/site-packages/*' -prune -exec rm -r {} +
 COPY setup.py pyproject.toml start.sh start_paddle.py /src/
+COPY elastic/ /src/elastic/
 COPY kernels/ /src/kernels/
 COPY launcher/ /src/launcher/
 COPY localcluster/ /src/localcluster/

@@ -49,6 +49,7 @@ setup(
     python_requires=">=3.11",
     packages=find_packages(
         include=[
+            "elastic*",
             "kernels*",
             "launcher*",
             "localcluster*",

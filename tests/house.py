@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = [
+    "elastic",
     "kernels",
     "launcher",
     "localcluster",

@@ -1,0 +1,153 @@
+"""Hosts with slots, and which rank each slot has (pure).
+
+Names, signatures and order are those of Horovod 0.28's `horovod.runner.common.util.hosts`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+MOST_HOST_FILE_BYTES = 1 << 20
+
+
+class HostInfo:
+    """A host, and how many workers it takes."""
+
+    def __init__(self, hostname: str, slots: int) -> None:
+        self.hostname, self.slots = hostname, slots
+
+    @staticmethod
+    def from_string(host_string: str) -> HostInfo:
+        """Return the host of a text `name:slots`.
+
+        Raises: ValueError: it is another text.
+        """
+        name, colon, slots = host_string.strip().rpartition(":")
+        if not name or not colon or not (slots.isascii() and slots.isdigit()) or len(slots) > 9:
+            raise ValueError(f"'{host_string}' is no host with its slots; write it as name:slots, e.g. worker-0:2")
+        return HostInfo(name, int(slots))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HostInfo) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((self.hostname, self.slots))
+
+    def __repr__(self) -> str:
+        return f"HostInfo({self.hostname!r}, {self.slots})"
+
+
+class SlotInfo:
+    """A slot of a host with its ranks.
+
+    Attributes: rank, size: among all workers.  local_rank, local_size: among those of the host.  cross_rank,
+        cross_size: among the slots with this local rank, one of each host that has it.
+    """
+
+    def __init__(
+        self,
+        hostname: str,
+        rank: int,
+        local_rank: int,
+        cross_rank: int,
+        size: int | None = None,
+        local_size: int | None = None,
+        cross_size: int | None = None,
+    ) -> None:
+        self.hostname, self.rank, self.local_rank, self.cross_rank = hostname, rank, local_rank, cross_rank
+        self.size, self.local_size, self.cross_size = size, local_size, cross_size
+
+    def to_response_string(self) -> str:
+        """Return the answer to a question for a rank: six integers with commas."""
+        numbers = (self.rank, self.size, self.local_rank, self.local_size, self.cross_rank, self.cross_size)
+        return ",".join(map(str, numbers))
+
+    @staticmethod
+    def from_response_string(hostname: str, response_string: str) -> SlotInfo:
+        """Return the slot that such an answer describes.
+
+        Raises: ValueError: it describes none.
+        """
+        words = response_string.split(",")
+        if len(words) != 6 or any(len(word) > 11 for word in words):
+            raise ValueError(f"'{response_string[:100]}' is no rank: it has to be six integers with commas")
+        rank, size, local_rank, local_size, cross_rank, cross_size = map(int, words)
+        return SlotInfo(hostname, rank, local_rank, cross_rank, size, local_size, cross_size)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SlotInfo) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((self.hostname, self.to_response_string()))
+
+    def __repr__(self) -> str:
+        return f"SlotInfo({self.hostname!r}, {self.to_response_string()})"
+
+
+INVALID_SLOT_INFO = SlotInfo("", -1, -1, -1, -1, -1, -1)
+
+
+def parse_host_files(filename: str) -> str:
+    """Return the hosts of a file with lines `name slots=number`, as text for `parse_hosts`.
+
+    Raises: ValueError: a line is another one.  OSError.
+    """
+    with Path(filename).open("rb") as file:
+        text = file.read(MOST_HOST_FILE_BYTES + 1)
+    if len(text) > MOST_HOST_FILE_BYTES:
+        raise ValueError(f"{filename} has more than {MOST_HOST_FILE_BYTES} bytes")
+    hosts = []
+    for number, line in enumerate(text.decode().splitlines(), start=1):
+        words = line.split()
+        if not words:
+            continue
+        name, _, slots = words[-1].partition("=")
+        if len(words) != 2 or name != "slots" or not slots:
+            raise ValueError(f"{filename}:{number}: '{line}' is no host; write it as name slots=number")
+        hosts.append(f"{words[0]}:{slots}")
+    return ",".join(hosts)
+
+
+def parse_hosts_and_slots(hosts: str) -> tuple[list[str], dict[str, int]]:
+    """Return the names of hosts, and the slots of each.
+
+    Raises: ValueError: a part of the text is no host.
+    """
+    found = parse_hosts(hosts)
+    return [host.hostname for host in found], {host.hostname: host.slots for host in found}
+
+
+def parse_hosts(hosts_string: str) -> list[HostInfo]:
+    """Return the hosts of a text `name:slots,name:slots`.
+
+    Raises: ValueError: a part of it is no host.
+    """
+    return [HostInfo.from_string(one) for one in hosts_string.split(",")]
+
+
+def get_host_assignments(
+    hosts: Sequence[HostInfo], min_num_proc: int, max_num_proc: int | None = None
+) -> list[SlotInfo]:
+    """Return the slots in the order of their ranks: host by host, up to the largest number of workers.
+
+    Args: hosts: in the order of their ranks.  max_num_proc: None: no bound.
+    Raises: ValueError: there are fewer slots than `min_num_proc`.
+    """
+    slots: list[SlotInfo] = []
+    local_sizes: Counter[str] = Counter()
+    cross_sizes: Counter[int] = Counter()
+    for host in hosts:
+        for local_rank in range(host.slots):
+            if max_num_proc is not None and len(slots) == max_num_proc:
+                break
+            slots.append(SlotInfo(host.hostname, len(slots), local_rank, cross_sizes[local_rank]))
+            cross_sizes[local_rank] += 1
+            local_sizes[host.hostname] += 1
+    if len(slots) < min_num_proc:
+        raise ValueError(f"Requested more processes ({min_num_proc}) than there are available slots ({len(slots)})")
+    for slot in slots:
+        slot.size, slot.local_size = len(slots), local_sizes[slot.hostname]
+        slot.cross_size = cross_sizes[slot.local_rank]
+    return slots

@@ -1,0 +1,264 @@
+"""The HTTP servers of the driver: a store of keys and values that every program of the job reads and writes.
+
+    server = RendezvousServer(secret=...)
+    port = server.start(create_rendezvous_handler(driver))
+
+A path is `/<scope>/<key>`. GET answers 200 with the value or 404, with `?wait=seconds` as soon as the value is there;
+PUT and DELETE answer 200. Another path is 400, a request without the signature of the job's secret is 403, a body that
+does not come is 408. A caller may be hostile: head, body, time and number of callers are bounded.
+Class names are those of Horovod 0.28's `horovod.runner.http.http_server`.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Generic, NamedTuple, TypeVar
+from urllib.parse import unquote
+
+from elastic.hosts import SlotInfo
+from elastic.keyvalue.signature import HEADER, is_signed
+from elastic.keyvalue.store import MOST_VALUE_BYTES, FullStoreError, KeyValueStore
+from runtime import glog
+
+MOST_CALLERS = 4096  # at the same time; each worker has a request for its rank, one for notices and a heartbeat
+MOST_PATH = 1024  # characters
+BODY_S = 3.0  # seconds without any byte of a body that has not come to its end
+HEAD_S = 10.0  # seconds for the head of a request
+MOST_WAIT_S = 30.0  # of a GET that waits; the caller asks again
+_PART = re.compile(r"[!-.0-~]{1,400}")  # printable, without blanks and "/"
+_SECONDS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,9})?")
+
+
+class HttpRequest(NamedTuple):
+    """A request that is well-formed and signed."""
+
+    method: str
+    scope: str
+    key: str
+    query: Mapping[str, str] = {}
+    body: bytes = b""
+
+    @property
+    def wait(self) -> float:
+        """Seconds that the caller wants to wait at most, within our bound."""
+        text = self.query.get("wait", "0")
+        return min(float(text), MOST_WAIT_S) if _SECONDS.fullmatch(text) else 0.0
+
+
+class HttpAnswer(NamedTuple):
+    """What is answered."""
+
+    status: HTTPStatus
+    body: bytes = b""
+    headers: Mapping[str, str] = {}
+
+
+class _BadRequestError(Exception):
+    """A request that is not answered with 200."""
+
+    def __init__(self, status: HTTPStatus, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class KVStoreHandler(BaseHTTPRequestHandler):
+    """GET and PUT of values."""
+
+    timeout = HEAD_S
+    server: KVStoreHTTPServer
+
+    def do_GET(self) -> None:
+        """Answer a GET."""
+        self._serve("GET")
+
+    def do_PUT(self) -> None:
+        """Answer a PUT."""
+        self._serve("PUT")
+
+    def answer(self, request: HttpRequest) -> HttpAnswer:
+        """Return the answer to a request; a subclass has more of them."""
+        if request.method == "PUT":
+            self.server.store.put(request.scope, request.key, request.body)
+            return HttpAnswer(HTTPStatus.OK)
+        if request.method == "DELETE":
+            self.server.store.delete(request.scope, request.key)
+            return HttpAnswer(HTTPStatus.OK)
+        value = self.server.store.get(request.scope, request.key, request.wait)
+        return HttpAnswer(HTTPStatus.NOT_FOUND) if value is None else HttpAnswer(HTTPStatus.OK, value)
+
+    def _serve(self, method: str) -> None:
+        try:
+            given = self.answer(self._read(method))
+        except _BadRequestError as exc:
+            given = HttpAnswer(exc.status, f"{exc}\n".encode())
+        except FullStoreError as exc:
+            given = HttpAnswer(HTTPStatus.INSUFFICIENT_STORAGE, f"{exc}\n".encode())
+        self.send_response(given.status)
+        self.send_header("Content-Length", str(len(given.body)))
+        for name, value in given.headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(given.body)
+
+    def _read(self, method: str) -> HttpRequest:
+        path, _, query = self.path.partition("?")
+        parts = path.split("/")
+        if len(self.path) > MOST_PATH or len(parts) != 3 or parts[0] or not all(map(_PART.fullmatch, parts[1:])):
+            raise _BadRequestError(HTTPStatus.BAD_REQUEST, "a path is /<scope>/<key>")
+        body = self._read_body() if method == "PUT" else b""
+        if not is_signed(self.headers.get(HEADER, ""), self.server.secret, method, self.path, body):
+            raise _BadRequestError(
+                HTTPStatus.FORBIDDEN,
+                f"{HEADER} does not prove this job's secret; PADDLE_SECRET differs between the two",
+            )
+        pairs = {name: unquote(value) for name, _, value in (one.partition("=") for one in query.split("&"))}
+        return HttpRequest(method, parts[1], parts[2], pairs, body)
+
+    def _read_body(self) -> bytes:
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdigit()):
+            raise _BadRequestError(HTTPStatus.LENGTH_REQUIRED, "a PUT needs a Content-Length")
+        if len(length) > 12 or int(length) > MOST_VALUE_BYTES:
+            raise _BadRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a value has at most {MOST_VALUE_BYTES} bytes")
+        self.connection.settimeout(BODY_S)
+        try:
+            body = self.rfile.read(int(length))
+        except TimeoutError:
+            body = b""
+        if len(body) < int(length):
+            raise _BadRequestError(HTTPStatus.REQUEST_TIMEOUT, "the body has not come")
+        return body
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing: a request is nothing of note."""
+
+
+class RendezvousHandler(KVStoreHandler):
+    """GET, PUT and DELETE of values."""
+
+    def do_DELETE(self) -> None:
+        """Answer a DELETE."""
+        self._serve("DELETE")
+
+
+class KVStoreHTTPServer(ThreadingHTTPServer):
+    """A server with its store; each request has a thread."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 1024
+    allow_reuse_address = True
+
+    def __init__(self, address: tuple[str, int], handler: type[KVStoreHandler], secret: str = "") -> None:
+        self.store, self.secret = KeyValueStore(), secret
+        self._callers = threading.Semaphore(MOST_CALLERS)
+        super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        """Bind the address; unlike the base class without a look-up of its name, which may take seconds."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = self.socket.getsockname()[:2]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, or close the connection where there are too many."""
+        if not self._callers.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # the thread did not begin
+            self._callers.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer a request, and let another caller in."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._callers.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a caller that has gone or is silent; a fault of ours is logged by its handler."""
+
+
+class RendezvousHTTPServer(KVStoreHTTPServer):
+    """The store for a plan of slots."""
+
+    def init(self, host_alloc_plan: Sequence[SlotInfo]) -> None:
+        """Remove all values, and plan the scopes of these slots: global, local_<host>, cross_<local rank>."""
+        sizes: Counter[str] = Counter()
+        for slot in host_alloc_plan:
+            sizes.update(["global", f"local_{slot.hostname}", f"cross_{slot.local_rank}"])
+        self.store.plan(sizes)
+
+
+_S = TypeVar("_S", bound=KVStoreHTTPServer)
+_Make = Callable[[tuple[str, int], type[KVStoreHandler], str], _S]
+
+
+class _HttpServerThread(Generic[_S]):
+    """A server that answers in a thread of its own."""
+
+    def __init__(self, make: _Make[_S], verbose: int, secret: str) -> None:
+        self._make, self._verbose, self._secret = make, verbose, secret
+        self._httpd: _S | None = None
+        self._thread: threading.Thread | None = None
+
+    def _start(self, handler_cls: type[KVStoreHandler], address: tuple[str, int]) -> int:
+        self._httpd = self._make(address, handler_cls, self._secret)
+        self._thread = threading.Thread(target=self._httpd.serve_forever, args=(0.05,), name="http", daemon=True)
+        self._thread.start()
+        if self._verbose:
+            glog.info(f"the rendezvous server listens on port {self._httpd.server_port}")
+        return self._httpd.server_port
+
+    def stop(self) -> None:
+        """End the thread and close the port; may be called again."""
+        if self._httpd is not None and self._thread is not None:
+            self._httpd.store.close()
+            self._httpd.shutdown()
+            self._httpd.server_close()
+            self._thread.join()
+        self._httpd = self._thread = None
+
+
+class KVStoreServer(_HttpServerThread[KVStoreHTTPServer]):
+    """A store of values on a port."""
+
+    def __init__(self, verbose: int = 0, secret: str = "") -> None:
+        super().__init__(KVStoreHTTPServer, verbose, secret)
+
+    def start_server(self, handler_cls: type[KVStoreHandler] = KVStoreHandler) -> int:
+        """Begin to answer on a free port of every address, and return it."""
+        return self._start(handler_cls, ("", 0))
+
+    def shutdown_server(self) -> None:
+        """End it."""
+        self.stop()
+
+
+class RendezvousServer(_HttpServerThread[RendezvousHTTPServer]):
+    """The server by which the workers of a job find each other."""
+
+    def __init__(self, verbose: int = 0, secret: str = "") -> None:
+        super().__init__(RendezvousHTTPServer, verbose, secret)
+
+    def start(self, handler_cls: type[KVStoreHandler] = RendezvousHandler, port: int = 0, address: str = "") -> int:
+        """Begin to answer, and return the port: `port`, or a free one for 0.
+
+        Raises: OSError: another program has the port.
+        """
+        return self._start(handler_cls, (address, port))
+
+    def init(self, host_alloc_plan: Sequence[SlotInfo]) -> None:
+        """Begin a new generation: see `RendezvousHTTPServer.init`."""
+        if self._httpd is not None:
+            self._httpd.init(host_alloc_plan)

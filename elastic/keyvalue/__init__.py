@@ -1,0 +1,1 @@
+"""What the rendezvous server stores: keys and values, notices of changed hosts, and the signature of a request."""

@@ -1,0 +1,89 @@
+"""Values by scope and key, in memory, within bounds; a reader may wait for a key that is not there yet."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+MOST_VALUE_BYTES = 16 << 20
+MOST_BYTES = 256 << 20  # of all values
+MOST_KEYS = 1 << 16
+
+
+class FullStoreError(Exception):
+    """The store takes no more values, or not one of this size."""
+
+
+class KeyValueStore:
+    """The values of one server.
+
+    Thread safety: every method may be called from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._scopes: dict[str, dict[str, bytes]] = {}
+        self._sizes: dict[str, int] = {}  # of the planned scopes: how many members end each of them
+        self._finished: dict[str, set[str]] = {}
+        self._bytes = self._keys = 0
+        self._is_closed = False
+
+    def plan(self, sizes: Mapping[str, int]) -> None:
+        """Remove every value, and name the scopes that are removed as soon as so many of their keys are deleted."""
+        with self._changed:
+            self._scopes, self._sizes, self._finished = {}, dict(sizes), {}
+            self._bytes = self._keys = 0
+
+    def get(self, scope: str, key: str, wait: float = 0.0) -> bytes | None:
+        """Return a value, or None if it does not come within `wait` seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or key in self._scopes.get(scope, {}), wait)
+            return self._scopes.get(scope, {}).get(key)
+
+    def put(self, scope: str, key: str, value: bytes) -> None:
+        """Store a value.
+
+        Raises: FullStoreError: there is no room for it.
+        """
+        with self._changed:
+            before = self._scopes.get(scope, {}).get(key)
+            size = self._bytes - len(before or b"") + len(value)
+            if len(value) > MOST_VALUE_BYTES or size > MOST_BYTES or (before is None and self._keys >= MOST_KEYS):
+                raise FullStoreError(f"the store has no room for {len(value)} bytes more")
+            self._scopes.setdefault(scope, {})[key] = value
+            self._bytes = size
+            self._keys += before is None
+            self._changed.notify_all()
+
+    def delete(self, scope: str, key: str) -> None:
+        """Remove a value, which need not be there; the last member of a planned scope removes the scope."""
+        with self._changed:
+            if scope in self._sizes:
+                finished = self._finished.setdefault(scope, set())
+                finished.add(key)
+                if len(finished) < self._sizes[scope]:
+                    return
+                del self._finished[scope]
+                for name in list(self._scopes.get(scope, {})):
+                    self._remove(scope, name)
+                return
+            self._remove(scope, key)
+
+    def list_finished(self, scope: str) -> list[str]:
+        """Return the deleted keys of a planned scope that other members still use."""
+        with self._changed:
+            return sorted(self._finished.get(scope, ()))
+
+    def _remove(self, scope: str, key: str) -> None:
+        value = self._scopes.get(scope, {}).pop(key, None)
+        if value is not None:
+            self._bytes -= len(value)
+            self._keys -= 1
+        if not self._scopes.get(scope):
+            self._scopes.pop(scope, None)
+
+    def close(self) -> None:
+        """Let every waiting reader go."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()

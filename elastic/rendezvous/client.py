@@ -1,0 +1,183 @@
+"""How a worker speaks with the driver over HTTP.
+
+    client = RendezvousClient("10.0.0.2", 7000, secret, timeout=30.0)
+    slot, generation = client.query_rank("host-1", 0, incarnation, generation)
+
+A request is repeated while the driver does not answer, for a driver that was killed comes back; each may be repeated
+without harm.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Mapping
+from http import HTTPStatus
+from urllib.parse import quote
+
+from elastic.hosts import SlotInfo
+from elastic.keyvalue.notices import HostsNotice
+from elastic.keyvalue.signature import HEADER, sign
+from elastic.keyvalue.store import MOST_VALUE_BYTES
+from elastic.rendezvous.handler import GENERATION_HEADER
+from runtime import glog
+from runtime.backoff import exponential_backoff
+from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
+from runtime.errors import BugError, ConfigError, PeerUnreachableError
+
+LONGEST_POLL_S = 25.0  # of one request; a longer wait is several of them
+
+
+class RendezvousClient:
+    """The driver of a job, as its workers see it.
+
+    Args: timeout: seconds for which a request is repeated that nobody answers.
+
+    Thread safety: every method may be called from any thread; each request has a connection of its own.
+    Each method raises PeerUnreachableError if the driver does not answer until the timeout, ConfigError if it refuses
+    the secret, and BugError if it refuses the request.
+    """
+
+    def __init__(self, address: str, port: int, secret: str = "", timeout: float = 30.0) -> None:
+        self.address, self.port, self.timeout = address, port, timeout
+        self._secret = secret
+
+    def __repr__(self) -> str:
+        return f"RendezvousClient({self.address!r}, {self.port})"
+
+    def put(self, scope: str, key: str, value: bytes) -> None:
+        """Store a value."""
+        self._ask("PUT", _path(scope, key), value)
+
+    def get(self, scope: str, key: str, wait: float = 0.0) -> bytes | None:
+        """Return a value as soon as it is there, or None if it does not come within `wait` seconds."""
+        until = time.monotonic() + wait
+        while True:
+            left = max(0.0, until - time.monotonic())
+            status, _, body = self._ask("GET", _path(scope, key), poll=min(left, LONGEST_POLL_S))
+            if status == HTTPStatus.OK:
+                return body
+            if time.monotonic() >= until:
+                return None
+
+    def delete(self, scope: str, key: str) -> None:
+        """Remove a value, which need not be there."""
+        self._ask("DELETE", _path(scope, key))
+
+    def query_rank(
+        self, host: str, local_rank: int, incarnation: str, generation: int, wait: float = 600.0
+    ) -> tuple[SlotInfo, int]:
+        """Say that this worker is ready for the next generation; return its slot in it, and the generation.
+
+        Blocking: until all members of the generation have said so or have ended. A slot with rank -1: this worker is
+        no member any more.
+
+        Args: generation: the last one that this worker took part in.  wait: seconds.
+        Raises: see the class; PeerUnreachableError: also if the others are not ready within `wait` seconds.
+        """
+        until = time.monotonic() + wait
+        path = (
+            f"{_path('rank_and_size', f'{host}:{local_rank}')}?incarnation={quote(incarnation)}&generation={generation}"
+        )
+        while True:
+            left = max(0.0, until - time.monotonic())
+            status, headers, body = self._ask("GET", path, poll=min(left, LONGEST_POLL_S))
+            if status == HTTPStatus.OK:
+                return self._read_rank(host, headers, body)
+            if time.monotonic() >= until:
+                raise PeerUnreachableError(
+                    f"the other workers of generation {generation} were not ready within {wait:g} s; look at their "
+                    "logs, or raise --elastic-timeout"
+                )
+
+    def register_addresses(
+        self, host: str, local_rank: int, incarnation: str, addresses: list[tuple[str, int]]
+    ) -> None:
+        """Say where this worker hears of changes."""
+        self._put_json("worker_addresses", host, local_rank, incarnation=incarnation, addresses=addresses)
+
+    def heartbeat(self, host: str, local_rank: int, incarnation: str, generation: int) -> None:
+        """Say that this worker lives."""
+        self._put_json("heartbeat", host, local_rank, incarnation=incarnation, generation=generation)
+
+    def done(self, host: str, local_rank: int, incarnation: str) -> None:
+        """Say that this worker has come to the end of its work: its exit status 0 then means success."""
+        self._put_json("done", host, local_rank, incarnation=incarnation)
+
+    def notices(self, after: int, wait: float = 0.0) -> HostsNotice | None:
+        """Return all notices after a revision as one, or None if none comes within `wait` seconds (at most 30)."""
+        status, _, body = self._ask("GET", _path("notices", str(after)), poll=min(wait, LONGEST_POLL_S))
+        if status == HTTPStatus.NO_CONTENT:
+            return None
+        try:
+            fields = parse_bounded(body, depth=1, values=10)
+            revision, stamp, result = (fields.get(name) for name in HostsNotice._fields)
+        except BoundedJsonError as exc:
+            raise PeerUnreachableError(f"{self._name} answers with a notice {exc}") from exc
+        if not is_integer(revision) or not isinstance(stamp, int | float) or not is_integer(result, 0, 3):
+            raise PeerUnreachableError(f"{self._name} answers with something else than a notice")
+        return HostsNotice(int(revision or 0), float(stamp), int(result or 0))
+
+    @property
+    def _name(self) -> str:
+        return f"the driver at {self.address}:{self.port}"
+
+    def _read_rank(self, host: str, headers: Mapping[str, str], body: bytes) -> tuple[SlotInfo, int]:
+        generation = headers.get(GENERATION_HEADER.lower(), "")
+        try:
+            return SlotInfo.from_response_string(host, body.decode()), int(generation)
+        except ValueError as exc:
+            raise PeerUnreachableError(f"{self._name} answers with no rank: {glog.clean(exc, 200)}") from exc
+
+    def _put_json(self, scope: str, host: str, local_rank: int, **fields: object) -> None:
+        self._ask("PUT", _path(scope, f"{host}:{local_rank}"), json.dumps(fields).encode())
+
+    def _ask(self, method: str, path: str, body: bytes = b"", poll: float = 0.0) -> tuple[int, dict[str, str], bytes]:
+        """Return status, headers (in small letters) and body of an answer that is one of a driver's."""
+        if method == "GET":
+            path += f"{'&' if '?' in path else '?'}wait={poll:.3f}"
+        until = time.monotonic() + self.timeout
+        for delay in exponential_backoff(0.1, 2.0):
+            try:
+                status, headers, found = self._ask_once(method, path, body, poll)
+                reason = f"it answers {status}"
+            except (OSError, http.client.HTTPException) as exc:
+                status, headers, found, reason = 0, {}, b"", f"{type(exc).__name__}: {exc}"
+            if status in (HTTPStatus.OK, HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND):
+                return status, headers, found
+            if status == HTTPStatus.FORBIDDEN:
+                raise ConfigError(f"{self._name} refuses the secret; PADDLE_SECRET differs between the two")
+            if 400 <= status < 500 and status != HTTPStatus.REQUEST_TIMEOUT:
+                text = glog.clean(found.decode("utf-8", "replace").strip(), 200)
+                raise BugError(f"{self._name} refuses {method} {path}: {status} {text}")
+            if time.monotonic() + delay >= until:
+                raise PeerUnreachableError(
+                    f"{self._name} did not answer within {self.timeout:g} s: {glog.clean(reason, 200)}; look at its log"
+                )
+            time.sleep(delay)
+        raise BugError("the delays between trials have come to an end")
+
+    def _ask_once(self, method: str, path: str, body: bytes, poll: float) -> tuple[int, dict[str, str], bytes]:
+        connection = http.client.HTTPConnection(self.address, self.port, timeout=poll + min(self.timeout, 10.0))
+        try:
+            headers = {HEADER: sign(self._secret, method, path, body)} if self._secret else {}
+            connection.request(method, path, body if method == "PUT" else None, headers)
+            answer = connection.getresponse()
+            found = answer.read(MOST_VALUE_BYTES + 1)
+            if len(found) > MOST_VALUE_BYTES:
+                raise http.client.HTTPException("an answer that is too long")
+            return answer.status, {name.lower(): value for name, value in answer.getheaders()}, found
+        finally:
+            connection.close()
+
+
+def _path(scope: str, key: str) -> str:
+    """Return the path of a key.
+
+    Raises: BugError: it has characters that no path has.
+    """
+    for part in (scope, key):
+        if not part or "/" in part or not part.isascii() or not part.isprintable() or set(part) & set(" ?&#%"):
+            raise BugError(f"'{part[:100]}' is no part of a path")
+    return f"/{scope}/{key}"

@@ -1,0 +1,158 @@
+"""The requests of workers beyond plain values; each is answered by the driver.
+
+GET  /rank_and_size/<host>:<local_rank>?incarnation=I&generation=G&wait=S    six integers, or 204: ask again
+PUT  /worker_addresses/<host>:<local_rank>    {"incarnation", "addresses": [[ip, port], ...]}
+GET  /notices/<revision>?wait=S               {"revision", "timestamp", "result"}, or 204: none
+PUT  /heartbeat/<host>:<local_rank>           {"incarnation", "generation"}
+PUT  /done/<host>:<local_rank>                {"incarnation"}
+"""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import Any, Protocol
+
+from elastic.hosts import SlotInfo
+from elastic.http_server import MOST_WAIT_S, HttpAnswer, HttpRequest, RendezvousHandler
+from elastic.keyvalue.notices import NoticeBoard
+from runtime import glog
+from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
+
+GENERATION_HEADER = "X-Paddle-Generation"
+MOST_TEXT = 200  # characters of an incarnation and of an address
+MOST_ADDRESSES = 64
+MOST_JSON_BYTES = 16 << 10
+_MOST_NUMBER = (1 << 31) - 1
+
+
+class Desk(Protocol):
+    """What the driver answers to workers."""
+
+    notices: NoticeBoard
+
+    def query_rank(
+        self, host: str, local_rank: int, incarnation: str, generation: int, wait: float
+    ) -> tuple[SlotInfo, int] | None:
+        """Take that a worker is ready for the next generation; return its slot in it, or None after `wait` seconds."""
+
+    def register_worker_addresses(
+        self, host: str, local_rank: int, incarnation: str, addresses: list[tuple[str, int]]
+    ) -> None:
+        """Take where a worker hears of changes."""
+
+    def record_heartbeat(self, host: str, local_rank: int, incarnation: str, generation: int) -> None:
+        """Take that a worker lives."""
+
+    def record_done(self, host: str, local_rank: int, incarnation: str) -> None:
+        """Take that a worker has come to the end of its work."""
+
+
+class _FaultyRequestError(ValueError):
+    """A request that is not as it has to be."""
+
+
+def create_rendezvous_handler(driver: Any) -> type[RendezvousHandler]:
+    """Return the handler of a `RendezvousServer` that asks this driver."""
+    desk: Desk = driver
+
+    class ElasticRendezvousHandler(RendezvousHandler):
+        """The requests of elastic workers."""
+
+        def answer(self, request: HttpRequest) -> HttpAnswer:
+            try:
+                given = answer_worker(desk, request)
+            except _FaultyRequestError as exc:
+                return HttpAnswer(HTTPStatus.BAD_REQUEST, f"{exc}\n".encode())
+            except Exception as exc:  # one request ends neither the driver nor the server
+                glog.error(f"{request.method} /{request.scope}/{glog.clean(request.key)}: {type(exc).__name__}: {exc}")
+                return HttpAnswer(HTTPStatus.INTERNAL_SERVER_ERROR, b"the driver could not answer\n")
+            return super().answer(request) if given is None else given
+
+    return ElasticRendezvousHandler
+
+
+def answer_worker(desk: Desk, request: HttpRequest) -> HttpAnswer | None:
+    """Return the answer to a worker's request; None: the store answers it.
+
+    Raises: _FaultyRequestError.
+    """
+    match request.method, request.scope:
+        case "GET", "rank_and_size":
+            return _answer_rank(desk, request)
+        case "GET", "notices":
+            return _answer_notices(desk, request)
+        case "PUT", "heartbeat" | "done" | "worker_addresses":
+            host, local_rank = _read_slot(request.key)
+            return _take(desk, request, host, local_rank)
+        case _:
+            return None
+
+
+def _answer_rank(desk: Desk, request: HttpRequest) -> HttpAnswer:
+    host, local_rank = _read_slot(request.key)
+    incarnation = _check_text(request.query.get("incarnation", ""), "incarnation")
+    generation = _read_number(request.query.get("generation", "0"), "generation")
+    wait = request.wait if "wait" in request.query else MOST_WAIT_S
+    found = desk.query_rank(host, local_rank, incarnation, generation, wait)
+    if found is None:
+        return HttpAnswer(HTTPStatus.NO_CONTENT)
+    slot, new = found
+    return HttpAnswer(HTTPStatus.OK, slot.to_response_string().encode(), {GENERATION_HEADER: str(new)})
+
+
+def _answer_notices(desk: Desk, request: HttpRequest) -> HttpAnswer:
+    notice = desk.notices.find_after(_read_number(request.key, "revision"), request.wait)
+    if notice is None:
+        return HttpAnswer(HTTPStatus.NO_CONTENT)
+    return HttpAnswer(HTTPStatus.OK, json.dumps(notice._asdict()).encode())
+
+
+def _take(desk: Desk, request: HttpRequest, host: str, local_rank: int) -> HttpAnswer:
+    if len(request.body) > MOST_JSON_BYTES:
+        raise _FaultyRequestError("the body is too long")
+    try:
+        fields = parse_bounded(request.body, depth=3, values=4 * MOST_ADDRESSES)
+    except BoundedJsonError as exc:
+        raise _FaultyRequestError(f"a body {exc}") from exc
+    incarnation = _check_text(fields.get("incarnation", ""), "incarnation")
+    if request.scope == "done":
+        desk.record_done(host, local_rank, incarnation)
+    elif request.scope == "heartbeat":
+        generation = fields.get("generation", 0)
+        if not is_integer(generation, 0, _MOST_NUMBER):
+            raise _FaultyRequestError("generation is no number")
+        desk.record_heartbeat(host, local_rank, incarnation, generation)
+    else:
+        desk.register_worker_addresses(host, local_rank, incarnation, _read_addresses(fields.get("addresses")))
+    return HttpAnswer(HTTPStatus.OK)
+
+
+def _read_addresses(found: Any) -> list[tuple[str, int]]:
+    if not isinstance(found, list) or len(found) > MOST_ADDRESSES:
+        raise _FaultyRequestError(f"addresses is no list of at most {MOST_ADDRESSES} pairs")
+    addresses = []
+    for pair in found:
+        if not isinstance(pair, list) or len(pair) != 2 or not is_integer(pair[1], 1, 65535):
+            raise _FaultyRequestError("an address is no pair of a host and a port")
+        addresses.append((_check_text(pair[0], "address"), int(pair[1])))
+    return addresses
+
+
+def _read_slot(key: str) -> tuple[str, int]:
+    host, colon, local_rank = key.rpartition(":")
+    if not host or not colon:
+        raise _FaultyRequestError("a slot is <host>:<local rank>")
+    return host, _read_number(local_rank, "local rank")
+
+
+def _read_number(text: str, name: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise _FaultyRequestError(f"{name} is no number")
+    return int(text)
+
+
+def _check_text(value: Any, name: str) -> str:
+    if not isinstance(value, str) or len(value) > MOST_TEXT or not value.isprintable():
+        raise _FaultyRequestError(f"{name} is no printable text of at most {MOST_TEXT} characters")
+    return value

@@ -1,0 +1,287 @@
+"""The rendezvous server and its client: verbs and status codes of ../shared/spec/elastic.md, 1.5."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from elastic import http_server
+from elastic.hosts import INVALID_SLOT_INFO, SlotInfo, get_host_assignments, parse_hosts
+from elastic.http_server import KVStoreServer, RendezvousServer
+from elastic.keyvalue.notices import NoticeBoard
+from elastic.keyvalue.store import FullStoreError, KeyValueStore
+from elastic.rendezvous import create_rendezvous_handler
+from elastic.rendezvous.client import RendezvousClient
+from runtime.errors import BugError, ConfigError, PeerUnreachableError
+
+SECRET = "a secret"
+WAIT_S = 60.0
+
+
+class FakeDriver:
+    """Answers what a test has put in, and keeps what workers have said."""
+
+    def __init__(self) -> None:
+        self.notices = NoticeBoard()
+        self.said: list[tuple[object, ...]] = []
+        self.ranks: dict[str, tuple[SlotInfo, int] | None] = {}
+        self.asked = threading.Event()
+        self.decided = threading.Event()
+
+    def query_rank(self, *question: object) -> tuple[SlotInfo, int] | None:
+        self.said.append(("rank", *question[:4]))
+        self.asked.set()
+        if str(question[2]) == "broken":
+            raise RuntimeError("a bug")
+        return self.ranks[str(question[2])] if self.decided.wait(WAIT_S) else None
+
+    def register_worker_addresses(self, *said: object) -> None:
+        self.said.append(("addresses", *said))
+
+    def record_heartbeat(self, *said: object) -> None:
+        self.said.append(("heartbeat", *said))
+
+    def record_done(self, *said: object) -> None:
+        self.said.append(("done", *said))
+
+
+@pytest.fixture
+def driver() -> FakeDriver:
+    return FakeDriver()
+
+
+@pytest.fixture
+def server(driver: FakeDriver) -> Iterator[tuple[RendezvousServer, int]]:
+    one = RendezvousServer(secret=SECRET)
+    port = one.start(create_rendezvous_handler(driver), address="127.0.0.1")
+    yield one, port
+    driver.decided.set()
+    one.stop()
+
+
+@pytest.fixture
+def client(server: tuple[RendezvousServer, int]) -> RendezvousClient:
+    return RendezvousClient("127.0.0.1", server[1], SECRET, WAIT_S)
+
+
+def ask(port: int, method: str, path: str, body: bytes | None = None) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
+    try:
+        connection.request(method, path, body)
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status
+    finally:
+        connection.close()
+
+
+def send(port: int, text: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), WAIT_S) as stream, stream.makefile("rb") as answer:
+        stream.sendall(text)
+        return answer.read()
+
+
+def test_values_are_stored_read_and_deleted(client: RendezvousClient) -> None:
+    assert client.get("global", "0") is None
+    client.put("global", "0", b"\x00\xff value")
+    assert client.get("global", "0") == b"\x00\xff value"
+    client.delete("global", "0")
+    client.delete("global", "0")
+    assert client.get("global", "0") is None
+
+
+def test_a_reader_waits_for_a_value(client: RendezvousClient) -> None:
+    found: list[bytes | None] = []
+    reader = threading.Thread(target=lambda: found.append(client.get("group_1", "3", wait=WAIT_S)))
+    reader.start()
+    client.put("group_1", "2", b"another")
+    client.put("group_1", "3", b"this")
+    reader.join(WAIT_S)
+    assert found == [b"this"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/a", "/a/", "//b", "a/b/c", "/a/b/c", "/a/b/c/d", "/a/ü", "/" + "a" * 2000 + "/b"]
+)
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+def test_n16_a_path_of_more_or_fewer_than_two_parts_is_400(
+    server: tuple[RendezvousServer, int], method: str, path: str
+) -> None:
+    text = f"{method} {path} HTTP/1.0\r\nContent-Length: 0\r\n\r\n".encode()
+    assert send(server[1], text).startswith(b"HTTP/1.0 400 ")
+
+
+def test_a_request_without_the_signature_is_403(server: tuple[RendezvousServer, int], client: RendezvousClient) -> None:
+    assert [ask(server[1], method, "/a/b", b"") for method in ("GET", "PUT", "DELETE")] == [403] * 3
+    with pytest.raises(ConfigError, match="PADDLE_SECRET differs"):
+        RendezvousClient("127.0.0.1", server[1], "another", WAIT_S).put("a", "b", b"c")
+    assert client.get("a", "b") is None
+
+
+def test_verbs_that_there_are_not_are_501(server: tuple[RendezvousServer, int]) -> None:
+    assert [ask(server[1], method, "/a/b") for method in ("POST", "HEAD", "PATCH")] == [501] * 3
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        ("", 411),
+        ("Content-Length: x\r\n", 411),
+        ("Content-Length: -1\r\n", 411),
+        ("Content-Length: 99999999999\r\n", 413),
+    ],
+)
+def test_a_body_without_a_right_length_is_refused(server: tuple[RendezvousServer, int], head: str, status: int) -> None:
+    assert send(server[1], f"PUT /a/b HTTP/1.0\r\n{head}\r\n".encode()).startswith(f"HTTP/1.0 {status} ".encode())
+
+
+def test_a_body_that_does_not_come_is_408(
+    server: tuple[RendezvousServer, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "BODY_S", 0.05)
+    text = b"PUT /a/b HTTP/1.0\r\nContent-Length: 10\r\n\r\nshort"
+    assert send(server[1], text).startswith(b"HTTP/1.0 408 ")
+
+
+def test_noise_ends_no_server(server: tuple[RendezvousServer, int], client: RendezvousClient) -> None:
+    assert b"400" in send(server[1], b"\x00\xff\x16\x03\r\n\r\n")
+    send(server[1], b"GET / HTTP/9.9\r\n\r\n")
+    client.put("a", "b", b"c")
+    assert client.get("a", "b") == b"c"
+
+
+def test_a_planned_scope_goes_with_its_last_member(
+    server: tuple[RendezvousServer, int], client: RendezvousClient
+) -> None:
+    server[0].init(get_host_assignments(parse_hosts("h:2"), 2))
+    client.put("global", "0", b"a")
+    client.put("local_h", "0", b"b")
+    client.delete("global", "0")
+    assert client.get("global", "0") == b"a"
+    client.delete("global", "1")
+    assert client.get("global", "0") is None
+    assert client.get("local_h", "0") == b"b"
+    server[0].init([])
+    assert client.get("local_h", "0") is None
+
+
+def test_a_rank_is_answered_when_the_driver_has_decided(driver: FakeDriver, client: RendezvousClient) -> None:
+    driver.ranks = {"i/1 &=?": (SlotInfo("h", 1, 0, 1, 2, 1, 2), 7), "gone": (INVALID_SLOT_INFO, 7)}
+    found: list[object] = []
+    asking = threading.Thread(target=lambda: found.append(client.query_rank("h", 0, "i/1 &=?", 6, WAIT_S)))
+    asking.start()
+    assert driver.asked.wait(WAIT_S)
+    assert not found
+    driver.decided.set()
+    asking.join(WAIT_S)
+    assert found == [(SlotInfo("h", 1, 0, 1, 2, 1, 2), 7)]
+    assert driver.said == [("rank", "h", 0, "i/1 &=?", 6)]
+    assert client.query_rank("h", 1, "gone", 6)[0].rank == -1
+
+
+def test_workers_that_are_not_ready_in_time_are_named_with_the_time(
+    server: tuple[RendezvousServer, int], client: RendezvousClient, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeDriver, "query_rank", lambda *_: None)
+    with pytest.raises(PeerUnreachableError, match="the other workers of generation 3 were not ready within 0 s"):
+        client.query_rank("h", 0, "i", 3, wait=0)
+
+
+def test_notices_are_stored_and_read_late(driver: FakeDriver, client: RendezvousClient) -> None:
+    assert client.notices(0) is None
+    driver.notices.post(5.0, 1)
+    driver.notices.post(5.0, 2)
+    first = client.notices(0)
+    assert first is not None
+    assert (first.revision, first.result) == (2, 3)
+    assert first.timestamp > 5.0
+    assert client.notices(2) is None
+
+
+def test_a_reader_waits_for_a_notice(driver: FakeDriver, client: RendezvousClient) -> None:
+    found: list[object] = []
+    reader = threading.Thread(target=lambda: found.append(client.notices(0, wait=20)))
+    reader.start()
+    driver.notices.post(5.0, 2)
+    reader.join(WAIT_S)
+    assert found == [(1, 5.0, 2)]
+
+
+def test_what_workers_say_comes_to_the_driver(driver: FakeDriver, client: RendezvousClient) -> None:
+    client.heartbeat("h", 1, "i", 4)
+    client.done("h", 1, "i")
+    client.register_addresses("h", 1, "i", [("10.0.0.2", 80)])
+    assert driver.said == [
+        ("heartbeat", "h", 1, "i", 4),
+        ("done", "h", 1, "i"),
+        ("addresses", "h", 1, "i", [("10.0.0.2", 80)]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("scope", "key", "body"),
+    [
+        ("done", "h", b"{}"),
+        ("done", "h:x", b"{}"),
+        ("done", "h:1", b"["),
+        ("done", "h:1", b'{"incarnation":1}'),
+        ("heartbeat", "h:1", b'{"generation":-1}'),
+        ("worker_addresses", "h:1", b"{}"),
+        ("worker_addresses", "h:1", b'{"addresses":[["h",0]]}'),
+        ("worker_addresses", "h:1", b'{"addresses":[["h",1,2]]}'),
+        ("done", "h:1", b" " * 20000),
+    ],
+)
+def test_what_no_worker_says_is_refused(
+    driver: FakeDriver, client: RendezvousClient, scope: str, key: str, body: bytes
+) -> None:
+    with pytest.raises(BugError, match="400"):
+        client.put(scope, key, body)
+    assert driver.said == []
+
+
+def test_a_bug_of_the_driver_is_500_and_tried_again(driver: FakeDriver, server: tuple[RendezvousServer, int]) -> None:
+    with pytest.raises(PeerUnreachableError, match="it answers 500"):
+        RendezvousClient("127.0.0.1", server[1], SECRET, 0.0).query_rank("h", 0, "broken", 0)
+
+
+def test_a_driver_that_is_away_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with pytest.raises(PeerUnreachableError, match=f"the driver at 127.0.0.1:{port} did not answer within 0 s"):
+            RendezvousClient("127.0.0.1", port, "", 0.0).get("a", "b")
+
+
+def test_a_client_sends_no_path_that_the_server_would_refuse(client: RendezvousClient) -> None:
+    for key in ("", "a/b", "a b", "ü", "a?b"):
+        with pytest.raises(BugError, match="no part of a path"):
+            client.put("a", key, b"")
+
+
+def test_a_store_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elastic.keyvalue.store.MOST_BYTES", 10)
+    monkeypatch.setattr("elastic.keyvalue.store.MOST_KEYS", 2)
+    store = KeyValueStore()
+    store.put("a", "0", b"12345678")
+    with pytest.raises(FullStoreError):
+        store.put("a", "1", b"123")
+    store.put("a", "0", b"1")
+    store.put("a", "1", b"123")
+    with pytest.raises(FullStoreError):
+        store.put("b", "0", b"")
+    store.delete("a", "1")
+    store.put("b", "0", b"123456789")
+
+
+def test_a_store_of_the_function_mode_has_no_delete() -> None:
+    server = KVStoreServer()
+    port = server.start_server()
+    try:
+        assert [ask(port, method, "/runfunc/func", b"f") for method in ("PUT", "GET", "DELETE")] == [200, 200, 501]
+    finally:
+        server.shutdown_server()
