@@ -37,7 +37,7 @@ from machine import describe_machine, spread
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.store import partition
 from pserver.store.shard import DenseShard
-from runtime.thread_pool import start_thread_pool
+from runtime.processor.thread_pool import start_thread_pool
 
 HERE = Path(__file__).parent
 COUNT = 3  # servers, and trainers

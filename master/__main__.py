@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,11 +14,11 @@ from master.metrics import MasterMetrics
 from master.server import SILENCE, Master, MasterOptions
 from master.store.choice import open_store
 from master.tasks.state import TaskSettings
-from messages.errors import NoCurveError
 from registry.choice import name_job, open_registry
 from runtime import glog
+from runtime.command import run_program
 from runtime.environment import JobEnvironment, read_environment
-from runtime.errors import BugError, ConfigError, InterruptError, PaddleError, stopped_by
+from runtime.errors import stopped_by
 from runtime.health.metrics import Exposition
 from runtime.health.pages import Pages, watch
 from runtime.interfaces import ANY_ADDRESS, find_address, list_nics, resolve_nic
@@ -27,28 +26,10 @@ from runtime.interfaces import ANY_ADDRESS, find_address, list_nics, resolve_nic
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command with the arguments after `paddle master`, and return its exit status."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if {"-h", "--help", "-help"} & set(arguments):
-        sys.stdout.write(flags.format_help())
-        return 0
-    try:
-        _run(arguments)
-        return 0
-    except InterruptError as exc:
-        glog.info(str(exc))
-        return exc.exit_code
-    except PaddleError as exc:
-        glog.fatal(str(exc))
-        return exc.exit_code
-    except NoCurveError as exc:
-        glog.fatal(str(exc))
-        return ConfigError.exit_code
-    except Exception:
-        traceback.print_exc()
-        return BugError.exit_code
+    return run_program(argv, flags.format_help, _run)
 
 
-def _run(arguments: list[str]) -> None:
+def _run(arguments: list[str]) -> int:
     line = flags.parse(arguments)
     job = read_environment(os.environ)
     name = name_job(line.text("job"), job.job)
@@ -70,6 +51,7 @@ def _run(arguments: list[str]) -> None:
         signal.signal(number, lambda number, _: master.stop(stopped_by(number)))
     _watch(master, line, job)
     master.run()
+    return 0
 
 
 def _make_options(line: MasterFlags, name: str, job: JobEnvironment) -> MasterOptions:

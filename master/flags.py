@@ -7,11 +7,11 @@ same. Times are seconds, or as Go wrote them: 20m, 1h30m, 16s.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from runtime.command import FlagValues, format_flags
 from runtime.errors import UsageError
-from runtime.gflags import Flag, Status, Value, index_flags, read_arguments, read_seconds
+from runtime.gflags import Flag, Status, index_flags, read_arguments
 
 _S, _Q = Status.SUPPORTED, Status.QUIET
 
@@ -45,33 +45,13 @@ FLAGS = index_flags(
 _OLD_NAMES = {"task_timout_dur": "task_timeout_dur", "task_timout_max": "task_timeout_max"}  # as 2017 spelt them
 
 
-@dataclass(frozen=True)
-class MasterFlags:
-    """The values of all flags, and which of the given ones mean nothing here."""
-
-    values: dict[str, Value]
-    ignored: tuple[str, ...] = ()
-
-    def text(self, name: str) -> str:
-        """Return the value of a flag of text."""
-        return str(self.values[name])
-
-    def number(self, name: str) -> int:
-        """Return the value of a whole number."""
-        return int(self.values[name])
-
-    def seconds(self, name: str) -> float:
-        """Return the value of a time.
-
-        Raises: UsageError: it is none.
-        """
-        return read_seconds(name, self.text(name))
+class MasterFlags(FlagValues):
+    """The values of the flags of a master."""
 
     @property
     def endpoints(self) -> list[str]:
         """The endpoints of etcd, none where a directory is used."""
-        text = self.text("etcd_endpoints") or self.text("endpoints")
-        return [one.strip() for one in text.split(",") if one.strip()]
+        return self.items("etcd_endpoints", "endpoints")
 
     @property
     def store_dir(self) -> Path | None:
@@ -87,7 +67,7 @@ def parse(argv: Sequence[str]) -> MasterFlags:
     given = read_arguments([_plain(argument) for argument in argv], FLAGS)
     flags = MasterFlags(
         {flag.name: flag.default for flag in FLAGS.values()} | given,
-        tuple(name for name in given if FLAGS[name].status is Status.QUIET),
+        [name for name in given if FLAGS[name].status is Status.QUIET],
     )
     if bool(flags.endpoints) == bool(flags.store_dir):
         raise UsageError(
@@ -112,11 +92,8 @@ def format_help() -> str:
         "Environment: PADDLE_JOB_NAME (see --job), PADDLE_SECRET or PADDLE_SECRET_FILE (which trainers prove that they",
         "know; empty: anyone may take part).",
         "",
+        *format_flags(FLAGS),
     ]
-    for flag in FLAGS.values():
-        note = "" if flag.status is Status.SUPPORTED else "no effect: "
-        default = str(flag.default).lower() if isinstance(flag.default, bool) else str(flag.default)
-        lines.append(f"  --{flag.name}={default}".ljust(41) + " " + note + flag.meaning)
     return "\n".join(lines) + "\n"
 
 

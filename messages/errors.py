@@ -12,6 +12,8 @@ A message from outside never raises through a server or client: it is answered, 
 
 from __future__ import annotations
 
+from runtime.errors import ConfigError
+
 
 class ControlError(Exception):
     """Anything that this room raises."""
@@ -44,5 +46,5 @@ class ClosedError(ControlError):
     """The client is closed, or was replaced by a newer incarnation of the same member."""
 
 
-class NoCurveError(ControlError):
+class NoCurveError(ControlError, ConfigError):
     """This libzmq cannot encrypt, and so cannot prove the job's secret."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -14,8 +13,9 @@ from typing import TYPE_CHECKING
 from pserver import flags
 from runtime import glog
 from runtime.addresses import list_hosts, list_services
+from runtime.command import run_program
 from runtime.environment import JobEnvironment, read_environment
-from runtime.errors import BugError, InterruptError, PaddleError, stopped_by
+from runtime.errors import stopped_by
 
 if TYPE_CHECKING:
     from pserver.server.event_loop import Server
@@ -23,21 +23,7 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command with the arguments after `paddle pserver`, and return its exit status."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if {"-h", "--help", "-help"} & set(arguments):
-        sys.stdout.write(flags.format_help())
-        return 0
-    try:
-        return _run(arguments)
-    except InterruptError as exc:
-        glog.info(str(exc))
-        return exc.exit_code
-    except PaddleError as exc:
-        glog.fatal(str(exc))
-        return exc.exit_code
-    except Exception:
-        traceback.print_exc()
-        return BugError.exit_code
+    return run_program(argv, flags.format_help, _run)
 
 
 def _run(arguments: list[str]) -> int:

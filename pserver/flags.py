@@ -7,12 +7,12 @@ an elastic job, which need a store, have the names of the Go pserver of 2017, wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from runtime.addresses import list_hosts
+from runtime.command import FlagValues, format_flags
 from runtime.errors import UsageError
-from runtime.gflags import Flag, Status, Value, index_flags, read_arguments, read_seconds
+from runtime.gflags import Flag, Status, Value, index_flags, read_arguments
 
 _S, _Q = Status.SUPPORTED, Status.QUIET
 
@@ -93,33 +93,13 @@ ELASTIC_ONLY = ("job", "num_pservers", "index", "checkpoint_path", "checkpoint_i
 MOST_PORTS = 4096  # of a server with a store, whose registry has a list of them
 
 
-@dataclass(frozen=True)
-class PserverFlags:
-    """The values of all flags, and which of the given ones mean nothing here."""
-
-    values: dict[str, Value]
-    ignored: list[str] = field(default_factory=list)
-
-    def text(self, name: str) -> str:
-        """Return the value of a flag of text."""
-        return str(self.values[name])
-
-    def number(self, name: str) -> int:
-        """Return the value of a whole number."""
-        return int(self.values[name])
-
-    def seconds(self, name: str) -> float:
-        """Return the value of a time.
-
-        Raises: UsageError: it is none.
-        """
-        return read_seconds(name, self.text(name))
+class PserverFlags(FlagValues):
+    """The values of the flags of a parameter server."""
 
     @property
     def endpoints(self) -> list[str]:
         """The endpoints of etcd, none where a directory is used."""
-        text = self.text("etcd_endpoints") or self.text("etcd_endpoint")
-        return [one.strip() for one in text.split(",") if one.strip()]
+        return self.items("etcd_endpoints", "etcd_endpoint")
 
     @property
     def store_dir(self) -> Path | None:
@@ -160,11 +140,8 @@ def format_help() -> str:
         "PADDLE_SECRET_FILE (proven to all peers; empty: anyone may take part),",
         "PADDLE_PEER_TIMEOUT (seconds without a sign of life after which a trainer is lost; 10).",
         "",
+        *format_flags(FLAGS),
     ]
-    for flag in FLAGS.values():
-        note = "" if flag.status is Status.SUPPORTED else "no effect: "
-        default = str(flag.default).lower() if isinstance(flag.default, bool) else str(flag.default)
-        lines.append(f"  --{flag.name}={default}".ljust(41) + " " + note + flag.meaning)
     return "\n".join(lines) + "\n"
 
 

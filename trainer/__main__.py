@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from runtime import glog
-from runtime.blas import limit_threads
 from runtime.errors import BugError, InterruptError, PaddleError
+from runtime.processor.blas import limit_threads
 from trainer.flags import help_text, list_warnings, parse_flags
 from trainer.telemetry.legacy_words import AT, DONE_TEXT
 from trainer.telemetry.trainer_metrics import Watched

@@ -21,7 +21,7 @@ from pserver.store.updates.decay_steps import DecaySteps
 from pserver.store.updates.shard_state import ShardState, chunks
 from pserver.store.updates.steps import Chunk, DenseSteps, TouchedRows, report_clipping
 from runtime.errors import BugError
-from runtime.thread_pool import SINGLE_THREAD, ThreadPool
+from runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
 
 FLUSH_PERIOD = 128  # steps between two flushes of denormal numbers
 ALL_ROWS: Mapping[int, Rows] = {}

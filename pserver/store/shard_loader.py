@@ -16,7 +16,7 @@ from pserver.wire import checkpoint_blobs, protocol
 from pserver.wire.notes import show
 from runtime import glog
 from runtime.errors import BugError, ConfigError
-from runtime.thread_pool import ThreadPool, start_thread_pool
+from runtime.processor.thread_pool import ThreadPool, start_thread_pool
 
 MAX_SERVICES = 1 << 16
 

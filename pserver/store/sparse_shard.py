@@ -26,7 +26,7 @@ from pserver.store.parameter_groups import GroupSettings, ParameterGroup, check_
 from pserver.store.shard import Shard
 from pserver.store.updates.lazy_rows import Doubles, LazyRows, find_lazy_rows
 from runtime.errors import BugError
-from runtime.thread_pool import SINGLE_THREAD, ThreadPool
+from runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
 
 BLOCK = 1 << 16  # elements of rows that are worked on at a time; their copies stay in the cache
 

@@ -15,7 +15,7 @@ from typing import Any
 from kernels import flush_denormals
 from proto.ModelConfig_pb2 import ModelConfig
 from runtime import glog
-from runtime.thread_pool import ThreadPool, Worker, run_together
+from runtime.processor.thread_pool import ThreadPool, Worker, run_together
 from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream

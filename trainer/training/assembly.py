@@ -16,7 +16,7 @@ from proto.DataConfig_pb2 import DataConfig
 from proto.TrainerConfig_pb2 import TrainerConfig
 from pserver.store.snapshot import CheckpointState
 from runtime import glog
-from runtime.thread_pool import SINGLE_THREAD
+from runtime.processor.thread_pool import SINGLE_THREAD
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream, replica_state, start_state
 from trainer.data.loading import check_data, open_source

@@ -22,7 +22,7 @@ from pserver.optim.settings import Array, Optimization, ParameterSpec
 from pserver.optim.weight_decay import separate_decay
 from pserver.store.snapshot import VALUES, CheckpointState, Part
 from runtime.errors import ConfigError
-from runtime.thread_pool import SINGLE_THREAD, ThreadPool
+from runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
 from trainer.arrays.arguments import Argument
 from trainer.arrays.encoding import decoding
 from trainer.arrays.parameters import Parameter, ParameterTable

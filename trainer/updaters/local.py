@@ -11,7 +11,7 @@ from pserver.store import partition, snapshot
 from pserver.store.shard import DenseShard
 from pserver.store.snapshot import CheckpointState, Part
 from runtime.errors import ConfigError
-from runtime.thread_pool import SINGLE_THREAD, ThreadPool
+from runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
 from trainer.arrays.arguments import Argument
 from trainer.arrays.encoding import decoding
 from trainer.arrays.parameters import Parameter, ParameterTable

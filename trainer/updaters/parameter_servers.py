@@ -13,7 +13,7 @@ from pserver.optim.settings import Optimization
 from runtime import glog
 from runtime.errors import ConfigError
 from runtime.interfaces import find_own_addresses
-from runtime.thread_pool import ThreadPool
+from runtime.processor.thread_pool import ThreadPool
 from trainer.arrays.parameters import DenseParameters, ParameterTable
 from trainer.flags import Values, services
 from trainer.storage.model_files import SaveTables

@@ -12,7 +12,7 @@ import numpy as np
 from pserver.optim.averaging import SUMS, Averaging
 from pserver.optim.settings import Array, Optimization, Steps
 from pserver.store.parameter_groups import ParameterGroup
-from runtime.thread_pool import ThreadPool
+from runtime.processor.thread_pool import ThreadPool
 
 CHUNK = 1 << 17  # elements worked on at a time: values, state and scratch stay in the cache; found by bench/pserver.py
 SCRATCHES = 4  # arrays of a chunk's length for each thread: one for the gradient's sum, up to three for a rule

@@ -14,7 +14,7 @@ def test_the_names_of_2017_are_taken() -> None:
     line = flags.parse([*given.split(), "-task-timout-max=5"])
     assert (line.number("port"), line.seconds("ttl"), line.endpoints) == (9, 60.0, ["http://a:1", "http://b:2"])
     assert (line.seconds("task_timeout_dur"), line.number("task_timeout_max")) == (1200.0, 5)
-    assert (line.number("chunk_per_task"), line.ignored, line.store_dir) == (10, ("log_level",), None)
+    assert (line.number("chunk_per_task"), line.ignored, line.store_dir) == (10, ["log_level"], None)
 
 
 @pytest.mark.parametrize("arguments", [[], ["--store_dir=a", "--etcd_endpoints=http://a:1"], ["--etcd_endpoints=,"]])

@@ -10,7 +10,7 @@ from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.store import partition
 from pserver.store.shard import DenseShard
 from pserver.store.updates.shard_state import CHUNK
-from runtime.thread_pool import SINGLE_THREAD, start_thread_pool
+from runtime.processor.thread_pool import SINGLE_THREAD, start_thread_pool
 
 
 @pytest.fixture
