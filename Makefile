@@ -99,6 +99,7 @@ bench: setup  ## the timed scripts of bench/, with ratios
 	$(BIN)/python bench/launch.py
 	$(BIN)/python bench/master.py
 	$(BIN)/python bench/elastic.py
+	$(BIN)/python bench/autoscaler.py
 	$(BIN)/python bench/recovery.py
 	$(BIN)/python bench/pserver.py
 	$(BIN)/python bench/train.py

@@ -1,0 +1,38 @@
+"""Seconds of one decision of `paddle autoscaler` with 10,000 nodes and 1,000 jobs, the worst of some situations.
+
+Usage: python bench/autoscaler.py. Limit: 1 s (the autoscaler looks at most once a second).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "tests")]
+
+from autoscale.large import make_large
+
+from master.autoscaler.packing import Demand
+from master.autoscaler.plan import make_plan
+
+NODES, JOBS, TURNS = 10_000, 1_000, 3
+
+
+def main() -> None:
+    """Print a line for each situation."""
+    full, crowd = make_large(NODES, JOBS)
+    empty, begin = make_large(NODES, JOBS, crowded=False)
+    pressed = full.__class__(full.rooms, [Demand((3000, 4 << 30, 1), 5000)])
+    for name, cluster, jobs in (("half of the jobs are new", full, crowd), ("empty nodes", empty, begin),
+                                ("5,000 pods of a service wait", pressed, crowd)):  # fmt: skip
+        times = []
+        for _ in range(TURNS):
+            begun = time.perf_counter()
+            plan = make_plan(cluster, jobs, 1000.0)
+            times.append(time.perf_counter() - begun)
+        print(f"autoscaler: {name}: {min(times):.2f} to {max(times):.2f} s a decision, {len(plan.changes)} changes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""`paddle autoscaler`: how many trainers each elastic job of a cluster has."""

@@ -1,0 +1,110 @@
+"""Which nodes have room for another trainer (pure).
+
+Amounts are tuples of whole numbers, one for each resource that a trainer of any job asks for: CPUs in thousandths,
+memory in bytes, pods. All tuples of a cluster have the same length and order.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+Amounts = tuple[int, ...]
+Sites = frozenset[int] | None  # indexes of the nodes that take a pod; None: all
+
+
+class Demand(NamedTuple):
+    """Pods that are none of a trainer's and wait for a node; the scheduler places them before any trainer."""
+
+    request: Amounts
+    number: int = 1
+    sites: Sites = None
+
+
+@dataclass(frozen=True)
+class ClusterRoom:
+    """What nodes have for trainers: what is allocatable less what pods that are no trainers have there."""
+
+    rooms: Sequence[Amounts]
+    demands: Sequence[Demand] = ()
+    closed: frozenset[int] = frozenset()  # nodes whose trainers go on, but which take no new pods: cordoned ones
+
+
+@dataclass
+class _Shape:
+    """Where pods of the same request and the same nodes are placed next. No node left behind has room again."""
+
+    nodes: Sequence[int]
+    beside: int = 0  # position of the first node that may have room beside the trainers that run
+    instead: int = 0  # position of the first node that may have room in the place of a trainer that runs
+
+
+@dataclass
+class _Own:
+    """The nodes on which trainers of a job run and that were not counted yet."""
+
+    nodes: list[int] = field(default_factory=list)
+
+
+class Packing:
+    """Places pods one by one, trainers first where they already run.
+
+    Args: placed: of each job the trainers that run, as node -> number.  requests: of each job, of one trainer.
+    """
+
+    def __init__(self, cluster: ClusterRoom, requests: Sequence[Amounts], placed: Sequence[Mapping[int, int]]) -> None:
+        self._rooms = [tuple(map(_at_least_0, room)) for room in cluster.rooms]
+        self._free = list(self._rooms)
+        self._closed = cluster.closed
+        self._requests = requests
+        self._shapes: dict[tuple[Amounts, Sites], _Shape] = {}
+        self._own = []
+        for request, nodes in zip(requests, placed, strict=True):
+            self._own.append(_Own([node for node, count in nodes.items() for _ in range(count)]))
+            for node, count in nodes.items():
+                self._free[node] = tuple(
+                    have - count * amount for have, amount in zip(self._free[node], request, strict=True)
+                )
+        for demand in cluster.demands:
+            for _ in range(demand.number):
+                if not self._place_anew(demand.request, demand.sites):
+                    break
+
+    def place(self, job: int, sites: Sites) -> bool:
+        """Count one more trainer of a job in; return False if no node has room for it."""
+        own, request = self._own[job].nodes, self._requests[job]
+        while own:
+            node = own.pop()
+            if all(map(operator.ge, self._rooms[node], request)):
+                self._rooms[node] = tuple(map(operator.sub, self._rooms[node], request))
+                return True
+        return self._place_anew(request, sites)
+
+    def _place_anew(self, request: Amounts, sites: Sites) -> bool:
+        shape = self._shapes.get((request, sites))
+        if shape is None:
+            nodes = range(len(self._rooms)) if sites is None else sorted(sites)
+            shape = _Shape([node for node in nodes if node not in self._closed])
+            self._shapes[request, sites] = shape
+        while shape.beside < len(shape.nodes):
+            node = shape.nodes[shape.beside]
+            if all(map(operator.ge, self._free[node], request)) and all(map(operator.ge, self._rooms[node], request)):
+                return self._take(node, request)
+            shape.beside += 1
+        while shape.instead < len(shape.nodes):
+            node = shape.nodes[shape.instead]
+            if all(map(operator.ge, self._rooms[node], request)):
+                return self._take(node, request)
+            shape.instead += 1
+        return False
+
+    def _take(self, node: int, request: Amounts) -> bool:
+        self._rooms[node] = tuple(map(operator.sub, self._rooms[node], request))
+        self._free[node] = tuple(map(operator.sub, self._free[node], request))
+        return True
+
+
+def _at_least_0(amount: int) -> int:
+    return max(amount, 0)

@@ -1,0 +1,208 @@
+"""How many trainers each job is to have: the fair shares, and the changes that lead to them (pure).
+
+The fair share of a job is what it gets when all jobs are filled up together, the least fulfilled one first, until no
+node has room: fulfilment is (trainers - least) / (most - least). So a job is below another one only where the nodes
+that it can use are full.
+
+A change goes towards the fair share and never beyond it. A job that was raised is not lowered for HOLD_S, and the
+reverse: as long as the cluster and the jobs stay as they are, each job is only raised or only lowered.
+
+Source: the autoscaler of 2017 (spec/distributed.md 2.6), without its faults: it moved one trainer a step, added where
+only the sum of the nodes had room, and waited until no pod was pending.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from master.autoscaler.packing import Amounts, ClusterRoom, Packing, Sites
+
+HOLD_S = 30.0  # seconds in which a change is not taken back
+REFUSED_S = (
+    30.0  # seconds that pods wait for a node, although there is room by our count, until we believe the scheduler
+)
+LONGEST_HOLD_S = 600.0  # seconds; a job whose trainers found no node is raised again after 30, 60, 120, ... of them
+
+
+@dataclass(frozen=True)
+class Past:
+    """When a job was changed; seconds of any clock that all times here are of."""
+
+    raised: float = -math.inf
+    lowered: float = -math.inf
+    patience: float = HOLD_S  # seconds after `lowered` before it is raised again
+
+
+@dataclass(frozen=True)
+class TrainerJob:
+    """An elastic job as it is now. `least` <= `most`."""
+
+    key: str  # namespace/name
+    least: int
+    most: int
+    parallelism: int
+    request: Amounts  # of one trainer
+    sites: Sites = None
+    placed: Mapping[int, int] = field(default_factory=dict)  # node -> trainers there, without those that are deleted
+    waiting: int = 0  # trainers without a node
+    waiting_since: float = math.inf
+    past: Past = field(default_factory=Past)
+
+    def is_refused(self, now: float) -> bool:
+        """Whether the scheduler finds no node for trainers of this job."""
+        return self.waiting > 0 and now - self.waiting_since >= REFUSED_S
+
+    def ceiling(self, now: float) -> int:
+        """Return the most trainers that it can have."""
+        return max(self.least, min(self.most, sum(self.placed.values()))) if self.is_refused(now) else self.most
+
+    def may_fall(self, now: float) -> bool:
+        """Whether lowering it takes back no change of the last HOLD_S."""
+        return now - self.past.raised >= HOLD_S
+
+    def may_rise(self, now: float) -> bool:
+        """Whether raising it takes back no change of the last HOLD_S."""
+        return now - self.past.lowered >= self.past.patience
+
+
+class Change(NamedTuple):
+    """A job's new parallelism, and why. `refused`: because the scheduler finds no node for what it has."""
+
+    job: int  # its index in the list that was given
+    before: int
+    after: int
+    reason: str
+    refused: bool = False
+
+
+class Plan(NamedTuple):
+    """What is to be changed now, the fair shares, and when to look again even if nothing has changed by then."""
+
+    changes: list[Change]
+    shares: list[int]
+    wake: float
+
+
+def share_out(cluster: ClusterRoom, jobs: Sequence[TrainerJob], first: Sequence[int], most: Sequence[int]) -> list[int]:
+    """Return how many trainers each job gets: `first` as far as there is room, then one after the other up to `most`.
+
+    Of jobs that are equally fulfilled those that have the trainer already come first, so that nothing moves for the
+    remainder of a division.
+    """
+    packing = Packing(cluster, [job.request for job in jobs], [job.placed for job in jobs])
+    given = [0] * len(jobs)
+    for index, job in enumerate(jobs):
+        while given[index] < first[index] and packing.place(index, job.sites):
+            given[index] += 1
+
+    def rank(index: int) -> tuple[float, bool, int]:
+        job = jobs[index]
+        fulfilment = (given[index] - job.least) / max(job.most - job.least, 1)
+        return (fulfilment, given[index] >= job.parallelism, index)
+
+    heap = [rank(index) for index, job in enumerate(jobs) if first[index] <= given[index] < most[index]]
+    heapq.heapify(heap)
+    while heap:
+        index = heap[0][2]
+        if packing.place(index, jobs[index].sites):
+            given[index] += 1
+            if given[index] < most[index]:
+                heapq.heapreplace(heap, rank(index))
+                continue
+        heapq.heappop(heap)
+    return given
+
+
+def make_plan(cluster: ClusterRoom, jobs: Sequence[TrainerJob], now: float) -> Plan:
+    """Return what is to be done now. `jobs`: the oldest first, which gets its least first."""
+    least = [job.least for job in jobs]
+    given = share_out(cluster, jobs, least, [job.ceiling(now) for job in jobs])
+    shares = [max(share, job.least) for share, job in zip(given, jobs, strict=True)]
+    short = [job.key for job, share in zip(jobs, shares, strict=True) if job.parallelism < share]
+    stay = [_keep(job, share, now, bool(short)) for job, share in zip(jobs, shares, strict=True)]
+    lacking = ""
+    targets: Sequence[int] = stay
+    if stay != shares:
+        targets, room = _raise_some(cluster, jobs, shares, stay, now)
+        starved = [i for i, job in enumerate(jobs) if room[i] < min(job.least, given[i])]
+        if starved:  # what was raised lately is in the way of a job's least
+            lacking = jobs[starved[0]].key
+            stay = [min(kept, share) for kept, share in zip(stay, shares, strict=True)]
+            targets, _ = _raise_some(cluster, jobs, shares, stay, now)
+    changes = []
+    for index, job in enumerate(jobs):
+        after = min(max(targets[index], job.least), job.most)
+        if after != job.parallelism:
+            others = [key for key in short if key != job.key]
+            reason = _explain(job, after, lacking, others, len(jobs), now)
+            refused = after < job.parallelism and job.is_refused(now)
+            changes.append(Change(index, job.parallelism, after, reason, refused))
+    return Plan(changes, shares, _find_wake(jobs, shares, now))
+
+
+def remember(past: Past, change: Change, now: float) -> Past:
+    """Return the past of a job after a change of it."""
+    if change.after > change.before:
+        return Past(now, past.lowered, past.patience)
+    patience = min(2 * past.patience, LONGEST_HOLD_S) if change.refused else HOLD_S
+    return Past(past.raised, now, patience)
+
+
+def _keep(job: TrainerJob, share: int, now: float, is_somebody_short: bool) -> int:
+    """Return what a job keeps before others are raised."""
+    if job.parallelism <= share or not job.may_fall(now):
+        return job.parallelism
+    if job.parallelism == share + 1 and not job.waiting and not is_somebody_short:
+        return job.parallelism  # one trainer is not worth a change
+    return share
+
+
+def _raise_some(
+    cluster: ClusterRoom, jobs: Sequence[TrainerJob], shares: Sequence[int], stay: Sequence[int], now: float
+) -> tuple[Sequence[int], Sequence[int]]:
+    """Return what jobs have when those below their share are raised into the room that the others leave.
+
+    And of how many trainers of each there is room for then: those that are held may have more.
+    """
+    ceilings = [
+        share if job.may_rise(now) or job.parallelism < job.least else kept
+        for job, share, kept in zip(jobs, shares, stay, strict=True)
+    ]
+    most = [max(kept, ceiling) for kept, ceiling in zip(stay, ceilings, strict=True)]
+    if list(stay) == [min(kept, share) for kept, share in zip(stay, shares, strict=True)] and most == list(shares):
+        return shares, shares  # nothing is held
+    filled = share_out(cluster, jobs, stay, most)
+    return [max(kept, count) for kept, count in zip(stay, filled, strict=True)], filled
+
+
+def _explain(job: TrainerJob, after: int, lacking: str, short: Sequence[str], count: int, now: float) -> str:
+    among = f"its fair share of {count} jobs" if count > 1 else "what the nodes have room for"
+    if job.parallelism < job.least:
+        return f"it has less than its least, {job.least}"
+    if job.parallelism > job.most:
+        return f"it has more than its most, {job.most}"
+    if after > job.parallelism:
+        return f"there is room; {among} is reached" if after == job.most else f"there is room; {after} is {among}"
+    if job.is_refused(now):
+        return f"{job.waiting} of its trainers have found no node for {now - job.waiting_since:.0f} s"
+    if lacking and not job.may_fall(now):
+        return f"raised {now - job.past.raised:.0f} s ago, but {lacking} lacks its least; {after} is {among}"
+    if short:
+        more = f" and {len(short) - 1} more have" if len(short) > 1 else " has"
+        return f"{after} is {among}; {short[0]}{more} less"
+    return f"other pods take the room; {after} is {among}"
+
+
+def _find_wake(jobs: Sequence[TrainerJob], shares: Sequence[int], now: float) -> float:
+    """Return when something that is held may be done, or pods count as refused."""
+    moments = [job.waiting_since + REFUSED_S for job in jobs if job.waiting]
+    for job, share in zip(jobs, shares, strict=True):
+        if job.parallelism > share:
+            moments.append(job.past.raised + HOLD_S)
+        elif job.parallelism < share:
+            moments.append(job.past.lowered + job.past.patience)
+    return min((moment for moment in moments if moment > now), default=math.inf)
