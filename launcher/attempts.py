@@ -93,10 +93,10 @@ class JobRecord:
             return ""
         pservers = f", {self.pserver_num} of {self.job_pservers} pservers" * (self.pserver_num < self.job_pservers)
         missing = [
-            f"pod {pod['index']} ({pod['place'] or 'it does not exist'}) is missing since {to_clock(pod['since'])}"
+            f"pod {pod['index']} ({pod['place'] or 'it has never been there'}) since {to_clock(pod['since'])}"
             for pod in self.absent
         ]
-        return f"{self.gradient_num} of {self.job_trainers} trainers{pservers}; {list_some(missing, '; ')}"
+        return f"{self.gradient_num} of {self.job_trainers} trainers{pservers}; without {list_some(missing, ', ')}"
 
     @property
     def roles(self) -> PodLayout:

@@ -255,7 +255,8 @@ def go_on_without(
         return f"{missing}; {say_when(wait, config, is_over=is_over)}"
     control.serve(own.uid, own.controller_uid)
     silent = control.find_silent({pod.ip: pod.uid for pod in live.values()})
-    members = choose_members(live, gone, config.layout, silent, is_over=is_over and control.led_s >= JOIN_S)
+    late = [pod.ip for pod in live.values() if wait.known_s(pod.uid) >= JOIN_S and is_over]
+    members = choose_members(live, gone, config.layout, silent, late)
     if isinstance(members, str):
         return f"{missing}; {members if is_over else say_when(wait, config, is_over=False)}"
     quorum = find_quorum(config, members, record, wait.began_at)
@@ -324,7 +325,7 @@ def find_attempt_without(own: PodStatus, record: JobRecord, pods: Sequence[PodSt
         return ""
     return (
         f"attempt {record.attempt} goes on without this pod, with {record.gradient_num} of {record.job_trainers} "
-        "trainers; this pod takes part when the pass in hand is saved"
+        "trainers; this pod takes part after the next pass that is saved, unless that is the last"
     )
 
 

@@ -33,7 +33,7 @@ class LauncherConfig:
     ports_num_sparse: int
     control_port: int
     gradient_num: int
-    gradient_min: int
+    gradient_min: int  # 0: all pods are needed
     pserver_num: int
     pserver_apart: bool
     kubernetes_service_host: str
@@ -66,8 +66,7 @@ class LauncherConfig:
         defaults["JOB_NAMESPACE"] = read_text(account / "namespace")
         defaults["POD_NAME"] = socket.gethostname()
         defaults["CONF_PADDLE_GRADIENT_NUM"] = TUTORIALS_PODS  # until the API server is asked
-        defaults["CONF_PADDLE_PSERVER_NUM"] = "1"  # until CONF_PADDLE_GRADIENT_NUM is known, as the next one
-        defaults["CONF_PADDLE_GRADIENT_MIN"] = "1"
+        defaults["CONF_PADDLE_PSERVER_NUM"] = "1"  # until CONF_PADDLE_GRADIENT_NUM is known
         if not environ.get("POD_IP"):
             defaults["POD_IP"] = own_address()
         values: dict[str, Any] = {}
@@ -78,9 +77,8 @@ class LauncherConfig:
                 values[variable.name.removeprefix("CONF_PADDLE_").lower()] = parse_variable(variable, text)
             except ValueError as problem:
                 problems.append(str(problem))
-        for name in ("pserver_num", "gradient_min"):
-            if not environ.get(f"CONF_PADDLE_{name.upper()}"):
-                values[name] = values.get("gradient_num", 1)
+        if not environ.get("CONF_PADDLE_PSERVER_NUM"):
+            values["pserver_num"] = values.get("gradient_num", 1)
         problems += [] if problems else find_missing_numbers(environ, values)
         if not problems and values["port"] + values["ports_num"] + values["ports_num_sparse"] - 1 > 65535:
             count = f"{values['ports_num']} dense and {values['ports_num_sparse']} sparse ports"
@@ -122,11 +120,16 @@ class LauncherConfig:
     @property
     def may_shrink(self) -> bool:
         """The Job goes on without pods that do not come back."""
-        return self.gradient_min < self.gradient_num
+        return may_shrink(self.layout, self.gradient_min)
 
     def having(self, layout: PodLayout) -> LauncherConfig:
         """Returns the config of an attempt with these numbers of trainers and pservers."""
         return dataclasses.replace(self, gradient_num=layout.trainers, pserver_num=layout.pservers)
+
+
+def may_shrink(layout: PodLayout, least: int) -> bool:
+    """Tells whether a job may go on without one pod at least. Args: least: number of trainers, 0: all pods stay."""
+    return bool(least and layout.shrunk(layout.pods - 1, least))
 
 
 def choose_control_port(values: Mapping[str, Any]) -> int:
@@ -170,7 +173,8 @@ def find_missing_numbers(environ: Mapping[str, str], values: Mapping[str, Any]) 
     least, number = values["gradient_min"], values["gradient_num"]
     if least > number and environ.get("CONF_PADDLE_GRADIENT_NUM"):
         problems.append(f"CONF_PADDLE_GRADIENT_MIN is {least}, above CONF_PADDLE_GRADIENT_NUM = {number}; lower it")
-    if least < number and not values["job_completion_index"]:
+    layout = PodLayout(number, values["pserver_num"], bool(values["pserver_apart"]))
+    if may_shrink(layout, least) and not values["job_completion_index"]:
         problems.append(
             f"CONF_PADDLE_GRADIENT_MIN is {least}, and this pod has no JOB_COMPLETION_INDEX: only pods of an Indexed "
             "Job can be told apart; set completionMode: Indexed in the Job"

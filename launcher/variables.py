@@ -88,9 +88,9 @@ VARIABLES = (
     ),
     EnvironmentVariable(
         "CONF_PADDLE_GRADIENT_MIN",
-        "CONF_PADDLE_GRADIENT_NUM",
-        "trainers that go on without the pods that have not come back after REJOIN_TIMEOUT; in an Indexed Job",
-        integer(1, MOST_TRAINERS),
+        "0",
+        "trainers that go on without the pods that have not come back after REJOIN_TIMEOUT, in an Indexed Job; 0: none",
+        integer(0, MOST_TRAINERS),
     ),
     EnvironmentVariable(
         "CONF_PADDLE_PSERVER_NUM",

@@ -29,7 +29,6 @@ class FakeControl:
         self.wakeup = -1
         self.missing = ""
         self.silent: set[str] = set()  # addresses of launchers that have not joined
-        self.led = 1000.0
         self.served: list[str] = []
         self.admitted: list[str] = []
         self.begun: list[JobRecord] = []
@@ -57,10 +56,6 @@ class FakeControl:
 
     def find_silent(self, uids: Mapping[str, str]) -> list[str]:
         return [ip for ip in uids if ip in self.silent]
-
-    @property
-    def led_s(self) -> float:
-        return self.led if self.served[:1] == [""] else 0.0
 
     def begin(self, record: JobRecord) -> None:
         self.begun.append(record)

@@ -14,7 +14,7 @@ from launcher.cluster.layout import PodLayout
 from launcher.cluster.pods import IdMap, PodStatus
 from launcher.text import JsonObject, list_some
 
-JOIN_S = 60.0  # seconds for live pods to join a launcher that has begun to lead; they ask the API server that rarely
+JOIN_S = 60.0  # seconds for the launcher of a live pod to join the leader; it asks the API server that rarely
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,19 +58,24 @@ def choose_leader(live: Mapping[int, PodStatus], gone: Collection[int]) -> PodSt
 
 
 def choose_members(
-    live: Mapping[int, PodStatus], gone: Collection[int], layout: PodLayout, silent: Collection[str], *, is_over: bool
+    live: Mapping[int, PodStatus],
+    gone: Collection[int],
+    layout: PodLayout,
+    silent: Collection[str],
+    late: Collection[str],
 ) -> list[PodStatus] | str:
     """Returns the pods that the leader begins with, or what it still waits for.
 
-    Args: silent: addresses of live pods whose launchers have not joined the leader. is_over: they have had
-        REJOIN_TIMEOUT, and JOIN_S since the leader began to lead; the attempt begins without them.
+    Args: silent: addresses of live pods whose launchers have not joined the leader. late: addresses of pods that have
+        had the time for it; the attempt begins without those that are silent.
     """
     missing = [index for index in range(layout.pods) if index not in live and index not in gone]
     if missing:
         return f"waiting for pods {list_some([*map(str, missing)], ', ')}"
-    waited_for = [f"pod {pod.index} at {pod.ip} ({pod.place})" for pod in live.values() if pod.ip in silent]
-    if waited_for and not is_over:
-        return f"no word yet from the launchers of {list_some(waited_for, ', ')}"
+    awaited = [pod for pod in live.values() if pod.ip in silent and pod.ip not in late]
+    if awaited:
+        places = [f"pod {pod.index} at {pod.ip} ({pod.place})" for pod in awaited]
+        return f"no word yet from the launchers of {list_some(places, ', ')}"
     return [pod for pod in live.values() if pod.ip not in silent]
 
 

@@ -42,6 +42,7 @@ class Wait:
         self._began = self._said_at = self._changed_at = policy.clock()
         self.began_at = time.time()  # seconds since the epoch
         self._said, self._failures = "", 0
+        self._met: dict[str, float] = {}  # when `known_s` was first asked of a pod
 
     def extend(self, timeout_s: float, limit: str) -> None:
         """Moves the deadline. Args: limit: the variable that sets the timeout."""
@@ -51,6 +52,11 @@ class Wait:
     def waited_s(self) -> float:
         """Seconds since this wait began."""
         return self.policy.clock() - self._began
+
+    def known_s(self, uid: str) -> float:
+        """Returns the seconds since this was first asked of a pod."""
+        now = self.policy.clock()
+        return now - self._met.setdefault(uid, now)
 
     def begin_again(self) -> None:
         """Counts from now: what is waited for will come, however long it takes."""

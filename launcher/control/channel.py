@@ -42,9 +42,6 @@ class LauncherControl(typing.Protocol):
 
     def find_silent(self, uids: Mapping[str, str]) -> list[str]: ...  # noqa: D102
 
-    @property
-    def led_s(self) -> float: ...  # noqa: D102
-
     def begin(self, record: JobRecord) -> None: ...  # noqa: D102
 
     def finish(self, record: JobRecord) -> None: ...  # noqa: D102
@@ -81,7 +78,6 @@ class ControlChannel:
         self._guest: RendezvousGuest | None = None  # where it has joined another
         self._transport: typing.Any = None  # a ControlServer or ControlClient
         self._served = ""  # the address of the launcher that this one has joined
-        self._led = 0.0  # when it began to serve
         self._admitted: frozenset[str] = frozenset()
         self._last: JsonObject | None = None  # how the newest attempt has ended in this pod
 
@@ -102,7 +98,7 @@ class ControlChannel:
         member = MemberId(uid, self._started)
         server = open_server(self._config, self._realm(job_uid), member, host, lambda ip: ip in self._admitted)
         host.server = self._transport = server
-        self._host, self._led = host, time.monotonic()
+        self._host = host
 
     def join(self, server_ip: str, uid: str, job_uid: str) -> None:
         """Joins trainer 0's launcher at an address; nothing happens when it has that connection already."""
@@ -131,11 +127,6 @@ class ControlChannel:
     def find_silent(self, uids: Mapping[str, str]) -> list[str]:
         """Returns the addresses of pods whose launchers have not joined this one. Args: uids: by address."""
         return self._host.missing(uids) if self._host else [*uids]
-
-    @property
-    def led_s(self) -> float:
-        """Seconds since this launcher began to serve the others, 0 where it does not."""
-        return time.monotonic() - self._led if self._host else 0.0
 
     def why_not_heard(self, ids: IdMap) -> str:
         """Says which launchers a full set of pods lacks, an empty text when all take part."""

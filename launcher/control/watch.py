@@ -76,7 +76,7 @@ class AttemptWatch:
     def find_obstacle(self) -> AttemptResult | None:
         """Says, while the pservers are waited for, why this attempt cannot begin to train; None: it can."""
         end = self.find_end()
-        if not end and not is_whole(self._api, self._ids):
+        if not end and not (is_whole(self._api, self._ids) and self._is_joined()):
             return AttemptResult(0, "launcher", "the set of pods changed before the training began", is_dissolved=True)
         return end
 
@@ -109,6 +109,14 @@ class AttemptWatch:
         newest = read_record(self._output)
         return bool(newest and newest.finished and newest.job_uid == self.record.job_uid)
 
+    def _is_joined(self) -> bool:
+        """Tells, in an attempt that this launcher leads without some pods, whether the others have stayed with it.
+
+        They leave it when they see the pod of index 0 come back before they hear of the attempt.
+        """
+        uids = {str(pod["ip"]): str(pod["uid"]) for pod in self.record.pods} if self._returning else {}
+        return not self._control.find_silent(uids)
+
     def _look_for_returned(self) -> AttemptResult | None:
         """Says, once a pass has been saved after absent pods are back, that they take part in the next attempt."""
         names = self._returning.names if self._returning else []
@@ -121,7 +129,7 @@ class AttemptWatch:
             return None
         if self._saved_before is None:
             self._saved_before = following
-            say(f"{list_some(names, ', ')}: back, and in the next attempt, which begins when this pass is saved")
+            say(f"{list_some(names, ', ')}: back; the next pass that is saved ends this attempt, unless it is the last")
         if following <= self._saved_before or following >= self.record.passes:
             return None
         message = f"{list_some(names, ', ')}: back, and pass {following - 1} is saved: going on with all that are there"

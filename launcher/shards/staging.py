@@ -242,9 +242,9 @@ def stage_pieces(config: LauncherConfig, portion: Portion, target: Path) -> str:
     with volume_errors(target):
         for name, entries in added.items():
             path, text = target / name, b""
-            if path.exists():
-                text = path.read_bytes().rstrip(b"\n") + b"\n"
-                path.unlink()  # it may be read-only
+            path.unlink(missing_ok=True)  # it may be read-only
+            if (own / name).exists():
+                text = (own / name).read_bytes().rstrip(b"\n") + b"\n"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text + "".join(f"{entry}\n" for entry in entries).encode("utf-8", "surrogateescape"))
     count = sum(not piece.is_test for piece in portion.pieces)

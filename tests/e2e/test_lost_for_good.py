@@ -79,7 +79,7 @@ def test_the_others_finish_without_a_pod_that_never_comes_back(
     record = record_of(job)
     assert record["finished"] and record["attempt"] == 2 and record["start_pass"] >= 3
     assert [one["index"] for one in record["absent"]] == [int(lost)]
-    missing = rf"2 of 3 trainers, 2 of 3 pservers; pod {lost} \(paddle-cluster-job-{lost}-\S+.*\) is missing since 2"
+    missing = rf"2 of 3 trainers, 2 of 3 pservers; without pod {lost} \(paddle-cluster-job-{lost}-\S+.*\) since 2"
     assert re.match(missing, told[1]), told
     assert "this Job has trained all its passes: nothing left to do" in result.pod(int(lost)).output
     assert "WARNING: " in result.pod(int(first)).output and "only the parameters are" in result.pod(int(first)).output
@@ -100,7 +100,7 @@ def test_a_pod_that_comes_back_takes_part_in_the_next_pass(tmp_path: Path, lost:
         cluster.wait_for_output(r"Pass=2 ", deadline=60, pod="2")
         cluster.kill(lost)
         shut_gate(job, 8)
-        cluster.wait_for_output(rf"pod {lost} .*: back, and in the next attempt", deadline=90, pod=first)
+        cluster.wait_for_output(rf"pod {lost} .*: back; the next pass that is saved", deadline=90, pod=first)
         cluster.wait_for_output(r"attempt 2 goes on without this pod", deadline=30, pod=lost)
         shut_gate(job, 9)
         cluster.wait_for_output(r"attempt 2 has ended: pod", deadline=60, pod="2")
@@ -153,7 +153,7 @@ def test_a_failure_in_an_attempt_without_a_pod_costs_no_wait_for_it(tmp_path: Pa
     assert record["finished"] and record["attempt"] == 3 and record["checkpoint"]  # of two trainers, to the bits
     assert [one["index"] for one in record["absent"]] == [2]
     after = result.pod(0).output.partition("attempt 2.")[2]
-    assert "2 of 3 trainers, 2 of 3 pservers; pod 2 " in after
+    assert "2 of 3 trainers, 2 of 3 pservers; without pod 2 " in after
     assert "(REJOIN_TIMEOUT) at least 1 trainers" not in after.partition("was killed by SIGKILL")[2]
 
 

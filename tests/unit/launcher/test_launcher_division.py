@@ -221,5 +221,17 @@ def test_a_failed_copy_leaves_nothing_that_would_be_taken_for_a_shard(config: La
     assert history.staged is None and not [path for path in target.rglob("*") if path.is_file()]
 
 
+def test_a_list_that_the_own_shard_lacks_names_each_file_once(config: LauncherConfig, tmp_path: Path) -> None:
+    """After a copy that failed, the list was still there, and the next one added the same files to it."""
+    target, history = tmp_path / "work" / "data", AttemptHistory()
+    (config.job_dir / "1" / "data" / "more.list").write_text("data/a.txt\n")
+    record = record_of(0, absent=(1, 2))
+    stage_shard(config, 0, target, history, record)
+    before = (target / "more.list").read_text()
+    history.staged = None
+    stage_shard(config, 0, target, history, record)
+    assert (target / "more.list").read_text() == before == "data/absent_1/a.txt\n"
+
+
 def test_portions_are_equal_by_what_they_hold() -> None:
     assert Portion(1, (Piece(2, "train.list", "data/a", 1),)) == Portion(1, (Piece(2, "train.list", "data/a", 1),))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -96,29 +97,36 @@ def test_who_leads(live: list[int], known: list[int], is_over: bool, gone: set[i
     assert (found.index if found else None) == leader
 
 
-# live, gone, addresses without a word, whether those had their time -> members, or what is waited for
-MEMBERS: dict[str, tuple[list[int], set[int], list[int], bool, list[int] | str]] = {
-    "those that are there": ([0, 2], {1}, [], False, [0, 2]),
-    "not as long as one may come back": ([0, 2], set(), [], False, "waiting for pods 1"),
+# live, gone, those without a word, those that had their time -> members, or what is waited for
+MEMBERS: dict[str, tuple[list[int], set[int], list[int], list[int], list[int] | str]] = {
+    "those that are there": ([0, 2], {1}, [], [], [0, 2]),
+    "not as long as one may come back": ([0, 2], set(), [], [0, 2], "waiting for pods 1"),
     "nor without a launcher that is on its way": (
         [0, 2],
         {1},
         [2],
-        False,
+        [],
         "no word yet from the launchers of pod 2 at 10.0.0.3 (p-2 on n2)",
     ),
-    "but for ever": ([0, 1, 2], set(), [2], True, [0, 1]),
-    "alone": ([1], {0, 2}, [], True, [1]),
+    "one of two is new": (
+        [0, 1, 2],
+        set(),
+        [1, 2],
+        [0, 1],
+        "no word yet from the launchers of pod 2 at 10.0.0.3 (p-2 on n2)",
+    ),
+    "but not for ever": ([0, 1, 2], set(), [2], [0, 1, 2], [0, 1]),
+    "alone": ([1], {0, 2}, [], [1], [1]),
 }
 
 
-@pytest.mark.parametrize(("live", "gone", "silent", "is_over", "expected"), MEMBERS.values(), ids=MEMBERS)
+@pytest.mark.parametrize(("live", "gone", "silent", "late", "expected"), MEMBERS.values(), ids=MEMBERS)
 def test_with_whom_an_attempt_begins(
-    live: list[int], gone: set[int], silent: list[int], is_over: bool, expected: list[int] | str
+    live: list[int], gone: set[int], silent: list[int], late: list[int], expected: list[int] | str
 ) -> None:
     pods = live_of(*(PODS[index] for index in live))
     assert pods is not None
-    found = choose_members(pods, gone, BESIDE, [f"10.0.0.{index + 1}" for index in silent], is_over=is_over)
+    found = choose_members(pods, gone, BESIDE, *([f"10.0.0.{index + 1}" for index in each] for each in (silent, late)))
     assert (found if isinstance(found, str) else [one.index for one in found]) == expected
 
 
@@ -143,7 +151,11 @@ def test_since_when_a_pod_is_missing_is_kept() -> None:
 REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     "above the number": ({"CONF_PADDLE_GRADIENT_MIN": "4"}, "is 4, above CONF_PADDLE_GRADIENT_NUM = 3; lower it"),
     "no Indexed Job": ({"CONF_PADDLE_GRADIENT_MIN": "2", "JOB_COMPLETION_INDEX": None}, "has no JOB_COMPLETION_INDEX"),
-    "zero": ({"CONF_PADDLE_GRADIENT_MIN": "0"}, "is '0', expected a whole number from 1"),
+    "below zero": ({"CONF_PADDLE_GRADIENT_MIN": "-1"}, "is '-1', expected a whole number from 0"),
+    "no Indexed Job, with pservers alone": (
+        {"CONF_PADDLE_GRADIENT_MIN": "3", "CONF_PADDLE_PSERVER_NUM": "4", "JOB_COMPLETION_INDEX": None},
+        "has no JOB_COMPLETION_INDEX",
+    ),
 }
 
 
@@ -156,6 +168,16 @@ def test_a_number_that_cannot_be_is_refused(changed: dict[str, str | None], said
 def test_by_default_all_pods_are_needed() -> None:
     assert not LauncherConfig.from_env(pod_environment()).may_shrink
     assert not LauncherConfig.from_env(pod_environment(CONF_PADDLE_GRADIENT_MIN="3")).may_shrink
+
+
+@pytest.mark.parametrize("apart", ["0", "1"])
+def test_a_job_may_go_on_with_all_trainers_and_without_a_pod_of_a_pserver_alone(apart: str) -> None:
+    """CONF_PADDLE_GRADIENT_MIN had to be below the number of trainers, so that a lost pserver cost a trainer."""
+    numbers = {"CONF_PADDLE_GRADIENT_NUM": "2", "CONF_PADDLE_PSERVER_NUM": "4", "CONF_PADDLE_PSERVER_APART": apart}
+    environ = pod_environment(JOB_COMPLETION_INDEX="0", **numbers)
+    assert not LauncherConfig.from_env(environ).may_shrink
+    config = LauncherConfig.from_env({**environ, "CONF_PADDLE_GRADIENT_MIN": "2"})
+    assert config.may_shrink and config.layout.shrunk(config.layout.pods - 1, 2) == PodLayout(2, 3, apart == "1")
 
 
 # ----- Meeting
@@ -236,7 +258,7 @@ def test_a_pod_that_does_not_come_back_is_done_without(root: Path, capsys: pytes
     assert (absent["index"], absent["place"]) == (1, "p-1 on n1")
     said = next(text for text in clock.said if "Unschedulable: no room" in text)
     assert "(REJOIN_TIMEOUT) at least 2 trainers go on without what is missing then" in said
-    assert record.describe_absent().startswith("2 of 3 trainers, 2 of 3 pservers; pod 1 (p-1 on n1) is missing since 2")
+    assert record.describe_absent().startswith("2 of 3 trainers, 2 of 3 pservers; without pod 1 (p-1 on n1) since 2")
 
 
 @responses.activate
@@ -306,7 +328,7 @@ def test_a_launcher_that_is_on_its_way_is_waited_for_by_the_new_leader(root: Pat
     responses.get(URL, json=podlist(PODS[1], PODS[2]))
     config, clock = make_config(root, 1, least=1), Clock()
     control = Told(config.output)
-    control.silent, control.led = {"10.0.0.3"}, 1.0
+    control.silent = {"10.0.0.3"}
     sleep = clock.sleep
 
     def join(seconds: float) -> None:
@@ -327,6 +349,73 @@ def test_a_launcher_that_cannot_be_reached_is_done_without(root: Path) -> None:
     control.silent, control.missing = {"10.0.0.2"}, "no word yet from the launchers of trainer 1"
     met, _ = meet(dataclasses.replace(config), FastClock(), control)
     assert met.ids == {"10.0.0.1": 0, "10.0.0.3": 1}
+
+
+@responses.activate
+def test_a_pod_that_comes_back_in_the_last_second_is_heard_first(root: Path) -> None:
+    """It was Running when REJOIN_TIMEOUT was over, and its launcher joined soon after: the others had gone on."""
+    new = pod("10.0.0.9", "p-1-new").indexed(1)
+    config, clock, control = make_config(root, 0), FastClock(), Told(root)
+    control.silent, control.missing = {"10.0.0.9"}, "no word yet from the launchers of trainer 1"
+
+    def answer(_: Any) -> tuple[int, dict[str, str], str]:
+        return 200, {}, json.dumps(podlist(PODS[0], *([new] if clock.now >= 1000 + REJOIN_S - 6 else []), PODS[2]))
+
+    responses.add_callback(responses.GET, URL, callback=answer)
+    sleep = clock.sleep
+
+    def join(seconds: float) -> None:
+        sleep(seconds)
+        if clock.now - 1000.0 > REJOIN_S + 10:
+            control.silent, control.missing = set(), ""
+
+    clock.sleep = join  # type: ignore[method-assign]
+    met, _ = meet(config, clock, control)
+    assert met.ids == {"10.0.0.1": 0, "10.0.0.9": 1, "10.0.0.3": 2} and clock.now - 1000.0 > REJOIN_S + 10
+
+
+@responses.activate
+def test_a_pod_that_is_lost_while_another_is_waited_for_is_not_waited_for_longer(root: Path) -> None:
+    config, clock = make_config(root, 0, least=1), Clock()
+
+    def answer(_: Any) -> tuple[int, dict[str, str], str]:
+        return 200, {}, json.dumps(podlist(PODS[0], *([PODS[2]] if clock.now < 1000 + REJOIN_S / 2 else [])))
+
+    responses.add_callback(responses.GET, URL, callback=answer)
+    met, _ = meet(config, clock)
+    assert met.ids == {"10.0.0.1": 0} and REJOIN_S <= clock.now - 1000.0 < REJOIN_S + 10
+    assert met.record and [one["index"] for one in met.record.absent] == [1, 2]
+
+
+@responses.activate
+def test_a_further_pod_that_is_lost_is_waited_for_anew(root: Path) -> None:
+    """The attempt without one pod loses another: that one has REJOIN_TIMEOUT, and the first keeps its time."""
+    config, clock = make_config(root, 0, least=1), Clock()
+    last = without(config, 0, 2)
+    write_record(config.output, last)
+    responses.get(URL, json=podlist(PODS[0], PODS[2].terminating()))
+    met, _ = meet(config, clock, seen=last)
+    assert met.ids == {"10.0.0.1": 0} and REJOIN_S <= clock.now - 1000.0 < REJOIN_S + 10
+    assert met.record and [one["index"] for one in met.record.absent] == [1, 2]
+    assert met.record.absent[0] == last.absent[0] and met.record.absent[1]["since"] != last.absent[0]["since"]
+
+
+@responses.activate
+def test_the_old_pod_that_is_still_listed_beside_the_new_one_does_not_count(root: Path) -> None:
+    """A lost node's pod is listed as terminating, or as Running on a node that does not report, for minutes."""
+    for number, old in enumerate((PODS[1].terminating(), PODS[1].phase("Failed"), PODS[1].phase("Unknown"))):
+        config = make_config(root, 0)
+        write_record(config.output, first_record(config))
+        responses.reset()
+        responses.get(URL, json=podlist(PODS[0], old, PODS[2]))
+        met, _ = meet(config, Clock())
+        assert met.ids == {"10.0.0.1": 0, "10.0.0.3": 1}, number
+        assert met.record
+        new = pod("10.0.0.9", "p-1-new").indexed(1).on_node("n7")
+        listed = parse_pods(podlist(PODS[0], old, new, PODS[2]))
+        assert find_returned(listed, met.record, lambda _: True) == ["pod 1 (p-1-new on n7)"]
+        shown = [row.split()[:2] for row in tabulate_pods(listed, config.output)[1:]]
+        assert shown == [["0", "p-0"], ["-", "p-1"], ["-", "p-1-new"], ["1", "p-2"]]
 
 
 class FastClock(Clock):
@@ -366,11 +455,8 @@ def test_a_pod_that_is_back_waits_as_long_as_the_attempt_without_it_goes_on(root
     control.heard, control.silent = running, {"10.0.0.1", "10.0.0.3"}
     met, _ = meet(config, clock, control)
     assert met.record == full
-    assert any(
-        "attempt 2 goes on without this pod, with 2 of 3 trainers; this pod takes part when the pass in hand is saved"
-        in text
-        for text in clock.said
-    )
+    told = "attempt 2 goes on without this pod, with 2 of 3 trainers; this pod takes part after the next pass"
+    assert any(f"{told} that is saved, unless that is the last" in text for text in clock.said)
 
 
 @responses.activate
@@ -431,8 +517,6 @@ def test_of_many_launchers_each_lists_all_pods_when_trainer_0s_does_not_come_bac
     assert PodApi.for_role(config).indexes == [0, 1]
 
     def answer(request: Any) -> tuple[int, dict[str, str], str]:
-        import json
-
         everything = podlist(PODS[1], PODS[2])
         return 200, {}, json.dumps(everything if "limit" in request.params else podlist(PODS[1]))
 
@@ -508,13 +592,35 @@ def test_an_attempt_ends_with_the_first_pass_that_is_saved_after_a_pod_is_back(
     assert look() is None
     watch._returning.names = ["pod 1 (p-1 on n1)"]
     assert look() is None and look() is None
-    assert capsys.readouterr().out.count("back, and in the next attempt, which begins when this pass is saved") == 1
+    assert (
+        capsys.readouterr().out.count("back; the next pass that is saved ends this attempt, unless it is the last") == 1
+    )
     save_passes(config, 4)
     end = look()
     assert end and (end.status, end.program) == (75, RETURNED_POD) and "pass 3 is saved" in end.message
     assert control.reports == [end]  # told at once, before the trainer has ended
     save_passes(config, 10)
     assert look() is None  # the last pass: the job ends by itself
+
+
+@responses.activate
+def test_an_attempt_whose_launchers_have_left_before_it_trains_is_dissolved(root: Path) -> None:
+    """Pod 0 came back while pod 1's launcher began an attempt without it, and pod 2 had gone to pod 0 by then.
+
+    Pod 1 waited START_TIMEOUT for a pserver that nobody started.
+    """
+    responses.get(URL, json=podlist(*PODS))
+    config = make_config(root, 1, least=1)
+    record, control = without(config, 1, 2), FakeControl(config.output)
+    small = attempt_config(config, record)
+    watch = AttemptWatch(small, record.ids, record, control, PodApi(config), {})
+    assert watch.find_obstacle() is None
+    control.silent = {"10.0.0.3"}
+    obstacle = watch.find_obstacle()
+    assert obstacle and obstacle.is_dissolved and not obstacle.status
+    full, own = first_record(make_config(root, 0)), FakeControl(config.output)
+    own.silent = {"10.0.0.3"}  # with all pods it may join again
+    assert AttemptWatch(make_config(root, 0), full.ids, full, own, PodApi(config), {}).find_obstacle() is None
 
 
 @pytest.mark.parametrize("trainer_id", [0, 1])
@@ -574,7 +680,7 @@ def test_status_says_what_is_missing_since_when(root: Path) -> None:
         text = f'{{"attempt": "{record.name}", "pass": {number + 4}, "batch": 1, "time": 1}}'
         (config.output / f"node_{number}" / "progress.json").write_text(text)
     line = describe_job(config.output)[1]
-    assert line.startswith("2 of 3 trainers, 2 of 3 pservers; pod 1 (p-1 on n1) is missing since 2")
+    assert line.startswith("2 of 3 trainers, 2 of 3 pservers; without pod 1 (p-1 on n1) since 2")
     pods = parse_pods(podlist(PODS[0], PODS[1].pending(), PODS[2]))
     rows = [row.split()[:1] + row.split()[-6:-5] for row in tabulate_pods(pods, config.output)]
     shown = [(row.split()[0], row.split()[1]) for row in tabulate_pods(pods, config.output)[1:]]
