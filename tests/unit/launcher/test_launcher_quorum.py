@@ -222,6 +222,13 @@ def without(config: LauncherConfig, *indexes: int, **fields: Any) -> JobRecord:
     return dataclasses.replace(record, attempts=[{"name": record.name, "started": "now", "origin": ""}])
 
 
+class FastClock(Clock):
+    """A clock that does not sleep in the small steps of a launcher that listens."""
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(max(seconds, 0.5))
+
+
 class Told(FakeControl):
     """A launcher that has heard of this attempt, and of nothing else."""
 
@@ -233,7 +240,7 @@ class Told(FakeControl):
 
 
 def meet(
-    config: LauncherConfig, clock: Clock, control: FakeControl | None = None, seen: JobRecord | None = None
+    config: LauncherConfig, clock: FastClock, control: FakeControl | None = None, seen: JobRecord | None = None
 ) -> tuple[Rendezvous, FakeControl]:
     launcher = make_launcher(config, clock.waiting(60.0), AttemptHistory(record=seen), num_passes="10")
     launcher.control = control or Told(config.output)
@@ -245,7 +252,7 @@ def meet(
 @responses.activate
 def test_a_pod_that_does_not_come_back_is_done_without(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     responses.get(URL, json=podlist(PODS[0], PODS[1].pending("Unschedulable", "no room"), PODS[2]))
-    config, clock = make_config(root, 0), Clock()
+    config, clock = make_config(root, 0), FastClock()
     met, control = meet(config, clock, seen=read_record(make_config(root, 0).output))
     assert met.ids == {"10.0.0.1": 0, "10.0.0.3": 1}
     assert REJOIN_S <= clock.now - 1000.0 < REJOIN_S + 10
@@ -264,7 +271,7 @@ def test_a_pod_that_does_not_come_back_is_done_without(root: Path, capsys: pytes
 @responses.activate
 def test_by_default_nobody_goes_on_without_a_pod(root: Path) -> None:
     responses.get(URL, json=podlist(PODS[0], PODS[2]))
-    clock = Clock()
+    clock = FastClock()
     with pytest.raises(PeerUnreachableError, match=r"gave up after 90 s \(REJOIN_TIMEOUT\): 2 of 3 Running"):
         meet(make_config(root, 0, least=3), clock)
 
@@ -272,7 +279,7 @@ def test_by_default_nobody_goes_on_without_a_pod(root: Path) -> None:
 @responses.activate
 def test_too_few_pods_give_up(root: Path) -> None:
     responses.get(URL, json=podlist(PODS[0]))
-    clock = Clock()
+    clock = FastClock()
     with pytest.raises(PeerUnreachableError, match=r"pods that are there: 1, too few for CONF_PADDLE_GRADIENT_MIN = 2"):
         meet(make_config(root, 0), clock)
 
@@ -282,14 +289,14 @@ def test_the_first_attempt_of_a_job_needs_all_pods(root: Path) -> None:
     (make_config(root, 0).output / "job.json").unlink()
     responses.get(URL, json=podlist(PODS[0], PODS[2]))
     with pytest.raises(PeerUnreachableError, match=r"gave up after 60 s \(START_TIMEOUT\)"):
-        meet(make_config(root, 0), Clock())
+        meet(make_config(root, 0), FastClock())
 
 
 @responses.activate
 def test_a_shard_that_cannot_be_divided_is_waited_for_by_name(root: Path) -> None:
     (make_config(root, 0).job_dir / "1" / "data" / "train.list").unlink()
     responses.get(URL, json=podlist(PODS[0], PODS[2]))
-    clock = Clock()
+    clock = FastClock()
     with pytest.raises(PeerUnreachableError, match=r"gave up .*2 of 3 Running.*; shard 1, .* cannot be divided among"):
         meet(make_config(root, 0), clock)
 
@@ -297,7 +304,7 @@ def test_a_shard_that_cannot_be_divided_is_waited_for_by_name(root: Path) -> Non
 @responses.activate
 def test_where_trainer_0s_pod_does_not_come_back_the_next_one_leads(root: Path) -> None:
     responses.get(URL, json=podlist(PODS[1], PODS[2]))
-    met, control = meet(make_config(root, 1), Clock())
+    met, control = meet(make_config(root, 1), FastClock())
     assert met.ids == {"10.0.0.2": 0, "10.0.0.3": 1}
     assert control.served == ["", "uid-of-p-1", JOB_UID]
     assert met.record and met.record.absent[0]["index"] == 0
@@ -306,7 +313,7 @@ def test_where_trainer_0s_pod_does_not_come_back_the_next_one_leads(root: Path) 
 @responses.activate
 def test_the_others_join_the_one_that_leads(root: Path) -> None:
     responses.get(URL, json=podlist(PODS[1], PODS[2]))
-    config, clock = make_config(root, 2), Clock()
+    config, clock = make_config(root, 2), FastClock()
     control = Told(config.output)
     record = without(config, 1, 2)
     sleep = clock.sleep
@@ -326,7 +333,7 @@ def test_the_others_join_the_one_that_leads(root: Path) -> None:
 def test_a_launcher_that_is_on_its_way_is_waited_for_by_the_new_leader(root: Path) -> None:
     """Its REJOIN_TIMEOUT may end some seconds later: the leader began alone."""
     responses.get(URL, json=podlist(PODS[1], PODS[2]))
-    config, clock = make_config(root, 1, least=1), Clock()
+    config, clock = make_config(root, 1, least=1), FastClock()
     control = Told(config.output)
     control.silent = {"10.0.0.3"}
     sleep = clock.sleep
@@ -376,7 +383,7 @@ def test_a_pod_that_comes_back_in_the_last_second_is_heard_first(root: Path) -> 
 
 @responses.activate
 def test_a_pod_that_is_lost_while_another_is_waited_for_is_not_waited_for_longer(root: Path) -> None:
-    config, clock = make_config(root, 0, least=1), Clock()
+    config, clock = make_config(root, 0, least=1), FastClock()
 
     def answer(_: Any) -> tuple[int, dict[str, str], str]:
         return 200, {}, json.dumps(podlist(PODS[0], *([PODS[2]] if clock.now < 1000 + REJOIN_S / 2 else [])))
@@ -390,7 +397,7 @@ def test_a_pod_that_is_lost_while_another_is_waited_for_is_not_waited_for_longer
 @responses.activate
 def test_a_further_pod_that_is_lost_is_waited_for_anew(root: Path) -> None:
     """The attempt without one pod loses another: that one has REJOIN_TIMEOUT, and the first keeps its time."""
-    config, clock = make_config(root, 0, least=1), Clock()
+    config, clock = make_config(root, 0, least=1), FastClock()
     last = without(config, 0, 2)
     write_record(config.output, last)
     responses.get(URL, json=podlist(PODS[0], PODS[2].terminating()))
@@ -408,7 +415,7 @@ def test_the_old_pod_that_is_still_listed_beside_the_new_one_does_not_count(root
         write_record(config.output, first_record(config))
         responses.reset()
         responses.get(URL, json=podlist(PODS[0], old, PODS[2]))
-        met, _ = meet(config, Clock())
+        met, _ = meet(config, FastClock())
         assert met.ids == {"10.0.0.1": 0, "10.0.0.3": 1}, number
         assert met.record
         new = pod("10.0.0.9", "p-1-new").indexed(1).on_node("n7")
@@ -418,17 +425,10 @@ def test_the_old_pod_that_is_still_listed_beside_the_new_one_does_not_count(root
         assert shown == [["0", "p-0"], ["-", "p-1"], ["-", "p-1-new"], ["1", "p-2"]]
 
 
-class FastClock(Clock):
-    """A clock that does not sleep in the small steps of `agree`."""
-
-    def sleep(self, seconds: float) -> None:
-        super().sleep(max(seconds, 0.5))
-
-
 @responses.activate
 def test_a_further_attempt_waits_for_no_pod_that_the_last_one_did_without(root: Path) -> None:
     responses.get(URL, json=podlist(PODS[0], PODS[2]))
-    config, clock = make_config(root, 0), Clock()
+    config, clock = make_config(root, 0), FastClock()
     last = without(config, 0, 2)
     write_record(config.output, last)
     met, _ = meet(config, clock, seen=last)
@@ -498,7 +498,7 @@ def test_an_attempt_that_is_over_is_waited_for_by_nobody(root: Path, fields: dic
     if fields.pop("failure", False):
         over = over.ended_by(make_error(over.name, 0, "p-0", AttemptResult(75, RETURNED_POD, "back")))
     write_record(config.output, dataclasses.replace(over, **fields, passes=10))
-    clock = Clock()
+    clock = FastClock()
     control = Told(config.output)
     control.silent = {"10.0.0.3"}
     met, _ = meet(config, clock, control)
@@ -513,7 +513,7 @@ def test_of_many_launchers_each_lists_all_pods_when_trainer_0s_does_not_come_bac
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("launcher.cluster.kubernetes.FEW", 2)
-    config, clock = make_config(root, 1), Clock()
+    config, clock = make_config(root, 1), FastClock()
     assert PodApi.for_role(config).indexes == [0, 1]
 
     def answer(request: Any) -> tuple[int, dict[str, str], str]:
@@ -577,7 +577,7 @@ def test_an_attempt_ends_with_the_first_pass_that_is_saved_after_a_pod_is_back(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = make_config(root, 0)
-    record, control, clock = without(config, 0, 2), FakeControl(config.output), Clock()
+    record, control, clock = without(config, 0, 2), FakeControl(config.output), FastClock()
     write_record(config.output, record)
     monkeypatch.setattr("launcher.control.watch.time.monotonic", lambda: clock.now)
     small = attempt_config(config, record)
