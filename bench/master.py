@@ -40,7 +40,7 @@ from master.store.choice import MasterStore, open_store
 from master.tasks.dataset import digest_of
 from master.tasks.encoding import decode_state, encode_change
 from master.tasks.events import FINISHED, DatasetGiven, MemberIn, TaskReported, TaskWanted, TicketAnswer
-from master.tasks.records import Head, PutFiles, PutHead, PutTask, TaskRecord, TaskStatus
+from master.tasks.records import Head, Hold, PutFiles, PutHead, PutTask, TaskRecord, TaskStatus
 from master.tasks.rules import step
 from master.tasks.state import MasterState, TaskSettings
 from messages import envelope
@@ -97,7 +97,8 @@ def run_rules(tasks: int, seconds: float) -> None:
         given = step(state, TaskWanted(1, MEMBER, pairs, pass_number, 1e9), took)
         answer = next(one for one in given.effects if isinstance(one, TicketAnswer))
         task = answer.body["task"]
-        done = step(state, TaskReported(2, MEMBER, task["id"], task["epoch"], FINISHED, 1), took)
+        done = step(state, TaskReported(2, MEMBER, pass_number, task["id"], task["epoch"], FINISHED, 1), took)
+        assert any(isinstance(one, TicketAnswer) and one.body["accepted"] for one in done.effects)
         for change in (*given.changes, *done.changes):
             encode_change(change)
         pairs += 1
@@ -142,7 +143,7 @@ def fill(place: Place, tasks: int) -> None:
         part = tuple((name,) for name in names[first : first + PART])
         leadership.commit([encode_change(PutFiles(digest, number, part))])
     leadership.commit([encode_change(PutHead(Head(digest, "", tasks, tasks)))])
-    hold = ()
+    hold = (Hold(MEMBER, 1, 3, time.time(), 0.0),)
     for first in range(1, tasks, PART):
         some = range(first, min(tasks, first + PART))
         record = TaskRecord(0, TaskStatus.DONE, 3, 0, 1, hold, 12.345678, 6400)
@@ -161,11 +162,14 @@ class Asking:
     def __init__(self, place: Place, number: int) -> None:
         self.pairs = 0
         self._numbers = itertools.count(1)
+        self._is_made = threading.Event()
         host, _, port = place.open().find().rpartition(":")
         core = ClientCore(MASTER, "job", MemberId(f"client-{number}", 1), "the master", _hello)
         self._client = ControlClient(host, int(port), core, self, keys=None, note=print)
+        self._is_made.set()
 
     def welcomed(self, server: MemberId, welcome: Any) -> None:
+        self._is_made.wait()  # it may be welcome before __init__ goes on
         for _ in range(OPEN):
             self._want(0)
 

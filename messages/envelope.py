@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from messages.errors import SchemaError
 from messages.schema import MOST_EXACT, Fields, Integer, JsonObject, Text
@@ -34,8 +34,7 @@ JOINED_FIELDS = Fields(server=IDENTITY)  # beside the welcome of the protocol
 ERROR_FIELDS = Fields(code=Text(40), reason=Text(4000))
 
 
-@dataclass(frozen=True, order=True)
-class MemberId:
+class MemberId(NamedTuple):
     """Who takes part: the UID of a pod (or of what stands for it), and which of its lives; a later one is larger."""
 
     uid: str

@@ -106,7 +106,7 @@ def take_back(turn: Turn, number: int, epoch: int, reason: str, *, is_failure: b
         )
     else:
         status = TaskStatus.TODO
-    turn.change(PutTask(number, dataclasses.replace(record, status=status, failures=failures, holds=left)))
+    turn.change(PutTask(number, record._replace(status=status, failures=failures, holds=left)))
 
 
 def end_pass(turn: Turn) -> bool:
@@ -165,8 +165,7 @@ def _give(turn: Turn, number: int, wanted: TaskWanted) -> None:
     record = state.table.current(number)
     deadline = turn.now + state.estimate.limit(record.failures)
     hold = Hold(wanted.member, wanted.request, record.epoch + 1, turn.now, deadline)
-    given = dataclasses.replace(
-        record,
+    given = record._replace(
         status=TaskStatus.PENDING,
         epoch=hold.epoch,
         tries=record.tries + 1,

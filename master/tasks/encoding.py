@@ -14,6 +14,7 @@ a file list whose writer died, is left out.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import json
 import urllib.parse
@@ -46,6 +47,7 @@ from runtime.errors import DamagedError
 
 VERSION = 3  # of what is stored
 AT_ONCE = 10_000  # values that are parsed by one call, which is three times as fast as one by one
+MOST_TOOK = 1000  # durations that the estimate of a new leader begins with
 STATUSES = tuple(TaskStatus)
 
 Write = tuple[str, str | None]  # a key and its value; None deletes it
@@ -123,7 +125,8 @@ def _load_tasks(state: MasterState, head: Head, parts: dict[str, list[tuple[str,
     if len(table.files) != head.tasks:
         raise ValueError(f"it has the files of {len(table.files)} tasks, and should have those of {head.tasks}")
     table.begin_pass(head.pass_number)
-    took: list[float] = []
+    took: collections.deque[float] = collections.deque(maxlen=MOST_TOOK)
+    pending: list[tuple[int, TaskRecord]] = []
     for key, fields in _parse(parts.get("task", ())):
         record = _read_task(fields)
         number = int(key[5:])
@@ -131,28 +134,16 @@ def _load_tasks(state: MasterState, head: Head, parts: dict[str, list[tuple[str,
             raise ValueError(f"task {number} of {head.tasks}")
         if record.status is TaskStatus.DONE:
             took.append(record.took)
-        if record.pass_number != head.pass_number:
-            table.records[number] = record
-        elif record.status is TaskStatus.PENDING:
-            table.pending[number] = None  # in the order of numbers; their limits come when durations are known
-            table.records[number] = record
+        if record.status is TaskStatus.PENDING and record.pass_number == head.pass_number:
+            pending.append((number, record))
         else:
-            table.put(number, record)
-    for seconds in took[-1000:]:
+            table.restore(number, record)
+    for seconds in took:
         state.estimate.add(seconds)
-    for number in list(table.pending):
-        _arm(state, number, now)
-
-
-def _arm(state: MasterState, number: int, now: float) -> None:
-    """Give a pending task its time limit anew."""
-    table = state.table
-    record = table.records.pop(number)
-    del table.pending[number]
-    deadline = now + state.estimate.limit(record.failures)
-    table.put(number, dataclasses.replace(record, holds=tuple(
-        dataclasses.replace(hold, deadline=deadline) for hold in record.holds
-    )))  # fmt: skip
+    for number, record in pending:  # their time limits begin anew, as durations are known
+        deadline = now + state.estimate.limit(record.failures)
+        holds = tuple(hold._replace(deadline=deadline) for hold in record.holds)
+        table.restore(number, record._replace(holds=holds))
 
 
 def _list_task(record: TaskRecord) -> list[Any]:
@@ -173,7 +164,7 @@ def _list_task(record: TaskRecord) -> list[Any]:
 def _read_task(fields: list[Any]) -> TaskRecord:
     number, status, epoch, failures, tries, took, samples, holds, repeats, before = fields
     held = tuple([Hold(MemberId(one[0], one[1]), one[2], one[3], one[4], 0.0) for one in holds])
-    again = tuple([(one[0], one[1]) for one in repeats])
+    again = tuple([(one[0], one[1]) for one in repeats]) if repeats else ()
     last = (before[0], before[1])
     return TaskRecord(number, STATUSES[status], epoch, failures, tries, held, took, samples, again, last)
 

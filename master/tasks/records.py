@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from messages.envelope import MemberId
 
@@ -26,9 +27,8 @@ class Phase(enum.StrEnum):
     FAILED = "failed"  # all tasks of a pass have failed
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """One dispatch of a task.
+class Hold(NamedTuple):
+    """One dispatch of a task. It and TaskRecord are tuples, since a million of them are made when a leader loads.
 
     request: the member's number of the question that it answers; a question that comes again gets the same task.
     epoch: of the dispatch, counted per task from 1; a report with another one is refused.
@@ -42,8 +42,7 @@ class Hold:
     deadline: float
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRecord:
+class TaskRecord(NamedTuple):
     """One task in the pass that it was last given in. In a later pass it is TODO again, and its counters are 0.
 
     epoch: dispatches ever.  tries: dispatches in this pass.  failures: in this pass.

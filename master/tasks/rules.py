@@ -159,7 +159,7 @@ def _take_report(turn: Turn, event: TaskReported) -> None:
     if event.outcome == FINISHED:
         took = turn.now - hold.since
         turn.state.estimate.add(took)
-        done = dataclasses.replace(record, status=TaskStatus.DONE, holds=(hold,), took=took, samples=event.samples)
+        done = record._replace(status=TaskStatus.DONE, holds=(hold,), took=took, samples=event.samples)
         turn.change(PutTask(event.number, done))
     else:
         reason = f"{event.member} says: {event.reason}"
@@ -183,7 +183,7 @@ def _count_repeated(turn: Turn, event: TaskReported) -> None:
         known = {epoch for epoch, _ in record.repeats}
         if event.epoch not in known and len(known) < MOST_REPEATS:
             repeats = (*record.repeats, (event.epoch, event.samples))
-            turn.change(PutTask(event.number, dataclasses.replace(record, repeats=repeats)))
+            turn.change(PutTask(event.number, record._replace(repeats=repeats)))
 
 
 def _find_hold(holds: tuple[Hold, ...], event: TaskReported) -> Hold | None:

@@ -77,24 +77,14 @@ class TaskTable:
         before = self.current(number)
         stays = before.status is record.status is TaskStatus.TODO and before.tries > 0  # in the order that it is in
         self._forget(number, before, stays=stays)
-        self.records[number] = record
-        self.sums.count(number, record, 1)
-        if stays:
-            return
-        if record.status is TaskStatus.PENDING:
-            self.pending[number] = None
-            for hold in record.holds:
-                if hold.member not in self._held:
-                    self._held[hold.member] = {}
-                    self._moved(hold.member)
-                self._held[hold.member][number] = hold
-                heapq.heappush(self._deadlines, (hold.deadline, number, hold.epoch))
-        elif record.status is TaskStatus.DONE:
-            self.done += 1
-        elif record.status is TaskStatus.FAILED:
-            self.failed[number] = None
+        self._enter(number, record, stays=stays)
+
+    def restore(self, number: int, record: TaskRecord) -> None:
+        """Take a task that has no record yet from the store; it may be of an earlier pass."""
+        if record.pass_number == self.pass_number:
+            self._enter(number, record, stays=False)
         else:
-            self._again.append(number)
+            self.records[number] = record
 
     def begin_pass(self, number: int) -> None:
         """Make every task TODO."""
@@ -157,6 +147,27 @@ class TaskTable:
     def name(self, number: int) -> str:
         """Return what people call a task: its number and its files."""
         return f"{number} ({_shorten(self.files[number])})"
+
+    def _enter(self, number: int, record: TaskRecord, *, stays: bool) -> None:
+        """Put a task into the order that it belongs to, unless it stays there."""
+        self.records[number] = record
+        self.sums.count(number, record, 1)
+        if stays:
+            return
+        if record.status is TaskStatus.PENDING:
+            self.pending[number] = None
+            for hold in record.holds:
+                if hold.member not in self._held:
+                    self._held[hold.member] = {}
+                    self._moved(hold.member)
+                self._held[hold.member][number] = hold
+                heapq.heappush(self._deadlines, (hold.deadline, number, hold.epoch))
+        elif record.status is TaskStatus.DONE:
+            self.done += 1
+        elif record.status is TaskStatus.FAILED:
+            self.failed[number] = None
+        else:
+            self._again.append(number)
 
     def _forget(self, number: int, record: TaskRecord, *, stays: bool) -> None:
         """Take a task out of the order that it is in, unless it stays there."""

@@ -39,7 +39,7 @@ def end_of(store: Path) -> dict[str, str]:
 def test_the_status_in_the_middle_after_a_kill_and_at_the_end(tmp_path: Path) -> None:
     store, output = tmp_path / "store", tmp_path / "output"
     flags = (f"--store_dir={store}", f"--output={output}", "--ttl=2s", "--num_passes=2", "--member_ttl=60s")
-    registry = open_registry([], store, "job")
+    registry = open_registry([], store, "job", 600.0)  # the claim below is not renewed
     with MasterProcess(tmp_path / "log", *flags) as process, trainer(store, "a", patience=60.0) as client:
         process.wait_for("serving on")
         wait_shown(output, "job job: no trainer has given its file list yet", "0: a.1, since", "trainer 0, a.1, joined")
