@@ -12,6 +12,7 @@ MAX_FILES=100000 # in a config directory
 help() {
     cat <<'HELP'
 start.sh [FLAG...]       stages the job's config directory and starts the launcher with the flags below and FLAG...
+start.sh ROLE [FLAG...]  a program of an elastic job (docs/elastic.md): master, pserver, trainer or autoscaler, with flags of its own
 start.sh COMMAND [ARG...] runs COMMAND instead (the first word is no flag): start.sh paddle version
 start.sh --help          prints this and touches nothing
 
@@ -37,6 +38,24 @@ LOCAL                        0                     --local: 1 trains without pse
 USE_GPU                      0                     --use_gpu
 WORK_DIR                     /root (image: /work)  writable directory; the job runs in WORK_DIR/JOB_NAME
 SERVICE_ACCOUNT_DIR          /var/run/secrets/kubernetes.io/serviceaccount  where the pod's account is mounted
+ETCD_ENDPOINTS               http://ETCD_IP:2379   roles: --etcd_endpoints
+ETCD_IP                      MASTER_IP             roles: host of an etcd at port 2379, as in 2017
+MASTER_IP                    none                  roles: the same, where etcd runs beside the master
+PADDLE_JOB_NAME              JOB_NAME              roles: the name of the job in etcd, and of its directory on the volume
+PSERVERS                     1                     pserver: --num_pservers
+OUTPUT                       JOB_PATH/JOB_NAME/output  master: --output; trainer: --save_dir
+CHECKPOINT_PATH              JOB_PATH/JOB_NAME/servers  pserver: --checkpoint_path
+CHECKPOINT_INTERVAL          600s                  pserver: --checkpoint_interval
+TRAINER_PACKAGE              none                  trainer: directory that it runs in as it is, with config and data; nothing is staged
+TOPOLOGY                     TRAIN_CONFIG          trainer: --config, as in 2017
+PADDLE_INIT_X                none                  roles: --x in lower case, as in 2017; the names without prefix above win over it
+ENTRY                        none                  trainer: a program of paddle.v2, which is refused
+TRAIN_LIST                   none                  trainer: not read; the config names its list
+ETCD_TIMEOUT                 600                   roles: seconds that they wait for etcd to come up, before their program begins
+VOLUME_TIMEOUT               3600                  trainer: seconds that it waits for the config and the data on the volume
+AT_END                       exit                  roles: wait: when the job is done, the pod stays until SIGTERM, as a StatefulSet needs it
+SCALE_TO_ZERO                none                  master: statefulsets/NAME, deployments/NAME that get no pods when the job is done
+CONF_PADDLE_METRICS_PORT     0                     roles: --metrics_port
 
 EXIT 65 the config directory has what cannot be copied; 66 the config directory or the config is missing; 74 WORK_DIR is not writable or is full, or the volume is sick;
      78 a variable is missing or malformed (all are named at once), or TRAIN_CONFIG_DIR must choose; else the launcher's own: start_paddle.py --help
@@ -73,9 +92,11 @@ set_defaults() {
 }
 
 # Every problem at once: a pod that must be started eight times to learn of eight variables costs eight schedulings.
+# check_environment FILE NAME...: the required variables, and the manifest that sets all of them
 check_environment() {
-    local name problems=()
-    for name in JOB_PATH JOB_NAME JOB_NAMESPACE; do
+    local file=$1 name problems=()
+    shift
+    for name; do
         [ -n "${!name:-}" ] || problems+=("$name is not set in the pod's env")
     done
     # the name becomes a directory that a later start deletes, so it must be a name and nothing else
@@ -91,7 +112,7 @@ check_environment() {
             problems+=("$name is '${!name}'; set it to an absolute path")
         fi
     done
-    [ ${#problems[@]} -eq 0 ] || fail $EXIT_CONFIG "${problems[@]}" "k8s/job.yaml sets all of them; start.sh --help says what they mean"
+    [ ${#problems[@]} -eq 0 ] || fail $EXIT_CONFIG "${problems[@]}" "$file sets all of them; start.sh --help says what they mean"
 }
 
 is_writable_dir() { [ -d "$1" ] && [ -w "$1" ] && [ -x "$1" ]; }
@@ -242,10 +263,72 @@ choose_config() {
         "set TRAIN_CONFIG to one of its files: $(printf '%s ' *.py)"
 }
 
+# ----- Roles of an elastic job
+
+# wait_for_data JOB: until the config's directory and the data are on the volume; the data job may still run
+wait_for_data() {
+    local job=$1 limit=${VOLUME_TIMEOUT:-3600} each name found said=-30
+    [[ $limit =~ ^[0-9]{1,6}$ ]] || fail $EXIT_CONFIG "VOLUME_TIMEOUT is '$limit'; set it to whole seconds"
+    while :; do
+        check_readable "$JOB_PATH" "$job"
+        check_volume "$JOB_PATH"
+        found=''
+        for each in "$job"/*/; do
+            each=${each%/}
+            if [[ ${each##*/} =~ ^([0-9]+|output|servers|\*)$ ]]; then continue; fi
+            name=${TRAIN_CONFIG_DIR:-${each##*/}}
+            if [ "${name%/}" != "${each##*/}" ]; then continue; fi
+            if [ -e "$each/data" ] || [ -d "$job/0/data" ]; then found=$each; fi
+        done
+        if [ -n "$found" ]; then return 0; fi
+        [ "$SECONDS" -lt "$limit" ] || fail $EXIT_MISSING_INPUT \
+            "after $limit s there is no ${TRAIN_CONFIG_DIR:-config directory} in $job, or no data: 0/data beside it, or data inside" \
+            "run the data job of k8s/elastic, or put both there"
+        if [ $((SECONDS - said)) -ge 30 ]; then
+            said=$SECONDS
+            say "waiting for the config and the data in $job"
+        fi
+        # the shell hears a signal only between two commands
+        sleep 1
+    done
+}
+
+# stage_elastic ARG...: the config in WORK_DIR, with the data of the volume beside it: every trainer may be given every file
+stage_elastic() {
+    local job
+    if [ -n "${TRAINER_PACKAGE:-}" ]; then
+        cd -- "$TRAINER_PACKAGE" 2>/dev/null || fail $EXIT_MISSING_INPUT "TRAINER_PACKAGE is '$TRAINER_PACKAGE', which cannot be entered" \
+            "set it to the directory of the config on the volume"
+        return 0
+    fi
+    check_environment k8s/elastic JOB_PATH JOB_NAME
+    job=$JOB_PATH/$JOB_NAME
+    wait_for_data "$job"
+    find_config_dir "$@"
+    stage_config
+    if ! [ -e data ]; then ln -s -- "$job/0/data" data; fi
+    TRAIN_CONFIG=${TRAIN_CONFIG:-${TOPOLOGY:-}}
+    choose_config "$@"
+    export TRAIN_CONFIG
+}
+
+# start_role ROLE ARG...
+start_role() {
+    local role=$1
+    shift
+    trap 'exit 143' TERM INT
+    WORK_DIR=${WORK_DIR:-/root}
+    export WORK_DIR JOB_NAME=${JOB_NAME:-${PADDLE_JOB_NAME:-}}
+    set_home_and_tmp
+    if [ "$role" = trainer ]; then stage_elastic "$@"; fi
+    exec python3 -P -m launcher.roles "$role" "$@"
+}
+
 main() {
     case ${1:-} in
         -h | --help) help; return 0 ;;
         -* | '') ;;
+        master | pserver | trainer | autoscaler) start_role "$@" ;;
         *) exec "$@" ;;
     esac
     local here
@@ -253,7 +336,7 @@ main() {
     # a shell that is process 1 ignores SIGTERM unless it says otherwise
     trap 'exit 143' TERM INT
     set_defaults
-    check_environment
+    check_environment k8s/job.yaml JOB_PATH JOB_NAME JOB_NAMESPACE
     find_config_dir "$@"
     say "job $JOB_NAMESPACE/$JOB_NAME, ${CONF_PADDLE_GRADIENT_NUM:+$CONF_PADDLE_GRADIENT_NUM trainers, }volume $JOB_PATH"
     if [ -n "$defaults_taken" ]; then say "not set in the pod's env, so by default: $defaults_taken"; fi

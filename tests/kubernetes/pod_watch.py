@@ -1,4 +1,4 @@
-"""Every pod that a Job ever had, with what it printed, also after the pod or its node has gone."""
+"""Every pod that a Job, or another selection, ever had, with what it printed, also after pod or node have gone."""
 
 import contextlib
 import json
@@ -26,8 +26,8 @@ class PodWatch:
     somebody holds it.
     """
 
-    def __init__(self, space: Namespace, job: str):
-        self.space, self.job = space, job
+    def __init__(self, space: Namespace, job: str = "", *, selector: str = ""):
+        self.space, self.selector = space, selector or f"job-name={job}"
         self.logs_root = Path(space.cluster.env["KUBECONFIG"]).parent
         self._pods: dict[str, dict[str, Any]] = {}
         self._gone: set[str] = set()
@@ -72,7 +72,7 @@ class PodWatch:
 
     def _follow(self) -> None:
         cluster, path = Cluster(), f"/api/v1/namespaces/{self.space.name}/pods"  # a session of the thread's own
-        selector = f"job-name={self.job}"
+        selector = self.selector
         while not self._ended.is_set():
             try:
                 listed = cluster.get(path, labelSelector=selector).json()

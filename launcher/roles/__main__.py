@@ -1,0 +1,153 @@
+"""`python3 -m launcher.roles ROLE [FLAG...]`: the program of a pod of an elastic job, and what follows its end.
+
+A master and a server belong to a Deployment and a StatefulSet, which would start a pod that has ended again. With
+AT_END=wait the role therefore stays until SIGTERM when its program has ended with 0; before that it lets SCALE_TO_ZERO
+have no pods, which sends that signal. A trainer belongs to a Job: it becomes its program.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+from launcher.errors import ApiError, ApiForbiddenError
+from launcher.programs.process import Stop, end_process, exit_code_of, wait_for_any
+from launcher.roles.plan import ROLES, RoleError, RolePlan, plan_role
+from launcher.roles.scaling import Scaler
+from launcher.text import LauncherLog, Secrets, end_in_one_line, say
+from runtime.errors import ConfigError, PeerUnreachableError, UsageError
+
+LONG_S = 3600.0  # of one wait without a deadline: until the program ends, or a signal comes
+CONNECT_S = 3.0  # to an endpoint of etcd
+NOTE_S = 10.0  # between two lines that say what is waited for
+RETRY_S = 5.0  # between two questions to the API server
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a role and return its exit status."""
+    secrets = Secrets()
+    with LauncherLog(secrets).installed():
+        stop = Stop.of_process()
+        return end_in_one_line(lambda: run_role(arguments, stop, secrets), secrets)
+
+
+def run_role(arguments: Sequence[str], stop: Stop, secrets: Secrets) -> int:
+    """Run a role and return its exit status.
+
+    Raises: UsageError: there is no such role.  ConfigError: variables are missing or wrong, all are named.
+    """
+    if not arguments or arguments[0] not in ROLES:
+        raise UsageError(f"there is no role {' '.join(arguments[:1])!r}; write start.sh {' | '.join(ROLES)}")
+    try:
+        plan = plan_role(arguments[0], arguments[1:], os.environ)
+    except RoleError as problems:
+        raise ConfigError(f"{problems}\nstart.sh --help says what the variables mean") from problems
+    for note in plan.notes:
+        say(note)
+    say(f"exec {' '.join(plan.command)}")
+    wait_for_etcd(plan)
+    if not plan.waits and not plan.targets:
+        _become(plan.command)
+    with stop.noted():
+        status = run_program(plan.command, stop)
+        if status == 0 and not stop.requested:
+            finish(plan, stop, secrets)
+    return status
+
+
+def wait_for_etcd(plan: RolePlan) -> None:
+    """Return when one endpoint of etcd takes a connection: pods of a job begin together, and etcd's image may be large.
+
+    A pod of a Job that fails meanwhile would wait ever longer for its next start.
+
+    Raises: PeerUnreachableError: none does within the time.
+    """
+    began = noted = time.monotonic()
+    while plan.etcd:
+        trouble = min(map(_reach, plan.etcd))  # "" is the least
+        if not trouble:
+            return
+        now = time.monotonic()
+        if now - began >= plan.etcd_timeout:
+            raise PeerUnreachableError(
+                f"no etcd answers for {plan.etcd_timeout:g} s at ETCD_ENDPOINTS: {trouble}; look at its pods: "
+                "kubectl get pods -l app.kubernetes.io/component=etcd"
+            )
+        if now - noted >= NOTE_S:
+            noted = now
+            say(f"waiting for etcd: {trouble}")
+        time.sleep(min(1.0, plan.etcd_timeout))
+
+
+def _reach(place: tuple[str, int]) -> str:
+    """Return why an endpoint takes no connection, "" if it does."""
+    try:
+        with socket.create_connection(place, CONNECT_S):
+            return ""
+    except OSError as problem:
+        return f"{place[0]}:{place[1]}: {problem.strerror or problem}"
+
+
+def run_program(command: Sequence[str], stop: Stop) -> int:
+    """Run a program to its end, pass a signal on to it, and return its exit status."""
+    try:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    except OSError as problem:
+        raise _missing(command) from problem
+    ending = os.pidfd_open(process.pid)
+    try:
+        is_told = False
+        while process.poll() is None:
+            if stop.requested and not is_told:
+                is_told = True
+                process.send_signal(signal.Signals[stop.requested])
+            wait_for_any(LONG_S, ending, *([] if is_told else [stop.wakeup]))
+    finally:
+        os.close(ending)
+    return exit_code_of(process.returncode)
+
+
+def finish(plan: RolePlan, stop: Stop, secrets: Secrets) -> None:
+    """Scale down what the plan names, then wait for the signal that this pod is not wanted any more, where it waits."""
+    for target in plan.targets:
+        _scale_down(target, stop, secrets)
+    if plan.waits and not stop.requested:
+        say("the job is done; this pod waits until it is scaled to 0")
+        while not stop.requested:
+            wait_for_any(LONG_S, stop.wakeup)
+
+
+def _scale_down(target: str, stop: Stop, secrets: Secrets) -> None:
+    while not stop.requested:
+        try:
+            is_there = Scaler(os.environ, secrets).scale_to_zero(target)
+            say(f"the job is done: {target} {'is scaled to 0' if is_there else 'is not there'}")
+            return
+        except ApiError as problem:
+            say(f"{target} is not scaled to 0: {problem}")
+            if problem.final is ApiForbiddenError:
+                return
+            wait_for_any(RETRY_S, stop.wakeup)
+
+
+def _become(command: Sequence[str]) -> None:
+    sys.stdout.flush()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvp(command[0], list(command))
+    except OSError as problem:
+        raise _missing(command) from problem
+
+
+def _missing(command: Sequence[str]) -> ConfigError:
+    return ConfigError(f"there is no program {command[0]!r} on PATH that this user may run: install the package")
+
+
+if __name__ == "__main__":
+    end_process(main(sys.argv[1:]))

@@ -1,0 +1,194 @@
+"""Which command a role becomes: a pure function of the environment and the arguments.
+
+The variables are ours, those of the tutorial's Job, and those of the runtime image of 2017 (spec/distributed.md 2.4).
+`start.sh --help` describes them. An argument wins over its variable, a variable over the one behind it in its row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+MASTER, PSERVER, TRAINER, AUTOSCALER = "master", "pserver", "trainer", "autoscaler"
+ROLES = (MASTER, PSERVER, TRAINER, AUTOSCALER)
+EXIT, WAIT = "exit", "wait"  # what a role does when the job is done
+ETCD_PORT = 2379
+INIT = "PADDLE_INIT_"
+
+
+@dataclass(frozen=True)
+class RoleFlag:
+    """A flag of a role's program: the variables that give its value, the first that is set, and its default.
+
+    default: "" leaves the flag out; a text that begins with '/' is a path below the job's directory on the volume.
+    """
+
+    name: str
+    variables: tuple[str, ...]
+    default: str = ""
+
+
+_PORTS = ("metrics_port", ("CONF_PADDLE_METRICS_PORT",))
+_NICS = ("nics", ("CONF_PADDLE_NIC", f"{INIT}NICS"))
+_JOB = ("JOB_NAME", "PADDLE_JOB_NAME")
+FLAGS: Mapping[str, tuple[RoleFlag, ...]] = {
+    MASTER: (
+        RoleFlag("etcd_endpoints", ("ETCD_ENDPOINTS",)),
+        RoleFlag("job", _JOB),
+        RoleFlag("num_passes", ("NUM_PASSES", f"{INIT}NUM_PASSES"), "10"),
+        RoleFlag("output", ("OUTPUT",), "/output"),
+        RoleFlag(*_NICS),
+        RoleFlag(*_PORTS),
+    ),
+    PSERVER: (
+        RoleFlag("etcd_endpoints", ("ETCD_ENDPOINTS",)),
+        RoleFlag("job", _JOB),
+        RoleFlag("num_pservers", ("PSERVERS",)),
+        RoleFlag("port", ("CONF_PADDLE_PORT", f"{INIT}PORT"), "7164"),
+        RoleFlag("ports_num", ("CONF_PADDLE_PORTS_NUM", f"{INIT}PORTS_NUM")),
+        RoleFlag("ports_num_for_sparse", ("CONF_PADDLE_PORTS_NUM_SPARSE", f"{INIT}PORTS_NUM_FOR_SPARSE")),
+        RoleFlag("checkpoint_path", ("CHECKPOINT_PATH",), "/servers"),
+        RoleFlag("checkpoint_interval", ("CHECKPOINT_INTERVAL",)),
+        RoleFlag(*_NICS),
+        RoleFlag(*_PORTS),
+    ),
+    TRAINER: (
+        RoleFlag("etcd_endpoints", ("ETCD_ENDPOINTS",)),
+        RoleFlag("job_name", _JOB),
+        RoleFlag("config", ("TRAIN_CONFIG", "TOPOLOGY")),
+        RoleFlag("save_dir", ("OUTPUT",), "/output"),
+        RoleFlag("trainer_count", ("TRAINER_COUNT", f"{INIT}TRAINER_COUNT")),
+        RoleFlag("use_gpu", ("USE_GPU", f"{INIT}USE_GPU")),
+        RoleFlag("log_period", ("LOG_PERIOD",)),
+        RoleFlag("dot_period", ("DOT_PERIOD",)),
+        RoleFlag("saving_period", ("SAVING_PERIOD",)),
+        RoleFlag(*_PORTS),
+    ),
+    AUTOSCALER: (),
+}
+PROGRAMS = {MASTER: "master", PSERVER: "pserver", TRAINER: "train", AUTOSCALER: "autoscaler"}
+# of 2017, and without meaning for a trainer that finds everything else in etcd
+_FOUND = {
+    "PORT", "PORTS_NUM", "PORTS_NUM_FOR_SPARSE", "NICS", "NUM_GRADIENT_SERVERS", "NUM_PASSES", "PSERVERS", "TRAINER_ID",
+}  # fmt: skip
+_TARGET = re.compile(r"(statefulsets|deployments|replicasets)/[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class RolePlan:
+    """What a role does: its command, whether it waits for SIGTERM when the job is done, and what it then scales to 0.
+
+    targets: "statefulsets/NAME" each.  notes: lines for the log.  etcd: host and port of each endpoint that the
+    environment names.  etcd_timeout: seconds within which one of them must take a connection.
+    """
+
+    command: tuple[str, ...]
+    waits: bool = False
+    targets: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    etcd: tuple[tuple[str, int], ...] = ()
+    etcd_timeout: float = 0.0
+
+
+class RoleError(ValueError):
+    """The environment does not say what a role has to know; its text has a line for each problem."""
+
+
+def plan_role(role: str, arguments: Sequence[str], environ: Mapping[str, str]) -> RolePlan:
+    """Return what a role does.
+
+    Raises: RoleError.
+    """
+    problems: list[str] = []
+    environ = {**environ, "ETCD_ENDPOINTS": find_etcd(environ)}
+    flags = [
+        f"--{flag.name}={value}"
+        for flag in FLAGS[role]
+        if not has_flag(flag.name, arguments) and (value := _value(flag, environ, problems))
+    ]
+    if role != AUTOSCALER and not _names_a_store(environ, arguments):
+        problems.append(
+            "ETCD_ENDPOINTS is not set in the pod's env; set it to http://host:2379 of its etcd, as k8s/elastic does"
+        )
+    notes: list[str] = []
+    if role == TRAINER:
+        flags += _other_flags(environ, [*arguments, *flags])
+        notes += _judge_2017(environ, problems)
+    at_end, targets = environ.get("AT_END") or EXIT, tuple(environ.get("SCALE_TO_ZERO", "").split())
+    if at_end not in (EXIT, WAIT):
+        problems.append(f"AT_END is '{at_end}'; set it to {EXIT} or {WAIT}")
+    for target in targets:
+        if not _TARGET.fullmatch(target):
+            problems.append(f"SCALE_TO_ZERO has '{target}'; write each as statefulsets/NAME or deployments/NAME")
+    etcd = () if role == AUTOSCALER else list_places(environ["ETCD_ENDPOINTS"])
+    limit = environ.get("ETCD_TIMEOUT") or "600"
+    if not re.fullmatch(r"[0-9]{1,6}", limit):
+        problems.append(f"ETCD_TIMEOUT is '{limit}'; set it to whole seconds, e.g. 600")
+    if problems:
+        raise RoleError("\n".join(problems))
+    command = ("paddle", PROGRAMS[role], *flags, *arguments)
+    return RolePlan(command, at_end == WAIT, targets, tuple(notes), etcd, float(limit))
+
+
+def find_etcd(environ: Mapping[str, str]) -> str:
+    """Return the endpoints of etcd: ETCD_ENDPOINTS, or of 2017 the address in ETCD_IP, or the one beside the master."""
+    address = environ.get("ETCD_IP") or environ.get("MASTER_IP")
+    return environ.get("ETCD_ENDPOINTS") or (f"http://{address}:{ETCD_PORT}" if address else "")
+
+
+def list_places(endpoints: str) -> tuple[tuple[str, int], ...]:
+    """Return host and port of each endpoint of a comma list; the program judges one that is none."""
+    places = []
+    for text in filter(None, (one.strip() for one in endpoints.split(","))):
+        try:
+            parts = urlsplit(text if "//" in text else f"http://{text}")
+            places.append((parts.hostname or "", parts.port or ETCD_PORT))
+        except ValueError:
+            return ()
+    return tuple(places)
+
+
+def has_flag(name: str, arguments: Sequence[str]) -> bool:
+    """Return whether a flag is among the arguments: one dash or two, its value behind '=' or in the next argument."""
+    return any(re.fullmatch(rf"--?{name}(=.*)?", argument, re.DOTALL) for argument in arguments)
+
+
+def _value(flag: RoleFlag, environ: Mapping[str, str], problems: list[str]) -> str:
+    for name in flag.variables:
+        if environ.get(name):
+            return environ[name]
+    if not flag.default.startswith("/"):
+        return flag.default
+    job = next((environ[name] for name in _JOB if environ.get(name)), "")
+    if not environ.get("JOB_PATH") or not job:
+        problems.append(
+            f"{flag.variables[0]} is not set in the pod's env; set it, or JOB_PATH and JOB_NAME, below which it is "
+            f"JOB_PATH/JOB_NAME{flag.default}"
+        )
+        return ""
+    return f"{environ['JOB_PATH'].rstrip('/')}/{job}{flag.default}"
+
+
+def _names_a_store(environ: Mapping[str, str], arguments: Sequence[str]) -> bool:
+    names = ("etcd_endpoints", "endpoints", "etcd_endpoint", "store_dir")
+    return bool(environ["ETCD_ENDPOINTS"]) or any(has_flag(name, arguments) for name in names)
+
+
+def _other_flags(environ: Mapping[str, str], given: Sequence[str]) -> list[str]:
+    """Return --x=value for each PADDLE_INIT_X that has no place of its own, as paddle.init of 2017 took them."""
+    names = sorted(name.removeprefix(INIT) for name in environ if re.fullmatch(rf"{INIT}[A-Z][A-Z0-9_]*", name))
+    others = [name for name in names if name not in _FOUND and not has_flag(name.lower(), given)]
+    return [f"--{name.lower()}={environ[INIT + name]}" for name in others if environ[INIT + name]]
+
+
+def _judge_2017(environ: Mapping[str, str], problems: list[str]) -> list[str]:
+    if environ.get("ENTRY"):
+        problems.append(
+            "ENTRY names a program of paddle.v2, which is not here; set TOPOLOGY or TRAIN_CONFIG to a config "
+            "(docs/from-v2.md)"
+        )
+    if environ.get("TRAIN_LIST"):
+        return ["TRAIN_LIST is not read: the config's train_list names the files, and the master deals them out"]
+    return []

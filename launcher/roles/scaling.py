@@ -1,0 +1,92 @@
+"""Sets the number of pods of a StatefulSet or Deployment to 0, which is all that a role's service account may do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import requests
+
+from launcher.cluster.answers import (
+    REQUEST_TIMEOUT_S,
+    UNTRANSLATED,
+    ApiSession,
+    describe_failure,
+    read_answer,
+)
+from launcher.errors import ApiError, ApiForbiddenError
+from launcher.text import Secrets, one_line
+from launcher.volume import read_file
+
+ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+MOST_TOKEN, MOST_ANSWER = 64 << 10, 1 << 20  # bytes
+
+
+class Scaler:
+    """The scale of objects of one namespace.
+
+    Args: environ: names the API server and the directory of the service account.  secrets: gets the tokens.
+    Raises: ApiError: this is no pod of a cluster.
+    """
+
+    def __init__(self, environ: Mapping[str, str], secrets: Secrets) -> None:
+        self._account = Path(environ.get("SERVICE_ACCOUNT_DIR") or ACCOUNT)
+        self._secrets, self._session = secrets, ApiSession()
+        host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT_HTTPS", "443")
+        if not host:
+            raise ApiError(
+                "SCALE_TO_ZERO is set, and KUBERNETES_SERVICE_HOST is not: this is no pod of a cluster; leave it out",
+                final=ApiForbiddenError,
+            )
+        self._server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+        self._namespace = environ.get("JOB_NAMESPACE") or environ.get("NAMESPACE") or self._read("namespace")
+
+    def scale_to_zero(self, target: str) -> bool:
+        """Let a StatefulSet or Deployment ("statefulsets/NAME") have no pods; return whether it is there.
+
+        Raises: ApiError: the API server does not answer, or refuses.
+        """
+        url = f"{self._server}/apis/apps/v1/namespaces/{self._namespace}/{target}/scale"
+        status, text = self._patch(url, {"spec": {"replicas": 0}})
+        if status in (200, 404):
+            return status == 200
+        said = f"the API server answered {status} for {target}: {text}"
+        if status in (401, 403):
+            raise ApiError(
+                f"{said}; the pod's service account needs the verb patch on {target.partition('/')[0]}/scale "
+                f"(k8s/elastic/access.yaml), or: kubectl scale {target} --replicas=0",
+                final=ApiForbiddenError,
+            )
+        raise ApiError(f"{said}; see why at the API server, which is asked again")
+
+    def _patch(self, url: str, change: object) -> tuple[int, str]:
+        token = self._read("token")
+        self._secrets.keep(token)
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/merge-patch+json"}
+        authority = self._account / "ca.crt"
+        try:
+            with self._session.patch(
+                url,
+                data=json.dumps(change),
+                headers=headers,
+                timeout=REQUEST_TIMEOUT_S,
+                verify=str(authority) if authority.exists() else True,
+                allow_redirects=False,
+                stream=True,
+            ) as response:
+                body = read_answer(response.raw, response.headers.get("Content-Encoding", ""), MOST_ANSWER)
+                return response.status_code, one_line(self._secrets.redact(body.decode("utf-8", "replace")), 200)
+        except (requests.RequestException, UNTRANSLATED, OSError, ValueError) as problem:
+            raise ApiError(
+                f"the API server does not answer at {url}: {describe_failure(problem, self._secrets.redact)}"
+            ) from problem
+
+    def _read(self, name: str) -> str:
+        try:
+            return read_file(self._account / name, MOST_TOKEN).decode().strip()
+        except (OSError, ValueError) as problem:
+            raise ApiError(
+                f"{self._account / name} cannot be read: {problem}; the pod needs a service account",
+                final=ApiForbiddenError,
+            ) from problem

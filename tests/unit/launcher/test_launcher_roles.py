@@ -1,0 +1,252 @@
+"""Roles of an elastic job: environment and arguments -> a command, and what follows the end of the program."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import responses
+from responses import matchers
+
+from launcher.errors import ApiError, ApiForbiddenError
+from launcher.roles.plan import FLAGS, ROLES, RoleError, find_etcd, list_places, plan_role
+from launcher.roles.scaling import Scaler
+from launcher.text import Secrets
+from master.flags import FLAGS as MASTER_FLAGS
+from pserver.flags import FLAGS as PSERVER_FLAGS
+from trainer.flags import FLAGS as TRAINER_FLAGS
+
+ELASTIC = {"JOB_NAME": "digits", "JOB_PATH": "/home/jobpath", "ETCD_ENDPOINTS": "http://paddle-etcd:2379"}
+OF_2017 = {
+    "PADDLE_JOB_NAME": "mnist",
+    "NAMESPACE": "science",
+    "POD_IP": "10.0.0.3",
+    "TRAINERS": "3",
+    "PSERVERS": "2",
+    "TOPOLOGY": "train.py",
+    "TRAINER_PACKAGE": "/pfs/package",
+    "OUTPUT": "/pfs/out",
+    "ETCD_IP": "10.0.0.9",
+    "MASTER_IP": "10.0.0.9",
+    "PADDLE_INIT_PORT": "7170",
+    "PADDLE_INIT_PORTS_NUM": "3",
+    "PADDLE_INIT_PORTS_NUM_FOR_SPARSE": "1",
+    "PADDLE_INIT_NUM_GRADIENT_SERVERS": "3",
+    "PADDLE_INIT_NUM_PASSES": "5",
+    "PADDLE_INIT_TRAINER_COUNT": "4",
+    "PADDLE_INIT_USE_GPU": "0",
+    "PADDLE_INIT_NICS": "eth1",
+    "PADDLE_INIT_SEED": "7",
+}
+
+
+def test_the_manifests_settings_become_flags() -> None:
+    settings = {**ELASTIC, "NUM_PASSES": "10", "PSERVERS": "2", "CHECKPOINT_INTERVAL": "60s", "TRAIN_CONFIG": "a.py"}
+    assert plan_role("master", [], settings).command == (
+        *("paddle", "master", "--etcd_endpoints=http://paddle-etcd:2379", "--job=digits", "--num_passes=10"),
+        "--output=/home/jobpath/digits/output",
+    )
+    assert plan_role("pserver", [], settings).command == (
+        *("paddle", "pserver", "--etcd_endpoints=http://paddle-etcd:2379", "--job=digits", "--num_pservers=2"),
+        *("--port=7164", "--checkpoint_path=/home/jobpath/digits/servers", "--checkpoint_interval=60s"),
+    )
+    assert plan_role("trainer", ["--seed=1"], settings).command == (
+        *("paddle", "train", "--etcd_endpoints=http://paddle-etcd:2379", "--job_name=digits", "--config=a.py"),
+        *("--save_dir=/home/jobpath/digits/output", "--seed=1"),
+    )
+    assert plan_role("autoscaler", ["--dry_run"], {}).command == ("paddle", "autoscaler", "--dry_run")
+
+
+def test_the_environment_of_2017_is_understood() -> None:
+    etcd = "--etcd_endpoints=http://10.0.0.9:2379"
+    assert plan_role("master", ["--output="], OF_2017).command == (
+        *("paddle", "master", etcd, "--job=mnist", "--num_passes=5", "--nics=eth1", "--output="),
+    )
+    assert plan_role("pserver", ["--checkpoint_path=/ckpt"], OF_2017).command == (
+        *("paddle", "pserver", etcd, "--job=mnist", "--num_pservers=2", "--port=7170", "--ports_num=3"),
+        *("--ports_num_for_sparse=1", "--nics=eth1", "--checkpoint_path=/ckpt"),
+    )
+    assert plan_role("trainer", [], OF_2017).command == (
+        *("paddle", "train", etcd, "--job_name=mnist", "--config=train.py", "--save_dir=/pfs/out"),
+        *("--trainer_count=4", "--use_gpu=0", "--seed=7"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("role", "known"), [("master", MASTER_FLAGS), ("pserver", PSERVER_FLAGS), ("trainer", TRAINER_FLAGS)]
+)
+def test_every_flag_of_a_role_is_one_of_its_program(role: str, known: dict[str, object]) -> None:
+    assert {flag.name for flag in FLAGS[role]} <= known.keys()
+
+
+def test_every_variable_of_a_role_is_in_the_help_of_start_sh() -> None:
+    text = (Path(__file__).parents[3] / "start.sh").read_text()
+    names = {name for flags in FLAGS.values() for flag in flags for name in flag.variables}
+    missing = [name for name in sorted(names) if f"\n{name} " not in text and not name.startswith("PADDLE_INIT_")]
+    assert missing == []
+
+
+@pytest.mark.parametrize("argument", [["--num_passes=3"], ["-num_passes", "3"]], ids=" ".join)
+def test_an_argument_wins_over_its_variable(argument: list[str]) -> None:
+    command = plan_role("master", argument, {**ELASTIC, "NUM_PASSES": "10"}).command
+    assert [word for word in command if "num_passes" in word] == argument[:1]
+
+
+def test_all_that_is_missing_is_said_at_once() -> None:
+    with pytest.raises(RoleError) as said:
+        plan_role("pserver", [], {"AT_END": "sleep", "SCALE_TO_ZERO": "pods/x", "ETCD_TIMEOUT": "soon"})
+    lines = str(said.value).splitlines()
+    assert [line.split()[0] for line in lines] == [
+        "CHECKPOINT_PATH", "ETCD_ENDPOINTS", "AT_END", "SCALE_TO_ZERO", "ETCD_TIMEOUT",
+    ]  # fmt: skip
+
+
+def test_a_program_of_paddle_v2_is_refused_and_a_list_of_files_is_not_needed() -> None:
+    with pytest.raises(RoleError, match=r"paddle\.v2"):
+        plan_role("trainer", [], {**ELASTIC, "ENTRY": "python train.py"})
+    (note,) = plan_role("trainer", [], {**ELASTIC, "TRAIN_LIST": "/pfs/list"}).notes
+    assert "the config's train_list" in note
+
+
+def test_etcd_is_where_2017_had_it() -> None:
+    assert find_etcd({"MASTER_IP": "10.0.0.2"}) == "http://10.0.0.2:2379"
+    assert find_etcd({}) == ""
+    assert list_places("http://a:1, b,https://c") == (("a", 1), ("b", 2379), ("c", 2379))
+    assert list_places("http://a:x") == ()
+
+
+# ----- scaling
+
+
+@pytest.fixture
+def scaler(tmp_path: Path) -> Scaler:
+    (tmp_path / "token").write_text("the-token-of-this-pod\n")
+    (tmp_path / "namespace").write_text("science\n")
+    environ = {"SERVICE_ACCOUNT_DIR": str(tmp_path), "KUBERNETES_SERVICE_HOST": "10.96.0.1"}
+    return Scaler(environ, Secrets())
+
+
+SCALE = "https://10.96.0.1:443/apis/apps/v1/namespaces/science/statefulsets/paddle-pserver/scale"
+
+
+@responses.activate
+def test_one_patch_of_the_scale_is_all_that_is_asked(scaler: Scaler) -> None:
+    wanted = [
+        matchers.header_matcher(
+            {"Authorization": "Bearer the-token-of-this-pod", "Content-Type": "application/merge-patch+json"}
+        ),
+        matchers.body_matcher(json.dumps({"spec": {"replicas": 0}})),
+    ]
+    responses.patch(SCALE, json={"kind": "Scale"}, match=wanted)
+    assert scaler.scale_to_zero("statefulsets/paddle-pserver") is True
+
+
+@responses.activate
+def test_what_is_not_there_needs_no_scaling(scaler: Scaler) -> None:
+    responses.patch(SCALE, status=404)
+    assert scaler.scale_to_zero("statefulsets/paddle-pserver") is False
+
+
+@responses.activate
+@pytest.mark.parametrize(("status", "final"), [(403, ApiForbiddenError), (401, ApiForbiddenError)])
+def test_missing_rights_are_named(scaler: Scaler, status: int, final: type) -> None:
+    responses.patch(SCALE, status=status, json={"message": "no the-token-of-this-pod"})
+    with pytest.raises(ApiError, match="verb patch on statefulsets/scale") as said:
+        scaler.scale_to_zero("statefulsets/paddle-pserver")
+    assert said.value.final is final and "the-token" not in str(said.value)
+
+
+@responses.activate
+@pytest.mark.parametrize("status", [409, 429, 500, 503])
+def test_an_api_server_in_trouble_is_asked_again(scaler: Scaler, status: int) -> None:
+    responses.patch(SCALE, status=status)
+    with pytest.raises(ApiError) as said:
+        scaler.scale_to_zero("statefulsets/paddle-pserver")
+    assert said.value.final is not ApiForbiddenError
+
+
+# ----- the whole program
+
+
+class RolePod:
+    """A directory with a stand-in for `paddle`, and an etcd that takes connections."""
+
+    def __init__(self, root: Path, etcd: str) -> None:
+        self.root = root
+        (root / "bin").mkdir()
+        self.env = {**os.environ, **ELASTIC, "PATH": f"{root / 'bin'}:{os.environ['PATH']}", "ETCD_ENDPOINTS": etcd}
+
+    def start(self, role: str, script: str, **env: str) -> subprocess.Popen[str]:
+        paddle = self.root / "bin/paddle"
+        paddle.write_text(f"#!/bin/sh\n{script}\n")
+        paddle.chmod(0o755)
+        command = [sys.executable, "-m", "launcher.roles", role]
+        return subprocess.Popen(
+            command, env={**self.env, **env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+
+@pytest.fixture
+def pod(tmp_path: Path) -> RolePod:
+    with socket.create_server(("127.0.0.1", 0)) as etcd:
+        yield RolePod(tmp_path, f"http://127.0.0.1:{etcd.getsockname()[1]}")
+
+
+def read_until(process: subprocess.Popen[str], text: str) -> None:
+    for line in process.stdout or ():
+        if text in line:
+            return
+    raise AssertionError(f"no {text!r}")
+
+
+def test_a_server_whose_job_is_done_waits_until_it_is_scaled_away(pod: RolePod) -> None:
+    with pod.start("pserver", "exit 0", AT_END="wait") as process:
+        read_until(process, "waits until it is scaled to 0")
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+def test_a_server_that_fails_ends_with_its_status(pod: RolePod) -> None:
+    with pod.start("pserver", "exit 75", AT_END="wait") as process:
+        assert process.wait(60) == 75
+
+
+def test_a_signal_goes_to_the_program_whose_status_is_the_pods(pod: RolePod) -> None:
+    script = "trap 'exit 143' TERM; echo began; while :; do sleep 0.1; done"
+    with pod.start("master", script, AT_END="wait") as process:
+        read_until(process, "began")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 143
+
+
+def test_a_trainer_becomes_its_program(pod: RolePod) -> None:
+    with pod.start("trainer", 'echo "pid $$ $1 $*"') as process:
+        said, _ = process.communicate(timeout=60)
+    assert f"pid {process.pid} train" in said and process.returncode == 0
+
+
+def test_a_role_without_rights_says_what_to_do_and_waits(pod: RolePod, tmp_path: Path) -> None:
+    env = {"SCALE_TO_ZERO": "deployments/paddle-master", "SERVICE_ACCOUNT_DIR": str(tmp_path)}
+    with pod.start("master", "exit 0", AT_END="wait", KUBERNETES_SERVICE_HOST="127.0.0.1", **env) as process:
+        read_until(process, "the pod needs a service account")
+        read_until(process, "waits until it is scaled to 0")
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+def test_etcd_that_does_not_come_up_is_named(tmp_path: Path) -> None:
+    pod = RolePod(tmp_path, "http://127.0.0.1:1")
+    with pod.start("master", "exit 0", ETCD_TIMEOUT="0") as process:
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 69 and "127.0.0.1:1: Connection refused" in said
+
+
+def test_an_unknown_role_is_refused() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "launcher.roles", "worker"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 64 and all(role in done.stdout for role in ROLES)
