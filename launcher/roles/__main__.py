@@ -2,7 +2,8 @@
 
 A master and a server belong to a Deployment and a StatefulSet, which would start a pod that has ended again. With
 AT_END=wait the role therefore stays until SIGTERM when its program has ended with 0; before that it lets SCALE_TO_ZERO
-have no pods, which sends that signal. A trainer belongs to a Job: it becomes its program.
+have no pods, which sends that signal. A master that ends with 65 says that the job has failed, which is an end, too. A
+trainer belongs to a Job: it becomes its program.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from launcher.programs.process import Stop, end_process, exit_code_of, wait_for_
 from launcher.roles.plan import ROLES, RoleError, RolePlan, plan_role
 from launcher.roles.scaling import Scaler
 from launcher.text import LauncherLog, Secrets, end_in_one_line, say
-from runtime.errors import ConfigError, PeerUnreachableError, UsageError
+from runtime.errors import ConfigError, DataError, PeerUnreachableError, UsageError
 
 LONG_S = 3600.0  # of one wait without a deadline: until the program ends, or a signal comes
 CONNECT_S = 3.0  # to an endpoint of etcd
@@ -55,7 +56,8 @@ def run_role(arguments: Sequence[str], stop: Stop, secrets: Secrets) -> int:
         _become(plan.command)
     with stop.noted():
         status = run_program(plan.command, stop)
-        if status == 0 and not stop.requested:
+        is_over = status == 0 or (status == DataError.exit_code and bool(plan.targets))
+        if is_over and not stop.requested:
             finish(plan, stop, secrets)
     return status
 
@@ -117,7 +119,7 @@ def finish(plan: RolePlan, stop: Stop, secrets: Secrets) -> None:
     for target in plan.targets:
         _scale_down(target, stop, secrets)
     if plan.waits and not stop.requested:
-        say("the job is done; this pod waits until it is scaled to 0")
+        say("the job is over; this pod waits until it is scaled to 0")
         while not stop.requested:
             wait_for_any(LONG_S, stop.wakeup)
 
@@ -126,7 +128,7 @@ def _scale_down(target: str, stop: Stop, secrets: Secrets) -> None:
     while not stop.requested:
         try:
             is_there = Scaler(os.environ, secrets).scale_to_zero(target)
-            say(f"the job is done: {target} {'is scaled to 0' if is_there else 'is not there'}")
+            say(f"the job is over: {target} {'is scaled to 0' if is_there else 'is not there'}")
             return
         except ApiError as problem:
             say(f"{target} is not scaled to 0: {problem}")

@@ -229,6 +229,14 @@ def test_a_trainer_becomes_its_program(pod: RolePod) -> None:
     assert f"pid {process.pid} train" in said and process.returncode == 0
 
 
+def test_a_job_that_has_failed_is_over_too(pod: RolePod, tmp_path: Path) -> None:
+    env = {"SCALE_TO_ZERO": "deployments/paddle-master", "SERVICE_ACCOUNT_DIR": str(tmp_path)}
+    with pod.start("master", "exit 65", AT_END="wait", KUBERNETES_SERVICE_HOST="127.0.0.1", **env) as process:
+        read_until(process, "waits until it is scaled to 0")
+        process.terminate()
+        assert process.wait(60) == 65
+
+
 def test_a_role_without_rights_says_what_to_do_and_waits(pod: RolePod, tmp_path: Path) -> None:
     env = {"SCALE_TO_ZERO": "deployments/paddle-master", "SERVICE_ACCOUNT_DIR": str(tmp_path)}
     with pod.start("master", "exit 0", AT_END="wait", KUBERNETES_SERVICE_HOST="127.0.0.1", **env) as process:
