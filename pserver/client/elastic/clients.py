@@ -18,6 +18,7 @@ from pserver.client.elastic.requests import (
     CountedPush,
     CountedRows,
     EnterRequest,
+    Goodbye,
     RoundPush,
     RoundRows,
 )
@@ -60,11 +61,11 @@ class ElasticMember(JobMember):
             heartbeat.hurry()
 
     def leave(self, timeout: float) -> None:
-        """Tell every service that this trainer leaves.
+        """Tell every service that this trainer leaves; one that is gone is not waited for.
 
-        Raises: LostPeerError: one does not answer in time.
+        Raises: LostPeerError: one does not answer in time, or is gone.
         """
-        self._request(ServiceRequest(Op.GOODBYE, "say goodbye"), timeout)
+        self._request(Goodbye(self._channels), timeout)
 
     def collect(self) -> int:
         """Wait for the answers to what was begun; return their flags."""

@@ -11,9 +11,28 @@ from pserver.client.sparse_rows import SendRows
 from pserver.optim.settings import Array
 from pserver.wire.protocol import Message, Op
 from pserver.wire.views import EnterAnswer, EpochChangedError, MembershipView, read_answer, write_view
-from runtime.errors import PaddleError
+from runtime.errors import LostPeerError, PaddleError
 
 Check = Callable[[], bool]
+
+
+class Goodbye(ServiceRequest):
+    """The end of a trainer. It waits only for services that are connected: a server that has ended is no loss now.
+
+    Args: channels: to all services.
+    """
+
+    def __init__(self, channels: Collection[ServerChannel]) -> None:
+        super().__init__(Op.GOODBYE, "say goodbye")
+        self._channels = channels
+
+    def interruption(self) -> PaddleError | None:
+        """Return that the services which have not answered are gone."""
+        waiting = [one for one in self._channels if one.pending]
+        if any(one.connection.closed is None for one in waiting):
+            return None
+        names = ", ".join(one.name for one in waiting[:4])
+        return LostPeerError(f"{names}: the connection is closed; a server forgets a trainer that is gone")
 
 
 class EnterRequest(ServiceRequest):

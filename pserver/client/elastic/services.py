@@ -14,7 +14,7 @@ from pserver.wire.views import EnterAnswer, MembershipView, RoundKey
 from runtime import glog
 from runtime.errors import PaddleError
 
-LEAVE_TIMEOUT = 10.0  # seconds for the answers to a goodbye
+LEAVE_TIMEOUT = 3.0  # seconds for the answers to a goodbye
 
 _Kind = TypeVar("_Kind", ElasticClient, ElasticSparseClient)
 
@@ -159,12 +159,12 @@ class JoinedServices:
             self.sparse.check()
 
     def leave(self) -> None:
-        """Say goodbye to all servers, and close; one that does not hear it is only logged."""
-        try:
-            for client in self._list():
+        """Say goodbye to all servers, and close; one that does not hear it forgets this trainer all the same."""
+        for client in self._list():
+            try:
                 client.leave(LEAVE_TIMEOUT)
-        except PaddleError as exc:
-            glog.warning(f"goodbye was not heard by all: {exc}")
+            except PaddleError as exc:
+                glog.info(f"a parameter server has not heard the goodbye: {exc}")
         self.close()
 
     def abort(self, reason: str) -> None:
