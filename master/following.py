@@ -158,13 +158,13 @@ def describe_absence(job: str, place: str, jobs: Sequence[str]) -> str:
     Args: place: the store, as its flag.  jobs: that have, or have had, a master there.
     """
     if job in jobs:
-        return f"the master of job '{job}' has left {place}; start `paddle master --job={job}` there again"
+        return f"the master of job '{job}' has left {place}; start paddle master --job={job} there again"
     if not jobs:
-        return f"no job has a master in {place}; start `paddle master --job={job}` there"
+        return f"no job has a master in {place}; start paddle master --job={job} there"
     named = ", ".join(f"'{glog.clean(one, 100)}'" for one in jobs)
     return (
         f"job '{job}' has no master in {place}, where the jobs are {named}: give the name of the job with --job_name, "
-        f"or start `paddle master --job={job}` there"
+        f"or start paddle master --job={job} there"
     )
 
 

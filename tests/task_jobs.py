@@ -6,14 +6,20 @@ it, when it has trained the first batches, until the entry is released.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import signal
 import time
 from pathlib import Path
 
+from recordio.index import name_chunks
+from recordio.layout import Compression
+from recordio.writing import RecordIOWriter
+
 DEADLINE_S = 60.0
 LINES, BATCH = 24, 4
+RECORD = 40  # bytes
 CONFIG = """
 from paddle.trainer_config_helpers import *
 define_py_data_sources2('train.list', 'test.list', module='held_provider', obj='process')
@@ -26,11 +32,14 @@ outputs(classification_cost(input=fc_layer(x, 2, act=SoftmaxActivation()), label
 PROVIDER = """
 import os, time
 from paddle.trainer.PyDataProvider2 import *
+from paddle.trainer.recordio import reader
 
 @provider(input_types={'x': dense_vector(3), 'y': integer_value(2)}, should_shuffle=False)
 def process(settings, path):
-    for number, line in enumerate(open(path)):
-        if number == 20 and os.path.exists(path + '.held'):
+    is_text = path.startswith('part-') or path == 'test.txt'
+    lines = open(path) if is_text else (record.decode() for record in reader(path))
+    for number, line in enumerate(lines):
+        if number == (20 if is_text else 10) and os.path.exists(path + '.held'):
             print('holds ' + path, flush=True)
             while os.path.exists(path + '.held'):
                 time.sleep(0.01)
@@ -41,6 +50,8 @@ def process(settings, path):
 
 class TaskJob:
     """The programs of a job in one folder; `<name>.log` is what each of them says."""
+
+    samples = LINES  # of a task
 
     def __init__(self, folder: Path, paddle, make_lines, *, tasks=6, is_async=False, passes=2, master=()):
         self.folder, self.paddle, self.tasks, self.passes = folder, paddle, tasks, passes
@@ -137,7 +148,7 @@ class TaskJob:
 
     def whole_pass(self, *, more=0):
         """The account of a pass in which every task was finished once, and `more` tasks were dispatched again."""
-        return (self.tasks, 0, self.tasks + more, self.tasks * LINES)
+        return (self.tasks, 0, self.tasks + more, self.tasks * self.samples)
 
     def trained(self, *names):
         """The samples of all finished tasks, as the trainers count them."""
@@ -152,6 +163,21 @@ class TaskJob:
 
     def all_saved(self):
         return [f"pass-{number:05d}" for number in range(self.passes)]
+
+    # ----- RecordIO -----
+
+    def to_records(self):
+        """Let the list have RecordIO files in the place of texts: each with two chunks, and each chunk is a task."""
+        for number, part in enumerate(self.parts):
+            with RecordIOWriter(self.folder / f"records-{number}", Compression.NONE, LINES // 2 * RECORD) as file:
+                for line in (self.folder / part).read_text().splitlines():
+                    file.write(line.encode().ljust(RECORD))
+        files = [f"records-{number}" for number in range(len(self.parts))]
+        self.write("train.list", files)
+        with contextlib.chdir(self.folder):
+            self.parts = list(name_chunks(files))
+        self.tasks, self.samples = len(self.parts), LINES // 2
+        return self
 
     def forget_store(self):
         shutil.rmtree(self.folder / "store")

@@ -10,7 +10,7 @@ def test_the_jobs_of_a_store_are_named_to_a_trainer_of_another_name() -> None:
     text = describe_absence("digit", "--store_dir=store", ["digits", "words"])
     assert text == (
         "job 'digit' has no master in --store_dir=store, where the jobs are 'digits', 'words': give the name of the "
-        "job with --job_name, or start `paddle master --job=digit` there"
+        "job with --job_name, or start paddle master --job=digit there"
     )
     assert "no job has a master in --store_dir=store" in describe_absence("digits", "--store_dir=store", [])
     assert "the master of job 'digits' has left" in describe_absence("digits", "--store_dir=store", ["digits"])
@@ -20,8 +20,7 @@ def test_a_trainer_looks_around_in_a_directory(tmp_path: Path) -> None:
     leader = FollowedLeader()
     leader.look_around("digit", DirectoryStore(tmp_path / "store" / "digit"))
     assert (
-        leader.trouble
-        == f"no job has a master in --store_dir={tmp_path}/store; start `paddle master --job=digit` there"
+        leader.trouble == f"no job has a master in --store_dir={tmp_path}/store; start paddle master --job=digit there"
     )
     leadership = DirectoryStore(tmp_path / "store" / "digits").campaign(lambda: False, lambda _: None)
     assert leadership is not None

@@ -157,14 +157,17 @@ class ElasticServers:
                 missing, records = self._find()
                 if not missing:
                     return self._try_to_join(records)
+                wanted = f"for {missing}"
             except LOST as exc:
-                missing = str(exc)
+                wanted = f"to join the parameter servers: {exc}"
             now = time.monotonic()
             if now >= deadline:
-                raise PeerUnreachableError(f"waited {now - began:.0f} s for {missing}; start what is missing")
+                raise PeerUnreachableError(
+                    f"waited {now - began:.0f} s {wanted}; start what is missing, or start again what is wrong"
+                )
             if now >= due:
                 due = now + NOTE_S
-                glog.info(f"has waited {now - began:.0f} s for {missing}")
+                glog.info(f"has waited {now - began:.0f} s {wanted}")
             self._pause()
 
     def _find(self) -> tuple[str, list[ServerRecord]]:

@@ -1,0 +1,317 @@
+"""What a job with a master refuses: real processes, and the table of docs/elastic.md, which says what they say.
+
+Every row of the table is a case here: a message with <...> for what is filled in, and an exit status.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from task_jobs import TaskJob
+
+from recordio.index import RecordRange
+
+PAGE = Path(__file__).parents[3] / "docs" / "elastic.md"
+
+
+class Refusal(NamedTuple):
+    """A row of the table: the programs that end so, what they say, and their status; "-" if they go on."""
+
+    programs: str
+    message: str
+    status: str
+
+
+def read_refusals(page: str) -> dict[str, Refusal]:
+    """Return the rows of the table by what is refused."""
+    table = page.partition("## What is refused")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines() if line[:2] == "| "]
+    return {what: Refusal(programs, message.strip("`"), status) for what, programs, message, status in rows[1:]}
+
+
+REFUSALS = read_refusals(PAGE.read_text(encoding="utf-8"))
+
+
+class World:
+    """A job whose programs a case starts; it says which of them are to end as the table has it."""
+
+    def __init__(self, request: pytest.FixtureRequest, folder: Path, paddle: Any, make_lines: Callable[..., list[str]]):
+        self._request, self._folder, self._paddle, self._make_lines = request, folder, paddle, make_lines
+        self.jobs: list[TaskJob] = []
+
+    def job(self, **options: Any) -> TaskJob:
+        job = TaskJob(self._folder / f"job-{len(self.jobs)}", self._paddle, self._make_lines, **options)
+        self.jobs.append(job)
+        return job
+
+    def etcd(self) -> Any:
+        return self._request.getfixturevalue("etcd")
+
+    def secret(self, text: str) -> None:
+        """Let programs that start from now on have this secret."""
+        self._request.getfixturevalue("monkeypatch").setenv("PADDLE_SECRET", text)
+
+
+Case = Callable[[World], tuple[TaskJob, list[str]]]
+CASES: dict[str, Case] = {}
+
+
+def case(what: str) -> Callable[[Case], Case]:
+    def keep(function: Case) -> Case:
+        CASES[what] = function
+        return function
+
+    return keep
+
+
+def say_no_where(job: TaskJob, *flags: str, programs: tuple[str, ...] = ("master", "pserver", "train")) -> list[str]:
+    """Start one of each kind of program with these flags in the place of the store's."""
+    job.flags = ("--nics=lo", *flags)
+    starts = {"master": job.start_master, "pserver": job.start_server, "train": job.start_trainer}
+    for name in programs:
+        starts[name](name)
+    return list(programs)
+
+
+# ----- The store
+
+
+@case("no store")
+def no_store(world):
+    return (job := world.job()), say_no_where(job, programs=("master",))
+
+
+@case("two stores")
+def two_stores(world):
+    flags = ("--store_dir=store", "--etcd_endpoints=http://127.0.0.1:1")
+    return (job := world.job()), say_no_where(job, *flags, programs=("train",))
+
+
+@case("a store that is no directory")
+def no_directory(world):
+    job = world.job()
+    (job.folder / "store").touch()
+    return job, say_no_where(job, "--store_dir=store", programs=("master",))
+
+
+@case("an endpoint that is none")
+def no_endpoint(world):
+    return (job := world.job()), say_no_where(job, "--etcd_endpoints=ftp://etcd:1")
+
+
+@case("an etcd that does not answer at the start")
+def no_etcd(world):
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    return (job := world.job()), say_no_where(job, f"--etcd_endpoints=http://127.0.0.1:{port}")
+
+
+@case("an etcd that is away for longer than the lease")
+def etcd_away(world):
+    job, etcd = world.job(master=["--ttl=2s"]), world.etcd()
+    job.flags = ("--nics=lo", f"--etcd_endpoints={etcd.endpoint}")
+    job.start_master()
+    job.await_text("serving on")
+    etcd.stop()
+    return job, ["master"]
+
+
+# ----- What a trainer brings
+
+
+@case("an empty list")
+def empty_list(world):
+    job = world.job()
+    job.write("train.list", [])
+    job.start_trainer("one")
+    return job, ["one"]
+
+
+def with_first_trainer(world, **options):
+    """A job that goes on while others are refused."""
+    job = world.job(**options)
+    job.hold("part-0")
+    job.start_all("first")
+    job.await_holder("part-0", "first")
+    return job
+
+
+@case("another list than the first trainer's")
+def other_list(world):
+    job = with_first_trainer(world)
+    text = (job.folder / "config.py").read_text()
+    (job.folder / "other.py").write_text(text.replace("train.list", "other.list"))
+    job.write("other.list", job.parts[1:])
+    job.start_trainer("other", "--config=other.py")
+    return job, ["other"]
+
+
+@case("another config than the first trainer's")
+def other_config(world):
+    job = with_first_trainer(world)
+    job.start_trainer("other", "--config_args=batch=8")
+    return job, ["other"]
+
+
+@case("a flag that needs the static job")
+def static_flag(world):
+    job = world.job()
+    job.start_trainer("one", "--start_pass=2")
+    return job, ["one"]
+
+
+@case("a setting that needs the static job")
+def static_setting(world):
+    job = world.job()
+    text = (job.folder / "config.py").read_text()
+    (job.folder / "other.py").write_text(f"{text}\nSettings(num_batches_per_send_parameter=2)\n")
+    job.start_trainer("one", "--config=other.py")
+    return job, ["one"]
+
+
+@case("another job name")
+def other_name(world):
+    job = with_first_trainer(world)
+    job.start_trainer("other", "--job_name=digits", "--wait=4s")
+    return job, ["other"]
+
+
+# ----- The secret
+
+
+def with_secret(world):
+    world.secret("right")
+    return with_first_trainer(world)
+
+
+@case("a secret that is missing")
+def no_secret(world):
+    job = with_secret(world)
+    world.secret("")
+    job.start_trainer("other")
+    return job, ["other"]
+
+
+@case("a wrong secret")
+def wrong_secret(world):
+    job = with_secret(world)
+    world.secret("wrong")
+    job.start_trainer("other")
+    return job, ["other"]
+
+
+@case("a server with another secret")
+def server_of_other_secret(world):
+    job = world.job()
+    world.secret("wrong")
+    job.start_server("server", "--num_pservers=1")
+    world.secret("right")
+    job.start_master()
+    job.start_trainer("one", "--wait=4s")
+    return job, ["one"]
+
+
+# ----- Data
+
+
+@case("some tasks that always fail")
+def some_bad(world):
+    job = world.job(master=["--task_timeout_max=1"], passes=1)
+    job.write("part-3", ["1 2 tree 0"])
+    job.start_all("one", "two")
+    return job, ["master", "one", "two"]
+
+
+@case("all tasks of a pass fail")
+def all_bad(world):
+    job = world.job(tasks=2, master=["--task_timeout_max=0"])
+    for part in job.parts:
+        job.write(part, ["1 2 tree 0"])
+    job.start_all("one")
+    return job, ["master"]
+
+
+@case("the same, told to a trainer")
+def all_bad_at_a_trainer(world):
+    job, _ = all_bad(world)
+    return job, ["one"]
+
+
+@case("a RecordIO file that is not there")
+def lost_records(world):
+    job = world.job(tasks=2, passes=1, master=["--task_timeout_max=0"]).to_records()
+    (job.folder / "records-1").unlink()
+    job.start_all("one")
+    job.await_text("the RecordIO file records-1 cannot be read: No such file or directory", "one")
+    return job, ["master", "one"]
+
+
+@case("a damaged chunk of a RecordIO file")
+def damaged_chunk(world):
+    job = world.job(tasks=2, passes=1, master=["--task_timeout_max=0"]).to_records()
+    chunk = RecordRange.parse(job.parts[2])
+    with (job.folder / chunk.path).open("r+b") as file:
+        file.seek(chunk.offset + 60)
+        file.write(b"x")
+    job.start_all("one")
+    job.await_text(f"records-1: chunk 0 at byte {chunk.offset}: ", "one")
+    return job, ["master", "one"]
+
+
+@case("a damaged header in a RecordIO file")
+def damaged_header(world):
+    job = world.job(tasks=2, passes=1, master=["--task_timeout_max=0"]).to_records()
+    chunk = RecordRange.parse(job.parts[3])
+    with (job.folder / chunk.path).open("r+b") as file:
+        file.seek(chunk.offset)
+        file.write(b"xxxx")
+    job.start_all("one")
+    job.await_text(f"records-1: chunk 1 at byte {chunk.offset}: ", "one")
+    return job, ["master", "one"]
+
+
+# ----- The table
+
+
+@pytest.fixture
+def world(request, tmp_path, paddle, tools):
+    return World(request, tmp_path, paddle, tools.make_lines)
+
+
+def make_pattern(message):
+    """Return a pattern of a message that has <...> for what is filled in."""
+    return ".+".join(map(re.escape, message.split("<...>")))
+
+
+@pytest.mark.parametrize("what", CASES)
+def test_what_is_refused_is_told_once_with_the_status_of_the_page(world, what):
+    job, names = CASES[what](world)
+    refusal = REFUSALS[what]
+    for name in names:
+        (status,) = job.wait(name)
+        lines = [line.partition("] ")[2] for line in job.log(name).splitlines() if line.startswith("F")]
+        assert len(lines) == 1 and re.fullmatch(make_pattern(refusal.message), lines[0]), job.log(name)
+        assert str(status) == refusal.status, job.log(name)
+
+
+def test_the_page_has_a_row_for_each_case_and_no_other():
+    assert list(REFUSALS) == list(CASES)
+
+
+# ----- What is no refusal
+
+
+def test_two_jobs_on_one_etcd_know_nothing_of_each_other(world, monkeypatch):
+    jobs = {name: world.job(tasks=tasks, passes=1) for name, tasks in (("digits", 3), ("words", 2))}
+    for name, job in jobs.items():
+        monkeypatch.setenv("PADDLE_JOB_NAME", name)
+        job.flags = ("--nics=lo", f"--etcd_endpoints={world.etcd().endpoint}")
+        job.start_all("one")
+    for name, job in jobs.items():
+        assert job.wait() == [0, 0, 0, 0], job.log("one")
+        assert job.accounts() == [job.whole_pass()] and f"trainer 0 of job '{name}'" in job.log("one")
