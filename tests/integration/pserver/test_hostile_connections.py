@@ -23,8 +23,10 @@ from pserver.wire import protocol
 from pserver.wire.authentication import DATA, HEARTBEAT, PROBE
 from pserver.wire.connection import Connection
 from pserver.wire.protocol import Message, Op
+from runtime.errors import LostPeerError
 
 SEED = seeds(1)[0]
+ATTEMPTS = 3
 WEIGHT = [ParameterSpec("w", 7)]
 SESSION = protocol.session_of("", "")
 
@@ -252,10 +254,6 @@ def test_no_note_of_any_op_ends_a_server(pserver, client, turn):
 
     There is no secret, so everybody can prove it. The job has two trainers, and one of them is the attacker.
     """
-    server, random = pserver(trainers=2), Random(turn)
-    one = client(server.services, 0, 2)
-    one.join(WEIGHT, Optimization())
-    one.initialise(np.zeros(7, np.float32))
     hello = {
         "job": "",
         "attempt": "",
@@ -268,11 +266,24 @@ def test_no_note_of_any_op_ends_a_server(pserver, client, turn):
         "services": 1,
         "memory": None,
     }
-    peers.send_notes(server.services[0], random, SESSION)
-    peers.send_notes_as_a_trainer(server.services[0], random, SESSION, hello)
-    one.fetch_values(values := np.ones(7, np.float32))
-    assert values.tolist() == [0] * 7 and server.process.poll() is None
-    assert "Traceback" not in server.text() and "could not handle" not in server.text()
+    for attempt in range(ATTEMPTS):
+        server, random = pserver(trainers=2), Random(turn)
+        one = client(server.services, 0, 2)
+        one.join(WEIGHT, Optimization())
+        one.initialise(np.zeros(7, np.float32))
+        try:
+            peers.send_notes(server.services[0], random, SESSION)
+            peers.send_notes_as_a_trainer(server.services[0], random, SESSION, hello)
+            one.fetch_values(values := np.ones(7, np.float32))
+        except (OSError, AssertionError, LostPeerError):
+            # the attacker had no connection for RECONNECT_GRACE, as this machine was busy: it counts as lost
+            if attempt + 1 == ATTEMPTS or "it closed its connection without a goodbye" not in server.text():
+                raise
+            one.close()
+            continue
+        assert values.tolist() == [0] * 7 and server.process.poll() is None
+        assert "Traceback" not in server.text() and "could not handle" not in server.text()
+        return
 
 
 @pytest.mark.parametrize("secret", ["", "hush"])
