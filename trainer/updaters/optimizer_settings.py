@@ -170,9 +170,9 @@ def list_oddities(
             f"num_batches_per_get_parameter={sending.batches_per_get}: the trainers take new values with every "
             f"{sending.batches_per_get}th push; the original ignored this setting"
         )
-    if not local and optimization.is_asynchronous and "pass" in optimization.learning_rate_schedule:
+    if not local and optimization.is_asynchronous and "pass" in optimization.learning_rate_schedule:  # tables do
         lines.append(
-            f"learning_rate_schedule '{optimization.learning_rate_schedule}': servers do not count passes in "
-            "asynchronous training, as in the original; the first rate stays"
+            f"learning_rate_schedule '{optimization.learning_rate_schedule}': servers do not count passes for dense "
+            "parameters in asynchronous training, as in the original; their first rate stays"
         )
     return lines
