@@ -46,10 +46,10 @@ def fatal(message: str, at: str | None = None) -> None:
     _write("F", message, at)
 
 
-def to_json(path: str, *, role: str, number: int | str, attempt: str) -> None:
+def to_json(path: str, *, role: str, number: int | str | None, attempt: str) -> None:
     """Write every further line also to a file, as {time, severity, role, id, attempt, pass, batch, at, message}.
 
-    Args: role: trainer or pserver.  number: a trainer's id, a pserver's address:port.
+    Args: role: trainer or pserver.  number: a trainer's id, a pserver's address:port; None: `identify` says it later.
         attempt: the attempt's name, or "".
     Raises: VolumeError: if the file cannot be written.
     """
@@ -62,6 +62,11 @@ def to_json(path: str, *, role: str, number: int | str, attempt: str) -> None:
         _json = file
         _said_in_json.update(role=role, id=number, attempt=attempt)
         _said_in_json.update({"pass": None, "batch": None})
+
+
+def identify(number: int) -> None:
+    """Say in every further JSON line which trainer or server this is, as it has its number from others."""
+    _said_in_json["id"] = number
 
 
 def bind(pass_number: int, batch: int) -> None:

@@ -62,7 +62,8 @@ def run(arguments: Sequence[str]) -> None:
     line = limit_threads(os.environ, flags.trainer_count, f"--trainer_count={flags.trainer_count}")
     if flags.log_json:
         attempt = os.environ.get("PADDLE_ATTEMPT", "")
-        glog.to_json(flags.log_json, role="trainer", number=flags.trainer_id, attempt=attempt)
+        number = None if flags.is_elastic else flags.trainer_id
+        glog.to_json(flags.log_json, role="trainer", number=number, attempt=attempt)
     with STOPPER:  # an import of a compiled module turns what a signal raises into an error of its own
         # Imported here: this takes 0.59 s of CPU time (median of nine); --help and wrong flags are answered without it
         # in 0.07 s. Imports leave no garbage that is worth a look: without one they take a tenth less.
@@ -85,7 +86,7 @@ def run(arguments: Sequence[str]) -> None:
         assembly = make(flags)
         try:
             job = assembly.training() if flags.job in ("train", "time") else None
-            metrics.begin(job[2] if job else None)
+            metrics.begin(job[2] if job else None, assembly.number)
             if job is not None:
                 _train(*job)
             elif flags.job == "test":

@@ -45,7 +45,7 @@ def run_elastic(line: PserverFlags, job: JobEnvironment) -> int:
     name = name_job(line.text("job"), job.job)
     host = resolve_nic(line.text("nics").strip()) if line.text("nics").strip() else ANY_ADDRESS
     if line.text("log_json"):
-        glog.to_json(line.text("log_json"), role="pserver", number=name, attempt="")
+        glog.to_json(line.text("log_json"), role="pserver", number=None, attempt="")
     if not job.secret:
         glog.warning("there is no secret (PADDLE_SECRET, PADDLE_SECRET_FILE): whoever reaches a port may take part")
     health = ElasticHealth(job, name)
@@ -79,6 +79,7 @@ def _take_part(line: PserverFlags, job: JobEnvironment, registry: Registry, host
         claim, record = claim_index(registry, desired, _name_host(host), note, only)
     except _JobOverError as over:
         return over.end
+    glog.identify(record.index)
     glog.info(f"this is server {record.index} of {desired}, incarnation {record.incarnation}")
     health.index, health.waits_for = record.index, "it does not serve yet"
     with LeaseKeeper(registry, claim, line.seconds("etcd_ttl")) as keeper, _released(claim):

@@ -38,6 +38,7 @@ class TaskAssembly(Assembly):
     def __init__(self, flags: Values) -> None:
         self._source: TaskSource | None = None
         self._job: TaskJob | None = None
+        self._number: int | None = None
         super().__init__(flags)
 
     def training(self) -> tuple[TrainingSession, Updater, Reporter]:
@@ -67,6 +68,7 @@ class TaskAssembly(Assembly):
                 first_pass = join_job(job, self._flags, offer)
             except JobOverError as over:
                 return EndedTraining(over.end), updater, parts.reporter
+            self._number = job.master.number
             parts = replace(parts, reporter=self._make_task_reporter(parts.save_dir, job))
             session = TaskTraining(parts, self._source, updater, STOPPER, job.master, first_pass=first_pass)
             _connect(updater)
@@ -80,6 +82,11 @@ class TaskAssembly(Assembly):
         # what a signal has cut may hold a lock of the client: its lease ends soon enough
         if self._job is not None and STOPPER.is_clean:
             self._job.close(leaves=True)
+
+    @property
+    def number(self) -> int | None:
+        """The number that the master has given; None: it has given none."""
+        return self._number
 
     def _make_task_reporter(self, save_dir: str, job: TaskJob) -> Reporter:
         number, passes = job.master.number, job.master.num_passes

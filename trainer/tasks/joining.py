@@ -109,6 +109,7 @@ def join_job(job: TaskJob, flags: Values, offer: Sequence[str]) -> int:
     master = job.master
     glog.info(f"joining job '{job.name}' as {master.member}")
     number = master.number
+    glog.identify(number)
     first_pass = master.set_dataset(offer)
     glog.info(f"this is trainer {number} of job '{job.name}', which is in pass {first_pass} of {master.num_passes}")
     if "num_passes" in flags.given and flags.num_passes != master.num_passes:

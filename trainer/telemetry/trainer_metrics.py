@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from trainer.telemetry.reporter import Reporter
 
 _OF = ("trainer",)
+NO_NUMBER = "none"  # the label of a trainer that no master has let in yet
 
 READY = Metric("paddle_trainer_ready", "1 when the trainer has connected and begun", _OF)
 TURN = Metric(
@@ -68,19 +69,20 @@ METRICS = (
 class TrainerMetrics:
     """A trainer as others see it.
 
-    Args: job: also says how many seconds a turn may take.
+    Args: trainer_id: None until it has its number from a master.  job: also says how many seconds a turn may take.
     """
 
-    def __init__(self, trainer_id: int, job: JobEnvironment, liveness: Liveness = LIVENESS) -> None:
-        self._trainer, self._job, self._liveness = str(trainer_id), job, liveness
+    def __init__(self, trainer_id: int | None, job: JobEnvironment, liveness: Liveness = LIVENESS) -> None:
+        self._trainer, self._job, self._liveness = _label(trainer_id), job, liveness
         self._reporter: Reporter | None = None
         self._has_begun = False
 
-    def begin(self, reporter: Reporter | None) -> None:
-        """Note that training begins now; without a reporter another job.
+    def begin(self, reporter: Reporter | None, trainer_id: int | None = 0) -> None:
+        """Note that training begins now, as this trainer; without a reporter another job.
 
         The order matters: the thread of /metrics may look in between, and a trainer that is ready has its numbers.
         """
+        self._trainer = _label(trainer_id)
         self._reporter = reporter
         self._has_begun = True
 
@@ -108,6 +110,10 @@ class TrainerMetrics:
             yield from _read_reporter(self._reporter, of)
 
 
+def _label(trainer_id: int | None) -> str:
+    return NO_NUMBER if trainer_id is None else str(trainer_id)
+
+
 def _read_reporter(reporter: Reporter, of: tuple[str]) -> Iterator[Sample]:
     snapshot = reporter.snapshot  # one for all of them: they are of the same moment
     yield Sample(PASS, snapshot.place.pass_number, of)
@@ -133,7 +139,8 @@ class Watched:
     """
 
     def __init__(self, flags: Values) -> None:
-        self.metrics = TrainerMetrics(flags.trainer_id, read_environment(os.environ))
+        trainer_id = None if flags.is_elastic else flags.trainer_id
+        self.metrics = TrainerMetrics(trainer_id, read_environment(os.environ))
         self._flags = flags
         self._health: Health | None = None
 

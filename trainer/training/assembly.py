@@ -92,6 +92,11 @@ class Assembly:
             if data.type:
                 check_data(data)
 
+    @property
+    def number(self) -> int | None:
+        """The number of this trainer; None: it has none yet."""
+        return int(self._flags.trainer_id)
+
     def _make_servers(self) -> ParameterServers | None:
         return None if self._flags.local else _import_servers()(self._flags)
 

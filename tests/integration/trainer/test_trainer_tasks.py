@@ -1,5 +1,6 @@
 """Trainers of a master as processes: they share a job, come, go, die, freeze, and are told what is wrong."""
 
+import json
 import re
 import signal
 
@@ -96,12 +97,14 @@ def test_trainers_come_late_and_all_may_go(make_job, is_async):
         job.signal(name, signal.SIGTERM)
     assert job.wait("first", "second") == [StoppedError.exit_code] * 2
     job.release(*job.parts)
-    job.start_trainer("third")
+    job.start_trainer("third", "--log_json=third.jsonl")
     for name in ("first", "second"):
         del job.programs[name]
     assert job.wait() == [*ENDED, 0], job.log("third")
     assert job.accounts() == [job.whole_pass(more=2), job.whole_pass()]
     assert "trainer 2 of job 'job'" in job.log("third")
+    lines = [json.loads(line) for line in (job.folder / "third.jsonl").read_text().splitlines()]
+    assert [line["id"] for line in lines if "Pass=" in line["message"]][-1] == 2 and lines[0]["id"] is None
     assert job.saved() == job.all_saved()
 
 

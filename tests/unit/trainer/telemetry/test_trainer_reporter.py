@@ -178,6 +178,14 @@ def numbers_told(reporter):
     return {one.metric.name: one.value for one in metrics.read()}
 
 
+def test_metrics_of_a_trainer_of_a_master_have_its_number():
+    metrics = TrainerMetrics(None, read_environment({}))
+    assert {one.labels for one in metrics.read() if one.metric.name.startswith("paddle_trainer")} == {("none",)}
+    metrics.begin(Reporter(), 3)
+    labels = {one.labels[0] for one in metrics.read() if one.metric.name.startswith("paddle_trainer")}
+    assert labels == {"3"}
+
+
 @pytest.mark.parametrize("batches", [0, 1, 7])
 def test_metrics_and_progress_say_the_same_of_a_run_in_its_middle(tmp_path, batches):
     reporter = Reporter(OutputTarget(tmp_path, None, 0, ""), passes=4)
