@@ -49,14 +49,15 @@ def answer_waiting(turn: Turn) -> None:
 def why_no_task(state: MasterState, wanted: TaskWanted, now: float) -> str:
     """Return the state of the answer to a question that need not wait, else an empty text.
 
-    When all passes are done a member waits for the end of the job, unless it may be the one that saves the model.
+    A pass has ended for a member, too, when the model of the last pass is to be saved, and the member that was to do
+    that has gone: it may be the one that saves. Otherwise, when all passes are done, it waits for the end of the job.
     """
     head = state.head
     if head is not None and head.phase in _ENDS:
         return _ENDS[head.phase]
     if head is not None and wanted.pass_number <= head.ended:
         return PASS_END
-    if head is not None and head.phase is Phase.SAVING and state.find_saver(now) is None:
+    if state.wants_saver(now):
         return PASS_END
     return WAIT if now >= wanted.until else ""
 

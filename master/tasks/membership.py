@@ -26,6 +26,7 @@ def take_member(turn: Turn, event: MemberIn) -> None:
         reason = f"{member.uid} has a newer incarnation, {numbered.id.incarnation}"
         turn.outcome.effects.append(JoinRefusal(member, "replaced", reason))
         return
+    state.presence.back(member)
     known = state.members.get(member.uid)
     if known is not None and known.id < member:
         drop_member(turn, known, f"incarnation {member.incarnation} has taken its place", is_failure=True)
@@ -48,10 +49,11 @@ def next_number(state: MasterState) -> int:
 
 
 def take_out(turn: Turn, event: MemberOut) -> None:
-    """Take note that a member's connection is lost: its lease runs."""
+    """Take note that a member's connection is lost: its lease runs, and the others go on without it meanwhile."""
     known = turn.state.members.get(event.member.uid)
     if known is None or known.id != event.member:
         return
+    turn.state.presence.leave(event.member)
     until = turn.now + turn.state.settings.member_lease
     turn.state.members[event.member.uid] = dataclasses.replace(known, until=until)
 
@@ -76,6 +78,7 @@ def drop_member(turn: Turn, member: TaskMember, reason: str, *, is_failure: bool
             dispatch.take_back(turn, number, epoch, f"{member.id} is gone: {reason}", is_failure=is_failure)
     number = turn.state.numbers[member.id.uid].number
     turn.state.history.append(MemberEvent(turn.now, member.id, number, LEFT, reason))
+    turn.state.presence.back(member.id)
     turn.change(DropMember(member.id.uid))
     turn.note(
         f"{member.id} is gone: {reason}; {len(numbers)} of its tasks go back; members: {len(turn.state.members)}",

@@ -2,7 +2,8 @@
 
 A member is in the view while it holds a task, and between the report on a task and its next question for one, unless
 that question has to wait. So a member with work to do stays. It is out at once when it waits for a task, when the pass
-is over for it, when its task was taken back, and when its lease has ended.
+is over for it, when its task was taken back, and when its connection is lost: nobody waits for a trainer that was
+killed. One that is back within its lease has its task still, and is in the view again.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Presence:
         self.view = TaskView(leader << COUNTER_BITS, ())
         self._members: dict[MemberId, int] = {}  # in the view, and their numbers
         self._between: dict[MemberId, float] = {}  # between two tasks, and until when they may be
+        self._away: set[MemberId] = set()  # whose connection is lost
         self._moved: set[MemberId] = set()
 
     @property
@@ -46,6 +48,17 @@ class Presence:
         """Take note that a member has asked for a task: it has one now, or is out of the view."""
         self.drop([member])
 
+    def leave(self, member: MemberId) -> None:
+        """Take note that a member's connection is lost."""
+        self._away.add(member)
+        self._moved.add(member)
+
+    def back(self, member: MemberId) -> None:
+        """Take note that a member is connected, or is forgotten."""
+        if member in self._away:
+            self._away.remove(member)
+            self._moved.add(member)
+
     def expire(self, now: float) -> None:
         """Take out the members that have not asked for their next task in time."""
         self.drop([member for member, until in self._between.items() if until <= now])
@@ -64,7 +77,7 @@ class Presence:
         moved, self._moved = self._moved, set()
         changed = False
         for member in moved:
-            is_in = member in self._between or holds(member)
+            is_in = member not in self._away and (member in self._between or holds(member))
             if is_in == (member in self._members):
                 continue
             changed = True

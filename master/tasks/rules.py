@@ -249,6 +249,10 @@ def _take_saved(turn: Turn, event: SaveDone) -> None:
         return
     is_last = head.phase is Phase.SAVING and event.pass_number >= head.pass_number
     phase = Phase.DONE if is_last else head.phase
+    if head.saved + 1 < event.pass_number:
+        first, last = head.saved + 1, event.pass_number - 1
+        which = f"pass {first} is" if first == last else f"the passes {first} to {last} are"
+        turn.note(f"the model of {which} not saved: the next pass had ended before", is_warning=True)
     turn.change(PutHead(dataclasses.replace(head, saved=event.pass_number, phase=phase)))
     turn.note(f"{event.member} has saved the model of pass {event.pass_number}")
     turn.answer(event.ticket, {"accepted": True, "reason": ""})

@@ -107,6 +107,16 @@ class MasterState:
         member = self.members.get(slot.member.uid)
         return member if member is not None and member.id == slot.member else None
 
+    def wants_saver(self, now: float) -> bool:
+        """Return whether the model of the pass that ended last is to be saved, and no member is at it.
+
+        Within the job that is so only if members ask for saves at all: each asks when it hears of the end of a pass.
+        """
+        head = self.head
+        if head is None or head.phase not in (Phase.RUNNING, Phase.SAVING) or head.saved >= head.ended:
+            return False
+        return (head.phase is Phase.SAVING or self.save is not None) and self.find_saver(now) is None
+
     def apply(self, change: Change) -> None:
         """Change what is stored."""
         if isinstance(change, PutTask):

@@ -120,8 +120,10 @@ class TaskTraining:
         glog.bind(position.number, 0)
         self._log.since_start.reset()
         reporter.start_pass(position.number)
-        while isinstance(got := self._get_task(), TaskGrant):
-            self._run_task(got)
+        got = self._run_tasks()
+        while not got.is_last and got.next_pass <= position.number:  # the trainer that was to save has gone
+            self._save_pass(got.next_pass - 1)
+            got = self._run_tasks()
         if got.next_pass > position.number:
             self._finish_pass()
         if got.is_last:
@@ -130,6 +132,12 @@ class TaskTraining:
         position.begin_next_pass()
         position.number = got.next_pass
         reporter.show()
+        return got
+
+    def _run_tasks(self) -> PassOver:
+        """Train tasks until the master has none."""
+        while isinstance(got := self._get_task(), TaskGrant):
+            self._run_task(got)
         return got
 
     def _get_task(self) -> TaskGrant | PassOver:

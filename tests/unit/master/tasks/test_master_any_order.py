@@ -39,7 +39,8 @@ class AnyOrder(RuleBasedStateMachine):
         self.saving: tuple[MemberId, float, int] | None = None  # the last one that was granted a save, until when, pass
         self.given: dict[int, MemberId] = {}  # numbers
         self.between: dict[MemberId, float] = {}  # between two tasks, and until when that counts
-        self.leader = 0  # that self.between is about
+        self.away: set[MemberId] = set()  # whose connection is lost
+        self.leader = 0  # that self.between and self.away are about
 
     @initialize(
         tasks=st.integers(1, 6),
@@ -114,6 +115,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES))
     def cut(self, name: str) -> None:
         self.story.cut(name, self.lives[name])
+        self.away.add(member(name, self.lives[name]))
 
     @rule(seconds=st.sampled_from((0.1, 1.0, 2.5, 25.0)), dies=DIES)
     def advance(self, seconds: float, dies: int | None) -> None:
@@ -210,17 +212,19 @@ class AnyOrder(RuleBasedStateMachine):
         assert all(one < other for one, other in itertools.pairwise(epochs))
 
     @invariant()
-    def a_view_has_exactly_those_with_a_task_and_those_between_two(self) -> None:
+    def a_view_has_exactly_those_with_a_task_and_those_between_two_that_are_connected(self) -> None:
         state = self.story.state
         if self.leader != self.story.leader:
-            self.leader, self.between = self.story.leader, {}
+            self.leader, self.between, self.away = self.story.leader, {}, set()
+        known = {one.id: one for one in state.members.values()}
+        self.away = {who for who in self.away if who in known and known[who].until is not None}
         self.between = {
             who: until
             for who, until in self.between.items()
             if until > self.story.now and who.uid in state.members and state.members[who.uid].id == who
         }
         holders = {hold.member for number in state.table.pending for hold in state.table.current(number).holds}
-        expected = {state.numbers[who.uid].number for who in holders | set(self.between)}
+        expected = {state.numbers[who.uid].number for who in (holders | set(self.between)) - self.away}
         view = state.presence.view
         assert view.members == tuple(sorted(expected))
         told = self.story.views[-1] if self.story.views else (0, ())

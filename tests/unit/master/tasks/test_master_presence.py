@@ -134,17 +134,26 @@ def test_a_member_whose_time_is_over_is_out() -> None:
     assert members(story) == (1,)
 
 
-def test_a_member_that_is_gone_is_out_when_its_lease_has_ended() -> None:
+def test_nobody_waits_for_a_member_whose_connection_is_lost() -> None:
+    """Until its lease has ended, a round of a trainer that was killed had stood still."""
     story = Story(3, member_lease=3.0)
     story.join("a", "b")
     story.report("a", story.take("a"))
     story.take("b")
     story.cut("a")
     story.cut("b")
-    story.advance(2.9)
-    assert members(story) == (0, 1)
-    story.advance(0.2)
     assert members(story) == ()
+    story.advance(2.9)
+    story.join("b")
+    assert members(story) == (1,) and story.counts[2] == 1, "it is back, and has its task still"
+    story.join("a")
+    assert members(story) == (0, 1), "it is between two tasks"
+    story.cut("b")
+    story.join("c")
+    story.advance(3.0)
+    assert members(story) == () and story.counts[2] == 0
+    story.join("b")
+    assert members(story) == (), "its task has gone back with its lease"
 
 
 def test_epochs_grow_from_leader_to_leader() -> None:

@@ -295,6 +295,40 @@ def test_another_trainer_saves_when_the_first_one_does_not(lost: str) -> None:
     assert story.state.is_over
 
 
+def test_a_pass_within_the_job_is_saved_by_another_trainer_when_the_first_one_is_lost() -> None:
+    story = Story(2, num_passes=3)
+    story.join("a", "b", "c")
+    finish_all(story, "a", 0, 2)
+    assert story.save("a", block=60.0) == GRANTED
+    first, second = story.take("b", 1), story.take("c", 1)
+    waiting = story.want("a", 1)
+    assert waiting not in story.answers, "all tasks are given, and the pass is being saved"
+    story.leave("a")
+    story.report("b", first)
+    ended = {"state": "pass_end", "pass": 1, "task": None, "reason": ""}
+    assert story.get("b", 1) == ended, "it goes on with pass 1 when it has saved pass 0"
+    assert story.save("b") == GRANTED
+    assert story.saved("b")
+    assert story.get("b", 1) == "waits"
+    story.report("c", second)
+    assert story.counts == (2, 2, 0, 0, 0)
+
+
+def test_a_pass_that_ends_while_another_one_is_saved_is_saved_then() -> None:
+    story = passed(4)
+    assert story.save("a", block=60.0) == GRANTED
+    finish_all(story, "b", 1, 1)
+    assert story.save("b", 1) == BUSY
+    story.report("b", story.take("b", 2))
+    assert story.saved("a"), "of pass 0"
+    assert story.get("c", 3)["state"] == "pass_end"
+    assert story.save("c", 2) == GRANTED and story.saved("c", 2)
+    assert story.notes[-2:] == [
+        "the model of pass 1 is not saved: the next pass had ended before",
+        "c.1 has saved the model of pass 2",
+    ]
+
+
 def test_a_job_waits_for_a_trainer_that_saves_its_last_pass() -> None:
     story = passed()
     for name in "abc":

@@ -209,6 +209,22 @@ def test_the_last_pass_is_saved_by_another_one_when_the_first_is_lost(tmp_path, 
     assert master.said("asks") == [("asks", 1)] * 2 + [("asks", 2)] * 2
 
 
+def test_a_pass_is_saved_in_the_middle_of_the_next_one_when_its_first_saver_is_lost(tmp_path, stopper, capsys):
+    master = ScriptedMaster(
+        grant(0),
+        PassOver(1, is_last=False),
+        grant(0, 1, "ab"),
+        PassOver(1, is_last=False),
+        grant(1, 1, "c"),
+        PassOver(2, is_last=True),
+        saves=[BUSY, GRANTED],
+    )
+    job = Job(tmp_path, stopper, master, "--log_period=1")
+    job.training.run()
+    assert list(job.saved()) == ["pass-00000"] and master.said("saved") == [("saved", 0)]
+    assert " Pass=1 Batch=3 " in capsys.readouterr().err, "the pass goes on where it was"
+
+
 def test_a_trainer_that_comes_late_skips_passes_without_a_line_of_theirs(tmp_path, stopper, capsys):
     master = ScriptedMaster(PassOver(3, is_last=False), grant(0, 3), ENDING)
     job = Job(tmp_path, stopper, master)
