@@ -37,6 +37,7 @@ from runtime.health.liveness import LIVENESS
 
 RENEWALS = 3  # in a time to live
 SILENCE = 0.5  # part of a member's lease after which a silent one is lost; it has the rest of it to come back
+PROBE_S = 1.5  # without a word of a member, which beats every second, before its connection is tried
 FILES_OF_A_PEER, OTHER_FILES = 3, 512  # descriptors of a connection, in the gate and in libzmq, and of all else
 TELL_S = 30.0  # beside the linger, that the registry may take to hear that the job is over
 NOTE_S = 30.0  # between two lines about the same trouble
@@ -134,7 +135,15 @@ class Master:
     def _open_server(self, desk: TaskDesk, token: int) -> ControlServer:
         options = self._options
         member = MemberId(f"master of {options.job}", token)
-        core = ServerCore(MASTER, options.job, member, silence=options.lease * SILENCE, most_members=MOST_MEMBERS)
+        silence = options.lease * SILENCE
+        core = ServerCore(
+            MASTER,
+            options.job,
+            member,
+            silence=silence,
+            most_members=MOST_MEMBERS,
+            probe=min(PROBE_S, silence / 2),
+        )
         access = ControlAccess(derive_keys(options.secret), _admit_all)
         limits = GateLimits(unauthenticated=MOST_MEMBERS, peers=MOST_MEMBERS)  # all may come back in one moment
         make_room(FILES_OF_A_PEER * MOST_MEMBERS + OTHER_FILES)

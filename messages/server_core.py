@@ -82,14 +82,23 @@ class ServerCore:
         member: this server's own identity, which members hear when they join.
         silence: seconds without a word after which a member is lost.
         most_members: that may be joined at a time; each of them has up to MOST_OPEN answers in memory.
+        probe: seconds without a word after which a member is sent a beat: a connection that was closed is lost then,
+        and not only after the silence.
     """
 
     def __init__(
-        self, protocol: Protocol, realm: str, member: MemberId, *, silence: float = 10.0, most_members: int = 4096
+        self,
+        protocol: Protocol,
+        realm: str,
+        member: MemberId,
+        *,
+        silence: float = 10.0,
+        most_members: int = 4096,
+        probe: float = float("inf"),
     ) -> None:
         self.protocol, self.realm, self.member = protocol, realm, member
         self.counts: collections.Counter[str] = collections.Counter()  # number of refused messages, by code
-        self._silence, self._most_members = silence, most_members
+        self._silence, self._most_members, self._probe = silence, most_members, probe
         self._sessions: dict[str, _Session] = {}  # by UID; one incarnation of each
         self._routes: dict[bytes, _Session] = {}
 
@@ -243,11 +252,13 @@ class ServerCore:
         return [] if session is None else self._lose(session, reason)
 
     def tick(self, now: float) -> list[ServerEffect]:
-        """Find the members that have been silent for too long."""
+        """Find the members that have been silent for too long, and those whose connection may be closed."""
         silent = [one for one in self._routes.values() if now - one.heard >= self._silence]
         effects: list[ServerEffect] = []
         for one in silent:
             effects += self._lose(one, f"it has said nothing for {now - one.heard:.1f} s")
+        quiet = [route for route, one in self._routes.items() if now - one.heard >= self._probe]
+        effects += [ServerSend(route, envelope.encode(Envelope(BEAT))) for route in quiet]
         for one in [each for each in self._sessions.values() if not each.route and now - each.heard >= FORGET_S]:
             del self._sessions[one.member.uid]
         return effects

@@ -139,6 +139,13 @@ class TaskJob:
             assert time.monotonic() < end, f"no {text!r} in:\n" + "\n".join(map(self.log, names))
             time.sleep(0.02)
 
+    def await_all(self, text, count, *names):
+        """Wait until programs have said a text so often, all together."""
+        end = time.monotonic() + DEADLINE_S
+        while sum(self.log(name).count(text) for name in names) < count:
+            assert time.monotonic() < end, f"not {count} times {text!r} in:\n" + "\n".join(map(self.log, names))
+            time.sleep(0.02)
+
     def accounts(self, master="master"):
         """(done, discarded, dispatched, samples) of each pass."""
         line = r"pass (\d+) is done: (\d+) tasks finished, (\d+) discarded, (\d+) dispatched, (\d+) samples"

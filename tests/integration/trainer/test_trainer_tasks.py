@@ -5,7 +5,7 @@ import re
 import signal
 
 import pytest
-from task_jobs import LINES, TaskJob
+from task_jobs import BATCH, LINES, TaskJob
 
 from runtime.errors import ConfigError, DataError, StoppedError, UsageError
 
@@ -45,6 +45,18 @@ def test_a_killed_trainers_task_is_trained_by_another_one(make_job, is_async):
     assert job.wait() == [*ENDED, 0]
     assert job.accounts() == [job.whole_pass(more=1), job.whole_pass()]
     assert job.saved() == job.all_saved()
+
+
+def test_a_round_does_not_wait_for_the_lease_of_a_killed_trainer(make_job):
+    """The lease outlasts the test: the master sees that the connection is closed."""
+    job = make_job(master=["--member_ttl=600s"])
+    job.hold("part-2")
+    job.start_all("one", "two")
+    victim = job.await_holder("part-2", "one", "two")
+    other = "two" if victim == "one" else "one"
+    job.kill(victim)
+    job.await_all(f"of pass 0 is done: {LINES // BATCH} batches", job.tasks - 1, "one", "two")
+    assert job.log(other).count("of pass 0 is done") >= 1
 
 
 @MODES

@@ -7,7 +7,7 @@ from control_programs import client_core, server_core
 
 from messages.client_core import ClientCore, ClientSend, ClientState, CloseConnection, Disconnected, OpenConnection
 from messages.envelope import BEAT, JOIN, Envelope, MemberId, decode, encode, error
-from messages.server_core import FORGET_S, MemberAsked, MemberJoined, ServerCore, ServerSend
+from messages.server_core import FORGET_S, MemberAsked, MemberJoined, MemberLost, ServerCore, ServerSend
 
 JOINING = {
     "protocol": "adding/1",
@@ -28,6 +28,17 @@ def only_error(effects: list[object]) -> str:
     [send] = effects
     assert isinstance(send, ServerSend)
     return str(decode(send.data).body["code"])
+
+
+def test_a_quiet_member_is_sent_a_beat_by_which_a_closed_connection_is_found() -> None:
+    core = joined_server(silence=10.0, probe=2.0)
+    assert core.tick(1.9) == []
+    assert core.tick(2.0) == [ServerSend(b"1", encode(Envelope(BEAT)))]
+    core.receive(b"1", encode(Envelope(BEAT)), 2.1)
+    assert core.tick(4.0) == []
+    assert core.tick(4.2) == [ServerSend(b"1", encode(Envelope(BEAT)))]
+    assert core.broken(b"1", "its connection is gone") == [MemberLost(MemberId("a", 1), "its connection is gone")]
+    assert core.tick(4.3) == []
 
 
 @pytest.mark.parametrize(
