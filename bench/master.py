@@ -2,7 +2,8 @@
 
 rules     pairs of "get a task" and "finished" per second that the rules alone decide, and their encoding
 load      seconds until a leader has read and decoded a store of --tasks tasks
-pairs     pairs per second through the whole program: two client processes, each a member with open questions
+pairs     pairs per second through the whole program: two client processes, each a member with open questions; a report
+          and the question for the next task in one message, as trainers say it, and in two
 takeover  seconds from the leader's last sign of life (SIGSTOP) until the standby serves
 waiting   CPU seconds that a master spends per second on 1000 connected trainers that wait for a task
 
@@ -47,6 +48,7 @@ from messages import envelope
 from messages.client import ControlClient
 from messages.client_core import ClientCore
 from messages.envelope import Envelope, MemberId
+from messages.errors import ClosedError
 from messages.gate.open_files import make_room
 
 MEMBER = MemberId("bench", 1)
@@ -157,10 +159,13 @@ def fill(place: Place, tasks: int) -> None:
 
 
 class Asking:
-    """A member that always has OPEN questions under way; it counts the pairs that are done."""
+    """A member that always has OPEN questions under way; it counts the pairs that are done.
 
-    def __init__(self, place: Place, number: int) -> None:
-        self.pairs = 0
+    Args: is_one: a report asks for the next task, too.
+    """
+
+    def __init__(self, place: Place, number: int, *, is_one: bool) -> None:
+        self.pairs, self._is_one = 0, is_one
         self._numbers = itertools.count(1)
         self._is_made = threading.Event()
         host, _, port = place.open().find().rpartition(":")
@@ -184,19 +189,27 @@ class Asking:
     def _got(self, answer: Any) -> None:
         if answer.exception() is not None:
             return
-        body = answer.result()
+        self._take(answer.result())
+
+    def _take(self, body: Any) -> None:
         if body["state"] != "task":
             self._want(body["pass"])
             return
         report = {"id": body["task"]["id"], "epoch": body["task"]["epoch"], "pass": body["pass"]}
-        report |= {"outcome": FINISHED, "samples": 1, "reason": ""}
+        more = {"request": next(self._numbers), "pass": body["pass"]} if self._is_one else None
+        report |= {"outcome": FINISHED, "samples": 1, "reason": "", "next": more}
         pass_number = body["pass"]
-        self._client.submit("report_task", report, 120.0).add_done_callback(lambda _: self._done(pass_number))
+        with contextlib.suppress(ClosedError):
+            answer = self._client.submit("report_task", report, 120.0)
+            answer.add_done_callback(lambda done: self._done(done, pass_number))
 
-    def _done(self, pass_number: int) -> None:
+    def _done(self, answer: Any, pass_number: int) -> None:
+        if answer.exception() is not None:
+            return
         self.pairs += 1
-        with contextlib.suppress(Exception):  # it is closed
-            self._want(pass_number)
+        following = answer.result()["next"]
+        with contextlib.suppress(ClosedError):
+            self._take(following) if following else self._want(pass_number)
 
     def close(self) -> None:
         self._client.close()
@@ -206,8 +219,8 @@ def _hello() -> dict[str, str]:
     return {"role": TRAINER, "config": ""}
 
 
-def ask(place: Place, number: int, seconds: float, answers: Any) -> None:
-    asking = Asking(place, number)
+def ask(place: Place, number: int, seconds: float, answers: Any, is_one: bool) -> None:
+    asking = Asking(place, number, is_one=is_one)
     time.sleep(0.5)  # both are under way
     before, began = asking.pairs, time.perf_counter()
     time.sleep(seconds)
@@ -215,7 +228,7 @@ def ask(place: Place, number: int, seconds: float, answers: Any) -> None:
     asking.close()
 
 
-def run_pairs(place: Place, tasks: int, seconds: float) -> None:
+def run_pairs(place: Place, tasks: int, seconds: float, *, is_one: bool) -> None:
     with place.master("--num_passes=1000000", "--linger=1s") as process:
         process.wait_for("serving on")
         with MasterClient(place.open(), "job", MEMBER) as client:
@@ -225,7 +238,8 @@ def run_pairs(place: Place, tasks: int, seconds: float) -> None:
         used = cpu_seconds(process.process.pid)
         began = time.perf_counter()
         clients = [
-            multiprocessing.Process(target=ask, args=(place, number, seconds, answers)) for number in range(CLIENTS)
+            multiprocessing.Process(target=ask, args=(place, number, seconds, answers, is_one))
+            for number in range(CLIENTS)
         ]
         for one in clients:
             one.start()
@@ -233,7 +247,8 @@ def run_pairs(place: Place, tasks: int, seconds: float) -> None:
         share = (cpu_seconds(process.process.pid) - used) / (time.perf_counter() - began)
         for one in clients:
             one.join()
-        print(f"pairs ({place.name}): {sum(rates):.0f} pairs/s, the master uses {share:.2f} of a core")
+        kind = "a question a pair" if is_one else "two questions a pair"
+        print(f"pairs ({place.name}, {kind}): {sum(rates):.0f} pairs/s, the master uses {share:.2f} of a core")
         process.signal(signal.SIGKILL)
         process.end()
 
@@ -327,7 +342,8 @@ def main() -> None:
                 if part == "load":
                     run_load(place, chosen.tasks)
                 elif part == "pairs":
-                    run_pairs(place, 20_000, chosen.seconds)
+                    run_pairs(place, 20_000, chosen.seconds, is_one=True)
+                    run_pairs(place, 20_000, chosen.seconds, is_one=False)
                 else:
                     run_takeover(place)
     if "waiting" in chosen.parts:

@@ -96,6 +96,7 @@ class MasterClient:
         self._hello = {"role": role, "config": config}
         self._patience = patience
         self._numbers = itertools.count(1)
+        self._next: Mapping[str, Any] | None = None  # the answer to the question for a task that came with a report
         self.look: Callable[[], None] = lambda: None
         self._leader = FollowedLeader()
         self._finder = threading.Thread(target=self._follow, name="master-finder", daemon=True)
@@ -167,32 +168,33 @@ class MasterClient:
     def get_task(self, pass_number: int) -> TaskGrant | PassOver:
         """Return a task of a pass, or that the pass is over; wait as long as others may still give tasks back.
 
+        After `finish` with `wants_next` it is what came with its answer, if there was a task or the pass is over.
         Raises: DataError: the job has failed.  PeerUnreachableError: no master has answered in time.
         """
+        answer, self._next = self._next, None
         number = next(self._numbers)
         while True:
-            until = time.monotonic() + POLL_S + self._patience
-            question = {"request": number, "patience": POLL_S, "pass": pass_number}
-            answer = self._ask("get_task", question, until)
-            if answer["state"] == TASK:
-                task = answer["task"]
-                return TaskGrant(task["id"], task["epoch"], answer["pass"], tuple(task["files"]), task["limit"])
-            if answer["state"] == JOB_FAILED:
-                raise DataError(f"the master has ended the job: {answer['reason']}")
-            if answer["state"] in (PASS_END, JOB_DONE):
-                return PassOver(answer["pass"], answer["state"] == JOB_DONE, answer["reason"])
+            if answer is None:
+                until = time.monotonic() + POLL_S + self._patience
+                question = {"request": number, "patience": POLL_S, "pass": pass_number}
+                answer = self._ask("get_task", question, until)
+            if (got := _read_answer(answer)) is not None:
+                return got
+            answer = None
 
     def tasks(self, pass_number: int) -> Iterator[TaskGrant]:
         """Yield tasks until the pass is over; each is to be reported before the next one is taken."""
         while isinstance(got := self.get_task(pass_number), TaskGrant):
             yield got
 
-    def finish(self, task: TaskGrant, samples: int) -> bool:
+    def finish(self, task: TaskGrant, samples: int, *, wants_next: bool = False) -> bool:
         """Say that a task's records are trained, and that every server has acknowledged that.
 
+        Args: wants_next: ask for the next task of the pass, too. The next call is `get_task` of that pass, or `leave`.
         Returns: False if the task was given to another trainer meanwhile: what was trained of it is a repetition.
         """
-        return self._report(task, FINISHED, samples, "")
+        more = {"request": next(self._numbers), "pass": task.pass_number} if wants_next else None
+        return self._report(task, FINISHED, samples, "", next=more)
 
     def fail(self, task: TaskGrant, reason: str, samples: int = 0) -> bool:
         """Say that a task's records cannot be trained; `samples` of them were."""
@@ -247,10 +249,13 @@ class MasterClient:
 
     # -----
 
-    def _report(self, task: TaskGrant, outcome: str, samples: int, reason: str, patience: float | None = None) -> bool:
+    def _report(
+        self, task: TaskGrant, outcome: str, samples: int, reason: str, patience: float | None = None, **more: Any
+    ) -> bool:
         body: dict[str, Any] = {"id": task.number, "epoch": task.epoch, "pass": task.pass_number}
-        body |= {"outcome": outcome, "samples": samples, "reason": reason[:1000]}
+        body |= {"outcome": outcome, "samples": samples, "reason": reason[:1000], "next": None, **more}
         answer = self._ask("report_task", body, time.monotonic() + (self._patience if patience is None else patience))
+        self._next = answer["next"]
         if not answer["accepted"]:
             glog.warning(f"the master refuses that task {task.number} is {outcome}: {answer['reason']}")
         return bool(answer["accepted"])
@@ -315,3 +320,18 @@ class MasterClient:
         core = ClientCore(MASTER, self._job, self.member, name, lambda: self._hello, pace)
         client = ControlClient(host, int(port), core, self._leader, keys=self._keys, note=glog.warning)
         self._leader.replace(client, core)
+
+
+def _read_answer(answer: Mapping[str, Any]) -> TaskGrant | PassOver | None:
+    """Return what an answer to "get_task" gives; None where the question is to be asked again.
+
+    Raises: DataError: the job has failed.
+    """
+    if answer["state"] == TASK:
+        task = answer["task"]
+        return TaskGrant(task["id"], task["epoch"], answer["pass"], tuple(task["files"]), task["limit"])
+    if answer["state"] == JOB_FAILED:
+        raise DataError(f"the master has ended the job: {answer['reason']}")
+    if answer["state"] in (PASS_END, JOB_DONE):
+        return PassOver(answer["pass"], answer["state"] == JOB_DONE, answer["reason"])
+    return None

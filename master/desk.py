@@ -164,6 +164,8 @@ class TaskDesk:
 
     def _take_report(self, ticket: Ticket, asked: MemberAsked) -> None:
         body = asked.body
+        more = body["next"]
+        wanted = TaskWanted(ticket, asked.member, more["request"], more["pass"], until=0.0) if more else None
         self._step(
             TaskReported(
                 ticket,
@@ -174,6 +176,7 @@ class TaskDesk:
                 body["outcome"],
                 body["samples"],
                 body["reason"],
+                wanted,
             )
         )
 

@@ -43,13 +43,20 @@ PASS_FIELDS: Mapping[str, Shape] = {
     "ended": Number(0.0),
     "names": Items(Text(1000), 100),
 }
+_TASK_ANSWER = Fields(
+    state=Word((TASK, WAIT, PASS_END, JOB_DONE, JOB_FAILED)),
+    task=Maybe(_TASK),
+    reason=Text(4000),
+    **{"pass": Integer(0)},
+)
+_NEXT = Fields(request=Integer(1), **{"pass": Integer(0)})
 MOST_MEMBERS = 4096  # that are joined at a time
 _VIEW = Fields(epoch=Integer(0), members=Items(Integer(0), MOST_MEMBERS))
 MOST_SHOWN = 100  # members, holders and passes in a status
 
 MASTER = Protocol(
     name="master",
-    version=2,
+    version=3,
     hello=Fields(role=Word((TRAINER, WATCHER)), config=Text(64)),
     # `number` is null for a watcher
     welcome=Fields(lease=Number(0.0), number=Maybe(Integer(0)), passes=Integer(1), view=_VIEW),
@@ -63,13 +70,9 @@ MASTER = Protocol(
         # `request` is the trainer's own number: the same question asked again gets the same task
         "get_task": Call(
             Fields(request=Integer(1), patience=Number(0.0, LONGEST_WAIT_S), **{"pass": Integer(0)}),
-            Fields(
-                state=Word((TASK, WAIT, PASS_END, JOB_DONE, JOB_FAILED)),
-                task=Maybe(_TASK),
-                reason=Text(4000),
-                **{"pass": Integer(0)},
-            ),
+            _TASK_ANSWER,
         ),
+        # with `next` it is a question for a task, too, which does not wait; its answer comes with that to the report
         "report_task": Call(
             Fields(
                 id=Integer(0),
@@ -77,9 +80,10 @@ MASTER = Protocol(
                 outcome=Word(OUTCOMES),
                 samples=Integer(0),
                 reason=Text(1000),
+                next=Maybe(_NEXT),
                 **{"pass": Integer(0)},
             ),
-            Fields(accepted=Truth(), reason=Text(1000)),
+            Fields(accepted=Truth(), reason=Text(1000), next=Maybe(_TASK_ANSWER)),
         ),
         "request_save": Call(
             Fields(block=Number(0.0, LONGEST_SAVE_S), **{"pass": Integer(0)}),

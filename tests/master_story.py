@@ -142,9 +142,20 @@ class Story:
         incarnation: int = 1,
         pass_number: int | None = None,
     ) -> Any:
+        """Report a task; return whether that is accepted, or the code of the refusal."""
         who, number = member(name, incarnation), self.state.table.pass_number if pass_number is None else pass_number
         answer = self.ask(lambda ticket: TaskReported(ticket, who, number, *task, outcome, 10, "a reason"))
         return answer["accepted"] if isinstance(answer, dict) else answer
+
+    def report_and_want(self, name: str, task: tuple[int, int], outcome: str = FINISHED, request: int = 0) -> Any:
+        """Report a task and ask for the next one of the pass in one question; return its answer."""
+        who, number = member(name), self.state.table.pass_number
+
+        def make(ticket: int) -> TaskReported:
+            wanted = TaskWanted(ticket, who, request or ticket, number, 0.0)
+            return TaskReported(ticket, who, number, *task, outcome, 10, "a reason", wanted)
+
+        return self.ask(make)
 
     def save(self, name: str, pass_number: int = 0, block: float = 5.0, incarnation: int = 1) -> str:
         """Return the state of the answer, or the code of the refusal."""

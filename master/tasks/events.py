@@ -47,6 +47,7 @@ class TaskReported:
     outcome: finished: its records are trained, and every server has acknowledged that.  failed: they cannot be.
         returned: the member leaves, and has not trained them; that is no failure.
     samples: that were trained, also of a dispatch that has failed or comes back.
+    wanted: a question for the next task with the same ticket, or None. It does not wait: there is one answer to both.
     """
 
     ticket: Ticket
@@ -57,6 +58,7 @@ class TaskReported:
     outcome: str
     samples: int = 0
     reason: str = ""
+    wanted: TaskWanted | None = None
 
 
 FINISHED, FAILED, RETURNED = "finished", "failed", "returned"

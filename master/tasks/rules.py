@@ -62,11 +62,14 @@ def step(state: MasterState, event: Event, now: float) -> StepOutcome:
     turn = Turn(state, now)
     _RULES[type(event)](turn, event)
     has_ended = dispatch.end_pass(turn)  # rule 6: after any change
-    if has_ended or isinstance(event, (TimePasses, TaskWanted, SaveDone)):
-        dispatch.answer_waiting(turn)
     dispatch.give_tasks(turn)
-    if isinstance(event, (TimePasses, TaskWanted)):
+    asks = isinstance(event, (TimePasses, TaskWanted)) or (isinstance(event, TaskReported) and event.wanted is not None)
+    if asks:
         dispatch.give_copies(turn)
+    if asks or has_ended or isinstance(event, SaveDone):
+        dispatch.answer_waiting(turn)
+    if isinstance(event, TaskReported) and event.wanted is not None:
+        turn.join_answers(event.ticket)
     if state.presence.settle(state.table.is_held_by, lambda member: state.numbers[member.uid].number):
         turn.outcome.effects.append(ViewChange())
     return turn.outcome
@@ -140,20 +143,26 @@ def _take_report(turn: Turn, event: TaskReported) -> None:
     if not 0 <= event.number < len(table.files):
         turn.refuse(event.ticket, "task", f"there is no task {event.number}; the data set has {len(table.files)}")
         return
+    reason = _judge_report(turn, event)
+    turn.answer(event.ticket, {"accepted": not reason, "reason": reason, "next": None})
+    if event.wanted is not None:
+        _take_wanted(turn, event.wanted)
+
+
+def _judge_report(turn: Turn, event: TaskReported) -> str:
+    """Take a report; return why it is refused, an empty text if it is not."""
+    table = turn.state.table
     record = table.records.get(event.number)
     if record is not None and (event.pass_number, event.epoch) == record.before:
-        turn.answer(event.ticket, {"accepted": True, "reason": ""})  # said again, when the task is given anew
-        return
+        return ""  # said again, when the task is given anew
     hold = _find_hold(record.holds if record else (), event)
     if record is None or hold is None:
         reason = _why_stale(turn.state, event)
         turn.note(f"task {event.number}, epoch {event.epoch}: {event.outcome} of {event.member} is refused: {reason}")
         _count_repeated(turn, event)
-        turn.answer(event.ticket, {"accepted": False, "reason": reason})
-        return
-    turn.answer(event.ticket, {"accepted": True, "reason": ""})
+        return reason
     if record.status is TaskStatus.DONE:  # said again: the answer was lost
-        return
+        return ""
     if event.outcome != RETURNED:
         turn.state.presence.report(event.member, turn.now)
     if event.outcome == FINISHED:
@@ -165,6 +174,7 @@ def _take_report(turn: Turn, event: TaskReported) -> None:
         reason = f"{event.member} says: {event.reason}"
         dispatch.take_back(turn, event.number, hold.epoch, reason, is_failure=event.outcome != RETURNED)
         _count_repeated(turn, event)
+    return ""
 
 
 def _count_repeated(turn: Turn, event: TaskReported) -> None:

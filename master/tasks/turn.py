@@ -32,6 +32,20 @@ class Turn:
         """Refuse a question."""
         self.outcome.effects.append(TicketRefusal(ticket, code, reason))
 
+    def join_answers(self, ticket: Ticket) -> None:
+        """Make one answer of that to a report and that to the question for the next task, if there are both."""
+        effects = self.outcome.effects
+        places = [
+            at
+            for at, effect in enumerate(effects)
+            if isinstance(effect, (TicketAnswer, TicketRefusal)) and effect.ticket == ticket
+        ]
+        if len(places) < 2:  # the report itself was refused
+            return
+        wanted, report = effects.pop(places[1]), effects[places[0]]
+        if isinstance(wanted, TicketAnswer) and isinstance(report, TicketAnswer):  # a refused question is asked again
+            effects[places[0]] = TicketAnswer(ticket, {**report.body, "next": wanted.body})
+
     def note(self, text: str, *, is_warning: bool = False) -> None:
         """Write a line into the log."""
         self.outcome.effects.append(Notice(text, is_warning))

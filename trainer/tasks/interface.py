@@ -27,8 +27,8 @@ class TaskMaster(Protocol):
     def get_task(self, pass_number: int) -> TaskGrant | PassOver:
         """Return a task of a pass, or that the pass is over; wait as long as others may still give tasks back."""
 
-    def finish(self, task: TaskGrant, samples: int) -> bool:
-        """Say that a task is trained; False: another trainer has it by now."""
+    def finish(self, task: TaskGrant, samples: int, *, wants_next: bool) -> bool:
+        """Say that a task is trained, and ask for the next one at once; False: another trainer has it by now."""
 
     def fail(self, task: TaskGrant, reason: str, samples: int) -> bool:
         """Say that a task cannot be trained; `samples` of it were."""

@@ -176,7 +176,7 @@ class TaskTraining:
             return
         finally:
             self._source.close()
-        is_accepted = self._master.finish(task, done.samples)
+        is_accepted = self._master.finish(task, done.samples, wants_next=True)
         took = time.monotonic() - began
         self._log.end_dots()
         ending = "is done" if is_accepted else "is done by another trainer, and what was trained here is a repetition"

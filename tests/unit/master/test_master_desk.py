@@ -159,7 +159,17 @@ def test_a_question_waits_without_a_word_until_there_is_a_task() -> None:
     waits = stage.get(second)
     stage.run(10.0)
     assert not waits.done()
-    stage.ask(first, "report_task", id=task["id"], epoch=1, outcome="failed", samples=0, reason="bad", **{"pass": 0})
+    stage.ask(
+        first,
+        "report_task",
+        id=task["id"],
+        epoch=1,
+        outcome="failed",
+        samples=0,
+        reason="bad",
+        next=None,
+        **{"pass": 0},
+    )
     assert waits.result(0)["task"]["epoch"] == 2
 
 
@@ -222,7 +232,15 @@ def test_many_waiting_trainers_are_sent_nothing_until_there_is_something() -> No
     stage.run(1.0)
     assert stage.desk.events - events <= 2
     stage.ask(
-        trainers[0], "report_task", id=task["id"], epoch=1, outcome="finished", samples=1, reason="", **{"pass": 0}
+        trainers[0],
+        "report_task",
+        id=task["id"],
+        epoch=1,
+        outcome="finished",
+        samples=1,
+        reason="",
+        next=None,
+        **{"pass": 0},
     )
     assert {one.result(0)["state"] for one in waiting} == {"pass_end"}
 

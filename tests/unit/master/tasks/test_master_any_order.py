@@ -73,10 +73,10 @@ class AnyOrder(RuleBasedStateMachine):
             self.ask_for(who, pass_number, len(self.asked) + 1)
 
     @precondition(lambda self: self.grants)
-    @rule(outcome=st.sampled_from((FINISHED, FAILED, RETURNED)), back=st.integers(1, 3), dies=DIES)
-    def report_one_of_the_last(self, outcome: str, back: int, dies: int | None) -> None:
+    @rule(outcome=st.sampled_from((FINISHED, FAILED, RETURNED)), back=st.integers(1, 3), wants=st.booleans(), dies=DIES)
+    def report_one_of_the_last(self, outcome: str, back: int, wants: bool, dies: int | None) -> None:
         self.story.dies_after = dies
-        self.say(self.grants[-min(back, len(self.grants))], outcome)
+        self.say(self.grants[-min(back, len(self.grants))], outcome, wants=wants)
 
     @precondition(lambda self: self.asked)
     @rule(data=st.data())
@@ -85,11 +85,16 @@ class AnyOrder(RuleBasedStateMachine):
         self.ask_for(before.member, before.pass_number, before.request)
 
     @precondition(lambda self: self.grants)
-    @rule(data=st.data(), outcome=st.sampled_from((FINISHED, FINISHED, FINISHED, FAILED, RETURNED)), dies=DIES)
-    def report(self, data: st.DataObject, outcome: str, dies: int | None) -> None:
-        """Any grant, however old, and however often it was reported."""
+    @rule(
+        data=st.data(),
+        outcome=st.sampled_from((FINISHED, FINISHED, FINISHED, FAILED, RETURNED)),
+        wants=st.booleans(),
+        dies=DIES,
+    )
+    def report(self, data: st.DataObject, outcome: str, wants: bool, dies: int | None) -> None:
+        """Any grant, however old, and however often it was reported; with a question for the next task or without."""
         self.story.dies_after = dies
-        self.say(data.draw(st.sampled_from(self.grants)), outcome)
+        self.say(data.draw(st.sampled_from(self.grants)), outcome, wants=wants)
 
     @precondition(lambda self: self.grants)
     @rule(data=st.data(), name=st.sampled_from(NAMES))
@@ -162,6 +167,8 @@ class AnyOrder(RuleBasedStateMachine):
         for ticket in self.story.answers.keys() - self.seen:
             self.seen.add(ticket)
             answer = self.story.answers[ticket]
+            if ticket in self.asked and isinstance(answer, dict) and "accepted" in answer:
+                answer = answer["next"]
             if ticket in self.asked and isinstance(answer, dict) and answer["state"] == "task":
                 wanted = self.asked[ticket]
                 assert answer["pass"] == wanted.pass_number
@@ -297,16 +304,22 @@ class AnyOrder(RuleBasedStateMachine):
         self.between.pop(who, None)
         return ticket
 
-    def say(self, grant: Grant, outcome: str) -> None:
+    def say(self, grant: Grant, outcome: str, *, wants: bool = False) -> None:
         who, number, epoch, pass_number = grant
         record = self.story.state.table.records.get(number)
         holds = [(hold.member, hold.epoch) for hold in record.holds] if record else []
         was_done = record is not None and record.status is TaskStatus.DONE
         leader = self.story.leader
         is_before = record is not None and record.before == (pass_number, epoch)
-        answer = self.story.ask(
-            lambda ticket: TaskReported(ticket, who, pass_number, number, epoch, outcome, 10, "a reason")
-        )
+
+        def make(ticket: int) -> TaskReported:
+            if wants:
+                self.asked[ticket] = TaskWanted(ticket, who, len(self.asked) + 1, pass_number, 0.0)
+            return TaskReported(
+                ticket, who, pass_number, number, epoch, outcome, 10, "a reason", self.asked.get(ticket)
+            )
+
+        answer = self.story.ask(make)
         if isinstance(answer, dict):  # else its leader has died
             assert answer["accepted"] == ((who, epoch) in holds or is_before), "a stale holder closes nothing"
         counts = not isinstance(answer, dict) or not answer["accepted"] or (outcome != FINISHED and not was_done)
@@ -314,6 +327,8 @@ class AnyOrder(RuleBasedStateMachine):
             self.repeated[isinstance(answer, dict)].add((pass_number, number, epoch))
         if isinstance(answer, dict) and answer["accepted"] and not was_done and not is_before and outcome != RETURNED:
             self.between[who] = self.story.now + BETWEEN_S
+        if wants:
+            self.between.pop(who, None)
         assert isinstance(answer, dict) or self.story.leader > leader
         if outcome == FINISHED and isinstance(answer, dict) and answer["accepted"]:
             self.finished[pass_number, number].add(epoch)

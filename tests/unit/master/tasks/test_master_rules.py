@@ -86,6 +86,44 @@ def test_a_question_that_comes_again_gets_the_same_task() -> None:
     assert story.counts == (0, 1, 2, 0, 0)
 
 
+def test_a_report_may_ask_for_the_next_task() -> None:
+    story = Story(3, num_passes=2)
+    story.join("a", "b")
+    first, other = story.take("a"), story.take("b")
+    answer = story.report_and_want("a", first)
+    assert answer["accepted"] and (answer["next"]["task"]["id"], answer["next"]["pass"]) == (2, 0)
+    assert len(story.views) == 2, "it is in the view all the time"
+    assert story.report_and_want("b", other)["next"]["state"] == "wait", "it does not wait for the answer"
+    story.report("a", (2, 1), FAILED)
+    answer = story.report_and_want("b", other)
+    assert answer["accepted"] and answer["next"]["task"] is not None, "what is said again is right again"
+    assert story.report_and_want("b", (2, 2))["next"] == {"state": "pass_end", "pass": 1, "task": None, "reason": ""}
+
+
+def test_a_report_that_comes_again_brings_the_same_next_task() -> None:
+    story = Story(3)
+    story.join("a")
+    task = story.take("a")
+    answer = story.report_and_want("a", task, request=7)
+    story.restart()
+    story.join("a")
+    again = story.report_and_want("a", task, request=7)
+    assert again["accepted"] and again["next"]["task"]["epoch"] == answer["next"]["task"]["epoch"] == 1
+    assert story.counts == (0, 1, 1, 1, 0)
+
+
+def test_a_report_that_is_refused_brings_a_next_task_all_the_same() -> None:
+    story = Story(2)
+    story.join("a", "b")
+    task = story.take("a")
+    answer = story.report_and_want("b", task)
+    assert not answer["accepted"] and answer["next"]["task"]["id"] == 1
+    assert story.report_and_want("b", (9, 1)) == "task", "a task that is not there: the whole question is refused"
+    story.leave("a")
+    answer = story.report_and_want("a", task)
+    assert not answer["accepted"] and answer["next"] is None, "a member that has not joined asks again"
+
+
 def test_a_member_that_has_not_joined_gets_nothing() -> None:
     story = Story(1)
     assert story.get("a") == "member"

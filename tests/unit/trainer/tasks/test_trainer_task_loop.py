@@ -40,7 +40,8 @@ class ScriptedMaster:
         self.told.append(("asks", pass_number))
         return answer() if callable(answer) else answer
 
-    def finish(self, task, samples):
+    def finish(self, task, samples, *, wants_next):
+        assert wants_next
         self.told.append(("finished", task.number, samples))
         return task.number not in self.refused
 
