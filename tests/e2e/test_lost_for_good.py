@@ -136,6 +136,52 @@ def test_a_pod_with_a_pserver_alone_takes_the_place_of_a_lost_trainer(tmp_path: 
     assert samples_of_last_pass(job, 2) == count_samples(job)
 
 
+def test_a_lost_pod_with_a_pserver_alone_costs_no_trainer(tmp_path: Path) -> None:
+    """CONF_PADDLE_GRADIENT_MIN may be all trainers. The lost pserver's parameters come from the newest pass."""
+    job = prepare(tmp_path / "volume", shards=2)
+    shut_gate(job, 5)
+    numbers = {"CONF_PADDLE_GRADIENT_NUM": "2", "CONF_PADDLE_PSERVER_NUM": "3", "CONF_PADDLE_GRADIENT_MIN": "2"}
+    with start(tmp_path / "volume", f"2@0:{END}", **numbers) as cluster:
+        cluster.wait_for_output(r"Pass=2 ", deadline=60, pod="1")
+        cluster.kill("2")
+        open_gate(job)
+        result = cluster.wait(deadline=100)
+    assert result.outcome.is_complete, ends(result)
+    record = record_of(job)
+    assert (record["gradient_num"], record["pserver_num"]) == (2, 2) and record["start_pass"] >= 2
+    assert "2 of 2 trainers, 2 of 3 pservers; without pod 2 " in result.pod(0).output
+    assert samples_of_last_pass(job, 2) == count_samples(job)
+    assert errors_in_tests(job / "output" / "node_0" / "train.log")[-1][1] < 0.06
+
+
+def test_a_job_shrinks_twice_and_one_of_the_lost_comes_back(tmp_path: Path) -> None:
+    job = prepare(tmp_path / "volume")
+    shut_gate(job, 4)
+    with start(tmp_path / "volume", "2@0:Pass=9 ", f"1@0:{END}") as cluster:
+        cluster.wait_for_output(r"Pass=2 ", deadline=60, pod="0")
+        cluster.kill("2")
+        shut_gate(job, 7)
+        cluster.wait_for_output(r"trainer 1 of 2, attempt 2\.", deadline=60, pod="1")
+        cluster.wait_for_output(r"Pass=5 ", deadline=60, pod="1")
+        cluster.kill("1")
+        shut_gate(job, 10)
+        cluster.wait_for_output(r"trainer 0 of 1, attempt 3\.", deadline=60, pod="0")
+        cluster.wait_for_output(r"pod 2 .*: back; the next pass that is saved", deadline=90, pod="0")
+        shut_gate(job, 12)
+        cluster.wait_for_output(r"attempt 3 has ended: pod 2 ", deadline=60, pod="0")
+        open_gate(job)
+        result = cluster.wait(deadline=100)
+    assert result.outcome.is_complete, ends(result)
+    record = record_of(job)
+    assert record["finished"] and record["attempt"] == 4 and record["gradient_num"] == 2
+    assert [one["index"] for one in record["absent"]] == [1]
+    said = result.pod(0).output
+    assert re.search(r"1 of 3 trainers, 1 of 3 pservers; without pod 1 .* since .*, pod 2 .* since ", said)
+    assert "trainer 1 of 2, attempt 4." in said + result.pod(2).output
+    assert samples_of_last_pass(job, 2) == count_samples(job)
+    assert errors_in_tests(job / "output" / "node_0" / "train.log")[-1][1] < 0.06
+
+
 def test_a_failure_in_an_attempt_without_a_pod_costs_no_wait_for_it(tmp_path: Path) -> None:
     """A program that is killed is started again, with those that are there, at once; ids and shards stay."""
     job = prepare(tmp_path / "volume")
