@@ -5,7 +5,6 @@ PaddleError
  |   +- LostMountError    74  the mount of this pod is dead, and only another pod gets a new one
  +- DataError
  |   +- IndivisibleError  65  the shard of an absent trainer cannot be divided among the others
- +- ApiForbiddenError     77  the API server refuses this service account
  +- GivenUpError          78  this Job has had more than RESTARTS attempts without progress
 ApiError                      an obstacle of a wait; it becomes one of those at the deadline
 """
@@ -25,12 +24,6 @@ class LostMountError(errors.VolumeError):
 
 class IndivisibleError(errors.DataError):
     """A shard has no list of its files, so that no other trainer can be given some of them."""
-
-
-class ApiForbiddenError(errors.PaddleError):
-    """The API server refuses this service account."""
-
-    exit_code = 77
 
 
 class GivenUpError(errors.PaddleError):

@@ -20,10 +20,11 @@ from launcher.errors import ApiError
 from launcher.failures import describe_age, describe_attempts, first_failure, read_errors
 from launcher.programs.process import run_bounded
 from launcher.settings import LauncherConfig
-from launcher.text import END_OF_TIME, JsonObject, as_row, list_some, number_of, one_line, parse_json, shorten
+from launcher.text import END_OF_TIME, JsonObject, as_row, list_some, number_of, parse_json
 from launcher.volume import read_json
 from runtime import gflags
 from runtime.errors import MissingInputError, PaddleError, PeerUnreachableError, UsageError
+from runtime.kubernetes.text import one_line, shorten
 
 ENDED = {
     AttemptState.FAILED: "; a pod has ended it, and no other attempt has begun",

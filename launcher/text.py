@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from runtime.errors import BugError, InterruptError, PaddleError
+from runtime.kubernetes.text import one_line, printable, shorten
 
 LOGGER = logging.getLogger("launcher")
 MOST_SECRETS = 60  # forms that are remembered: three of each of the last twenty tokens
@@ -24,7 +25,6 @@ JsonObject = dict[str, Any]
 Part = TypeVar("Part")
 VALUES_LIMIT = 4_000_000  # JSON values in an answer; a pod has about 250, and a value takes up to 100 bytes of memory
 DEPTH_LIMIT = 32  # levels of a value in a file of the volume; our own files have four
-TEXT_LIMIT = 1000  # characters of a text of the API server
 TABLE_ROWS = 20  # rows of the table of pods at a deadline, and pods that a line names
 END_OF_TIME = 1e11  # seconds since the epoch, in the year 5138
 
@@ -110,30 +110,9 @@ def say(message: str) -> None:
     LOGGER.info("%s", message)
 
 
-def printable(text: str) -> str:
-    """Returns a text with escapes in place of control characters. Line breaks and tabs stay."""
-    if text.isprintable():
-        return text
-    return "".join(
-        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode() for each in text
-    )
-
-
-def one_line(text: str, limit: int = TEXT_LIMIT) -> str:
-    """Returns the beginning of a text from outside as a part of a line: printable, and blanks for line breaks."""
-    return printable(" ".join(text[:limit].split())) + ("..." if len(text) > limit else "")
-
-
 def as_row(text: str) -> str:
     """Returns a text as one line of a table: printable, its blanks as they are, and blanks for line breaks."""
     return printable(re.sub(r"[\n\t]", " ", text))
-
-
-def shorten(value: object) -> str:
-    """Returns a JSON value as an error shows it."""
-    if isinstance(value, (dict, list)):
-        return "an object" if isinstance(value, dict) else "a list"
-    return one_line(json.dumps(value, ensure_ascii=False), 60)
 
 
 def part(owner: JsonObject, name: str, kind: type[Part]) -> Part:

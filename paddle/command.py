@@ -32,6 +32,7 @@ These are common paddle commands used in various situations:
 
 'paddle train --help', 'paddle pserver --help', 'paddle dump_config --help' will list subcommands options.
 'paddle master --help' tells how to give the tasks of a data set to trainers that come and go.
+'paddle autoscaler --help' tells how jobs of a Kubernetes cluster share its nodes.
 'paddle plotcurve --help' tells how to draw the curves of a log; it needs matplotlib.
 'paddle tensorboard OUTPUT_DIR' writes the records of a job as event files; it needs tensorboardX.
 'paddle recordio show|check|convert FILE...' shows, checks and writes RecordIO files.
@@ -170,6 +171,7 @@ def _drop_output() -> None:
 
 _OURS = ("proto", "pserver", "recordio", "trainer")
 COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
+    "autoscaler": _program("master.autoscaler.__main__", "master"),
     "dump_config": _printing(_program("paddle.utils.dump_config", *_OURS)),
     "make_diagram": _printing(_program("paddle.utils.make_model_diagram", *_OURS)),
     "master": _program("master.__main__", "master", "messages"),

@@ -15,6 +15,7 @@
      +- LeadershipLostError   75  another master leads, or this one was frozen for too long; a standby goes on
      +- LeaseLostError        75  another process may hold what this one has claimed; a restart claims anew
      +- SetAsideError         75  a save that the launcher chose was damaged; the next attempt takes an older one
+     +- ApiForbiddenError     77  the Kubernetes API server refuses this service account
      +- ConfigError           78  a bad environment or config, or something not supported yet
      +- StoppedError         143  ended by SIGTERM
          +- InterruptError   130  ended by Ctrl-C (SIGINT); the `paddle` command then dies of SIGINT itself
@@ -124,6 +125,12 @@ class SetAsideError(PaddleError):
     """What this attempt was to go on from is damaged and has been set aside; the next attempt takes an older save."""
 
     exit_code = 75
+
+
+class ApiForbiddenError(PaddleError):
+    """The Kubernetes API server refuses this service account."""
+
+    exit_code = 77
 
 
 class ConfigError(PaddleError):

@@ -12,7 +12,14 @@ from typing import Any
 
 import requests
 
-from launcher.cluster.answers import (
+from launcher.cluster.call_slots import SLOTS_PER_SECOND, Pacer, make_slots
+from launcher.cluster.pods import check_pods, find_own, parse_pods
+from launcher.errors import ApiError
+from launcher.settings import TOKEN_LIMIT, TUTORIALS_PODS, LauncherConfig, read_text
+from launcher.text import JsonObject, Secrets, parse_json, part, say
+from launcher.volume import read_file
+from runtime.errors import ApiForbiddenError, ConfigError
+from runtime.kubernetes.answers import (
     REQUEST_TIMEOUT_S,
     UNTRANSLATED,
     ApiAnswer,
@@ -21,13 +28,6 @@ from launcher.cluster.answers import (
     parse_retry_after,
     read_answer,
 )
-from launcher.cluster.call_slots import SLOTS_PER_SECOND, Pacer, make_slots
-from launcher.cluster.pods import check_pods, find_own, parse_pods
-from launcher.errors import ApiError, ApiForbiddenError
-from launcher.settings import TOKEN_LIMIT, TUTORIALS_PODS, LauncherConfig, read_text
-from launcher.text import JsonObject, Secrets, parse_json, part, say
-from launcher.volume import read_file
-from runtime.errors import ConfigError
 
 PODS_PER_SECOND = 500  # pods in all answers together: a pod is 12 kB, and 0.1 to 0.4 ms of the API server's time
 FEW = 16  # launchers of a job that each list all pods; in a larger job only trainer 0 does

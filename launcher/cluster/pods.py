@@ -12,8 +12,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from launcher.settings import LauncherConfig
-from launcher.text import TABLE_ROWS, JsonObject, list_some, objects, part, shorten
+from launcher.text import TABLE_ROWS, JsonObject, list_some, objects, part
 from runtime.errors import ConfigError
+from runtime.kubernetes.text import shorten
 
 OVERDUE_S = 30.0  # seconds that a pod may still be listed after its deletion was due; clocks differ by seconds
 MEMORY_ADVICE = "raise resources.limits.memory in the Job, or choose smaller batches or a smaller pool_size"

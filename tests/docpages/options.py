@@ -11,6 +11,7 @@ from typing import NamedTuple
 from docpages.blocks import ROOT
 from launcher.variables import VARIABLES
 from localcluster.__main__ import build_parser
+from master.autoscaler.flags import FLAGS as AUTOSCALER_FLAGS
 from master.flags import FLAGS as MASTER_FLAGS
 from prepare.settings import OPTIONS
 from pserver.flags import FLAGS as PSERVER_FLAGS
@@ -76,6 +77,7 @@ def make_table() -> str:
         *trainer_flags(),
         *pserver_flags(),
         *master_flags(),
+        *autoscaler_flags(),
         *data_job_flags(),
         *localcluster_flags(),
     ]
@@ -141,6 +143,11 @@ def pserver_flags() -> Iterator[Row]:
 def master_flags() -> Iterator[Row]:
     for flag in MASTER_FLAGS.values():
         yield Row(f"--{flag.name}", "paddle master", show(flag.default), flag.meaning, flag.status.value)
+
+
+def autoscaler_flags() -> Iterator[Row]:
+    for flag in AUTOSCALER_FLAGS.values():
+        yield Row(f"--{flag.name}", "paddle autoscaler", show(flag.default), flag.meaning, flag.status.value)
 
 
 def data_job_flags() -> Iterator[Row]:

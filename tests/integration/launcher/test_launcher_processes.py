@@ -21,11 +21,11 @@ from ports import free_ports
 
 import start_paddle
 from launcher.attempts import AttemptResult, JobRecord
-from launcher.cluster.answers import REQUEST_TIMEOUT_S
 from launcher.control.channel import ControlChannel
 from launcher.control.job_record import write_record
 from launcher.settings import LauncherConfig
 from localcluster import ApiRequest, ApiResponse, ApiServer, PodStore
+from runtime.kubernetes.answers import REQUEST_TIMEOUT_S
 
 LAUNCHER = Path(__file__).parents[3] / "start_paddle.py"
 DEADLINE_S = 60.0

@@ -30,7 +30,7 @@ def found() -> tuple[Message, ...]:
     [
         (launcher_errors, "The launcher", set()),
         (prepare_errors, "The data job", {64}),  # argparse's own texts
-        (pserver_errors, "paddle train", {69, 75, 130, 143}),  # in the section of both programs
+        (pserver_errors, "paddle train", {69, 75, 77, 130, 143}),  # in the section of both programs; of the autoscaler
         (localcluster_errors, "localcluster", {69}),  # the tests' own waits
     ],
     ids=lambda value: getattr(value, "__name__", ""),

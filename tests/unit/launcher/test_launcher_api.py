@@ -19,15 +19,15 @@ from launching import make_launcher
 
 import start_paddle
 from launcher.attempts import AttemptHistory, JobRecord, Rendezvous
-from launcher.cluster.answers import parse_retry_after
 from launcher.cluster.call_slots import SLOTS_PER_SECOND
 from launcher.cluster.kubernetes import LONGEST_INTERVAL_S, PODS_PER_SECOND, PodApi, poll_interval
 from launcher.cluster.pods import IdMap, parse_pods, why_not_ready
 from launcher.cluster.waiting import Wait, WaitPolicy, wait_for_pods
 from launcher.control.job_record import write_record
-from launcher.errors import ApiError, ApiForbiddenError
+from launcher.errors import ApiError
 from launcher.settings import LauncherConfig
-from runtime.errors import ConfigError, PaddleError, PeerUnreachableError, VolumeError
+from runtime.errors import ApiForbiddenError, ConfigError, PaddleError, PeerUnreachableError, VolumeError
+from runtime.kubernetes.answers import parse_retry_after
 
 URL = "https://10.96.0.1:443/api/v1/namespaces/default/pods"
 THREE = [pod("10.0.0.1"), pod("10.0.0.2"), pod("10.0.0.3")]

@@ -20,7 +20,6 @@ from builders import JOB, pod, pod_environment, podlist
 
 import start_paddle
 from launcher.attempts import JobRecord
-from launcher.cluster.answers import read_answer
 from launcher.cluster.kubernetes import ANSWER_LIMIT, PodApi
 from launcher.cluster.pods import parse_pods
 from launcher.cluster.waiting import LAST_LOOK_S, Wait, WaitPolicy, wait_for_pods
@@ -31,9 +30,11 @@ from launcher.programs.process import run_bounded
 from launcher.settings import LauncherConfig
 from launcher.shards.staging import read_split_count
 from launcher.status import describe_job, list_pods_of, tabulate_pods
-from launcher.text import LauncherLog, Secrets, end_in_one_line, printable, say
+from launcher.text import LauncherLog, Secrets, end_in_one_line, say
 from paddle.utils import status
 from runtime.errors import PeerUnreachableError
+from runtime.kubernetes.answers import read_answer
+from runtime.kubernetes.text import printable
 
 URL = "https://10.96.0.1:443/api/v1/namespaces/default/pods"
 TOKEN = "header.pay'load.signature"

@@ -16,7 +16,7 @@ from typing import Any
 
 import requests
 
-from launcher.text import one_line, shorten
+from runtime.kubernetes.text import one_line, shorten
 
 REQUEST_TIMEOUT_S = 10.0  # seconds to connect, again to agree on TLS, and again for the whole answer
 RETRY_AFTER_LIMIT_S = 60.0  # seconds that a Retry-After of the API server counts for at most

@@ -1,0 +1,68 @@
+"""`paddle autoscaler`: flags and environment -> an autoscaler -> an exit status."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+
+from master.autoscaler import flags
+from master.autoscaler.api import ApiPlace, find_place
+from master.autoscaler.loop import Autoscaler, AutoscalerOptions
+from master.autoscaler.metrics import AutoscalerMetrics
+from runtime import glog
+from runtime.command import FlagValues, run_program
+from runtime.errors import stopped_by
+from runtime.health.metrics import Exposition
+from runtime.health.pages import Pages, watch
+from runtime.interfaces import ANY_ADDRESS, resolve_nic
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command with the arguments after `paddle autoscaler`, and return its exit status."""
+    return run_program(argv, flags.format_help, _run)
+
+
+def _run(arguments: list[str]) -> int:
+    line = flags.parse(arguments)
+    if line.text("log_json"):
+        glog.to_json(line.text("log_json"), role="autoscaler", number=line.text("lease"), attempt="")
+    glog.info("commandline: " + " ".join(["paddle autoscaler", *arguments]) + " ", at="Util.cpp:166")
+    place = find_place(os.environ)
+    autoscaler = Autoscaler(place, _make_options(line, place))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: autoscaler.stop(stopped_by(number)))
+    _watch(autoscaler, line)
+    autoscaler.run()
+    return 0
+
+
+def _make_options(line: FlagValues, place: ApiPlace) -> AutoscalerOptions:
+    name = os.environ.get("POD_NAME") or socket.gethostname()
+    return AutoscalerOptions(
+        namespace=line.text("namespace") or place.namespace or "default",
+        everywhere=bool(line.values["all_namespaces"]),
+        lease=line.text("lease"),
+        identity=f"{name}_{secrets.token_hex(4)}",  # a restarted container is another one
+        interval=line.seconds("interval"),
+        resync=line.seconds("resync"),
+        start_timeout=line.seconds("start_timeout"),
+        dry_run=bool(line.values["dry_run"] or line.values["once"]),
+        once=bool(line.values["once"]),
+    )
+
+
+def _watch(autoscaler: Autoscaler, line: FlagValues) -> None:
+    if not line.number("metrics_port"):
+        return
+    metrics = AutoscalerMetrics(autoscaler)
+    pages = Pages(metrics.why_stuck, lambda: autoscaler.why_not_ready, Exposition(metrics.read))
+    nic = line.text("nics").strip()
+    watch([resolve_nic(nic) if nic else ANY_ADDRESS], line.number("metrics_port"), pages)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

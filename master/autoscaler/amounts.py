@@ -1,0 +1,83 @@
+"""Quantities of Kubernetes as whole numbers, and what a pod asks for (pure)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+Requests = tuple[tuple[str, int], ...]  # resource -> amount, in order of names; CPUs in thousandths
+
+_QUANTITY = re.compile(r"\+?([0-9]{1,18}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})([a-zA-Z]{0,2}|[eE][+-]?[0-9]{1,2})")
+_UNITS = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_LARGEST = 1 << 62  # beyond it Kubernetes refuses amounts
+
+
+def parse_quantity(text: object, *, is_cpu: bool = False) -> int:
+    """Return an amount rounded up: of CPUs in thousandths, else of the unit itself.
+
+    Raises: ValueError: it is none.
+    """
+    match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
+    if not match:
+        raise ValueError(f"{str(text)[:40]!r} is no amount of a resource")
+    number, suffix = Decimal(match[1]), match[2]
+    if suffix in _BINARY:
+        number *= 1 << _BINARY[suffix]
+    elif suffix in _UNITS:
+        number = number.scaleb(_UNITS[suffix])
+    elif suffix[:1] in "eE" and suffix[1:]:
+        number = number.scaleb(int(suffix[1:]))
+    else:
+        raise ValueError(f"{str(text)[:40]!r} is no amount of a resource")
+    number *= 1000 if is_cpu else 1
+    whole = int(min(number, Decimal(_LARGEST)))
+    return min(whole + (whole < number), _LARGEST)
+
+
+def read_amounts(given: object) -> dict[str, int]:
+    """Return resource -> amount of a `requests` or `allocatable`. Raises: ValueError."""
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        raise ValueError("resources are no object")
+    return {str(name): parse_quantity(text, is_cpu=name == "cpu") for name, text in given.items()}
+
+
+def sum_requests(spec: Mapping[str, Any]) -> Requests:
+    """Return what a pod of this spec asks for: its containers together, or an init container that asks for more.
+
+    Source: k8s.io/component-helpers/resource, PodRequests. Raises: ValueError, TypeError, AttributeError.
+    """
+    total: dict[str, int] = {}
+    for container in spec.get("containers") or []:
+        _add(total, _requests_of(container))
+    before: dict[str, int] = {}  # sidecars that were started before an init container, and run on
+    highest: dict[str, int] = {}
+    for container in spec.get("initContainers") or []:
+        wants = _requests_of(container)
+        if container.get("restartPolicy") == "Always":
+            _add(before, wants)
+            wants = before
+        else:
+            wants = {name: wants.get(name, 0) + before.get(name, 0) for name in {*wants, *before}}
+        for name, amount in wants.items():
+            highest[name] = max(highest.get(name, 0), amount)
+    _add(total, before)
+    for name, amount in highest.items():
+        total[name] = max(total.get(name, 0), amount)
+    total |= read_amounts((spec.get("resources") or {}).get("requests"))  # of the pod as a whole, since 1.34
+    _add(total, read_amounts(spec.get("overhead")))
+    return tuple(sorted(total.items()))
+
+
+def _requests_of(container: Mapping[str, Any]) -> dict[str, int]:
+    resources = container.get("resources") or {}
+    return read_amounts(resources.get("limits")) | read_amounts(resources.get("requests"))
+
+
+def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, 0) + amount

@@ -1,0 +1,183 @@
+"""What is read of Node, Pod and Job objects of the API (pure). Anything else in them is not kept."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from master.autoscaler.amounts import Requests, read_amounts, sum_requests
+
+LEAST, MOST = "paddle/trainers-min", "paddle/trainers-max"  # annotations of a Job that make it elastic
+QUEUE = "kueue.x-k8s.io/queue-name"  # label of a Job that Kueue manages
+Selector = tuple[tuple[str, str], ...]
+
+
+class Taint(NamedTuple):
+    """A taint of a node."""
+
+    key: str
+    value: str
+    effect: str
+
+
+class Toleration(NamedTuple):
+    """A toleration of a pod; `key` "" with operator Exists: everything."""
+
+    key: str
+    value: str
+    effect: str
+    operator: str
+
+    def covers(self, taint: Taint) -> bool:
+        """Whether a pod with it goes onto a node with this taint."""
+        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
+            return False
+        return self.operator == "Exists" or self.value == taint.value
+
+
+class Placement(NamedTuple):
+    """Which nodes take a pod: labels that it selects by, and taints that it tolerates. Affinity is not read."""
+
+    selector: Selector = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """A node."""
+
+    name: str
+    allocatable: Mapping[str, int]
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    is_ready: bool
+    is_open: bool  # not cordoned
+
+    def takes(self, placement: Placement) -> bool:
+        """Whether pods of this placement may go there."""
+        if any(self.labels.get(name) != value for name, value in placement.selector):
+            return False
+        blocking = (one for one in self.taints if one.effect in ("NoSchedule", "NoExecute"))
+        return all(any(each.covers(taint) for each in placement.tolerations) for taint in blocking)
+
+
+@dataclass(frozen=True)
+class PodFacts:
+    """A pod that has not ended."""
+
+    job: str  # uid of the Job that controls it, "" for others
+    node: str  # "" as long as it has none
+    requests: Requests
+    placement: Placement
+    priority: int
+    created: float  # seconds since the epoch
+    is_terminating: bool
+    is_gated: bool
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """A Job that has at least one of our annotations."""
+
+    key: str
+    uid: str
+    created: float
+    least: str | None  # as written
+    most: str | None
+    parallelism: int
+    has_completions: bool
+    is_over: bool  # finished, suspended, being deleted, or one of its pods has succeeded
+    queue: str  # of Kueue, "" without
+    requests: Requests
+    placement: Placement
+
+    @property
+    def namespace(self) -> str:
+        """The namespace."""
+        return self.key.partition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """The name in it."""
+        return self.key.partition("/")[2]
+
+
+def read_node(item: Mapping[str, Any]) -> NodeFacts:
+    """Return what is known of a Node. Raises: ValueError, TypeError, AttributeError, KeyError: it is none."""
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    taints = [
+        Taint(str(one["key"]), str(one.get("value") or ""), str(one["effect"])) for one in spec.get("taints") or []
+    ]
+    ready = [one.get("status") for one in status.get("conditions") or [] if one.get("type") == "Ready"]
+    return NodeFacts(
+        name=str(item["metadata"]["name"]),
+        allocatable=read_amounts(status.get("allocatable")),
+        labels={str(name): str(value) for name, value in (item["metadata"].get("labels") or {}).items()},
+        taints=tuple(taints),
+        is_ready=ready == ["True"],
+        is_open=not spec.get("unschedulable"),
+    )
+
+
+def read_pod(item: Mapping[str, Any]) -> PodFacts | None:
+    """Return what is known of a Pod, None if it has ended. Raises: as `read_node`."""
+    metadata, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return None
+    owners = [one for one in metadata.get("ownerReferences") or [] if one.get("controller")]
+    job = str(owners[0].get("uid") or "") if owners and owners[0].get("kind") == "Job" else ""
+    return PodFacts(
+        job=job,
+        node=str(spec.get("nodeName") or ""),
+        requests=sum_requests(spec),
+        placement=read_placement(spec),
+        priority=int(spec.get("priority") or 0),
+        created=parse_moment(metadata.get("creationTimestamp")),
+        is_terminating=bool(metadata.get("deletionTimestamp")),
+        is_gated=bool(spec.get("schedulingGates")),
+    )
+
+
+def read_job(item: Mapping[str, Any]) -> JobFacts | None:
+    """Return what is known of a Job, None if it has none of our annotations. Raises: as `read_node`."""
+    metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
+    notes = metadata.get("annotations") or {}
+    if LEAST not in notes and MOST not in notes:
+        return None
+    ends = [
+        one for one in status.get("conditions") or [] if one.get("type") in ("Complete", "Failed", "SuccessCriteriaMet")
+    ]
+    is_over = any(one.get("status") == "True" for one in ends) or bool(status.get("succeeded"))
+    template = spec["template"]["spec"]
+    queue = (metadata.get("labels") or {}).get(QUEUE) or ""
+    manager = str(spec.get("managedBy") or "")
+    return JobFacts(
+        key=f"{metadata['namespace']}/{metadata['name']}",
+        uid=str(metadata["uid"]),
+        created=parse_moment(metadata.get("creationTimestamp")),
+        least=None if notes.get(LEAST) is None else str(notes[LEAST]),
+        most=None if notes.get(MOST) is None else str(notes[MOST]),
+        parallelism=1 if spec.get("parallelism") is None else int(spec["parallelism"]),
+        has_completions=spec.get("completions") is not None,
+        is_over=is_over or bool(spec.get("suspend")) or bool(metadata.get("deletionTimestamp")),
+        queue=str(queue or (manager if manager.startswith("kueue") else "")),
+        requests=sum_requests(template),
+        placement=read_placement(template),
+    )
+
+
+def read_placement(spec: Mapping[str, Any]) -> Placement:
+    """Return which nodes take a pod of this spec."""
+    selector = tuple(sorted((str(name), str(value)) for name, value in (spec.get("nodeSelector") or {}).items()))
+    tolerations = [
+        Toleration(*(str(one.get(name) or "") for name in ("key", "value", "effect", "operator")))
+        for one in spec.get("tolerations") or []
+    ]
+    return Placement(selector, tuple(tolerations))
+
+
+def parse_moment(text: object) -> float:
+    """Return the seconds since the epoch of a time of the API. Raises: ValueError."""
+    return datetime.datetime.fromisoformat(str(text)).timestamp()

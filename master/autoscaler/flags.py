@@ -1,0 +1,61 @@
+"""The command line of `paddle autoscaler`: the table of its flags; runtime/gflags.py reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from runtime.command import FlagValues, format_flags
+from runtime.errors import UsageError
+from runtime.gflags import Flag, Status, index_flags, read_arguments
+
+_S = Status.SUPPORTED
+
+FLAGS = index_flags(
+    Flag("help", False, _S, "print this and exit"),
+    Flag("namespace", "", _S, "namespace of the elastic jobs and of the lease; empty: the autoscaler's own"),
+    Flag("all_namespaces", False, _S, "look after the elastic jobs of every namespace"),
+    Flag("dry_run", False, _S, "say what it would change, and change nothing; needs no lease"),
+    Flag("once", False, _S, "look once, say what it would change, and end; changes nothing"),
+    Flag("interval", "1s", _S, "shortest time between two decisions; it was 5s in 2017"),
+    Flag("resync", "10m", _S, "time after which nodes, pods and Jobs are listed anew, whatever the watches said"),
+    Flag("start_timeout", "60s", _S, "time that the API server has to answer at the start"),
+    Flag("lease", "paddle-autoscaler", _S, "name of the Lease by which one autoscaler leads and others stand by"),
+    Flag("nics", "", _S, "interface name, label or IPv4 address of the health pages; empty: all"),
+    Flag("metrics_port", 0, _S, "port of /healthz, /readyz and /metrics; 0: none", 0, 65535),
+    Flag("log_json", "", _S, "file that log lines are also appended to, each as a JSON object; empty: none"),
+)  # fmt: skip
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
+
+
+def parse(argv: Sequence[str]) -> FlagValues:
+    """Return what the arguments say.
+
+    Raises: UsageError: a flag that is unknown (with the closest known one), malformed or out of bounds.
+    """
+    flags = FlagValues({flag.name: flag.default for flag in FLAGS.values()} | read_arguments(argv, FLAGS))
+    for name, least in (("interval", 0.1), ("resync", 10), ("start_timeout", 1)):
+        if flags.seconds(name) < least:
+            raise UsageError(f"--{name} is '{flags.text(name)}'; it must be at least {least}s")
+    for name in ("namespace", "lease"):
+        if (name == "lease" or flags.text(name)) and not _NAME.fullmatch(flags.text(name)):
+            raise UsageError(
+                f"--{name} is '{flags.text(name)}'; it must be a name of Kubernetes: a-z, 0-9, '-' and '.'"
+            )
+    return flags
+
+
+def format_help() -> str:
+    """Return the manual of the command."""
+    lines = [
+        "usage: paddle autoscaler [--flag=value ...]",
+        "",
+        "Gives each elastic job of a Kubernetes cluster its fair share of trainers: Jobs that have the annotations",
+        "paddle/trainers-min and paddle/trainers-max. It runs as a pod (kubectl apply -k k8s/elastic/autoscaler).",
+        "Environment: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT_HTTPS, which every pod has;",
+        "SERVICE_ACCOUNT_DIR (token, ca.crt, namespace), where it is not the usual one; POD_NAME, for the lease.",
+        "",
+        *format_flags(FLAGS),
+    ]
+    return "\n".join(lines) + "\n"

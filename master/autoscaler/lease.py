@@ -1,0 +1,145 @@
+"""One autoscaler at a time: a Lease of coordination.k8s.io, as controllers of Kubernetes use it."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from master.autoscaler.api import ApiClient, ApiProblem
+from runtime import glog
+from runtime.errors import LeadershipLostError
+
+DURATION_S = 15  # seconds after its last renewal that a lease is its holder's
+RENEW_S = 2.0
+GIVE_UP_S = 10.0  # seconds without a renewal after which the holder ends: before another one may begin
+
+
+@dataclass(frozen=True)
+class LeaseView:
+    """A Lease as it was read, and when this content of it was seen first (time.monotonic)."""
+
+    holder: str
+    renewed: str
+    duration: float
+    seen: float
+
+    def is_free(self, me: str, now: float) -> bool:
+        """Whether this program may take it. Clocks of other machines are not compared: only changes are."""
+        return self.holder in ("", me) or now - self.seen >= self.duration
+
+
+def view_lease(item: Mapping[str, Any], before: LeaseView | None, now: float) -> LeaseView:
+    """Return a Lease as it is seen now; `before`: as it was seen last."""
+    spec = item.get("spec") or {}
+    holder, renewed = str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or "")
+    duration = float(spec.get("leaseDurationSeconds") or DURATION_S)
+    if before and (before.holder, before.renewed) == (holder, renewed):
+        return before
+    return LeaseView(holder, renewed, min(duration, 3600.0), now)
+
+
+def make_lease(name: str, me: str, item: Mapping[str, Any] | None, moment: datetime.datetime) -> dict[str, Any]:
+    """Return the Lease that says that this program leads; `item`: the Lease that is there."""
+    stamp = moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    spec = dict((item or {}).get("spec") or {})
+    if spec.get("holderIdentity") != me:
+        spec |= {"acquireTime": stamp, "leaseTransitions": int(spec.get("leaseTransitions") or 0) + (item is not None)}
+    spec |= {"holderIdentity": me, "leaseDurationSeconds": DURATION_S, "renewTime": stamp}
+    metadata = (item or {}).get("metadata") or {"name": name}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+
+
+class ClusterLease(threading.Thread):
+    """Takes the Lease, renews it, and gives it back.
+
+    Args: me: who this program is; of two programs never the same.  changed: is set when the lead comes or goes.
+    """
+
+    def __init__(self, client: ApiClient, namespace: str, name: str, me: str, changed: Callable[[], None]) -> None:
+        super().__init__(name="lease", daemon=True)
+        self._client, self._name, self._me, self._changed = client, name, me, changed
+        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._view: LeaseView | None = None
+        self._stopping = threading.Event()
+        self._renewed = -math.inf  # time.monotonic
+        self.leads = False
+        self.took_over = False  # another one has led, perhaps a moment ago
+        self.problem: ApiProblem | None = None
+        self.loss: LeadershipLostError | None = None
+
+    def check(self) -> None:
+        """Return if this program leads. Raises: LeadershipLostError: it does not any more."""
+        if self.loss is None and self.leads and time.monotonic() - self._renewed > GIVE_UP_S:
+            why = f": {self.problem}" if self.problem else ""
+            self.loss = LeadershipLostError(
+                f"the lease {self._name} could not be renewed for {GIVE_UP_S:.0f} s{why}; another autoscaler may lead"
+            )
+        if self.loss:
+            raise self.loss
+
+    def stop(self) -> None:
+        """End the thread, and give the Lease back."""
+        self._stopping.set()
+        if self.is_alive():
+            self.join(15.0)
+
+    def run(self) -> None:
+        """Take and renew until stopped."""
+        while not self._stopping.is_set() and self.loss is None:
+            try:
+                self._turn()
+                self.problem = None
+            except ApiProblem as problem:
+                if problem.status != 409:  # another one was faster: looks again
+                    self.problem = problem
+                    self._changed()
+            self._stopping.wait(RENEW_S)
+        if self.leads and self.loss is None:
+            self._give_back()
+
+    def _turn(self) -> None:
+        begun = time.monotonic()
+        item = self._get()
+        view = view_lease(item, self._view, begun) if item is not None else None
+        known = self._view.holder if self._view else ""
+        if view and view.holder not in ("", self._me, known):
+            glog.info(f"the lease {self._name} is held by {glog.clean(view.holder)}: this autoscaler stands by")
+        self._view = view
+        if view and not view.is_free(self._me, begun):
+            if self.leads:
+                self.loss = LeadershipLostError(f"{glog.clean(view.holder)} has the lease {self._name} now; it leads")
+                self._changed()
+            return
+        made = make_lease(self._name, self._me, item, datetime.datetime.now(datetime.UTC))
+        if item is None:
+            self._client.ask("POST", self._path, made)
+        else:
+            self._client.ask("PUT", f"{self._path}/{self._name}", made)
+        self._renewed = begun
+        if not self.leads:
+            self.took_over = item is not None
+            self.leads = True
+            self._changed()
+
+    def _get(self) -> dict[str, Any] | None:
+        try:
+            return self._client.ask("GET", f"{self._path}/{self._name}")
+        except ApiProblem as problem:
+            if problem.status == 404:
+                return None
+            raise
+
+    def _give_back(self) -> None:
+        """Let the next one begin at once; if that fails it waits for the end of the Lease."""
+        try:
+            item = self._get()
+            if item is not None and (item.get("spec") or {}).get("holderIdentity") == self._me:
+                item["spec"]["holderIdentity"] = ""
+                self._client.ask("PUT", f"{self._path}/{self._name}", item)
+        except ApiProblem as problem:
+            glog.warning(f"the lease {self._name} is not given back: {problem}")

@@ -1,0 +1,218 @@
+"""The autoscaler's loop: looks at the cluster when something has changed, decides, and changes parallelism."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from dataclasses import dataclass
+
+from master.autoscaler.api import ApiClient, ApiPlace, ApiProblem
+from master.autoscaler.facts import JobFacts, NodeFacts, PodFacts, read_job, read_node, read_pod
+from master.autoscaler.lease import ClusterLease
+from master.autoscaler.mirror import Mirror, with_parallelism
+from master.autoscaler.plan import HOLD_S, Change, Past, Plan, make_plan, remember
+from master.autoscaler.snapshot import ClusterSnapshot, make_snapshot
+from runtime import glog
+from runtime.backoff import exponential_backoff
+from runtime.errors import ConfigError, PaddleError
+from runtime.health.liveness import LIVENESS
+
+LONGEST_LOOK_S = 10.0  # seconds between two looks when nothing has changed
+
+
+@dataclass(frozen=True)
+class AutoscalerOptions:
+    """What the command line says. `namespace`: of the jobs and the lease; `everywhere`: jobs of all namespaces."""
+
+    namespace: str
+    everywhere: bool
+    lease: str
+    identity: str
+    interval: float
+    resync: float
+    start_timeout: float
+    dry_run: bool
+    once: bool
+
+
+@dataclass
+class Tally:
+    """What has happened so far, for the metrics."""
+
+    raised: int = 0
+    lowered: int = 0
+    failed: int = 0
+    seconds: float = 0.0  # of the last decision
+    snapshot: ClusterSnapshot | None = None
+    plan: Plan | None = None
+
+
+class Autoscaler:
+    """One program: three copies of the cluster, the lead, and the loop."""
+
+    def __init__(self, place: ApiPlace, options: AutoscalerOptions) -> None:
+        self.options, self.tally = options, Tally()
+        self._woken = threading.Event()
+        self._stop: PaddleError | None = None
+        self._client = ApiClient(place)
+        scope = "" if options.everywhere else f"/namespaces/{options.namespace}"
+        woken, resync = self._woken, options.resync
+        self._nodes: Mirror[NodeFacts] = Mirror(ApiClient(place), "/api/v1/nodes", read_node, woken, resync)
+        self._pods: Mirror[PodFacts] = Mirror(ApiClient(place), "/api/v1/pods", read_pod, woken, resync)
+        self._jobs: Mirror[JobFacts] = Mirror(ApiClient(place), f"/apis/batch/v1{scope}/jobs", read_job, woken, resync)
+        self.lead = ClusterLease(ApiClient(place), options.namespace, options.lease, options.identity, woken.set)
+        self._pasts: dict[str, Past] = {}
+        self._said: dict[str, str] = {}  # uid -> problem
+        self._wake = math.inf  # seconds since the epoch
+
+    def stop(self, error: PaddleError) -> None:
+        """Let `run` end with this; from a handler of signals."""
+        self._stop = error
+        self._woken.set()
+
+    @property
+    def why_not_ready(self) -> str:
+        """Return "" if it decides, else why not."""
+        if not all(mirror.is_current for mirror in self._mirrors):
+            return "the cluster is not known, or not well enough: the API server does not answer"
+        return "" if self.lead.leads or self.options.dry_run else "it stands by: another autoscaler leads"
+
+    def run(self) -> None:
+        """Decide until stopped.
+
+        Raises: StoppedError, ApiForbiddenError, PeerUnreachableError, LeadershipLostError, ConfigError.
+        """
+        for mirror in self._mirrors:
+            mirror.start()
+        try:
+            self._await_cluster()
+            if self.options.once:
+                self._look()
+                self._check_once()
+                return
+            if not self.options.dry_run:
+                self.lead.start()
+                self._await_lead()
+            glog.info(
+                f"looks after {self._describe_scope()}" + (", and changes nothing" if self.options.dry_run else "")
+            )
+            self._loop()
+        finally:
+            for mirror in self._mirrors:
+                mirror.stop()
+            self.lead.stop()
+
+    @property
+    def _mirrors(self) -> tuple[Mirror[NodeFacts], Mirror[PodFacts], Mirror[JobFacts]]:
+        return self._nodes, self._pods, self._jobs
+
+    def _describe_scope(self) -> str:
+        where = "all namespaces" if self.options.everywhere else f"namespace {self.options.namespace}"
+        return f"the elastic jobs of {where}: {len(self._jobs.copy())} Jobs now, {len(self._nodes.copy())} nodes"
+
+    def _await_cluster(self) -> None:
+        deadline = time.monotonic() + self.options.start_timeout
+        while not all(mirror.is_current for mirror in self._mirrors):
+            self._pause(1.0)
+            if time.monotonic() > deadline:
+                problems = [mirror.problem for mirror in self._mirrors if mirror.problem]
+                raise (problems[0] if problems else ApiProblem("the API server does not answer in time")).to_error()
+
+    def _await_lead(self) -> None:
+        while not self.lead.leads:
+            self._pause(5.0)
+            if self.lead.problem and self.lead.problem.is_refusal:
+                raise self.lead.problem.to_error()
+            LIVENESS.turn()
+        glog.info(f"{self.options.identity} has the lease {self.options.lease}: it leads")
+        if self.lead.took_over:  # what the one before has changed a moment ago is not known
+            now = time.time()
+            self._pasts = {uid: Past(now, now, HOLD_S) for uid in self._jobs.copy()}
+
+    def _loop(self) -> None:
+        delays = exponential_backoff(1.0, 30.0)
+        while True:
+            LIVENESS.turn()
+            if not self.options.dry_run:
+                self.lead.check()
+            rest = self.options.interval
+            if all(mirror.is_current for mirror in self._mirrors):
+                try:
+                    self._look()
+                    delays = exponential_backoff(1.0, 30.0)
+                except ApiProblem as problem:
+                    self.tally.failed += 1
+                    if problem.is_refusal:
+                        raise problem.to_error() from problem
+                    rest = max(next(delays), problem.retry_after, rest)
+                    glog.warning(f"{problem}; tries again in {rest:.0f} s")
+            self._rest(rest)
+            self._pause(min(LONGEST_LOOK_S, max(self._wake - time.time(), 0.0)))
+
+    def _rest(self, seconds: float) -> None:
+        """Wait so long whatever happens, but for the end and a lost lead."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and self._stop is None:
+            time.sleep(min(left, 0.2))
+
+    def _pause(self, seconds: float) -> None:
+        """Wait until something has changed, at most so long. Raises: StoppedError."""
+        self._woken.wait(seconds)
+        self._woken.clear()
+        if self._stop is not None:
+            raise self._stop
+
+    def _look(self) -> None:
+        begun = time.perf_counter()
+        now = time.time()
+        jobs = self._jobs.copy()
+        self._pasts = {uid: past for uid, past in self._pasts.items() if uid in jobs}
+        snapshot = make_snapshot(self._nodes.copy().values(), self._pods.copy().values(), jobs.values(), self._pasts)
+        self._complain(snapshot.problems)
+        plan = make_plan(snapshot.room, snapshot.jobs, now)
+        self.tally.snapshot, self.tally.plan, self._wake = snapshot, plan, plan.wake
+        self.tally.seconds = time.perf_counter() - begun
+        # those that give room come first
+        for change in sorted(plan.changes, key=lambda change: change.after > change.before):
+            if not self.options.dry_run:
+                self.lead.check()
+            self._apply(snapshot.facts[change.job], change, now)
+
+    def _apply(self, job: JobFacts, change: Change, now: float) -> None:
+        said = f"{job.key}: {change.before} -> {change.after} trainers: {change.reason}"
+        if self.options.dry_run:
+            if self._said.get(f"dry {job.uid}") != said:
+                self._said[f"dry {job.uid}"] = said
+                glog.info(f"dry run: {said}")
+            return
+        try:
+            self._client.set_parallelism(job.namespace, job.name, job.uid, (change.before, change.after))
+        except ApiProblem as problem:
+            if problem.status == 404:
+                glog.info(f"{job.key} was deleted before its trainers were changed")
+            elif problem.status in (409, 422):
+                glog.info(f"{job.key} was changed by somebody else in the same moment; looks again")
+            else:
+                raise
+            return
+        glog.info(said)
+        self._jobs.change(job.uid, with_parallelism(change.after))
+        self._pasts[job.uid] = remember(self._pasts.get(job.uid, Past()), change, now)
+        if change.after > change.before:
+            self.tally.raised += 1
+        else:
+            self.tally.lowered += 1
+
+    def _complain(self, problems: dict[str, str]) -> None:
+        """Say once of each Job why it is left alone."""
+        for uid, problem in problems.items():
+            if self._said.get(uid) != problem:
+                glog.warning(problem)
+        kept = {uid: said for uid, said in self._said.items() if uid.startswith("dry ")}
+        self._said = kept | problems
+
+    def _check_once(self) -> None:
+        wrong = [problem for problem in self._said.values() if "it is left alone" in problem]
+        if wrong:
+            raise ConfigError(f"{len(wrong)} Jobs have annotations that cannot be used; the first: {wrong[0]}")

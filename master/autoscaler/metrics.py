@@ -1,0 +1,52 @@
+"""The metrics of an autoscaler, and whether it is alive; read by the thread of its health pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from master.autoscaler.loop import Autoscaler
+from runtime.health.liveness import LIVENESS, Liveness
+from runtime.health.metrics import Metric, Sample, describe_build
+
+LEADING = Metric("paddle_autoscaler_leads", "1 where this autoscaler decides, 0 where it stands by")
+JOBS = Metric("paddle_autoscaler_jobs", "elastic jobs that it looks after")
+IGNORED = Metric("paddle_autoscaler_jobs_left_alone", "Jobs with our annotations that it leaves alone")
+WANTED = Metric("paddle_autoscaler_trainers", "trainers of all jobs by state: wanted, placed, waiting", ("state",))
+CHANGES = Metric("paddle_autoscaler_changes_total", "changes of parallelism", ("direction",))
+FAILED = Metric("paddle_autoscaler_failures_total", "changes that the API server did not take")
+DECISION = Metric("paddle_autoscaler_decision_seconds", "time of the last decision")
+NODES = Metric("paddle_autoscaler_nodes", "Ready nodes")
+
+METRICS = (LEADING, JOBS, IGNORED, WANTED, CHANGES, FAILED, DECISION, NODES)
+STUCK_S = 60.0  # seconds without a turn of the loop
+
+
+class AutoscalerMetrics:
+    """The state of an autoscaler as its health pages show it."""
+
+    def __init__(self, autoscaler: Autoscaler, liveness: Liveness = LIVENESS) -> None:
+        self._autoscaler, self._liveness = autoscaler, liveness
+
+    def why_stuck(self) -> str:
+        """Return "" if the loop has turned lately."""
+        age = self._liveness.age
+        return f"the loop of the autoscaler has not turned for {age:.0f} s" if age > STUCK_S else ""
+
+    def read(self) -> Iterator[Sample]:
+        """Yield what is known now."""
+        tally = self._autoscaler.tally
+        yield describe_build("autoscaler", "", "")
+        yield Sample(LEADING, float(self._autoscaler.lead.leads))
+        yield Sample(CHANGES, tally.raised, ("up",))
+        yield Sample(CHANGES, tally.lowered, ("down",))
+        yield Sample(FAILED, tally.failed)
+        if tally.snapshot is None:
+            return
+        jobs = tally.snapshot.jobs
+        yield Sample(JOBS, len(jobs))
+        yield Sample(IGNORED, len(tally.snapshot.problems))
+        yield Sample(NODES, len(tally.snapshot.room.rooms))
+        yield Sample(DECISION, tally.seconds)
+        yield Sample(WANTED, sum(job.parallelism for job in jobs), ("wanted",))
+        yield Sample(WANTED, sum(sum(job.placed.values()) for job in jobs), ("placed",))
+        yield Sample(WANTED, sum(job.waiting for job in jobs), ("waiting",))

@@ -1,0 +1,127 @@
+"""Copies of the cluster's nodes, pods and Jobs, kept current by one thread each: a list, then watches."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Generic, TypeVar
+
+from master.autoscaler.api import ApiClient, ApiProblem
+from master.autoscaler.facts import JobFacts
+from runtime import glog
+from runtime.backoff import exponential_backoff
+
+STALE_S = 60.0  # seconds without a word of the API server, after which a copy is too old to decide by
+Fact = TypeVar("Fact")
+_MALFORMED = (ValueError, TypeError, AttributeError, KeyError, ArithmeticError)
+
+
+class Mirror(threading.Thread, Generic[Fact]):
+    """The objects of one list of the API, by uid.
+
+    Args: read: returns what is kept of an object, None: nothing.  changed: is set with every change.
+        resync: seconds after which the list is read anew, whatever the watches said.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        path: str,
+        read: Callable[[Mapping[str, Any]], Fact | None],
+        changed: threading.Event,
+        resync: float,
+    ) -> None:
+        super().__init__(name=path.rpartition("/")[2], daemon=True)
+        self._client, self._path, self._read, self._changed, self._resync = client, path, read, changed, resync
+        self._facts: dict[str, Fact] = {}
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self.heard = float("-inf")  # time.monotonic of the last word of the API server
+        self.problem: ApiProblem | None = None  # why the last request failed
+        self._malformed = 0
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the list was read, and the API server has answered lately."""
+        return time.monotonic() - self.heard < STALE_S
+
+    def copy(self) -> dict[str, Fact]:
+        """Return what is known now, by uid."""
+        with self._lock:
+            return dict(self._facts)
+
+    def change(self, uid: str, change: Callable[[Fact], Fact]) -> None:
+        """Change what is known of an object, before the API server says so."""
+        with self._lock:
+            if uid in self._facts:
+                self._facts[uid] = change(self._facts[uid])
+
+    def stop(self) -> None:
+        """Let the thread end with its present request."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Keep the copy current until stopped."""
+        delays = exponential_backoff(0.5, 15.0)
+        while not self._stopping.is_set():
+            try:
+                self._follow(self._load())
+                delays = exponential_backoff(0.5, 15.0)
+            except ApiProblem as problem:
+                self.problem = problem
+                self._changed.set()
+                if problem.status == 410:  # too old to be watched: the list is read anew
+                    continue
+                glog.warning(f"{problem}; tries again")
+                self._stopping.wait(max(next(delays), problem.retry_after))
+
+    def _load(self) -> str:
+        facts: dict[str, Fact] = {}
+        version = self._client.list_all(self._path, lambda item: self._keep(item, facts))
+        with self._lock:
+            self._facts = facts
+        self._hear()
+        return version
+
+    def _follow(self, version: str) -> None:
+        until = time.monotonic() + self._resync
+        while not self._stopping.is_set() and time.monotonic() < until:
+            for kind, item in self._client.watch(self._path, version):
+                if kind == "ERROR":
+                    status = item.get("code")
+                    code = status if isinstance(status, int) else 500
+                    raise ApiProblem(f"the watch of {self._path} ended: {glog.clean(item.get('message'), 200)}", code)
+                version = str((item.get("metadata") or {}).get("resourceVersion") or version)
+                if kind != "BOOKMARK":
+                    with self._lock:
+                        self._keep(item, self._facts, is_gone=kind == "DELETED")
+                self._hear()
+                if self._stopping.is_set():
+                    return
+            self._hear(is_change=False)
+
+    def _keep(self, item: Mapping[str, Any], facts: dict[str, Fact], *, is_gone: bool = False) -> None:
+        try:
+            uid = str(item["metadata"]["uid"])
+            fact = None if is_gone else self._read(item)
+        except _MALFORMED as problem:
+            self._malformed += 1
+            if self._malformed == 1:
+                glog.warning(f"{self._path}: an object cannot be read and is left out ({glog.clean(problem, 200)})")
+            return
+        if fact is None:
+            facts.pop(uid, None)
+        else:
+            facts[uid] = fact
+
+    def _hear(self, *, is_change: bool = True) -> None:
+        self.heard, self.problem = time.monotonic(), None
+        if is_change:
+            self._changed.set()
+
+
+def with_parallelism(number: int) -> Callable[[JobFacts], JobFacts]:
+    """Return what `Mirror.change` does to a Job whose parallelism was changed."""
+    return lambda job: replace(job, parallelism=number)

@@ -1,0 +1,136 @@
+"""From what is known of nodes, pods and Jobs to the room and the jobs that the plan is made of (pure)."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from master.autoscaler.amounts import Requests
+from master.autoscaler.facts import LEAST, MOST, JobFacts, NodeFacts, Placement, PodFacts
+from master.autoscaler.packing import Amounts, ClusterRoom, Demand, Sites
+from master.autoscaler.plan import Past, TrainerJob
+
+MOST_TRAINERS = 100_000  # of a job
+POD = "pods"  # a node has room for so many
+
+
+class ClusterSnapshot(NamedTuple):
+    """The cluster at a moment."""
+
+    room: ClusterRoom
+    jobs: list[TrainerJob]
+    facts: list[JobFacts]  # of the same jobs
+    problems: dict[str, str]  # uid -> why a Job that has our annotations is left alone
+
+
+def judge_job(job: JobFacts) -> str:
+    """Return why a Job is left alone, "" if it is not."""
+    if job.queue:
+        return f"{job.key} is managed by Kueue (queue {job.queue}), which decides when it runs: it rests"
+    for name, text in ((LEAST, job.least), (MOST, job.most)):
+        if text is None:
+            return f"{job.key} has no annotation {name}, only the other one: it is left alone; write both"
+        if not re.fullmatch("[0-9]{1,6}", text) or not 1 <= int(text) <= MOST_TRAINERS:
+            return (
+                f"{job.key} has {name}: {text[:40]!r}, which is no number from 1 to {MOST_TRAINERS}: it is left alone; "
+                'write it as "2"'
+            )
+    if int(job.least or 0) > int(job.most or 0):
+        return f"{job.key} has {LEAST}: {job.least} above {MOST}: {job.most}: it is left alone; exchange them"
+    if job.has_completions:
+        return f"{job.key} has completions, so its pods are not exchangeable: it is left alone; leave completions out"
+    return ""
+
+
+def make_snapshot(
+    nodes: Iterable[NodeFacts], pods: Iterable[PodFacts], jobs: Iterable[JobFacts], pasts: Mapping[str, Past]
+) -> ClusterSnapshot:
+    """Return the cluster as the plan needs it; times of `pasts` are seconds since the epoch."""
+    found = sorted(jobs, key=lambda job: (job.created, job.key))
+    problems = {job.uid: problem for job in found if (problem := judge_job(job))}
+    elastic = [job for job in found if job.uid not in problems and not job.is_over]
+    numbers = {job.uid: index for index, job in enumerate(elastic)}
+    names = sorted({name for job in elastic for name, _ in job.requests} - {POD})
+    map_room = _Rooms([node for node in nodes if node.is_ready], names)
+    placed: list[Counter[int]] = [Counter() for _ in elastic]
+    waiting: list[list[float]] = [[] for _ in elastic]
+    lowest = math.inf  # priority of the trainers
+    queue: list[PodFacts] = []
+    for pod in pods:
+        index = numbers.get(pod.job)
+        if index is None:
+            if pod.node:
+                map_room.take(pod)
+            elif not (pod.is_gated or pod.is_terminating):
+                queue.append(pod)
+            continue
+        lowest = min(lowest, pod.priority)
+        node = map_room.indexes.get(pod.node)
+        if pod.is_terminating:
+            continue
+        if not pod.node:
+            waiting[index].append(pod.created)
+        elif node is not None:
+            placed[index][node] += 1
+    demands: Counter[tuple[Amounts, Placement]] = Counter()
+    for pod in queue:
+        if lowest == math.inf or pod.priority >= lowest:
+            demands[map_room.amounts(pod.requests), pod.placement] += 1
+    room = ClusterRoom(
+        [tuple(room) for room in map_room.rooms],
+        [Demand(request, count, map_room.sites(placement)) for (request, placement), count in demands.items()],
+        frozenset(index for index, node in enumerate(map_room.nodes) if not node.is_open),
+    )
+    made = [
+        TrainerJob(
+            job.key,
+            int(job.least or 0),
+            int(job.most or 0),
+            job.parallelism,
+            map_room.amounts(job.requests),
+            map_room.sites(job.placement),
+            placed[index],
+            len(waiting[index]),
+            min(waiting[index], default=math.inf),
+            pasts.get(job.uid, Past()),
+        )
+        for index, job in enumerate(elastic)
+    ]
+    return ClusterSnapshot(room, made, elastic, problems)
+
+
+class _Rooms:
+    """What nodes have, less what pods take that are none of a trainer's."""
+
+    def __init__(self, nodes: Sequence[NodeFacts], names: Sequence[str]) -> None:
+        self.nodes, self.indexes = nodes, {node.name: index for index, node in enumerate(nodes)}
+        self.rooms = [[node.allocatable.get(name, 0) for name in (*names, POD)] for node in nodes]
+        self._names = names
+        self._amounts: dict[Requests, Amounts] = {}
+        self._sites: dict[Placement, Sites] = {}
+
+    def amounts(self, requests: Requests) -> Amounts:
+        """Return what one pod takes."""
+        if requests not in self._amounts:
+            wants = dict(requests)
+            self._amounts[requests] = (*(wants.get(name, 0) for name in self._names), 1)
+        return self._amounts[requests]
+
+    def take(self, pod: PodFacts) -> None:
+        """Count a pod in that has a node."""
+        index = self.indexes.get(pod.node)
+        if index is None:
+            return
+        room = self.rooms[index]
+        for position, amount in enumerate(self.amounts(pod.requests)):
+            room[position] -= amount
+
+    def sites(self, placement: Placement) -> Sites:
+        """Return the nodes that take such a pod, None: all."""
+        if placement not in self._sites:
+            taking = frozenset(index for index, node in enumerate(self.nodes) if node.takes(placement))
+            self._sites[placement] = None if len(taking) == len(self.nodes) else taking
+        return self._sites[placement]

@@ -1,0 +1,1 @@
+"""Answers of a Kubernetes API server, as every program of ours reads them."""
