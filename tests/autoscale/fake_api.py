@@ -45,7 +45,7 @@ class FakeApi:
         authority.cert_pem.write_to_path(str(self.account / "ca.crt"))
         (self.account / "token").write_text("the-token-of-the-test")
         (self.account / "namespace").write_text("science")
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _make_handler(self))
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (ApiHandler,), {"api": self}))
         self._server.daemon_threads = True
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         authority.issue_cert("127.0.0.1").configure_cert(context)
@@ -137,74 +137,72 @@ def _is_inside(item: Item, namespace: str | None) -> bool:
     return namespace is None or item["metadata"].get("namespace") == namespace
 
 
-def _make_handler(api: FakeApi) -> type[http.server.BaseHTTPRequestHandler]:
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+class ApiHandler(http.server.BaseHTTPRequestHandler):
+    api: FakeApi  # of the subclass that a server has
+    protocol_version = "HTTP/1.1"
 
-        def log_message(self, *_: object) -> None:
-            pass
+    def log_message(self, *_: object) -> None:
+        pass
 
-        def handle_one_request(self) -> None:
-            try:
-                super().handle_one_request()
-            except OSError:
-                self.close_connection = True
+    def handle_one_request(self) -> None:
+        try:
+            super().handle_one_request()
+        except OSError:
+            self.close_connection = True
 
-        def _serve(self) -> None:
-            where = urlsplit(self.path)
-            length = int(self.headers.get("Content-Length") or 0)
-            body = json.loads(self.rfile.read(length)) if length else None
-            if self.headers.get("Authorization") != f"Bearer {(api.account / 'token').read_text()}":
-                return self._reply(401, {"message": "Unauthorized"}, {})
-            for kind, pattern in PATHS.items():
-                match = pattern.fullmatch(where.path)
-                if match:
-                    query = parse_qs(where.query)
-                    if "watch" in query:
-                        return self._watch(kind, match.groupdict().get("namespace"), int(query["resourceVersion"][0]))
-                    return self._reply(*api.answer(self.command, kind, match.groupdict(), body))
-            return self._reply(404, {"message": "the server could not find the requested resource"}, {})
+    def _serve(self) -> None:
+        where = urlsplit(self.path)
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(length)) if length else None
+        if self.headers.get("Authorization") != f"Bearer {(self.api.account / 'token').read_text()}":
+            return self._reply(401, {"message": "Unauthorized"}, {})
+        for kind, pattern in PATHS.items():
+            match = pattern.fullmatch(where.path)
+            if match:
+                query = parse_qs(where.query)
+                if "watch" in query:
+                    return self._watch(kind, match.groupdict().get("namespace"), int(query["resourceVersion"][0]))
+                return self._reply(*self.api.answer(self.command, kind, match.groupdict(), body))
+        return self._reply(404, {"message": "the server could not find the requested resource"}, {})
 
-        do_GET = do_POST = do_PUT = do_PATCH = _serve
+    do_GET = do_POST = do_PUT = do_PATCH = _serve
 
-        def _reply(self, status: int, item: Item, headers: dict[str, str]) -> None:
-            data = json.dumps(item).encode()
-            self.send_response(status)
-            for name, value in {
-                "Content-Type": "application/json",
-                "Content-Length": str(len(data)),
-                **headers,
-            }.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(data)
+    def _reply(self, status: int, item: Item, headers: dict[str, str]) -> None:
+        data = json.dumps(item).encode()
+        self.send_response(status)
+        for name, value in {
+            "Content-Type": "application/json",
+            "Content-Length": str(len(data)),
+            **headers,
+        }.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data)
 
-        def _watch(self, kind: str, namespace: str | None, version: int) -> None:
-            if api.faults["WATCH", kind]:
-                status, headers = api.faults["WATCH", kind].pop(0)
-                return self._reply(status, {"message": f"made to fail with {status}"}, headers)
-            self.send_response(200)
-            self.send_header("Transfer-Encoding", "chunked")
-            self.end_headers()
-            sent = 0
-            ended = threading.Event()
-            timer = threading.Timer(WATCH_S, lambda: (ended.set(), _wake(api)))
-            timer.daemon = True
-            timer.start()
-            while not ended.is_set():
-                with api.changed:
-                    new, sent = api.events[sent:], len(api.events)
-                    if not new:
-                        api.changed.wait(WATCH_S)
-                        continue
-                for other, event, item in new:
-                    is_new = int(item["metadata"]["resourceVersion"]) > version
-                    if other == kind and is_new and _is_inside(item, namespace):
-                        line = json.dumps({"type": event, "object": item}).encode() + b"\n"
-                        self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
-            self.wfile.write(b"0\r\n\r\n")
-
-    return Handler
+    def _watch(self, kind: str, namespace: str | None, version: int) -> None:
+        if self.api.faults["WATCH", kind]:
+            status, headers = self.api.faults["WATCH", kind].pop(0)
+            return self._reply(status, {"message": f"made to fail with {status}"}, headers)
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        sent = 0
+        ended = threading.Event()
+        timer = threading.Timer(WATCH_S, lambda: (ended.set(), _wake(self.api)))
+        timer.daemon = True
+        timer.start()
+        while not ended.is_set():
+            with self.api.changed:
+                new, sent = self.api.events[sent:], len(self.api.events)
+                if not new:
+                    self.api.changed.wait(WATCH_S)
+                    continue
+            for other, event, item in new:
+                is_new = int(item["metadata"]["resourceVersion"]) > version
+                if other == kind and is_new and _is_inside(item, namespace):
+                    line = json.dumps({"type": event, "object": item}).encode() + b"\n"
+                    self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+        self.wfile.write(b"0\r\n\r\n")
 
 
 def _wake(api: FakeApi) -> None:
