@@ -211,6 +211,7 @@ class _HttpServerThread(Generic[_S]):
         self._make, self._verbose, self._secret = make, verbose, secret
         self._httpd: _S | None = None
         self._thread: threading.Thread | None = None
+        self._stopping = threading.Lock()
 
     def _start(self, handler_cls: type[KVStoreHandler], address: tuple[str, int]) -> int:
         self._httpd = self._make(address, handler_cls, self._secret)
@@ -222,12 +223,13 @@ class _HttpServerThread(Generic[_S]):
 
     def stop(self) -> None:
         """End the thread and close the port; may be called again."""
-        if self._httpd is not None and self._thread is not None:
-            self._httpd.store.close()
-            self._httpd.shutdown()
-            self._httpd.server_close()
-            self._thread.join()
-        self._httpd = self._thread = None
+        with self._stopping:
+            httpd, self._httpd = self._httpd, None
+            if httpd is not None and self._thread is not None:
+                httpd.store.close()
+                httpd.shutdown()
+                httpd.server_close()
+                self._thread.join()
 
 
 class KVStoreServer(_HttpServerThread[KVStoreHTTPServer]):
@@ -260,5 +262,6 @@ class RendezvousServer(_HttpServerThread[RendezvousHTTPServer]):
 
     def init(self, host_alloc_plan: Sequence[SlotInfo]) -> None:
         """Begin a new generation: see `RendezvousHTTPServer.init`."""
-        if self._httpd is not None:
-            self._httpd.init(host_alloc_plan)
+        httpd = self._httpd
+        if httpd is not None:
+            httpd.init(host_alloc_plan)

@@ -20,7 +20,7 @@ from elastic.hosts import SlotInfo
 from elastic.keyvalue.notices import HostsNotice
 from elastic.keyvalue.signature import HEADER, sign
 from elastic.keyvalue.store import MOST_VALUE_BYTES
-from elastic.rendezvous.handler import GENERATION_HEADER
+from elastic.rendezvous.handler import GENERATION_HEADER, REVISION_HEADER
 from runtime import glog
 from runtime.backoff import exponential_backoff
 from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
@@ -34,6 +34,9 @@ class RendezvousClient:
 
     Args: timeout: seconds for which a request is repeated that nobody answers.
 
+    Attributes: known_revision: of the newest notice that the generation of the last `query_rank` knows of; later ones
+        are news to its workers.
+
     Thread safety: every method may be called from any thread; each request has a connection of its own.
     Each method raises PeerUnreachableError if the driver does not answer until the timeout, ConfigError if it refuses
     the secret, and BugError if it refuses the request.
@@ -41,6 +44,7 @@ class RendezvousClient:
 
     def __init__(self, address: str, port: int, secret: str = "", timeout: float = 30.0) -> None:
         self.address, self.port, self.timeout = address, port, timeout
+        self.known_revision = 0
         self._secret = secret
 
     def __repr__(self) -> str:
@@ -126,7 +130,9 @@ class RendezvousClient:
     def _read_rank(self, host: str, headers: Mapping[str, str], body: bytes) -> tuple[SlotInfo, int]:
         generation = headers.get(GENERATION_HEADER.lower(), "")
         try:
-            return SlotInfo.from_response_string(host, body.decode()), int(generation)
+            found = SlotInfo.from_response_string(host, body.decode()), int(generation)
+            self.known_revision = int(headers.get(REVISION_HEADER.lower(), "0"))
+            return found
         except ValueError as exc:
             raise PeerUnreachableError(f"{self._name} answers with no rank: {glog.clean(exc, 200)}") from exc
 

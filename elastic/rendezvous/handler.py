@@ -20,6 +20,7 @@ from runtime import glog
 from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 
 GENERATION_HEADER = "X-Paddle-Generation"
+REVISION_HEADER = "X-Paddle-Revision"
 MOST_TEXT = 200  # characters of an incarnation and of an address
 MOST_ADDRESSES = 64
 MOST_JSON_BYTES = 16 << 10
@@ -29,7 +30,13 @@ _MOST_NUMBER = (1 << 31) - 1
 class Desk(Protocol):
     """What the driver answers to workers."""
 
-    notices: NoticeBoard
+    @property
+    def notices(self) -> NoticeBoard:
+        """All changes of the hosts."""
+
+    @property
+    def known_revision(self) -> int:
+        """The newest notice that the workers of this generation know of, because it began after that."""
 
     def query_rank(
         self, host: str, local_rank: int, incarnation: str, generation: int, wait: float
@@ -98,7 +105,11 @@ def _answer_rank(desk: Desk, request: HttpRequest) -> HttpAnswer:
     if found is None:
         return HttpAnswer(HTTPStatus.NO_CONTENT)
     slot, new = found
-    return HttpAnswer(HTTPStatus.OK, slot.to_response_string().encode(), {GENERATION_HEADER: str(new)})
+    return HttpAnswer(
+        HTTPStatus.OK,
+        slot.to_response_string().encode(),
+        {GENERATION_HEADER: str(new), REVISION_HEADER: str(desk.known_revision)},
+    )
 
 
 def _answer_notices(desk: Desk, request: HttpRequest) -> HttpAnswer:

@@ -27,6 +27,7 @@ class FakeDriver:
 
     def __init__(self) -> None:
         self.notices = NoticeBoard()
+        self.known_revision = 5
         self.said: list[tuple[object, ...]] = []
         self.ranks: dict[str, tuple[SlotInfo, int] | None] = {}
         self.asked = threading.Event()
@@ -180,6 +181,7 @@ def test_a_rank_is_answered_when_the_driver_has_decided(driver: FakeDriver, clie
     asking.join(WAIT_S)
     assert found == [(SlotInfo("h", 1, 0, 1, 2, 1, 2), 7)]
     assert driver.said == [("rank", "h", 0, "i/1 &=?", 6)]
+    assert client.known_revision == 5
     assert client.query_rank("h", 1, "gone", 6)[0].rank == -1
 
 

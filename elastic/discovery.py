@@ -1,0 +1,317 @@
+"""Which hosts a job may use: what finds them, their order, and which are blacklisted.
+
+Names and signatures are those of Horovod 0.28's `horovod.runner.elastic.discovery`.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from elastic.membership.script import run_script
+from elastic.worker import HostUpdateResult
+from runtime import glog
+
+LONGEST_COOLDOWN_S = 3600.0
+SCRIPT_S = 60.0  # for which a discovery script may run
+MOST_HOSTS = 100_000
+
+
+class HostState:
+    """Whether a host is blacklisted, and what ends its workers.
+
+    Args: cooldown_range: least and most seconds after which it may come back; None: never.
+    Raises: ValueError: the range is none.
+    """
+
+    def __init__(
+        self, cooldown_range: Sequence[float] | None = None, draw: Callable[[], float] = random.random
+    ) -> None:
+        self._event = threading.Event()
+        self._is_blacklisted = False
+        self._count = self._failures = 0
+        self._range = check_cooldown_range(cooldown_range)
+        self._cooldown_end = 0.0
+        self._draw = draw
+
+    def get_event(self) -> threading.Event:
+        """Return what is set when the workers of the host have to end; a new one after that."""
+        if self._event.is_set():
+            self._event = threading.Event()
+        return self._event
+
+    def set_event(self) -> None:
+        """End the workers of the host."""
+        self._event.set()
+
+    def charge(self) -> int:
+        """Count a failure; return how many there are since the host was blacklisted last."""
+        self._failures += 1
+        return self._failures
+
+    def blacklist(self) -> None:
+        """Use the host no more, until its cooldown has ended."""
+        self._is_blacklisted = True
+        self._failures = 0
+        now = time.monotonic()
+        if now < self._cooldown_end:
+            return
+        self._set_cooldown(now)
+        self.set_event()
+
+    def whitelist(self) -> None:
+        """Use the host again."""
+        self._cooldown_end = 0.0
+        self._is_blacklisted = False
+
+    def is_blacklisted(self) -> bool:
+        """Return whether the host must not be used."""
+        return self._is_blacklisted
+
+    def is_resurrected(self) -> bool:
+        """Return whether the cooldown of the host has ended."""
+        return 0.0 < self._cooldown_end <= time.monotonic()
+
+    def _set_cooldown(self, now: float) -> None:
+        if self._range is not None:
+            least, most = self._range
+            self._count = min(self._count + 1, 30)
+            self._cooldown_end = now + min(max(least * 2**self._count + self._draw() * least, least), most)
+
+
+def check_cooldown_range(cooldown_range: Sequence[float] | None) -> tuple[float, float] | None:
+    """Return a range of seconds.
+
+    Raises: ValueError: it is none.
+    """
+    if not cooldown_range:
+        return None
+    least, most = cooldown_range
+    if not 1 <= least <= most <= LONGEST_COOLDOWN_S:
+        raise ValueError(
+            f"--blacklist-cooldown-range is {least:g} {most:g}; it has to be two numbers of seconds, "
+            f"1 <= MIN <= MAX <= {LONGEST_COOLDOWN_S:g}"
+        )
+    return float(least), float(most)
+
+
+class FoundHosts(dict[str, int]):
+    """Slots of each host, in the order of the ranks.
+
+    Attributes: uids: which host it is that has this name now, where the discovery knows that.
+    """
+
+    def __init__(self, slots: Mapping[str, int], uids: Mapping[str, str] | None = None) -> None:
+        super().__init__(slots)
+        self.uids = dict(uids or {})
+
+
+class DiscoveredHosts:
+    """Hosts as they were at one moment; it never changes."""
+
+    def __init__(
+        self,
+        host_slots: Mapping[str, int],
+        host_assignment_order: Sequence[str],
+        uids: Mapping[str, str] | None = None,
+    ) -> None:
+        self._host_slots, self._order, self._uids = dict(host_slots), list(host_assignment_order), dict(uids or {})
+
+    @property
+    def host_slots(self) -> dict[str, int]:
+        """The slots of each host, also of those that must not be used."""
+        return self._host_slots
+
+    @property
+    def uids(self) -> dict[str, str]:
+        """Which host it is that has a name, where that is known."""
+        return self._uids
+
+    @property
+    def available_hosts(self) -> set[str]:
+        """The names of the hosts that may be used."""
+        return set(self._order)
+
+    @property
+    def host_assignment_order(self) -> list[str]:
+        """The same, in the order of the ranks: the oldest first."""
+        return self._order
+
+    def get_slots(self, host: str) -> int:
+        """Return the slots of a host, 0 where there is none of this name."""
+        return self._host_slots.get(host, 0)
+
+    def count_available_slots(self) -> int:
+        """Return how many workers may run."""
+        return sum(map(self.get_slots, self._order))
+
+    def filter_available_hosts(self, is_excluded: Callable[[str], bool]) -> DiscoveredHosts:
+        """Return the same without some hosts."""
+        return DiscoveredHosts(self._host_slots, [host for host in self._order if not is_excluded(host)], self._uids)
+
+    def __repr__(self) -> str:
+        return f"DiscoveredHosts({', '.join(f'{host}:{self.get_slots(host)}' for host in self._order)})"
+
+
+class HostManager:
+    """The hosts that a discovery finds, without those that are blacklisted.
+
+    Thread safety: every method may be called from any thread; none waits for the discovery but
+    `update_available_hosts`.
+    """
+
+    def __init__(self, discovery: HostDiscovery, cooldown_range: Sequence[float] | None = None) -> None:
+        self._range = check_cooldown_range(cooldown_range)
+        self._discovery = discovery
+        self._lock = threading.RLock()
+        self._states: dict[str, HostState] = {}
+        self._current = DiscoveredHosts({}, [])
+
+    @property
+    def current_hosts(self) -> DiscoveredHosts:
+        """The hosts that may be used now."""
+        with self._lock:
+            return self._current.filter_available_hosts(self.is_blacklisted)
+
+    def update_available_hosts(self) -> int:
+        """Ask the discovery; return what has changed, as flags of `HostUpdateResult`.
+
+        Raises: whatever the discovery does.
+        """
+        found = self._discovery.find_available_hosts_and_slots()
+        uids: dict[str, str] = getattr(found, "uids", {})
+        with self._lock:
+            before = self._current
+            replaced = {host for host, uid in before.uids.items() if host in found and uids.get(host, uid) != uid}
+            for host in replaced:  # another one has its name: what is held against it is not its own
+                self._find_state(host).set_event()
+                del self._states[host]
+            back = {host for host in found if self._find_state(host).is_resurrected()}
+            result = compare_hosts(before.host_slots, found)
+            result |= HostUpdateResult.added if back else 0
+            result |= HostUpdateResult.mixed if replaced else 0
+            if result == HostUpdateResult.no_update:
+                return result
+            for host in back:
+                glog.info(f"the cooldown of {host} has ended: it may be used again")
+                self._find_state(host).whitelist()
+            old = [host for host in before.host_assignment_order if host not in back | replaced]
+            self._current = DiscoveredHosts(found, self.order_available_hosts(list(found), old), uids)
+            return result
+
+    def blacklist(self, host: str) -> None:
+        """Use a host no more, and end its workers."""
+        with self._lock:
+            if not self.is_blacklisted(host):
+                glog.warning(f"{host} is blacklisted")
+            self._find_state(host).blacklist()
+
+    def is_blacklisted(self, host: str) -> bool:
+        """Return whether a host must not be used."""
+        with self._lock:
+            return host in self._states and self._states[host].is_blacklisted()
+
+    def charge(self, host: str) -> int:
+        """Count a failure of one of a host's workers; return how many there are."""
+        with self._lock:
+            return self._find_state(host).charge()
+
+    def get_host_event(self, host: str) -> threading.Event:
+        """Return what is set when the workers of a host have to end."""
+        with self._lock:
+            return self._find_state(host).get_event()
+
+    def _find_state(self, host: str) -> HostState:
+        if host not in self._states:
+            self._states[host] = HostState(self._range)
+        return self._states[host]
+
+    @staticmethod
+    def order_available_hosts(available_hosts: Collection[str], prev_host_assignment_order: Sequence[str]) -> list[str]:
+        """Return hosts with those first that were there before, in their order.
+
+        New hosts follow in the order that they are given in, those of a set by name.
+        """
+        new = sorted(available_hosts) if isinstance(available_hosts, set | frozenset) else available_hosts
+        old = [host for host in prev_host_assignment_order if host in available_hosts]
+        return old + [host for host in new if host not in old]
+
+
+def compare_hosts(before: Mapping[str, int], after: Mapping[str, int]) -> int:
+    """Return how slots have changed, as flags of `HostUpdateResult`."""
+    result = HostUpdateResult.no_update
+    if any(after.get(host, -1) < slots for host, slots in before.items()):
+        result |= HostUpdateResult.removed
+    if any(before.get(host, -1) < slots for host, slots in after.items()):
+        result |= HostUpdateResult.added
+    return result
+
+
+class HostDiscovery:
+    """What finds hosts."""
+
+    def find_available_hosts_and_slots(self) -> dict[str, int]:
+        """Return the slots of each host.
+
+        Raises: RuntimeError: they cannot be found now.
+        """
+        raise NotImplementedError
+
+
+class HostDiscoveryScript(HostDiscovery):
+    """Hosts that a script prints, one a line: `name` or `name:slots`.
+
+    Args: discovery_script: a command of the shell.  slots: of a host whose line names none.
+    """
+
+    def __init__(self, discovery_script: str, slots: int | None) -> None:
+        self._script, self._slots = discovery_script, slots
+
+    def find_available_hosts_and_slots(self) -> dict[str, int]:
+        """Run the script.
+
+        Raises: RuntimeError: it fails, takes too long, or prints something else than hosts.
+        """
+        try:
+            text = run_script(self._script, SCRIPT_S)
+        except (OSError, subprocess.SubprocessError, ValueError) as exc:
+            raise RuntimeError(f"the discovery script {self._script} {exc}") from exc
+        return self._read(text)
+
+    def _read(self, text: str) -> dict[str, int]:
+        hosts: dict[str, int] = {}
+        for line in map(str.strip, text.splitlines()):
+            if not line or line.startswith("#"):
+                continue
+            name, colon, number = line.rpartition(":") if ":" in line else (line, "", "")
+            if not colon and self._slots is None:
+                raise RuntimeError(f"the discovery script prints '{line}' without slots; give --slots-per-host, too")
+            if not name or len(name) > 253 or any(map(str.isspace, name)) or not name.isprintable():
+                raise RuntimeError(f"the discovery script prints '{glog.clean(line, 200)}', which is no host")
+            if colon and not (number.isascii() and number.isdigit() and len(number) <= 6):
+                raise RuntimeError(f"the discovery script prints '{glog.clean(line, 200)}', whose slots are no number")
+            slots = int(number) if colon else int(self._slots or 0)
+            if hosts.setdefault(name, slots) != slots:
+                raise RuntimeError(f"the discovery script prints {name} with {hosts[name]} and with {slots} slots")
+        if len(hosts) > MOST_HOSTS:
+            raise RuntimeError(f"the discovery script prints more than {MOST_HOSTS} hosts")
+        return hosts
+
+
+class FixedHosts(HostDiscovery):
+    """Hosts that are given, and that a test changes."""
+
+    def __init__(self, host_slots: Mapping[str, int]) -> None:
+        self._host_slots = host_slots
+
+    def find_available_hosts_and_slots(self) -> dict[str, int]:
+        """Return them."""
+        found = self._host_slots
+        return found if isinstance(found, FoundHosts) else dict(found)
+
+    def set(self, host_slots: Mapping[str, int]) -> None:
+        """Change them."""
+        self._host_slots = host_slots

@@ -1,0 +1,291 @@
+"""The driver: it knows the hosts, gives every worker its rank, and begins a new generation when workers come or go.
+
+    driver = ElasticDriver(rendezvous, FixedHosts({"host-1": 2}), min_num_proc=1, max_num_proc=4)
+    rendezvous.start(create_rendezvous_handler(driver))
+    driver.start(2, create_worker)       # create_worker(slot, events) runs a worker and returns how it has ended
+    results = driver.get_results()
+
+Names and signatures are those of Horovod 0.28's `horovod.runner.elastic.driver`. What is different: a slot needs a new
+process when its old one does not live, whatever its host did; a report counts for the process that made it; a process
+of ours that ends with 0 has succeeded only if it has said that its work is done.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from elastic.constants import HOROVOD_ELASTIC_TIMEOUT
+from elastic.discovery import DiscoveredHosts, HostDiscovery, HostManager
+from elastic.hosts import INVALID_SLOT_INFO, HostInfo, SlotInfo
+from elastic.membership.decisions import FAILURE, SUCCESS, Slot, assign_slots
+from elastic.membership.heartbeats import HeartbeatWatch
+from elastic.membership.host_watch import HostWatch
+from elastic.membership.members import Incarnation
+from elastic.membership.reports import WorkerReports
+from elastic.membership.results import Results, ResultsRecorder, WorkerExit
+from elastic.registration import WorkerStateRegistry
+from runtime import glog
+
+DISCOVER_HOSTS_FREQUENCY_SECS = 1.0
+ELASTIC_TIMEOUT_SECS = 600
+NOT_DONE = 1  # counts as the exit status of a process that ends with 0 before its work is done
+
+CreateWorker = Callable[[SlotInfo, "WorkerEvents"], "tuple[int, float] | WorkerExit"]
+
+
+class FailurePolicy(NamedTuple):
+    """When a worker or a host has failed; the defaults are Horovod's.
+
+    Attributes: failures_per_host: of its workers, with which a host is blacklisted.  heartbeat_timeout: seconds after
+        which a worker that says nothing any more is ended; 0: never.
+    """
+
+    failures_per_host: int = 1
+    heartbeat_timeout: float = 0.0
+
+
+class WorkerEvents(list[threading.Event]):
+    """Events of which each one ends a worker: that of the job, of its host, and its own.
+
+    Attributes: incarnation: the name of its process.  generation: in which it begins.
+    """
+
+    def __init__(self, events: Sequence[threading.Event], incarnation: str, generation: int) -> None:
+        super().__init__(events)
+        self.incarnation, self.generation = incarnation, generation
+
+
+class _Bounds(NamedTuple):
+    least: int
+    most: int | None
+    timeout: float
+
+
+class _Plan(NamedTuple):
+    """The slots of a generation, by host and by rank."""
+
+    hosts: dict[str, list[SlotInfo]]
+    ranks: dict[int, SlotInfo]
+
+    @property
+    def slots(self) -> set[Slot]:
+        return {(host, slot.local_rank) for host, slots in self.hosts.items() for slot in slots}
+
+
+class ElasticDriver(WorkerReports):
+    """The driver of a job; it looks for hosts from now on.
+
+    Args: min_num_proc: workers with which the job may resume.  max_num_proc: None: any number.  timeout: seconds to
+        wait for slots.  reset_limit: how often the workers may resume; None: any number of times.
+
+    Thread safety: every method may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        rendezvous: Any,
+        discovery: HostDiscovery,
+        min_num_proc: int,
+        max_num_proc: int | None,
+        timeout: float | None = None,
+        reset_limit: int | None = None,
+        cooldown_range: Sequence[float] | None = None,
+        verbose: int = 0,
+        policy: FailurePolicy | None = None,
+        secret: str = "",
+    ) -> None:
+        seconds = timeout or float(os.environ.get(HOROVOD_ELASTIC_TIMEOUT) or ELASTIC_TIMEOUT_SECS)
+        self._bounds = _Bounds(min_num_proc, max_num_proc, seconds)
+        policy = policy or FailurePolicy()
+        self._rendezvous = rendezvous
+        self._host_manager = HostManager(discovery, cooldown_range)
+        registry = WorkerStateRegistry(self, self._host_manager, reset_limit, verbose, policy.failures_per_host)
+        super().__init__(registry, secret)
+        self._create_worker_fn: CreateWorker | None = None
+        self._plan = _Plan({}, {})
+        self._results = ResultsRecorder()
+        self._watch = HostWatch(self._host_manager, self._note_change, lambda: DISCOVER_HOSTS_FREQUENCY_SECS)
+        self._heartbeats = HeartbeatWatch(self._members, policy.heartbeat_timeout, self._watch.is_stopped)
+        self._watch.start()
+
+    # ---- the life of a job
+
+    def start(self, num_proc: int, create_worker_fn: CreateWorker) -> None:
+        """Wait for so many slots, and start a worker in each slot of the first generation.
+
+        Raises: TimeoutException, RuntimeError: see `wait_for_available_slots`.
+        """
+        self._create_worker_fn = create_worker_fn
+        self._heartbeats.start()
+        self._activate_workers(num_proc)
+
+    def resume(self) -> None:
+        """Begin the next generation with the workers that live, and start those that are wanted beside them.
+
+        Raises: TimeoutException, RuntimeError: see `wait_for_available_slots`; none that has the state is left.
+        """
+        self._activate_workers(self._bounds.least)
+
+    def stop(self, error_message: str | None = None) -> None:
+        """End all workers; may be called again.
+
+        Args: error_message: with which the job has failed, whatever the workers return.
+        """
+        self._results.set_error_message(error_message)
+        self._watch.is_stopped.set()
+        self._worker_registry.wake()
+        self._notifier.board.close()
+        self._rendezvous.stop()
+        self._watch.stop()
+        self._heartbeats.join()
+
+    def finished(self) -> bool:
+        """Return whether the job is over."""
+        return self._watch.is_stopped.is_set()
+
+    def wait_for_available_slots(self, min_num_proc: int, min_hosts: int = 1) -> DiscoveredHosts:
+        """Return the hosts as soon as there are enough of them.
+
+        Raises: TimeoutException: there are not in time.  RuntimeError: the job has been stopped.
+        """
+        return self._watch.wait(min_num_proc, min_hosts, self._bounds.timeout)
+
+    def get_results(self) -> Results:
+        """Wait for all workers, and return what those of the last generation have returned."""
+        return self._results.get_results()
+
+    # ---- who has which rank
+
+    @property
+    def host_assignments(self) -> dict[str, list[SlotInfo]]:
+        """The slots of this generation by host."""
+        return self._plan.hosts
+
+    def world_size(self) -> int:
+        """Return how many workers this generation has."""
+        return len(self._plan.ranks)
+
+    def local_size(self, host: str) -> int:
+        """Return how many workers a host has in this generation."""
+        return len(self.host_assignments.get(host, []))
+
+    def get_slot_info(self, host: str, slot: int) -> SlotInfo:
+        """Return a slot with its ranks, or `INVALID_SLOT_INFO` if it takes no part."""
+        slots = [] if self._host_manager.is_blacklisted(host) else self.host_assignments.get(host, [])
+        return next((one for one in slots if one.local_rank == slot), INVALID_SLOT_INFO)
+
+    def get_coordinator_info(self) -> SlotInfo | None:
+        """Return the slot of rank 0, if there is one."""
+        return self._plan.ranks.get(0)
+
+    # ---- generations
+
+    def _activate_workers(self, min_num_proc: int) -> None:
+        self.wait_for_available_slots(min_num_proc)
+        pending = self._update_host_assignments(self._host_manager.current_hosts)
+        self._worker_registry.reset(self.world_size())
+        for slot in pending:
+            self._start_worker_process(slot)
+
+    def _update_host_assignments(self, current_hosts: DiscoveredHosts) -> list[SlotInfo]:
+        """Give every slot its rank; return the slots that need a new process.
+
+        Raises: RuntimeError: no worker is left that has the state.
+        """
+        live = self._list_survivors(current_hosts)
+        slots = self._assign(current_hosts, live)
+        survivors = live.keys() & {(one.hostname, one.local_rank) for one in slots}
+        if self._plan.ranks and not survivors:
+            raise RuntimeError("no worker is left that has the state of the job: its hosts are gone or blacklisted")
+        hosts: dict[str, list[SlotInfo]] = {}
+        for one in slots:
+            hosts.setdefault(one.hostname, []).append(one)
+        self._plan = _Plan(hosts, {one.rank: one for one in slots})
+        self._rendezvous.init(slots)
+        self._members.keep(survivors)
+        self._notifier.begin_generation(self._plan.slots)
+        return [one for one in slots if (one.hostname, one.local_rank) not in survivors]
+
+    def _list_survivors(self, hosts: DiscoveredHosts) -> dict[Slot, int]:
+        """Return the ranks of the slots whose worker lives and has the state."""
+        live = {one.slot for one in self._members.list_live(hosts.uids)} - self._worker_registry.get(FAILURE)
+        ranks = {(one.hostname, one.local_rank): rank for rank, one in self._plan.ranks.items()}
+        return {slot: rank for slot, rank in ranks.items() if slot in live}
+
+    def _assign(self, hosts: DiscoveredHosts, survivors: dict[Slot, int]) -> list[SlotInfo]:
+        order = [HostInfo(host, hosts.get_slots(host)) for host in hosts.host_assignment_order]
+        return assign_slots(order, survivors, self._bounds.least, self._bounds.most)
+
+    def _note_change(self, result: int) -> None:
+        """Tell rank 0 that the hosts have changed, unless the next generation would be the same as this one."""
+        hosts = self._host_manager.current_hosts
+        plan: dict[str, list[SlotInfo]] = {}
+        if hosts.count_available_slots() >= self._bounds.least:
+            for one in self._assign(hosts, self._list_survivors(hosts)):
+                plan.setdefault(one.hostname, []).append(one)
+        if plan == self.host_assignments:
+            return
+        notice = self._notifier.post(_Plan(plan, {}).slots, result) if self._plan.ranks else None
+        coordinator = self.get_coordinator_info()
+        client = None if coordinator is None else self.get_worker_client(coordinator)
+        if client is not None and notice is not None:
+            client.notify_hosts_updated(notice.timestamp, notice.result)
+
+    # ---- processes
+
+    def _start_worker_process(self, slot_info: SlotInfo) -> None:
+        generation = self._worker_registry.last_rendezvous()
+        host = slot_info.hostname
+        uid = self._host_manager.current_hosts.uids.get(host, "")
+        ends = [self._watch.is_stopped, self._host_manager.get_host_event(host)]
+        member = self._members.begin((host, slot_info.local_rank), uid, generation, ends)
+        events = WorkerEvents(member.ends, member.name, generation)
+        thread = threading.Thread(
+            target=self._run_worker,
+            args=(slot_info, events, member),
+            name=f"{host}[{slot_info.local_rank}]",
+            daemon=True,
+        )
+        thread.start()
+        self._results.expect(thread)
+
+    def _run_worker(self, slot_info: SlotInfo, events: WorkerEvents, member: Incarnation) -> None:
+        assert self._create_worker_fn is not None
+        try:
+            result = self._create_worker_fn(slot_info, events)
+        except Exception as exc:  # a worker that could not be started has failed
+            glog.error(f"{slot_info.hostname}[{slot_info.local_rank}] could not run: {type(exc).__name__}: {exc}")
+            result = WorkerExit(NOT_DONE, time.time())
+        code = result[0]
+        if code == 0 and isinstance(result, WorkerExit) and not member.is_done:
+            glog.error(
+                f"{slot_info.hostname}[{slot_info.local_rank}] ended with 0 and has not said that its work is done: "
+                "that is a failure; a script ends with hvd.shutdown() or with the end of a function of hvd.elastic.run"
+            )
+            code = NOT_DONE
+        was_stopped = isinstance(result, WorkerExit) and result.was_stopped
+        self._handle_worker_exit(slot_info, WorkerExit(code, result[1], was_stopped), member)
+
+    def _handle_worker_exit(self, slot_info: SlotInfo, end: WorkerExit, member: Incarnation) -> None:
+        exit_code, timestamp, was_stopped = end
+        host, slot = slot_info.hostname, slot_info.local_rank
+        name = f"{host}[{slot}]"
+        if not self._members.end(member) or not self.has_rank_assignment(host, slot):
+            glog.info(f"the process {member.name} of {name}, which takes no part any more, ended with {exit_code}")
+            return
+        glog.info(f"the process {member.name} of {name} ended with {exit_code}")
+        state = FAILURE if exit_code else SUCCESS
+
+        def counts() -> bool:
+            return self._members.find((host, slot)) is member and self.has_rank_assignment(host, slot)
+
+        was_finished = self.finished()
+        generation = self._worker_registry.record(host, slot, state, counts)
+        if was_finished and was_stopped:  # the driver has ended it, because the job was over
+            return
+        if self.finished() and self._worker_registry.last_rendezvous() == generation:
+            self._results.add_result(name, (exit_code, timestamp))

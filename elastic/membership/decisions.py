@@ -1,0 +1,99 @@
+"""What follows when every worker of a generation has reported, and which slots the next generation has (pure).
+
+    states of all workers               decision
+    at least one SUCCESS                the job is over
+    FAILURE of all                      the job has failed
+    some FAILURE, the rest READY        a host with as many failures as the policy allows is blacklisted; resume
+    READY of all                        the hosts have changed: resume
+
+Source: Horovod 0.28, `horovod/runner/elastic/registration.py`; see ../shared/spec/elastic.md, 1.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from elastic.constants import RESET_LIMIT_EXCEEDED_MESSAGE
+from elastic.hosts import HostInfo, SlotInfo, get_host_assignments
+
+READY = "READY"
+SUCCESS = "SUCCESS"
+FAILURE = "FAILURE"
+
+Slot = tuple[str, int]  # host and local rank
+NO_RANK = 1 << 31  # beyond all ranks
+
+
+class MembershipDecision(NamedTuple):
+    """What to do.
+
+    Attributes: is_over: the job stops; otherwise the workers resume.  blacklist: hosts that take part no more.
+        reason: in words.  error: with which the job fails, whatever its workers return; None: they decide.
+    """
+
+    is_over: bool
+    blacklist: tuple[str, ...]
+    reason: str
+    error: str | None = None
+
+
+def decide(
+    states: Mapping[Slot, str],
+    is_charged: Callable[[str], bool],
+    is_blacklisted: Callable[[str], bool],
+    resets: int,
+    reset_limit: int | None,
+) -> MembershipDecision:
+    """Return what follows from the states of all workers of a generation.
+
+    Args: is_charged: whether a host with a failure in this generation has failed often enough to be blacklisted.
+        resets: how often workers have resumed so far.
+    """
+    failed = [slot for slot, state in states.items() if state == FAILURE]
+    succeeded = sum(state == SUCCESS for state in states.values())
+    if succeeded:
+        return MembershipDecision(True, (), f"{succeeded} of {len(states)} workers have succeeded")
+    if len(failed) == len(states):
+        return MembershipDecision(True, (), f"all {len(states)} workers have failed")
+    blacklist = tuple(host for host in dict.fromkeys(host for host, _ in failed) if is_charged(host))
+    hosts = {host for host, _ in states}
+    if all(host in blacklist or is_blacklisted(host) for host in hosts):
+        return MembershipDecision(True, blacklist, f"workers have failed on every host: {', '.join(sorted(hosts))}")
+    if reset_limit is not None and resets >= reset_limit:
+        text = RESET_LIMIT_EXCEEDED_MESSAGE.format(reset_limit)
+        return MembershipDecision(True, blacklist, text, text)
+    return MembershipDecision(False, blacklist, f"{len(failed)} of {len(states)} workers have failed")
+
+
+def assign_slots(
+    hosts: Sequence[HostInfo], survivors: Mapping[Slot, int], min_num_proc: int, max_num_proc: int | None
+) -> list[SlotInfo]:
+    """Return the slots of a generation in the order of their ranks.
+
+    Rank 0 gives its state to the others. So hosts with a survivor come before those without, and the survivors of a
+    host before its new workers; both keep their order. The local rank of a slot never changes.
+
+    Args: survivors: ranks, in the generation before, of the slots whose worker has the state.
+    Raises: ValueError: there are fewer slots than `min_num_proc`.
+    """
+    first: dict[str, int] = {}  # the smallest rank of the survivors of a host
+    for (host, _), rank in survivors.items():
+        first[host] = min(rank, first.get(host, rank))
+    order = sorted(hosts, key=lambda host: first.get(host.hostname, NO_RANK))
+    slots = get_host_assignments(order, min_num_proc, max_num_proc)
+    position = {host.hostname: number for number, host in enumerate(order)}
+
+    def place(slot: SlotInfo) -> tuple[int, int, int]:
+        old = survivors.get((slot.hostname, slot.local_rank), NO_RANK)
+        return position[slot.hostname], old, slot.local_rank
+
+    slots.sort(key=place)
+    for rank, slot in enumerate(slots):
+        slot.rank = rank
+    return slots
+
+
+def compare_slots(before: Collection[Slot], after: Collection[Slot]) -> int:
+    """Return how one set of slots differs from an earlier one, as flags of `HostUpdateResult`."""
+    return (1 if set(before) - set(after) else 0) | (2 if set(after) - set(before) else 0)

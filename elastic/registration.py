@@ -1,0 +1,198 @@
+"""What the workers of a generation have reported; when all have, what becomes of the job is decided.
+
+Names and signatures are those of Horovod 0.28's `horovod.runner.elastic.registration`. Other than there, workers are
+counted and not their reports, and the decision has a thread of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from elastic.discovery import HostManager
+from elastic.membership.decisions import FAILURE, READY, SUCCESS, MembershipDecision, Slot, decide
+from runtime import glog
+
+__all__ = ["FAILURE", "READY", "SUCCESS", "WorkerStateRegistry"]
+
+
+class Workforce(Protocol):
+    """What the registry wants of the driver."""
+
+    def finished(self) -> bool:
+        """Return whether the job is over."""
+
+    def resume(self) -> None:
+        """Begin the next generation."""
+
+    def stop(self, error_message: str | None = None) -> None:
+        """End the job."""
+
+
+class WorkerStateRegistry:
+    """The reports of one generation after the other.
+
+    Args: failures_per_host: of one host, with which it is blacklisted.
+
+    Thread safety: every method may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        driver: Workforce,
+        host_manager: HostManager,
+        reset_limit: int | None = None,
+        verbose: int = 0,
+        failures_per_host: int = 1,
+    ) -> None:
+        self._driver, self._hosts, self._reset_limit = driver, host_manager, reset_limit
+        self._failures_per_host = failures_per_host
+        self._changed = threading.Condition(threading.RLock())
+        self._states: dict[Slot, str] = {}
+        self._generation = self._size = 0
+        self.resets = 0
+        self._is_deciding = False
+
+    def get_recorded_slots(self) -> list[Slot]:
+        """Return the slots that have reported in this generation."""
+        with self._changed:
+            return list(self._states)
+
+    def get(self, state: str) -> set[Slot]:
+        """Return the slots of a state."""
+        with self._changed:
+            return {slot for slot, one in self._states.items() if one == state}
+
+    def count(self, state: str) -> int:
+        """Return how many slots have a state."""
+        return len(self.get(state))
+
+    def size(self) -> int:
+        """Return how many workers this generation has."""
+        return self._size
+
+    def last_rendezvous(self) -> int:
+        """Return the number of this generation."""
+        return self._generation
+
+    def reset(self, size: int) -> None:
+        """Begin a generation of so many workers."""
+        with self._changed:
+            self._states = {}
+            self._size = size
+            self._generation += 1
+            glog.info(f"generation {self._generation} has {size} workers")
+            self._changed.notify_all()
+
+    def restore(self, generation: int, size: int, resets: int) -> None:
+        """Go on with the generation of a driver that has ended."""
+        with self._changed:
+            self._generation, self._size, self.resets = generation, size, resets
+
+    def wake(self) -> None:
+        """Let those that wait see that the job is over."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def record_ready(self, host: str, slot: int) -> int:
+        """Take that a worker is ready for the next generation; see `record`."""
+        return self.record(host, slot, READY)
+
+    def record_success(self, host: str, slot: int) -> int:
+        """Take that a worker has come to the end of its work; see `record`."""
+        return self.record(host, slot, SUCCESS)
+
+    def record_failure(self, host: str, slot: int) -> int:
+        """Take that a worker has failed; see `record`."""
+        return self.record(host, slot, FAILURE)
+
+    def record(self, host: str, slot: int, state: str, counts: Callable[[], bool] = lambda: True) -> int:
+        """Take what a worker reports, wait for the decision, and return the generation in which it was taken.
+
+        Blocking: until all workers have reported, or the job is over.
+
+        Args: counts: asked when no decision is being made, whether this report is still one of a member.
+        Raises: RuntimeError: the worker was ready and has failed meanwhile.
+        """
+        with self._changed:
+            generation = self._note(host, slot, state, counts)
+            if generation is None:
+                return self._generation
+            while not self._is_decided(generation):
+                if state == READY and self._states.get((host, slot)) == FAILURE:
+                    raise RuntimeError(f"the report READY of {host}[{slot}] was overridden by FAILURE")
+                self._changed.wait()
+            return generation
+
+    def offer_ready(self, host: str, slot: int, wait: float, counts: Callable[[], bool]) -> bool:
+        """Take that a worker is ready; return whether the decision has been made within `wait` seconds."""
+        until = time.monotonic() + wait
+        with self._changed:
+            generation = self._note(host, slot, READY, counts, wait)
+            if generation is None:
+                return not self._is_deciding or self._driver.finished()
+            return self._changed.wait_for(lambda: self._is_decided(generation), max(0.0, until - time.monotonic()))
+
+    def _is_decided(self, generation: int) -> bool:
+        return self._driver.finished() or (self._generation != generation and not self._is_deciding)
+
+    def _note(
+        self, host: str, slot: int, state: str, counts: Callable[[], bool], wait: float | None = None
+    ) -> int | None:
+        """Store a report; return its generation, or None if it is not one of a member of this generation."""
+        self._changed.wait_for(lambda: not self._is_deciding or self._driver.finished(), wait)
+        if self._is_deciding or self._driver.finished() or not counts():
+            return None
+        if self._hosts.is_blacklisted(host):
+            glog.warning(f"{host}[{slot}] reports {state}, and its host is blacklisted: ignored")
+            return None
+        known = self._states.get((host, slot))
+        if known is None or (state == FAILURE and known != SUCCESS) or (known == READY and state == SUCCESS):
+            glog.info(f"generation {self._generation}: {host}[{slot}] reports {state}")
+            self._states[host, slot] = state
+            self._changed.notify_all()
+        elif known != state:
+            glog.error(f"{host}[{slot}] reports {state} after {known}: ignored")
+        if len(self._states) >= self._size and not self._is_deciding:
+            self._is_deciding = True
+            threading.Thread(target=self._decide, name="decision", daemon=True).start()
+        return self._generation
+
+    def _decide(self) -> None:
+        try:
+            with self._changed:
+                states = dict(self._states)
+            decision = decide(
+                states, self._charge_once(states), self._hosts.is_blacklisted, self.resets, self._reset_limit
+            )
+            self._carry_out(decision)
+        finally:
+            with self._changed:
+                self._is_deciding = False
+                self._changed.notify_all()
+
+    def _charge_once(self, states: dict[Slot, str]) -> Callable[[str], bool]:
+        """Count the failures of this generation, and return which hosts have too many."""
+        counts: dict[str, int] = {}
+        for (host, _), state in states.items():
+            if state == FAILURE:
+                counts[host] = self._hosts.charge(host)
+        return lambda host: counts.get(host, 0) >= self._failures_per_host
+
+    def _carry_out(self, decision: MembershipDecision) -> None:
+        for host in decision.blacklist:
+            self._hosts.blacklist(host)
+        if decision.is_over:
+            glog.info(f"generation {self._generation} is the last one: {decision.reason}")
+            self._driver.stop(error_message=decision.error)
+            return
+        self.resets += 1
+        try:
+            self._driver.resume()
+        except Exception as exc:  # a job that cannot go on ends with the reason
+            if self._driver.finished():
+                return
+            glog.error(f"generation {self._generation} has no successor: {exc}")
+            self._driver.stop(error_message=f"the workers could not resume: {exc}")

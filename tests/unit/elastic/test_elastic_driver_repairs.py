@@ -1,0 +1,302 @@
+"""List N of ../shared/spec/elastic.md, section 2, as far as the driver decides it: each pins a defect of Horovod's."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from unittest import mock
+
+import pytest
+from scripted_workers import LIMIT_S, ScriptedJob
+
+from elastic import discovery as discovery_module
+from elastic.discovery import FixedHosts, FoundHosts, HostDiscovery
+from elastic.hosts import INVALID_SLOT_INFO, SlotInfo
+from elastic.worker import HostUpdateResult
+
+
+@pytest.fixture(autouse=True)
+def quick() -> Iterator[None]:
+    with mock.patch("elastic.driver.DISCOVER_HOSTS_FREQUENCY_SECS", 0.01):
+        yield
+
+
+def test_n1_a_host_whose_cooldown_ends_while_the_others_wait_has_new_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """G2: survivors were released with the full size, and hung."""
+    now = [1000.0]
+    job = ScriptedJob({"a": 1, "b": 2}, least=3, failures=1, cooldown_range=[10, 100])
+    a, b0, b1 = job.start(3)
+    monkeypatch.setattr(discovery_module, "time", mock.Mock(monotonic=lambda: now[0]))
+    b0.is_stubborn = b1.is_stubborn = True  # the old processes take their time to end
+    answers = [job.ask(a), job.ask(b1)]
+    b0.commands.put(1)
+    job.wait_for_hosts(lambda hosts: hosts == {"a"})
+    assert b1.is_told_to_end
+    now[0] += 100
+    new = job.wait_for(5)[3:]
+    assert [one.place for one in new] == [("b", 0), ("b", 1)]
+    assert answers[0].result(LIMIT_S) == (SlotInfo("a", 0, 0, 0, 3, 1, 2), 2)
+    assert answers[1].result(LIMIT_S) == (INVALID_SLOT_INFO, 2)
+    b1.commands.put(1)
+    for one in (a, *new):
+        job.succeed(one)
+    assert job.finish() == {"a[0]": 0, "b[0]": 0, "b[1]": 0}
+
+
+def test_n2_a_spare_that_takes_the_place_of_a_lost_host_is_removed_and_added() -> None:
+    """G3: the flag was that of the discovery, removed alone, and the newcomer waited for values that nobody sent."""
+    job = ScriptedJob({"a": 1, "b": 1, "spare": 1}, least=1, most=2)
+    job.start(2)
+    job.discovery.set({"a": 1, "spare": 1})
+    notice = job.driver.notices.find_after(0, LIMIT_S)
+    assert notice is not None
+    assert notice.result == HostUpdateResult.mixed
+    job.end()
+
+
+def test_a_spare_that_comes_and_goes_is_no_news() -> None:
+    job = ScriptedJob({"a": 1}, most=1)
+    job.start(1)
+    job.discovery.set({"a": 1, "spare": 1})
+    job.wait_for_hosts(lambda hosts: "spare" in hosts)
+    job.discovery.set({"a": 1})
+    job.wait_for_hosts(lambda hosts: "spare" not in hosts)
+    job.end()
+    assert job.driver.notices.revision == 0
+
+
+def test_n3_n4_changes_in_the_same_moment_are_two_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """G3, G11: time was in whole seconds, and the second change within one was lost."""
+    monkeypatch.setattr("elastic.membership.notifying.time", mock.Mock(time=lambda: 1000.0))
+    job = ScriptedJob({"a": 1, "b": 1})
+    job.start(2)
+    job.discovery.set({"a": 1})
+    first = job.driver.notices.find_after(0, LIMIT_S)
+    job.discovery.set({"a": 1, "c": 1})
+    second = job.driver.notices.find_after(1, LIMIT_S)
+    assert first is not None
+    assert second is not None
+    assert (first.result, second.result) == (HostUpdateResult.removed, HostUpdateResult.added)
+    assert first.timestamp < second.timestamp
+    both = job.driver.notices.find_after(0)
+    assert both is not None
+    assert (both.revision, both.result) == (2, HostUpdateResult.mixed)
+    job.end()
+
+
+def test_n5_rank_0_hears_of_a_change_before_it_listened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """G4: the notice was lost."""
+    told: list[tuple[object, int]] = []
+    client = mock.Mock(notify_hosts_updated=lambda stamp, result: told.append((stamp, result)))
+    monkeypatch.setattr("elastic.membership.reports.WorkerNotificationClient", lambda *_: client)
+    job = ScriptedJob({"a": 2})
+    first, second = job.start(2)
+    job.discovery.set({"a": 2, "b": 1})
+    notice = job.driver.notices.find_after(0, LIMIT_S)
+    assert notice is not None
+    assert told == []
+    job.driver.register_worker_addresses(*second.place, second.incarnation, [("127.0.0.1", 1)])
+    job.driver.register_worker_addresses(*first.place, "another process", [("127.0.0.1", 1)])
+    assert told == []
+    job.driver.register_worker_addresses(*first.place, first.incarnation, [("127.0.0.1", 1)])
+    assert told == [(notice.timestamp, HostUpdateResult.added)]
+    job.end()
+
+
+def test_n6_a_worker_that_asks_twice_counts_once() -> None:
+    """G5: one worker with a lost connection opened the barrier of two alone."""
+    job = ScriptedJob({"a": 2})
+    first, second = job.start(2)
+    answers = [job.ask(first), job.ask(first)]
+    job.wait_until(lambda: job.recorded() == {("a", 0): "READY"})
+    assert not any(answer.done() for answer in answers)
+    assert job.driver.query_rank(*first.place, first.incarnation, 1, 0.0) is None
+    answers.append(job.ask(second))
+    assert [answer.result(LIMIT_S)[1] for answer in answers] == [2, 2, 2]
+    # the answer is lost, and the worker asks again: it is told, and not counted for the generation after
+    assert job.ask(first, generation=1).result(LIMIT_S) == (SlotInfo("a", 0, 0, 0, 2, 2, 1), 2)
+    assert job.recorded() == {}
+    job.end()
+
+
+def test_n7_the_end_of_an_old_process_is_not_that_of_the_new_one() -> None:
+    """G6: a host that was removed and came back was charged with the end of the process before."""
+    job = ScriptedJob({"a": 1, "b": 1})
+    a, old = job.start(2)
+    old.is_stubborn = True
+    job.discovery.set({"a": 1})
+    job.wait_for_hosts(lambda hosts: hosts == {"a"})
+    answers = [job.ask(a), job.ask(old)]
+    assert answers[0].result(LIMIT_S) == (SlotInfo("a", 0, 0, 0, 1, 1, 1), 2)
+    assert answers[1].result(LIMIT_S) == (INVALID_SLOT_INFO, 2)
+    job.discovery.set({"a": 1, "b": 1})
+    job.wait_for_hosts(lambda hosts: hosts == {"a", "b"})
+    assert job.ask(a, 2).result(LIMIT_S)[1] == 3
+    new = job.wait_for(3)[2]
+    assert new.place == old.place
+    assert new.incarnation != old.incarnation
+    old.commands.put(1)
+    assert job.ask(old, 3).result(LIMIT_S) == (INVALID_SLOT_INFO, 3)
+    job.succeed(a)
+    job.succeed(new)
+    assert job.finish() == {"a[0]": 0, "b[0]": 0}
+    assert not job.driver._host_manager.is_blacklisted("b")
+
+
+def test_n8_a_pod_that_replaces_one_of_its_name_has_a_new_process() -> None:
+    """G8: the host was blacklisted by its name, and its slots counted as those that run."""
+    discovery = FixedHosts(FoundHosts({"a": 1, "pod": 1}, {"pod": "uid-1"}))
+    job = ScriptedJob({}, discovery=discovery, failures=1)
+    a, old = job.start(2)
+    old.commands.put(1)
+    job.wait_until(lambda: job.recorded() == {("pod", 0): "FAILURE"})
+    assert job.ask(a).result(LIMIT_S)[0].size == 1
+    discovery.set(FoundHosts({"a": 1, "pod": 1}, {"pod": "uid-2"}))
+    job.wait_for_hosts(lambda hosts: hosts == {"a", "pod"})
+    assert job.ask(a, 2).result(LIMIT_S)[0].size == 2
+    new = job.wait_for(3)[2]
+    for one in (a, new):
+        job.succeed(one)
+    assert job.finish() == {"a[0]": 0, "pod[0]": 0}
+
+
+def test_n9_exit_0_before_the_work_is_done_is_a_failure() -> None:
+    """G7: a crash that ends with 0 was the success of the whole job."""
+    job = ScriptedJob({"a": 1, "b": 1})
+    a, b = job.start(2)
+    b.commands.put(0)
+    job.wait_until(lambda: job.recorded() == {("b", 0): "FAILURE"})
+    assert job.ask(a).result(LIMIT_S)[1] == 2
+    again = job.wait_for(3)[2]
+    for one in (a, again):
+        job.succeed(one)
+    assert job.finish() == {"a[0]": 0, "b[0]": 0}
+
+
+def test_n10_a_worker_that_says_nothing_any_more_is_ended() -> None:
+    """G9: a worker that lived and did nothing blocked the job for ever."""
+    job = ScriptedJob({"a": 1, "b": 1}, heartbeat_timeout=1000.0)
+    a, b = job.start(2)
+    for one in (a, b):
+        job.driver.record_heartbeat(*one.place, one.incarnation, 1)
+    job.driver.record_heartbeat(*b.place, "another process", 1)
+    watch = job.driver._heartbeats
+    watch.check(time.monotonic() + 900)
+    assert not b.is_told_to_end
+    job.driver._members.find(a.place).heard = time.monotonic() + 200
+    watch.check(time.monotonic() + 1001)
+    assert b.is_told_to_end
+    assert not a.is_told_to_end
+    assert job.ask(a).result(LIMIT_S)[1] == 2
+    again = job.wait_for(3)[2]
+    assert again.place == ("b", 0)
+    job.end()
+
+
+def test_n12_a_slow_discovery_delays_no_decision() -> None:
+    """G12: the lock was held while the script ran."""
+
+    class SlowDiscovery(HostDiscovery):
+        def __init__(self) -> None:
+            self.is_slow, self.waits, self.may_go = False, threading.Event(), threading.Event()
+
+        def find_available_hosts_and_slots(self) -> dict[str, int]:
+            if self.is_slow:
+                self.waits.set()
+                assert self.may_go.wait(LIMIT_S)
+            return {"a": 2}
+
+    discovery = SlowDiscovery()
+    job = ScriptedJob({}, discovery=discovery)
+    first, second = job.start(2)
+    discovery.is_slow = True
+    assert discovery.waits.wait(LIMIT_S)
+    answers = [job.ask(first), job.ask(second)]
+    assert [answer.result(LIMIT_S)[1] for answer in answers] == [2, 2]
+    discovery.may_go.set()
+    job.end()
+
+
+def test_n13_the_siblings_of_a_slot_that_failed_go_on() -> None:
+    """G13: one bad slot cost its host. Its second failure does."""
+    job = ScriptedJob({"a": 2, "b": 1}, failures=2)
+    a0, a1, b = job.start(3)
+    a0.commands.put(1)
+    answers = [job.ask(a1), job.ask(b)]
+    ranks = [answer.result(LIMIT_S)[0].rank for answer in answers]
+    new = job.wait_for(4)[3]
+    assert new.place == ("a", 0)
+    assert (ranks, new.slot.rank) == ([0, 2], 1)  # rank 0 gives its state to the others: it is one that has it
+    assert not a1.is_told_to_end
+    answers = [job.ask(a1, 2), job.ask(b, 2)]
+    new.commands.put(1)
+    assert answers[1].result(LIMIT_S) == (SlotInfo("b", 0, 0, 0, 1, 1, 1), 3)
+    assert answers[0].result(LIMIT_S)[0] == INVALID_SLOT_INFO
+    assert a1.is_told_to_end
+    job.succeed(b)
+    assert job.finish() == {"b[0]": 0}
+
+
+def test_n14_a_wait_for_slots_that_is_in_vain_is_reported_as_that() -> None:
+    job = ScriptedJob({"a": 1, "b": 1}, least=2, failures=1, timeout=0.1)
+    a, b = job.start(2)
+    b.commands.put(1)
+    assert job.ask(a).result(LIMIT_S)[0] == INVALID_SLOT_INFO
+    message = job.end()
+    assert message is not None
+    assert "waited 0.1 s for 2 slots on at least 1 hosts, and found 1 on 1" in message
+
+
+def test_a_job_that_loses_every_worker_with_the_state_ends() -> None:
+    job = ScriptedJob({"a": 1})
+    (a,) = job.start(1)
+    job.discovery.set({"b": 1})
+    job.wait_for_hosts(lambda hosts: hosts == {"b"})
+    assert job.ask(a).result(LIMIT_S)[0] == INVALID_SLOT_INFO
+    assert "no worker is left that has the state of the job" in (job.end() or "")
+
+
+def test_a_reset_limit_ends_the_job_with_its_name() -> None:
+    job = ScriptedJob({"a": 2}, reset_limit=1)
+    first, second = job.start(2)
+    answers = [job.ask(one) for one in (first, second)]
+    assert answers[0].result(LIMIT_S)[1] == 2
+    answers = [job.ask(one, 2) for one in (first, second)]
+    assert answers[0].result(LIMIT_S)[0] == INVALID_SLOT_INFO
+    assert "--reset-limit=1" in (job.end() or "")
+
+
+def test_a_worker_that_was_ready_and_died_has_failed() -> None:
+    job = ScriptedJob({"a": 1, "b": 1, "c": 1}, failures=1)
+    a, b, c = job.start(3)
+    job.ask(b)
+    job.wait_until(lambda: job.recorded() == {("b", 0): "READY"})
+    b.commands.put(1)
+    job.wait_until(lambda: job.recorded() == {("b", 0): "FAILURE"})
+    answers = [job.ask(a), job.ask(c)]
+    assert [answer.result(LIMIT_S)[0].size for answer in answers] == [2, 2]
+    job.end()
+
+
+def test_workers_that_the_driver_ended_after_a_success_do_not_fail_the_job() -> None:
+    job = ScriptedJob({"a": 3})
+    first, second, third = job.start(3)
+    job.ask(second)
+    job.ask(third)
+    job.succeed(first)
+    assert job.finish() == {"a[0]": 0}
+
+
+def test_a_worker_that_cannot_be_started_has_failed() -> None:
+    job = ScriptedJob({"a": 1})
+    with mock.patch.object(job, "create", side_effect=OSError("no processes left")):
+        job.driver.start(1, job.create)
+    assert job.finish() == {"a[0]": 1}
+
+
+def test_a_range_of_hosts_that_is_too_small_at_the_start_is_an_error() -> None:
+    job = ScriptedJob({"a": 1}, timeout=0.05)
+    with pytest.raises(Exception, match=r"waited 0\.05 s for 2 slots"):
+        job.driver.start(2, job.create)
+    job.end()

@@ -1,0 +1,36 @@
+"""The shim: Horovod's module names, mapped to ours, so that tests of its own run against our modules."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+
+NAMES = {
+    "horovod.runner.elastic.constants": "elastic.constants",
+    "horovod.runner.elastic.discovery": "elastic.discovery",
+    "horovod.runner.elastic.driver": "elastic.driver",
+    "horovod.runner.elastic.registration": "elastic.registration",
+    "horovod.runner.elastic.rendezvous": "elastic.rendezvous",
+    "horovod.runner.elastic.worker": "elastic.worker",
+    "horovod.runner.common.util.hosts": "elastic.hosts",
+    "horovod.runner.http.http_server": "elastic.http_server",
+}
+
+
+def install() -> None:
+    for name, ours in NAMES.items():
+        parts = name.split(".")
+        for depth in range(1, len(parts)):
+            package = ".".join(parts[:depth])
+            if package not in sys.modules:
+                module = ModuleType(package)
+                module.__path__ = []
+                sys.modules[package] = module
+                if depth > 1:
+                    setattr(sys.modules[".".join(parts[: depth - 1])], parts[depth - 1], module)
+        sys.modules[name] = importlib.import_module(ours)
+        setattr(sys.modules[".".join(parts[:-1])], parts[-1], sys.modules[name])
+
+
+install()
