@@ -261,7 +261,7 @@ class ElasticDriver(WorkerReports):
             glog.error(f"{slot_info.hostname}[{slot_info.local_rank}] could not run: {type(exc).__name__}: {exc}")
             result = WorkerExit(NOT_DONE, time.time())
         code = result[0]
-        if code == 0 and isinstance(result, WorkerExit) and not member.is_done:
+        if code == 0 and isinstance(result, WorkerExit) and result.needs_done and not member.is_done:
             glog.error(
                 f"{slot_info.hostname}[{slot_info.local_rank}] ended with 0 and has not said that its work is done: "
                 "that is a failure; a script ends with hvd.shutdown() or with the end of a function of hvd.elastic.run"
@@ -271,7 +271,7 @@ class ElasticDriver(WorkerReports):
         self._handle_worker_exit(slot_info, WorkerExit(code, result[1], was_stopped), member)
 
     def _handle_worker_exit(self, slot_info: SlotInfo, end: WorkerExit, member: Incarnation) -> None:
-        exit_code, timestamp, was_stopped = end
+        exit_code, timestamp, was_stopped, _ = end
         host, slot = slot_info.hostname, slot_info.local_rank
         name = f"{host}[{slot}]"
         if not self._members.end(member) or not self.has_rank_assignment(host, slot):

@@ -31,6 +31,7 @@ These are common paddle commands used in various situations:
     make_diagram      Make a model diagram by graphviz
 
 'paddle train --help', 'paddle pserver --help', 'paddle dump_config --help' will list subcommands options.
+'paddle elastic run --help' tells how to run workers that come and go, with all-reduce as in Horovod.
 'paddle master --help' tells how to give the tasks of a data set to trainers that come and go.
 'paddle autoscaler --help' tells how jobs of a Kubernetes cluster share its nodes.
 'paddle plotcurve --help' tells how to draw the curves of a log; it needs matplotlib.
@@ -173,6 +174,7 @@ _OURS = ("proto", "pserver", "recordio", "trainer")
 COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
     "autoscaler": _program("master.autoscaler.__main__", "master"),
     "dump_config": _printing(_program("paddle.utils.dump_config", *_OURS)),
+    "elastic": _program("elastic.launch", "elastic"),
     "make_diagram": _printing(_program("paddle.utils.make_model_diagram", *_OURS)),
     "master": _program("master.__main__", "master", "messages"),
     "merge_model": _printing(_program("trainer.merge_model", *_OURS)),

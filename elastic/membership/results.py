@@ -11,11 +11,13 @@ class WorkerExit(NamedTuple):
     """How a process of ours has ended; a function of a test returns only the first two.
 
     Attributes: exit_code: 128 + n after signal n.  end: in seconds since 1970.  was_stopped: the driver ended it.
+        needs_done: it has succeeded only if it has said that its work is done.
     """
 
     exit_code: int
     end: float
     was_stopped: bool = False
+    needs_done: bool = True
 
 
 class Results(NamedTuple):

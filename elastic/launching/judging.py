@@ -1,0 +1,38 @@
+"""Whether a job has succeeded (pure)."""
+
+from __future__ import annotations
+
+from elastic.membership.results import Results
+from runtime.errors import LostPeerError
+
+
+class JobFailedError(RuntimeError):
+    """A job has failed.
+
+    Attributes: exit_code: of the command that ran it: that of the worker that failed first, 75 where it was ended by a
+        signal or where no worker is to blame.
+    """
+
+    def __init__(self, text: str, exit_code: int = LostPeerError.exit_code) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+
+
+def judge(results: Results) -> None:
+    """Return if a job has succeeded.
+
+    Raises: JobFailedError: it was stopped with an error; or a worker has failed: the first one by time is named; or no
+        worker has come to the end of its work.
+    """
+    if results.error_message is not None:
+        raise JobFailedError(results.error_message)
+    failed = [(end, name, code) for name, (code, end) in results.worker_results.items() if code]
+    if failed:
+        _, name, code = min(failed)
+        how = f"was ended by signal {code - 128}" if code > 128 else f"ended with status {code}"
+        raise JobFailedError(
+            f"{name} {how}, as the first of {len(failed)} workers that have failed; look at its output",
+            code if code < 128 else LostPeerError.exit_code,
+        )
+    if not results.worker_results:
+        raise JobFailedError("no worker has come to the end of its work; look at their output")

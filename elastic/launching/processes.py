@@ -1,0 +1,141 @@
+"""A worker as a process of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import ipaddress
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from elastic import constants as names
+from elastic.hosts import SlotInfo
+from elastic.launching import guard
+from elastic.launching.output import KINDS, OutputWriter
+from elastic.membership.results import WorkerExit
+from runtime.errors import ConfigError
+from runtime.interfaces import list_nics
+
+LOOK_S = 0.1  # between two looks whether the worker has to end
+DRAIN_S = 5.0  # for the output that is left after the end
+NOT_EXPORTED = ("BASH_FUNC_*", "OLDPWD", "*CUDA_VISIBLE_DEVICES", "HOROVOD_SECRET_KEY", "_HOROVOD_SECRET_KEY")
+
+
+def make_environment(
+    base: Mapping[str, str], slot: SlotInfo, incarnation: str, generation: int, more: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the variables of a worker (pure).
+
+    Args: base: those of the driver, of which some are not given on.  more: those that all workers have.
+    """
+    kept = {name: value for name, value in base.items() if not any(fnmatch.fnmatch(name, one) for one in NOT_EXPORTED)}
+    numbers = {
+        names.HOROVOD_RANK: slot.rank,
+        names.HOROVOD_SIZE: slot.size,
+        names.HOROVOD_LOCAL_RANK: slot.local_rank,
+        names.HOROVOD_LOCAL_SIZE: slot.local_size,
+        names.HOROVOD_CROSS_RANK: slot.cross_rank,
+        names.HOROVOD_CROSS_SIZE: slot.cross_size,
+        names.PADDLE_ELASTIC_GENERATION: generation,
+    }
+    return {
+        **kept,
+        "PYTHONUNBUFFERED": "1",
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+        names.HOROVOD_HOSTNAME: slot.hostname,
+        names.PADDLE_ELASTIC_INCARNATION: incarnation,
+        **{name: str(value) for name, value in numbers.items()},
+        **more,
+    }
+
+
+def check_local(host: str) -> None:
+    """Return if a host is this machine.
+
+    Raises: ConfigError: it is another one, or none.
+    """
+    if host == socket.gethostname():
+        return
+    try:
+        found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except OSError as exc:
+        raise ConfigError(f"the host {host} has no address: {exc}; give localhost or 127.0.0.1 to 127.0.0.9") from exc
+    own = set(list_nics().values())
+    if not any(address in own or ipaddress.ip_address(address).is_loopback for address in found):
+        raise ConfigError(
+            f"the host {host} is another machine ({', '.join(sorted(found))}); the driver starts workers on its own "
+            "machine: run it there, or give hosts that are names of this one"
+        )
+
+
+def run_process(
+    command: Sequence[str], environ: Mapping[str, str], rank: int, writer: OutputWriter, ends: Sequence[threading.Event]
+) -> WorkerExit:
+    """Run a worker to its end, or end it when one of the events is set; copy its output meanwhile.
+
+    Raises: VolumeError: its files cannot be written.  OSError: it cannot be started.
+    """
+    files = writer.open(rank)
+    watched, held = os.pipe()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(Path(guard.__file__)), str(watched), *command],
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=[watched],
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(held)
+        raise
+    finally:
+        os.close(watched)
+    readers = []
+    for kind, source in zip(KINDS, (process.stdout, process.stderr), strict=True):
+        assert source is not None
+        reader = threading.Thread(target=writer.copy, args=(source, rank, kind, files[kind]), daemon=True)
+        reader.start()
+        readers.append(reader)
+    try:
+        was_stopped = _wait(process, ends)
+    finally:
+        os.close(held)
+    for reader in readers:
+        reader.join(DRAIN_S)
+    code = process.returncode
+    return WorkerExit(code if code >= 0 else 128 - code, time.time(), was_stopped)
+
+
+def _wait(process: subprocess.Popen[bytes], ends: Sequence[threading.Event]) -> bool:
+    """Wait for the end of a process; return whether it was told to end."""
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        while not poll.poll(LOOK_S * 1000):
+            if any(event.is_set() for event in ends):
+                _signal(process, signal.SIGTERM)
+                if not poll.poll(guard.GRACE_S * 1000):
+                    _signal(process, signal.SIGKILL)
+                process.wait()
+                return True
+        process.wait()
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)

@@ -1,0 +1,34 @@
+"""What a job is run with. Names are Horovod 0.28's (`horovod.runner.elastic.settings`), as far as it has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elastic.discovery import HostDiscovery
+
+
+@dataclass(frozen=True)
+class ElasticSettings:
+    """A job.
+
+    Attributes: num_proc: workers that the first generation begins with, at least.  min_num_proc: the same for every
+        later one.  max_num_proc: None: no bound.  elastic_timeout: seconds to wait for slots.  reset_limit: how often
+        workers may resume; None: any number of times.  is_elastic: a job that is not ends when a worker fails.
+        output_filename: directory for the workers' output, "" for none.  heartbeat_timeout: seconds.
+    """
+
+    discovery: HostDiscovery
+    num_proc: int
+    min_num_proc: int
+    max_num_proc: int | None = None
+    elastic_timeout: float | None = None
+    reset_limit: int | None = None
+    cooldown_range: tuple[float, float] | None = None
+    is_elastic: bool = True
+    failures_per_host: int = 2
+    heartbeat_timeout: float = 30.0
+    gloo_timeout_seconds: float = 30.0
+    nics: str = ""
+    output_filename: str = ""
+    prefix_output_with_timestamp: bool = False
+    verbose: int = 0

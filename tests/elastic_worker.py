@@ -1,0 +1,86 @@
+"""A worker for tests of `paddle elastic run`: it speaks with the driver, and obeys its command line.
+
+python elastic_worker.py COMMAND...
+
+say TEXT      prints a line            env           prints the variables of the slot
+fail-once F   ends with 3, if there is no file F yet; makes it
+ready         asks for the next rank, and prints it     wait          waits for a notice
+exit N        ends with N, without a word               hang          waits for ever
+touch F       makes a file                              see F         waits until there is a file
+Each may begin with "N:", for the worker that began with rank N alone. At the end its work is done.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from elastic.rendezvous.client import RendezvousClient
+
+LIMIT_S = 60.0
+
+
+class Worker:
+    """The worker of one slot."""
+
+    def __init__(self) -> None:
+        environ = os.environ
+        self.slot = environ["HOROVOD_HOSTNAME"], int(environ["HOROVOD_LOCAL_RANK"])
+        self.incarnation = environ["PADDLE_ELASTIC_INCARNATION"]
+        self.generation = int(environ["PADDLE_ELASTIC_GENERATION"])
+        address, port = environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
+        self.client = RendezvousClient(address, port, environ["PADDLE_SECRET"], LIMIT_S)
+
+    def say(self, text: str) -> None:
+        print(text)
+
+    def env(self) -> None:
+        print(",".join(os.environ[f"HOROVOD_{each}"] for each in ("HOSTNAME", "RANK", "SIZE", "LOCAL_RANK")))
+
+    def fail_once(self, path: str) -> None:
+        if not Path(path).exists():
+            Path(path).touch()
+            sys.exit(3)
+
+    def ready(self) -> None:
+        found, self.generation = self.client.query_rank(*self.slot, self.incarnation, self.generation, LIMIT_S)
+        print(f"generation {self.generation}: {found.rank} of {found.size}")
+        if found.rank < 0:
+            sys.exit(4)
+
+    def wait(self) -> None:
+        notice = None
+        while notice is None:
+            notice = self.client.notices(self.client.known_revision, 20.0)
+        print(f"hosts have changed: {notice.result}")
+
+    def exit(self, status: str) -> None:
+        os._exit(int(status))
+
+    def hang(self) -> None:
+        time.sleep(10 * LIMIT_S)
+
+    def touch(self, path: str) -> None:
+        Path(path).touch()
+
+    def see(self, path: str) -> None:
+        until = time.monotonic() + LIMIT_S
+        while not Path(path).exists():
+            assert time.monotonic() < until
+            time.sleep(0.02)
+
+
+def main(words: list[str]) -> None:
+    worker = Worker()
+    while words:
+        rank, _, name = words.pop(0).rpartition(":")
+        arguments = [words.pop(0)] if name in ("say", "fail-once", "exit", "touch", "see") else []
+        if rank in ("", os.environ["HOROVOD_RANK"]):
+            getattr(worker, name.replace("-", "_"))(*arguments)
+    worker.client.done(*worker.slot, worker.incarnation)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

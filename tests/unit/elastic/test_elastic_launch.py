@@ -1,0 +1,123 @@
+"""The command line of `paddle elastic run`: C1 of ../shared/spec/elastic.md, section 2, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from elastic.discovery import FixedHosts, HostDiscoveryScript
+from elastic.hosts import SlotInfo
+from elastic.launch import main, make_settings, parse_args
+from elastic.launching.judging import JobFailedError, judge
+from elastic.launching.processes import check_local, make_environment
+from elastic.membership.results import Results
+from runtime.errors import ConfigError, UsageError
+
+COMMAND = ["python", "train.py", "-np", "9", "--lr=1"]
+LONG = (
+    "--num-proc 3 --min-num-proc 2 --max-num-proc 4 --host-discovery-script d.sh --slots-per-host 2 "
+    "--elastic-timeout 60 --reset-limit 10 --blacklist-cooldown-range 120 600 --network-interfaces lo"
+)
+SHORT = LONG.replace("num-proc", "np").replace("--np", "-np").replace("interfaces", "interface")
+
+
+@pytest.mark.parametrize("flags", [LONG, SHORT], ids=["long", "short"])
+def test_c1_elastic_args(flags: str) -> None:
+    args = parse_args([*flags.split(), *COMMAND])
+    assert (args.num_proc, args.min_num_proc, args.max_num_proc) == (3, 2, 4)
+    assert (args.host_discovery_script, args.slots, args.nics) == ("d.sh", 2, "lo")
+    assert (args.elastic_timeout, args.reset_limit, args.cooldown_range) == (60, 10, [120, 600])
+    assert args.command == COMMAND
+    settings = make_settings(args)
+    assert settings.is_elastic
+    assert isinstance(settings.discovery, HostDiscoveryScript)
+
+
+def test_what_is_not_given_has_horovods_defaults(tmp_path: Path) -> None:
+    settings = make_settings(parse_args(["-np", "2", "python"]))
+    assert (settings.min_num_proc, settings.max_num_proc, settings.reset_limit) == (2, None, None)
+    assert not settings.is_elastic
+    assert settings.discovery.find_available_hosts_and_slots() == {"localhost": 2}
+    (tmp_path / "hosts").write_text("a slots=2\n")
+    settings = make_settings(parse_args(["-np", "2", "--min-np", "1", "--hostfile", str(tmp_path / "hosts"), "python"]))
+    assert isinstance(settings.discovery, FixedHosts)
+    assert settings.discovery.find_available_hosts_and_slots() == {"a": 2}
+    assert settings.is_elastic
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        ("python", "-np is missing"),
+        ("-np 0 python", "1 <= --min-np <= -np <= --max-np"),
+        ("-np 2 --min-np 3 python", "1 <= --min-np <= -np <= --max-np"),
+        ("-np 2 --max-np 1 python", "1 <= --min-np <= -np <= --max-np"),
+        ("-np x python", "invalid int value"),
+        ("-np 1 --slot-per-host 1 python", "unrecognized|required|argument"),
+        ("-np 1 --slots-per-host 0 python", "--slots-per-host is 0"),
+        ("-np 1 --reset-limit -1 python", "--reset-limit is -1"),
+        ("-np 1 --elastic-timeout nan python", "--elastic-timeout is nan"),
+        ("-np 1 --blacklist-cooldown-range 9 1 python", "--blacklist-cooldown-range"),
+        ("-np 1 -H a:1 --host-discovery-script x python", "exclude each other"),
+        ("-np 1 -H a python", "is no host with its slots"),
+        ("-np 1 --hostfile absent python", "No such file"),
+    ],
+)
+def test_flags_that_are_wrong_are_named(flags: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UsageError, match=why):
+        make_settings(parse_args(flags.split()))
+    assert main(["run", *flags.split()]) == 64
+
+
+def test_other_commands_and_none_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stop"]) == 64
+    assert main(["run", "-np", "1"]) == 64
+    assert main(["--help"]) == 0
+    assert "--host-discovery-script" in capsys.readouterr().out
+
+
+def test_a_worker_has_the_variables_of_its_slot_and_not_all_of_the_driver() -> None:
+    base = {"PATH": "/bin", "OLDPWD": "/", "BASH_FUNC_x%%": "", "CUDA_VISIBLE_DEVICES": "0", "HOROVOD_RANK": "9"}
+    environ = make_environment(base, SlotInfo("h", 1, 2, 3, 4, 5, 6), "i", 7, {"PADDLE_SECRET": "s"})
+    assert environ == {
+        "PATH": "/bin",
+        "PYTHONUNBUFFERED": "1",
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+        "HOROVOD_HOSTNAME": "h",
+        "HOROVOD_RANK": "1",
+        "HOROVOD_SIZE": "4",
+        "HOROVOD_LOCAL_RANK": "2",
+        "HOROVOD_LOCAL_SIZE": "5",
+        "HOROVOD_CROSS_RANK": "3",
+        "HOROVOD_CROSS_SIZE": "6",
+        "PADDLE_ELASTIC_INCARNATION": "i",
+        "PADDLE_ELASTIC_GENERATION": "7",
+        "PADDLE_SECRET": "s",
+    }
+
+
+def test_hosts_are_this_machine_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for host in ("localhost", "127.0.0.1", "127.0.0.9"):
+        check_local(host)
+    with pytest.raises(ConfigError, match="is another machine"):
+        check_local("192.0.2.1")
+    monkeypatch.setattr("socket.getaddrinfo", mock.Mock(side_effect=OSError("no such name")))
+    with pytest.raises(ConfigError, match="has no address: no such name"):
+        check_local("absent")
+
+
+def test_a_job_is_judged_by_its_error_then_by_the_first_failure() -> None:
+    judge(Results(None, {"a[0]": (0, 1.0)}))
+    with pytest.raises(JobFailedError, match="the limit"):
+        judge(Results("the limit", {"a[0]": (0, 1.0)}))
+    with pytest.raises(JobFailedError, match=r"a\[1\] ended with status 3, as the first of 2") as caught:
+        judge(Results(None, {"a[0]": (0, 1.0), "a[2]": (5, 3.0), "a[1]": (3, 2.0)}))
+    assert caught.value.exit_code == 3
+    with pytest.raises(JobFailedError, match="ended by signal 9") as caught:
+        judge(Results(None, {"a[0]": (137, 1.0)}))
+    assert caught.value.exit_code == 75
+    with pytest.raises(JobFailedError, match="no worker has come to the end"):
+        judge(Results(None, {}))
