@@ -61,11 +61,22 @@ class Pool:
         return memoryview(slots[-1])[:size]
 
 
+class HeaderForm(NamedTuple):
+    """The form of the headers on a connection: their length in bytes, and `protocol.measure` or what does the same."""
+
+    length: int
+    measure: Callable[[bytes], tuple[int, int] | None]
+
+
+PSERVER_HEADER = HeaderForm(protocol.HEADER_BYTES, protocol.measure)
+
+
 class ConnectionLimits(NamedTuple):
-    """The longest note and payload that a connection takes, in bytes."""
+    """The longest note and payload that a connection takes, in bytes, and the form of the headers before them."""
 
     note: int
     payload: int
+    header: HeaderForm = PSERVER_HEADER
 
 
 class Connection:
@@ -206,11 +217,12 @@ class Connection:
         return self._cut_note(self._lengths[0]) if len(self._frames) == 1 else self._cut_payload(self._lengths[1])
 
     def _cut_header(self) -> bool:
-        head = bytes(self._scratch[self._begin : min(self._begin + protocol.HEADER_BYTES, self._end)])
+        length, measure = self.limits.header
+        head = bytes(self._scratch[self._begin : min(self._begin + length, self._end)])
         if not head:
             return False
         try:
-            lengths = protocol.measure(head)
+            lengths = measure(head)
             if lengths is None:
                 return False
             note, payload = lengths
@@ -224,7 +236,7 @@ class Connection:
             return False
         self._frames.append(head)
         self._lengths = (note, payload)
-        self._begin += protocol.HEADER_BYTES
+        self._begin += length
         return True
 
     def _cut_note(self, length: int) -> bool:

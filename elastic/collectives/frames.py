@@ -1,0 +1,126 @@
+"""The messages between two ranks of a group (pure; no sockets, no arrays).
+
+A connection begins with the handshake of `pserver.wire.authentication`. Then it carries messages, each a header of 40
+bytes, a note and a payload:
+
+    offset  0  4s   magic b"PDLC"      offset  4  u8   kind        offset  5  u8   version    offset  6  u16  zero
+    offset  8  u32  length of the note                             offset 12  u32  piece
+    offset 16  u64  sequence           offset 24  u64  length of the payload                  offset 32  8s   tag
+
+`sequence` counts the exchanges of the group, so that ranks that are not at the same place notice it; `piece` counts
+the messages with data of one exchange from one rank. `tag` is made
+from the header before it and the note with the key that the handshake gave; without a secret it is zeros.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import hmac
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pserver.wire.protocol import Buffer, ProtocolError
+
+MAGIC = b"PDLC"
+VERSION = 1
+MAX_NOTE_BYTES = 1 << 20  # bytes; the announcement of some thousand arrays
+PIECE_BYTES = 1 << 20  # bytes; the cost of a message is small beside it, and a ring's ranks work at once
+MAX_PAYLOAD_BYTES = PIECE_BYTES
+_HEADER = struct.Struct("<4sBBHIIQQ8s")
+HEADER_BYTES = _HEADER.size
+_TAG_BYTES = 8
+_NO_TAG = bytes(_TAG_BYTES)
+
+
+class FrameKind(enum.IntEnum):
+    """What a message of a group is."""
+
+    HELLO = 1  # the note: where this rank's shared memory is; then, whether it could open that of all others
+    ANNOUNCE = 2  # the note: the collectives that this rank is asked for
+    STEP = 3  # data lie in the shared memory of the sender
+    DATA = 4  # the payload: a piece of an array
+    ABORT = 5  # the note: why this rank gives the group up
+    GOODBYE = 6  # this rank leaves in peace
+
+
+_KINDS = {int(kind): kind for kind in FrameKind}
+
+
+class Frame(NamedTuple):
+    """A message that was received."""
+
+    kind: FrameKind
+    sequence: int
+    piece: int
+    note: bytes
+    payload: memoryview
+
+
+_NOTHING = memoryview(b"")
+
+
+def encode(
+    kind: FrameKind, sequence: int, note: bytes, payload: Sequence[memoryview], key: bytes, piece: int = 0
+) -> list[Buffer]:
+    """Return the header, the note and the payload of a message; the payload is not copied.
+
+    Raises: ProtocolError: if it is over the limits that the other side applies.
+    """
+    length = sum(part.nbytes for part in payload)
+    _check_limits(len(note), length)
+    header = _HEADER.pack(MAGIC, kind, VERSION, 0, len(note), piece, sequence, length, _NO_TAG)
+    if key:
+        header = header[:-_TAG_BYTES] + _tag(header, note, key)
+    return [header, note, *payload]
+
+
+def decode(frames: Sequence[Buffer], key: bytes) -> Frame:
+    """Return the message of a header that `measure` has accepted, its note and its payload.
+
+    Raises: ProtocolError: the tag is wrong, or the kind unknown.
+    """
+    header, note = bytes(frames[0]), bytes(frames[1])
+    if key and not hmac.compare_digest(header[-_TAG_BYTES:], _tag(header, note, key)):
+        raise ProtocolError("a message whose tag does not prove the job's secret")
+    values = _HEADER.unpack(header)
+    kind = _KINDS.get(values[1])
+    if kind is None:
+        raise ProtocolError(f"a message of the unknown kind {values[1]}")
+    return Frame(kind, values[6], values[5], note, memoryview(frames[2]) if len(frames) > 2 else _NOTHING)
+
+
+def peek(header: Buffer) -> tuple[int, int]:
+    """Return sequence and piece of a header that `measure` has accepted."""
+    values = _HEADER.unpack(header)
+    return values[6], values[5]
+
+
+def measure(head: bytes) -> tuple[int, int] | None:
+    """Return the lengths of the note and of the payload behind a header, or None if more of it has to come first.
+
+    Raises: ProtocolError: as soon as it can be no header of ours, or if it is over the limits.
+    """
+    if head[:4] != MAGIC[: len(head)]:
+        raise ProtocolError(f"a message that begins with {head[:4]!r} instead of {MAGIC!r}")
+    if len(head) > 5 and head[5] != VERSION:
+        raise ProtocolError(f"a message of version {head[5]}, this program speaks version {VERSION}")
+    if len(head) < HEADER_BYTES:
+        return None
+    values = _HEADER.unpack(head)
+    _check_limits(values[4], values[7])
+    return values[4], values[7]
+
+
+def _check_limits(note: int, payload: int) -> None:
+    if note > MAX_NOTE_BYTES:
+        raise ProtocolError(f"a note of {note} bytes is over the limit of {MAX_NOTE_BYTES}")
+    if payload > MAX_PAYLOAD_BYTES:
+        raise ProtocolError(f"a payload of {payload} bytes is over the limit of {MAX_PAYLOAD_BYTES}")
+
+
+def _tag(header: bytes, note: bytes, key: bytes) -> bytes:
+    tag = hashlib.blake2b(header[:-_TAG_BYTES], digest_size=_TAG_BYTES, key=key)
+    tag.update(note)
+    return tag.digest()

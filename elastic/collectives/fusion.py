@@ -1,0 +1,106 @@
+"""Which requests travel together, and their arrays as one (no sockets).
+
+Small arrays cost mostly the messages about them, so requests of one kind, type and reduction become one batch of up to
+`FUSION_BYTES`: to the rest of the room its arrays are one array, the concatenation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from elastic.collectives import arithmetic
+from elastic.collectives.arithmetic import Flat
+from elastic.collectives.requests import CollectiveKind, Request
+
+FUSION_BYTES = 64 << 20
+
+
+class FusedArray(NamedTuple):
+    """A request with its arrays: `source` of this rank and `target` for the result, both flat; they may be one."""
+
+    request: Request
+    source: Flat
+    target: Flat
+
+
+class Batch:
+    """Requests that run as one. `counts`: by rank, the elements of each rank's array; equal but for an all-gather."""
+
+    def __init__(self, entries: Sequence[FusedArray], counts: Sequence[int]) -> None:
+        first = entries[0].request
+        self.kind, self.dtype, self.argument = first.kind, first.dtype, first.argument
+        self.entries = entries
+        self.counts = counts
+        self.count = sum(entry.request.elements for entry in entries)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of this rank's arrays."""
+        return self.count * self.dtype.itemsize
+
+    def _cuts(self, begin: int, end: int) -> Iterator[tuple[FusedArray, slice, slice]]:
+        """Yield each array with its part of [begin, end) of the whole, and the place of that part."""
+        start = 0
+        for entry in self.entries:
+            stop = start + entry.request.elements
+            low, high = max(begin, start), min(end, stop)
+            if low < high:
+                yield entry, slice(low - start, high - start), slice(low - begin, high - begin)
+            start = stop
+            if start >= end:
+                return
+
+    def read(self, begin: int, end: int, out: Flat) -> None:
+        """Copy the elements [begin, end) of this rank's arrays to `out`."""
+        for entry, inner, outer in self._cuts(begin, end):
+            out[outer] = entry.source[inner]
+
+    def write(self, begin: int, end: int, values: Flat) -> None:
+        """Copy values to the elements [begin, end) of the results."""
+        for entry, inner, outer in self._cuts(begin, end):
+            entry.target[inner] = values[outer]
+
+    def write_combined(self, sources: Sequence[Flat], size: int) -> None:
+        """Write the reduction of the whole arrays of all ranks to the results."""
+        for entry, inner, outer in self._cuts(0, self.count):
+            arithmetic.combine(entry.target[inner], [source[outer] for source in sources], self.argument, size)
+
+    def whole_target(self) -> Flat:
+        """Return memory for the whole result, in the type of partial sums, which holds this rank's arrays.
+
+        Of a single array it is the result itself.
+        """
+        dtype = arithmetic.working_dtype(self.dtype, self.argument)
+        if len(self.entries) == 1 and dtype == self.dtype:
+            entry = self.entries[0]
+            if entry.source is not entry.target:
+                entry.target[...] = entry.source
+            return entry.target
+        whole: Flat = np.empty(self.count, dtype)
+        self.read(0, self.count, whole)
+        return whole
+
+
+def fuse(entries: Sequence[FusedArray], requests: Sequence[Sequence[Request]]) -> list[Batch]:
+    """Return the batches of some requests; the same on every rank.
+
+    Args: requests: for each entry those of all ranks.
+    """
+    groups: list[list[int]] = []
+    open_groups: dict[tuple[Any, ...], tuple[list[int], int]] = {}
+    for number, entry in enumerate(entries):
+        request = entry.request
+        key = (request.kind, request.dtype, request.argument)
+        group, size = open_groups.get(key, ([], 0))
+        can_join = request.kind in (CollectiveKind.ALLREDUCE, CollectiveKind.BROADCAST)
+        if not group or not can_join or size + request.nbytes > FUSION_BYTES:
+            group, size = [], 0
+            groups.append(group)
+        group.append(number)
+        open_groups[key] = (group, size + request.nbytes)
+    return [
+        Batch([entries[number] for number in group], [one.elements for one in requests[group[0]]]) for group in groups
+    ]

@@ -1,0 +1,326 @@
+"""A group of ranks that run collectives together: who wants which, in which order, over which way.
+
+It goes in rounds. In each, every rank announces the requests that wait on it to all others; what all have announced,
+runs. A round begins when a thread waits for a result, or when requests of `CYCLE_BYTES` wait; no round goes by time.
+Whoever waits drives the rounds; there is a thread of the group's own only for what nobody waits for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from elastic.collectives.arithmetic import Flat
+from elastic.collectives.frames import MAX_NOTE_BYTES, Frame
+from elastic.collectives.fusion import Batch, FusedArray, fuse
+from elastic.collectives.mesh import Mesh
+from elastic.collectives.requests import (
+    MAX_REQUESTS,
+    CollectiveKind,
+    Request,
+    agree,
+    describe_stall,
+    encode_request,
+    parse_announcement,
+)
+from elastic.errors import CollectiveMismatchError, HorovodInternalError
+from pserver.wire.protocol import ProtocolError
+from runtime import glog
+
+CYCLE_BYTES = 8 << 20  # of requests that nobody waits for yet: the arithmetic behind them may go on meanwhile
+STALL_S = 60.0  # seconds. Source: Horovod's HOROVOD_STALL_CHECK_TIME_SECONDS
+STALL_END_S = 1800.0  # seconds; the time after which the programs of this project take a program for stuck
+
+
+class ArrayPath(Protocol):
+    """A way that arrays take: `memory.MemoryPath`, `sockets.SocketPath`."""
+
+    def announce(self, note: bytes, batch: Batch) -> int:
+        """Tell the others the waiting requests, the first of which are a batch."""
+
+    def take_announcements(self) -> list[Frame]:
+        """Return what the others have told."""
+
+    def run(self, batch: Batch, frames: list[Frame] | None) -> None:
+        """Run a batch. `frames`: the announcements, if it was the first one of all of them; else None."""
+
+
+class CollectiveHandle:
+    """A request that was made. Attributes: output: the result.  error: why there is none."""
+
+    def __init__(self, request: Request, source: Flat, output: np.ndarray[Any, Any] | None) -> None:
+        self.request = request
+        self.note = encode_request(request)
+        self.source = source
+        self.output = output
+        self.error: Exception | None = None
+        self.is_done = False
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Seconds. Attributes: stall: until a warning says for whom a collective waits.  end: until the group ends."""
+
+    stall: float = STALL_S
+    end: float = STALL_END_S
+
+
+class RankGroup:
+    """The collectives of one rank. Thread safety: all methods may be called by any thread.
+
+    Raises (wait): HorovodInternalError: a rank is lost or has left: the group has ended.
+        CollectiveMismatchError: the ranks disagree about this collective; the group goes on.
+    """
+
+    def __init__(self, mesh: Mesh, path: ArrayPath, patience: Patience | None = None) -> None:
+        self.rank, self.size = mesh.rank, mesh.size
+        self._mesh, self._path = mesh, path
+        self._patience = patience or Patience()
+        self._others = list(mesh.peers)
+        self._waiting: dict[str, CollectiveHandle] = {}
+        self._number = 0
+        self._driving = threading.Lock()
+        self._changed = threading.Condition()  # of `_waiting`, and of handles that are done
+        self._thread: threading.Thread | None = None
+        # what the last round gave, if nothing ran
+        self._idle: tuple[bytes, Sequence[Sequence[Request] | None]] | None = None
+
+    # ----- What callers want -----
+
+    def submit(
+        self,
+        kind: CollectiveKind,
+        array: np.ndarray[Any, Any],
+        *,
+        name: str | None = None,
+        argument: int = 0,
+        output: np.ndarray[Any, Any] | None = None,
+    ) -> CollectiveHandle:
+        """Ask for a collective, and return at once.
+
+        Args: array: must not change until the collective is done.  output: contiguous, of the array's type and shape,
+            perhaps the array itself; by default a new one.
+        Raises: ValueError: a collective of that name waits already.
+        """
+        source = np.ascontiguousarray(array).reshape(-1)
+        with self._changed:
+            if name is None:
+                name = f"noname.{self._number}"
+                self._number += 1
+            request = Request(kind, name, array.dtype, array.shape, argument)
+            handle = CollectiveHandle(request, source, output)
+            if self._mesh.failure:
+                handle.error, handle.is_done = HorovodInternalError(self._mesh.failure), True
+                return handle
+            if name in self._waiting:
+                raise ValueError(f"a collective '{name}' waits already; wait for it, or give this one another name")
+            self._waiting[name] = handle
+            is_much = sum(one.request.nbytes for one in self._waiting.values()) >= CYCLE_BYTES
+        if self._driving.locked():
+            self._mesh.wake()
+        if is_much:
+            self.start()
+        return handle
+
+    def wait(self, handle: CollectiveHandle) -> np.ndarray[Any, Any]:
+        """Return the result of a collective."""
+        while not handle.is_done:
+            if self._driving.acquire(blocking=False):
+                try:
+                    while not handle.is_done:
+                        self._round()
+                finally:
+                    self._driving.release()
+                    if self._waiting:
+                        self.start()
+            else:
+                self._mesh.wake()
+                with self._changed:
+                    self._changed.wait_for(lambda: handle.is_done or not self._driving.locked(), 1.0)
+        if handle.error is not None:
+            raise handle.error
+        assert handle.output is not None
+        return handle.output
+
+    def start(self) -> None:
+        """Have what waits now done by the group's own thread."""
+        with self._changed:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._drive, name="collectives", daemon=True)
+                self._thread.start()
+
+    def leave(self) -> None:
+        """Leave the group; what still waits fails."""
+        with self._changed:
+            thread = self._thread
+        if self._driving.acquire(timeout=0):
+            try:
+                self._mesh.leave()
+            finally:
+                self._driving.release()
+        else:  # another thread waits for ranks that may not come any more
+            self._mesh.abandon("this rank has left the group")
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(self._patience.stall)
+        self._end(HorovodInternalError("this rank has left the group"))
+
+    # ----- Rounds -----
+
+    def _drive(self) -> None:
+        """The group's own thread: rounds until nothing waits."""
+        while True:
+            with self._changed:
+                if not self._waiting:
+                    self._thread = None
+                    return
+            with self._driving:
+                while self._waiting:
+                    self._round()
+
+    def _round(self) -> None:
+        try:
+            self._take_round()
+        except HorovodInternalError as exc:
+            self._end(exc)
+        except BaseException as exc:  # also Ctrl-C: the ranks are not at the same place any more
+            with contextlib.suppress(HorovodInternalError):
+                self._mesh.fail(f"its collective was ended by {type(exc).__name__}: {exc}")
+            self._end(HorovodInternalError(self._mesh.failure))
+            raise
+
+    def _take_round(self) -> None:
+        handles, note = self._choose()
+        if not handles:
+            return
+        if self._idle is not None and self._idle[0] == note and not self._wait_for_news(note):
+            return
+        own = [handle.request for handle in handles]
+        entries = [FusedArray(handle.request, handle.source, _flat(handle, self.size)) for handle in handles]
+        batches = fuse(entries, [[request] * self.size for request in own])
+        self._path.announce(note, batches[0])
+        self._wait_for_all(own)
+        frames = self._path.take_announcements()
+        if all(frame.note == note for frame in frames):
+            self._idle = None
+            for number, batch in enumerate(batches):
+                self._run(batch, None if number else frames)
+            self._finish(handles)
+            return
+        self._run_agreed(handles, note, frames)
+
+    def _choose(self) -> tuple[list[CollectiveHandle], bytes]:
+        """Return the requests for this round, and the announcement of them."""
+        with self._changed:
+            handles = list(self._waiting.values())[:MAX_REQUESTS]
+        if len(handles) == 1:
+            return handles, handles[0].note
+        length = 0
+        for number, handle in enumerate(handles):
+            length += len(handle.note)
+            if length > MAX_NOTE_BYTES:
+                handles = handles[:number]
+                break
+        return handles, b"".join(handle.note for handle in handles)
+
+    def _run_agreed(self, handles: Sequence[CollectiveHandle], note: bytes, frames: Sequence[Frame]) -> None:
+        """Run what all ranks have announced, and fail what they disagree about."""
+        announced: list[Sequence[Request]] = []
+        own = [handle.request for handle in handles]
+        theirs = dict(zip(self._others, frames, strict=True))
+        for rank in range(self.size):
+            try:
+                announced.append(own if rank == self.rank else parse_announcement(theirs[rank].note))
+            except ProtocolError as exc:
+                self._mesh.fail(f"rank {rank} sent {exc}")
+        agreement = agree(announced)
+        of_name = {handle.request.name: handle for handle in handles}
+        for name, why in agreement.mismatches.items():
+            of_name[name].error = CollectiveMismatchError(why)
+            self._finish([of_name[name]])
+        run = [of_name[same[0].name] for same in agreement.run]
+        for handle, same in zip(run, agreement.run, strict=True):
+            _prepare(handle, same)
+        entries = [FusedArray(handle.request, handle.source, _flat(handle, self.size)) for handle in run]
+        for batch in fuse(entries, agreement.run):
+            self._run(batch, None)
+        self._finish(run)
+        is_idle = not run and not agreement.mismatches
+        self._idle = (note, announced) if is_idle else None
+
+    def _run(self, batch: Batch, frames: list[Frame] | None) -> None:
+        if sum(batch.counts):
+            self._path.run(batch, frames)
+
+    def _finish(self, handles: Sequence[CollectiveHandle]) -> None:
+        with self._changed:
+            for handle in handles:
+                handle.is_done = True
+                del self._waiting[handle.request.name]
+            self._changed.notify_all()
+
+    def _end(self, error: HorovodInternalError) -> None:
+        """Fail everything that waits."""
+        with self._changed:
+            for handle in self._waiting.values():
+                handle.error, handle.is_done = error, True
+            self._waiting.clear()
+            self._changed.notify_all()
+
+    # ----- Waiting for other ranks -----
+
+    def _wait_for_all(self, own: Sequence[Request]) -> None:
+        began = time.monotonic()
+        until = began + self._patience.stall
+        while missing := self._mesh.wait_until(self._others, until):
+            announced: list[Sequence[Request] | None] = [None if rank in missing else own for rank in range(self.size)]
+            until = self._complain(announced, began)
+
+    def _wait_for_news(self, note: bytes) -> bool:
+        """After a round in which nothing ran: wait for another request here, or another round of another rank.
+
+        Returns: False: there may be another announcement to make now.
+        """
+        assert self._idle is not None
+        began = time.monotonic()
+        until = began + self._patience.stall
+        while len(self._mesh.missing(self._others)) == len(self._others):
+            self._mesh.check()
+            if self._mesh.turn(max(0.0, until - time.monotonic())):
+                return self._choose()[1] == note
+            if time.monotonic() >= until:
+                until = self._complain(self._idle[1], began)
+        return True
+
+    def _complain(self, announced: Sequence[Sequence[Request] | None], began: float) -> float:
+        """Say for whom this rank waits; return when to do so again."""
+        now = time.monotonic()
+        text = describe_stall(announced, self.rank, now - began)
+        if now - began >= self._patience.end:
+            self._mesh.fail(text)
+        glog.warning(f"{text}; every rank has to call the same collectives")
+        return now + self._patience.stall
+
+
+def _flat(handle: CollectiveHandle, size: int) -> Flat:
+    """Return the memory of the result; by default for ranks that all ask for the same."""
+    if handle.output is None:
+        _prepare(handle, [handle.request] * size)
+    assert handle.output is not None
+    return handle.output.reshape(-1)
+
+
+def _prepare(handle: CollectiveHandle, same: Sequence[Request]) -> None:
+    """Make the result's memory, whose length depends on all ranks in an all-gather."""
+    request = handle.request
+    if request.kind == CollectiveKind.ALLGATHER:
+        shape = (sum(one.shape[0] for one in same), *request.shape[1:])
+        if handle.output is None or handle.output.shape != shape:
+            handle.output = np.empty(shape, request.dtype)
+    elif handle.output is None:
+        handle.output = np.empty(request.shape, request.dtype)

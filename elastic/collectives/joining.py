@@ -1,0 +1,250 @@
+"""How a group is made: every rank publishes its address, calls the ranks below it and is called by those above.
+
+The store only carries addresses. Both sides of every connection prove that they know the job's secret, and which rank
+of which group they are, before anything else is read (`pserver.wire.authentication`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import secrets
+import select
+import socket
+import struct
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from elastic.collectives.mesh import Mesh, PeerRank, tune
+from elastic.errors import HorovodInternalError
+from pserver.wire.authentication import DATA, NONCE_BYTES, ClientHandshake, Handshake, ServerHandshake
+from pserver.wire.connection import Pool
+from runtime.backoff import exponential_backoff
+from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded, show_value
+
+HANDSHAKE_S = 5.0  # seconds that a caller has for its four records
+MAX_UNPROVEN = 128  # connections whose handshake is under way
+_NAME = struct.Struct("<8sII")  # the group, the rank, the size: the token of a connection's name
+MAX_ADDRESS_BYTES = 1 << 12
+
+
+class AddressStore(Protocol):
+    """What a group needs of the rendezvous: `elastic.rendezvous.client.RendezvousClient`."""
+
+    def put(self, scope: str, key: str, value: bytes) -> None:
+        """Store a value."""
+
+    def get(self, scope: str, key: str, wait: float = 0.0) -> bytes | None:
+        """Return a value, or None if there is none after `wait` seconds."""
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """Which group, and which rank of it this process is.
+
+    Attributes: scope: of the store; another one for every generation.  host: the address others reach this rank by.
+        secret: of the job, or empty.  timeout: seconds until all ranks have to be there.  port: 0: any free one.
+        incarnation: of this process.
+    """
+
+    rank: int
+    size: int
+    scope: str
+    host: str = "127.0.0.1"
+    secret: str = ""
+    timeout: float = 30.0
+    port: int = 0
+    incarnation: str = ""
+
+
+def join(plan: GroupPlan, store: AddressStore) -> Mesh:
+    """Return the connections to all other ranks.
+
+    Raises: HorovodInternalError: a rank was not there in time.
+    """
+    deadline = time.monotonic() + plan.timeout
+    pool = Pool()
+    with Acceptor(plan, pool) as acceptor:
+        address = {"host": plan.host, "port": acceptor.port, "shm": True, "incarnation": plan.incarnation}
+        store.put(plan.scope, str(plan.rank), json.dumps(address).encode())
+        peers = {number: _call(plan, store, number, pool, deadline) for number in range(plan.rank)}
+        peers.update(acceptor.wait(deadline))
+    return Mesh(plan.rank, peers)
+
+
+def _token(plan: GroupPlan, rank: int) -> bytes:
+    return _NAME.pack(hashlib.sha256(plan.scope.encode()).digest()[:8], rank, plan.size)
+
+
+# ----- Calling -----
+
+
+def _call(plan: GroupPlan, store: AddressStore, number: int, pool: Pool, deadline: float) -> PeerRank:
+    """Return the connection to a lower rank; it is tried until the deadline."""
+    why = "it has not published its address"
+    for delay in exponential_backoff(0.05, 1.0):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            break
+        value = store.get(plan.scope, str(number), min(left, 10.0))
+        if value is None:
+            continue
+        host, port = read_address(value, number)
+        try:
+            return _shake(plan, socket.create_connection((host, port), min(left, HANDSHAKE_S)), pool)
+        except (OSError, _RefusedError) as exc:
+            why = f"{host}:{port}: {exc}"
+        time.sleep(min(delay, max(0.0, deadline - time.monotonic())))  # between two trials of one address
+    raise HorovodInternalError(f"rank {number} of {plan.size} cannot be reached within {plan.timeout:.0f} s: {why}")
+
+
+class _RefusedError(Exception):
+    """The other side of a connection is not the rank that was called."""
+
+
+def _shake(plan: GroupPlan, stream: socket.socket, pool: Pool) -> PeerRank:
+    handshake = ClientHandshake(plan.secret, _token(plan, plan.rank) + DATA, secrets.token_bytes(NONCE_BYTES))
+    try:
+        stream.sendall(handshake.greeting)
+        while handshake.wanted:
+            data = stream.recv(handshake.wanted)
+            if not data:
+                raise _RefusedError("it ended the connection")
+            stream.sendall(handshake.feed(data))
+        if handshake.fault:
+            raise _RefusedError(handshake.fault)
+        tune(stream)
+    except BaseException:
+        stream.close()
+        raise
+    return PeerRank(stream, handshake.key, pool)
+
+
+def read_address(value: bytes, number: int) -> tuple[str, int]:
+    """Return host and port of what a rank has published.
+
+    Raises: HorovodInternalError: it is no address.
+    """
+    try:
+        if len(value) > MAX_ADDRESS_BYTES:
+            raise BoundedJsonError(f"of {len(value)} bytes")
+        address: Mapping[str, Any] = parse_bounded(value, depth=4, values=64)
+    except BoundedJsonError as exc:
+        raise HorovodInternalError(f"rank {number} has published an address {exc}") from exc
+    host, port = address.get("host"), address.get("port")
+    if not isinstance(host, str) or not isinstance(port, int) or not is_integer(port, 1, 65535):
+        raise HorovodInternalError(f"rank {number} has published {show_value(address)}, which is no address")
+    return host, port
+
+
+# ----- Being called -----
+
+
+class Acceptor:
+    """Takes the connections of the higher ranks, in a thread of its own, so that no caller waits for another."""
+
+    def __init__(self, plan: GroupPlan, pool: Pool) -> None:
+        self._plan, self._pool = plan, pool
+        self._listener = socket.create_server(("", plan.port), backlog=512)
+        self._listener.setblocking(False)
+        self.port: int = self._listener.getsockname()[1]
+        self._unproven: dict[int, tuple[socket.socket, ServerHandshake, float]] = {}
+        self._peers: dict[int, PeerRank] = {}
+        self._wanted = set(range(plan.rank + 1, plan.size))
+        self._changed = threading.Condition()
+        self._is_over = False
+        self._stop, self._stopped = socket.socketpair()
+        self._thread = threading.Thread(target=self._run, name="group-acceptor", daemon=True)
+
+    def __enter__(self) -> Acceptor:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over = True
+        self._stop.close()
+        self._thread.join()
+        self._stopped.close()
+        self._listener.close()
+        for unproven in self._unproven.values():
+            unproven[0].close()
+
+    def wait(self, deadline: float) -> dict[int, PeerRank]:
+        """Return the connections to all higher ranks.
+
+        Raises: HorovodInternalError: one has not called by the deadline.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._wanted <= self._peers.keys(), max(0.0, deadline - time.monotonic()))
+            missing = sorted(self._wanted - self._peers.keys())
+            if not missing:
+                return self._peers
+        names = ", ".join(map(str, missing[:16]))
+        raise HorovodInternalError(
+            f"rank {self._plan.rank} of {self._plan.size}: not called within {self._plan.timeout:.0f} s by rank {names}"
+        )
+
+    def _run(self) -> None:
+        poller = select.poll()
+        poller.register(self._listener, select.POLLIN)
+        poller.register(self._stopped, select.POLLIN)
+        while not self._is_over:
+            for file, _ in poller.poll(1000):
+                if file == self._listener.fileno():
+                    self._accept(poller)
+                elif file in self._unproven:
+                    self._feed(poller, file)
+            now = time.monotonic()
+            for file in [file for file, (_, _, until) in self._unproven.items() if until < now]:
+                self._drop(poller, file)
+
+    def _accept(self, poller: select.poll) -> None:
+        with contextlib.suppress(OSError):
+            stream = self._listener.accept()[0]
+            if len(self._unproven) >= MAX_UNPROVEN:
+                stream.close()
+                return
+            stream.setblocking(False)
+            handshake = ServerHandshake(self._plan.secret, secrets.token_bytes(NONCE_BYTES))
+            self._unproven[stream.fileno()] = (stream, handshake, time.monotonic() + HANDSHAKE_S)
+            poller.register(stream, select.POLLIN)
+
+    def _drop(self, poller: select.poll, file: int) -> None:
+        stream = self._unproven.pop(file)[0]
+        poller.unregister(file)
+        stream.close()
+
+    def _feed(self, poller: select.poll, file: int) -> None:
+        stream, handshake, _ = self._unproven[file]
+        try:
+            data = stream.recv(handshake.wanted)
+            answer = handshake.feed(data) if data else b""
+            if answer:
+                stream.send(answer)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data or handshake.fault:
+            self._drop(poller, file)
+        elif not handshake.wanted:
+            poller.unregister(file)
+            del self._unproven[file]
+            self._admit(stream, handshake)
+
+    def _admit(self, stream: socket.socket, handshake: Handshake) -> None:
+        group, rank, size = _NAME.unpack(handshake.name[:-1])
+        if _NAME.pack(group, rank, size) != _token(self._plan, rank) or rank not in self._wanted:
+            stream.close()  # of another generation, whose rank finds its own group by the store
+            return
+        tune(stream)
+        with self._changed:
+            earlier = self._peers.pop(rank, None)
+            if earlier is not None:
+                earlier.connection.close()  # its caller did not see the end of that handshake
+            self._peers[rank] = PeerRank(stream, handshake.key, self._pool)
+            self._changed.notify_all()

@@ -1,0 +1,167 @@
+"""Collectives among processes of one host: every rank has memory that all others read.
+
+Everything goes in exchanges. Before exchange e a rank writes into its slot e % 2; then it tells all others, and waits
+until they have told it; then it reads their slots e % 2, until it begins exchange e + 1. So a rank may write into a
+slot again when it has heard of exchange e + 1 from all others, which is before its exchange e + 2.
+
+A small array is reduced by every rank for itself: one exchange. A larger one goes in pieces, of which every rank
+reduces one part for all. An exchange carries a piece of the arrays, and the parts of the piece before it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import numpy as np
+
+from elastic.collectives import arithmetic
+from elastic.collectives.arithmetic import Flat
+from elastic.collectives.frames import Frame, FrameKind
+from elastic.collectives.fusion import Batch
+from elastic.collectives.mesh import Mesh
+from elastic.collectives.requests import CollectiveKind
+from pserver.wire.shared_memory import SharedMemory
+
+PIECE_BYTES = 4 << 20  # of an exchange; the slots of three ranks stay in the last cache of the processor
+DIRECT_BYTES = 1 << 20  # of all ranks together: up to here every rank reduces all; measured by bench/allreduce.py
+SLOT_BYTES = 2 * PIECE_BYTES  # a piece of the arrays, then the reduced parts of the piece before
+
+
+class MemoryPath:
+    """The way over shared memory.
+
+    Args: memories: by rank, this rank's own too; their outbox is slot 0, their inbox slot 1.
+        timeout: seconds that the others have for a step once all are in the collective.
+    """
+
+    def __init__(self, mesh: Mesh, memories: Mapping[int, SharedMemory], timeout: float) -> None:
+        self._mesh, self._timeout = mesh, timeout
+        self._others = list(mesh.peers)
+        self._sequence = 0
+        self._slots = [
+            [np.frombuffer(slot, np.uint8) for slot in (memories[rank].outbox, memories[rank].inbox)]
+            for rank in range(mesh.size)
+        ]
+
+    # ----- Exchanges -----
+
+    def announce(self, note: bytes, batch: Batch) -> int:
+        """Tell the others what this rank is asked for, with the begin of the first batch; return the sequence."""
+        self._place(batch)
+        return self._tell(FrameKind.ANNOUNCE, note)
+
+    def take_announcements(self) -> list[Frame]:
+        """Return those of all others, which have come."""
+        return [self._mesh.take(number, FrameKind.ANNOUNCE, self._sequence - 1) for number in self._others]
+
+    def _tell(self, kind: FrameKind, note: bytes = b"") -> int:
+        sequence = self._sequence
+        self._sequence += 1
+        for number in self._others:
+            self._mesh.send(number, kind, sequence, note)
+        return sequence
+
+    def _step(self) -> None:
+        sequence = self._tell(FrameKind.STEP)
+        self._mesh.collect(FrameKind.STEP, sequence, self._others, time.monotonic() + self._timeout)
+
+    def _own(self, begin: int, batch: Batch, count: int) -> Flat:
+        """Return a part of the slot that this rank writes now. `begin`: in bytes."""
+        slot = self._slots[self._mesh.rank][self._sequence % 2]
+        return slot[begin : begin + count * batch.dtype.itemsize].view(batch.dtype)
+
+    def _seen(self, rank: int, begin: int, batch: Batch, count: int) -> Flat:
+        """Return a part of the slot of a rank that may be read now. `begin`: in bytes."""
+        slot = self._slots[rank][(self._sequence - 1) % 2]
+        return slot[begin : begin + count * batch.dtype.itemsize].view(batch.dtype)
+
+    # ----- Collectives -----
+
+    def run(self, batch: Batch, frames: list[Frame] | None) -> None:
+        """Run a batch. `frames`: the announcements, if its begin was placed with them; else None."""
+        is_placed = frames is not None
+        if batch.kind == CollectiveKind.ALLREDUCE:
+            if self._is_direct(batch):
+                self._begin(batch, is_placed)
+                sources = [self._seen(rank, 0, batch, batch.count) for rank in range(self._mesh.size)]
+                batch.write_combined(sources, self._mesh.size)
+            else:
+                self._reduce_by_parts(batch, is_placed)
+        elif batch.kind == CollectiveKind.ALLGATHER:
+            self._gather(batch, is_placed)
+        elif batch.kind == CollectiveKind.BROADCAST:
+            self._broadcast(batch, is_placed)
+
+    def _is_direct(self, batch: Batch) -> bool:
+        return batch.nbytes * self._mesh.size <= DIRECT_BYTES
+
+    def _place(self, batch: Batch) -> None:
+        """Write the begin of a batch into this rank's slot."""
+        if batch.kind == CollectiveKind.BROADCAST and batch.argument != self._mesh.rank:
+            return
+        if batch.kind != CollectiveKind.BARRIER:
+            self._write_piece(batch, 0)
+
+    def _begin(self, batch: Batch, is_placed: bool) -> None:
+        if not is_placed:
+            self._place(batch)
+            self._step()
+
+    def _write_piece(self, batch: Batch, number: int) -> None:
+        piece = PIECE_BYTES // batch.dtype.itemsize
+        begin, end = number * piece, min((number + 1) * piece, batch.count)
+        if begin < end:
+            batch.read(begin, end, self._own(0, batch, end - begin))
+
+    def _reduce_by_parts(self, batch: Batch, is_placed: bool) -> None:
+        size, rank = self._mesh.size, self._mesh.rank
+        piece = PIECE_BYTES // batch.dtype.itemsize
+        pieces = -(-batch.count // piece)
+        self._begin(batch, is_placed)
+        for number in range(pieces):
+            # this rank's part of the piece, reduced into its next slot
+            begin, end = number * piece, min((number + 1) * piece, batch.count)
+            low, high = _part(end - begin, rank, size)
+            sources = [self._seen(one, 0, batch, high)[low:] for one in range(size)]
+            arithmetic.combine(self._own(PIECE_BYTES, batch, high - low), sources, batch.argument, size)
+            self._write_piece(batch, number + 1)
+            self._step()
+            for one in range(size):
+                low, high = _part(end - begin, one, size)
+                batch.write(begin + low, begin + high, self._seen(one, PIECE_BYTES, batch, high - low))
+
+    def _gather(self, batch: Batch, is_placed: bool) -> None:
+        piece = PIECE_BYTES // batch.dtype.itemsize
+        target = batch.entries[0].target
+        for number in range(-(-max(batch.counts) // piece)):
+            if number:
+                self._write_piece(batch, number)
+                self._step()
+            else:
+                self._begin(batch, is_placed)
+            start = 0
+            for rank, count in enumerate(batch.counts):
+                begin, end = number * piece, min((number + 1) * piece, count)
+                if begin < end:
+                    target[start + begin : start + end] = self._seen(rank, 0, batch, end - begin)
+                start += count
+
+    def _broadcast(self, batch: Batch, is_placed: bool) -> None:
+        piece = PIECE_BYTES // batch.dtype.itemsize
+        root = batch.argument
+        self._begin(batch, is_placed)
+        for number in range(-(-batch.count // piece)):
+            if number:
+                if root == self._mesh.rank:
+                    self._write_piece(batch, number)
+                self._step()
+            begin, end = number * piece, min((number + 1) * piece, batch.count)
+            batch.write(begin, end, self._seen(root, 0, batch, end - begin))
+
+
+def _part(count: int, rank: int, size: int) -> tuple[int, int]:
+    """Return the part of `count` elements that a rank reduces; its begin is a multiple of 16 elements."""
+    step = -(-count // size)
+    step = -(-step // 16) * 16
+    return min(rank * step, count), min((rank + 1) * step, count)

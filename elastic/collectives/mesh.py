@@ -1,0 +1,282 @@
+"""The connections of a rank to all others: messages out, messages in, and who is lost.
+
+A rank that is lost, or that sends what is no message, ends the group for everybody: the one who notices tells all
+others why (ABORT) and closes its connections.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+
+from elastic.collectives import frames
+from elastic.collectives.frames import Frame, FrameKind
+from elastic.errors import HorovodInternalError
+from pserver.wire.connection import Connection, ConnectionLimits, HeaderForm, Pool
+from pserver.wire.protocol import Buffer, ProtocolError
+
+LIMITS = ConnectionLimits(
+    frames.MAX_NOTE_BYTES, frames.MAX_PAYLOAD_BYTES, HeaderForm(frames.HEADER_BYTES, frames.measure)
+)
+GOODBYE_S = 1.0  # seconds that the last messages have to leave
+MAX_AHEAD = 1 << 14  # messages of one rank that wait here; the largest arrays of a ring are less
+# seconds without an answer of the other host until its connection is broken: with the next line within 5 s
+LOST_AFTER_S = 4
+_KEEPALIVE = ((socket.TCP_KEEPIDLE, 1), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, LOST_AFTER_S - 1))
+_NO_PAYLOAD: tuple[memoryview, ...] = ()
+
+
+def tune(stream: socket.socket) -> None:
+    """Set what every connection of a group has: no delay, and an end when the other host is out of reach."""
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * LOST_AFTER_S)
+    for option, value in _KEEPALIVE:
+        stream.setsockopt(socket.IPPROTO_TCP, option, value)
+    stream.setblocking(False)
+
+
+class PeerRank:
+    """Another rank: its connection, what has come from it, and where the next payloads go.
+
+    Attributes: expected: memory for payloads by sequence and piece; one that was not used is still there when the
+        message has come.  gone: why no more comes; empty: it is there.  abort: why it has ended the group.
+        left: it said goodbye.
+    """
+
+    def __init__(self, stream: socket.socket, key: bytes, pool: Pool) -> None:
+        self.connection = Connection(stream, self._place, LIMITS)
+        self.key = key
+        self.arrived: deque[Frame] = deque()
+        self.expected: dict[tuple[int, int], memoryview] = {}
+        self.gone = self.abort = ""
+        self.left = False
+        self._pool = pool
+
+    def _place(self, parts: Sequence[Buffer], length: int) -> Sequence[memoryview]:
+        if self.expected:
+            key = frames.peek(parts[0])
+            place = self.expected.get(key)
+            if place is not None and place.nbytes == length:
+                del self.expected[key]
+                return [place]
+        return [self._pool.take(length)]
+
+    def read(self) -> None:
+        """Take what has come.
+
+        Raises: ProtocolError: it is no message of a group.
+        """
+        try:
+            messages = self.connection.receive()
+        except (OSError, EOFError) as exc:
+            self.gone = self.gone or f"its connection ended ({exc})"
+            return
+        for one in messages:
+            frame = frames.decode(one, self.key)
+            if frame.kind == FrameKind.GOODBYE:
+                self.left = True
+            elif frame.kind == FrameKind.ABORT:
+                self.abort = frame.note.decode(errors="replace")[:2000]
+            self.arrived.append(frame)
+        if self.connection.fault:
+            raise ProtocolError(self.connection.fault)
+        if len(self.arrived) > MAX_AHEAD:
+            raise ProtocolError(f"more than {MAX_AHEAD} messages before their time")
+
+
+class Mesh:
+    """All connections of one rank. Thread safety: one thread at a time, but for `wake`.
+
+    Attributes: failure: why the group has ended; empty: it has not.
+    Raises (send, turn, collect): HorovodInternalError: the group has ended.
+    """
+
+    def __init__(self, rank: int, peers: Mapping[int, PeerRank]) -> None:
+        self.rank, self.size = rank, len(peers) + 1
+        self.peers = dict(sorted(peers.items()))
+        self.failure = ""
+        self._abandoned = ""
+        self._poller = select.poll()
+        self._of_file = {peer.connection.stream.fileno(): number for number, peer in self.peers.items()}
+        self._writing: set[int] = set()
+        self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poller.register(self._waker, select.POLLIN)
+        for file in self._of_file:
+            self._poller.register(file, select.POLLIN)
+
+    def wake(self) -> None:
+        """Let a thread that waits in `turn` return; any thread may call it."""
+        with contextlib.suppress(OSError):
+            os.eventfd_write(self._waker, 1)
+
+    def abandon(self, reason: str) -> None:
+        """Let the thread that waits in `turn` end the group; any thread may call it."""
+        self._abandoned = reason
+        self.wake()
+
+    def send(
+        self,
+        number: int,
+        kind: FrameKind,
+        sequence: int,
+        note: bytes = b"",
+        payload: Sequence[memoryview] = _NO_PAYLOAD,
+        piece: int = 0,
+    ) -> None:
+        """Send a message; its payload is not copied, and must not change until it has left."""
+        peer = self.peers[number]
+        try:
+            peer.connection.send(frames.encode(kind, sequence, note, payload, peer.key, piece))
+        except OSError as exc:
+            # what it has sent before comes first: it may be why it has gone
+            peer.gone = peer.gone or f"its connection ended ({exc})"
+            return
+        if peer.connection.unsent and number not in self._writing:
+            self._writing.add(number)
+            self._poller.modify(peer.connection.stream, select.POLLIN | select.POLLOUT)
+
+    def turn(self, timeout: float) -> bool:
+        """Wait for something to come or to leave, and let it; return whether `wake` was called."""
+        if self.failure:
+            raise HorovodInternalError(self.failure)
+        if self._abandoned:
+            self.fail(self._abandoned)
+        is_woken = False
+        for file, _ in self._poller.poll(max(0, int(1000 * timeout + 0.999))):
+            if file == self._waker:
+                os.eventfd_read(file)
+                is_woken = True
+                continue
+            number = self._of_file[file]
+            peer = self.peers[number]
+            try:
+                peer.read()
+            except ProtocolError as exc:
+                self.fail(f"rank {number} sent {exc}")
+            if number in self._writing:
+                self._flush(number, peer)
+            if peer.gone:
+                self._poller.unregister(file)
+        return is_woken
+
+    def _flush(self, number: int, peer: PeerRank) -> None:
+        try:
+            peer.connection.flush()
+        except OSError as exc:
+            peer.gone = peer.gone or f"its connection ended ({exc})"
+        if not peer.connection.unsent:
+            self._writing.discard(number)
+            self._poller.modify(peer.connection.stream, select.POLLIN)
+
+    def flush(self, deadline: float) -> None:
+        """Wait until every message has left, so that arrays may change."""
+        while self._writing and not all(self.peers[number].gone for number in self._writing):
+            self._check_time(deadline, sorted(self._writing), "has not taken its messages")
+            self.turn(max(0.0, deadline - time.monotonic()))
+        self.check()
+
+    def check(self) -> None:
+        """Return if nobody is lost.
+
+        Raises: HorovodInternalError: naming who is.
+        """
+        for number, peer in self.peers.items():
+            if peer.abort:  # the cause, and so before those that are gone because of it
+                self.fail(f"rank {number} has ended the group: {peer.abort}")
+        for number, peer in self.peers.items():
+            if peer.gone and not peer.left:
+                self.fail(f"rank {number} is lost: {peer.gone}")
+
+    def missing(self, ranks: Iterable[int]) -> list[int]:
+        """Return from which of these ranks nothing has come that could be taken."""
+        return [number for number in ranks if not self.peers[number].arrived]
+
+    def wait(self, ranks: Sequence[int], deadline: float) -> None:
+        """Wait until a message of each of these ranks is there; at the deadline the group ends."""
+        self._check_time(deadline, self.wait_until(ranks, deadline), "does not answer")
+
+    def wait_until(self, ranks: Sequence[int], until: float) -> list[int]:
+        """Wait until a message of each of these ranks is there, or until a time; return whose is not."""
+        while missing := self.missing(ranks):
+            self.check()
+            if left := [number for number in missing if self.peers[number].left or self.peers[number].gone]:
+                self.fail(f"rank {left[0]} has left the group")
+            if (seconds := until - time.monotonic()) <= 0:
+                break
+            self.turn(seconds)
+        return missing
+
+    def _check_time(self, deadline: float, ranks: Sequence[int], what: str) -> None:
+        if ranks and time.monotonic() >= deadline:
+            names = ", ".join(map(str, ranks[:8]))
+            self.fail(f"rank{'s' if len(ranks) > 1 else ''} {names}: {what} within the group's timeout")
+
+    def take(self, number: int, kind: FrameKind, sequence: int) -> Frame:
+        """Return the next message of a rank that has come already.
+
+        Raises: HorovodInternalError: it is not this one: the rank is at another place, has left or has given up.
+        """
+        frame = self.peers[number].arrived[0]
+        if frame.kind == kind and frame.sequence == sequence:
+            return self.peers[number].arrived.popleft()
+        self.check()
+        if frame.kind == FrameKind.GOODBYE:
+            self.fail(f"rank {number} has left the group")
+        self.fail(
+            f"rank {number} sent {frame.kind.name} {frame.sequence} in place of {kind.name} {sequence}: "
+            "the ranks are not at the same collective"
+        )
+        raise AssertionError
+
+    def collect(self, kind: FrameKind, sequence: int, ranks: Sequence[int], deadline: float) -> list[Frame]:
+        """Wait for a message of each of these ranks and return them."""
+        self.wait(ranks, deadline)
+        return [self.take(number, kind, sequence) for number in ranks]
+
+    # ----- The end -----
+
+    def fail(self, reason: str) -> None:
+        """End the group: tell all others why, close everything.
+
+        Raises: HorovodInternalError: always.
+        """
+        if not self.failure:
+            self.failure = reason
+            self._end(FrameKind.ABORT, reason.encode()[:4000])
+        raise HorovodInternalError(self.failure)
+
+    def leave(self) -> None:
+        """Say goodbye and close everything; ranks that still want a collective of this one fail."""
+        if not self.failure:
+            self.failure = "this rank has left the group"
+            self._end(FrameKind.GOODBYE, b"")
+
+    def _end(self, kind: FrameKind, note: bytes) -> None:
+        for number, peer in self.peers.items():
+            if not peer.gone:
+                self.send(number, kind, 0, note)
+        deadline = time.monotonic() + GOODBYE_S
+        for peer in self.peers.values():
+            with contextlib.suppress(OSError):
+                _drain(peer.connection, deadline)
+            peer.connection.close()
+        waker, self._waker = self._waker, -1
+        os.close(waker)
+
+
+def _drain(connection: Connection, deadline: float) -> None:
+    """Let what is unsent leave, and tell the other side that no more comes."""
+    while connection.unsent and (left := deadline - time.monotonic()) > 0:
+        if not select.select([], [connection.stream], [], left)[1]:
+            break
+        connection.flush()
+    connection.stream.shutdown(socket.SHUT_WR)
+    # a socket that is closed with unread input throws away what the other side has not read yet
+    while time.monotonic() < deadline and connection.stream.recv(1 << 16):
+        pass

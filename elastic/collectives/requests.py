@@ -1,0 +1,198 @@
+"""Which collective a rank is asked for, and what the ranks agree on (pure).
+
+Every rank announces the requests that wait on it, in its own order. A request runs when all ranks have announced one of
+its name and all say the same of it; the order is that of rank 0. Numbered requests, which the caller gave no name, are
+in the order of the program, so that two of one number and different kinds are a mismatch, too.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pserver.wire.protocol import ProtocolError
+
+MAX_NAME_BYTES = 512
+MAX_REQUESTS = 4096  # in one announcement; further ones wait for the next
+MAX_DIMENSIONS = 32  # numpy's limit before version 2
+MAX_ELEMENTS = 1 << 40
+
+
+class CollectiveKind(enum.IntEnum):
+    """What a request does with the arrays of all ranks."""
+
+    ALLREDUCE = 1
+    ALLGATHER = 2
+    BROADCAST = 3
+    BARRIER = 4
+
+
+class Reduction(enum.IntEnum):
+    """How arrays become one; the numbers are those of Horovod's Average, Sum, Min, Max."""
+
+    AVERAGE = 0
+    SUM = 1
+    MIN = 3
+    MAX = 4
+
+
+DTYPES = (
+    *map(np.dtype, (np.float16, np.float32, np.float64, np.int32, np.int64)),
+    *map(np.dtype, (np.int8, np.int16, np.uint8, np.uint16, np.uint32, np.uint64, np.bool_)),
+)
+REDUCED_DTYPES = DTYPES[:5]
+_CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
+_FIXED = struct.Struct("<BBBBHHI")
+
+
+class Request(NamedTuple):
+    """One collective. `argument`: the reduction, or the root of a broadcast."""
+
+    kind: CollectiveKind
+    name: str
+    dtype: np.dtype[np.generic]
+    shape: tuple[int, ...]
+    argument: int = 0
+
+    @property
+    def elements(self) -> int:
+        """The number of elements of this rank's array."""
+        count = 1
+        for length in self.shape:
+            count *= length
+        return count
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of this rank's array."""
+        return self.elements * self.dtype.itemsize
+
+    def describe(self) -> str:
+        """Return what must be equal on all ranks, for a message."""
+        what = f"{self.kind.name.lower()} of {self.dtype} {self.shape}"
+        if self.kind == CollectiveKind.ALLREDUCE:
+            return f"{what} by {Reduction(self.argument).name.lower()}"
+        return f"{what} from rank {self.argument}" if self.kind == CollectiveKind.BROADCAST else what
+
+    def agrees(self, other: Request) -> bool:
+        """Return whether two ranks mean the same collective; the first dimension of an all-gather may differ."""
+        if self.kind != other.kind or self.dtype != other.dtype or self.argument != other.argument:
+            return False
+        if self.kind == CollectiveKind.ALLGATHER:
+            return len(self.shape) == len(other.shape) and self.shape[1:] == other.shape[1:]
+        return self.shape == other.shape
+
+
+class Agreement(NamedTuple):
+    """What one round of announcements gives.
+
+    run: the requests that run, in order; for each those of all ranks by rank.  mismatches: by name, what is wrong.
+    """
+
+    run: list[list[Request]]
+    mismatches: dict[str, str]
+
+
+def encode_request(request: Request) -> bytes:
+    """Return a request as an announcement carries it."""
+    name = request.name.encode()
+    fixed = _FIXED.pack(request.kind, _CODES[request.dtype], len(request.shape), 0, len(name), 0, request.argument)
+    return b"".join((fixed, struct.pack(f"<{len(request.shape)}q", *request.shape), name))
+
+
+def parse_announcement(note: bytes) -> list[Request]:
+    """Return the requests of an announcement.
+
+    Raises: ProtocolError: naming what is wrong with it.
+    """
+    requests: list[Request] = []
+    place = 0
+    while place < len(note):
+        if len(requests) == MAX_REQUESTS:
+            raise ProtocolError(f"an announcement of more than {MAX_REQUESTS} collectives")
+        try:
+            kind, code, dimensions, _, length, _, argument = _FIXED.unpack_from(note, place)
+            place += _FIXED.size
+            if dimensions > MAX_DIMENSIONS or length > MAX_NAME_BYTES or code >= len(DTYPES):
+                raise ProtocolError("an announcement with a field out of its bounds")
+            shape = struct.unpack_from(f"<{dimensions}q", note, place)
+            place += 8 * dimensions
+            name = note[place : place + length].decode()
+            place += length
+            request = Request(CollectiveKind(kind), name, DTYPES[code], shape, argument)
+        except (struct.error, ValueError) as exc:
+            raise ProtocolError(f"an announcement that cannot be read ({exc})") from exc
+        _check(request, place - len(note))
+        requests.append(request)
+    return requests
+
+
+def _check(request: Request, beyond: int) -> None:
+    if beyond > 0 or min(request.shape, default=0) < 0 or request.elements > MAX_ELEMENTS:
+        raise ProtocolError("an announcement with a shape or a name out of its bounds")
+    if request.kind == CollectiveKind.ALLREDUCE and request.argument not in set(Reduction):
+        raise ProtocolError(f"an announcement with the unknown reduction {request.argument}")
+
+
+def agree(announced: Sequence[Sequence[Request]]) -> Agreement:
+    """Return what runs, and what cannot.
+
+    Args: announced: by rank, the requests of each in its order.
+    """
+    by_rank = [{request.name: request for request in requests} for requests in announced]
+    run: list[list[Request]] = []
+    mismatches: dict[str, str] = {}
+    for first in announced[0]:
+        if not all(first.name in names for names in by_rank):
+            continue
+        same = [names[first.name] for names in by_rank]
+        if all(first.agrees(other) for other in same):
+            run.append(same)
+        else:
+            mismatches[first.name] = describe_mismatch(same)
+    return Agreement(run, mismatches)
+
+
+def describe_mismatch(requests: Sequence[Request]) -> str:
+    """Return which ranks differ from the most of them, and in what.
+
+    Args: requests: of one name, by rank.
+    """
+    texts = [request.describe() for request in requests]
+    usual = Counter(texts).most_common(1)[0][0]
+    others = [f"rank {rank} calls {text}" for rank, text in enumerate(texts) if text != usual]
+    ranks = ", ".join(str(rank) for rank, text in enumerate(texts) if text == usual)
+    return (
+        f"collective '{requests[0].name}': {'; '.join(others[:8])}; "
+        f"rank{'s' if texts.count(usual) > 1 else ''} {ranks} call{'s' if texts.count(usual) == 1 else ''} {usual}; "
+        "let every rank call the same"
+    )
+
+
+def describe_stall(announced: Sequence[Sequence[Request] | None], rank: int, seconds: float) -> str:
+    """Return which collectives wait, and for which ranks.
+
+    Args: announced: by rank, what each has announced; None: nothing since the last collective that ran.  rank: our own.
+    """
+    names: dict[str, list[int]] = {}
+    for number, requests in enumerate(announced):
+        for request in requests or ():
+            names.setdefault(request.name, []).append(number)
+    parts = []
+    for name, ranks in list(names.items())[:8]:
+        missing = [str(number) for number in range(len(announced)) if number not in ranks]
+        if missing:
+            parts.append(f"'{name}' is called by {_list(ranks)} and waits for {_list(map(int, missing))}")
+    text = "; ".join(parts) or "no rank calls a collective that another one calls"
+    return f"rank {rank} has waited {seconds:.0f} s for a collective: {text}"
+
+
+def _list(ranks: object) -> str:
+    numbers = [str(one) for one in ranks]  # type: ignore[attr-defined]
+    shown = ", ".join(numbers[:16]) + (" ..." if len(numbers) > 16 else "")
+    return f"rank{'s' if len(numbers) > 1 else ''} {shown}"

@@ -1,0 +1,88 @@
+"""Collectives in about log2(size) steps, for small arrays, and broadcasts of any.
+
+All-reduce: recursive doubling. In every step two ranks exchange their partial results, and both reduce them in the
+order of the ranks, so that both have the same bits. Ranks beyond a power of two hand their array to a neighbour first.
+
+Source: R. Thakur, R. Rabenseifner, W. Gropp, Optimization of collective communication operations in MPICH, 2005.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from elastic.collectives import arithmetic
+from elastic.collectives.arithmetic import Flat
+from elastic.collectives.frames import FrameKind
+from elastic.collectives.mesh import Mesh
+from elastic.collectives.requests import Reduction
+from elastic.collectives.ring import cut
+
+
+def reduce(mesh: Mesh, sequence: int, work: Flat, reduction: int, timeout: float) -> None:
+    """Make the array of every rank the reduction of all of them, in place; it fits into one message."""
+    rank, size = mesh.rank, mesh.size
+    power = 1 << (size.bit_length() - 1)
+    extra = size - power
+    is_paired = rank < 2 * extra
+    if is_paired and rank % 2:
+        _send(mesh, rank - 1, sequence, work)
+        work[...] = _receive(mesh, rank - 1, sequence, work, timeout)
+        return
+    if is_paired:
+        arithmetic.fold(work, work, _receive(mesh, rank + 1, sequence, work, timeout), reduction)
+    place = rank // 2 if is_paired else rank - extra
+    distance = 1
+    while distance < power:
+        other = place ^ distance
+        partner = 2 * other if other < extra else other + extra
+        _send(mesh, partner, sequence, work)
+        theirs = _receive(mesh, partner, sequence, work, timeout)
+        first, second = (work, theirs) if rank < partner else (theirs, work)
+        mesh.flush(time.monotonic() + timeout)  # what was sent is this array, which changes now
+        arithmetic.fold(work, first, second, reduction)
+        distance *= 2
+    if reduction == Reduction.AVERAGE:
+        arithmetic.divide(work, size)
+    if is_paired:
+        _send(mesh, rank + 1, sequence, work)
+    mesh.flush(time.monotonic() + timeout)
+
+
+def broadcast(mesh: Mesh, sequence: int, work: Flat, root: int, timeout: float) -> None:
+    """Give every rank the array of the root, by a binomial tree, piece by piece."""
+    size = mesh.size
+    place = (mesh.rank - root) % size
+    lowest = place & -place if place else 1 << size.bit_length()
+    steps = [1 << bit for bit in range(size.bit_length()) if 1 << bit < lowest and place + (1 << bit) < size]
+    children = [(place + step + root) % size for step in reversed(steps)]
+    parent = (place - lowest + root) % size
+    view = work.view(np.uint8).data
+    pieces = cut(0, len(view), 1)
+    if place:
+        for number, (begin, end) in enumerate(pieces):
+            mesh.peers[parent].expected[sequence, number] = view[begin:end]
+    for number, (begin, end) in enumerate(pieces):
+        if place:
+            mesh.wait([parent], time.monotonic() + timeout)
+            payload = mesh.take(parent, FrameKind.DATA, sequence).payload
+            if payload.nbytes != end - begin:
+                mesh.fail(f"rank {parent} sent a piece of {payload.nbytes} bytes in place of {end - begin}")
+            if mesh.peers[parent].expected.pop((sequence, number), None) is not None:
+                view[begin:end] = payload
+        for child in children:
+            mesh.send(child, FrameKind.DATA, sequence, b"", [view[begin:end]], number)
+    mesh.flush(time.monotonic() + timeout)
+
+
+def _send(mesh: Mesh, rank: int, sequence: int, work: Flat) -> None:
+    mesh.send(rank, FrameKind.DATA, sequence, b"", [work.view(np.uint8).data])
+
+
+def _receive(mesh: Mesh, rank: int, sequence: int, work: Flat, timeout: float) -> Flat:
+    mesh.wait([rank], time.monotonic() + timeout)
+    payload = mesh.take(rank, FrameKind.DATA, sequence).payload
+    if payload.nbytes != work.nbytes:
+        mesh.fail(f"rank {rank} sent {payload.nbytes} bytes in place of {work.nbytes}")
+    return np.frombuffer(payload, work.dtype)

@@ -1,0 +1,190 @@
+"""This worker in its job: it forms the group of its generation, tells the driver that it lives, and joins the next one.
+
+WORKER.init()         the first generation, from the environment; after `shutdown` the next one, from the driver
+WORKER.group          the collectives
+WORKER.shutdown()     leaves the group
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Callable
+
+from elastic.collectives.forming import form
+from elastic.collectives.group import RankGroup
+from elastic.collectives.joining import GroupPlan
+from elastic.errors import HorovodInternalError, RemovedFromJobError
+from elastic.process.placement import Placement, WorkerSettings, read_placement, read_settings
+from elastic.rendezvous.client import RendezvousClient
+from runtime import glog
+from runtime.environment import read_environment
+from runtime.errors import ConfigError, PaddleError
+from runtime.interfaces import resolve_nics
+
+HEARTBEAT_S = 2.0  # seconds between two signs of life
+
+
+class WorkerMembership:
+    """The place of this process in its job. Thread safety: `init` and `shutdown` are called by one thread."""
+
+    def __init__(self) -> None:
+        self.placement = Placement()
+        self.settings = WorkerSettings()
+        self.client: RendezvousClient | None = None
+        self._group: RankGroup | None = None
+        self._secret = ""
+        self._has_begun = False
+        self._heart: threading.Thread | None = None
+        self._stop = threading.Event()
+
+    @property
+    def is_initialised(self) -> bool:
+        """Whether there is a group now."""
+        return self._group is not None
+
+    @property
+    def group(self) -> RankGroup:
+        """The collectives of this generation.
+
+        Raises: ConfigError: `init` was not called.
+        """
+        if self._group is None:
+            raise ConfigError("hvd.init() has not been called; call it before ranks and collectives are used")
+        return self._group
+
+    def init(self, on_placed: Callable[[], None] = lambda: None) -> None:
+        """Form the group of this generation; blocks until all its ranks are there.
+
+        A rank that is lost meanwhile leads to another generation, as often as the driver makes one.
+
+        Args: on_placed: is called when the driver has said which slot this worker has.
+        Raises: RemovedFromJobError: the driver has no slot for this worker any more.
+            HorovodInternalError: of a job that is not elastic: a rank is not there.
+            ConfigError: the environment is wrong.  PeerUnreachableError: the driver does not answer.
+        """
+        if self._group is not None:
+            return
+        is_known = not self._has_begun
+        if is_known:
+            self._begin()
+        while True:
+            if not is_known and self.settings.is_elastic:
+                self._ask_for_place()
+            on_placed()
+            try:
+                self._group = form(self._plan(), self.client, self.settings.patience)
+            except HorovodInternalError as exc:
+                if not self.settings.is_elastic:
+                    raise
+                glog.warning(f"generation {self.placement.generation} does not form: {exc}")
+                is_known = False
+                continue
+            return
+
+    def shutdown(self) -> None:
+        """Leave the group; `init` joins the next generation."""
+        group, self._group = self._group, None
+        if group is not None:
+            group.leave()
+
+    def finish(self) -> None:
+        """Tell the driver that this worker has done its work, so that its exit status 0 means success."""
+        if self.client is not None:
+            place = self.placement
+            self.client.done(place.hostname, place.local_rank, self.settings.incarnation)
+
+    def end(self) -> None:
+        """Leave the group and stop the signs of life: the process ends."""
+        self.shutdown()
+        self._stop.set()
+
+    # ----- With the driver -----
+
+    def _begin(self) -> None:
+        """Read the environment, once in the life of the process."""
+        self.placement = read_placement(os.environ)
+        settings = read_settings(os.environ)
+        self.settings = settings._replace(incarnation=settings.incarnation or uuid.uuid4().hex)
+        os.environ["PADDLE_ELASTIC_INCARNATION"] = self.settings.incarnation
+        self._secret = read_environment(os.environ).secret
+        if settings.address:
+            self.client = RendezvousClient(settings.address, settings.port, self._secret, settings.elastic_timeout)
+        elif self.placement.size > 1:
+            raise ConfigError(
+                f"HOROVOD_SIZE is {self.placement.size}, and HOROVOD_GLOO_RENDEZVOUS_ADDR is empty; start the program "
+                "by `paddle elastic run`"
+            )
+        self._has_begun = True
+        atexit.register(self.end)
+        if self.client is not None and settings.is_elastic:
+            self._heart = threading.Thread(target=self._beat, name="worker-heartbeat", daemon=True)
+            self._heart.start()
+
+    def _ask_for_place(self) -> None:
+        assert self.client is not None
+        place = self.placement
+        slot, generation = self.client.query_rank(
+            place.hostname,
+            place.local_rank,
+            self.settings.incarnation,
+            place.generation,
+            self.settings.elastic_timeout,
+        )
+        if slot.rank < 0:
+            raise RemovedFromJobError(
+                f"{place.hostname}[{place.local_rank}] was removed from the elastic job: the driver has no rank for it"
+            )
+        self.placement = Placement(
+            place.hostname,
+            slot.rank,
+            slot.size or 1,
+            slot.local_rank,
+            slot.local_size or 1,
+            slot.cross_rank,
+            slot.cross_size or 1,
+            generation,
+        )
+        os.environ.update(self.placement.variables())
+
+    def _plan(self) -> GroupPlan:
+        place = self.placement
+        return GroupPlan(
+            place.rank,
+            place.size,
+            f"group_{place.generation}",
+            self._own_address(),
+            self._secret,
+            self.settings.timeout,
+            incarnation=self.settings.incarnation,
+        )
+
+    def _own_address(self) -> str:
+        """Return the address that other workers reach this one by: that of its way to the driver."""
+        if self.settings.nic:
+            return resolve_nics(self.settings.nic)[0]
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+            probe.connect((self.settings.address, self.settings.port or 9))  # sends nothing
+            return str(probe.getsockname()[0])
+        return "127.0.0.1"
+
+    def _beat(self) -> None:
+        is_heard = True
+        client = RendezvousClient(self.settings.address, self.settings.port, self._secret, HEARTBEAT_S)
+        while not self._stop.wait(HEARTBEAT_S):
+            place = self.placement
+            try:
+                client.heartbeat(place.hostname, place.local_rank, self.settings.incarnation, place.generation)
+            except PaddleError as exc:
+                if is_heard:
+                    glog.warning(f"the driver does not hear that this worker lives: {exc}")
+                is_heard = False
+            else:
+                is_heard = True
+
+
+WORKER = WorkerMembership()  # of this process, as in Horovod

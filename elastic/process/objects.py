@@ -1,0 +1,135 @@
+"""Objects as bytes without pickle: JSON, with the bytes of arrays behind it.
+
+None, truth values, numbers, texts, bytes, lists, tuples, dictionaries, and numpy arrays and scalars come back as they
+were. Whatever comes from another process is bounded in size and depth, and reading it runs nothing.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from elastic.collectives.requests import DTYPES
+from runtime.bounded_json import BoundedJsonError, dump_bounded, parse_bounded
+from runtime.errors import DataError
+
+MAX_DEPTH = 64  # levels of the JSON; a level of an object takes up to three
+MAX_VALUES = 1 << 20
+_DTYPES = {dtype.name: dtype for dtype in DTYPES}
+_LENGTH = struct.Struct("<I")
+_WHAT = (
+    "None, truth values, numbers, texts, bytes, lists, tuples, dictionaries and numpy arrays of numbers can be sent; "
+    "unsafe_pickle=True sends anything, and lets the sender run any code on every rank"
+)
+
+
+def dump_object(value: object, *, unsafe_pickle: bool = False) -> bytes:
+    """Return an object as bytes.
+
+    Args: unsafe_pickle: write it by pickle: whoever reads it runs what the writer chose.
+    Raises: TypeError: it holds what cannot be sent, and where.
+    """
+    if unsafe_pickle:
+        return pickle.dumps(value)
+    blobs: list[bytes] = []
+    try:
+        head = dump_bounded({"value": _pack(value, blobs, "the object")}, depth=MAX_DEPTH, values=MAX_VALUES)
+    except BoundedJsonError as exc:
+        raise TypeError(f"the object becomes JSON {exc}; {_WHAT}") from exc
+    except RecursionError as exc:
+        raise TypeError(f"the object holds itself, or is too deep; {_WHAT}") from exc
+    return b"".join((_LENGTH.pack(len(head)), head, *blobs))
+
+
+def load_object(data: bytes, *, unsafe_pickle: bool = False) -> Any:
+    """Return the object of such bytes.
+
+    Args: unsafe_pickle: read it by pickle, which runs what the writer chose.
+    Raises: DataError: the bytes are no such object.
+    """
+    if unsafe_pickle:
+        return pickle.loads(data)
+    try:
+        (length,) = _LENGTH.unpack_from(data)
+        head = parse_bounded(data[_LENGTH.size : _LENGTH.size + length], depth=MAX_DEPTH, values=MAX_VALUES)
+        return _Unpacker(memoryview(data)[_LENGTH.size + length :]).unpack(head["value"])
+    except (struct.error, BoundedJsonError, KeyError, TypeError, ValueError, RecursionError) as exc:
+        raise DataError(f"another rank sent an object that cannot be read ({type(exc).__name__}: {exc})") from exc
+
+
+def _pack(value: object, blobs: list[bytes], where: str) -> Any:
+    """Return a value as JSON; `blobs` gets the bytes that belong behind it."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        array = np.asarray(value)
+        if array.dtype.name not in _DTYPES or array.dtype != _DTYPES[array.dtype.name]:
+            raise TypeError(f"{where} is an array of {array.dtype}; {_WHAT}")
+        blobs.append(array.tobytes())
+        kind = "array" if isinstance(value, np.ndarray) else "scalar"
+        return {kind: [array.dtype.name, list(array.shape), len(blobs[-1])]}
+    if isinstance(value, int):
+        return {"int": str(value)} if abs(value) >= 1 << 63 else value
+    if isinstance(value, float):
+        return {"float": value.hex()}
+    if isinstance(value, bytes):
+        blobs.append(value)
+        return {"bytes": len(value)}
+    if isinstance(value, list | tuple):
+        items = [_pack(one, blobs, f"{where}[{number}]") for number, one in enumerate(value)]
+        return items if type(value) is list else {"tuple": items} if type(value) is tuple else _refuse(value, where)
+    if type(value) is dict:
+        pairs = value.items()
+        return {
+            "dict": [
+                [_pack(key, blobs, f"a key of {where}"), _pack(one, blobs, f"{where}[{key!r}]")] for key, one in pairs
+            ]
+        }
+    return _refuse(value, where)
+
+
+def _refuse(value: object, where: str) -> Any:
+    raise TypeError(f"{where} is a {type(value).__name__}; {_WHAT}")
+
+
+class _Unpacker:
+    """Reads a value, and the bytes behind it in their order."""
+
+    def __init__(self, blobs: memoryview) -> None:
+        self._blobs = blobs
+
+    def unpack(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self.unpack(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        ((kind, inner),) = value.items()
+        if kind in ("array", "scalar"):
+            return self._array(*inner, is_scalar=kind == "scalar")
+        if kind == "dict":
+            return {self.unpack(key): self.unpack(one) for key, one in inner}
+        if kind == "tuple":
+            return tuple(self.unpack(one) for one in inner)
+        if kind == "bytes":
+            return bytes(self._take(inner))
+        return {"int": _read_integer, "float": float.fromhex}[kind](inner)
+
+    def _array(self, name: str, shape: Sequence[int], length: int, *, is_scalar: bool) -> Any:
+        array = np.frombuffer(bytes(self._take(length)), _DTYPES[name]).reshape(shape).copy()
+        return array[()] if is_scalar else array
+
+    def _take(self, length: int) -> memoryview:
+        if not 0 <= length <= len(self._blobs):
+            raise ValueError("an array is longer than what came")
+        taken, self._blobs = self._blobs[:length], self._blobs[length:]
+        return taken
+
+
+def _read_integer(text: str) -> int:
+    if len(text) > 4000:
+        raise ValueError("an integer of too many digits")
+    return int(text)

@@ -1,0 +1,276 @@
+"""The collectives as a training script calls them; names and meaning are those of Horovod's `hvd`.
+
+Arrays are numpy's. Every rank calls the same operations; one without a name has the next number, so that such calls
+come in the same order on all ranks. Each raises HorovodInternalError when a rank is lost, CollectiveMismatchError when
+the ranks call different things, and ConfigError before `init`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from elastic.collectives.group import CollectiveHandle
+from elastic.collectives.requests import DTYPES, REDUCED_DTYPES, CollectiveKind, Reduction
+from elastic.process.membership import WORKER
+from elastic.process.objects import dump_object, load_object
+from elastic.process.placement import Placement
+
+Average, Sum, Min, Max = Reduction.AVERAGE, Reduction.SUM, Reduction.MIN, Reduction.MAX
+AnyArray = npt.NDArray[Any]
+
+
+class PendingResult:
+    """A collective that `synchronize` waits for.
+
+    Attributes: target: the array of the caller that gets the result, or None.
+    """
+
+    def __init__(self, handle: CollectiveHandle, target: AnyArray | None = None, scale: float = 1.0) -> None:
+        self.handle, self.target, self.scale = handle, target, scale
+        self.group = WORKER.group
+
+
+# ----- This worker -----
+
+
+def init() -> None:
+    """Join the job: in a process that no launcher has started, a job of one worker."""
+    WORKER.init()
+
+
+def shutdown() -> None:
+    """Leave the group of workers."""
+    WORKER.shutdown()
+
+
+def is_initialized() -> bool:
+    """Return whether this process is in a group."""
+    return WORKER.is_initialised
+
+
+def rank() -> int:
+    """Return this worker's number in the job, from 0."""
+    return WORKER.group.rank
+
+
+def size() -> int:
+    """Return the number of workers."""
+    return WORKER.group.size
+
+
+def local_rank() -> int:
+    """Return this worker's number on its host."""
+    return _placement().local_rank
+
+
+def local_size() -> int:
+    """Return the number of workers on this host."""
+    return _placement().local_size
+
+
+def cross_rank() -> int:
+    """Return this host's number among those that have a worker of this local rank."""
+    return _placement().cross_rank
+
+
+def cross_size() -> int:
+    """Return the number of hosts that have a worker of this local rank."""
+    return _placement().cross_size
+
+
+def _placement() -> Placement:
+    _ = WORKER.group  # raises before `init`
+    return WORKER.placement
+
+
+# ----- All-reduce -----
+
+
+def allreduce(
+    tensor: npt.ArrayLike,
+    average: bool | None = None,
+    name: str | None = None,
+    op: Reduction | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> AnyArray:
+    """Return the average, or another reduction, of the arrays of all ranks.
+
+    Shapes: equal on all ranks.
+    Args: average: False for the sum; an older form of `op`.  op: Average, Sum, Min or Max.  prescale_factor,
+        postscale_factor: what the arrays, and the result, are multiplied by.
+    """
+    return synchronize(allreduce_async(tensor, average, name, op, prescale_factor, postscale_factor))
+
+
+def allreduce_(
+    tensor: AnyArray, average: bool | None = None, name: str | None = None, op: Reduction | None = None
+) -> AnyArray:
+    """Do the same in place."""
+    return synchronize(allreduce_async_(tensor, average, name, op))
+
+
+def allreduce_async(
+    tensor: npt.ArrayLike,
+    average: bool | None = None,
+    name: str | None = None,
+    op: Reduction | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> PendingResult:
+    """Begin an all-reduce; the array must not change before `synchronize` returns the result."""
+    array = _read_array(tensor, REDUCED_DTYPES)
+    if prescale_factor != 1.0:
+        array = (array * prescale_factor).astype(array.dtype)
+    handle = WORKER.group.submit(CollectiveKind.ALLREDUCE, array, name=name, argument=_read_op(average, op))
+    return PendingResult(handle, scale=postscale_factor)
+
+
+def allreduce_async_(
+    tensor: AnyArray, average: bool | None = None, name: str | None = None, op: Reduction | None = None
+) -> PendingResult:
+    """Begin an all-reduce in place; the array has the result when `synchronize` returns."""
+    _read_array(tensor, REDUCED_DTYPES)
+    output = tensor if tensor.flags.c_contiguous and tensor.flags.writeable else None
+    handle = WORKER.group.submit(
+        CollectiveKind.ALLREDUCE, tensor, name=name, argument=_read_op(average, op), output=output
+    )
+    return PendingResult(handle, tensor)
+
+
+def grouped_allreduce(
+    tensors: Sequence[npt.ArrayLike],
+    average: bool | None = None,
+    name: str | None = None,
+    op: Reduction | None = None,
+) -> list[AnyArray]:
+    """Return the reductions of several arrays, which travel together."""
+    handles = [
+        allreduce_async(tensor, average, name and f"{name}.{number}", op) for number, tensor in enumerate(tensors)
+    ]
+    return [synchronize(handle) for handle in handles]
+
+
+# ----- Others -----
+
+
+def allgather(tensor: npt.ArrayLike, name: str | None = None) -> AnyArray:
+    """Return the arrays of all ranks one after the other. Shapes: equal but for the first dimension."""
+    return synchronize(allgather_async(tensor, name))
+
+
+def allgather_async(tensor: npt.ArrayLike, name: str | None = None) -> PendingResult:
+    """Begin an all-gather."""
+    array = _read_array(tensor, DTYPES)
+    return PendingResult(WORKER.group.submit(CollectiveKind.ALLGATHER, array.reshape(array.shape or (1,)), name=name))
+
+
+def broadcast(tensor: npt.ArrayLike, root_rank: int, name: str | None = None) -> AnyArray:
+    """Return the array of one rank. Shapes: equal on all ranks."""
+    return synchronize(broadcast_async(tensor, root_rank, name))
+
+
+def broadcast_(tensor: AnyArray, root_rank: int, name: str | None = None) -> AnyArray:
+    """Do the same in place."""
+    return synchronize(broadcast_async_(tensor, root_rank, name))
+
+
+def broadcast_async(tensor: npt.ArrayLike, root_rank: int, name: str | None = None) -> PendingResult:
+    """Begin a broadcast."""
+    array = _read_array(tensor, DTYPES)
+    return PendingResult(
+        WORKER.group.submit(CollectiveKind.BROADCAST, array, name=name, argument=_read_root(root_rank))
+    )
+
+
+def broadcast_async_(tensor: AnyArray, root_rank: int, name: str | None = None) -> PendingResult:
+    """Begin a broadcast in place."""
+    pending = broadcast_async(tensor, root_rank, name)
+    pending.target = tensor
+    return pending
+
+
+def broadcast_parameters(params: Mapping[str, AnyArray], root_rank: int = 0) -> None:
+    """Give every rank the arrays of one, in place."""
+    handles = [broadcast_async_(params[name], root_rank, f"broadcast.{name}") for name in sorted(params)]
+    for handle in handles:
+        synchronize(handle)
+
+
+def broadcast_object(
+    obj: object = None, root_rank: int = 0, name: str | None = None, *, unsafe_pickle: bool = False
+) -> Any:
+    """Return an object of one rank: data and numpy arrays.
+
+    Args: obj: what the others pass does not matter.  unsafe_pickle: send any object by pickle: the root then runs
+        what it likes on every rank. All ranks pass the same.
+    Raises: TypeError: the object holds something else.  DataError: what came is no object.
+    """
+    data = dump_object(obj, unsafe_pickle=unsafe_pickle) if rank() == root_rank else b""
+    length = broadcast(np.array([len(data)], np.int64), root_rank, name and f"{name}.length")
+    content = np.frombuffer(data, np.uint8) if rank() == root_rank else np.empty(int(length[0]), np.uint8)
+    content = broadcast(content, root_rank, name and f"{name}.content")
+    return obj if rank() == root_rank else load_object(content.tobytes(), unsafe_pickle=unsafe_pickle)
+
+
+def allgather_object(obj: object, name: str | None = None, *, unsafe_pickle: bool = False) -> list[Any]:
+    """Return the objects of all ranks by rank; see `broadcast_object`."""
+    data = np.frombuffer(dump_object(obj, unsafe_pickle=unsafe_pickle), np.uint8)
+    lengths = allgather(np.array([len(data)], np.int64), name and f"{name}.length")
+    content = allgather(data, name and f"{name}.content").tobytes()
+    ends = np.cumsum(lengths).tolist()
+    return [
+        load_object(content[end - int(length) : end], unsafe_pickle=unsafe_pickle)
+        for end, length in zip(ends, lengths, strict=True)
+    ]
+
+
+def barrier() -> None:
+    """Return when all ranks have called it."""
+    group = WORKER.group
+    group.wait(group.submit(CollectiveKind.BARRIER, np.empty(0, np.uint8)))
+
+
+def synchronize(handle: PendingResult) -> AnyArray:
+    """Wait for a collective and return its result."""
+    result = handle.group.wait(handle.handle)
+    if handle.scale != 1.0:
+        result = (result * handle.scale).astype(result.dtype)
+    if handle.target is None:
+        return result
+    if handle.target is not result:
+        handle.target[...] = result
+    return handle.target
+
+
+def poll(handle: PendingResult) -> bool:
+    """Return whether a collective is done; never waits."""
+    if not handle.handle.is_done:
+        handle.group.start()
+    return handle.handle.is_done
+
+
+def _read_array(tensor: npt.ArrayLike, dtypes: Sequence[np.dtype[Any]]) -> AnyArray:
+    array = np.asarray(tensor)
+    if array.dtype not in dtypes:
+        names = ", ".join(dtype.name for dtype in dtypes)
+        raise TypeError(f"an array of {array.dtype} cannot take part in this collective; these types can: {names}")
+    return array
+
+
+def _read_op(average: bool | None, op: Reduction | None) -> int:
+    if average is not None and op is not None:
+        raise ValueError("average and op are two names of one argument; leave average out")
+    if op is not None:
+        return Reduction(op)
+    return Sum if average is False else Average
+
+
+def _read_root(root_rank: int) -> int:
+    if not 0 <= root_rank < size():
+        raise ValueError(f"root_rank is {root_rank}; the ranks are 0 to {size() - 1}")
+    return root_rank

@@ -1,0 +1,111 @@
+"""Where a worker stands in its job: what the environment or the driver says (pure).
+
+HOROVOD_HOSTNAME, HOROVOD_RANK, HOROVOD_SIZE, HOROVOD_LOCAL_RANK, HOROVOD_LOCAL_SIZE, HOROVOD_CROSS_RANK,
+HOROVOD_CROSS_SIZE        this worker's slot; without them it is alone
+HOROVOD_GLOO_RENDEZVOUS_ADDR, HOROVOD_GLOO_RENDEZVOUS_PORT      the driver
+HOROVOD_ELASTIC=1         the job goes on in further generations
+HOROVOD_GLOO_TIMEOUT_SECONDS (30), HOROVOD_ELASTIC_TIMEOUT (600)   until a generation is complete
+HOROVOD_STALL_CHECK_TIME_SECONDS (60), HOROVOD_STALL_SHUTDOWN_TIME_SECONDS (1800)    `elastic.collectives.group`
+PADDLE_ELASTIC_INCARNATION, PADDLE_ELASTIC_GENERATION                        this process, and its first generation
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from elastic.collectives.group import STALL_END_S, STALL_S, Patience
+from runtime.errors import ConfigError
+
+_SLOT = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+
+
+class Placement(NamedTuple):
+    """A worker's slot in a generation of the job."""
+
+    hostname: str = "localhost"
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+    cross_rank: int = 0
+    cross_size: int = 1
+    generation: int = 0
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables that say the same."""
+        values = dict(zip(_SLOT, self[1:7], strict=True))
+        return {"HOROVOD_HOSTNAME": self.hostname} | {f"HOROVOD_{name}": str(value) for name, value in values.items()}
+
+
+class WorkerSettings(NamedTuple):
+    """What a worker is told for its whole life.
+
+    Attributes: address, port: of the driver; "" without one.  nic: the interface that others reach it by, or "".
+        is_elastic: whether further generations come.  timeout: seconds until the ranks of a generation are there.
+        elastic_timeout: seconds until the driver has made the next generation.
+    """
+
+    address: str = ""
+    port: int = 0
+    nic: str = ""
+    is_elastic: bool = False
+    incarnation: str = ""
+    timeout: float = 30.0
+    elastic_timeout: float = 600.0
+    patience: Patience = Patience()
+
+
+def read_placement(environ: Mapping[str, str]) -> Placement:
+    """Return the slot of the environment.
+
+    Raises: ConfigError: a variable of it is missing, or no number, or they do not go together.
+    """
+    if not environ.get("HOROVOD_RANK"):
+        return Placement()
+    numbers = [_read(environ, f"HOROVOD_{name}") for name in _SLOT]
+    generation = _read(environ, "PADDLE_ELASTIC_GENERATION") if environ.get("PADDLE_ELASTIC_GENERATION") else 0
+    placement = Placement._make((environ.get("HOROVOD_HOSTNAME", "localhost"), *numbers, generation))
+    for name, rank, size in zip(_SLOT[::2], numbers[::2], numbers[1::2], strict=True):
+        if rank >= size:
+            raise ConfigError(f"HOROVOD_{name} is {rank} of {size}; let `paddle elastic run` set the variables")
+    return placement
+
+
+def read_settings(environ: Mapping[str, str]) -> WorkerSettings:
+    """Return the settings of the environment.
+
+    Raises: ConfigError: a variable is no number.
+    """
+    address = environ.get("HOROVOD_GLOO_RENDEZVOUS_ADDR", "")
+    return WorkerSettings(
+        address=address,
+        port=_read(environ, "HOROVOD_GLOO_RENDEZVOUS_PORT") if address else 0,
+        nic=environ.get("HOROVOD_GLOO_IFACE", ""),
+        is_elastic=environ.get("HOROVOD_ELASTIC", "") == "1",
+        incarnation=environ.get("PADDLE_ELASTIC_INCARNATION", ""),
+        timeout=_read_seconds(environ, "HOROVOD_GLOO_TIMEOUT_SECONDS", 30.0),
+        elastic_timeout=_read_seconds(environ, "HOROVOD_ELASTIC_TIMEOUT", 600.0),
+        patience=Patience(
+            _read_seconds(environ, "HOROVOD_STALL_CHECK_TIME_SECONDS", STALL_S),
+            _read_seconds(environ, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", STALL_END_S),
+        ),
+    )
+
+
+def _read(environ: Mapping[str, str], name: str) -> int:
+    text = environ.get(name, "")
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise ConfigError(f"{name} is '{text}', not a number; let `paddle elastic run` set the variables")
+    return int(text)
+
+
+def _read_seconds(environ: Mapping[str, str], name: str, default: float) -> float:
+    text = environ.get(name) or str(default)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 1e6:
+        raise ConfigError(f"{name} is '{text}'; set it to seconds, e.g. {default:.0f}")
+    return seconds or default  # as in the original 0 is the default

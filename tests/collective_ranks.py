@@ -1,0 +1,67 @@
+"""Ranks of a group as threads of one process, and a store in memory through which they find each other."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+from elastic.collectives.forming import form
+from elastic.collectives.group import Patience, RankGroup
+from elastic.collectives.joining import GroupPlan
+
+DEADLINE_S = 60.0
+T = TypeVar("T")
+
+
+class MemoryStore:
+    """What `RendezvousClient` does with keys, within one process."""
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[str, str], bytes] = {}
+        self._changed = threading.Condition()
+
+    def put(self, scope: str, key: str, value: bytes) -> None:
+        with self._changed:
+            self._values[scope, key] = value
+            self._changed.notify_all()
+
+    def get(self, scope: str, key: str, wait: float = 0.0) -> bytes | None:
+        with self._changed:
+            self._changed.wait_for(lambda: (scope, key) in self._values, wait)
+            return self._values.get((scope, key))
+
+
+@contextmanager
+def groups(
+    size: int,
+    *,
+    with_memory: bool = True,
+    secret: str = "s3cret",
+    patience: Patience | None = None,
+    timeout: float = DEADLINE_S,
+) -> Iterator[list[RankGroup]]:
+    """Yields a group's ranks, all in this process; each leaves at the end."""
+    store = MemoryStore()
+    scope = f"group_{time.monotonic_ns()}"
+
+    def make(rank: int) -> RankGroup:
+        plan = GroupPlan(rank, size, scope, secret=secret, timeout=timeout)
+        return form(plan, store, patience, with_memory=with_memory)
+
+    with ThreadPoolExecutor(size) as threads:
+        made = list(threads.map(make, range(size)))
+    try:
+        yield made
+    finally:
+        with ThreadPoolExecutor(size) as threads:
+            list(threads.map(RankGroup.leave, made))
+
+
+def on_all(made: list[RankGroup], work: Callable[[RankGroup], T]) -> list[T]:
+    """Returns what the work gives on each rank; all run at once."""
+    with ThreadPoolExecutor(len(made)) as threads:
+        return [one.result(DEADLINE_S) for one in [threads.submit(work, group) for group in made]]

@@ -1,0 +1,115 @@
+"""Ranks that do not call the same: who differs in what, and for whom a collective waits."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import pytest
+from collective_ranks import groups, on_all
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastic.collectives.group import Patience
+from elastic.collectives.requests import (
+    CollectiveKind,
+    Reduction,
+    Request,
+    agree,
+    describe_stall,
+    encode_request,
+    parse_announcement,
+)
+from elastic.errors import CollectiveMismatchError, HorovodInternalError
+from pserver.wire.protocol import ProtocolError
+
+FLOAT = np.dtype(np.float32)
+
+
+def request(name: str = "w", **changes: object) -> Request:
+    return Request(CollectiveKind.ALLREDUCE, name, FLOAT, (3,), Reduction.SUM)._replace(**changes)
+
+
+DIFFERENCES = {
+    "shape": (request(shape=(4,)), "rank 1 calls allreduce of float32 (4,) by sum"),
+    "type": (request(dtype=np.dtype(np.int64)), "rank 1 calls allreduce of int64 (3,) by sum"),
+    "reduction": (request(argument=Reduction.MAX), "rank 1 calls allreduce of float32 (3,) by max"),
+    "kind": (request(kind=CollectiveKind.BROADCAST), "rank 1 calls broadcast of float32 (3,) from rank 1"),
+}
+
+
+@pytest.mark.parametrize("difference", DIFFERENCES)
+def test_a_mismatch_names_the_rank_that_differs_and_in_what(difference: str) -> None:
+    other, text = DIFFERENCES[difference]
+    why = agree([[request()], [other], [request()]]).mismatches["w"]
+    assert text in why
+    assert "ranks 0, 2 call allreduce of float32 (3,) by sum" in why
+
+
+def test_only_what_all_ranks_announce_runs_in_the_order_of_rank_0() -> None:
+    lists = [[request(name) for name in names] for names in ("cab", "abc", "bdac")]
+    assert [same[0].name for same in agree(lists).run] == ["c", "a", "b"]
+
+
+def test_gathered_arrays_may_differ_in_their_first_dimension_only() -> None:
+    one = request(kind=CollectiveKind.ALLGATHER, shape=(2, 5))
+    assert agree([[one], [one._replace(shape=(9, 5))]]).run
+    assert agree([[one], [one._replace(shape=(2, 6))]]).mismatches
+
+
+def test_a_mismatch_fails_on_every_rank_and_the_group_goes_on() -> None:
+    def work(group):  # type: ignore[no-untyped-def]
+        with pytest.raises(CollectiveMismatchError, match=r"rank 2 calls allreduce of float64 \(5,\)"):
+            count = 5 if group.rank == 2 else 4
+            group.wait(group.submit(CollectiveKind.ALLREDUCE, np.zeros(count), name="w", argument=Reduction.SUM))
+        return group.wait(group.submit(CollectiveKind.ALLREDUCE, np.ones(2), argument=Reduction.SUM))[0]
+
+    with groups(3) as made:
+        assert on_all(made, work) == [3.0, 3.0, 3.0]
+
+
+def test_collectives_without_names_that_differ_in_kind_are_a_mismatch() -> None:
+    def work(group):  # type: ignore[no-untyped-def]
+        kind = CollectiveKind.BROADCAST if group.rank else CollectiveKind.ALLREDUCE
+        with pytest.raises(CollectiveMismatchError, match="broadcast"):
+            group.wait(group.submit(kind, np.zeros(1), argument=Reduction.SUM))
+
+    with groups(2) as made:
+        on_all(made, work)
+
+
+def test_a_stall_is_named_and_ends_the_group_after_its_time() -> None:
+    def work(group):  # type: ignore[no-untyped-def]
+        with pytest.raises(HorovodInternalError) as caught:
+            group.wait(group.submit(CollectiveKind.ALLREDUCE, np.zeros(1), name="ab"[group.rank]))
+        return str(caught.value)
+
+    with groups(2, patience=Patience(0.05, 0.1)) as made:
+        texts = on_all(made, work)
+    assert any("'a' is called by rank 0 and waits for rank 1" in text for text in texts)
+    assert any("'b' is called by rank 1 and waits for rank 0" in text for text in texts)
+
+
+def test_a_stall_says_who_is_missing() -> None:
+    text = describe_stall([[request()], None, [request()], []], 0, 61.0)
+    assert "'w' is called by ranks 0, 2 and waits for ranks 1, 3" in text
+
+
+def test_a_name_may_wait_once() -> None:
+    with groups(1) as (group,):
+        group.submit(CollectiveKind.ALLREDUCE, np.zeros(1), name="w")
+        with pytest.raises(ValueError, match="'w' waits already"):
+            group.submit(CollectiveKind.ALLREDUCE, np.zeros(1), name="w")
+
+
+def test_an_announcement_is_read_as_it_was_written() -> None:
+    requests = [request(), request("é" * 9, shape=()), request(kind=CollectiveKind.BARRIER, shape=(0, 2), argument=7)]
+    assert parse_announcement(b"".join(map(encode_request, requests))) == requests
+
+
+@given(st.data())
+def test_a_damaged_announcement_is_refused_or_means_something_else(data: st.DataObject) -> None:
+    note = bytearray(encode_request(request()) + encode_request(request("other")))
+    note[data.draw(st.integers(0, len(note) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(ProtocolError):
+        parse_announcement(bytes(note[: data.draw(st.integers(0, len(note)))]))

@@ -1,0 +1,172 @@
+"""What a group gives is what numpy gives, on every rank the same bits, over memory and over connections."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from collective_ranks import groups, on_all
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elastic.collectives.arithmetic import combine
+from elastic.collectives.requests import REDUCED_DTYPES, CollectiveKind, Reduction
+
+WAYS = {"memory": True, "connections": False}
+COUNTS = [0, 1, 17, 9_000, 17_000, 70_000]  # inline, tree, ring; direct, parts
+
+
+def expected(data: list[np.ndarray], reduction: Reduction) -> np.ndarray:
+    """The formula, in the widest type."""
+    dtype = data[0].dtype
+    wide = np.stack(data).astype(np.float64 if dtype.kind == "f" else np.int64)
+    if reduction == Reduction.MIN:
+        return wide.min(0).astype(dtype)
+    if reduction == Reduction.MAX:
+        return wide.max(0).astype(dtype)
+    total = wide.sum(0)
+    if reduction == Reduction.AVERAGE:
+        total = total // len(data) if dtype.kind == "i" else total / len(data)
+    return total.astype(dtype)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_every_rank_gets_the_reduction_of_all_ranks(way: str, size: int) -> None:
+    cases = list(itertools.product(COUNTS, REDUCED_DTYPES, Reduction))
+    cases.append((1_500_001, np.dtype(np.float32), Reduction.AVERAGE))  # several pieces
+
+    def array(rank: int, count: int, dtype: np.dtype) -> np.ndarray:
+        return np.random.default_rng(rank).integers(-8, 8, count).astype(dtype)
+
+    def work(group):  # type: ignore[no-untyped-def]
+        return [
+            group.wait(group.submit(CollectiveKind.ALLREDUCE, array(group.rank, count, dtype), argument=reduction))
+            for count, dtype, reduction in cases
+        ]
+
+    with groups(size, with_memory=WAYS[way]) as made:
+        for (count, dtype, reduction), *results in zip(cases, *on_all(made, work), strict=True):
+            assert len({one.tobytes() for one in results}) == 1
+            reference = expected([array(rank, count, dtype) for rank in range(size)], reduction)
+            np.testing.assert_allclose(results[0], reference, rtol=1e-6 if dtype.itemsize > 2 else 1e-3)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_repeats_bit_for_bit(way: str) -> None:
+    data = [np.random.default_rng(rank).standard_normal(200_003).astype(np.float32) for rank in range(4)]
+    bits = set()
+    for _ in range(2):
+        with groups(4, with_memory=WAYS[way]) as made:
+            for _ in range(3):
+                results = on_all(
+                    made,
+                    lambda group: group.wait(
+                        group.submit(CollectiveKind.ALLREDUCE, data[group.rank], argument=Reduction.SUM)
+                    ),
+                )
+                bits |= {one.tobytes() for one in results}
+    assert len(bits) == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_gathered_arrays_follow_each_other_by_rank(way: str) -> None:
+    with groups(3, with_memory=WAYS[way]) as made:
+        for width in (1, 500_001):
+            parts = [np.full((rank, width), rank, np.int32) for rank in range(3)]
+            for one in on_all(
+                made,
+                lambda group, parts=parts: group.wait(group.submit(CollectiveKind.ALLGATHER, parts[group.rank])),
+            ):
+                np.testing.assert_array_equal(one, np.concatenate(parts))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_everybody_gets_the_array_of_the_root(way: str) -> None:
+    with groups(5, with_memory=WAYS[way]) as made:
+        for root, count in itertools.product(range(5), (3, 1_200_001)):
+            for one in on_all(
+                made,
+                lambda group, count=count, root=root: group.wait(
+                    group.submit(CollectiveKind.BROADCAST, np.full(count, group.rank, np.float64), argument=root)
+                ),
+            ):
+                np.testing.assert_array_equal(one, root)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_result_may_take_the_place_of_the_array(way: str) -> None:
+    with groups(3, with_memory=WAYS[way]) as made:
+        for count in (5, 40_000, 2_000_001):
+            data = [np.full(count, rank + 1, np.float32) for rank in range(3)]
+            on_all(
+                made,
+                lambda group, data=data: group.wait(
+                    group.submit(
+                        CollectiveKind.ALLREDUCE,
+                        data[group.rank],
+                        argument=Reduction.SUM,
+                        output=data[group.rank],
+                    )
+                ),
+            )
+            for one in data:
+                np.testing.assert_array_equal(one, 6)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_small_arrays_travel_together(way: str) -> None:
+    counts = [1, 100, 3_000_000, 7, 0, 40_000]
+
+    def work(group):  # type: ignore[no-untyped-def]
+        handles = [
+            group.submit(CollectiveKind.ALLREDUCE, np.full(count, group.rank + number), argument=Reduction.SUM)
+            for number, count in enumerate(counts)
+        ]
+        return [group.wait(handle) for handle in reversed(handles)][::-1]
+
+    with groups(3, with_memory=WAYS[way]) as made:
+        for results in on_all(made, work):
+            for number, (count, one) in enumerate(zip(counts, results, strict=True)):
+                np.testing.assert_array_equal(one, np.full(count, 3 + 3 * number))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@settings(max_examples=20, deadline=None)
+@given(orders=st.lists(st.permutations("abcde"), min_size=3, max_size=3))
+def test_ranks_may_ask_in_different_orders(way: str, orders: list[list[str]]) -> None:
+    def work(group):  # type: ignore[no-untyped-def]
+        handles = {
+            name: group.submit(CollectiveKind.ALLREDUCE, np.array([ord(name)]), name=name, argument=Reduction.MAX)
+            for name in orders[group.rank]
+        }
+        return {name: group.wait(handle) for name, handle in handles.items()}
+
+    with groups(3, with_memory=WAYS[way]) as made:
+        for results in on_all(made, work):
+            assert {name: int(one[0]) for name, one in results.items()} == {name: ord(name) for name in "abcde"}
+
+
+def test_ranks_that_wait_in_different_orders_help_each_other() -> None:
+    def work(group):  # type: ignore[no-untyped-def]
+        names = "xy" if group.rank else "yx"
+        first = group.submit(CollectiveKind.ALLREDUCE, np.array([1.0]), name=names[0], argument=Reduction.SUM)
+        second = group.submit(CollectiveKind.ALLREDUCE, np.array([1.0]), name=names[1], argument=Reduction.SUM)
+        return [float(group.wait(one)[0]) for one in (first, second)]
+
+    with groups(2) as made:
+        assert on_all(made, work) == [[2.0, 2.0], [2.0, 2.0]]
+
+
+@given(
+    values=st.lists(st.lists(st.floats(-1e3, 1e3, width=16), min_size=4, max_size=4), min_size=1, max_size=9),
+    reduction=st.sampled_from(list(Reduction)),
+)
+@settings(deadline=None)
+def test_sums_of_float16_are_made_in_float32(values: list[list[float]], reduction: Reduction) -> None:
+    sources = [np.array(one, np.float16) for one in values]
+    out = np.empty(4, np.float16)
+    combine(out, sources, reduction, len(sources))
+    with np.errstate(over="ignore"):
+        np.testing.assert_allclose(out, expected(sources, reduction), rtol=2e-3, atol=1e-2)

@@ -1,0 +1,56 @@
+"""Messages of a group: what was written is read, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastic.collectives import frames
+from elastic.collectives.frames import Frame, FrameKind
+from pserver.wire.protocol import ProtocolError
+
+KEY = b"k" * 32
+
+
+def written(key: bytes = KEY) -> list[bytes]:
+    parts = frames.encode(FrameKind.DATA, 7, b"note", [memoryview(b"abc")], key, 5)
+    return [bytes(part) for part in parts]
+
+
+def test_a_message_is_read_as_it_was_written() -> None:
+    assert frames.decode(written(), KEY) == Frame(FrameKind.DATA, 7, 5, b"note", memoryview(b"abc"))
+    assert frames.measure(written()[0]) == (4, 3)
+    assert frames.peek(written()[0]) == (7, 5)
+
+
+def test_every_begin_of_a_header_waits_for_the_rest() -> None:
+    for length in range(frames.HEADER_BYTES):
+        assert frames.measure(written()[0][:length]) is None
+
+
+@pytest.mark.parametrize("place", range(frames.HEADER_BYTES))
+def test_a_changed_header_is_refused(place: int) -> None:
+    header, *rest = written()
+    changed = header[:place] + bytes([header[place] ^ 1]) + header[place + 1 :]
+    with pytest.raises(ProtocolError):
+        frames.measure(changed)
+        frames.decode([changed, *rest], KEY)
+
+
+def test_a_message_of_another_key_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="secret"):
+        frames.decode(written(b"other"), KEY)
+
+
+def test_a_message_over_the_limits_is_not_made() -> None:
+    with pytest.raises(ProtocolError, match="over the limit"):
+        frames.encode(FrameKind.DATA, 0, b"", [memoryview(bytes(frames.MAX_PAYLOAD_BYTES + 1))], KEY)
+
+
+@given(st.binary(max_size=2 * frames.HEADER_BYTES))
+def test_noise_is_refused_or_waits(noise: bytes) -> None:
+    with contextlib.suppress(ProtocolError):
+        frames.measure(noise[: frames.HEADER_BYTES])

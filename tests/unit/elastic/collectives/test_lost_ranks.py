@@ -1,0 +1,172 @@
+"""Ranks that are killed, leave, lie or are strangers: every survivor hears of it, by its name."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from collective_ranks import DEADLINE_S, MemoryStore, groups, on_all
+from ports import free_ports
+
+from elastic.collectives.forming import form
+from elastic.collectives.joining import GroupPlan
+from elastic.collectives.requests import CollectiveKind, Reduction
+from elastic.errors import HorovodInternalError
+
+ROOT = Path(__file__).resolve().parents[4]
+# a rank as a process: all-reduces for ever, and says when it has begun and why it ended
+RANK = """
+import json, os, sys
+import numpy as np
+from elastic.collectives.forming import form
+from elastic.collectives.joining import GroupPlan
+from elastic.collectives.requests import CollectiveKind, Reduction
+from elastic.errors import HorovodInternalError
+
+rank, ports, with_memory, count = json.loads(sys.argv[1])
+
+class Store:
+    def put(self, scope, key, value): pass
+    def get(self, scope, key, wait=0.0):
+        return json.dumps({"host": "127.0.0.1", "port": ports[int(key)]}).encode()
+
+plan = GroupPlan(rank, len(ports), "g", secret="s", timeout=60.0, port=ports[rank])
+group = form(plan, Store(), with_memory=with_memory)
+data = np.ones(count, np.float32)
+try:
+    for turn in range(1 << 60):
+        group.wait(group.submit(CollectiveKind.ALLREDUCE, data, argument=Reduction.SUM))
+        if turn == 3:
+            print("runs", flush=True)
+except HorovodInternalError as exc:
+    print(exc, flush=True)
+"""
+
+
+def start(rank: int, ports: list[int], with_memory: bool, count: int) -> subprocess.Popen[str]:
+    argument = json.dumps([rank, ports, with_memory, count])
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, "-c", RANK, argument], env=environment, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("with_memory", [True, False], ids=["memory", "connections"])
+@pytest.mark.parametrize("count", [10, 500_000])
+def test_a_killed_rank_raises_on_every_survivor(with_memory: bool, count: int) -> None:
+    ports = free_ports(3)
+    ranks = [start(rank, ports, with_memory, count) for rank in range(3)]
+    try:
+        for one in ranks:
+            assert one.stdout is not None
+            assert one.stdout.readline() == "runs\n"
+        ranks[1].send_signal(signal.SIGKILL)
+        for rank in (0, 2):
+            text, _ = ranks[rank].communicate(timeout=DEADLINE_S)
+            assert "rank 1 is lost" in text
+    finally:
+        for one in ranks:
+            one.kill()
+            one.communicate()
+
+
+@pytest.mark.parametrize("with_memory", [True, False], ids=["memory", "connections"])
+def test_a_rank_that_leaves_ends_the_collectives_of_the_others(with_memory: bool) -> None:
+    def work(group):  # type: ignore[no-untyped-def]
+        if group.rank == 1:
+            group.leave()
+            return ""
+        with pytest.raises(HorovodInternalError) as caught:
+            group.wait(group.submit(CollectiveKind.BARRIER, np.empty(0, np.uint8)))
+        return str(caught.value)
+
+    with groups(3, with_memory=with_memory) as made:
+        texts = on_all(made, work)
+    assert all("rank 1 has left the group" in text for text in (texts[0], texts[2]))
+
+
+def test_a_rank_that_has_left_fails_nobody_who_wants_nothing_of_it() -> None:
+    with groups(3) as made:
+        on_all(made, lambda group: group.leave())
+        for group in made:
+            with pytest.raises(HorovodInternalError, match="this rank has left"):
+                group.wait(group.submit(CollectiveKind.BARRIER, np.empty(0, np.uint8)))
+
+
+def test_a_rank_leaves_while_another_thread_of_it_waits() -> None:
+    with groups(2) as made:
+        handle = made[0].submit(CollectiveKind.ALLREDUCE, np.zeros(1), name="w")
+        made[0].start()
+        made[0].leave()
+        with pytest.raises(HorovodInternalError, match="has left"):
+            made[0].wait(handle)
+
+
+def test_a_rank_that_does_not_come_is_named() -> None:
+    plan = GroupPlan(0, 3, "scope", secret="s", timeout=0.05)
+    with pytest.raises(HorovodInternalError, match="by rank 1, 2"):
+        form(plan, MemoryStore())
+
+
+def test_a_published_address_that_is_none_is_refused() -> None:
+    store = MemoryStore()
+    store.put("scope", "0", b'{"host": 5}')
+    with pytest.raises(HorovodInternalError, match="which is no address"):
+        form(GroupPlan(1, 2, "scope", timeout=DEADLINE_S), store)
+
+
+def test_strangers_and_another_secret_do_not_disturb_a_group_that_forms() -> None:
+    store = MemoryStore()
+    plans = [GroupPlan(rank, 2, "scope", secret="s", timeout=DEADLINE_S) for rank in range(2)]
+    began = threading.Event()
+
+    class SlowStore(MemoryStore):
+        """Lets the strangers be first."""
+
+        def get(self, scope: str, key: str, wait: float = 0.0) -> bytes | None:
+            began.wait(DEADLINE_S)
+            return store.get(scope, key, wait)
+
+    with ThreadPoolExecutor(3) as threads:
+        first = threads.submit(form, plans[0], store)
+        second = threads.submit(form, plans[1], SlowStore())
+        address = json.loads(store.get("scope", "0", DEADLINE_S) or b"")
+        silent = socket.create_connection((address["host"], address["port"]))
+        with socket.create_connection((address["host"], address["port"])) as noisy:
+            noisy.settimeout(DEADLINE_S)
+            noisy.sendall(b"GET / HTTP/1.1\r\n\r\n" * 10)
+            while True:
+                try:
+                    if not noisy.recv(1 << 12):
+                        break
+                except ConnectionResetError:
+                    break
+        other = GroupPlan(1, 2, "scope", secret="other", timeout=0.3)
+        with pytest.raises(HorovodInternalError, match="PADDLE_SECRET differs"):
+            threads.submit(form, other, store).result(DEADLINE_S)
+        began.set()
+        made = [first.result(DEADLINE_S), second.result(DEADLINE_S)]
+        silent.close()
+    assert on_all(
+        made, lambda group: group.wait(group.submit(CollectiveKind.ALLREDUCE, np.ones(1), argument=Reduction.SUM))[0]
+    ) == [2.0, 2.0]
+    on_all(made, lambda group: group.leave())
+
+
+def test_a_rank_at_another_place_ends_the_group_with_its_name() -> None:
+    with groups(2, with_memory=False) as made:
+        made[1]._path._sequence += 1  # type: ignore[attr-defined]
+
+        def work(group):  # type: ignore[no-untyped-def]
+            with pytest.raises(HorovodInternalError) as caught:
+                group.wait(group.submit(CollectiveKind.BARRIER, np.empty(0, np.uint8)))
+            return str(caught.value)
+
+        assert all("not at the same collective" in text for text in on_all(made, work))

@@ -1,0 +1,102 @@
+"""The order of the run loop (spec/elastic.md 1.6), told by what it calls."""
+
+from __future__ import annotations
+
+import pytest
+
+from elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
+from elastic.process.loop import run_fn
+
+
+class ToldState:
+    """Writes down what is called."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def sync(self) -> None:
+        self.calls.append("sync")
+
+    def restore(self) -> None:
+        self.calls.append("restore")
+
+    def on_reset(self) -> None:
+        self.calls.append("on_reset")
+
+    def init(self) -> None:
+        self.calls.append("listen")
+
+    def register_listener(self, listener: object) -> None:
+        assert listener is self
+        self.calls.append("register")
+
+    def remove_listener(self, listener: object) -> None:
+        assert listener is self
+        self.calls.append("remove")
+
+
+def train(*endings: object) -> tuple[ToldState, object]:
+    """Runs a function that ends in these ways, one after the other."""
+    told, left = ToldState(), list(endings)
+
+    def function(state: ToldState, argument: int) -> object:
+        assert argument == 5
+        state.calls.append("train")
+        ending = left.pop(0)
+        if isinstance(ending, BaseException):
+            raise ending
+        return ending
+
+    def finish() -> None:
+        told.calls.append("finish")
+
+    def reset(state: object) -> None:
+        told.calls.append("reset")
+
+    try:
+        return told, run_fn(function, reset, told, finish)(told, argument=5)
+    except Exception as exc:
+        return told, exc
+
+
+def test_a_normal_end() -> None:
+    told, result = train("done")
+    assert result == "done"
+    assert told.calls == ["listen", "register", "sync", "train", "finish", "remove"]
+
+
+def test_a_failure_restores_before_the_next_generation_and_syncs_after_it() -> None:
+    told, _ = train(HorovodInternalError("lost"), "done")
+    assert told.calls[3:] == ["train", "restore", "reset", "on_reset", "sync", "train", "finish", "remove"]
+
+
+def test_a_change_of_hosts_keeps_the_state_and_syncs() -> None:
+    told, _ = train(HostsUpdatedInterrupt(), "done")
+    assert told.calls[3:] == ["train", "reset", "on_reset", "sync", "train", "finish", "remove"]
+
+
+def test_skip_sync_is_taken_once() -> None:
+    told, _ = train(HostsUpdatedInterrupt(True), HorovodInternalError("lost"), "done")
+    assert told.calls[3:] == [
+        *["train", "reset", "on_reset"],
+        *["train", "restore", "reset", "on_reset"],
+        *["sync", "train", "finish", "remove"],
+    ]
+
+
+def test_another_exception_ends_the_loop_and_is_no_success() -> None:
+    told, error = train(ValueError("wrong"))
+    assert isinstance(error, ValueError)
+    assert told.calls == ["listen", "register", "sync", "train", "remove"]
+
+
+def test_the_wrapped_function_keeps_its_name() -> None:
+    def named(state: object) -> None: ...
+
+    assert run_fn(named, lambda state: None).__name__ == "named"
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_there_is_no_limit_of_repetitions_in_the_worker(count: int) -> None:
+    told, _ = train(*[HorovodInternalError("lost")] * count, "done")
+    assert told.calls.count("train") == count + 1

@@ -1,0 +1,246 @@
+"""List T of spec/elastic.md with numpy states: commit, restore, sync, notices, the sampler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elastic.errors import HostsUpdatedInterrupt
+from elastic.process import operations
+from elastic.process.callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
+from elastic.sampler import ElasticSampler
+from elastic.state import ArrayState, ObjectState, State
+
+
+@pytest.fixture(autouse=True)
+def alone() -> Iterator[None]:
+    operations.init()
+    yield
+    operations.shutdown()
+
+
+@pytest.fixture
+def replicas(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Lets the sampler believe in ranks."""
+
+    def set_ranks(rank: int, size: int) -> None:
+        monkeypatch.setattr(operations, "rank", lambda: rank)
+        monkeypatch.setattr(operations, "size", lambda: size)
+
+    return set_ranks
+
+
+# ----- T1: states -----
+
+
+def test_t1_restore_undoes_and_commit_keeps() -> None:
+    state = ObjectState(batch=20, epoch=10)
+    state.sync()
+    state.batch, state.epoch = 21, 11
+    state.restore()
+    assert (state.batch, state.epoch) == (20, 10)
+    state.batch, state.epoch = 21, 11
+    state.commit()
+    state.restore()
+    assert (state.batch, state.epoch) == (21, 11)
+
+
+def test_t1_sync_gives_the_attributes_of_rank_0() -> None:
+    first = ObjectState(lambda value: value, lambda: 0, batch=20)
+    sent: list[object] = []
+    first._bcast_object = lambda value: sent.append(value) or value
+    first.batch = 25
+    first.sync()
+    second = ObjectState(lambda value: sent[0], lambda: 1, batch=30)
+    second.sync()
+    assert second.batch == 25
+    second.batch = 1
+    second.restore()
+    assert second.batch == 25
+
+
+def test_t1_arrays_are_restored_in_their_memory() -> None:
+    weights, moments = np.arange(3.0), {"m": np.ones(2)}
+    state = ArrayState(weights=weights, moments=moments, epoch=1)
+    weights += 1
+    moments["m"] += 1
+    state.epoch = 2
+    state.restore()
+    np.testing.assert_array_equal(weights, [0, 1, 2])
+    np.testing.assert_array_equal(moments["m"], [1, 1])
+    assert state.epoch == 1
+    weights += 1
+    state.commit()
+    weights += 1
+    state.restore()
+    np.testing.assert_array_equal(weights, [1, 2, 3])
+    assert state.weights is weights
+
+
+def test_a_list_that_changes_in_place_is_restored() -> None:
+    """Horovod keeps references, so that such a change survives a restore."""
+    state = ObjectState(seen=[1], counts={"a": 1})
+    state.seen.append(2)
+    state.counts["a"] = 2
+    state.restore()
+    assert (state.seen, state.counts) == ([1], {"a": 1})
+    state.seen.append(3)
+    state.restore()
+    assert state.seen == [1]
+
+
+# ----- Notices -----
+
+
+def test_a_notice_interrupts_at_the_next_commit_once() -> None:
+    state = ObjectState(batch=0)
+    state.commit()
+    state.on_hosts_updated(1.0, 1)
+    with pytest.raises(HostsUpdatedInterrupt):
+        state.commit()
+    state.commit()
+
+
+def test_two_changes_within_a_second_are_both_seen() -> None:
+    """N4: the original's time stamps are whole seconds."""
+    state = ObjectState(batch=0)
+    for timestamp in (100.25, 100.5):
+        state.on_hosts_updated(timestamp, 2)
+        with pytest.raises(HostsUpdatedInterrupt):
+            state.check_host_updates()
+
+
+def test_everybody_syncs_after_a_host_was_removed() -> None:
+    """G3: a spare host may have taken its place, and its worker has no state."""
+    state = ObjectState(batch=0)
+    state.on_hosts_updated(1.0, 1)
+    with pytest.raises(HostsUpdatedInterrupt) as caught:
+        state.check_host_updates()
+    assert caught.value.skip_sync is False
+
+
+def test_every_rank_raises_where_rank_0_has_heard() -> None:
+    state = ObjectState(lambda value: (0, 5.0, 1), lambda: 1, batch=0)
+    with pytest.raises(HostsUpdatedInterrupt):
+        state.check_host_updates()
+
+
+def test_callbacks_run_in_order_after_the_reset() -> None:
+    calls: list[str] = []
+
+    class Told(ObjectState):
+        def reset(self) -> None:
+            calls.append("reset")
+
+    state = Told(batch=0)
+    state.register_reset_callbacks([lambda: calls.append("first"), lambda: calls.append("second")])
+    state.on_reset()
+    assert calls == ["reset", "first", "second"]
+
+
+def test_notices_from_before_the_new_rank_are_dropped() -> None:
+    state = ObjectState(batch=0)
+    state.on_hosts_updated(1.0, 1)
+    state.forget_host_updates()
+    state.on_reset()
+    state.commit()
+
+
+def test_a_state_of_ones_own_says_what_it_keeps() -> None:
+    for call in (State.save, State.restore, State.sync):
+        with pytest.raises(NotImplementedError):
+            call(State())
+
+
+# ----- T2: the sampler -----
+
+
+def test_t2_elastic_sampler(replicas: Any) -> None:
+    replicas(0, 2)
+    data = list(range(16))
+    sampler = ElasticSampler(data, shuffle=False)
+    state = ArrayState(sampler=sampler)
+    assert list(sampler) == [0, 2, 4, 6, 8, 10, 12, 14]
+    sampler.record_batch(0, 2)
+    assert sampler.processed_num == 4
+    state.commit()
+    sampler.record_batch(1, 2)
+    assert sampler.processed_num == 8
+    state.restore()
+    assert sampler.processed_num == 4
+    replicas(2, 3)  # what is left is divided anew
+    state.on_reset()
+    assert list(sampler) == [6, 9, 12, 15]
+    assert len(sampler) == 4
+    sampler.set_epoch(1)
+    assert sampler.processed_num == 0
+    assert len(sampler) == 6
+
+
+@pytest.mark.parametrize("left", [0, 1, 3, 4, 5])
+def test_every_rank_has_as_many_samples_however_few_are_left(replicas: Any, left: int) -> None:
+    """The original fails where more samples are repeated than are left."""
+    seen: list[int] = []
+    for rank in range(4):
+        replicas(rank, 4)
+        sampler = ElasticSampler(range(20))
+        sampler.load_state_dict({"epoch": 3, "processed_num": 20 - left})
+        assert len(list(sampler)) == len(sampler) == -(-left // 4)
+        seen += sampler
+    assert set(seen) == set(sampler.remaining_indices)
+
+
+def test_no_sample_of_an_epoch_is_lost_or_counted_twice_when_the_ranks_change(replicas: Any) -> None:
+    done: list[int] = []
+    progress = {"epoch": 2, "processed_num": 0}
+    for size, batches in ((4, 2), (3, 1), (9, 10)):
+        samplers = []
+        for rank in range(size):
+            replicas(rank, size)
+            samplers.append(ElasticSampler(range(60), seed=7))
+            samplers[-1].load_state_dict(progress)
+        for batch in range(batches):
+            indices = [sampler.get_indices(batch, 3) for sampler in samplers]
+            done += [one for some in indices for one in some]
+            if any(indices):
+                for sampler in samplers:
+                    sampler.record_batch(batch, 3)
+        progress = samplers[0].state_dict()
+    assert sorted(done) == list(range(60))
+
+
+def test_epochs_have_different_orders_and_all_ranks_the_same(replicas: Any) -> None:
+    orders = []
+    for epoch in (0, 1):
+        sampler = ElasticSampler(range(50), seed=3)
+        sampler.set_epoch(epoch)
+        orders.append(sampler.remaining_indices)
+    assert orders[0] != orders[1]
+    assert sorted(orders[0]) == sorted(orders[1]) == list(range(50))
+
+
+# ----- Callbacks -----
+
+
+def test_callbacks_commit_and_count() -> None:
+    state = ObjectState(batch=0, epoch=3)
+    commits: list[int] = []
+    state.commit = lambda: commits.append(state.batch)  # type: ignore[method-assign]
+    commit, batches, epochs = (
+        CommitStateCallback(state, 2),
+        UpdateBatchStateCallback(state, 10),
+        UpdateEpochStateCallback(state),
+    )
+    epochs.on_train_begin()
+    for batch in range(5):
+        batches.on_batch_end(batch)
+        commit.on_batch_end(batch)
+    assert commits == [2, 4]
+    assert batches.steps_of_epoch() == 5
+    batches.on_epoch_end(0)
+    epochs.on_epoch_end(0)
+    commit.on_epoch_end(0)
+    assert (state.batch, state.epoch, commits) == (0, 4, [2, 4, 0])
