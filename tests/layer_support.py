@@ -58,7 +58,6 @@ CPU = "computed as `{}` is, on the CPU"
 # what a type does not do
 LIMITS = {
     "selective_fc": "in training every row must select equally many columns",
-    "deconv3d": "as `img_conv3d_layer(trans=True)` only where channels equal filters, else refused (78)",
     "cudnn_batch_norm": CPU.format("batch_norm"),
     "mkldnn_batch_norm": CPU.format("batch_norm"),
     "cudnn_conv": CPU.format("exconv"),

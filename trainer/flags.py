@@ -77,7 +77,7 @@ TABLE: tuple[Flag, ...] = (
     Flag("test_wait", 0, _S, "job=test: not 0 waits for the directories of the passes to appear"),
     Flag("model_list", "", _S, "job=test: file of model directories"),
     Flag("predict_output_dir", "", _S, "job=test: directory for the values of the output layers"),
-    Flag("predict_file", "", _I, "file for the scores of auc-validation and pnpair-validation layers"),
+    Flag("predict_file", "", _S, "file for the scores of auc-validation and pnpair-validation layers, of each pass"),
     Flag("feat_file", "", _I, "dead code in the original"),
     Flag("distribute_test", False, _I, "every trainer tests by itself: nothing is merged"),
     Flag("beam_size", 1, _I, "beam width of generation, which is the config's alone"),

@@ -6,6 +6,7 @@ from pserver.aggregate.staleness import StalenessLimits
 from pserver.flags import PserverFlags
 from pserver.server.event_loop import Options
 from pserver.server.service_state import ServiceOptions
+from pserver.server.stragglers import BarrierLog
 from runtime.environment import JobEnvironment
 
 
@@ -26,6 +27,11 @@ def make_options(line: PserverFlags, job: JobEnvironment, name: str, attempt: st
                 float(line.values["async_lagged_ratio_min"]), float(line.values["async_lagged_ratio_default"])
             ),
             threads=line.number("pserver_num_threads"),
+            barrier_log=BarrierLog(
+                is_on=bool(line.values["log_barrier_abstract"]),
+                most_trainers=line.number("log_barrier_lowest_nodes"),
+                is_always=bool(line.values["log_barrier_show_log"]),
+            ),
         ),
         send_buffer=line.number("sock_send_buf_size"),
         receive_buffer=line.number("sock_recv_buf_size"),

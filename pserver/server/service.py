@@ -58,7 +58,7 @@ class Service:
         checkpoints = Checkpoints(sessions, state)
         gradients = Gradients(sessions, state, checkpoints, options.log_period, self._clock)
         initial_values = InitialValues(sessions, state, checkpoints, options)
-        passes = Passes(sessions, state, checkpoints, gradients)
+        passes = Passes(sessions, state, checkpoints, gradients, options.barrier_log)
         self._files = ValueFileRequests(sessions, state)
         return {
             Op.INITIALISE: initial_values.initialise,

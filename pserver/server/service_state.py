@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pserver.aggregate.staleness import StalenessLimits
 from pserver.server.admission import Identity
-from pserver.server.stragglers import Stragglers
+from pserver.server.stragglers import BarrierLog, Stragglers
 from pserver.server.trainer_session import Outgoing, TrainerSession
 from pserver.wire.protocol import NOTHING, Message, Op
 from runtime import glog
@@ -30,6 +30,7 @@ class ServiceOptions:
     log_period: int = 500  # batches between two log lines of a pass; 0: none
     staleness_limits: StalenessLimits = field(default_factory=StalenessLimits)
     threads: int = 1  # number of threads that take a step together
+    barrier_log: BarrierLog = field(default_factory=BarrierLog)
 
 
 class ServiceCounters:

@@ -1,4 +1,4 @@
-"""Which trainer holds up the rounds: for one log line per period and for the metrics (pure)."""
+"""Which trainer holds up the rounds: for one log line per period, for those of a pass and for the metrics (pure)."""
 
 from __future__ import annotations
 
@@ -12,29 +12,57 @@ class _Lateness:
     seconds: float = 0.0  # seconds that the others waited for it in those rounds
     longest: float = 0.0
 
+    def add(self, wait: float) -> None:
+        """Count a round in which the others waited `wait` seconds."""
+        self.rounds, self.seconds, self.longest = self.rounds + 1, self.seconds + wait, max(self.longest, wait)
+
+
+@dataclass(frozen=True)
+class BarrierLog:
+    """What the log says about stragglers at the end of a pass: the flags log_barrier_*."""
+
+    is_on: bool = True
+    most_trainers: int = 5  # number of trainers that are named
+    is_always: bool = False  # also where no trainer is the last one more often than chance has it
+
+    def warning_rate(self, trainers: int) -> float:
+        """Return the share of rounds from which on a trainer that is the last one in them is named.
+
+        Source: BarrierStat.cpp of v0.10, 1 / n + (n / 8) / (n + 1) for n trainers.
+        """
+        return 0.0 if self.is_always else 1 / trainers + trainers / 8 / (trainers + 1)
+
 
 @dataclass
 class Stragglers:
-    """The rounds of one log period."""
+    """The rounds of one log period, and those of a pass."""
 
     rounds: int = 0
     late: dict[int, _Lateness] = field(default_factory=dict)
     waited: dict[int, float] = field(default_factory=dict)  # by trainer: seconds of all periods
+    rounds_of_pass: int = 0
+    late_in_pass: dict[int, _Lateness] = field(default_factory=dict)
 
     def begin_period(self) -> None:
         """Forget the rounds of the period before."""
         self.rounds = 0
         self.late = {}
 
+    def begin_pass(self) -> None:
+        """Forget the rounds of the pass before."""
+        self.rounds_of_pass = 0
+        self.late_in_pass = {}
+
     def add(self, pushed: Mapping[int, float]) -> None:
         """Count a round; `pushed` is when each of its trainers had sent its gradient, in seconds."""
         self.rounds += 1
+        self.rounds_of_pass += 1
         last = max(pushed, key=pushed.__getitem__)
         others = [moment for trainer, moment in pushed.items() if trainer != last]
         if others:
             wait = pushed[last] - max(others)
-            one = self.late.setdefault(last, _Lateness())
-            one.rounds, one.seconds, one.longest = one.rounds + 1, one.seconds + wait, max(one.longest, wait)
+            self.late.setdefault(last, _Lateness()).add(wait)
+            self.late_in_pass.setdefault(last, _Lateness()).add(wait)
             self.waited[last] = self.waited.get(last, 0.0) + wait
 
     def describe(self, names: Mapping[int, object], pushed: Mapping[int, float], now: float) -> str:
@@ -51,3 +79,19 @@ class Stragglers:
             f"slowest is {names[number]}: last in {one.rounds} of {self.rounds} rounds, waited for {one.seconds:.3f} s "
             f"in all, {one.longest:.3f} s at most; its last push was {age:.3f} s ago"
         )
+
+    def describe_pass(self, log: BarrierLog, trainers: int) -> str:
+        """Return which trainers were the last ones more often than chance has it, the most frequent one first.
+
+        Empty where there is none such, or with two trainers or fewer, of which v0.10 said nothing either.
+        """
+        order = sorted(self.late_in_pass.items(), key=lambda item: (-item[1].rounds, item[0]))
+        if not log.is_on or trainers <= 2 or not order:
+            return ""
+        if order[0][1].rounds / self.rounds_of_pass < log.warning_rate(trainers):
+            return ""
+        named = [
+            f"trainer {number} last in {one.rounds}, waited for {one.seconds:.3f} s in all, {one.longest:.3f} s at most"
+            for number, one in order[: log.most_trainers]
+        ]
+        return f"{self.rounds_of_pass} rounds of {trainers} trainers: {'; '.join(named)}"

@@ -56,6 +56,10 @@ class Shard:
         """The number of elements."""
         return self.data.size
 
+    def work_on(self, values: Array) -> None:
+        """Have the values in another array of the same length from now on; it keeps its numbers."""
+        self.data.values = self.values = values
+
     @property
     def groups(self) -> Sequence[ParameterGroup]:
         """The parts of the flat vector that take their steps as one."""

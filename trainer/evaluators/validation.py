@@ -6,13 +6,18 @@ Source: spec/trainer.md section 7.2; gserver/layers/ValidationLayer.cpp of v0.10
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
 
 from proto.ModelConfig_pb2 import EvaluatorConfig, LayerConfig
 from runtime import glog
+from runtime.errors import VolumeError
 from trainer.arrays.arguments import Argument
+from trainer.arrays.encoding import decode_array, encode_array
 from trainer.evaluators.auc import LastColumnAuc
-from trainer.evaluators.base import Evaluator, Measure
+from trainer.evaluators.base import Evaluator, Measure, Numbers
 from trainer.evaluators.pnpair import Pnpair
 
 # type of layer -> the evaluator that measures, its type
@@ -22,33 +27,86 @@ MEASURES: Mapping[str, tuple[type[Evaluator], str]] = {
 }
 
 
+class Predictions:
+    """The measure of some batches, and their rows of the file of predictions: score, label [, query]."""
+
+    def __init__(self, measure: Measure, *rows: Numbers) -> None:
+        self.measure, self._parts = measure, list(rows)
+
+    def __iadd__(self, other: Predictions) -> Self:
+        self.measure += other.measure
+        self._parts += other._parts
+        return self
+
+    def state(self) -> Any:
+        """Return the measure's state and the rows."""
+        return [self.measure.state(), encode_array(self._rows())]
+
+    def put_back(self, state: Any) -> None:
+        """Take both."""
+        measure, rows = state
+        self.measure.put_back(measure)
+        self._parts = [decode_array(rows)]
+
+    def lines(self) -> str:
+        """Return the rows as text, in the order in which they were measured."""
+        return "".join(f"{score:g} {' '.join(str(int(x)) for x in ids)}\n" for score, *ids in self._rows().tolist())
+
+    def _rows(self) -> Numbers:
+        return np.concatenate(self._parts) if self._parts else np.zeros((0, 2))
+
+
 class Validation(Evaluator):
-    """Measures as the evaluator of its layer's type does; it says so at the end of a pass, and in no other line."""
+    """Measures as the evaluator of its layer's type does; it says so at the end of a pass, and in no other line.
+
+    Args: predict_file: gets a line for each row of the pass: score and label, of pairs also the query. Empty: none.
+    """
 
     most_inputs = 4
     is_quiet = True
 
-    def __init__(self, layer: LayerConfig) -> None:
+    def __init__(self, layer: LayerConfig, predict_file: str = "") -> None:
         measure, kind = MEASURES[layer.type]
         names = [one.input_layer_name for one in layer.inputs]
         config = EvaluatorConfig(name=layer.name, type=kind, input_layers=names)
         super().__init__(config)
         self._measure = measure(config)
+        self._path = Path(predict_file) if predict_file else None
+        self._has_query = measure is Pnpair
 
     def nothing(self) -> Measure:
         """Return the measure of no batch."""
-        return self._measure.nothing()
+        return self._measure.nothing() if self._path is None else Predictions(self._measure.nothing())
 
     def measure(self, outputs: Mapping[str, Argument]) -> Measure:
         """Return the batch's measure."""
-        return self._measure.measure(outputs)
+        measured = self._measure.measure(outputs)
+        return measured if self._path is None else Predictions(measured, self._rows_of(outputs))
+
+    def _rows_of(self, outputs: Mapping[str, Argument]) -> Numbers:
+        inputs = self.inputs(outputs)
+        columns = [self.numbers(inputs[0], "score")[:, -1], self.labels(inputs[1])]
+        if self._has_query:
+            columns.append(self.labels(inputs[2], "query id"))
+        return np.stack([np.asarray(column, np.float64) for column in columns], axis=1)
 
     def finish_pass(self, total: Any) -> None:
-        """Log the result."""
+        """Write the file of predictions, and log the result.
+
+        Raises: VolumeError: the file cannot be written.
+        """
+        if self._path is not None:
+            try:
+                self._path.write_text(total.lines())
+            except OSError as error:
+                raise VolumeError(
+                    f"--predict_file: cannot write {self._path}: {error.strerror}; name one that it may make"
+                ) from error
+            total = total.measure
         self._measure.finish(total)
         glog.info(self._measure.text(total))
 
 
-def make_validations(layers: Sequence[LayerConfig]) -> list[Evaluator]:
-    """Return what measures for the validation layers of a model, in order."""
-    return [Validation(layer) for layer in layers if layer.type in MEASURES]
+def make_validations(layers: Sequence[LayerConfig], predict_file: str = "") -> list[Evaluator]:
+    """Return what measures for the validation layers of a model, in order; all write the same file, as in v0.10."""
+    return [Validation(layer, predict_file) for layer in layers if layer.type in MEASURES]

@@ -86,7 +86,8 @@ class Assembly:
         self._optimization = read_optimization(self._config.opt_config, local=flags.local)
         self._table = ParameterTable(self._config.model_config.parameters, tables_first=not flags.local)
         model = self._config.model_config
-        self._evaluators = [*make_evaluators(model.evaluators), *make_validations(model.layers)]
+        validations = make_validations(model.layers, flags.predict_file)
+        self._evaluators = [*make_evaluators(model.evaluators), *validations]
         self._network = self._make_network()
         for data in (self._config.data_config, self._config.test_data_config):
             if data.type:
@@ -186,7 +187,7 @@ class Assembly:
         oddities = list_oddities(
             specs, self._optimization, local=self._flags.local, algorithm=algorithm, sending=sending
         )
-        for sentence in [*oddities, *list_missing(self._config.opt_config)]:
+        for sentence in [*oddities, *list_missing(self._config.opt_config, sending)]:
             glog.warning(sentence)
 
     def _connect(

@@ -25,7 +25,7 @@ from runtime.errors import ConfigError
 from runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
 from trainer.arrays.arguments import Argument
 from trainer.arrays.encoding import decoding
-from trainer.arrays.parameters import Parameter, ParameterTable
+from trainer.arrays.parameters import DenseParameters, Parameter, ParameterTable
 from trainer.network.network import OnFinal
 from trainer.updaters.local import MASKS, LocalUpdater
 from trainer.updaters.optimizer_settings import Sending
@@ -58,7 +58,7 @@ class DeltaUpdater:
 
     def __init__(
         self,
-        table: ParameterTable,
+        table: ParameterTable | DenseParameters,
         optimization: Optimization,
         sending: Sending,
         client: Client,

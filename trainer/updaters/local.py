@@ -14,7 +14,7 @@ from runtime.errors import ConfigError
 from runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
 from trainer.arrays.arguments import Argument
 from trainer.arrays.encoding import decoding
-from trainer.arrays.parameters import Parameter, ParameterTable
+from trainer.arrays.parameters import DenseParameters, Parameter, ParameterTable
 from trainer.network.network import OnFinal
 from trainer.updaters.optimizer_settings import has_sparse_rows, refuse_l1
 from trainer.updaters.pruning import Pruning
@@ -94,7 +94,7 @@ class LocalUpdater:
 
     def __init__(
         self,
-        table: ParameterTable,
+        table: ParameterTable | DenseParameters,
         optimization: Optimization,
         *,
         log_clipping: bool = False,
@@ -104,8 +104,10 @@ class LocalUpdater:
         self._table = table
         parameters = parameters or [parameter.spec() for parameter in table]
         self._offsets: dict[str, int] = {}
+        start = 0
         for parameter in table.trained():
-            self._offsets[parameter.name] = sum(table[name].size for name in self._offsets)
+            self._offsets[parameter.name] = start
+            start += parameter.size
         per_parameter = has_sparse_rows(parameters)
         if not per_parameter:
             refuse_l1(parameters)
@@ -120,7 +122,7 @@ class LocalUpdater:
         listed = list(table)
         self._with_rows = {group.parameter: listed[group.parameter] for group in self._shard.groups if group.rows}
         self.pruning = Pruning(table)
-        table.adopt(self._shard.values)
+        self._shard.work_on(table.values)
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
         """Prune the first values, or go on from a checkpoint.

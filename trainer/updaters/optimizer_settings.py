@@ -20,12 +20,14 @@ class Sending:
     `batches_per_send` over 1: the trainer takes steps of its own, and sends what they changed; the servers add
     `rate` times that, and `is_elastic` says whether the trainer goes on from its own values or from theirs.
     `batches_per_get`: it takes the values after this number of gradients.
+    `shrink`: by how much the values of tables with L1 are nearer to zero here than on the servers.
     """
 
     batches_per_send: int = 1
     batches_per_get: int = 1
     rate: float = 1.0
     is_elastic: bool = False
+    shrink: float = 0.0
 
 
 def has_sparse_rows(parameters: Sequence[ParameterSpec]) -> bool:
@@ -97,8 +99,9 @@ def read_sending(config: OptimizationConfig, *, trainers: int) -> Sending:
     for name, value in (("send", send), ("get", get)):
         if value < 1:
             raise ConfigError(f"settings: num_batches_per_{name}_parameter is {value}; it must be at least 1")
+    shrink = config.shrink_parameter_value
     if send == 1:
-        return Sending(batches_per_get=get)
+        return Sending(batches_per_get=get, shrink=shrink)
     method = config.center_parameter_update_method
     if method not in (AVERAGE, ELASTIC_AVERAGE):
         raise ConfigError(
@@ -110,7 +113,7 @@ def read_sending(config: OptimizationConfig, *, trainers: int) -> Sending:
             f"settings: num_batches_per_send_parameter is {send}, which needs more than one trainer: "
             f"--num_gradient_servers is {trainers}; leave it at 1"
         )
-    return Sending(send, get, config.delta_add_rate / trainers, method == ELASTIC_AVERAGE)
+    return Sending(send, get, config.delta_add_rate / trainers, method == ELASTIC_AVERAGE, shrink)
 
 
 def refuse_own_steps(config: OptimizationConfig) -> None:
@@ -128,13 +131,13 @@ def refuse_own_steps(config: OptimizationConfig) -> None:
             )
 
 
-def list_missing(config: OptimizationConfig) -> list[str]:
-    """Return a sentence for each setting that had an effect in the legacy and has none here."""
-    if not config.shrink_parameter_value:
+def list_missing(config: OptimizationConfig, sending: Sending) -> list[str]:
+    """Return a sentence for each setting that has no effect in this kind of training."""
+    if not config.shrink_parameter_value or sending.shrink:
         return []
     return [
-        f"settings: shrink_parameter_value={config.shrink_parameter_value:g} has no effect here; the original shrank "
-        "rows of sparse_remote_update parameters with L1 when they were fetched"
+        f"settings: shrink_parameter_value={config.shrink_parameter_value:g} has no effect here: only the trainers of "
+        "a fixed number shrink rows, those of sparse_update parameters with L1, when they fetch them from servers"
     ]
 
 

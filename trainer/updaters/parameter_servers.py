@@ -59,12 +59,25 @@ class ParameterServers:
         options = self._read_options()
         client = Client(services(flags), **options)
         if table.tables():
-            return self._make_tables_updater(model, table, optimization, sending, client, options)
+            tables = self._make_tables(model, table, optimization, sending, options)
+            dense = self._make_dense(DenseParameters(table), optimization, sending, client, pool)
+            return TablesUpdater(dense, tables)
         if flags.loadsave_parameters_in_pserver:
             glog.warning(
                 "--loadsave_parameters_in_pserver: no parameter has sparse_update; as in the original, trainer 0 saves "
                 "the others"
             )
+        return self._make_dense(table, optimization, sending, client, pool)
+
+    def _make_dense(
+        self,
+        table: ParameterTable | DenseParameters,
+        optimization: Optimization,
+        sending: Sending,
+        client: Client,
+        pool: ThreadPool,
+    ) -> RemoteUpdater | DeltaUpdater:
+        """Return the updater of parameters that are no tables."""
         if sending.batches_per_send == 1:
             return RemoteUpdater(table, optimization, client, batches_per_get=sending.batches_per_get)
         return DeltaUpdater(
@@ -72,8 +85,8 @@ class ParameterServers:
             optimization,
             sending,
             client,
-            trainers=flags.num_gradient_servers,
-            is_first=flags.trainer_id == 0,
+            trainers=self._flags.num_gradient_servers,
+            is_first=self._flags.trainer_id == 0,
             pool=pool,
         )
 
@@ -95,33 +108,25 @@ class ParameterServers:
             "connect_timeout": job.peer_timeout if job.attempt else CONNECT_TIMEOUT_S,
         }
 
-    def _make_tables_updater(
+    def _make_tables(
         self,
         model: ModelConfig,
         table: ParameterTable,
         optimization: Optimization,
         sending: Sending,
-        client: Client,
         options: Mapping[str, Any],
-    ) -> Updater:
-        """Return the updater of parameters of which some are tables."""
+    ) -> RemoteTables:
+        """Return the tables, whose rows are exchanged in every batch, also with num_batches_per_send_parameter."""
         if not self._flags.ports_num_for_sparse:
             names = ", ".join(parameter.name for parameter in table.tables())
             raise ConfigError(
                 f"sparse_update of {names} needs sparse ports, and --ports_num_for_sparse is 0: {SPARSE_PORTS}; or "
                 "leave sparse_update out of its ParamAttr"
             )
-        if sending.batches_per_send > 1:
-            raise ConfigError(
-                "settings: num_batches_per_send_parameter over 1 with sparse_update on parameter servers is not "
-                "supported yet; leave one of them out"
-            )
         rows = SparseClient(services(self._flags, sparse=True), **options)
         if self._flags.loadsave_parameters_in_pserver:
             self._saved_by_servers = rows
-        tables = RemoteTables(model, table, optimization, rows)
-        updater = RemoteUpdater(DenseParameters(table), optimization, client, batches_per_get=sending.batches_per_get)
-        return TablesUpdater(updater, tables)
+        return RemoteTables(model, table, optimization, rows, shrink=sending.shrink)
 
     def end(self) -> None:
         """Wait for the server that this trainer started."""

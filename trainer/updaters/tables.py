@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from proto.ModelConfig_pb2 import ModelConfig
 from pserver.optim.settings import Array, Optimization
 from pserver.store.snapshot import CheckpointState
@@ -22,6 +24,7 @@ from runtime.errors import ConfigError, PeerUnreachableError
 from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.network.network import OnFinal
+from trainer.updaters.delta import DeltaUpdater
 from trainer.updaters.prefetch import RowFinder
 from trainer.updaters.remote import RemoteUpdater
 
@@ -68,18 +71,41 @@ class TableRows:
         """Return the values of each table, row by row."""
         return [_matrix(one, one.value) for one in self._parameters]
 
+    def shrink(self, threshold: float, *, only_rows: bool) -> None:
+        """Pull the values of tables with L1, or those of the batch's rows, to zero: `shrink_parameter_value`.
+
+        Source: SparseRemoteParameterUpdater::getParametersRemote of v0.10.
+        """
+        for number, parameter in enumerate(self._parameters):
+            if parameter.config.decay_rate_l1 > 0:
+                values = _matrix(parameter, parameter.value)
+                some = self.rows[number] if only_rows else slice(None)
+                shrunk = np.maximum(np.abs(values[some]) - np.float32(threshold), 0)
+                values[some] = np.copysign(shrunk, values[some])
+
     def list_gradients(self) -> list[Array]:
         """Return the gradient of each table, row by row."""
         return [_matrix(one, one.peek_gradient()) for one in self._parameters]
 
 
 class RemoteTables:
-    """The tables of a trainer, and the sparse services that they lie on. Raises: as `TableRows`."""
+    """The tables of a trainer, and the sparse services that they lie on.
+
+    Args: shrink: by how much the rows of tables with L1 get nearer to zero whenever they are fetched.
+    Raises: as `TableRows`.
+    """
 
     def __init__(
-        self, config: ModelConfig, table: ParameterTable, optimization: Optimization, client: SparseClient
+        self,
+        config: ModelConfig,
+        table: ParameterTable,
+        optimization: Optimization,
+        client: SparseClient,
+        *,
+        shrink: float = 0.0,
     ) -> None:
         self._tables = TableRows(config, table, optimization)
+        self._shrink = shrink
         self.size = self._tables.size
         self._optimization, self._client = optimization, client
 
@@ -101,6 +127,8 @@ class RemoteTables:
         """
         self._tables.find(slots)
         self._client.pull(self._tables.rows, self._tables.list_values())
+        if self._shrink > 0:
+            self._tables.shrink(self._shrink, only_rows=True)
 
     def begin_push(self, samples: int) -> None:
         """Send the gradients of the rows that were pulled."""
@@ -109,6 +137,8 @@ class RemoteTables:
     def fetch(self) -> None:
         """Get all rows, averaged where the config says so."""
         self._client.fetch(self._tables.values)
+        if self._shrink > 0:
+            self._tables.shrink(self._shrink, only_rows=False)
 
     @property
     def client(self) -> SparseClient:
@@ -122,7 +152,7 @@ class TablesUpdater:
     Args: dense: of the parameters that are no tables (`DenseParameters`), maybe of none.
     """
 
-    def __init__(self, dense: RemoteUpdater, tables: RemoteTables) -> None:
+    def __init__(self, dense: RemoteUpdater | DeltaUpdater, tables: RemoteTables) -> None:
         self._dense, self._tables, self._client = dense, tables, tables.client
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pserver.server.handlers.checkpoints import Checkpoints
 from pserver.server.handlers.gradients import Gradients
 from pserver.server.service_state import ServiceState
 from pserver.server.session_table import SessionTable
+from pserver.server.stragglers import BarrierLog
 from pserver.server.trainer_session import Outgoing, TrainerSession
 from pserver.wire.protocol import Message, Op
 from runtime import glog
 from runtime.errors import BugError, ConfigError, LostPeerError
+
+if TYPE_CHECKING:
+    from pserver.server.arithmetic import Mode, Rounds
 
 MAX_BATCHES = 1 << 40  # batches that a pass may have
 MAX_REASON = 3000  # characters of why a trainer gives up
@@ -19,9 +25,15 @@ class Passes:
     """The passes of one service."""
 
     def __init__(
-        self, sessions: SessionTable, state: ServiceState, checkpoints: Checkpoints, gradients: Gradients
+        self,
+        sessions: SessionTable,
+        state: ServiceState,
+        checkpoints: Checkpoints,
+        gradients: Gradients,
+        barrier_log: BarrierLog,
     ) -> None:
         self._sessions, self._state, self._checkpoints, self._gradients = sessions, state, checkpoints, gradients
+        self._barrier_log = barrier_log
 
     def start(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
         """Begin a pass once every trainer has asked for it."""
@@ -46,6 +58,13 @@ class Passes:
             progress.batch = progress.starts_at
             progress.pushed = now
         state.active = sorted(waiting, key=lambda other: other.number)
+        state.stragglers.begin_pass()
+        if not state.counters.passes and not state.rounds.is_asynchronous:
+            rate = self._barrier_log.warning_rate(self._sessions.identity.num_trainers)
+            glog.info(
+                f" create barrierEndStat: {_name_barrier(state.rounds)} endBarrier warning rate: {rate:g}",
+                at="BarrierStat.cpp:65",
+            )
         return [other.reply(Op.START_PASS) for other in waiting]
 
     def finish(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
@@ -79,12 +98,21 @@ class Passes:
         glog.info(f"======== Batch={state.batch} pass END=======", at="ParameterServer2.cpp:1588")
         if rounds.is_asynchronous:
             self._gradients.report_staleness(rounds, now)
+        else:
+            self._report_barriers(rounds)
         if rounds.counts_passes:
             rounds.shard.finish_pass()
         present = self._sessions.list_present()
         if not rounds.answers_with_values:
             return [other.reply(Op.FINISH_PASS) for other in present]
         return [out for other in present for out in state.reply_values(other, Op.FINISH_PASS)]
+
+    def _report_barriers(self, rounds: Rounds) -> None:
+        """Log which trainers kept the others waiting in this pass, between v0.10's lines."""
+        glog.info("======= BarrierStatSet status ======", at="Stat.cpp:144")
+        found = self._state.stragglers.describe_pass(self._barrier_log, self._sessions.identity.num_trainers)
+        glog.info(found and f"{_name_barrier(rounds)} endBarrier: {found}", at="Stat.cpp:147")
+        glog.info("-" * 50, at="Stat.cpp:157")
 
     def leave(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
         """Take the goodbye of a trainer, which must be between two passes."""
@@ -117,3 +145,7 @@ class Passes:
                 "all trainers of a job must have the same num_passes and start_pass"
             )
         )
+
+
+def _name_barrier(rounds: Mode) -> str:
+    return f"SLOW_NODES_{'dense' if rounds.answers_with_values else 'sparse'}Updater"

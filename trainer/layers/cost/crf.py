@@ -210,7 +210,10 @@ class CrfLayer(Layer):
         self._chain: Chain
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return -ln of the probability of the labels, (sequences, 1); 0 for empty sequences."""
+        """Return -ln of the probability of the labels, (sequences, 1); 0 for empty sequences.
+
+        Raises: ConfigError, DataError: as of `require_labels`; if there is not one weight a sequence.
+        """
         x = require_matrix(self, inputs[0], self.size)
         self._starts = starts = require_starts(self, inputs[0])
         self._labels = require_labels(self, inputs[1], starts, self.size)
@@ -220,6 +223,11 @@ class CrfLayer(Layer):
         self._chain = Chain(x, self._packing, scores)
         exact = self._chain.log_totals(starts) - path_scores(x, self._labels, starts, scores)
         costs: Array = exact.astype(x.dtype).reshape(-1, 1)
+        if self._weights is not None and len(self._weights) != len(costs):
+            raise DataError(
+                f"{self}: {len(self._weights)} weights for {len(costs)} sequences; its weight input has one row for "
+                "each sequence, so it is a dense_vector(1) and no sequence"
+            )
         return Argument(value=costs if self._weights is None else costs * self._weights)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:

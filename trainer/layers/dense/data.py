@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runtime.errors import BugError
+from runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument
 from trainer.layers.base import Layer
 
@@ -15,8 +15,14 @@ class DataLayer(Layer):
     takes_gradient = False
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Never called: a batch always has the slot."""
-        raise BugError(f"data layer {self.name} was asked for a value of its own")
+        """Called only where the batch has no such slot.
+
+        Raises: ConfigError: always.
+        """
+        raise ConfigError(
+            f"data layer {self.name} gets no data: no output depends on it, so that it is no input of the network, but "
+            "an evaluator reads it; name all data layers in inputs(...)"
+        )
 
 
 LAYERS: dict[str, type[Layer]] = {"data": DataLayer}

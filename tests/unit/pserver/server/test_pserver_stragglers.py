@@ -3,7 +3,7 @@
 import pytest
 
 from pserver.server.service import STALL_PERIOD
-from pserver.server.stragglers import Stragglers
+from pserver.server.stragglers import BarrierLog, Stragglers
 
 
 def test_the_slowest_is_the_one_that_the_others_waited_for_longest():
@@ -13,6 +13,27 @@ def test_the_slowest_is_the_one_that_the_others_waited_for_longest():
     late.add({0: 3.0, 1: 3.1, 2: 3.0})
     text = late.describe({0: "trainer 0", 1: "trainer 1"}, {0: 3.0, 1: 3.1}, 4.0)
     assert text.startswith("slowest is trainer 1: last in 2 of 3 rounds, waited for 0.400 s in all, 0.300 s at most")
+
+
+def test_the_end_of_a_pass_names_who_is_the_last_one_too_often():
+    late = Stragglers()
+    for last in (1, 1, 2, 1):
+        late.add({number: float(number == last) for number in range(3)})
+    late.begin_period()
+    text = late.describe_pass(BarrierLog(), 3)
+    assert text.startswith("4 rounds of 3 trainers: trainer 1 last in 3, waited for 3.000 s in all, 1.000 s at most; ")
+    assert late.describe_pass(BarrierLog(most_trainers=1), 3).count("trainer ") == 1
+    assert late.describe_pass(BarrierLog(is_on=False), 3) == late.describe_pass(BarrierLog(), 2) == ""
+    late.add({0: 0.0, 1: 0.0, 2: 1.0})
+    late.add({0: 0.0, 1: 0.0, 2: 1.0})
+    assert late.describe_pass(BarrierLog(), 3) == "" != late.describe_pass(BarrierLog(is_always=True), 3)
+    late.begin_pass()
+    assert late.describe_pass(BarrierLog(is_always=True), 3) == ""
+
+
+def test_the_rate_that_is_too_often_is_that_of_the_original():
+    """Recorded: `warning rate: 0.583333` with two trainers (qs_lr_dist_2ps)."""
+    assert f"{BarrierLog().warning_rate(2):g}" == "0.583333"
 
 
 def test_alone_nobody_is_waited_for():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from proto.ModelConfig_pb2 import ModelConfig
-from runtime.errors import ConfigError
+from runtime.errors import ConfigError, VolumeError
 from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import ParameterTable
 from trainer.evaluators import Accumulator
@@ -40,11 +40,11 @@ BATCH = {
 }
 
 
-def measure(config):
+def measure(config, *options):
     """Return the network after a batch, and the sums of its validation layers."""
     table = ParameterTable(config.parameters)
     table.values[:] = [0, 0, 0, -1]  # the score of class 1 falls with the second column of x
-    network, evaluators = Network(config, table), make_validations(config.layers)
+    network, evaluators = Network(config, table), make_validations(config.layers, *options)
     network.forward(BATCH, is_training=True)
     total = Accumulator(evaluators)
     total.add(0.0, 4, [one.measure(network.outputs) for one in evaluators])
@@ -75,6 +75,36 @@ def test_they_say_at_the_end_of_a_pass_what_they_measured_and_in_no_other_line(c
         " calc total pos pair: 0 calc total neg pair: 2 calc total special pair: 0",
         " pos/neg=0",
     ]
+
+
+@pytest.mark.parametrize(
+    ("layer", "lines"),
+    [
+        (AREA, ["0.268941 0", "0.0474259 1", "0.119203 1", "0.5 0"]),
+        (PAIRS, ["0.268941 0 0", "0.0474259 1 0", "0.119203 1 1", "0.5 0 1"]),
+    ],
+)
+def test_the_predict_file_has_the_scores_of_a_pass_also_after_a_checkpoint(tmp_path, layer, lines):
+    """It had no effect."""
+    path = tmp_path / "scores"
+    config = model(layer)
+    total = measure(config, str(path))[2]
+    again = Accumulator(make_validations(config.layers, str(path)))
+    again.put_back(total.state())
+    for one in (total, again):
+        one.finish_pass()
+        assert path.read_text().splitlines() == lines
+    with pytest.raises(VolumeError, match="--predict_file: cannot write"):
+        measure(config, str(tmp_path / "nowhere" / "scores"))[2].finish_pass()
+
+
+def test_an_evaluator_of_data_that_are_no_input_is_refused():
+    """It ended as a bug, 70; v0.10 crashed."""
+    config = model()
+    config.layers.add(name="w", type="data", size=1)
+    config.evaluators.add(name="e", type="sum", input_layers=["w"])
+    with pytest.raises(ConfigError, match=r"data layer w gets no data.*name all data layers in inputs"):
+        measure(config)
 
 
 def test_a_layer_that_no_output_names_measures_too():

@@ -61,6 +61,20 @@ def make(**answers):
     return log, table, client, TablesUpdater(dense, RemoteTables(model(), table, Optimization(), client))
 
 
+def test_fetched_rows_of_tables_with_l1_shrink():
+    """The setting shrink_parameter_value had no effect."""
+    configs = [ParameterConfig.FromString(one.SerializeToString()) for one in CONFIGS]
+    configs[1].decay_rate_l1 = 0.1
+    table = ParameterTable(configs, tables_first=True)
+    rows = RemoteTables(model(), table, Optimization(), Recorder([], "tables"), shrink=0.5)
+    table["emb"].value[:], table["bags"].value[:] = [1, -2, 0.25, -0.5] * 5, 1
+    rows.pull({"word": Argument(ids=np.array([3, 0]))})
+    assert table["emb"].value[:8].tolist() == [0.5, -1.5, 0.25, -0.5, 1, -2, 0, 0]
+    rows.fetch()
+    assert table["emb"].value[:6].tolist() == [0, -1, 0, 0, 0.5, -1.5]
+    assert table["bags"].value.tolist() == [1] * 8
+
+
 @pytest.mark.parametrize("is_replica", [False, True])
 def test_tables_come_first_and_the_rest_is_one_piece(is_replica):
     table = ParameterTable(CONFIGS, tables_first=True)

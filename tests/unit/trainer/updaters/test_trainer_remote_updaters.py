@@ -10,7 +10,7 @@ from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.store import partition
 from pserver.store.shard import DenseShard
 from runtime.errors import ConfigError
-from trainer.arrays.parameters import ParameterTable
+from trainer.arrays.parameters import DenseParameters, ParameterTable
 from trainer.updaters.delta import DeltaUpdater, share_decay
 from trainer.updaters.optimizer_settings import Sending
 from trainer.updaters.remote import RemoteUpdater
@@ -178,6 +178,24 @@ def test_averages_come_from_the_servers_where_the_config_asks_for_them(servers, 
 
 
 # ----- Steps of the trainers' own -----
+
+
+def test_the_parameters_beside_tables_take_steps_of_their_own(servers):
+    """It was refused: num_batches_per_send_parameter over 1 with sparse_update. Rows go in every batch, as in v0.10."""
+    tables = ParameterConfig(name="t", size=4, dims=[2, 2], sparse_update=True, sparse_remote_update=True)
+    configs = [ParameterConfig(name="w", size=1, dims=[1, 1]), tables]
+    table = ParameterTable(configs, tables_first=True)
+    table["t"].value[:] = 9
+    dense = DenseParameters(table)
+    updater = DeltaUpdater(dense, PLAIN, Sending(2, 1, 0.5), servers.client(), trainers=2, is_first=True)
+    updater.connect()
+    updater.start_pass()
+    seen = []
+    for _ in range(4):
+        give(updater, table, 1)
+        seen.append(table["w"].value.tolist())
+    assert seen == [[-1], [-1], [-2], [-2]]
+    assert table["t"].value.tolist() == [9] * 4 and table.values[4:].tolist() == [-2]
 
 
 def make_delta_updaters(servers, values, sending, trainers, optimization=PLAIN, **fields):

@@ -160,6 +160,10 @@ def img_conv3d_layer(
         raise wrong("layer_type", layer_type, f"with trans={trans} it must be {kind}")
     layer = LayerBuilder(to_text("name", name), kind, act=activation, extra=layer_attr, supports="D")
     width, height, depth = _add_filters(layer, source, filters, param_attr)
+    if filters.transposed:  # the last version wrote a number of weights that fits only as many channels as filters
+        parameter = layer.parse.parameters[layer.message.inputs[0].input_parameter_name]
+        values = math.prod(filters.size) * filters.filter_channels * filters.channels
+        layer.parse.in_jobs.append(lambda: setattr(parameter, "size", values))
     set_volume(layer, filters.number, width, height, depth)
     _add_filter_bias(layer, filters, bias_attr, shared_biases)
     return layer.output([source], activation=activation, num_filters=filters.number)

@@ -7,6 +7,8 @@ from google.protobuf import text_format
 
 from proto import ModelConfig_pb2
 from runtime.errors import ConfigError
+from trainer.arrays.parameters import ParameterTable
+from trainer.network.network import Network
 
 IMAGE = """
 image = data_layer('image', 3 * 8 * 6, height=6, width=8)
@@ -202,6 +204,20 @@ blocked: false output_y: 6 img_size_y: 6""",
         ModelConfig_pb2.NormConfig(),
     )
     assert (parameter(config, "_b.w0").initial_mean, list(parameter(config, "_b.w0").dims)) == (20, [3, 1])
+
+
+@pytest.mark.parametrize(("channels", "filters", "groups"), [(2, 3, 1), (4, 2, 2), (2, 2, 1)])
+def test_a_transposed_convolution_of_volumes_in_a_job_has_the_weights_that_it_needs(
+    parse_text, channels, filters, groups
+):
+    """It was refused when training began unless the input had as many channels as filters."""
+    text = f"""outputs(img_conv3d_layer(data_layer('x', {channels} * 8, height=2, width=2, depth=2), 3, {filters},
+                         name='c', num_channels={channels}, groups={groups}, trans=True))"""
+    bare, job = parse_text(text), parse_text(f"define_py_data_sources2('a', None, 'b', 'c')\n{text}")
+    assert parameter(bare, "_c.w0").size == filters * filters // groups * 27
+    assert parameter(job, "_c.w0").size == channels * filters // groups * 27
+    model = job if hasattr(job, "layers") else job.model_config
+    Network(model, ParameterTable(model.parameters))
 
 
 @pytest.mark.parametrize("trans, sizes", [(False, (2, 3, 2)), (True, (7, 11, 5))])

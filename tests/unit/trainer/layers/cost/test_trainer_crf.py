@@ -91,6 +91,13 @@ def test_crf_gradients_agree_with_finite_differences(inputs):
     check_gradients(network, table, slots())
 
 
+def test_weights_of_frames_are_refused_in_a_crf():
+    """They ended as a bug: operands could not be broadcast."""
+    batch = slots() | {"weight": Argument(value=np.ones((STARTS[-1], 1)), starts=STARTS)}
+    with pytest.raises(DataError, match=r"8 weights for 4 sequences"):
+        build("crf", inputs=("x", "label", "weight"))[0].forward(batch)
+
+
 def test_weights_of_a_crf_weigh_the_sequences():
     batch = slots()
     plain = build("crf")[0].forward(batch)["out"].value

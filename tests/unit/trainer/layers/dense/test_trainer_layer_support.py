@@ -110,11 +110,11 @@ def test_what_else_is_missing_is_refused_as_the_page_says(assemble, old, new, me
 def test_a_setting_without_effect_is_one_warning(assemble, capsys):
     assemble("settings(batch_size=1)", "Settings(batch_size=1, shrink_parameter_value=0.5, learning_rate=0.1)")
     assert capsys.readouterr().err.count("shrink_parameter_value=0.5 has no effect here") == 1
-    assert len(list_warnings(parse_flags(["--predict_file=x"]))) == 1
+    assert len(list_warnings(parse_flags(["--feat_file=x"]))) == 1
 
 
 def test_the_page_names_what_is_missing():
     text = layer_support.PAGE.read_text()
     section = text[text.index("## What else of v0.10 is missing") :].split("\n## ")[0]
-    for name in ("owlqn", "PyDataProviderWrapper", "--predict_file", "shrink_parameter_value"):
+    for name in ("owlqn", "PyDataProviderWrapper"):
         assert name in section
