@@ -19,7 +19,7 @@ from elastic.collectives.forming import form
 from elastic.collectives.group import RankGroup
 from elastic.collectives.joining import GroupPlan
 from elastic.errors import HorovodInternalError, RemovedFromJobError
-from elastic.process.placement import Placement, WorkerSettings, read_placement, read_settings
+from elastic.process.placement import ProcessPlacement, WorkerSettings, read_placement, read_settings
 from elastic.rendezvous.client import RendezvousClient
 from runtime import glog
 from runtime.environment import read_environment
@@ -33,7 +33,7 @@ class WorkerMembership:
     """The place of this process in its job. Thread safety: `init` and `shutdown` are called by one thread."""
 
     def __init__(self) -> None:
-        self.placement = Placement()
+        self.placement = ProcessPlacement()
         self.settings = WorkerSettings()
         self.client: RendezvousClient | None = None
         self._group: RankGroup | None = None
@@ -139,7 +139,7 @@ class WorkerMembership:
             raise RemovedFromJobError(
                 f"{place.hostname}[{place.local_rank}] was removed from the elastic job: the driver has no rank for it"
             )
-        self.placement = Placement(
+        self.placement = ProcessPlacement(
             place.hostname,
             slot.rank,
             slot.size or 1,

@@ -17,7 +17,7 @@ from elastic.collectives.group import CollectiveHandle
 from elastic.collectives.requests import DTYPES, REDUCED_DTYPES, CollectiveKind, Reduction
 from elastic.process.membership import WORKER
 from elastic.process.objects import dump_object, load_object
-from elastic.process.placement import Placement
+from elastic.process.placement import ProcessPlacement
 
 Average, Sum, Min, Max = Reduction.AVERAGE, Reduction.SUM, Reduction.MIN, Reduction.MAX
 AnyArray = npt.NDArray[Any]
@@ -82,7 +82,7 @@ def cross_size() -> int:
     return _placement().cross_size
 
 
-def _placement() -> Placement:
+def _placement() -> ProcessPlacement:
     _ = WORKER.group  # raises before `init`
     return WORKER.placement
 

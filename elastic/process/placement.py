@@ -20,7 +20,7 @@ from runtime.errors import ConfigError
 _SLOT = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
 
 
-class Placement(NamedTuple):
+class ProcessPlacement(NamedTuple):
     """A worker's slot in a generation of the job."""
 
     hostname: str = "localhost"
@@ -56,16 +56,16 @@ class WorkerSettings(NamedTuple):
     patience: Patience = Patience()
 
 
-def read_placement(environ: Mapping[str, str]) -> Placement:
+def read_placement(environ: Mapping[str, str]) -> ProcessPlacement:
     """Return the slot of the environment.
 
     Raises: ConfigError: a variable of it is missing, or no number, or they do not go together.
     """
     if not environ.get("HOROVOD_RANK"):
-        return Placement()
+        return ProcessPlacement()
     numbers = [_read(environ, f"HOROVOD_{name}") for name in _SLOT]
     generation = _read(environ, "PADDLE_ELASTIC_GENERATION") if environ.get("PADDLE_ELASTIC_GENERATION") else 0
-    placement = Placement._make((environ.get("HOROVOD_HOSTNAME", "localhost"), *numbers, generation))
+    placement = ProcessPlacement._make((environ.get("HOROVOD_HOSTNAME", "localhost"), *numbers, generation))
     for name, rank, size in zip(_SLOT[::2], numbers[::2], numbers[1::2], strict=True):
         if rank >= size:
             raise ConfigError(f"HOROVOD_{name} is {rank} of {size}; let `paddle elastic run` set the variables")

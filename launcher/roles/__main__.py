@@ -16,12 +16,12 @@ import sys
 import time
 from collections.abc import Sequence
 
-from launcher.errors import ApiError, ApiForbiddenError
+from launcher.errors import ApiError
 from launcher.programs.process import Stop, end_process, exit_code_of, wait_for_any
 from launcher.roles.plan import ROLES, RoleError, RolePlan, plan_role
 from launcher.roles.scaling import Scaler
 from launcher.text import LauncherLog, Secrets, end_in_one_line, say
-from runtime.errors import ConfigError, DataError, PeerUnreachableError, UsageError
+from runtime.errors import ApiForbiddenError, ConfigError, DataError, PeerUnreachableError, UsageError
 
 LONG_S = 3600.0  # of one wait without a deadline: until the program ends, or a signal comes
 CONNECT_S = 3.0  # to an endpoint of etcd

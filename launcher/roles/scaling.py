@@ -8,16 +8,18 @@ from pathlib import Path
 
 import requests
 
-from launcher.cluster.answers import (
+from launcher.errors import ApiError
+from launcher.text import Secrets
+from launcher.volume import read_file
+from runtime.errors import ApiForbiddenError
+from runtime.kubernetes.answers import (
     REQUEST_TIMEOUT_S,
     UNTRANSLATED,
     ApiSession,
     describe_failure,
     read_answer,
 )
-from launcher.errors import ApiError, ApiForbiddenError
-from launcher.text import Secrets, one_line
-from launcher.volume import read_file
+from runtime.kubernetes.text import one_line
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 MOST_TOKEN, MOST_ANSWER = 64 << 10, 1 << 20  # bytes

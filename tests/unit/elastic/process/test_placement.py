@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from elastic.process.placement import Placement, read_placement, read_settings
+from elastic.process.placement import ProcessPlacement, read_placement, read_settings
 from runtime.errors import ConfigError
 
-PLACE = Placement("host-2", 3, 4, 1, 2, 1, 2, 0)
+PLACE = ProcessPlacement("host-2", 3, 4, 1, 2, 1, 2, 0)
 
 
 def test_without_a_launcher_a_worker_is_alone() -> None:
-    assert read_placement({}) == Placement()
+    assert read_placement({}) == ProcessPlacement()
     settings = read_settings({})
     assert (settings.address, settings.is_elastic, settings.timeout) == ("", False, 30.0)
 
