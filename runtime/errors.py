@@ -20,7 +20,7 @@
      +- StoppedError         143  ended by SIGTERM
          +- InterruptError   130  ended by Ctrl-C (SIGINT); the `paddle` command then dies of SIGINT itself
 
-64, 65, 66 and 78 fail the same way every time and are not to be retried; the others may pass.
+64, 65, 66, 77 and 78 fail the same way every time and are not to be retried; the others may pass.
 """
 
 from __future__ import annotations

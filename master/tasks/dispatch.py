@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from master.tasks.events import TaskWanted
@@ -36,18 +37,26 @@ def answer_repeated(turn: Turn, wanted: TaskWanted) -> bool:
     return found is not None
 
 
-def answer_waiting(turn: Turn) -> None:
-    """Answer each member that has nothing to wait for any more: the pass or the job has ended, or its patience."""
-    state = turn.state
-    for ticket, wanted in list(state.waiting.items()):
-        kind = why_no_task(state, wanted, turn.now)
+def answer_ended(turn: Turn) -> None:
+    """Answer each member for which the pass or the job has ended, before any task is given."""
+    _answer_waiting(turn, lambda wanted: why_ended(turn.state, wanted, turn.now))
+
+
+def answer_impatient(turn: Turn) -> None:
+    """Answer each member that has got no task and waits no longer; after the tasks are given."""
+    _answer_waiting(turn, lambda wanted: WAIT if turn.now >= wanted.until else "")
+
+
+def _answer_waiting(turn: Turn, judge: Callable[[TaskWanted], str]) -> None:
+    for ticket, wanted in list(turn.state.waiting.items()):
+        kind = judge(wanted)
         if kind:
-            del state.waiting[ticket]
-            turn.answer(ticket, make_task_answer(state, kind))
+            del turn.state.waiting[ticket]
+            turn.answer(ticket, make_task_answer(turn.state, kind))
 
 
-def why_no_task(state: MasterState, wanted: TaskWanted, now: float) -> str:
-    """Return the state of the answer to a question that need not wait, else an empty text.
+def why_ended(state: MasterState, wanted: TaskWanted, now: float) -> str:
+    """Return how the pass or the job has ended for a member that asks for a task, else an empty text.
 
     A pass has ended for a member, too, when the model of the last pass is to be saved, and the member that was to do
     that has gone: it may be the one that saves. Otherwise, when all passes are done, it waits for the end of the job.
@@ -57,9 +66,7 @@ def why_no_task(state: MasterState, wanted: TaskWanted, now: float) -> str:
         return _ENDS[head.phase]
     if head is not None and wanted.pass_number <= head.ended:
         return PASS_END
-    if state.wants_saver(now):
-        return PASS_END
-    return WAIT if now >= wanted.until else ""
+    return PASS_END if state.wants_saver(now) else ""
 
 
 def give_tasks(turn: Turn) -> None:

@@ -62,14 +62,16 @@ def step(state: MasterState, event: Event, now: float) -> StepOutcome:
     turn = Turn(state, now)
     _RULES[type(event)](turn, event)
     has_ended = dispatch.end_pass(turn)  # rule 6: after any change
+    both = event.ticket if isinstance(event, TaskReported) and event.wanted is not None else None
+    asks = both is not None or isinstance(event, (TimePasses, TaskWanted))
+    if asks or has_ended or isinstance(event, SaveDone):
+        dispatch.answer_ended(turn)
     dispatch.give_tasks(turn)
-    asks = isinstance(event, (TimePasses, TaskWanted)) or (isinstance(event, TaskReported) and event.wanted is not None)
     if asks:
         dispatch.give_copies(turn)
-    if asks or has_ended or isinstance(event, SaveDone):
-        dispatch.answer_waiting(turn)
-    if isinstance(event, TaskReported) and event.wanted is not None:
-        turn.join_answers(event.ticket)
+        dispatch.answer_impatient(turn)
+    if both is not None:
+        turn.join_answers(both)
     if state.presence.settle(state.table.is_held_by, lambda member: state.numbers[member.uid].number):
         turn.outcome.effects.append(ViewChange())
     return turn.outcome

@@ -106,7 +106,6 @@ def test_legacy_flags_without_a_meaning_are_accepted_and_named_once():
         "seed",
         "trainer_count",
         "thread_local_rand_use_global_seed",
-        "log_barrier_abstract",
         "use_gpu",
     ]
 
@@ -263,6 +262,7 @@ def test_exit_codes_are_those_of_the_table():
         "SetAsideError": 75,
         "LeadershipLostError": 75,
         "LeaseLostError": 75,
+        "ApiForbiddenError": 77,
         "ConfigError": 78,
         "StoppedError": 143,
     }
