@@ -52,7 +52,8 @@ class TaskTable:
         self.failed: dict[int, None] = {}
         self.sums = PassSums()
         self._fresh = 0  # all tasks below it were given in this pass
-        self._again: collections.deque[int] = collections.deque()  # given in this pass, and come back
+        # given in this pass, and come back; an OrderedDict finds its first key at once, also after many have gone
+        self._again: collections.OrderedDict[int, None] = collections.OrderedDict()
         self._deadlines: list[tuple[float, int, int]] = []  # a heap of (deadline, task, epoch); some are out of date
         self._held: dict[MemberId, dict[int, Hold]] = {}  # a member never has two dispatches of a task
 
@@ -101,7 +102,7 @@ class TaskTable:
             if record is None or record.pass_number != self.pass_number:
                 return self._fresh
             self._fresh += 1
-        return self._again[0] if self._again else None
+        return next(iter(self._again), None)
 
     def held_by(self, member: MemberId) -> list[int]:
         """Return the tasks that a member has, in order."""
@@ -167,7 +168,7 @@ class TaskTable:
         elif record.status is TaskStatus.FAILED:
             self.failed[number] = None
         else:
-            self._again.append(number)
+            self._again[number] = None
 
     def _forget(self, number: int, record: TaskRecord, *, stays: bool) -> None:
         """Take a task out of the order that it is in, unless it stays there."""
@@ -183,8 +184,8 @@ class TaskTable:
             self.done -= 1
         elif record.status is TaskStatus.FAILED:
             del self.failed[number]
-        elif not stays and self._again and self._again[0] == number:
-            self._again.popleft()
+        elif not stays:
+            self._again.pop(number, None)  # of tasks that are given by rank, it need not be the first one
 
 
 def _shorten(files: Sequence[str]) -> str:
