@@ -34,8 +34,7 @@ import os, time
 from paddle.trainer.PyDataProvider2 import *
 from paddle.trainer.recordio import reader
 
-@provider(input_types={'x': dense_vector(3), 'y': integer_value(2)}, should_shuffle=False)
-def process(settings, path):
+def read(path):
     is_text = path.startswith('part-') or path == 'test.txt'
     lines = open(path) if is_text else (record.decode() for record in reader(path))
     for number, line in enumerate(lines):
@@ -43,6 +42,11 @@ def process(settings, path):
             print('holds ' + path, flush=True)
             while os.path.exists(path + '.held'):
                 time.sleep(0.01)
+        yield line
+
+@provider(input_types={'x': dense_vector(3), 'y': integer_value(2)}, should_shuffle=False)
+def process(settings, path):
+    for line in read(path):
         a, b, c, label = line.split()
         yield {'x': [float(a), float(b), float(c)], 'y': int(label)}
 """
@@ -52,6 +56,7 @@ class TaskJob:
     """The programs of a job in one folder; `<name>.log` is what each of them says."""
 
     samples = LINES  # of a task
+    server_flags = ()
 
     def __init__(self, folder: Path, paddle, make_lines, *, tasks=6, is_async=False, passes=2, master=()):
         self.folder, self.paddle, self.tasks, self.passes = folder, paddle, tasks, passes
@@ -83,7 +88,7 @@ class TaskJob:
         return self.start(name, "master", "--port=0", *self.master_flags)
 
     def start_server(self, name, *flags):
-        return self.start(name, "pserver", "--num_pservers=2", "--etcd_ttl=2s", *flags)
+        return self.start(name, "pserver", "--num_pservers=2", "--etcd_ttl=2s", *self.server_flags, *flags)
 
     def start_trainer(self, name, *flags):
         options = ("--config=config.py", self.config_args, "--save_dir=out", "--log_period=4", "--wait=60s")
