@@ -133,7 +133,8 @@ def _describe_state(record: dict[str, Any], seconds: float, *, is_late: bool) ->
     elif phase == Phase.SAVING:
         yield f"job {record['job']}: all {record['num_passes']} passes are done, and the model is being saved"
     elif phase == Phase.RUNNING:
-        yield f"job {record['job']}: {where}; {record['waiting']} trainers wait for a task"
+        saved = f"; the last model saved is that of pass {record['saved']}" if record["saved"] >= 0 else ""
+        yield f"job {record['job']}: {where}; {record['waiting']} trainers wait for a task{saved}"
     else:
         yield f"job {record['job']}: no trainer has given its file list yet"
     if end is not None:

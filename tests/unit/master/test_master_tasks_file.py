@@ -56,6 +56,12 @@ def test_a_record_is_what_its_reader_takes_and_people_read(tmp_path: Path) -> No
     assert [one for one in found if " joined" in one and one.startswith("  ")]
 
 
+def test_people_read_which_model_was_saved_last(tmp_path: Path) -> None:
+    record = write(tmp_path, busy()) | {"end": None, "pass": 1, "saved": 0}
+    text = "job job: pass 1 of 2; 0 trainers wait for a task; the last model saved is that of pass 0"
+    assert lines(record)[0] == text
+
+
 def test_a_former_leader_that_thaws_does_not_replace_the_record_of_a_later_one(tmp_path: Path) -> None:
     old = recorder(tmp_path, 1)
     old.offer(busy().state)
