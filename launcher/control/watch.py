@@ -78,6 +78,8 @@ class AttemptWatch:
         end = self.find_end()
         if not end and not (is_whole(self._api, self._ids) and self._is_joined()):
             return AttemptResult(0, "launcher", "the set of pods changed before the training began", is_dissolved=True)
+        if not end and self.record.absent and (trouble := self._find_silence()):
+            return AttemptResult(LostPeerError.exit_code, "launcher", f"trainer 0's launcher is gone: {trouble}")
         return end
 
     def find_lost_server(self) -> AttemptResult | None:
@@ -85,12 +87,9 @@ class AttemptWatch:
 
         The API server is asked when trainer 0's launcher has been out of reach for SILENCE_S, and as long after that.
         """
-        now = time.monotonic()
-        if not (trouble := self._control.why_not_heard(IdMap())):
-            self._heard = now
-        if now - self._heard < SILENCE_S or self.is_done():
+        if not (trouble := self._find_silence()) or self.is_done():
             return None
-        self._heard = now
+        self._heard = time.monotonic()
         if is_first_live(self._api, self._ids):
             return None
         return AttemptResult(LostPeerError.exit_code, "launcher", f"trainer 0's pod is lost: {trouble}")
@@ -109,10 +108,18 @@ class AttemptWatch:
         newest = read_record(self._output)
         return bool(newest and newest.finished and newest.job_uid == self.record.job_uid)
 
+    def _find_silence(self) -> str:
+        """Returns why trainer 0's launcher is out of reach, "" until that has lasted for SILENCE_S."""
+        now = time.monotonic()
+        if not (trouble := self._control.why_not_heard(IdMap())):
+            self._heard = now
+        return trouble if now - self._heard >= SILENCE_S else ""
+
     def _is_joined(self) -> bool:
         """Tells, in an attempt that this launcher leads without some pods, whether the others have stayed with it.
 
-        They leave it when they see the pod of index 0 come back before they hear of the attempt.
+        They leave it when they see the pod of index 0 come back before they hear of the attempt. This launcher then
+        joins that pod's, too, and those that have heard of the attempt find it gone (`_find_silence`).
         """
         uids = {str(pod["ip"]): str(pod["uid"]) for pod in self.record.pods} if self._returning else {}
         return not self._control.find_silent(uids)

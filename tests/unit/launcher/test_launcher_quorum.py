@@ -623,6 +623,25 @@ def test_an_attempt_whose_launchers_have_left_before_it_trains_is_dissolved(root
     assert AttemptWatch(make_config(root, 0), full.ids, full, own, PodApi(config), {}).find_obstacle() is None
 
 
+@responses.activate
+def test_a_launcher_whose_leader_has_left_before_the_attempt_trains_leaves_too(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader had joined pod 0, and this launcher waited START_TIMEOUT for the leader's pserver."""
+    responses.get(URL, json=podlist(*PODS))
+    config, clock = make_config(root, 2, least=1), FastClock()
+    monkeypatch.setattr("launcher.control.watch.time.monotonic", lambda: clock.now)
+    record, control = without(config, 1, 2), FakeControl(config.output)
+    watch = AttemptWatch(attempt_config(config, record), record.ids, record, control, PodApi(config), {})
+    assert watch.find_obstacle() is None
+    control.missing = "no connection to it can be made"
+    assert watch.find_obstacle() is None
+    clock.now += 10
+    end = watch.find_obstacle()
+    assert end and (end.status, end.is_dissolved) == (75, False)
+    assert end.message == "trainer 0's launcher is gone: no connection to it can be made"
+
+
 @pytest.mark.parametrize("trainer_id", [0, 1])
 def test_that_pods_are_back_is_no_failure(root: Path, trainer_id: int, capsys: pytest.CaptureFixture[str]) -> None:
     config = make_config(root, 2 * trainer_id)
