@@ -16,6 +16,7 @@ import launcher.status
 from localcluster import Cluster, load_job
 from runtime.errors import PeerUnreachableError
 
+pytestmark = pytest.mark.timeout(400)  # seconds; the deadlines of a test's waits together, on a busy machine
 PASSES = 14
 END = "training finished"
 SAMPLES = re.compile(r"Pass=(\d+) Batch=\d+ samples=(\d+) ")
