@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from custom_kinds import custom_kinds
 from kubernetes_cluster import REPOSITORY, Cluster, Image, Namespace, give
 
 COMPONENTS = sorted(path.name for path in (REPOSITORY / "k8s/components").iterdir())
+ELASTIC_COMPONENTS = sorted(path.name for path in (REPOSITORY / "k8s/elastic/components").iterdir())
 JOB = "paddle-cluster-job"
 NAMESPACE = "manifests"
 LABEL = "app.kubernetes.io/component"
@@ -118,6 +120,25 @@ def test_an_unknown_field_of_a_custom_kind_is_refused(cluster: Cluster, definiti
     group["spec"]["minMembers"] = group["spec"].pop("minMember")
     with pytest.raises(AssertionError, match=r'unknown field "spec\.minMembers"'):
         cluster.kubectl("create", "--validate=strict", "-f", "-", stdin=json.dumps(group))
+
+
+@pytest.mark.parametrize("component", ["", *ELASTIC_COMPONENTS])
+def test_the_elastic_job_is_accepted_where_pods_must_be_restricted(
+    cluster: Cluster, definitions: None, tmp_path: Path, component: str
+) -> None:
+    """tests/kubernetes/elastic runs it; here each component of its own is looked at."""
+    shutil.copytree(REPOSITORY / "k8s", tmp_path / "k8s")
+    file = tmp_path / "k8s/elastic/kustomization.yaml"
+    text = re.sub(rf"^#(  - components/{component} )", r"\1", file.read_text(), flags=re.MULTILINE)
+    file.write_text(text)
+    (tmp_path / "kustomization.yaml").write_text(json.dumps({"resources": ["k8s/elastic"], "namespace": NAMESPACE}))
+    label = "pod-security.kubernetes.io/warn"
+    cluster.kubectl("label", "namespace", NAMESPACE, f"{label}=restricted", "--overwrite")
+    command = ["kubectl", "create", "--dry-run=server", "--validate=strict", "-k", str(tmp_path)]
+    done = subprocess.run(command, env=cluster.env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    assert ("statefulset.apps/paddle-etcd" in done.stdout) is (component != "external-etcd")
+    cluster.kubectl("label", "namespace", NAMESPACE, f"{label}-")
 
 
 # ----- four components run a job

@@ -103,7 +103,7 @@ class ElasticRun:
 
     def serve(self, replicas: int) -> None:
         """A service beside the job, each pod of which takes more than half of a node; wait for so many of them."""
-        if not self.running("service"):
+        if not self.space.kubectl("get", "deployment", "service", "--ignore-not-found"):
             self.space.create(service_deployment(self.space.cluster.registry))
         self.space.kubectl("scale", "deployment", "service", f"--replicas={replicas}")
         self.wait(f"{replicas} pods of the service", lambda: len(self.running("service")) == replicas)
@@ -231,6 +231,8 @@ def restricted_namespace(cluster: Cluster, name: str, volume: Path) -> Iterator[
             cluster.kubectl("label", "namespace", name, f"pod-security.kubernetes.io/{mode}=restricted", "--overwrite")
         cluster.kubectl("delete", "pv", f"etcd-{name}", "--ignore-not-found")
         space.create(etcd_volume(name, volume / "etcd"))
+        # a claim that comes before its volume is known may wait minutes for the next look
+        cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Available", f"pv/etcd-{name}", "--timeout=60s")
         try:
             yield space
         finally:

@@ -62,22 +62,6 @@ def test_a_node_is_drained(start: Start) -> None:
     assert not run.space.job("paddle-trainer")["status"].get("failed")
 
 
-def test_a_service_takes_the_room_and_gives_it_back(start: Start) -> None:
-    """The blog's day: the scheduler takes trainers away for the service's pods, and no task is lost."""
-    run = start("elastic-day", trainers=5, passes=30)
-    run.wait("5 trainers", lambda: len(run.running("trainer")) == 5)
-    run.wait_for_share(0.1)
-    run.serve(3)
-    trainers = run.running("trainer")
-    assert 1 <= len(trainers) < 5
-    share = run.share()
-    run.wait_for_share(share + 0.1)
-    run.serve(0)
-    run.wait("5 trainers again", lambda: len(run.running("trainer")) == 5)
-    run.check()
-    assert not run.space.job("paddle-trainer")["status"].get("failed")
-
-
 @pytest.mark.short
 def test_all_of_it_happens_to_one_job(start: Start) -> None:
     run = start("elastic-all")
