@@ -18,6 +18,7 @@ from runtime.backoff import exponential_backoff
 from runtime.errors import ConfigError, PaddleError
 from runtime.health.liveness import LIVENESS
 
+SLICE_S = 0.2  # seconds after which a signal is seen at the latest
 LONGEST_LOOK_S = 10.0  # seconds between two looks when nothing has changed
 
 
@@ -67,9 +68,8 @@ class Autoscaler:
         self._wake = math.inf  # seconds since the epoch
 
     def stop(self, error: PaddleError) -> None:
-        """Let `run` end with this; from a handler of signals."""
+        """Let `run` end with this; from a handler of signals, which must not touch a lock."""
         self._stop = error
-        self._woken.set()
 
     @property
     def why_not_ready(self) -> str:
@@ -154,11 +154,14 @@ class Autoscaler:
         """Wait so long whatever happens, but for the end and a lost lead."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0 and self._stop is None:
-            time.sleep(min(left, 0.2))
+            time.sleep(min(left, SLICE_S))
 
     def _pause(self, seconds: float) -> None:
         """Wait until something has changed, at most so long. Raises: StoppedError."""
-        self._woken.wait(seconds)
+        until = time.monotonic() + seconds
+        while self._stop is None and (left := until - time.monotonic()) > 0:
+            if self._woken.wait(min(left, SLICE_S)):
+                break
         self._woken.clear()
         if self._stop is not None:
             raise self._stop

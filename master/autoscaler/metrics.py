@@ -18,7 +18,7 @@ DECISION = Metric("paddle_autoscaler_decision_seconds", "time of the last decisi
 NODES = Metric("paddle_autoscaler_nodes", "Ready nodes")
 
 METRICS = (LEADING, JOBS, IGNORED, WANTED, CHANGES, FAILED, DECISION, NODES)
-STUCK_S = 60.0  # seconds without a turn of the loop
+STUCK_S = 120.0  # seconds without a turn of the loop; a Retry-After counts for 60 s at most
 
 
 class AutoscalerMetrics:

@@ -13,6 +13,7 @@ from master.autoscaler.facts import JobFacts
 from runtime import glog
 from runtime.backoff import exponential_backoff
 
+WELL_S = 15.0  # seconds between two failures after which the second one is tried again soon
 STALE_S = 60.0  # seconds without a word of the API server, after which a copy is too old to decide by
 Fact = TypeVar("Fact")
 _MALFORMED = (ValueError, TypeError, AttributeError, KeyError, ArithmeticError)
@@ -64,17 +65,18 @@ class Mirror(threading.Thread, Generic[Fact]):
 
     def run(self) -> None:
         """Keep the copy current until stopped."""
-        delays = exponential_backoff(0.5, 15.0)
+        delays, failed = exponential_backoff(0.5, 15.0), float("-inf")
         while not self._stopping.is_set():
             try:
                 self._follow(self._load())
-                delays = exponential_backoff(0.5, 15.0)
             except ApiProblem as problem:
+                if self.heard - failed > WELL_S:
+                    delays = exponential_backoff(0.5, 15.0)
+                failed = time.monotonic()
                 self.problem = problem
                 self._changed.set()
-                if problem.status == 410:  # too old to be watched: the list is read anew
-                    continue
-                glog.warning(f"{problem}; tries again")
+                if problem.status != 410:  # too old to be watched: the list is read anew
+                    glog.warning(f"{problem}; tries again")
                 self._stopping.wait(max(next(delays), problem.retry_after))
 
     def _load(self) -> str:
