@@ -107,6 +107,7 @@ class ElasticDriver(WorkerReports):
         super().__init__(registry, secret)
         self._create_worker_fn: CreateWorker | None = None
         self._plan = _Plan({}, {})
+        self._planning = threading.Lock()  # a change of the hosts comes before a new plan, or is compared with it
         self._results = ResultsRecorder()
         self._watch = HostWatch(self._host_manager, self._note_change, lambda: DISCOVER_HOSTS_FREQUENCY_SECS)
         self._heartbeats = HeartbeatWatch(self._members, policy.heartbeat_timeout, self._watch.is_stopped)
@@ -186,7 +187,8 @@ class ElasticDriver(WorkerReports):
 
     def _activate_workers(self, min_num_proc: int) -> None:
         self.wait_for_available_slots(min_num_proc)
-        pending = self._update_host_assignments(self._host_manager.current_hosts)
+        with self._planning:
+            pending = self._update_host_assignments(self._host_manager.current_hosts)
         self._worker_registry.reset(self.world_size())
         for slot in pending:
             self._start_worker_process(slot)
@@ -222,14 +224,15 @@ class ElasticDriver(WorkerReports):
 
     def _note_change(self, result: int) -> None:
         """Tell rank 0 that the hosts have changed, unless the next generation would be the same as this one."""
-        hosts = self._host_manager.current_hosts
-        plan: dict[str, list[SlotInfo]] = {}
-        if hosts.count_available_slots() >= self._bounds.least:
-            for one in self._assign(hosts, self._list_survivors(hosts)):
-                plan.setdefault(one.hostname, []).append(one)
-        if plan == self.host_assignments:
-            return
-        notice = self._notifier.post(_Plan(plan, {}).slots, result) if self._plan.ranks else None
+        with self._planning:
+            hosts = self._host_manager.current_hosts
+            plan: dict[str, list[SlotInfo]] = {}
+            if hosts.count_available_slots() >= self._bounds.least:
+                for one in self._assign(hosts, self._list_survivors(hosts)):
+                    plan.setdefault(one.hostname, []).append(one)
+            if plan == self.host_assignments:
+                return
+            notice = self._notifier.post(_Plan(plan, {}).slots, result) if self._plan.ranks else None
         coordinator = self.get_coordinator_info()
         client = None if coordinator is None else self.get_worker_client(coordinator)
         if client is not None and notice is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -101,6 +102,31 @@ def test_n5_rank_0_hears_of_a_change_before_it_listened(monkeypatch: pytest.Monk
     assert told == []
     job.driver.register_worker_addresses(*first.place, first.incarnation, [("127.0.0.1", 1)])
     assert told == [(notice.timestamp, HostUpdateResult.added)]
+    job.end()
+
+
+def test_a_change_while_the_next_generation_is_planned_is_not_lost() -> None:
+    """The notice was posted before the generation began, which did not know of the change and took it for known."""
+    job = ScriptedJob({"a": 1})
+    (a,) = job.start(1)
+    assign, manager = job.driver._assign, job.driver._host_manager
+
+    def assign_slowly(hosts: Any, survivors: Any) -> Any:
+        slots = assign(hosts, survivors)
+        if threading.current_thread().name == "decision":
+            job.discovery.set({"a": 1, "b": 1})
+            until = time.monotonic() + LIMIT_S
+            while "b" not in manager.current_hosts.available_hosts:
+                assert time.monotonic() < until
+        return slots
+
+    with mock.patch.object(job.driver, "_assign", assign_slowly):
+        found = job.ask(a).result(LIMIT_S)
+        assert found is not None
+        assert found[0].size == 1
+        notice = job.driver.notices.find_after(job.driver.known_revision, LIMIT_S)
+        assert notice is not None
+        assert notice.result == HostUpdateResult.added
     job.end()
 
 
