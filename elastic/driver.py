@@ -14,27 +14,25 @@ from __future__ import annotations
 
 import os
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from elastic.constants import HOROVOD_ELASTIC_TIMEOUT
 from elastic.discovery import DiscoveredHosts, HostDiscovery, HostManager
-from elastic.hosts import INVALID_SLOT_INFO, HostInfo, SlotInfo
-from elastic.membership.decisions import FAILURE, SUCCESS, Slot, assign_slots
+from elastic.hosts import INVALID_SLOT_INFO, HostInfo, SlotInfo, complete_slots
+from elastic.membership.decisions import FAILURE, Slot, assign_slots
 from elastic.membership.heartbeats import HeartbeatWatch
 from elastic.membership.host_watch import HostWatch
+from elastic.membership.journal import DriverJournal, DriverRecord, MemberRecord
 from elastic.membership.members import Incarnation
 from elastic.membership.reports import WorkerReports
-from elastic.membership.results import Results, ResultsRecorder, WorkerExit
+from elastic.membership.results import CreateWorker, Results, WorkerEvents
 from elastic.registration import WorkerStateRegistry
+from elastic.worker import HostUpdateResult
 from runtime import glog
 
 DISCOVER_HOSTS_FREQUENCY_SECS = 1.0
 ELASTIC_TIMEOUT_SECS = 600
-NOT_DONE = 1  # counts as the exit status of a process that ends with 0 before its work is done
-
-CreateWorker = Callable[[SlotInfo, "WorkerEvents"], "tuple[int, float] | WorkerExit"]
 
 
 class FailurePolicy(NamedTuple):
@@ -46,17 +44,6 @@ class FailurePolicy(NamedTuple):
 
     failures_per_host: int = 1
     heartbeat_timeout: float = 0.0
-
-
-class WorkerEvents(list[threading.Event]):
-    """Events of which each one ends a worker: that of the job, of its host, and its own.
-
-    Attributes: incarnation: the name of its process.  generation: in which it begins.
-    """
-
-    def __init__(self, events: Sequence[threading.Event], incarnation: str, generation: int) -> None:
-        super().__init__(events)
-        self.incarnation, self.generation = incarnation, generation
 
 
 class _Bounds(NamedTuple):
@@ -97,6 +84,7 @@ class ElasticDriver(WorkerReports):
         verbose: int = 0,
         policy: FailurePolicy | None = None,
         secret: str = "",
+        journal: DriverJournal | None = None,
     ) -> None:
         seconds = timeout or float(os.environ.get(HOROVOD_ELASTIC_TIMEOUT) or ELASTIC_TIMEOUT_SECS)
         self._bounds = _Bounds(min_num_proc, max_num_proc, seconds)
@@ -105,10 +93,9 @@ class ElasticDriver(WorkerReports):
         self._host_manager = HostManager(discovery, cooldown_range)
         registry = WorkerStateRegistry(self, self._host_manager, reset_limit, verbose, policy.failures_per_host)
         super().__init__(registry, secret)
-        self._create_worker_fn: CreateWorker | None = None
+        self._journal, self.port = journal, 0
         self._plan = _Plan({}, {})
         self._planning = threading.Lock()  # a change of the hosts comes before a new plan, or is compared with it
-        self._results = ResultsRecorder()
         self._watch = HostWatch(self._host_manager, self._note_change, lambda: DISCOVER_HOSTS_FREQUENCY_SECS)
         self._heartbeats = HeartbeatWatch(self._members, policy.heartbeat_timeout, self._watch.is_stopped)
         self._watch.start()
@@ -123,6 +110,28 @@ class ElasticDriver(WorkerReports):
         self._create_worker_fn = create_worker_fn
         self._heartbeats.start()
         self._activate_workers(num_proc)
+
+    def adopt(self, record: DriverRecord, create_worker_fn: CreateWorker) -> None:
+        """Go on with the generation of a driver that has ended, and with its processes.
+
+        Args: create_worker_fn: finds the process of its events' incarnation, or starts it where there is none.
+        """
+        self._create_worker_fn = create_worker_fn
+        self._heartbeats.start()
+        found = sorted(record.members, key=lambda one: one.rank)
+        slots = [SlotInfo(one.host, one.rank, one.local_rank, 0) for one in found]
+        complete_slots(slots)
+        for host in record.blacklist:
+            self._host_manager.blacklist(host)
+        with self._planning:
+            self._set_plan(slots)
+            self._worker_registry.restore(record.generation, len(slots), record.resets)
+            members = [self._members.add(one.revive(self._list_ends(one.host))) for one in found]
+        glog.info(f"generation {record.generation} goes on with {len(slots)} workers of a driver that has ended")
+        for slot, member in zip(slots, members, strict=True):
+            self._start_worker_process(slot, member)
+        if self._host_manager.current_hosts.host_slots:  # hosts may have changed while there was no driver
+            self._note_change(HostUpdateResult.mixed)
 
     def resume(self) -> None:
         """Begin the next generation with the workers that live, and start those that are wanted beside them.
@@ -189,9 +198,27 @@ class ElasticDriver(WorkerReports):
         self.wait_for_available_slots(min_num_proc)
         with self._planning:
             pending = self._update_host_assignments(self._host_manager.current_hosts)
-        self._worker_registry.reset(self.world_size())
-        for slot in pending:
-            self._start_worker_process(slot)
+            members = [self._begin_process(slot) for slot in pending]
+            self._save_record(self._worker_registry.last_rendezvous() + 1)
+            self._worker_registry.reset(self.world_size())
+        for slot, member in zip(pending, members, strict=True):
+            self._start_worker_process(slot, member)
+
+    def _save_record(self, generation: int) -> None:
+        """Write what has been decided, where there is a journal."""
+        if self._journal is None:
+            return
+        members = []
+        for rank, slot in self._plan.ranks.items():
+            one = self._members.find((slot.hostname, slot.local_rank))
+            if one is not None:
+                members.append(
+                    MemberRecord(one.host, one.local_rank, rank, one.name, one.host_uid, one.generation, one.is_done)
+                )
+        hosts = self._host_manager
+        blacklist = tuple(host for host in hosts.current_hosts.host_slots if hosts.is_blacklisted(host))
+        record = DriverRecord(generation, self._worker_registry.resets, self.port, tuple(members), blacklist)
+        self._journal.save(record)
 
     def _update_host_assignments(self, current_hosts: DiscoveredHosts) -> list[SlotInfo]:
         """Give every slot its rank; return the slots that need a new process.
@@ -203,14 +230,21 @@ class ElasticDriver(WorkerReports):
         survivors = live.keys() & {(one.hostname, one.local_rank) for one in slots}
         if self._plan.ranks and not survivors:
             raise RuntimeError("no worker is left that has the state of the job: its hosts are gone or blacklisted")
+        self._members.keep(survivors)
+        self._set_plan(slots)
+        return [one for one in slots if (one.hostname, one.local_rank) not in survivors]
+
+    def _note_done(self) -> None:
+        with self._planning:
+            self._save_record(self._worker_registry.last_rendezvous())
+
+    def _set_plan(self, slots: Sequence[SlotInfo]) -> None:
         hosts: dict[str, list[SlotInfo]] = {}
         for one in slots:
             hosts.setdefault(one.hostname, []).append(one)
         self._plan = _Plan(hosts, {one.rank: one for one in slots})
         self._rendezvous.init(slots)
-        self._members.keep(survivors)
         self._notifier.begin_generation(self._plan.slots)
-        return [one for one in slots if (one.hostname, one.local_rank) not in survivors]
 
     def _list_survivors(self, hosts: DiscoveredHosts) -> dict[Slot, int]:
         """Return the ranks of the slots whose worker lives and has the state."""
@@ -240,55 +274,23 @@ class ElasticDriver(WorkerReports):
 
     # ---- processes
 
-    def _start_worker_process(self, slot_info: SlotInfo) -> None:
-        generation = self._worker_registry.last_rendezvous()
+    def _list_ends(self, host: str) -> list[threading.Event]:
+        return [self._watch.is_stopped, self._host_manager.get_host_event(host)]
+
+    def _begin_process(self, slot_info: SlotInfo) -> Incarnation:
+        """Return the next process of a slot, of the next generation."""
         host = slot_info.hostname
         uid = self._host_manager.current_hosts.uids.get(host, "")
-        ends = [self._watch.is_stopped, self._host_manager.get_host_event(host)]
-        member = self._members.begin((host, slot_info.local_rank), uid, generation, ends)
-        events = WorkerEvents(member.ends, member.name, generation)
+        generation = self._worker_registry.last_rendezvous() + 1
+        return self._members.begin((host, slot_info.local_rank), uid, generation, self._list_ends(host))
+
+    def _start_worker_process(self, slot_info: SlotInfo, member: Incarnation) -> None:
+        events = WorkerEvents(member.ends, member.name, member.generation)
         thread = threading.Thread(
             target=self._run_worker,
             args=(slot_info, events, member),
-            name=f"{host}[{slot_info.local_rank}]",
+            name=f"{slot_info.hostname}[{slot_info.local_rank}]",
             daemon=True,
         )
         thread.start()
         self._results.expect(thread)
-
-    def _run_worker(self, slot_info: SlotInfo, events: WorkerEvents, member: Incarnation) -> None:
-        assert self._create_worker_fn is not None
-        try:
-            result = self._create_worker_fn(slot_info, events)
-        except Exception as exc:  # a worker that could not be started has failed
-            glog.error(f"{slot_info.hostname}[{slot_info.local_rank}] could not run: {type(exc).__name__}: {exc}")
-            result = WorkerExit(NOT_DONE, time.time())
-        code = result[0]
-        if code == 0 and isinstance(result, WorkerExit) and result.needs_done and not member.is_done:
-            glog.error(
-                f"{slot_info.hostname}[{slot_info.local_rank}] ended with 0 and has not said that its work is done: "
-                "that is a failure; a script ends with hvd.shutdown() or with the end of a function of hvd.elastic.run"
-            )
-            code = NOT_DONE
-        was_stopped = isinstance(result, WorkerExit) and result.was_stopped
-        self._handle_worker_exit(slot_info, WorkerExit(code, result[1], was_stopped), member)
-
-    def _handle_worker_exit(self, slot_info: SlotInfo, end: WorkerExit, member: Incarnation) -> None:
-        exit_code, timestamp, was_stopped, _ = end
-        host, slot = slot_info.hostname, slot_info.local_rank
-        name = f"{host}[{slot}]"
-        if not self._members.end(member) or not self.has_rank_assignment(host, slot):
-            glog.info(f"the process {member.name} of {name}, which takes no part any more, ended with {exit_code}")
-            return
-        glog.info(f"the process {member.name} of {name} ended with {exit_code}")
-        state = FAILURE if exit_code else SUCCESS
-
-        def counts() -> bool:
-            return self._members.find((host, slot)) is member and self.has_rank_assignment(host, slot)
-
-        was_finished = self.finished()
-        generation = self._worker_registry.record(host, slot, state, counts)
-        if was_finished and was_stopped:  # the driver has ended it, because the job was over
-            return
-        if self.finished() and self._worker_registry.last_rendezvous() == generation:
-            self._results.add_result(name, (exit_code, timestamp))

@@ -136,18 +136,25 @@ def get_host_assignments(
     Raises: ValueError: there are fewer slots than `min_num_proc`.
     """
     slots: list[SlotInfo] = []
-    local_sizes: Counter[str] = Counter()
-    cross_sizes: Counter[int] = Counter()
     for host in hosts:
         for local_rank in range(host.slots):
             if max_num_proc is not None and len(slots) == max_num_proc:
                 break
-            slots.append(SlotInfo(host.hostname, len(slots), local_rank, cross_sizes[local_rank]))
-            cross_sizes[local_rank] += 1
-            local_sizes[host.hostname] += 1
+            slots.append(SlotInfo(host.hostname, len(slots), local_rank, 0))
     if len(slots) < min_num_proc:
         raise ValueError(f"Requested more processes ({min_num_proc}) than there are available slots ({len(slots)})")
+    complete_slots(slots)
+    return slots
+
+
+def complete_slots(slots: Sequence[SlotInfo]) -> None:
+    """Set the sizes, and the cross ranks, of slots whose ranks are known; the hosts come in the order of the slots."""
+    local_sizes: Counter[str] = Counter()
+    cross_sizes: Counter[int] = Counter()
+    for slot in slots:
+        slot.cross_rank = cross_sizes[slot.local_rank]
+        cross_sizes[slot.local_rank] += 1
+        local_sizes[slot.hostname] += 1
     for slot in slots:
         slot.size, slot.local_size = len(slots), local_sizes[slot.hostname]
         slot.cross_size = cross_sizes[slot.local_rank]
-    return slots

@@ -11,6 +11,7 @@ import argparse
 import math
 import os
 import secrets
+import shutil
 import signal
 import sys
 import threading
@@ -21,20 +22,24 @@ from typing import Any, NoReturn
 
 from elastic import constants as names
 from elastic.discovery import FixedHosts, HostDiscovery, HostDiscoveryScript, check_cooldown_range
-from elastic.driver import ElasticDriver, FailurePolicy, WorkerEvents
+from elastic.driver import ElasticDriver, FailurePolicy
 from elastic.hosts import SlotInfo, parse_host_files, parse_hosts_and_slots
 from elastic.http_server import RendezvousServer
+from elastic.launching.durable import DriverLock, run_durable
 from elastic.launching.judging import JobFailedError, judge
 from elastic.launching.output import OutputWriter
 from elastic.launching.processes import check_local, make_environment, run_process
-from elastic.membership.results import Results, WorkerExit
+from elastic.membership.journal import DriverJournal, DriverRecord
+from elastic.membership.results import Results, WorkerEvents, WorkerExit
 from elastic.rendezvous import create_rendezvous_handler
 from elastic.settings import ElasticSettings
+from registry.choice import open_registry
 from runtime import glog
 from runtime.environment import read_environment
-from runtime.errors import PaddleError, UsageError, stopped_by
+from runtime.errors import HELD_PORT, PaddleError, PortInUseError, UsageError, stopped_by
 
 LOOPBACK = "127.0.0.1"
+LEASE_S = 5.0  # after which another driver may lead a job whose driver is silent
 
 
 class _Parser(argparse.ArgumentParser):
@@ -65,6 +70,8 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--failures-per-host", type=int, default=2, help="of its workers, after which a host is blacklisted (2)")
     add("--heartbeat-timeout", type=float, default=30.0, help="seconds after which a silent worker is ended (30)")
+    add("--store-dir", default="", help="directory by which a driver that is started again goes on with the workers")
+    add("--driver-grace", type=float, default=60.0, help="seconds for which workers of --store-dir wait for it (60)")
     add("--start-timeout", type=int, default=30, help="taken and not used: no interfaces are probed")
     add("--gloo-timeout-seconds", type=float, default=30.0, help="for workers to connect to each other (30)")
     add("--network-interface", "--network-interfaces", dest="nics", default="", help="of the workers' connections")
@@ -107,6 +114,7 @@ def make_settings(args: argparse.Namespace) -> ElasticSettings:
         ("--failures-per-host", args.failures_per_host, 1),
         ("--heartbeat-timeout", args.heartbeat_timeout, 0),
         ("--gloo-timeout-seconds", args.gloo_timeout_seconds, 0.1),
+        ("--driver-grace", args.driver_grace, 1),
     ):
         if value is not None and not lowest <= value < math.inf:
             raise UsageError(f"{name} is {value}; it has to be at least {lowest}")
@@ -131,6 +139,8 @@ def make_settings(args: argparse.Namespace) -> ElasticSettings:
         args.output_filename,
         args.prefix_output_with_timestamp,
         int(args.verbose),
+        args.store_dir,
+        args.driver_grace,
     )
 
 
@@ -153,14 +163,22 @@ def make_discovery(args: argparse.Namespace) -> HostDiscovery:
 
 
 class LocalWorkers:
-    """Starts the workers of a job as processes of this machine."""
+    """Starts the workers of a job as processes of this machine.
+
+    Raises: UsageError: a job that outlives its driver has no secret.  VolumeError, DirectoryInUseError: its directory.
+    """
 
     def __init__(self, settings: ElasticSettings, command: Sequence[str], environ: Mapping[str, str]) -> None:
         self._settings, self._command, self._environ = settings, command, environ
-        self.secret = read_environment(environ).secret or secrets.token_hex(32)
+        self.secret = read_environment(environ).secret
+        self._store = Path(settings.store_dir).resolve() if settings.store_dir else None
+        self._journal, self._record = self._open_journal()
+        self.secret = self.secret or secrets.token_hex(32)
         directory = Path(settings.output_filename) if settings.output_filename else None
         width = len(str(max(settings.num_proc, settings.max_num_proc or 0) - 1))
-        self._writer = OutputWriter(directory, width, settings.prefix_output_with_timestamp)
+        self._writer = OutputWriter(
+            directory, width, settings.prefix_output_with_timestamp, is_continued=self._record is not None
+        )
         rendezvous = RendezvousServer(settings.verbose, self.secret)
         self.driver = ElasticDriver(
             rendezvous,
@@ -173,8 +191,24 @@ class LocalWorkers:
             settings.verbose,
             FailurePolicy(settings.failures_per_host, settings.heartbeat_timeout),
             self.secret,
+            self._journal,
         )
-        self._port = rendezvous.start(create_rendezvous_handler(self.driver), address=LOOPBACK)
+        port = 0 if self._record is None else self._record.port
+        try:
+            self.driver.port = rendezvous.start(create_rendezvous_handler(self.driver), port, LOOPBACK)
+        except OSError as exc:
+            raise PortInUseError(f"port {port}, which the workers call: {HELD_PORT} ({exc.strerror})") from exc
+
+    def _open_journal(self) -> tuple[DriverJournal | None, DriverRecord | None]:
+        """Lead the job; return its journal, and what an earlier driver has left."""
+        if self._store is None:
+            return None, None
+        if not self.secret:
+            raise UsageError("--store-dir needs PADDLE_SECRET, which a driver that is started again has, too")
+        journal = DriverJournal(open_registry([], self._store, "elastic", LEASE_S), LEASE_S, _end_at_once)
+        record = journal.lead()
+        self._lock = DriverLock(self._store / "workers")
+        return journal, record
 
     def run(self) -> Results:
         """Run the job to its end.
@@ -182,10 +216,19 @@ class LocalWorkers:
         Raises: TimeoutException, RuntimeError: it could not begin.
         """
         try:
-            self.driver.start(self._settings.num_proc, self._run_worker)
+            if self._record is None:
+                self.driver.start(self._settings.num_proc, self._run_worker)
+            else:
+                self.driver.adopt(self._record, self._run_worker)
             return self.driver.get_results()
         finally:
             self.driver.stop()
+            self.driver.get_results()
+            if self._journal is not None and self._store is not None:
+                self._journal.save(None)
+                shutil.rmtree(self._store / "workers", ignore_errors=True)
+                self._lock.close()
+                self._journal.close()
 
     def _run_worker(self, slot: SlotInfo, events: WorkerEvents) -> WorkerExit:
         try:
@@ -194,7 +237,11 @@ class LocalWorkers:
             glog.error(str(exc))
             raise
         environ = make_environment(self._environ, slot, events.incarnation, events.generation, self._list_variables())
-        end = run_process(self._command, environ, slot.rank, self._writer, events)
+        if self._store is None:
+            end = run_process(self._command, environ, slot.rank, self._writer, events)
+        else:
+            place, grace = self._store / "workers" / events.incarnation, self._settings.driver_grace
+            end = run_durable(self._command, environ, place, slot.rank, self._writer, events, grace)
         if not self._settings.is_elastic:
             end = end._replace(needs_done=False)
             if end.exit_code and not end.was_stopped:
@@ -205,12 +252,18 @@ class LocalWorkers:
         """Return what all workers are told."""
         return {
             names.HOROVOD_GLOO_RENDEZVOUS_ADDR: LOOPBACK,
-            names.HOROVOD_GLOO_RENDEZVOUS_PORT: str(self._port),
+            names.HOROVOD_GLOO_RENDEZVOUS_PORT: str(self.driver.port),
             names.HOROVOD_GLOO_TIMEOUT_SECONDS: f"{self._settings.gloo_timeout_seconds:g}",
             "PADDLE_SECRET": self.secret,
             **({names.HOROVOD_GLOO_IFACE: self._settings.nics} if self._settings.nics else {}),
             **({names.HOROVOD_ELASTIC: "1"} if self._settings.is_elastic else {}),
         }
+
+
+def _end_at_once(error: PaddleError) -> None:
+    """End this driver, and none of its workers: another driver has them, or will have."""
+    glog.fatal(str(error))
+    os._exit(error.exit_code)
 
 
 @contextmanager

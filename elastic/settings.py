@@ -15,6 +15,8 @@ class ElasticSettings:
         later one.  max_num_proc: None: no bound.  elastic_timeout: seconds to wait for slots.  reset_limit: how often
         workers may resume; None: any number of times.  is_elastic: a job that is not ends when a worker fails.
         output_filename: directory for the workers' output, "" for none.  heartbeat_timeout: seconds.
+        store_dir: where a driver that is started again finds the job and its workers; "": they end with the driver.
+        driver_grace: seconds for which they wait for another driver.
     """
 
     discovery: HostDiscovery
@@ -32,3 +34,5 @@ class ElasticSettings:
     output_filename: str = ""
     prefix_output_with_timestamp: bool = False
     verbose: int = 0
+    store_dir: str = ""
+    driver_grace: float = 60.0

@@ -62,6 +62,11 @@ class Worker:
     def hang(self) -> None:
         time.sleep(10 * LIMIT_S)
 
+    def pid(self, path: str) -> None:
+        file = Path(f"{path}.{os.environ['HOROVOD_RANK']}")
+        Path(f"{file}.new").write_text(str(os.getpid()))
+        Path(f"{file}.new").replace(file)
+
     def touch(self, path: str) -> None:
         Path(path).touch()
 
@@ -76,7 +81,7 @@ def main(words: list[str]) -> None:
     worker = Worker()
     while words:
         rank, _, name = words.pop(0).rpartition(":")
-        arguments = [words.pop(0)] if name in ("say", "fail-once", "exit", "touch", "see") else []
+        arguments = [words.pop(0)] if name in ("say", "fail-once", "exit", "touch", "see", "pid") else []
         if rank in ("", os.environ["HOROVOD_RANK"]):
             getattr(worker, name.replace("-", "_"))(*arguments)
     worker.client.done(*worker.slot, worker.incarnation)

@@ -1,12 +1,16 @@
 """Stands between the driver and a worker: it ends the worker when the driver is gone, however that came.
 
-    python -I -S guard.py FD COMMAND...
+    python -I -S guard.py pipe FD COMMAND...              FD is a pipe whose other end the driver holds
+    python -I -S guard.py directory DIR GRACE COMMAND...  another driver may go on with the worker
 
-FD is the reading end of a pipe whose other end the driver holds. The guard leads a process group, so that a signal to
-the group reaches the worker and its children; it ends with the worker's status, 128 + n after signal n. It imports
-nothing of ours, because every worker waits for it.
+In a directory of the worker the guard writes `pid` (its own and the time of its start), and at the end `exit`. A driver
+holds the lock of `DIR/../driver.lock` as long as it lives; without one for GRACE seconds the worker is ended.
+
+The guard leads a process group, so that a signal to the group reaches the worker and its children. It ends with the
+worker's status, 128 + n after signal n. It imports nothing of ours, because every worker waits for it.
 """
 
+import fcntl
 import os
 import select
 import signal
@@ -14,45 +18,108 @@ import sys
 import time
 
 GRACE_S = 5.0  # between SIGTERM and SIGKILL
+LOOK_S = 0.5  # between two looks whether a driver lives
 NO_PROGRAM = 127
+BEGUN = 126  # another guard has this worker
+PID, EXIT, LOCK = "pid", "exit", "driver.lock"
 
 
-def main(descriptor: int, command: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Run a command to its end, and return its status."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)  # for the worker; a handler is not inherited, as SIG_IGN would be
-    try:
-        child = os.posix_spawnp(command[0], command, os.environ)
-    except OSError as error:
-        sys.stderr.write(f"{command[0]} cannot be run: {error.strerror}\n")
+    if arguments[0] == "pipe":
+        return run_with_pipe(int(arguments[1]), arguments[2:])
+    return run_in_directory(arguments[1], float(arguments[2]), arguments[3:])
+
+
+def run_with_pipe(descriptor: int, command: list[str]) -> int:
+    """Run a command as long as somebody holds the other end of a pipe."""
+    child = start(command)
+    if not child:
         return NO_PROGRAM
     ended = os.pidfd_open(child)
     poll = select.poll()
     poll.register(ended, select.POLLIN)
     poll.register(descriptor, select.POLLIN | select.POLLHUP)
     while not any(number == ended for number, _ in poll.poll()):
-        _end_group(ended)
+        end_group(ended)
+    return finish(child)
+
+
+def run_in_directory(directory: str, grace_s: float, command: list[str]) -> int:
+    """Run a command as long as a driver lives, or one comes within `grace_s` seconds."""
+    try:
+        file = os.open(f"{directory}/{PID}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return BEGUN
+    os.write(file, f"{os.getpid()} {read_start(os.getpid())}\n".encode())
+    os.close(file)
+    child = start(command)
+    status = NO_PROGRAM
+    if child:
+        ended = os.pidfd_open(child)
+        poll = select.poll()
+        poll.register(ended, select.POLLIN)
+        alone_since = time.monotonic()
+        while not poll.poll(LOOK_S * 1000):
+            if has_driver(directory):
+                alone_since = time.monotonic()
+            elif time.monotonic() - alone_since > grace_s:
+                end_group(ended)
+        status = finish(child)
+    with open(f"{directory}/{EXIT}.new", "w", encoding="ascii") as text:  # noqa: PTH123  # pathlib takes 10 ms
+        text.write(f"{status}\n")
+    os.replace(f"{directory}/{EXIT}.new", f"{directory}/{EXIT}")  # noqa: PTH105
+    return status
+
+
+def start(command: list[str]) -> int:
+    """Start a command, and return its process; 0 if it cannot be run."""
+    try:
+        return os.posix_spawnp(command[0], command, os.environ)
+    except OSError as error:
+        sys.stderr.write(f"{command[0]} cannot be run: {error.strerror}\n")
+        return 0
+
+
+def finish(child: int) -> int:
+    """Return the status of a worker that has ended, and end what it has left behind."""
     _, status = os.waitpid(child, 0)
-    _signal_group(signal.SIGTERM)  # what the worker has left behind
+    os.killpg(0, signal.SIGTERM)
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
 
-def _end_group(ended: int) -> None:
+def end_group(ended: int) -> None:
     """End the worker: the driver is gone."""
-    _signal_group(signal.SIGTERM)
+    os.killpg(0, signal.SIGTERM)
     until = time.monotonic() + GRACE_S
     poll = select.poll()
     poll.register(ended, select.POLLIN)
     while (left := until - time.monotonic()) > 0:
         if poll.poll(left * 1000):
             return
-    _signal_group(signal.SIGKILL)  # this process is in the group, too
+    os.killpg(0, signal.SIGKILL)  # this process is in the group, too
 
 
-def _signal_group(number: int) -> None:
-    os.killpg(0, number)
+def has_driver(directory: str) -> bool:
+    """Return whether a driver holds its lock."""
+    file = os.open(f"{directory}/../{LOCK}", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
+def read_start(pid: int) -> str:
+    """Return when a process began, in ticks of the clock; no other process of this number has the same."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+        return file.read().rpartition(")")[2].split()[19]
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))
+    sys.exit(main(sys.argv[1:]))

@@ -28,16 +28,22 @@ class OutputWriter:
     """Writes lines of all workers.
 
     Args: directory: for `rank.<number>/stdout` and `stderr`; None: no files.  width: digits of the number.
-        has_time: whether a line begins with the time.
+        has_time: whether a line begins with the time.  is_continued: the files are those of an earlier driver.
 
     Thread safety: every method may be called from any thread.
     """
 
     def __init__(
-        self, directory: Path | None, width: int, has_time: bool, now: Callable[[], float] = time.time
+        self,
+        directory: Path | None,
+        width: int,
+        has_time: bool,
+        now: Callable[[], float] = time.time,
+        is_continued: bool = False,
     ) -> None:
         self._directory, self._width, self._has_time, self._now = directory, width, has_time, now
         self._lock = threading.Lock()
+        self._is_continued = is_continued
         self._begun: set[int] = set()  # ranks whose files this job has begun
 
     def open(self, rank: int) -> dict[str, FileIO | None]:
@@ -49,7 +55,7 @@ class OutputWriter:
             return dict.fromkeys(KINDS)
         directory = self._directory / f"rank.{rank:0{self._width}d}"
         with self._lock:
-            mode = "ab" if rank in self._begun else "wb"
+            mode = "ab" if self._is_continued or rank in self._begun else "wb"
             self._begun.add(rank)
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -71,6 +77,13 @@ class OutputWriter:
                     lines, rest = [*lines, rest], b""
                 self._show(prefix, lines, kind)
             self._show(prefix, [rest] if rest else [], kind)
+
+    def show(self, rank: int, kind: str, text: bytes, file: FileIO | None) -> None:
+        """Show whole lines of a worker."""
+        if file is not None:
+            with contextlib.suppress(OSError):
+                file.write(text)
+        self._show(f"[{rank}]<{kind}>:".encode(), text.removesuffix(b"\n").split(b"\n"), kind)
 
     def _show(self, prefix: bytes, lines: list[bytes], kind: str) -> None:
         if not lines:

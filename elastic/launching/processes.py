@@ -88,7 +88,7 @@ def run_process(
     watched, held = os.pipe()
     try:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(Path(guard.__file__)), str(watched), *command],
+            [sys.executable, "-I", "-S", str(Path(guard.__file__)), "pipe", str(watched), *command],
             env=dict(environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -7,11 +7,15 @@ from typing import Any
 
 from elastic.hosts import INVALID_SLOT_INFO, SlotInfo
 from elastic.keyvalue.notices import NoticeBoard
-from elastic.membership.decisions import READY, Slot
+from elastic.membership.decisions import FAILURE, READY, SUCCESS, Slot
 from elastic.membership.members import Incarnation, MemberTable
 from elastic.membership.notifying import Notifier
+from elastic.membership.results import CreateWorker, ResultsRecorder, WorkerEvents, WorkerExit
 from elastic.registration import WorkerStateRegistry
 from elastic.worker import WorkerNotificationClient
+from runtime import glog
+
+NOT_DONE = 1  # counts as the exit status of a process that ends with 0 before its work is done
 
 
 class WorkerReports:
@@ -24,6 +28,8 @@ class WorkerReports:
         self._worker_registry, self._secret = registry, secret
         self._members = MemberTable()
         self._notifier = Notifier()
+        self._results = ResultsRecorder()
+        self._create_worker_fn: CreateWorker | None = None
 
     def finished(self) -> bool:
         """Return whether the job is over."""
@@ -39,6 +45,10 @@ class WorkerReports:
 
     def get_coordinator_info(self) -> SlotInfo | None:
         """Return the slot of rank 0, if there is one."""
+        raise NotImplementedError
+
+    def _note_done(self) -> None:
+        """Keep that a process has said that its work is done."""
         raise NotImplementedError
 
     @property
@@ -87,8 +97,9 @@ class WorkerReports:
     def record_done(self, host: str, local_rank: int, incarnation: str) -> None:
         """Take that a process has come to the end of its work, so that its exit status 0 means success."""
         member = self._find_member((host, local_rank), incarnation)
-        if member is not None:
+        if member is not None and not member.is_done:
             member.is_done = True
+            self._note_done()
 
     def register_worker_addresses(
         self, host: str, local_rank: int, incarnation: str, addresses: list[tuple[str, int]]
@@ -112,3 +123,42 @@ class WorkerReports:
     def _find_member(self, slot: Slot, incarnation: str) -> Incarnation | None:
         member = self._members.find(slot, incarnation or None)
         return None if member is None or member.is_ended else member
+
+    # ---- how processes end
+
+    def _run_worker(self, slot_info: SlotInfo, events: WorkerEvents, member: Incarnation) -> None:
+        assert self._create_worker_fn is not None
+        try:
+            result = self._create_worker_fn(slot_info, events)
+        except Exception as exc:  # a worker that could not be started has failed
+            glog.error(f"{slot_info.hostname}[{slot_info.local_rank}] could not run: {type(exc).__name__}: {exc}")
+            result = WorkerExit(NOT_DONE, time.time())
+        code = result[0]
+        if code == 0 and isinstance(result, WorkerExit) and result.needs_done and not member.is_done:
+            glog.error(
+                f"{slot_info.hostname}[{slot_info.local_rank}] ended with 0 and has not said that its work is done: "
+                "that is a failure; a script ends with hvd.shutdown() or with the end of a function of hvd.elastic.run"
+            )
+            code = NOT_DONE
+        was_stopped = isinstance(result, WorkerExit) and result.was_stopped
+        self._handle_worker_exit(slot_info, WorkerExit(code, result[1], was_stopped), member)
+
+    def _handle_worker_exit(self, slot_info: SlotInfo, end: WorkerExit, member: Incarnation) -> None:
+        exit_code, timestamp, was_stopped, _ = end
+        host, slot = slot_info.hostname, slot_info.local_rank
+        name = f"{host}[{slot}]"
+        if not self._members.end(member) or not self.has_rank_assignment(host, slot):
+            glog.info(f"the process {member.name} of {name}, which takes no part any more, ended with {exit_code}")
+            return
+        glog.info(f"the process {member.name} of {name} ended with {exit_code}")
+        state = FAILURE if exit_code else SUCCESS
+
+        def counts() -> bool:
+            return self._members.find((host, slot)) is member and self.has_rank_assignment(host, slot)
+
+        was_finished = self.finished()
+        generation = self._worker_registry.record(host, slot, state, counts)
+        if was_finished and was_stopped:  # the driver has ended it, because the job was over
+            return
+        if self.finished() and self._worker_registry.last_rendezvous() == generation:
+            self._results.add_result(name, (exit_code, timestamp))

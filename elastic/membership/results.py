@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
+
+from elastic.hosts import SlotInfo
+
+
+class WorkerEvents(list[threading.Event]):
+    """Events of which each one ends a worker: that of the job, of its host, and its own.
+
+    Attributes: incarnation: the name of its process.  generation: in which it begins.
+    """
+
+    def __init__(self, events: Sequence[threading.Event], incarnation: str, generation: int) -> None:
+        super().__init__(events)
+        self.incarnation, self.generation = incarnation, generation
 
 
 class WorkerExit(NamedTuple):
@@ -18,6 +32,9 @@ class WorkerExit(NamedTuple):
     end: float
     was_stopped: bool = False
     needs_done: bool = True
+
+
+CreateWorker = Callable[[SlotInfo, WorkerEvents], "tuple[int, float] | WorkerExit"]
 
 
 class Results(NamedTuple):

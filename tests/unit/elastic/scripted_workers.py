@@ -11,9 +11,9 @@ from typing import Any
 from unittest import mock
 
 from elastic.discovery import FixedHosts
-from elastic.driver import ElasticDriver, FailurePolicy, WorkerEvents
+from elastic.driver import ElasticDriver, FailurePolicy
 from elastic.hosts import SlotInfo
-from elastic.membership.results import WorkerExit
+from elastic.membership.results import WorkerEvents, WorkerExit
 
 LIMIT_S = 60.0
 

@@ -1,0 +1,193 @@
+"""Workers that outlive their driver: another driver finds them by their directories, and goes on with them.
+
+<store>/driver.lock              locked by the driver that lives
+<store>/<incarnation>/pid        of the guard      .../stdout, .../stderr    what the worker has written
+<store>/<incarnation>/exit       its status        .../shown.stdout          bytes of it that were shown
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from io import FileIO
+from pathlib import Path
+
+from elastic.launching import guard
+from elastic.launching.output import KINDS, OutputWriter
+from elastic.membership.results import WorkerExit
+from runtime.errors import DirectoryInUseError, VolumeError
+
+LOOK_S = 0.1  # between two looks at the output and whether the worker has to end
+BEGIN_S = 10.0  # for a guard to write its pid
+LOST = 75  # counts as the status of a worker whose guard was killed
+
+
+class DriverLock:
+    """The lock by which guards see that a driver lives.
+
+    Raises: DirectoryInUseError: another driver holds it.  VolumeError.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        try:
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._file = (directory / guard.LOCK).open("ab", buffering=0)
+            until = time.monotonic() + 10 * guard.LOOK_S
+            while True:  # a guard looks at the lock for a moment
+                try:
+                    fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return
+                except BlockingIOError:
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(guard.LOOK_S / 50)
+        except BlockingIOError as exc:
+            raise DirectoryInUseError(f"another driver uses {directory}; give this job another --store-dir") from exc
+        except OSError as exc:
+            raise VolumeError(f"--store-dir: {directory} cannot be written: {exc.strerror}") from exc
+
+    def close(self) -> None:
+        """Let it go."""
+        self._file.close()
+
+
+def run_durable(
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    place: Path,
+    rank: int,
+    writer: OutputWriter,
+    ends: Sequence[threading.Event],
+    grace_s: float,
+) -> WorkerExit:
+    """Find the worker of a directory, or start it if it has none; wait for its end, or end it.
+
+    Raises: VolumeError: a file cannot be written.  OSError: it cannot be started.
+    """
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not (place / guard.PID).exists():
+        start_guard(command, environ, place, grace_s)
+    files = writer.open(rank)
+    is_over = threading.Event()
+    readers = [
+        threading.Thread(target=follow, args=(place, writer, rank, kind, files[kind], is_over), daemon=True)
+        for kind in KINDS
+    ]
+    for reader in readers:
+        reader.start()
+    was_stopped = wait_for_end(place, ends)
+    is_over.set()
+    for reader in readers:
+        reader.join()
+    return WorkerExit(read_exit(place), time.time(), was_stopped)
+
+
+def start_guard(command: Sequence[str], environ: Mapping[str, str], place: Path, grace_s: float) -> None:
+    """Start a worker and its guard, and wait until the guard has written its pid."""
+    argv = [sys.executable, "-I", "-S", str(Path(guard.__file__)), "directory", str(place), f"{grace_s:g}", *command]
+    with (place / "stdout").open("ab") as stdout, (place / "stderr").open("ab") as stderr:
+        process = subprocess.Popen(
+            argv,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )
+    threading.Thread(target=process.wait, name="reaper", daemon=True).start()
+    until = time.monotonic() + BEGIN_S
+    while read_guard(place) is None and process.poll() is None:
+        if time.monotonic() > until:
+            process.kill()
+            raise VolumeError(f"a worker has not begun within {BEGIN_S:g} s: {place / guard.PID} is missing")
+        time.sleep(0.005)
+
+
+def read_guard(place: Path) -> tuple[int, str] | None:
+    """Return pid and start of a guard, as it has written them; None: it has not."""
+    try:
+        pid, _, start = (place / guard.PID).read_text(encoding="ascii").strip().partition(" ")
+    except (OSError, ValueError):
+        return None
+    return (int(pid), start) if pid.isdigit() and start.isdigit() and len(pid) < 12 else None
+
+
+def wait_for_end(place: Path, ends: Sequence[threading.Event]) -> bool:
+    """Wait for the end of a worker; return whether it was told to end."""
+    found = read_guard(place)
+    descriptor = -1 if found is None else open_process(*found)
+    if found is None or descriptor < 0:
+        return False
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    try:
+        while not poll.poll(LOOK_S * 1000):
+            if any(event.is_set() for event in ends):
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(found[0], signal.SIGTERM)
+                if not poll.poll(guard.GRACE_S * 1000):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(found[0], signal.SIGKILL)
+                    poll.poll(guard.GRACE_S * 1000)
+                return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def open_process(pid: int, start: str) -> int:
+    """Return a descriptor of a process; -1 if it has ended, and another one may have its number."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return -1
+    try:
+        if guard.read_start(pid) == start:
+            return descriptor
+    except (OSError, IndexError):
+        pass
+    os.close(descriptor)
+    return -1
+
+
+def read_exit(place: Path) -> int:
+    """Return the status of a worker that has ended."""
+    with contextlib.suppress(OSError, ValueError):
+        return int((place / guard.EXIT).read_text(encoding="ascii"))
+    return LOST
+
+
+def follow(
+    place: Path, writer: OutputWriter, rank: int, kind: str, file: FileIO | None, is_over: threading.Event
+) -> None:
+    """Show what a worker writes to a file, from where an earlier driver has stopped to its end."""
+    mark = place / f"shown.{kind}"
+    with (place / kind).open("rb", buffering=0) as source, contextlib.ExitStack() as stack:
+        if file is not None:
+            stack.callback(file.close)
+        with contextlib.suppress(OSError, ValueError):
+            source.seek(int(mark.read_text(encoding="ascii")))
+        shown = source.tell()
+        while True:
+            was_over = is_over.is_set()
+            chunk = source.read(1 << 16)
+            whole = chunk if was_over else chunk[: chunk.rfind(b"\n") + 1] or (chunk if len(chunk) == 1 << 16 else b"")
+            if whole:
+                writer.show(rank, kind, whole, file)
+                shown += len(whole)
+                with contextlib.suppress(OSError):
+                    mark.write_text(str(shown), encoding="ascii")
+            if len(whole) < len(chunk):
+                source.seek(shown)
+            if not whole:
+                if was_over:
+                    return
+                is_over.wait(LOOK_S)

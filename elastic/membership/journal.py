@@ -1,0 +1,167 @@
+"""What a driver has decided, in the registry of the job, so that a driver that is started again goes on with it.
+
+    elastic/lead     the lease of the driver that leads
+    elastic/state    a DriverRecord; written before the driver does what it says
+
+A driver whose lease is lost ends at once and touches no worker: another driver has them, or will have.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from elastic.membership.members import Incarnation
+from registry.interface import Claim, Registry
+from runtime import glog
+from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
+from runtime.errors import BugError, DamagedError, LeaseLostError, PaddleError
+
+LEAD, STATE = "elastic/lead", "elastic/state"
+LOOK_S = 1.0  # between two trials to lead
+MOST_NUMBER = (1 << 31) - 1
+MOST_TEXT = 253  # characters of a name
+MOST_MEMBERS = 4096
+
+
+class MemberRecord(NamedTuple):
+    """A process that takes part; see `Incarnation`."""
+
+    host: str
+    local_rank: int
+    rank: int
+    name: str
+    host_uid: str
+    generation: int
+    is_done: bool
+
+    def revive(self, ends: Sequence[threading.Event]) -> Incarnation:
+        """Return the process; `ends` end it, and an event of its own."""
+        ends = [*ends, threading.Event()]
+        return Incarnation(
+            self.host, self.local_rank, self.name, self.host_uid, self.generation, ends, is_done=self.is_done
+        )
+
+
+class DriverRecord(NamedTuple):
+    """A generation.
+
+    Attributes: port: of the rendezvous server.  blacklist: hosts.
+    """
+
+    generation: int
+    resets: int
+    port: int
+    members: tuple[MemberRecord, ...]
+    blacklist: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The value of its key."""
+        return json.dumps(self._asdict(), separators=(",", ":"))
+
+
+def read_record(text: str) -> DriverRecord:
+    """Return what a text says.
+
+    Raises: DamagedError: it is no record.
+    """
+    try:
+        fields = parse_bounded(text.encode(), depth=4, values=10 * MOST_MEMBERS)
+    except BoundedJsonError as exc:
+        raise _damaged(f"a value {exc}") from exc
+    generation, resets, port, members, blacklist = (fields.get(name) for name in DriverRecord._fields)
+    if not (_is_number(generation) and _is_number(resets) and is_integer(port, 1, 65535)):
+        raise _damaged("no generation and port")
+    if not isinstance(members, list) or not all(map(_is_member, members)):
+        raise _damaged("no processes")
+    if not isinstance(blacklist, list) or not all(map(_is_text, blacklist)):
+        raise _damaged("no blacklist")
+    ranks = sorted(one[2] for one in members)
+    if ranks != list(range(len(ranks))) or len({(one[0], one[1]) for one in members}) != len(ranks):
+        raise _damaged("ranks that are none")
+    found = tuple(MemberRecord(*one) for one in members)
+    return DriverRecord(int(generation or 0), int(resets or 0), int(port or 0), found, tuple(blacklist))
+
+
+def _is_member(found: Any) -> bool:
+    if not isinstance(found, list) or len(found) != len(MemberRecord._fields):
+        return False
+    host, local_rank, rank, name, host_uid, generation, is_done = found
+    numbers = (local_rank, rank, generation)
+    return all(map(_is_text, (host, name, host_uid))) and all(map(_is_number, numbers)) and isinstance(is_done, bool)
+
+
+def _is_number(found: Any) -> bool:
+    return is_integer(found, 0, MOST_NUMBER)
+
+
+def _is_text(found: Any) -> bool:
+    return isinstance(found, str) and len(found) <= MOST_TEXT and found.isprintable()
+
+
+def _damaged(what: str) -> DamagedError:
+    return DamagedError(f"the registry's {STATE} has {what}; another program writes there: give the job another name")
+
+
+class DriverJournal:
+    """The record of a job, which one driver writes.
+
+    Args: on_loss: called by a thread when the lease is lost; it has to end the process.
+
+    Thread safety: every method may be called from any thread.
+    """
+
+    def __init__(self, registry: Registry, ttl: float, on_loss: Callable[[PaddleError], None]) -> None:
+        self._registry, self._ttl, self._on_loss = registry, ttl, on_loss
+        self._claim: Claim | None = None
+        self._lock = threading.Lock()
+        self._is_over = threading.Event()
+        self._renewing = threading.Thread(target=self._renew, name="lease", daemon=True)
+
+    def lead(self) -> DriverRecord | None:
+        """Wait until no other driver leads; return what an earlier one has left, or None.
+
+        Raises: DamagedError, PeerUnreachableError, VolumeError: see `Registry`.
+        """
+        while self._claim is None:
+            taken = self._registry.read(LEAD)
+            self._claim = None if LEAD in taken else self._registry.claim(LEAD, "driver")
+            if self._claim is None:
+                glog.info("another driver leads this job: this one waits until it is gone")
+                self._registry.wait(LEAD, taken, LOOK_S)
+        self._renewing.start()
+        found = self._registry.read(STATE).get(STATE)
+        return read_record(found.value) if found is not None and found.value else None
+
+    def save(self, record: DriverRecord | None) -> None:
+        """Write a record; None: the job is over.
+
+        Raises: LeaseLostError: another driver may lead.  PeerUnreachableError, VolumeError.
+        """
+        if self._claim is None:
+            raise BugError("a driver that does not lead writes its record")
+        with self._lock:
+            self._claim.put(STATE, "" if record is None else record.text)
+
+    def close(self) -> None:
+        """Let another driver lead."""
+        self._is_over.set()
+        if self._renewing.ident is not None:
+            self._renewing.join()
+        if self._claim is not None:
+            self._claim.release()
+        self._registry.close()
+
+    def _renew(self) -> None:
+        while not self._is_over.wait(self._ttl / 3):
+            try:
+                if self._claim is not None:
+                    self._claim.renew()
+            except LeaseLostError as exc:
+                self._on_loss(exc)
+                return
+            except PaddleError as exc:
+                glog.warning(f"the lease of the driver could not be renewed: {exc}")

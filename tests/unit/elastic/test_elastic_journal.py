@@ -1,0 +1,95 @@
+"""What a driver keeps in the registry, and what it takes of it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from scripted_workers import LIMIT_S, ScriptedJob
+
+from elastic.hosts import SlotInfo
+from elastic.membership.journal import STATE, DriverJournal, DriverRecord, MemberRecord, read_record
+from registry.directory import DirectoryRegistry
+from runtime.errors import DamagedError, PaddleError
+
+RECORD = DriverRecord(
+    3, 2, 7000, (MemberRecord("a", 1, 0, "i1", "uid", 1, False), MemberRecord("a", 0, 1, "i2", "", 3, True)), ("b",)
+)
+
+
+def test_a_record_is_read_back() -> None:
+    assert read_record(RECORD.text) == RECORD
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        RECORD._replace(port=0).text,
+        RECORD._replace(generation=-1).text,
+        RECORD._replace(members=RECORD.members[:1] * 2).text,
+        RECORD._replace(members=RECORD.members[1:]).text,
+        RECORD.text.replace("[[", "[[1,"),
+        RECORD.text.replace('"i1"', "1"),
+        RECORD.text.replace('["b"]', '"b"'),
+    ],
+)
+def test_what_is_no_record_is_refused(text: str) -> None:
+    with pytest.raises(DamagedError, match=STATE):
+        read_record(text)
+
+
+def test_a_driver_writes_what_it_decides_before_a_worker_begins_and_another_goes_on(tmp_path: Path) -> None:
+    lost: list[PaddleError] = []
+    journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), 0.5, lost.append)
+    assert journal.lead() is None
+    job = ScriptedJob({"a": 2, "b": 1}, failures=1, journal=journal)
+    job.driver.port = 7000
+    a0, a1, b = job.start(3)
+    b.commands.put(1)
+    answers = [job.ask(one) for one in (a0, a1)]
+    assert [answer.result(LIMIT_S)[1] for answer in answers] == [2, 2]
+    job.driver.record_done(*a1.place, a1.incarnation)
+    journal.close()
+    job.end()
+
+    second = DriverJournal(DirectoryRegistry(tmp_path, 0.5), 0.5, lost.append)
+    record = second.lead()
+    assert record is not None
+    assert (record.generation, record.resets, record.port, record.blacklist) == (2, 1, 7000, ("b",))
+    assert [(one.name, one.rank, one.is_done) for one in record.members] == [
+        (a0.incarnation, 0, False),
+        (a1.incarnation, 1, True),
+    ]
+    again = ScriptedJob({"a": 2, "b": 1}, failures=1, journal=second)
+    again.driver.port = record.port
+    again.driver.adopt(record, again.create)
+    c0, c1 = again.wait_for(2)
+    assert [one.incarnation for one in (c0, c1)] == [a0.incarnation, a1.incarnation]
+    assert c1.slot == SlotInfo("a", 1, 1, 0, 2, 2, 1)
+    assert again.driver._host_manager.is_blacklisted("b")
+    c1.commands.put(0)  # it has said to the first driver that its work is done
+    again.succeed(c0)
+    assert again.finish() == {"a[0]": 0, "a[1]": 0}
+    second.save(None)
+    assert DirectoryRegistry(tmp_path, 0.5).read(STATE)[STATE].value == ""
+    second.close()
+    assert lost == []
+
+
+def test_a_second_driver_waits_until_the_first_is_gone(tmp_path: Path) -> None:
+    first = DriverJournal(DirectoryRegistry(tmp_path, 0.5), 0.5, lambda _: None)
+    second = DriverJournal(DirectoryRegistry(tmp_path, 0.5), 0.5, lambda _: None)
+    first.lead()
+    first.save(RECORD)
+    found: list[DriverRecord | None] = []
+    waiting = threading.Thread(target=lambda: found.append(second.lead()))
+    waiting.start()
+    assert found == []
+    first.close()
+    waiting.join(LIMIT_S)
+    assert found == [RECORD]
+    second.close()
