@@ -28,7 +28,7 @@ from elastic.membership.members import Incarnation
 from elastic.membership.reports import WorkerReports
 from elastic.membership.results import CreateWorker, Results, WorkerEvents
 from elastic.registration import WorkerStateRegistry
-from elastic.worker import HostUpdateResult
+from elastic.worker import HostUpdateResult, WorkerNotificationClient
 from runtime import glog
 
 DISCOVER_HOSTS_FREQUENCY_SECS = 1.0
@@ -127,6 +127,9 @@ class ElasticDriver(WorkerReports):
             self._set_plan(slots)
             self._worker_registry.restore(record.generation, len(slots), record.resets)
             members = [self._members.add(one.revive(self._list_ends(one.host))) for one in found]
+        if record.listener:
+            client = WorkerNotificationClient(record.listener, self._secret)
+            self._notifier.add_client((found[0].host, found[0].local_rank), client)
         glog.info(f"generation {record.generation} goes on with {len(slots)} workers of a driver that has ended")
         for slot, member in zip(slots, members, strict=True):
             self._start_worker_process(slot, member)
@@ -217,8 +220,11 @@ class ElasticDriver(WorkerReports):
                 )
         hosts = self._host_manager
         blacklist = tuple(host for host in hosts.current_hosts.host_slots if hosts.is_blacklisted(host))
-        record = DriverRecord(generation, self._worker_registry.resets, self.port, tuple(members), blacklist)
-        self._journal.save(record)
+        first = self.get_coordinator_info()
+        client = None if first is None else self.get_worker_client(first)
+        listener = () if client is None else client.addresses
+        resets = self._worker_registry.resets
+        self._journal.save(DriverRecord(generation, resets, self.port, tuple(members), blacklist, listener))
 
     def _update_host_assignments(self, current_hosts: DiscoveredHosts) -> list[SlotInfo]:
         """Give every slot its rank; return the slots that need a new process.
@@ -234,7 +240,7 @@ class ElasticDriver(WorkerReports):
         self._set_plan(slots)
         return [one for one in slots if (one.hostname, one.local_rank) not in survivors]
 
-    def _note_done(self) -> None:
+    def _keep_record(self) -> None:
         with self._planning:
             self._save_record(self._worker_registry.last_rendezvous())
 

@@ -162,6 +162,7 @@ class WorkerNotificationClient:
     def __init__(
         self, addresses: Sequence[tuple[str, int]], key: str = "", verbose: int = 0, match_intf: bool = False
     ) -> None:
+        self.addresses = tuple((host, port) for host, port in addresses)
         self._clients = [
             RendezvousClient(host, port, key, NOTIFY_S / max(1, len(addresses))) for host, port in addresses
         ]

@@ -48,7 +48,7 @@ class MemberRecord(NamedTuple):
 class DriverRecord(NamedTuple):
     """A generation.
 
-    Attributes: port: of the rendezvous server.  blacklist: hosts.
+    Attributes: port: of the rendezvous server.  blacklist: hosts.  listener: addresses where rank 0 hears of changes.
     """
 
     generation: int
@@ -56,6 +56,7 @@ class DriverRecord(NamedTuple):
     port: int
     members: tuple[MemberRecord, ...]
     blacklist: tuple[str, ...]
+    listener: tuple[tuple[str, int], ...] = ()
 
     @property
     def text(self) -> str:
@@ -72,18 +73,21 @@ def read_record(text: str) -> DriverRecord:
         fields = parse_bounded(text.encode(), depth=4, values=10 * MOST_MEMBERS)
     except BoundedJsonError as exc:
         raise _damaged(f"a value {exc}") from exc
-    generation, resets, port, members, blacklist = (fields.get(name) for name in DriverRecord._fields)
+    generation, resets, port, members, blacklist, listener = (fields.get(name) for name in DriverRecord._fields)
     if not (_is_number(generation) and _is_number(resets) and is_integer(port, 1, 65535)):
         raise _damaged("no generation and port")
     if not isinstance(members, list) or not all(map(_is_member, members)):
         raise _damaged("no processes")
     if not isinstance(blacklist, list) or not all(map(_is_text, blacklist)):
         raise _damaged("no blacklist")
+    if not isinstance(listener, list) or not all(map(_is_address, listener)):
+        raise _damaged("no addresses")
     ranks = sorted(one[2] for one in members)
-    if ranks != list(range(len(ranks))) or len({(one[0], one[1]) for one in members}) != len(ranks):
+    if not ranks or ranks != list(range(len(ranks))) or len({(one[0], one[1]) for one in members}) != len(ranks):
         raise _damaged("ranks that are none")
     found = tuple(MemberRecord(*one) for one in members)
-    return DriverRecord(int(generation or 0), int(resets or 0), int(port or 0), found, tuple(blacklist))
+    addresses = tuple((host, number) for host, number in listener)
+    return DriverRecord(int(generation or 0), int(resets or 0), int(port or 0), found, tuple(blacklist), addresses)
 
 
 def _is_member(found: Any) -> bool:
@@ -92,6 +96,10 @@ def _is_member(found: Any) -> bool:
     host, local_rank, rank, name, host_uid, generation, is_done = found
     numbers = (local_rank, rank, generation)
     return all(map(_is_text, (host, name, host_uid))) and all(map(_is_number, numbers)) and isinstance(is_done, bool)
+
+
+def _is_address(found: Any) -> bool:
+    return isinstance(found, list) and len(found) == 2 and _is_text(found[0]) and is_integer(found[1], 1, 65535)
 
 
 def _is_number(found: Any) -> bool:

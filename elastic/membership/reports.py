@@ -47,8 +47,8 @@ class WorkerReports:
         """Return the slot of rank 0, if there is one."""
         raise NotImplementedError
 
-    def _note_done(self) -> None:
-        """Keep that a process has said that its work is done."""
+    def _keep_record(self) -> None:
+        """Write what a driver that goes on after this one has to know."""
         raise NotImplementedError
 
     @property
@@ -99,7 +99,7 @@ class WorkerReports:
         member = self._find_member((host, local_rank), incarnation)
         if member is not None and not member.is_done:
             member.is_done = True
-            self._note_done()
+            self._keep_record()
 
     def register_worker_addresses(
         self, host: str, local_rank: int, incarnation: str, addresses: list[tuple[str, int]]
@@ -113,7 +113,10 @@ class WorkerReports:
         client = WorkerNotificationClient(addresses, secret_key)
         missed = self._notifier.add_client((host, slot), client)
         first = self.get_coordinator_info()
-        if missed is not None and first is not None and (first.hostname, first.local_rank) == (host, slot):
+        if first is None or (first.hostname, first.local_rank) != (host, slot):
+            return
+        self._keep_record()
+        if missed is not None:
             client.notify_hosts_updated(missed.timestamp, missed.result)
 
     def get_worker_client(self, slot_info: SlotInfo) -> WorkerNotificationClient | None:

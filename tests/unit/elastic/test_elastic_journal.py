@@ -13,9 +13,8 @@ from elastic.membership.journal import STATE, DriverJournal, DriverRecord, Membe
 from registry.directory import DirectoryRegistry
 from runtime.errors import DamagedError, PaddleError
 
-RECORD = DriverRecord(
-    3, 2, 7000, (MemberRecord("a", 1, 0, "i1", "uid", 1, False), MemberRecord("a", 0, 1, "i2", "", 3, True)), ("b",)
-)
+MEMBERS = (MemberRecord("a", 1, 0, "i1", "uid", 1, False), MemberRecord("a", 0, 1, "i2", "", 3, True))
+RECORD = DriverRecord(3, 2, 7000, MEMBERS, ("b",), (("h", 1),))
 
 
 def test_a_record_is_read_back() -> None:
@@ -32,9 +31,11 @@ def test_a_record_is_read_back() -> None:
         RECORD._replace(generation=-1).text,
         RECORD._replace(members=RECORD.members[:1] * 2).text,
         RECORD._replace(members=RECORD.members[1:]).text,
+        RECORD._replace(members=()).text,
         RECORD.text.replace("[[", "[[1,"),
         RECORD.text.replace('"i1"', "1"),
         RECORD.text.replace('["b"]', '"b"'),
+        RECORD._replace(listener=(("h", 0),)).text,
     ],
 )
 def test_what_is_no_record_is_refused(text: str) -> None:
@@ -52,6 +53,7 @@ def test_a_driver_writes_what_it_decides_before_a_worker_begins_and_another_goes
     b.commands.put(1)
     answers = [job.ask(one) for one in (a0, a1)]
     assert [answer.result(LIMIT_S)[1] for answer in answers] == [2, 2]
+    job.driver.register_worker_addresses(*a0.place, a0.incarnation, [("127.0.0.1", 1)])
     job.driver.record_done(*a1.place, a1.incarnation)
     journal.close()
     job.end()
@@ -60,6 +62,7 @@ def test_a_driver_writes_what_it_decides_before_a_worker_begins_and_another_goes
     record = second.lead()
     assert record is not None
     assert (record.generation, record.resets, record.port, record.blacklist) == (2, 1, 7000, ("b",))
+    assert record.listener == (("127.0.0.1", 1),)
     assert [(one.name, one.rank, one.is_done) for one in record.members] == [
         (a0.incarnation, 0, False),
         (a1.incarnation, 1, True),
