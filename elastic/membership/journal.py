@@ -134,11 +134,14 @@ class DriverJournal:
 
         Raises: DamagedError, PeerUnreachableError, VolumeError: see `Registry`.
         """
+        has_noted = False
         while self._claim is None:
             taken = self._registry.read(LEAD)
             self._claim = None if LEAD in taken else self._registry.claim(LEAD, "driver")
             if self._claim is None:
-                glog.info("another driver leads this job: this one waits until it is gone")
+                if not has_noted:
+                    glog.info("another driver leads this job, or did so seconds ago: this one waits until it is gone")
+                has_noted = True
                 self._registry.wait(LEAD, taken, LOOK_S)
         self._renewing.start()
         found = self._registry.read(STATE).get(STATE)
