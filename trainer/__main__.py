@@ -59,6 +59,10 @@ def run(arguments: Sequence[str]) -> None:
     if flags.version:
         sys.stdout.write(DONE_TEXT)
         return
+    if flags.collective:
+        from trainer.updaters.collective import join_workers
+
+        join_workers(flags)
     line = limit_threads(os.environ, flags.trainer_count, f"--trainer_count={flags.trainer_count}")
     if flags.log_json:
         attempt = os.environ.get("PADDLE_ATTEMPT", "")

@@ -114,6 +114,7 @@ TABLE: tuple[Flag, ...] = (
     Flag("checkgrad_eps", 1e-5, _S, "job=checkgrad: relative change of the cost to aim at"),
     # distributed
     Flag("local", True, _S, "train without parameter servers"),
+    Flag("collective", False, _S, "train by all-reduce among the workers of paddle elastic run, without servers"),
     Flag("trainer_id", 0, _S, "0 .. num_gradient_servers-1; trainer 0 gives the first values and saves", 0),
     Flag("num_gradient_servers", 1, _S, "number of trainers", 1),
     Flag("pservers", "127.0.0.1", _S, "hosts of the parameter servers, with commas; host:port has its own first port"),
@@ -176,12 +177,17 @@ class Values:
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.given = frozenset(given)
         self._values = {flag.name: given.get(flag.name, flag.default) for flag in TABLE}
-        if self.is_elastic and "local" not in given:
+        if (self.is_elastic or self._values["collective"]) and "local" not in given:
             self._values["local"] = False
         vars(self).update(self._values)  # attributes of their own: some are asked for in every batch
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(name)
+
+    def number_trainer(self, number: int, trainers: int) -> None:
+        """Take the number of this trainer, and of all, from who started it."""
+        self._values |= {"trainer_id": number, "num_gradient_servers": trainers}
+        vars(self).update(self._values)
 
     @property
     def is_elastic(self) -> bool:
@@ -233,8 +239,22 @@ def _check_together(values: Values) -> None:
         )
     if not values.local and not values.is_elastic:
         services(values)
+    if values.collective:
+        _check_collective(values)
     if values.job != "test" and values.predict_output_dir:
         raise UsageError("--predict_output_dir is only valid in test mode: add --job=test")
+
+
+def _check_collective(values: Values) -> None:
+    others = ("trainer_id", "num_gradient_servers", "pservers", "start_pserver", "store_dir", "etcd_endpoints")
+    for name in ("local", *others):
+        if name in values.given and (name != "local" or values.local):
+            raise UsageError(
+                f"--{name} does not go with --collective: paddle elastic run numbers the trainers, and there are no "
+                "servers; leave it out"
+            )
+    if values.job != "train":
+        raise UsageError(f"--collective is for training, --job={values.job} needs it not: leave one of them out")
 
 
 # flag -> why it does not go with a store

@@ -88,7 +88,8 @@ class LocalUpdater:
     As in the legacy, without sparse parameters it is one for all, which neither clips gradients nor knows L1; with
     any, every parameter has one of its own, which does.
 
-    Args: parameters: the settings that count, where they are not the table's own.
+    Args: parameters: the settings that count, where they are not the table's own.  per_parameter: every parameter has
+        an optimiser of its own, as on the parameter servers.
     Raises: ConfigError: if the settings of a parameter do not go together, or not with the method.
     """
 
@@ -100,6 +101,7 @@ class LocalUpdater:
         log_clipping: bool = False,
         pool: ThreadPool = SINGLE_THREAD,
         parameters: Sequence[ParameterSpec] = (),
+        per_parameter: bool = False,
     ) -> None:
         self._table = table
         parameters = parameters or [parameter.spec() for parameter in table]
@@ -108,7 +110,7 @@ class LocalUpdater:
         for parameter in table.trained():
             self._offsets[parameter.name] = start
             start += parameter.size
-        per_parameter = has_sparse_rows(parameters)
+        per_parameter = per_parameter or has_sparse_rows(parameters)
         if not per_parameter:
             refuse_l1(parameters)
         self._shard = DenseShard(
@@ -178,6 +180,10 @@ class LocalUpdater:
         }
         self._shard.step(gradients, samples, touched)
         return checkpoint
+
+    def apply(self, gradients: Array, samples: int) -> None:
+        """Make one optimiser step with gradients that are not the table's, of `samples` samples."""
+        self._shard.step(gradients, samples, {})
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
         """Return the state of this trainer and of its optimiser, whose arrays change with the next step."""

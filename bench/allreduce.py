@@ -1,0 +1,154 @@
+"""All-reduce among processes of this machine: over shared memory, over connections, and by torch.distributed's gloo.
+
+    python bench/allreduce.py [--torch PYTHON] [--rounds N] [--many]
+
+Every rank has an array of float32, and gets the sum. The ways run in alternation, so that their ratios hold when the
+machine's speed drifts. Without torch its lines are left out; `--torch` names the Python of an environment that has it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for the ranks, which are this script, too
+
+from interleave import Contestant, run_interleaved, serve_rounds
+from machine import describe_machine, spread
+
+SIZES = {"19.9 MB": 4_975_000, "0.24 MB": 60_000, "1 MB": 250_000, "4 KB": 1_000}
+LOOPBACK_BYTES = 1 << 30
+
+
+def serve_ours(rank: int, ports: list[int], elements: int, *, with_memory: bool) -> None:
+    """Be a rank of ours."""
+    import numpy as np
+
+    from elastic.collectives.forming import form
+    from elastic.collectives.joining import GroupPlan
+    from elastic.collectives.requests import CollectiveKind, Reduction
+
+    class FixedStore:
+        def put(self, scope: str, key: str, value: bytes) -> None: ...
+
+        def get(self, scope: str, key: str, wait: float = 0.0) -> bytes:
+            return json.dumps({"host": "127.0.0.1", "port": ports[int(key)]}).encode()
+
+    plan = GroupPlan(rank, len(ports), "bench", secret="secret", timeout=120.0, port=ports[rank])
+    group = form(plan, FixedStore(), with_memory=with_memory)
+    array = np.ones(elements, np.float32)
+
+    def reduce() -> None:
+        group.wait(group.submit(CollectiveKind.ALLREDUCE, array, argument=Reduction.AVERAGE, output=array))
+
+    serve_rounds(reduce)
+    group.leave()
+
+
+def serve_gloo(rank: int, ports: list[int], elements: int) -> None:
+    """Be a rank of gloo."""
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", f"tcp://127.0.0.1:{ports[0]}", rank=rank, world_size=len(ports))
+    array = torch.full((elements,), 1e-30)
+    serve_rounds(lambda: dist.all_reduce(array))
+
+
+def contest(way: str, size: int, elements: int, python: str) -> Contestant:
+    """Return the ranks of a way."""
+    ports = []
+    holders = [socket.create_server(("127.0.0.1", 0)) for _ in range(size)]
+    for one in holders:
+        ports.append(one.getsockname()[1])
+        one.close()
+    commands = [
+        [python if way == "gloo" else sys.executable, __file__, "--rank", json.dumps([way, rank, ports, elements])]
+        for rank in range(size)
+    ]
+    return Contestant(way, [], commands)
+
+
+def measure_loopback() -> float:
+    """Return the bytes a second of one connection on this machine."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    chunk = bytes(1 << 20)
+
+    def send() -> None:
+        with socket.create_connection(listener.getsockname()) as stream:
+            for _ in range(LOOPBACK_BYTES >> 20):
+                stream.sendall(chunk)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    stream, _ = listener.accept()
+    room = bytearray(1 << 20)
+    began = time.perf_counter()
+    while stream.recv_into(room):
+        pass
+    seconds = time.perf_counter() - began
+    thread.join()
+    stream.close()
+    listener.close()
+    return LOOPBACK_BYTES / seconds
+
+
+def has_torch(python: str) -> bool:
+    """Return whether a Python has torch."""
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    return subprocess.run([python, "-c", "import torch.distributed"], **quiet, check=False).returncode == 0
+
+
+def compare(size: int, name: str, python: str | None, rounds: int, repeats: int) -> None:
+    """Measure one array among so many processes."""
+    ways = ["memory", "connections", *(["gloo"] if python else [])]
+    contestants = [contest(way, size, SIZES[name], python or "") for way in ways]
+    try:
+        run_interleaved(contestants, rounds, repeats)
+    finally:
+        for one in contestants:
+            one.close()
+    for one in contestants:
+        times = [1000 / rate for rate in one.rates]
+        line = f"{size} processes, {name}, {one.name}: {spread(times)} ms"
+        if python and one.name != "gloo":
+            line += f"; {spread([a / b for a, b in zip(one.rates, contestants[-1].rates, strict=True)])} x gloo"
+        print(line, flush=True)
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--torch", default=sys.executable, help="a Python that has torch")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--many", action="store_true", help="64 processes of 1 MB, too")
+    parser.add_argument("--rank", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.rank:
+        way, rank, ports, elements = json.loads(args.rank)
+        if way == "gloo":
+            serve_gloo(rank, ports, elements)
+        else:
+            serve_ours(rank, ports, elements, with_memory=way == "memory")
+        return
+    print(describe_machine())
+    print(f"one connection of the loopback: {measure_loopback() / 1e9:.2f} GB/s")
+    python = args.torch if has_torch(args.torch) else None
+    if python is None:
+        print("torch is not there, so nothing is compared with gloo; --torch names a Python that has it")
+    for name, factor in (("19.9 MB", 1), ("0.24 MB", 10), ("4 KB", 20)):
+        compare(3, name, python, args.rounds * factor, args.repeats)
+    if args.many:
+        compare(64, "1 MB", python, 2, 3)
+
+
+if __name__ == "__main__":
+    main()

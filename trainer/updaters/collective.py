@@ -1,0 +1,193 @@
+"""Steps by all-reduce: every trainer has the whole optimiser, and adds up the gradients of all trainers.
+
+All trainers add in the order of their ranks, as the parameter servers do, and so all of them, and a job with servers,
+get the same values. What is said beside the gradients of a step is added up, too: the samples, who asks for a
+checkpoint, and who has a batch. A trainer whose data end before the others' takes part with zeros until nobody has any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from elastic.process import operations
+from proto.ModelConfig_pb2 import ModelConfig
+from pserver.optim.settings import Array, Optimization
+from pserver.store.snapshot import CheckpointState, Part
+from runtime.errors import ConfigError
+from runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
+from trainer.arrays.arguments import Argument
+from trainer.arrays.encoding import decoding
+from trainer.arrays.parameters import Parameter, ParameterTable
+from trainer.flags import Values
+from trainer.network.network import OnFinal
+from trainer.storage.model_files import SaveTables
+from trainer.updaters.local import MASKS, LocalUpdater, Updater
+from trainer.updaters.optimizer_settings import Sending, has_sparse_rows
+
+
+class StepTotals(NamedTuple):
+    """What all trainers have in a step. `wanting`: trainers that ask for a checkpoint.  active: that have a batch."""
+
+    samples: int
+    wanting: int
+    active: int
+
+
+class CollectiveUpdater:
+    """The optimiser of every trainer of a job without servers. `operations.init` has been called.
+
+    Raises: ConfigError: parameters have sparse updates; rows travel between trainers and servers only.
+        HorovodInternalError (all but the constructor): a trainer is lost.
+    """
+
+    def __init__(self, table: ParameterTable, optimization: Optimization, pool: ThreadPool = SINGLE_THREAD) -> None:
+        names = [parameter.name for parameter in table.tables()]
+        if names or has_sparse_rows([parameter.spec() for parameter in table]):
+            raise ConfigError(
+                f"sparse_update of {', '.join(names) or 'a parameter'} does not go with --collective; train with "
+                "parameter servers, or leave sparse_update out of its ParamAttr"
+            )
+        if optimization.is_asynchronous:
+            raise ConfigError("settings: is_async=True does not go with --collective; train with parameter servers")
+        self._table = table
+        self._local = LocalUpdater(table, optimization, pool=pool, per_parameter=True)
+        # not in the table's place: it knows which of its gradients this trainer has touched
+        self._sums: Array = np.zeros_like(table.peek_gradients())
+
+    def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
+        """Take the values of trainer 0, or go on from its checkpoint.
+
+        Raises: ConfigError: if the checkpoint does not fit this job.
+        """
+        rank = operations.rank()
+        if rank == 0 and restored is not None and len(restored.services) != 1:
+            raise ConfigError(
+                f"the checkpoint is of training with {len(restored.services)} services of parameter servers; go on "
+                "with as many"
+            )
+        given = None
+        if rank == 0 and restored is not None:
+            part = restored.services[0]
+            given = {"counters": part.counters, "arrays": dict(part.arrays), "trainers": restored.trainers}
+        given = operations.broadcast_object(given, 0, "checkpoint")
+        if given is None:
+            operations.broadcast_(self._table.values, 0, "values")
+            self._local.pruning.start()
+            return None
+        self._local.put_back(Part(given["counters"], given["arrays"]))
+        trainers = given["trainers"]
+        own: dict[str, Any] | None = trainers[rank] if rank < len(trainers) else None
+        if own is not None:
+            with decoding("masks"):
+                self._local.pruning.go_on(own.get(MASKS, {}))
+        return own
+
+    def check(self) -> None:
+        """Return at once: a lost trainer is noticed in the next step."""
+
+    def start_pass(self, batch: int = 0) -> None:
+        """Wait for all trainers."""
+        operations.barrier()
+
+    def prefetch(self, slots: Mapping[str, Argument]) -> None:
+        """Return at once: all values are in this process."""
+
+    def begin_step(self, samples: int) -> OnFinal | None:
+        """Return None: gradients are added up after the backward pass."""
+        return None
+
+    def step(self, samples: int, checkpoint: bool = False) -> bool:
+        """Make one step with the gradients of all trainers; return whether any asked for a checkpoint.
+
+        A trainer whose data have ended can make none, so that one which is asked for then is not made.
+        """
+        self._local.pruning.mask_gradients()
+        totals = self._add_up(self._table.gradients, StepTotals(samples, int(checkpoint), 1))
+        self._local.apply(self._sums, totals.samples)
+        return bool(totals.wanting) and totals.active == operations.size()
+
+    def finish_pass(self, own: dict[str, Any] | None = None) -> None:
+        """Take part in the steps of the trainers that still have batches, then end the pass."""
+        while True:
+            self._sums[:] = 0
+            totals = self._add_up(self._sums, StepTotals(0, 0, 0))
+            if not totals.active:
+                break
+            self._local.apply(self._sums, totals.samples)
+        self._local.finish_pass()
+
+    def _add_up(self, gradients: Array, own: StepTotals) -> StepTotals:
+        """Add up the gradients of all trainers, and what they say beside them."""
+        if gradients is not self._sums:
+            self._sums[:] = gradients
+        sums = operations.allreduce_async_(self._sums, name="gradients", op=operations.Sum)
+        counts = operations.allreduce_async(np.array(own, np.int64), name="counts", op=operations.Sum)
+        operations.synchronize(sums)
+        return StepTotals(*operations.synchronize(counts).tolist())
+
+    def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
+        """Return the state of the job, on trainer 0; the others only say of themselves what is to be kept."""
+        trainers = operations.allgather_object({**own, MASKS: self._local.pruning.state()}, "trainers")
+        return CheckpointState([self._local.take()], trainers) if operations.rank() == 0 else None
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Have the averages in the place of the values, where the config says so."""
+        with self._local.averaged():
+            yield
+
+    def rates(self, parameter: Parameter) -> Array | None:
+        """Return the rate that each element had in the last step, if the method has such rates."""
+        return self._local.rates(parameter)
+
+    def finish(self) -> None:
+        """Leave when all trainers have come to their end."""
+        operations.barrier()
+        operations.shutdown()
+
+    def abort(self, reason: str) -> None:
+        """Leave; the others notice it in their next step."""
+        operations.shutdown()
+
+
+class CollectiveTrainers:
+    """Makes the updater of a job whose trainers are the workers of `paddle elastic run`."""
+
+    save_tables: SaveTables | None = None
+
+    def __init__(self, flags: Values) -> None:
+        self._flags = flags
+
+    def load_tables(self, model: str) -> None:
+        """Return at once: there are no tables."""
+
+    def make_updater(
+        self, model: ModelConfig, table: ParameterTable, optimization: Optimization, sending: Sending, pool: ThreadPool
+    ) -> Updater:
+        """Return the updater.
+
+        Raises: ConfigError: the config asks for what needs parameter servers.
+        """
+        if sending != Sending():
+            raise ConfigError(
+                "settings: num_batches_per_send_parameter and num_batches_per_get_parameter are for parameter servers; "
+                "with --collective they must be 1"
+            )
+        return CollectiveUpdater(table, optimization, pool)
+
+    def end(self) -> None:
+        """Leave the group, if the updater has not."""
+        operations.shutdown()
+
+
+def join_workers(flags: Values) -> None:
+    """Join the job that the environment describes; its rank and size become those of the trainer.
+
+    Raises: ConfigError, PeerUnreachableError, HorovodInternalError: it cannot be joined.
+    """
+    operations.init()
+    flags.number_trainer(operations.rank(), operations.size())
