@@ -23,7 +23,7 @@ from elastic.collectives.mesh import Mesh
 from elastic.collectives.requests import CollectiveKind
 from pserver.wire.shared_memory import SharedMemory
 
-PIECE_BYTES = 4 << 20  # of an exchange; the slots of three ranks stay in the last cache of the processor
+PIECE_BYTES = 2 << 20  # of an exchange; the slots of some ranks stay in the cache; measured by bench/allreduce.py
 DIRECT_BYTES = 1 << 20  # of all ranks together: up to here every rank reduces all; measured by bench/allreduce.py
 SLOT_BYTES = 2 * PIECE_BYTES  # a piece of the arrays, then the reduced parts of the piece before
 
