@@ -1,0 +1,39 @@
+"""`hvd.elastic`: states, samplers, and the loop that goes on after a failure or a change of hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from elastic.process.callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
+from elastic.process.loop import reset_worker, run_fn
+from elastic.process.membership import WORKER
+from elastic.sampler import ElasticSampler
+from elastic.state import ArrayState, ObjectState, State
+from elastic.worker import WorkerNotificationManager
+
+__all__ = [
+    "ArrayState",
+    "CommitStateCallback",
+    "ElasticSampler",
+    "ObjectState",
+    "State",
+    "UpdateBatchStateCallback",
+    "UpdateEpochStateCallback",
+    "run",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_NOTICES = WorkerNotificationManager()  # of this process
+
+
+def run(func: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """Let a function `train(state, ...)` go on after a failure or a change of hosts.
+
+    No collective but those of `hvd.init` runs before it. It ends when the function returns; any other exception than
+    HorovodInternalError and HostsUpdatedInterrupt ends it, too.
+
+    Raises: RemovedFromJobError: the driver has no slot for this worker any more; let it end the process.
+    """
+    return run_fn(func, reset_worker, _NOTICES, WORKER.finish)
