@@ -80,9 +80,10 @@ class WorkerReports:
         def is_member() -> bool:
             return self._find_member(slot, incarnation) is not None and self.has_rank_assignment(host, local_rank)
 
-        newest = self._worker_registry.last_rendezvous()
-        is_new = generation >= newest or not generation
-        if is_member() and is_new and not self._worker_registry.offer_ready(host, local_rank, wait, is_member):
+        def is_asking() -> bool:  # asked again when a decision has been made, which may be the one that was wanted
+            return is_member() and (not generation or generation >= self._worker_registry.last_rendezvous())
+
+        if is_asking() and not self._worker_registry.offer_ready(host, local_rank, wait, is_asking):
             return None
         if self.finished() or not is_member():
             return INVALID_SLOT_INFO, self._worker_registry.last_rendezvous()

@@ -146,6 +146,21 @@ def test_n6_a_worker_that_asks_twice_counts_once() -> None:
     job.end()
 
 
+def test_a_question_that_is_repeated_during_a_decision_is_not_one_for_the_generation_after() -> None:
+    """A client asks every 25 s; after a longer decision it counted as ready for the next one, and hung."""
+    job = ScriptedJob({"a": 1, "b": 1}, least=2, failures=1)
+    a, b = job.start(2)
+    b.commands.put(1)
+    answers = [job.ask(a)]
+    job.wait_until(lambda: job.driver._worker_registry._is_deciding)
+    assert job.driver.query_rank(*a.place, a.incarnation, 1, 0.0) is None
+    answers.append(job.ask(a))
+    job.discovery.set({"a": 1, "c": 1})
+    assert [answer.result(LIMIT_S) for answer in answers] == [(SlotInfo("a", 0, 0, 0, 2, 1, 2), 2)] * 2
+    assert job.recorded() == {}
+    job.end()
+
+
 def test_n7_the_end_of_an_old_process_is_not_that_of_the_new_one() -> None:
     """G6: a host that was removed and came back was charged with the end of the process before."""
     job = ScriptedJob({"a": 1, "b": 1})
