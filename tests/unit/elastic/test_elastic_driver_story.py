@@ -70,7 +70,9 @@ class DriverStory(RuleBasedStateMachine):
     def end_cooldowns(self) -> None:
         self.now += 100.0
         manager = self.driver._host_manager
-        self.wait(lambda: not any(one.is_resurrected() for one in list(manager._states.values())) or self.gone())
+        there = self.job.discovery.find_available_hosts_and_slots()
+        states = [one for host, one in list(manager._states.items()) if host in there]
+        self.wait(lambda: not any(one.is_resurrected() for one in states) or self.gone())
         self.settle()
 
     @rule(data=st.data())
