@@ -183,8 +183,10 @@ class DriverStory(RuleBasedStateMachine):
 
     def has_ended(self, process: ScriptedProcess) -> bool:
         member = self.driver._members.find(process.place, process.incarnation)
-        if member is None or self.gone() or self.registry._is_deciding:
+        if member is None or self.gone():
             return True
+        if self.registry._is_deciding:  # the end counts when the decision has been made
+            return member.is_ended
         return member.is_ended and (
             self.registry._states.get(process.place) == "FAILURE" or not self.driver.has_rank_assignment(*process.place)
         )
