@@ -77,9 +77,11 @@ def assign_slots(
     Args: survivors: ranks, in the generation before, of the slots whose worker has the state.
     Raises: ValueError: there are fewer slots than `min_num_proc`.
     """
-    first: dict[str, int] = {}  # the smallest rank of the survivors of a host
-    for (host, _), rank in survivors.items():
-        first[host] = min(rank, first.get(host, rank))
+    sizes = {host.hostname: host.slots for host in hosts}
+    first: dict[str, int] = {}  # the smallest rank of the survivors of a host, of those that it has room for still
+    for (host, local_rank), rank in survivors.items():
+        if local_rank < sizes.get(host, 0):
+            first[host] = min(rank, first.get(host, rank))
     order = sorted(hosts, key=lambda host: first.get(host.hostname, NO_RANK))
     slots = get_host_assignments(order, min_num_proc, max_num_proc)
     position = {host.hostname: number for number, host in enumerate(order)}

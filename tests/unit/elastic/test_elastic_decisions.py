@@ -44,11 +44,17 @@ def test_rank_0_is_a_survivor_and_local_ranks_stay() -> None:
     assert [one.rank for one in slots] == [0, 1, 2, 3, 4]
 
 
+def test_a_host_that_has_no_room_for_its_survivor_does_not_come_first() -> None:
+    slots = assign_slots(parse_hosts("a:1,b:1"), {A1: 1, B0: 2}, 1, None)
+    assert [(one.hostname, one.local_rank) for one in slots] == [("b", 0), ("a", 0)]
+
+
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=5), st.data())
 def test_ranks_are_contiguous_and_survivors_come_first(sizes: list[int], data: st.DataObject) -> None:
     hosts = parse_hosts(",".join(f"h{number}:{size}" for number, size in enumerate(sizes)))
     every = [(host.hostname, rank) for host in hosts for rank in range(host.slots)]
-    old = data.draw(st.lists(st.sampled_from(every), unique=True)) if every else []
+    before = [(host.hostname, rank) for host in hosts for rank in range(4)]  # hosts may have had more slots, or fewer
+    old = data.draw(st.lists(st.sampled_from(before), unique=True))
     survivors = {slot: rank for rank, slot in enumerate(old)}
     most = data.draw(st.none() | st.integers(1, 30))
     slots = assign_slots(hosts, survivors, 0, most)
