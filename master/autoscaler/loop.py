@@ -199,13 +199,13 @@ class Autoscaler:
             else:
                 raise
             return
-        glog.info(said)
         self._jobs.change(job.uid, with_parallelism(change.after))
         self._pasts[job.uid] = remember(self._pasts.get(job.uid, Past()), change, now)
         if change.after > change.before:
             self.tally.raised += 1
         else:
             self.tally.lowered += 1
+        glog.info(said)
 
     def _complain(self, problems: dict[str, str]) -> None:
         """Say once of each Job why it is left alone."""

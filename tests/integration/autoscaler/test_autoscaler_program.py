@@ -259,7 +259,7 @@ def test_its_pages_say_how_it_is(api: FakeApi, start: Start) -> None:
     (port,) = free_ports(1)
     api.put("jobs", job("a", 1))
     program = start(f"--metrics_port={port}", "--nics=lo")
-    program.wait_for(lambda: api.parallelism("science/a") == 6)
+    program.wait_for("1 -> 6 trainers")  # the API server knows of it before the program does
     page = f"http://127.0.0.1:{port}"
     assert requests.get(f"{page}/healthz", timeout=30).text == "ok\n"
     assert requests.get(f"{page}/readyz", timeout=30).text == "ok\n"
