@@ -15,7 +15,7 @@ from paddle.command import COMMANDS
 PADDLE = Path(sys.executable).with_name("paddle")
 ROOT = Path(__file__).parents[3]
 DEADLINE_S = 60
-NO_SIGPIPE = {"master", "pserver", "train"}  # a reader that is gone does not end them
+NO_SIGPIPE = {"autoscaler", "elastic", "master", "pserver", "train"}  # a reader that is gone does not end them
 
 
 def start(*arguments, cwd):
