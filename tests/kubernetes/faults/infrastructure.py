@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -18,7 +19,20 @@ def control(cluster: Cluster, *words: str) -> None:
 
 
 def wait_until_ready(cluster: Cluster) -> None:
-    cluster.kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=90s")
+    """Wait until pods can be placed on every node.
+
+    A kubelet that has missed its API server may take a minute to report again; the taints go some seconds later.
+    """
+    cluster.kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=180s")
+    deadline = time.monotonic() + 60
+    while taints := find_taints(cluster):
+        assert time.monotonic() < deadline, taints
+        time.sleep(0.3)
+
+
+def find_taints(cluster: Cluster) -> str:
+    """The taints of all nodes, as JSON; an empty text where there are none."""
+    return cluster.kubectl("get", "nodes", "-o", "jsonpath={.items[*].spec.taints}").strip()
 
 
 @contextlib.contextmanager
@@ -72,6 +86,7 @@ def without_api_server(cluster: Cluster) -> Iterator[None]:
         yield
     finally:
         control(cluster, "start-api")
+        wait_until_ready(cluster)
 
 
 def limit_pods(space: Namespace, number: int) -> None:
@@ -97,7 +112,9 @@ def start_two_of_three(job: LongJob) -> list[int]:
 def lonely_index(job: LongJob, wanted: int) -> int:
     """The index `wanted` if its pod is alone on its node, else another such index, so that one pod is harmed."""
     nodes = [job.node(index) for index in range(3)]
-    return next(index for index in sorted(range(3), key=lambda one: one != wanted) if nodes.count(nodes[index]) == 1)
+    found = [index for index in sorted(range(3), key=lambda one: one != wanted) if nodes.count(nodes[index]) == 1]
+    assert found, f"the pods are on the nodes {nodes}\n{job.space.kubectl('describe', 'nodes')}"
+    return found[0]
 
 
 def first_said(job: LongJob, index: int, pattern: str) -> datetime | None:
