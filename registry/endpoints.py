@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import binascii
 import contextlib
 import json
 import re
@@ -117,7 +118,7 @@ def decode(text: str) -> str:
 
     Raises: ValueError: it is no text.
     """
-    return base64.b64decode(text).decode()
+    return binascii.a2b_base64(text).decode()  # a million of them when a leader loads; b64decode takes twice as long
 
 
 def made_at(key: str, revision: int) -> dict[str, Any]:

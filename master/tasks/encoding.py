@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import json
 import urllib.parse
 from collections.abc import Iterable, Iterator
@@ -81,12 +82,9 @@ def decode_state(settings: TaskSettings, pairs: Iterable[tuple[str, str]], now: 
     Args: pairs: keys and values, the keys in order.  leader: the token of the leader that loads it.
     Raises: DamagedError: a value is not what this program has stored.
     """
-    parts: dict[str, list[tuple[str, str]]] = {}
-    for key, value in pairs:
-        parts.setdefault(key.partition("/")[0], []).append((key, value))
     state = MasterState(settings, leader)
     try:
-        _load(state, parts, now)
+        _load(state, iter(pairs), now)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as exc:
         raise DamagedError(
             f"the stored state of the master is damaged: {type(exc).__name__}: {exc}; restore the store, or begin the "
@@ -95,7 +93,27 @@ def decode_state(settings: TaskSettings, pairs: Iterable[tuple[str, str]], now: 
     return state
 
 
-def _load(state: MasterState, parts: dict[str, list[tuple[str, str]]], now: float) -> None:
+def _load(state: MasterState, pairs: Iterator[tuple[str, str]], now: float) -> None:
+    parts: dict[str, list[tuple[str, str]]] = {}
+    tasks: Iterator[tuple[str, str]] = iter(())
+    for key, value in pairs:
+        kind = key.partition("/")[0]
+        if kind == "task":  # the last kind, by far the most keys: they are read while the store fetches the next ones
+            tasks = itertools.chain([(key, value)], pairs)
+            break
+        parts.setdefault(kind, []).append((key, value))
+    _load_members(state, parts, now)
+    head = next((fields for _, fields in _parse(parts.get("state", ()))), None)
+    if head is None:
+        return
+    if head.pop("version") != VERSION:
+        raise ValueError(f"it has another version than {VERSION}")
+    state.head = Head(**{**head, "phase": Phase(head["phase"])})
+    _load_files(state, state.head, parts.get("files", ()))
+    _load_tasks(state, state.head, tasks, now)
+
+
+def _load_members(state: MasterState, parts: dict[str, list[tuple[str, str]]], now: float) -> None:
     lease = state.settings.member_lease
     for _, (uid, incarnation, number) in _parse(parts.get("number", ())):
         state.numbers[uid] = MemberNumber(MemberId(uid, incarnation), number)
@@ -109,25 +127,23 @@ def _load(state: MasterState, parts: dict[str, list[tuple[str, str]]], now: floa
         reported = tuple((number, epoch) for number, epoch in fields["reported"])
         account = PassAccount(**{**fields, "names": tuple(fields["names"]), "reported": reported})
         state.accounts[account.pass_number] = account
-    head = next((fields for _, fields in _parse(parts.get("state", ()))), None)
-    if head is None:
-        return
-    if head.pop("version") != VERSION:
-        raise ValueError(f"it has another version than {VERSION}")
-    _load_tasks(state, Head(**{**head, "phase": Phase(head["phase"])}), parts, now)
 
 
-def _load_tasks(state: MasterState, head: Head, parts: dict[str, list[tuple[str, str]]], now: float) -> None:
-    state.head, table = head, state.table
+def _load_files(state: MasterState, head: Head, pairs: Iterable[tuple[str, str]]) -> None:
     mine = f"files/{head.digest[:16]}/"
-    for _, tasks in _parse(one for one in parts.get("files", ()) if one[0].startswith(mine)):
-        table.files += map(tuple, tasks)
-    if len(table.files) != head.tasks:
-        raise ValueError(f"it has the files of {len(table.files)} tasks, and should have those of {head.tasks}")
+    files = state.table.files
+    for _, tasks in _parse(one for one in pairs if one[0].startswith(mine)):
+        files += map(tuple, tasks)
+    if len(files) != head.tasks:
+        raise ValueError(f"it has the files of {len(files)} tasks, and should have those of {head.tasks}")
+
+
+def _load_tasks(state: MasterState, head: Head, pairs: Iterable[tuple[str, str]], now: float) -> None:
+    table = state.table
     table.begin_pass(head.pass_number)
     took: collections.deque[float] = collections.deque(maxlen=MOST_TOOK)
     pending: list[tuple[int, TaskRecord]] = []
-    for key, fields in _parse(parts.get("task", ())):
+    for key, fields in _parse(pairs):
         record = _read_task(fields)
         number = int(key[5:])
         if number >= head.tasks:
@@ -162,11 +178,10 @@ def _list_task(record: TaskRecord) -> list[Any]:
 
 
 def _read_task(fields: list[Any]) -> TaskRecord:
-    number, status, epoch, failures, tries, took, samples, holds, repeats, before = fields
-    held = tuple([Hold(MemberId(one[0], one[1]), one[2], one[3], one[4], 0.0) for one in holds])
-    again = tuple([(one[0], one[1]) for one in repeats]) if repeats else ()
-    last = (before[0], before[1])
-    return TaskRecord(number, STATUSES[status], epoch, failures, tries, held, took, samples, again, last)
+    number, status, epoch, failures, tries, took, samples, holds, repeats, (last, last_epoch) = fields
+    held = tuple([Hold(MemberId(uid, count), request, of, since, 0.0) for uid, count, request, of, since in holds])
+    again = tuple([(one, trained) for one, trained in repeats]) if repeats else ()
+    return TaskRecord(number, STATUSES[status], epoch, failures, tries, held, took, samples, again, (last, last_epoch))
 
 
 def _member_key(kind: str, uid: str) -> str:
@@ -175,17 +190,9 @@ def _member_key(kind: str, uid: str) -> str:
 
 def _parse(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Any]]:
     """Yield the keys with the values that the texts stand for."""
-    waiting: list[tuple[str, str]] = []
-    for pair in pairs:
-        waiting.append(pair)
-        if len(waiting) == AT_ONCE:
-            yield from _parse_some(waiting)
-            waiting = []
-    yield from _parse_some(waiting)
-
-
-def _parse_some(pairs: list[tuple[str, str]]) -> Iterator[tuple[str, Any]]:
-    values = json.loads(f"[{','.join([text for _, text in pairs])}]")
-    if len(values) != len(pairs):
-        raise ValueError("a value is no JSON")
-    yield from zip([key for key, _ in pairs], values, strict=True)
+    left = iter(pairs)
+    while some := list(itertools.islice(left, AT_ONCE)):
+        values = json.loads(f"[{','.join([text for _, text in some])}]")
+        if len(values) != len(some):
+            raise ValueError("a value is no JSON")
+        yield from zip([key for key, _ in some], values, strict=True)
