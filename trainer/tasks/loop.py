@@ -112,7 +112,8 @@ class TaskTraining:
     def _leave(self) -> None:
         """Leave servers and master; the master gives what this trainer still has to others."""
         self._updater.finish()
-        self._master.leave()
+        with contextlib.suppress(JobOverError):  # the master has ended meanwhile, and has nothing to be told
+            self._master.leave()
 
     def _run_pass(self) -> PassOver:
         """Train the tasks of a pass that this trainer gets; return how it has ended."""

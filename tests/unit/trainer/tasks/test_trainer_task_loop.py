@@ -366,3 +366,16 @@ def test_a_trainer_that_finds_the_job_over_ends_as_the_job_has(tmp_path, stopper
     with pytest.raises(error, match=reason) if error else contextlib.nullcontext():
         job.training.run()
     assert job.updater.has_left and master.told == []
+
+
+def test_a_trainer_whose_master_ends_before_it_has_left_ends_well(tmp_path, stopper):
+    """The master was killed at the end, and no other one came: found by a trial of chaos."""
+    master = ScriptedMaster(grant(0), ENDING)
+
+    def leave():
+        raise JobOverError(JobEnd(""))
+
+    master.leave = leave
+    job = Job(tmp_path, stopper, master)
+    job.training.run()
+    assert job.updater.has_left
