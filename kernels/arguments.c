@@ -74,11 +74,14 @@ int numbers(PyObject *const *args, int count, float *values) {
     return 0;
 }
 
-int in_range(const int64_t *ids, Py_ssize_t count, int64_t upper) {
-    for (Py_ssize_t i = 0; i < count; i++)
-        if (ids[i] < 0 || ids[i] >= upper) return 0;
-    return 1;
+/* without an early end, so that the compiler looks at several at once */
+FAST static int in_range_loop(const int64_t *ids, Py_ssize_t count, int64_t upper) {
+    int good = 1;
+    for (Py_ssize_t i = 0; i < count; i++) good &= ids[i] >= 0 && ids[i] < upper;
+    return good;
 }
+
+int in_range(const int64_t *ids, Py_ssize_t count, int64_t upper) { return in_range_loop(ids, count, upper); }
 
 int rising(const int64_t *starts, Py_ssize_t count, int64_t last) {
     if (count < 1 || starts[0] != 0 || starts[count - 1] != last) return 0;

@@ -97,6 +97,14 @@ def pick_samples(pool: array[int], head: int, draws: Ids) -> None:
         pool[place], pool[picked] = pool[picked], pool[place]
 
 
+def find_spans(bounds: Ids, rows: Ids) -> tuple[Ids, Ids]:
+    """Return where the items of some rows begin, and where they go one row after the other."""
+    starts = bounds.take(rows)
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(bounds.take(rows + 1) - starts, out=offsets[1:])
+    return starts, offsets
+
+
 def list_places(starts: Ids, offsets: Ids) -> Ids:
     """Return starts[i], starts[i] + 1, ... for every i, of which offsets[i + 1] - offsets[i] numbers."""
     places: Ids = np.repeat(starts - offsets[:-1], np.diff(offsets))
@@ -178,6 +186,31 @@ def take_sum(out: Array, table: Array, ids: Ids, bias: Array | None, more: Array
         out += bias
     if more is not None:
         out[: len(more)] += more
+
+
+def pick_columns(rows: Array, columns: Ids) -> Array:
+    """Return rows[i, columns[i]] of every row."""
+    picked: Array = rows[np.arange(len(rows)), columns]
+    return picked
+
+
+def put_columns(values: Array, columns: Ids, width: int) -> Array:
+    """Return a matrix with values[i] at column columns[i] of row i, zero elsewhere."""
+    result: Array = np.zeros((len(values), width), values.dtype)
+    result[np.arange(len(values)), columns] = values
+    return result
+
+
+def find_largest(rows: Array) -> Ids:
+    """Return the column of each row's first largest number."""
+    columns: Ids = rows.argmax(axis=1)
+    return columns
+
+
+def all_inside(ids: Ids, upper: int) -> bool:
+    """Return whether all ids are in [0, upper)."""
+    as_unsigned = ids.view(f"u{ids.itemsize}")  # a negative id is a large one then: one look instead of two
+    return not ids.size or bool(as_unsigned.max() < upper)
 
 
 def keep(draws: npt.NDArray[np.uint32], rate: float) -> npt.NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-/* Rows of matrices: tables, sparse inputs. */
+/* Rows of matrices: tables, sparse inputs, the one column of a row that a label names. */
 #include "kernels.h"
 
 FAST static void add_rows_loop(float *target, const int64_t *ids, const float *rows, Py_ssize_t count, Py_ssize_t width) {
@@ -257,6 +257,63 @@ static PyObject *take_sum(PyObject *self, PyObject *const *args, Py_ssize_t coun
     DONE;
 }
 
+/* pick_columns(out, rows, columns, width): out[i] = rows[i, columns[i]] */
+static PyObject *pick_columns(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(4);
+    Py_ssize_t size, all, n, width = PyLong_AsSsize_t(args[3]);
+    float *out = floats(&arrays, args[0], &size);
+    const float *rows = out ? read_floats(&arrays, args[1], &all) : NULL;
+    const int64_t *columns = rows ? read_integers(&arrays, args[2], &n) : NULL;
+    if (!columns || size != n || all != n * width) return fail(&arrays, "the columns do not fit the rows");
+    if (!in_range(columns, n, width)) return fail(&arrays, "a column is not in the matrix");
+    for (Py_ssize_t i = 0; i < n; i++) out[i] = rows[i * width + columns[i]];
+    DONE;
+}
+
+/* put_columns(out, values, columns, width): out is set to zero and then to values[i] at column columns[i] of row i */
+static PyObject *put_columns(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(4);
+    Py_ssize_t size, given, n, width = PyLong_AsSsize_t(args[3]);
+    float *out = floats(&arrays, args[0], &size);
+    const float *values = out ? read_floats(&arrays, args[1], &given) : NULL;
+    const int64_t *columns = values ? read_integers(&arrays, args[2], &n) : NULL;
+    if (!columns || given != n || size != n * width) return fail(&arrays, "the columns do not fit the rows");
+    if (!in_range(columns, n, width)) return fail(&arrays, "a column is not in the matrix");
+    memset(out, 0, size * sizeof *out);
+    for (Py_ssize_t i = 0; i < n; i++) out[i * width + columns[i]] = values[i];
+    DONE;
+}
+
+/* find_largest(columns, rows, width): the column of each row's first largest number, or of its first that is none */
+static PyObject *find_largest(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(3);
+    Py_ssize_t n, all, width = PyLong_AsSsize_t(args[2]);
+    int64_t *columns = integers(&arrays, args[0], &n);
+    const float *rows = columns ? read_floats(&arrays, args[1], &all) : NULL;
+    if (!rows || width < 1 || all != n * width) return fail(&arrays, "the columns do not fit the rows");
+    for (Py_ssize_t i = 0; i < n; i++, rows += width) {
+        Py_ssize_t found = 0;
+        for (Py_ssize_t j = 1; j < width && !isnan(rows[found]); j++)
+            if (!(rows[j] <= rows[found])) found = j;
+        columns[i] = found;
+    }
+    DONE;
+}
+
+/* all_inside(ids, upper): whether all ids are in [0, upper) */
+static PyObject *all_inside(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(2);
+    Py_ssize_t n;
+    int64_t upper = PyLong_AsLongLong(args[1]);
+    const int64_t *ids = read_integers(&arrays, args[0], &n);
+    if (!ids || PyErr_Occurred()) return fail(&arrays, "");
+    int good = in_range(ids, n, upper);
+    release(&arrays);
+    return PyBool_FromLong(good);
+}
+
 PyMethodDef rows_functions[] = {FUNCTION(add_rows),      FUNCTION(sum_rows),      FUNCTION(add_outer),
                                 FUNCTION(add_taken),     FUNCTION(take_sum),      FUNCTION(sum_stretches),
-                                FUNCTION(max_stretches), FUNCTION(spread_maxima), {NULL, NULL, 0, NULL}};
+                                FUNCTION(max_stretches), FUNCTION(spread_maxima), FUNCTION(pick_columns),
+                                FUNCTION(put_columns),   FUNCTION(find_largest),  FUNCTION(all_inside),
+                                {NULL, NULL, 0, NULL}};

@@ -1,4 +1,4 @@
-"""Rows of matrices: what tables and sparse inputs are made of."""
+"""Rows of matrices: what tables and sparse inputs are made of, and the one column of a row that its label names."""
 
 from __future__ import annotations
 
@@ -115,3 +115,41 @@ def take_sum(out: Array, table: Array, ids: Ids, bias: Array | None = None, more
         compiled.take_sum(out, table, as_int64(ids), out.shape[1], bias, more)
     else:
         plain.take_sum(out, table, ids, bias, more)
+
+
+def pick_columns(rows: Array, columns: Ids) -> Array:
+    """Return rows[i, columns[i]] of every row. Shapes: rows: (n, width), columns: (n,) in [0, width) -> (n,)."""
+    if compiled is not None and fits(rows):
+        result = np.empty(len(rows), np.float32)
+        compiled.pick_columns(result, rows, as_int64(columns), rows.shape[1])
+        return result
+    return plain.pick_columns(rows, columns)
+
+
+def put_columns(values: Array, columns: Ids, width: int) -> Array:
+    """Return a matrix with values[i] at column columns[i] of row i, zero elsewhere: the gradient of `pick_columns`.
+
+    Shapes: values: (n,), columns: (n,) in [0, width) -> (n, width).
+    """
+    if compiled is not None and fits(values):
+        result = np.empty((len(values), width), np.float32)
+        compiled.put_columns(result, values, as_int64(columns), width)
+        return result
+    return plain.put_columns(values, columns, width)
+
+
+def find_largest(rows: Array) -> Ids:
+    """Return the column of each row's first largest number. Shapes: (n, width) -> (n,).
+
+    A number that is none counts as the largest.
+    """
+    if compiled is not None and fits(rows) and rows.shape[1]:
+        columns = np.empty(len(rows), np.int64)
+        compiled.find_largest(columns, rows, rows.shape[1])
+        return columns
+    return plain.find_largest(rows)
+
+
+def all_inside(ids: Ids, upper: int) -> bool:
+    """Return whether all ids are in [0, upper)."""
+    return plain.all_inside(ids, upper) if compiled is None else compiled.all_inside(as_int64(ids), upper)

@@ -1,5 +1,5 @@
-/* Samples of a batch: which ones, and where their items lie. Neither lets other threads run: both are done sooner than
- * a thread that reads data would give the lock back. */
+/* Samples of a batch: which ones, and where their items lie. None lets other threads run: all are done sooner than a
+ * thread that reads data would give the lock back. */
 #include "kernels.h"
 
 /* pick_samples(pool, head, draws) */
@@ -15,6 +15,24 @@ static PyObject *pick_samples(PyObject *self, PyObject *const *args, Py_ssize_t 
         int64_t sample = pool[picked];
         pool[picked] = pool[i];
         pool[i] = sample;
+    }
+    DONE;
+}
+
+/* find_spans(starts, offsets, bounds, rows): where the items of some rows lie, and where they go one row after the other */
+static PyObject *find_spans(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(4);
+    Py_ssize_t places, more, all, picked;
+    int64_t *starts = integers(&arrays, args[0], &places);
+    int64_t *offsets = starts ? integers(&arrays, args[1], &more) : NULL;
+    const int64_t *bounds = offsets ? read_integers(&arrays, args[2], &all) : NULL;
+    const int64_t *rows = bounds ? read_integers(&arrays, args[3], &picked) : NULL;
+    if (!rows || places != picked || more != picked + 1) return fail(&arrays, "the spans do not fit the rows");
+    if (!in_range(rows, picked, all - 1)) return fail(&arrays, "a row is not in the store");
+    offsets[0] = 0;
+    for (Py_ssize_t i = 0; i < picked; i++) {
+        starts[i] = bounds[rows[i]];
+        offsets[i + 1] = offsets[i] + bounds[rows[i] + 1] - starts[i];
     }
     DONE;
 }
@@ -49,4 +67,5 @@ static PyObject *join_spans(PyObject *self, PyObject *const *args, Py_ssize_t co
     DONE;
 }
 
-PyMethodDef samples_functions[] = {FUNCTION(pick_samples), FUNCTION(list_places), FUNCTION(join_spans), {NULL, NULL, 0, NULL}};
+PyMethodDef samples_functions[] = {FUNCTION(pick_samples), FUNCTION(find_spans), FUNCTION(list_places),
+                                   FUNCTION(join_spans), {NULL, NULL, 0, NULL}};

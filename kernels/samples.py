@@ -24,6 +24,19 @@ def pick_samples(pool: array[int], head: int, draws: Ids) -> None:
         plain.pick_samples(pool, head, draws)
 
 
+def find_spans(bounds: Ids, rows: Ids) -> tuple[Ids, Ids]:
+    """Return (starts, offsets): picked row i has offsets[i + 1] - offsets[i] items, from starts[i] on.
+
+    Args: bounds: row r of the store has the items [bounds[r], bounds[r + 1]).  rows: those that are picked.
+    Shapes: bounds: (rows of the store + 1,), rows: (n,), both int64; results: (n,) and (n + 1,) from 0.
+    """
+    if compiled is None:
+        return plain.find_spans(bounds, rows)
+    starts, offsets = np.empty(len(rows), np.int64), np.empty(len(rows) + 1, np.int64)
+    compiled.find_spans(starts, offsets, bounds, rows)
+    return starts, offsets
+
+
 def list_places(starts: Ids, offsets: Ids) -> Ids:
     """Return starts[i], starts[i] + 1, ... for every i, of which offsets[i + 1] - offsets[i] numbers.
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernels.rows import add_rows
+from kernels.rows import add_rows, all_inside
 from runtime.errors import BugError
 
 Array = npt.NDArray[np.floating[Any]]
@@ -19,10 +19,7 @@ Ids = npt.NDArray[np.integer[Any]]
 
 def find_bad_id(ids: Ids, upper: int) -> int | None:
     """Return the first id that is not in [0, upper), or None."""
-    as_unsigned = ids.view(f"u{ids.itemsize}")  # a negative id is a large one then: one look instead of two
-    if not ids.size or as_unsigned.max() < upper:
-        return None
-    return int(ids[(as_unsigned >= upper).argmax()])
+    return None if all_inside(ids, upper) else int(ids[(ids < 0) | (ids >= upper)][0])
 
 
 def is_finite(values: Array) -> bool:

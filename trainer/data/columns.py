@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from kernels.samples import join_spans, list_places
+from kernels.samples import find_spans, join_spans, list_places
 from trainer.arrays.arguments import Argument, Array, Ids, Sparse, is_finite
 from trainer.arrays.growing import Growing
 from trainer.data.checks import SampleError, find_missing, shorten
@@ -121,11 +121,7 @@ class Spans:
 
     def find(self, rows: Ids) -> tuple[Ids, Ids]:
         """Return (starts, offsets): picked row i has offsets[i + 1] - offsets[i] items, from starts[i] on."""
-        bounds = self._offsets.view()
-        starts = bounds.take(rows)
-        offsets = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(bounds.take(rows + 1) - starts, out=offsets[1:])
-        return starts, offsets
+        return find_spans(self._offsets.view(), rows)
 
     def replace(self, offsets: Ids) -> None:
         """Hold these rows instead."""

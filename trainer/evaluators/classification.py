@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from kernels.rows import find_largest
 from proto.ModelConfig_pb2 import EvaluatorConfig
 from runtime.errors import DataError
 from trainer.arrays.arguments import Argument, Array, Ids, find_bad_id
@@ -66,7 +67,7 @@ class ClassificationError(Evaluator):
     def _id_errors(self, prediction: Array, ids: Ids) -> Errors:
         check_labels(self, ids, prediction.shape[1])
         if self._top_k <= 1:
-            return np.asarray(prediction.argmax(axis=1) != ids)
+            return np.asarray(find_largest(prediction) != ids)
         ranked = np.argsort(-prediction, axis=1, kind="stable")[:, : self._top_k]
         return np.asarray((ranked != ids[:, None]).all(axis=1))
 

@@ -154,6 +154,9 @@ class DataParallelNetwork:
 
         Tasks that take less time than it costs to hand them over are done one after the other.
         """
+        if len(tasks) == 1:
+            tasks[0]()
+            return
         start = time.perf_counter()
         if self._are_small:
             for task in tasks:
@@ -167,12 +170,14 @@ class DataParallelNetwork:
 AnyNetwork = Network | DataParallelNetwork
 
 
-def cut_batch(batch: Batch, count: int) -> list[dict[str, Argument] | None]:
+def cut_batch(batch: Batch, count: int) -> list[Batch | None]:
     """Return the parts of a batch, in the same memory; None for those without samples.
 
     Part i has the samples [n * i / count, n * (i + 1) / count).
     """
     samples = max((slot.sequences for slot in batch.values()), default=0)
+    if count == 1:
+        return [batch if samples else None]
     bounds = [samples * number // count for number in range(count + 1)]
     return [
         {name: slot.cut(first, stop) for name, slot in batch.items()} if first < stop else None

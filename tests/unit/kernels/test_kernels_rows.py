@@ -8,7 +8,7 @@ import pytest
 
 import kernels
 from kernels import rows
-from kernels.rows import add_outer, add_rows, add_taken, sum_rows
+from kernels.rows import add_outer, add_rows, add_taken, all_inside, find_largest, pick_columns, put_columns, sum_rows
 
 TYPES = [np.float64, np.float32]  # numpy, and compiled where that is there
 
@@ -100,3 +100,40 @@ def test_without_the_compiled_module_numpy_computes(monkeypatch):
     target = np.zeros((2, 9), np.float32)
     add_rows(target, np.array([1, 1]), np.ones((2, 9), np.float32))
     assert target[:, 0].tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_the_column_that_a_label_names_is_picked_and_put_back(dtype):
+    table, labels = np.arange(12, dtype=dtype).reshape(4, 3), np.array([2, 0, 1, 2], np.int32)
+    picked = pick_columns(table, labels)
+    assert picked.tolist() == [2, 3, 7, 11]
+    assert put_columns(picked, labels, 3).tolist() == [[0, 0, 2], [3, 0, 0], [0, 7, 0], [0, 0, 11]]
+    assert picked.dtype == put_columns(picked, labels, 3).dtype == dtype
+    assert pick_columns(table[:0], labels[:0]).shape == (0,)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_the_first_largest_number_of_a_row_counts_and_one_that_is_none_before_it(dtype):
+    nan, inf = np.nan, np.inf
+    table = np.array([[1, 3, 3], [0.0, -0.0, -1], [2, nan, nan], [nan, inf, 1], [-inf, -inf, -inf]], dtype)
+    assert find_largest(table).tolist() == table.argmax(axis=1).tolist() == [1, 0, 1, 0, 0]
+
+
+@pytest.mark.parametrize("module", [kernels.compiled, None])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_ids_are_inside_or_not(module, dtype, monkeypatch):
+    monkeypatch.setattr(rows, "compiled", module)
+    for ids, is_inside in (([], True), ([0, 4], True), ([5], False), ([3, -1, 2], False)):
+        assert all_inside(np.array(ids, dtype), 5) is is_inside
+
+
+@pytest.mark.skipif(kernels.compiled is None, reason="there is no compiled module")
+def test_columns_outside_of_the_matrix_are_refused():
+    table = np.zeros((2, 3), np.float32)
+    for labels in ([0, 3], [-1, 0]):
+        with pytest.raises(ValueError, match="not in the matrix"):
+            pick_columns(table, np.array(labels))
+        with pytest.raises(ValueError, match="not in the matrix"):
+            put_columns(table[:, 0].copy(), np.array(labels), 3)
+    with pytest.raises(ValueError, match="do not fit"):
+        pick_columns(table, np.array([0]))

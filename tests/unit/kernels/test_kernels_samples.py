@@ -33,6 +33,17 @@ def test_the_documented_order_of_eight_samples(module):
 
 
 @pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("rows", [[], [2], [0, 1, 2, 3], [3, 0, 3, 1]])
+def test_spans_are_found(module, rows):
+    bounds = np.array([0, 2, 2, 7, 8])
+    starts, offsets = module.find_spans(bounds, np.array(rows, np.int64))
+    lengths = [bounds[row + 1] - bounds[row] for row in rows]
+    assert starts.tolist() == [bounds[row] for row in rows]
+    assert offsets.tolist() == [sum(lengths[:place]) for place in range(len(rows) + 1)]
+    assert starts.dtype == offsets.dtype == np.int64
+
+
+@pytest.mark.parametrize("module", MODULES)
 @pytest.mark.parametrize("lengths", [[], [0], [3], [2, 0, 5], [0, 1, 0, 0, 4, 0]])
 def test_places_count_up_from_each_start(module, lengths):
     starts = np.random.default_rng(1).integers(0, 100, len(lengths))
@@ -59,6 +70,9 @@ def test_spans_are_joined(compiled, lengths, monkeypatch):
 
 @pytest.mark.skipif(kernels.compiled is None, reason="there is no compiled module")
 def test_a_span_beyond_the_store_is_refused():
+    for row in (-1, 2):
+        with pytest.raises(ValueError, match="not in the store"):
+            samples.find_spans(np.array([0, 1, 4]), np.array([row]))
     with pytest.raises(ValueError, match="not in the store"):
         samples.join_spans(np.zeros(4, np.int32), np.array([2]), np.array([0, 3]))
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from kernels.rows import pick_columns, put_columns
 from proto.ModelConfig_pb2 import LayerConfig
 from runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Array, Ids, Sparse, find_bad_id
@@ -91,21 +92,19 @@ class CostLayer(Layer):
 class CrossEntropyCost(CostLayer):
     """-ln p[label] of rows of probabilities."""
 
-    _places: tuple[Ids, Ids]  # the row and the label of each p[label]
+    _labels: Ids
     _picked: Array
 
     def row_costs(self, prediction: Array, label: Argument) -> Array:
         """Return -ln p[label]; infinite where p is 0."""
-        self._places = np.arange(len(prediction)), self.require_labels(label, *prediction.shape)
-        self._picked = prediction[self._places]
+        self._labels = self.require_labels(label, *prediction.shape)
+        self._picked = pick_columns(prediction, self._labels)
         costs: Array = -np.log(self._picked)
         return costs
 
     def row_gradients(self, prediction: Array, label: Argument) -> Array:
         """Return -1 / p[label] at the label, zero elsewhere."""
-        result: Array = np.zeros_like(prediction)
-        result[self._places] = -1 / self._picked
-        return result
+        return put_columns(-1 / self._picked, self._labels, prediction.shape[1])
 
 
 class SquareErrorCost(CostLayer):
