@@ -16,7 +16,6 @@ from kernels import flush_denormals
 from proto.ModelConfig_pb2 import ModelConfig
 from runtime import glog
 from runtime.processor.thread_pool import ThreadPool, Worker, run_together
-from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream
 from trainer.network.batch_states import BatchStates
