@@ -18,8 +18,8 @@ from pserver.store.parameter_groups import ParameterGroup, find_parameter_groups
 from pserver.store.partition import Range
 from pserver.store.updates.average_sums import AverageSums
 from pserver.store.updates.decay_steps import DecaySteps
-from pserver.store.updates.shard_state import ShardState, chunks
-from pserver.store.updates.steps import Chunk, DenseSteps, TouchedRows, report_clipping
+from pserver.store.updates.shard_state import Chunk, ShardState, chunks
+from pserver.store.updates.steps import DenseSteps, TouchedRows, report_clipping
 from runtime.errors import BugError
 from runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
 
@@ -58,7 +58,8 @@ class Shard:
 
     def work_on(self, values: Array) -> None:
         """Have the values in another array of the same length from now on; it keeps its numbers."""
-        self.data.values = self.values = values
+        self.data.work_on(values)
+        self.values = values
 
     @property
     def groups(self) -> Sequence[ParameterGroup]:
@@ -94,7 +95,8 @@ class Shard:
         """End a step: what follows when all elements have taken it."""
         data = self.data
         for group in data.groups:
-            group.method.finish_step(data.values[group.start : group.stop], data.arrays_of(group))
+            whole = data.whole_of(group)
+            group.method.finish_step(whole.values, whole.arrays)
             if self._decay.is_due(group):
                 group.decayed = data.batch
         self._sums.finish_step()
@@ -229,7 +231,7 @@ class DenseShard(Shard):
             if group.settled < self.data.steps:
                 self._rows.catch_up(group, self.data.steps - 1)
                 group.settled = self.data.steps
-            pending += [(group, *chunk) for chunk in chunks(first, last)]
+            pending += [self.data.cut(group, *ends) for ends in chunks(first, last)]
         self._dense.run(pending, gradients, start)
         for group, first, last in parts:
             if self._decay.is_due(group):
@@ -247,7 +249,7 @@ class DenseShard(Shard):
         group.settled = self.data.steps
         if group.settings.clip and self._log_clipping:
             report_clipping(group.settings, np.sum([g[group.start : group.stop] for g in gradients], axis=0))
-        return [(group, start, stop) for start, stop in chunks(group.start, group.stop)]
+        return self.data.chunks_of(group)
 
     def catch_up(self) -> None:
         """Apply the decay that is still due and make up for the steps that lazy rows did not take."""

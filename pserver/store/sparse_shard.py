@@ -147,7 +147,8 @@ class SparseShard(Shard):
         if table.gradient is None:
             table.gradient = np.zeros(table.values.shape, np.float32)
         put_rows(table.gradient, rows, g)
-        chunks = [(group, start, min(start + BLOCK, group.stop)) for start in range(group.start, group.stop, BLOCK)]
+        starts = range(group.start, group.stop, BLOCK)
+        chunks = [self.data.cut(group, start, min(start + BLOCK, group.stop)) for start in starts]
         self._dense.run(chunks, [table.gradient.reshape(-1)], group.start)
         table.gradient[rows] = 0
 

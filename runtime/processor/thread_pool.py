@@ -87,6 +87,10 @@ class ThreadPool:
 
     def share(self, pieces: Sequence[Piece], work: Callable[[int, Piece], None]) -> None:
         """Call work(number of the thread, piece) for each piece; a thread that is free takes the next."""
+        if self.count == 1 or len(pieces) == 1:
+            for piece in pieces:
+                work(0, piece)
+            return
         waiting = deque(pieces)
 
         def work_on(number: int) -> None:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from kernels import rows as hot_rows
 from kernels.products import multiply
+from kernels.rules import zeros_apart
 from proto.ParameterConfig_pb2 import ParameterConfig
 from pserver.optim.settings import ParameterSpec
 from runtime.errors import ConfigError
@@ -245,8 +246,8 @@ class ParameterTable:
         self._trained = [*self._tables, *(one for one in self._trained if one not in self._tables)]
         self.tables_size = sum(p.size for p in self._tables)
         size = sum(p.size for p in self._trained)
-        self.values: Array = np.zeros(size, dtype)
-        self._gradients: Array = np.zeros(size, dtype)
+        self.values: Array = zeros_apart(size, 0, dtype)
+        self._gradients: Array = zeros_apart(size, 1, dtype)
         for parameter in self:
             if parameter.is_static:
                 parameter.bind(np.zeros(parameter.size, dtype), None)

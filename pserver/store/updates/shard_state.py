@@ -6,9 +6,11 @@ The parts of a shard (`steps`, `decay_steps`, `average_sums`) share one `ShardSt
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
+from kernels.rules import zeros_apart
 from pserver.optim.averaging import SUMS, Averaging
 from pserver.optim.settings import Array, Optimization, Steps
 from pserver.store.parameter_groups import ParameterGroup
@@ -17,6 +19,16 @@ from runtime.processor.thread_pool import ThreadPool
 CHUNK = 1 << 17  # elements worked on at a time: values, state and scratch stay in the cache; found by bench/pserver.py
 SCRATCHES = 4  # arrays of a chunk's length for each thread: one for the gradient's sum, up to three for a rule
 TINY = np.finfo(np.float32).tiny  # found while denormals are computed with: numpy looks for the smallest one, too
+
+
+class Chunk(NamedTuple):
+    """The elements [start, stop) of a group: views of their values, and of the optimiser's arrays by name."""
+
+    group: ParameterGroup
+    start: int
+    stop: int
+    values: Array
+    arrays: dict[str, Array]
 
 
 class ShardState:
@@ -40,10 +52,11 @@ class ShardState:
         self.groups = groups
         self.size = size
         self.averaging = Averaging.of(optimization)
-        self.values: Array = np.zeros(size, np.float32)
+        self.values: Array = zeros_apart(size, 0)
         names = {name for group in groups for name in group.method.state_names()}
-        # zeros cost no memory before they are written
-        self.arrays = {name: np.zeros(size, np.float32) for name in sorted(names | set(SUMS if self.averaging else ()))}
+        kept = sorted(names | set(SUMS if self.averaging else ()))
+        self.arrays = {name: zeros_apart(size, number) for number, name in enumerate(kept, 2)}  # after the gradient
+        self._recorded: dict[tuple[int, int], tuple[Chunk, list[Chunk]]] = {}
         rows = sum(group.rows for group in groups)
         clocks = ("step", "decay", "average") if rows else ()
         self.row_clocks: dict[str, Steps] = {name: np.zeros(rows, np.int64) for name in clocks}
@@ -54,6 +67,30 @@ class ShardState:
         self.steps = 0
         self.batch = 0
         self.rate = float(np.float32(optimization.learning_rate))
+
+    def work_on(self, values: Array) -> None:
+        """Have the values in another array of the same length from now on; it keeps its numbers."""
+        self.values = values
+        self._recorded.clear()
+
+    def whole_of(self, group: ParameterGroup) -> Chunk:
+        """Return all of a group."""
+        return self._record(group)[0]
+
+    def chunks_of(self, group: ParameterGroup) -> list[Chunk]:
+        """Return the chunks of a group."""
+        return self._record(group)[1]
+
+    def _record(self, group: ParameterGroup) -> tuple[Chunk, list[Chunk]]:
+        """Return a group as a whole and in chunks; they are the same in every step, and made in the first one."""
+        place = group.start, group.stop
+        if place not in self._recorded:
+            self._recorded[place] = self.cut(group, *place), [self.cut(group, *ends) for ends in chunks(*place)]
+        return self._recorded[place]
+
+    def cut(self, group: ParameterGroup, start: int, stop: int) -> Chunk:
+        """Return the elements [start, stop) of a group."""
+        return Chunk(group, start, stop, self.values[start:stop], self.arrays_of(group, start, stop))
 
     def arrays_of(self, group: ParameterGroup, start: int | None = None, stop: int | None = None) -> dict[str, Array]:
         """Return views of the optimiser's arrays of a group, or of its elements [start, stop)."""

@@ -11,10 +11,8 @@ from pserver.optim.settings import Array, Rows
 from pserver.store.parameter_groups import GroupSettings, ParameterGroup
 from pserver.store.updates.average_sums import AverageSums
 from pserver.store.updates.decay_steps import DecaySteps
-from pserver.store.updates.shard_state import ShardState, row_chunks
+from pserver.store.updates.shard_state import Chunk, ShardState, row_chunks
 from runtime import glog
-
-Chunk = tuple[ParameterGroup, int, int]  # elements [start, stop) of a group
 
 
 class DenseSteps:
@@ -32,9 +30,8 @@ class DenseSteps:
         self._data.pool.share(chunks, partial(self._step_chunk, gradients, origin))
 
     def _step_chunk(self, gradients: Sequence[Array], origin: int, thread: int, chunk: Chunk) -> None:
-        group, start, stop = chunk
+        group, start, stop, w, arrays = chunk
         data, settings = self._data, group.settings
-        w, arrays = data.values[start:stop], data.arrays_of(group, start, stop)
         scratch = [one[: stop - start] for one in data.scratches[thread]]
         g = sum_gradients(gradients, start - origin, stop - origin, settings.clip, scratch.pop())
         group.method.update(w, g, arrays, scratch)
