@@ -7,9 +7,8 @@ static PyObject *pick_samples(PyObject *self, PyObject *const *args, Py_ssize_t 
     NEED(3);
     Py_ssize_t all, taken, head = PyLong_AsSsize_t(args[1]);
     int64_t *pool = integers(&arrays, args[0], &all);
-    const int64_t *draws = pool ? read_integers(&arrays, args[2], &taken) : NULL;
+    const uint32_t *draws = pool ? read_naturals(&arrays, args[2], &taken) : NULL;
     if (!draws || PyErr_Occurred() || head < 0 || taken > all - head) return fail(&arrays, "the pool has fewer samples");
-    if (!in_range(draws, taken, INT64_MAX)) return fail(&arrays, "a draw is negative");
     for (Py_ssize_t i = head; i < head + taken; i++) {
         Py_ssize_t picked = i + draws[i - head] % (all - i);
         int64_t sample = pool[picked];

@@ -13,13 +13,13 @@ from kernels import compiled, plain
 Ids = npt.NDArray[np.integer[Any]]
 
 
-def pick_samples(pool: array[int], head: int, draws: Ids) -> None:
+def pick_samples(pool: array[int], head: int, draws: npt.NDArray[np.uint32]) -> None:
     """Exchange pool[head + k] with the sample draws[k] mod n places further on, n being how many are left there.
 
-    Args: pool: of type code "q".  draws: not negative, at most as many as samples from the head on.
+    Args: pool: of type code "q".  draws: at most as many as samples from the head on.
     """
     if compiled is not None:
-        compiled.pick_samples(pool, head, draws.astype(np.int64))
+        compiled.pick_samples(pool, head, draws)
     else:
         plain.pick_samples(pool, head, draws)
 

@@ -81,10 +81,12 @@ def write(text: str) -> None:
     """
     if sys.stderr is None:  # closed before the process began
         return
-    # RuntimeError: a signal handler's line in the middle of another one, which a buffer refuses
-    with _lock, contextlib.suppress(OSError, ValueError, RuntimeError):
-        sys.stderr.write(text)
-        sys.stderr.flush()
+    with _lock:
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except (OSError, ValueError, RuntimeError):  # RuntimeError: a signal handler's line in the middle of another
+            pass  # one, which a buffer refuses
 
 
 def clean(text: object, limit: int = 500) -> str:

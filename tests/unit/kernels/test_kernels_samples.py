@@ -80,11 +80,9 @@ def test_a_span_beyond_the_store_is_refused():
 @pytest.mark.skipif(kernels.compiled is None, reason="there is no compiled module")
 def test_the_compiled_loops_refuse_what_does_not_fit():
     with pytest.raises(ValueError, match="the pool has fewer samples"):
-        kernels.compiled.pick_samples(array("q", range(3)), 1, np.zeros(3, np.int64))
+        kernels.compiled.pick_samples(array("q", range(3)), 1, np.zeros(3, np.uint32))
     with pytest.raises(ValueError, match="the pool has fewer samples"):
-        kernels.compiled.pick_samples(array("q", range(3)), -1, np.zeros(1, np.int64))
-    with pytest.raises(ValueError, match="a draw is negative"):
-        kernels.compiled.pick_samples(array("q", range(3)), 0, np.array([-1]))
+        kernels.compiled.pick_samples(array("q", range(3)), -1, np.zeros(1, np.uint32))
     for offsets in ([0, 3], [0, 2, 1], [1, 2, 4], [0, 4, 3]):
         with pytest.raises(ValueError, match="the offsets do not fit"):
             kernels.compiled.list_places(np.empty(3, np.int64), np.zeros(2, np.int64), np.array(offsets))

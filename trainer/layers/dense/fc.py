@@ -52,9 +52,10 @@ class FullyConnectedLayer(Layer):
         """Return the weighted sums; repeated rows for one input of repeated rows."""
         self._inputs = inputs
         first = inputs[0]
-        if len(inputs) == 1 and first.distinct is not None:
+        if len(inputs) == 1:
             weight, shape = self._shapes[0]
-            return first.with_distinct(self._add_bias(self._multiply(first, weight.matrix(*shape))))
+            sums = self._add_bias(self._multiply(first, weight.matrix(*shape)))
+            return first.with_value(sums) if first.distinct is None else first.with_distinct(sums)
         total: Array | None = None
         for one, (weight, shape) in sorted(zip(inputs, self._shapes, strict=True), key=_repeats):
             part = self._multiply(one, weight.matrix(*shape))
