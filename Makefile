@@ -102,6 +102,7 @@ bench: setup  ## the timed scripts of bench/, with ratios
 	$(BIN)/python bench/autoscaler.py
 	$(BIN)/python bench/recovery.py
 	$(BIN)/python bench/allreduce.py
+	$(BIN)/python bench/lost_ranks.py
 	$(BIN)/python bench/pserver.py
 	$(BIN)/python bench/train.py
 	$(BIN)/python bench/threads.py

@@ -43,6 +43,7 @@ class FrameKind(enum.IntEnum):
     DATA = 4  # the payload: a piece of an array
     ABORT = 5  # the note: why this rank gives the group up
     GOODBYE = 6  # this rank leaves in peace
+    ALIVE = 7  # nothing but that this rank lives
 
 
 _KINDS = {int(kind): kind for kind in FrameKind}

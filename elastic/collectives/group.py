@@ -19,7 +19,7 @@ import numpy as np
 from elastic.collectives.arithmetic import Flat
 from elastic.collectives.frames import MAX_NOTE_BYTES, Frame
 from elastic.collectives.fusion import Batch, FusedArray, fuse
-from elastic.collectives.mesh import Mesh
+from elastic.collectives.mesh import BEAT_S, SILENCE_S, Mesh
 from elastic.collectives.requests import (
     MAX_REQUESTS,
     CollectiveKind,
@@ -65,10 +65,43 @@ class CollectiveHandle:
 
 @dataclass(frozen=True)
 class Patience:
-    """Seconds. Attributes: stall: until a warning says for whom a collective waits.  end: until the group ends."""
+    """Seconds. Attributes: stall: until a warning says for whom a collective waits.  end: until the group ends.
+    silence: until a rank that says nothing, not even that it lives, is lost.
+    """
 
     stall: float = STALL_S
     end: float = STALL_END_S
+    silence: float = SILENCE_S
+
+
+class HeartbeatThread:
+    """Says for a rank that it lives while nobody drives its rounds; whoever drives them says so meanwhile.
+
+    Args: driving: who has it may use the mesh.  changed: is told that nobody has it any more.
+    """
+
+    def __init__(self, mesh: Mesh, driving: threading.Lock, changed: threading.Condition) -> None:
+        self._mesh, self._driving, self._changed = mesh, driving, changed
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rank-heartbeat", daemon=True)
+        if mesh.peers:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End it, and wait for that."""
+        self._stop.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(BEAT_S) and not self._mesh.failure:
+            if self._driving.acquire(blocking=False):
+                try:
+                    self._mesh.beat()
+                finally:
+                    self._driving.release()
+                with self._changed:
+                    self._changed.notify_all()
 
 
 class RankGroup:
@@ -82,7 +115,6 @@ class RankGroup:
         self.rank, self.size = mesh.rank, mesh.size
         self._mesh, self._path = mesh, path
         self._patience = patience or Patience()
-        self._others = list(mesh.peers)
         self._waiting: dict[str, CollectiveHandle] = {}
         self._number = 0
         self._driving = threading.Lock()
@@ -90,6 +122,12 @@ class RankGroup:
         self._thread: threading.Thread | None = None
         # what the last round gave, if nothing ran
         self._idle: tuple[bytes, Sequence[Sequence[Request] | None]] | None = None
+        mesh.silence = self._patience.silence
+        self._heart = HeartbeatThread(mesh, self._driving, self._changed)
+
+    @property
+    def _others(self) -> list[int]:
+        return list(self._mesh.peers)
 
     # ----- What callers want -----
 
@@ -157,6 +195,7 @@ class RankGroup:
 
     def leave(self) -> None:
         """Leave the group; what still waits fails."""
+        self._heart.stop()
         with self._changed:
             thread = self._thread
         if self._driving.acquire(timeout=0):

@@ -1,7 +1,8 @@
 """The connections of a rank to all others: messages out, messages in, and who is lost.
 
 A rank that is lost, or that sends what is no message, ends the group for everybody: the one who notices tells all
-others why (ABORT) and closes its connections.
+others why (ABORT) and closes its connections. Every rank says once a second that it lives, also while it computes, so
+that one that is frozen, or cut off behind a connection that stays open, is noticed by those that wait.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ MAX_AHEAD = 1 << 14  # messages of one rank that wait here; the largest arrays o
 # seconds without an answer of the other host until its connection is broken: with the next line within 5 s
 LOST_AFTER_S = 4
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 1), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, LOST_AFTER_S - 1))
+BEAT_S = 1.0  # seconds between two signs of life
+# seconds of silence after which a rank is lost to one that waits
+SILENCE_S = 4.0
 _NO_PAYLOAD: tuple[memoryview, ...] = ()
 
 
@@ -46,7 +50,7 @@ class PeerRank:
 
     Attributes: expected: memory for payloads by sequence and piece; one that was not used is still there when the
         message has come.  gone: why no more comes; empty: it is there.  abort: why it has ended the group.
-        left: it said goodbye.
+        left: it said goodbye.  heard: when something came last, in seconds of `time.monotonic`.
     """
 
     def __init__(self, stream: socket.socket, key: bytes, pool: Pool) -> None:
@@ -56,6 +60,7 @@ class PeerRank:
         self.expected: dict[tuple[int, int], memoryview] = {}
         self.gone = self.abort = ""
         self.left = False
+        self.heard = 0.0
         self._pool = pool
 
     def _place(self, parts: Sequence[Buffer], length: int) -> Sequence[memoryview]:
@@ -77,8 +82,11 @@ class PeerRank:
         except (OSError, EOFError) as exc:
             self.gone = self.gone or f"its connection ended ({exc})"
             return
+        self.heard = time.monotonic()
         for one in messages:
             frame = frames.decode(one, self.key)
+            if frame.kind == FrameKind.ALIVE:
+                continue
             if frame.kind == FrameKind.GOODBYE:
                 self.left = True
             elif frame.kind == FrameKind.ABORT:
@@ -90,18 +98,44 @@ class PeerRank:
             raise ProtocolError(f"more than {MAX_AHEAD} messages before their time")
 
 
+class Pulse:
+    """When this rank says that it lives, and since when it listens without a gap; all in seconds of one clock."""
+
+    def __init__(self) -> None:
+        self._said = self._looked = self._since = -1e9
+
+    def is_due(self, now: float) -> bool:
+        """Return whether a sign of life is due, which is then said."""
+        if now - self._said < BEAT_S:
+            return False
+        self._said = now
+        return True
+
+    def look(self, now: float) -> float:
+        """Take note that this rank has listened up to now; return since when it has.
+
+        A rank that computes, or was frozen itself, has not listened, and the silence of others tells it nothing.
+        """
+        if now - self._looked > 2 * BEAT_S:
+            self._since = now
+        self._looked = now
+        return self._since
+
+
 class Mesh:
     """All connections of one rank. Thread safety: one thread at a time, but for `wake`.
 
-    Attributes: failure: why the group has ended; empty: it has not.
+    Attributes: failure: why the group has ended; empty: it has not.  silence: seconds after which a silent rank is lost
+        to one that waits; 0: never.
     Raises (send, turn, collect): HorovodInternalError: the group has ended.
     """
 
     def __init__(self, rank: int, peers: Mapping[int, PeerRank]) -> None:
         self.rank, self.size = rank, len(peers) + 1
         self.peers = dict(sorted(peers.items()))
-        self.failure = ""
-        self._abandoned = ""
+        self.failure = self._abandoned = ""
+        self.silence = 0.0  # until all are there: a rank that prepares itself says nothing
+        self._pulse = Pulse()
         self._poller = select.poll()
         self._of_file = {peer.connection.stream.fileno(): number for number, peer in self.peers.items()}
         self._writing: set[int] = set()
@@ -148,6 +182,8 @@ class Mesh:
         if self._abandoned:
             self.fail(self._abandoned)
         is_woken = False
+        self.beat()
+        timeout = min(timeout, BEAT_S)
         for file, _ in self._poller.poll(max(0, int(1000 * timeout + 0.999))):
             if file == self._waker:
                 os.eventfd_read(file)
@@ -163,7 +199,25 @@ class Mesh:
                 self._flush(number, peer)
             if peer.gone:
                 self._poller.unregister(file)
+        self._check_silence()
         return is_woken
+
+    def beat(self) -> None:
+        """Say to all others that this rank lives, if it is time to."""
+        if self.failure or not self._pulse.is_due(time.monotonic()):
+            return
+        for number, peer in self.peers.items():
+            if not (peer.gone or peer.left or peer.connection.unsent):
+                self.send(number, FrameKind.ALIVE, 0)
+
+    def _check_silence(self) -> None:
+        since = self._pulse.look(time.monotonic())
+        if not self.silence:
+            return
+        for number, peer in self.peers.items():
+            silent = time.monotonic() - max(peer.heard, since)
+            if silent > self.silence and not (peer.gone or peer.left):
+                self.fail(f"rank {number} is lost: it has said nothing for {silent:.1f} s, though it is connected")
 
     def _flush(self, number: int, peer: PeerRank) -> None:
         try:

@@ -6,6 +6,7 @@ HOROVOD_GLOO_RENDEZVOUS_ADDR, HOROVOD_GLOO_RENDEZVOUS_PORT      the driver
 HOROVOD_ELASTIC=1         the job goes on in further generations
 HOROVOD_GLOO_TIMEOUT_SECONDS (30), HOROVOD_ELASTIC_TIMEOUT (600)   until a generation is complete
 HOROVOD_STALL_CHECK_TIME_SECONDS (60), HOROVOD_STALL_SHUTDOWN_TIME_SECONDS (1800)    `elastic.collectives.group`
+PADDLE_ELASTIC_SILENCE_SECONDS (4)         until a rank that says nothing is lost to those that wait for it
 PADDLE_ELASTIC_INCARNATION, PADDLE_ELASTIC_GENERATION                        this process, and its first generation
 """
 
@@ -89,6 +90,7 @@ def read_settings(environ: Mapping[str, str]) -> WorkerSettings:
         patience=Patience(
             _read_seconds(environ, "HOROVOD_STALL_CHECK_TIME_SECONDS", STALL_S),
             _read_seconds(environ, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", STALL_END_S),
+            _read_seconds(environ, "PADDLE_ELASTIC_SILENCE_SECONDS", Patience.silence),
         ),
     )
 

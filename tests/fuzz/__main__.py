@@ -15,6 +15,7 @@ TESTS = [
     "unit/pserver/wire/test_pserver_handshake.py",
     "unit/pserver/wire/test_fuzz_protocol.py",
     "unit/pserver/server/test_fuzz_service.py",
+    "unit/elastic/collectives/test_fuzz_collectives.py",
     "integration/pserver/test_hostile_peers.py",
     "integration/pserver/test_hostile_connections.py",
     "integration/pserver/test_hostile_server.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from ports import free_ports
 
 from elastic.collectives.forming import form
 from elastic.collectives.joining import GroupPlan
+from elastic.collectives.mesh import Pulse
 from elastic.collectives.requests import CollectiveKind, Reduction
 from elastic.errors import HorovodInternalError
 
@@ -56,6 +59,121 @@ def start(rank: int, ports: list[int], with_memory: bool, count: int) -> subproc
     argument = json.dumps([rank, ports, with_memory, count])
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
     return subprocess.Popen([sys.executable, "-c", RANK, argument], env=environment, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("with_memory", [True, False], ids=["memory", "connections"])
+def test_a_frozen_rank_raises_on_every_survivor_and_raises_itself_when_it_goes_on(with_memory: bool) -> None:
+    ports = free_ports(3)
+    ranks = [start(rank, ports, with_memory, 10) for rank in range(3)]
+    try:
+        for one in ranks:
+            assert one.stdout is not None
+            assert one.stdout.readline() == "runs\n"
+        ranks[1].send_signal(signal.SIGSTOP)
+        texts = [ranks[rank].communicate(timeout=DEADLINE_S)[0] for rank in (0, 2)]
+        assert any("rank 1 is lost: it has said nothing for" in text for text in texts)  # the first one tells the other
+        assert all("rank 1 is lost" in text for text in texts), texts
+        ranks[1].send_signal(signal.SIGCONT)
+        assert "rank" in ranks[1].communicate(timeout=DEADLINE_S)[0]
+    finally:
+        for one in ranks:
+            one.kill()
+            one.communicate()
+
+
+def test_a_rank_that_is_cut_off_behind_open_connections_is_lost() -> None:
+    """Between rank 0 and rank 1 is a program that stops to carry bytes and keeps all connections open."""
+    store = MemoryStore()
+    with Blackhole() as way:
+
+        class OtherWay(MemoryStore):
+            """Sends rank 1 through the program."""
+
+            def get(self, scope: str, key: str, wait: float = 0.0) -> bytes | None:
+                found = store.get(scope, key, wait)
+                return found and json.dumps({**json.loads(found), "port": way.lead(json.loads(found))}).encode()
+
+            def put(self, scope: str, key: str, value: bytes) -> None:
+                store.put(scope, key, value)
+
+        plans = [GroupPlan(rank, 2, "scope", secret="s", timeout=DEADLINE_S) for rank in range(2)]
+        with ThreadPoolExecutor(2) as threads:
+            stores = [store, OtherWay()]
+            forming = [threads.submit(form, *one, with_memory=False) for one in zip(plans, stores, strict=True)]
+            made = [one.result(DEADLINE_S) for one in forming]
+
+        def work(group):  # type: ignore[no-untyped-def]
+            with pytest.raises(HorovodInternalError) as caught:
+                for _ in range(1 << 30):
+                    group.wait(group.submit(CollectiveKind.BARRIER, np.empty(0, np.uint8)))
+            return str(caught.value)
+
+        threading.Timer(0.2, way.cut).start()
+        texts = on_all(made, work)
+    assert [text.partition(" for ")[0] for text in texts] == [
+        f"rank {other} is lost: it has said nothing" for other in (1, 0)
+    ]
+
+
+class Blackhole:
+    """Carries bytes between pairs of connections until it is cut."""
+
+    def __init__(self) -> None:
+        self._is_cut = threading.Event()
+        self._sockets: list[socket.socket] = []
+
+    def __enter__(self) -> Blackhole:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_cut.set()
+        for one in self._sockets:
+            one.close()
+
+    def cut(self) -> None:
+        self._is_cut.set()
+
+    def lead(self, address: dict[str, object]) -> int:
+        """Return a port that leads to an address."""
+        listener = socket.create_server(("127.0.0.1", 0))
+        self._sockets.append(listener)
+
+        def serve() -> None:
+            near = listener.accept()[0]
+            far = socket.create_connection((str(address["host"]), int(str(address["port"]))))
+            self._sockets += [near, far]
+            for one, other in ((near, far), (far, near)):
+                threading.Thread(target=self._carry, args=(one, other), daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        return int(listener.getsockname()[1])
+
+    def _carry(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                if self._is_cut.is_set():
+                    return
+                target.sendall(data)
+
+
+def test_a_rank_says_that_it_lives_while_nobody_calls_a_collective() -> None:
+    with groups(2) as made:
+        mesh = made[0]._mesh
+        before = mesh.peers[1].heard
+        deadline = time.monotonic() + DEADLINE_S
+        while mesh.peers[1].heard == before:
+            assert time.monotonic() < deadline
+            with made[0]._driving:
+                mesh.turn(0.1)
+
+
+def test_the_silence_of_others_counts_only_while_this_rank_listens() -> None:
+    pulse = Pulse()
+    assert pulse.is_due(10.0)
+    assert not pulse.is_due(10.9)
+    assert pulse.is_due(11.0)
+    assert [pulse.look(now) for now in (20.0, 21.0, 22.5)] == [20.0] * 3
+    assert pulse.look(60.0) == 60.0  # it has computed
 
 
 @pytest.mark.parametrize("with_memory", [True, False], ids=["memory", "connections"])

@@ -1,0 +1,81 @@
+"""A rank that knows the secret and sends what it likes: the other one gets a result or an error of ours, in time."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elastic.collectives import frames
+from elastic.collectives.frames import FrameKind
+from elastic.collectives.group import Patience, RankGroup
+from elastic.collectives.mesh import Mesh, PeerRank
+from elastic.collectives.requests import CollectiveKind, Request, encode_request
+from elastic.collectives.sockets import SocketPath
+from elastic.errors import CollectiveMismatchError, HorovodInternalError
+from pserver.wire.connection import Pool
+
+KEY = b"k" * 32
+LIMIT_S = 20.0
+SMALL, LARGE = 10, 100_000  # elements: with the announcement, and by a ring
+REQUESTS = [
+    Request(kind, name, np.dtype(kept), (count,), 1)
+    for kind in (CollectiveKind.ALLREDUCE, CollectiveKind.ALLGATHER, CollectiveKind.BROADCAST)
+    for name in ("noname.0", "w")
+    for kept in (np.float32, np.int64)
+    for count in (SMALL, LARGE)
+]
+NOTES = st.one_of(
+    st.lists(st.sampled_from([encode_request(one) for one in REQUESTS]), max_size=3).map(b"".join),
+    st.binary(max_size=60),
+)
+SIZES = st.sampled_from([0, 1, 4 * SMALL, 8 * SMALL, 2 * LARGE, 4 * LARGE, 8 * LARGE]).map(bytes)
+FRAMES = st.builds(
+    lambda kind, sequence, piece, note, payload: b"".join(
+        map(bytes, frames.encode(kind, sequence, note, [memoryview(payload)], KEY, piece))
+    ),
+    st.sampled_from(FrameKind),
+    st.integers(0, 3),
+    st.integers(0, 3),
+    NOTES,
+    SIZES,
+)
+
+
+def honest(request: Request) -> bytes:
+    """What an honest rank announces."""
+    payload = bytes(request.nbytes if request.nbytes <= 1 << 15 and request.kind == CollectiveKind.ALLREDUCE else 0)
+    parts = frames.encode(FrameKind.ANNOUNCE, 0, encode_request(request), [memoryview(payload)], KEY)
+    return b"".join(map(bytes, parts))
+
+
+@settings(max_examples=150)
+@given(st.sampled_from(REQUESTS), st.booleans(), st.lists(FRAMES, max_size=6), st.data())
+def test_whatever_a_rank_sends_the_other_one_ends(
+    request: Request, begins_well: bool, sent: list[bytes], data: st.DataObject
+) -> None:
+    stream = b"".join([honest(request)] * begins_well + sent)
+    if data.draw(st.booleans()) and stream:  # damage
+        place = data.draw(st.integers(0, len(stream) - 1))
+        stream = stream[:place] + bytes([data.draw(st.integers(0, 255))]) + stream[place + 1 :]
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    for one in (ours, theirs):
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)
+    theirs.settimeout(LIMIT_S)
+    mesh = Mesh(0, {1: PeerRank(ours, KEY, Pool())})
+    group = RankGroup(mesh, SocketPath(mesh, LIMIT_S), Patience(LIMIT_S, LIMIT_S))
+    try:
+        theirs.sendall(stream[: 1 << 18])
+        theirs.shutdown(socket.SHUT_WR)
+        array = np.ones(request.shape, request.dtype)
+        with contextlib.suppress(HorovodInternalError, CollectiveMismatchError):
+            result = group.wait(group.submit(request.kind, array, name=request.name, argument=1))
+            assert result.dtype == request.dtype
+        assert group.size == 2
+    finally:
+        group.leave()
+        theirs.close()
