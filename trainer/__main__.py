@@ -59,10 +59,11 @@ def run(arguments: Sequence[str]) -> None:
     if flags.version:
         sys.stdout.write(DONE_TEXT)
         return
+    goes_on = False  # among workers that come and go
     if flags.collective:
         from trainer.updaters.collective import join_workers
 
-        join_workers(flags)
+        goes_on = join_workers(flags)
     line = limit_threads(os.environ, flags.trainer_count, f"--trainer_count={flags.trainer_count}")
     if flags.log_json:
         attempt = os.environ.get("PADDLE_ATTEMPT", "")
@@ -80,6 +81,10 @@ def run(arguments: Sequence[str]) -> None:
             from trainer.tasks.assembly import TaskAssembly
 
             make = TaskAssembly
+        elif goes_on:
+            from trainer.collective.assembly import DividedAssembly
+
+            make = DividedAssembly
         gc.enable()
     if line:
         glog.info(line)

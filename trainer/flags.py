@@ -115,6 +115,9 @@ TABLE: tuple[Flag, ...] = (
     # distributed
     Flag("local", True, _S, "train without parameter servers"),
     Flag("collective", False, _S, "train by all-reduce among the workers of paddle elastic run, without servers"),
+    Flag(
+        "commit_period_by_batches", 10, _S, "with --collective, where workers come and go: batches to lose at most", 1
+    ),
     Flag("trainer_id", 0, _S, "0 .. num_gradient_servers-1; trainer 0 gives the first values and saves", 0),
     Flag("num_gradient_servers", 1, _S, "number of trainers", 1),
     Flag("pservers", "127.0.0.1", _S, "hosts of the parameter servers, with commas; host:port has its own first port"),
@@ -241,6 +244,8 @@ def _check_together(values: Values) -> None:
         services(values)
     if values.collective:
         _check_collective(values)
+    elif "commit_period_by_batches" in values.given:
+        raise UsageError("--commit_period_by_batches is for training among workers: add --collective, or leave it out")
     if values.job != "test" and values.predict_output_dir:
         raise UsageError("--predict_output_dir is only valid in test mode: add --job=test")
 

@@ -115,6 +115,12 @@ class SamplePool:
         """Return the samples from a place in the order up to the head, by slot."""
         return self.columns.gather(np.array(self.order[start : self.head], np.int64))
 
+    def gather_part(self, first: int, last: int) -> tuple[dict[str, Argument], int]:
+        """Return the samples of some places in the order, by slot, and their units."""
+        rows = np.array(self.order[first:last], np.int64)
+        units = sum(self._units[row] for row in rows.tolist()) if self._units else len(rows)
+        return self.columns.gather(rows), units
+
     def compact(self) -> None:
         """Forget taken samples, when they are many, so that reading on takes no more memory."""
         if self.head < max(COMPACT_ROWS, len(self.order) // 2):

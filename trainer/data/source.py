@@ -223,16 +223,20 @@ class DataSource:
 
     def _read_all(self, samples: int, order: Mapping[str, Any] | None) -> None:
         """Read into memory what was there when a position was taken."""
-        self.close()
-        self._start_reading()
-        while self._receive():
-            pass
-        self._pool.take_all()
+        self._read_whole()
         rows = self._pool.columns.rows
         if rows != samples:
             self._warn(f"it gives {rows} samples, not {samples}")
         elif order is not None:
             self._pool.order = array("q", decode_array(order).tolist())
+
+    def _read_whole(self) -> None:
+        """Read the provider to its end, and take all samples into the pool in the order read."""
+        self.close()
+        self._start_reading()
+        while self._receive():
+            pass
+        self._pool.take_all()
 
     def _warn(self, finding: str) -> None:
         glog.warning(

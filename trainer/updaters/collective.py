@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from elastic.process import operations
+from elastic.process.membership import WORKER
 from proto.ModelConfig_pb2 import ModelConfig
 from pserver.optim.settings import Array, Optimization
 from pserver.store.snapshot import CheckpointState, Part
@@ -155,9 +156,13 @@ class CollectiveUpdater:
 
 
 class CollectiveTrainers:
-    """Makes the updater of a job whose trainers are the workers of `paddle elastic run`."""
+    """Makes the updater of a job whose trainers are the workers of `paddle elastic run`.
+
+    Attributes: updater: its class.
+    """
 
     save_tables: SaveTables | None = None
+    updater: type[CollectiveUpdater] = CollectiveUpdater
 
     def __init__(self, flags: Values) -> None:
         self._flags = flags
@@ -177,17 +182,19 @@ class CollectiveTrainers:
                 "settings: num_batches_per_send_parameter and num_batches_per_get_parameter are for parameter servers; "
                 "with --collective they must be 1"
             )
-        return CollectiveUpdater(table, optimization, pool)
+        return self.updater(table, optimization, pool)
 
     def end(self) -> None:
         """Leave the group, if the updater has not."""
         operations.shutdown()
 
 
-def join_workers(flags: Values) -> None:
+def join_workers(flags: Values) -> bool:
     """Join the job that the environment describes; its rank and size become those of the trainer.
 
+    Returns: whether the workers of the job may come and go.
     Raises: ConfigError, PeerUnreachableError, HorovodInternalError: it cannot be joined.
     """
     operations.init()
     flags.number_trainer(operations.rank(), operations.size())
+    return WORKER.settings.is_elastic

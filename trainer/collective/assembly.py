@@ -1,0 +1,140 @@
+"""From the command line to a session among trainers that come and go; as the static job, but for data and updater."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from proto.DataConfig_pb2 import DataConfig
+from runtime import glog
+from runtime.errors import ConfigError, UsageError
+from trainer.arrays.rng import Stream
+from trainer.collective.divided_source import DividedSource, seed_generators
+from trainer.collective.loop import DividedTraining
+from trainer.collective.updater import DividedTrainers, DividedUpdater
+from trainer.data.loading import open_provider
+from trainer.data.older import multi
+from trainer.data.source import BatchSource
+from trainer.flags import FLAGS, Values
+from trainer.storage.save_directory import SaveDirectory
+from trainer.telemetry.description import describe_run
+from trainer.telemetry.legacy_words import AT
+from trainer.telemetry.reporter import Reporter
+from trainer.training.assembly import Assembly, warn_of_test_flags
+from trainer.training.parts import TrainingSession
+from trainer.training.stopping import STOPPER
+from trainer.updaters.local import Updater
+
+_COMMITS = (
+    "the trainers keep their state in memory and go on from it; a save of a pass is what --start_pass goes on from"
+)
+_ONE_SAVES = "trainer 0 tests and saves at the end of a pass"
+# flag -> why it does not go with trainers that come and go
+STATIC_ONLY = {
+    "resume_from": _COMMITS,
+    "checkpoint_period_by_batches": _COMMITS,
+    "checkpoint_period_seconds": _COMMITS,
+    "saving_period_by_batches": _ONE_SAVES,
+    "test_period": _ONE_SAVES,
+    "prev_batch_state": "another trainer may have the next batch of a sequence",
+}
+
+
+class DividedAssembly(Assembly):
+    """Builds the session of a trainer among others that come and go.
+
+    Raises: UsageError: a flag does not go with that.
+    """
+
+    def __init__(self, flags: Values) -> None:
+        check_flags(flags)
+        self._source: DividedSource | None = None
+        super().__init__(flags)
+
+    def training(self) -> tuple[TrainingSession, Updater, Reporter]:
+        """Return the job that trains, its updater and its reporter."""
+        self._log_mode()
+        updater = self._make_updater()
+        assert isinstance(updater, DividedUpdater)
+        parts = self._make_parts(updater.check)
+        warn_of_test_flags(self._flags, self._config)
+        self._fill_parameters(parts)
+        if self._source is None:
+            raise ConfigError("the config has no training data; define_py_data_sources2 needs a train_list")
+        updater.connect()
+        directory = TakenDirectory(self._directory, parts.save_dir, self._config.init_model_path)
+        session = DividedTraining(parts, self._source, updater, STOPPER, directory)
+        parts.reporter.start(writes=True, **session.place(), **describe_run(self._flags, self._config, self._table))
+        return session, updater, parts.reporter
+
+    def _make_servers(self) -> DividedTrainers:
+        return DividedTrainers(self._flags)
+
+    def _make_reporter(self, save_dir: str) -> Reporter:
+        flags = self._flags  # no files: the number of a trainer changes, and two would write the same ones
+        return Reporter(None, flags.start_pass + flags.num_passes, flags.progress_period)
+
+    def _keeps_records(self) -> bool:
+        return False
+
+    def _begin(self, reporter: Reporter) -> None:
+        """Do nothing: trainer 0 moves an earlier run's passes when the job begins."""
+
+    def _open(
+        self, data: DataConfig, stream: Stream, check: Callable[[], None], *, is_train: bool
+    ) -> BatchSource | None:
+        """Open the test data as ever, and the training data to be divided."""
+        if not is_train or not data.type:
+            return super()._open(data, stream, check, is_train=is_train)
+        if data.type == multi.KIND:
+            raise ConfigError("MultiData does not go with trainers that come and go; train without --min-np")
+        glog.info(f"loading dataprovider {data.load_data_module}::{data.load_data_object}", at=AT["provider"])
+        seed_generators(self._seed)  # an init_hook that shuffles does the same in every process
+        opened = open_provider(data, self._list_inputs()[0], is_train=True, is_own=bool(self._path))
+        self._source = DividedSource(opened, self._seed, check, data.files)
+        return self._source
+
+
+class TakenDirectory:
+    """The directory of the saves, which the trainer that is number 0 has.
+
+    Args: shown: as the flags or the config name it.  first_model: the model that the config goes on from, or "".
+    """
+
+    def __init__(self, directory: SaveDirectory, shown: str, first_model: str) -> None:
+        self._directory, self._shown, self._first_model = directory, shown, first_model
+        self._is_taken = False
+
+    def take(self) -> None:
+        """Be the one that saves there; a further call does nothing.
+
+        Raises: VolumeError: it cannot be made or written to.  DirectoryInUseError: another run writes into it.
+        """
+        if not self._is_taken:
+            self._directory.prepare(self._shown, self._first_model)
+            self._is_taken = True
+
+    def begin(self) -> None:
+        """Move an earlier run's passes away.
+
+        Raises: VolumeError: they cannot be moved.
+        """
+        self._directory.begin()
+
+    def leave(self) -> None:
+        """Let another one save there."""
+        self._directory.leave()
+        self._is_taken = False
+
+
+def check_flags(flags: Values) -> None:
+    """Return if the flags go with trainers that come and go.
+
+    Raises: UsageError: naming the flag that does not.
+    """
+    for flag in (FLAGS[name] for name in STATIC_ONLY if name in flags.given):
+        value = getattr(flags, flag.name)
+        if value != flag.default:
+            raise UsageError(
+                f"--{flag.name}={value} does not go with trainers that come and go: {STATIC_ONLY[flag.name]}; leave it "
+                "out, or --min-np, --max-np and --host-discovery-script of paddle elastic run"
+            )

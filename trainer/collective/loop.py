@@ -1,0 +1,188 @@
+"""Passes and batches among trainers that come and go: the run loop of `elastic.process.loop` around the training.
+
+A trainer that is lost takes the others back to their last commit; a host that comes or goes is noticed after the batch
+in hand, by all at once. The place in the pass goes with the values, so that every sample of a pass counts once in them.
+Trainer 0, whoever that is then, tests and saves at the end of a pass; the others begin the next one when it has.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
+from elastic.process import operations
+from elastic.process.loop import reset_worker, run_fn
+from elastic.process.membership import WORKER
+from elastic.worker import WorkerNotificationManager
+from runtime import glog
+from runtime.errors import DataError
+from trainer.collective.divided_source import BatchShare, DividedSource
+from trainer.collective.state import TrainingState
+from trainer.collective.updater import DividedUpdater
+from trainer.storage.model_files import pass_name
+from trainer.telemetry.time_breakdown import DATA, OTHER, TEST
+from trainer.telemetry.training_log import TrainingLog
+from trainer.training.batch_step import BatchStep
+from trainer.training.loop import STEP_LIMIT_S
+from trainer.training.parts import Parts
+from trainer.training.position import AFTER, BEFORE, INSIDE
+from trainer.training.saves import Saves
+from trainer.training.stopping import Stopper
+from trainer.training.testing import evaluate
+
+
+class SavingDirectory(Protocol):
+    """The directory of the saves, which one trainer has at a time."""
+
+    def take(self) -> None:
+        """Be the one that saves there; a further call does nothing."""
+
+    def begin(self) -> None:
+        """Move an earlier run's passes away."""
+
+    def leave(self) -> None:
+        """Let another one save there."""
+
+
+class DividedTraining:
+    """The training job. A signal ends this trainer after its step, and the others go on without it.
+
+    Raises (run): DataError: the provider raised, a number is not finite, or the trainers do not read the same data.
+        VolumeError: a save failed.  RemovedFromJobError: the job goes on without this trainer.  StoppedError: a signal.
+    """
+
+    def __init__(
+        self, parts: Parts, source: DividedSource, updater: DividedUpdater, stopper: Stopper, directory: SavingDirectory
+    ) -> None:
+        self._parts, self._source, self._updater, self._stopper = parts, source, updater, stopper
+        self._directory = directory
+        self._breakdown = parts.reporter.breakdown
+        self._log = TrainingLog(parts.flags, parts.evaluators, parts.table, parts.reporter, averages=parts.averages)
+        self._step = BatchStep(parts, updater, stopper, self._log)
+        self._saves = Saves(parts, updater, stopper)
+        self._state = TrainingState(parts, source, updater, self._log.sums)
+        self._state.register_reset_callbacks([self._leave_directory])
+        stopper.limit(STEP_LIMIT_S)
+
+    def place(self) -> dict[str, int]:
+        """Return {pass, batch}: where training begins."""
+        return {"pass": self._state.position.number, "batch": 0}
+
+    def run(self) -> None:
+        """Train all passes, with whoever is there."""
+        with np.errstate(all="ignore"):  # a cost that is no number ends the run by name, without numpy's warnings
+            run_fn(self._train, reset_worker, WorkerNotificationManager(), WORKER.finish)(self._state)
+        self._updater.finish()
+
+    def _train(self, state: TrainingState) -> None:
+        """Train from the place of the state on, in one generation of trainers."""
+        flags, position = self._parts.flags, state.position
+        if flags.trainer_id == 0 and flags.num_passes:
+            self._directory.take()
+        where = f"{position.stage} pass {position.number}, of which {position.batches} batches are done"
+        glog.info(f"trainer {flags.trainer_id} of {flags.num_gradient_servers} goes on {where}")
+        try:
+            while state.position.number < flags.start_pass + flags.num_passes:
+                self._run_pass(state)
+        except (HorovodInternalError, HostsUpdatedInterrupt):
+            self._log.end_dots()
+            raise
+
+    def _leave_directory(self) -> None:
+        """Leave the saves to trainer 0, before that takes the directory."""
+        if self._parts.flags.trainer_id:
+            self._directory.leave()
+
+    def _run_pass(self, state: TrainingState) -> None:
+        position, reporter = state.position, self._parts.reporter
+        glog.bind(position.number, position.batches)
+        if position.stage != AFTER:
+            if position.stage == BEFORE:
+                self._start_pass(state)
+            reporter.start_pass(position.number, position.batches, self._log.since_start.samples)
+            self._source.go_to(position.number, position.batches, self._parts.batch_size)
+            while (share := self._next_share()) is not None:
+                self._run_batch(state, share)
+            with self._step.exchange():
+                self._updater.finish_pass()
+            position.stage = AFTER
+            state.save()  # a trainer 0 that is lost while it saves leaves the save to the next one
+        self._finish_pass(state)
+        operations.barrier()  # behind it the pass is saved, for everybody
+        position.begin_next_pass()
+        state.save()
+        reporter.show()
+
+    def _start_pass(self, state: TrainingState) -> None:
+        position, flags = state.position, self._parts.flags
+        if position.number == flags.start_pass and flags.trainer_id == 0:
+            self._directory.begin()
+        self._parts.network.states.restart()
+        self._log.since_start.reset()
+        position.stage = INSIDE
+
+    def _next_share(self) -> BatchShare | None:
+        flags = self._parts.flags
+        self._breakdown.switch(DATA)
+        share = self._source.next_share(self._parts.batch_size, flags.trainer_id, flags.num_gradient_servers)
+        self._breakdown.switch(OTHER)
+        return share
+
+    def _run_batch(self, state: TrainingState, share: BatchShare) -> None:
+        """Train on a share of a batch, and commit when it is time.
+
+        Raises: HostsUpdatedInterrupt: a trainer has heard that the hosts have changed.
+        """
+        position = state.position
+        has_news = state.has_news()
+        self._updater.expect(share.whole)
+        result = None
+        if share.samples:
+            result = self._step.compute(share.slots, share.samples, position)
+        else:  # there are fewer samples than trainers
+            self._parts.table.clear_gradients()
+        with self._stopper:
+            is_changed = self._step.step(share.samples, checkpoint=has_news)
+            position.count_batch()
+            if result is not None:
+                self._log.count(position.batches, *result)
+        self._log.write_batch(position.number, position.batches, self._updater.rates)
+        position.is_due = False
+        if is_changed or position.batches % self._parts.flags.commit_period_by_batches == 0:
+            state.save()
+        if is_changed:
+            raise HostsUpdatedInterrupt
+
+    # ----- The end of a pass
+
+    def _finish_pass(self, state: TrainingState) -> None:
+        position, flags = state.position, self._parts.flags
+        self._log.end_dots()
+        self._log.write_pass(position.number, position.batches)
+        if not position.batches:
+            raise DataError(
+                f"the data provider delivers no sample in pass {position.number}; check train_list and its files"
+            )
+        if flags.trainer_id:
+            return
+        self._test()
+        if position.number % flags.saving_period == 0:
+            self._saves.save(pass_name(position.number), position)
+
+    def _test(self) -> None:
+        parts = self._parts
+        if parts.test is None:
+            return
+        before = self._breakdown.switch(TEST)
+        with self._stopper.hold_at_ends(self._updater.averaged()), parts.network.states.restored():
+            result = evaluate(
+                parts.network,
+                parts.test,
+                parts.evaluators,
+                parts.batch_size,
+                shows_layers=parts.flags.show_layer_stat,
+            )
+        self._breakdown.switch(before)
+        self._log.write_test(result)

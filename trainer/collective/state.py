@@ -1,0 +1,133 @@
+"""What a trainer among others that come and go must not lose: values, optimiser, place in the pass, log and streams."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from elastic.process import operations
+from elastic.state import State
+from pserver.store.snapshot import Part
+from trainer.collective.divided_source import DividedSource
+from trainer.collective.updater import DividedUpdater
+from trainer.evaluators import Accumulator
+from trainer.training.parts import Parts
+from trainer.training.position import Position, read_position
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+class Commit(NamedTuple):
+    """What was kept last, but for the arrays."""
+
+    counters: dict[str, Any]
+    place: dict[str, Any]
+    stream: int
+    network: Mapping[str, Any]
+    sums: dict[str, dict[str, Any]]
+
+
+class TrainingState(State):
+    """The state of one trainer; `sync` gives every trainer that of trainer 0.
+
+    Random numbers of the network, and the sums of the log, are those of each trainer.
+
+    Attributes: position: where training is.
+
+    Args: sums: of the log, by name.
+    """
+
+    def __init__(
+        self, parts: Parts, source: DividedSource, updater: DividedUpdater, sums: Mapping[str, Accumulator]
+    ) -> None:
+        super().__init__()
+        self._parts, self._source, self._updater, self._sums = parts, source, updater, sums
+        self.position = Position(parts.flags.start_pass)
+        self._kept: Arrays = {}
+        self._keep_fixed()
+        self._commit = self._keep()
+
+    def has_news(self) -> bool:
+        """Return whether the driver has told this trainer since the last call that hosts have changed."""
+        last = self._last_updated_timestamp
+        while not self._host_messages.empty():
+            stamp, _ = self._host_messages.get_nowait()
+            self._last_updated_timestamp = max(self._last_updated_timestamp, stamp)
+        return self._last_updated_timestamp > last
+
+    def save(self) -> None:
+        """Keep the present state."""
+        self._commit = self._keep()
+
+    def restore(self) -> None:
+        """Go back to the state that was kept last."""
+        parts, commit = self._parts, self._commit
+        part = self._updater.take()
+        for name in self._moving():
+            np.copyto(parts.table[name].value, self._kept[_key(name)])
+        self._updater.put_back(Part(commit.counters, {name: self._kept[name] for name in part.arrays}))
+        self.position = read_position(commit.place)
+        parts.stream.state = commit.stream
+        parts.network.carry_on(commit.network)
+        for name, sums in self._sums.items():
+            sums.put_back(commit.sums[name])
+
+    def sync(self) -> None:
+        """Take the values, the optimiser and the place of trainer 0."""
+        parts, part = self._parts, self._updater.take()
+        own = {
+            "counters": part.counters,
+            "place": self.position.record(),
+            "seed": self._source.seed,
+            "masks": self._updater.take_masks(),
+            "moving": self._moving(),
+        }
+        given = self._bcast_object(own if self._rank() == 0 else None)
+        fixed = {_key(one.name): one.value for one in parts.table if one.is_static}
+        operations.broadcast_parameters({**part.arrays, **fixed})
+        for name in given["moving"]:
+            parts.table[name].follows = True
+        self._source.seed = given["seed"]
+        self._updater.put_back_masks(given["masks"])
+        self._updater.put_back(Part(given["counters"], part.arrays))
+        self.position = read_position(given["place"])
+        self._keep_fixed()
+        self.save()
+
+    def reset(self) -> None:
+        """Take the new number of this trainer, and of all."""
+        self._parts.flags.number_trainer(operations.rank(), operations.size())
+
+    def _moving(self) -> list[str]:
+        """Return the parameters whose values have followed the batches without being trained."""
+        return [one.name for one in self._parts.table if one.follows]
+
+    def _keep_fixed(self) -> None:
+        """Keep all values that are not trained: any of them may begin to follow the batches."""
+        self._keep_arrays({_key(one.name): one.value for one in self._parts.table if one.is_static})
+
+    def _keep_arrays(self, present: Arrays) -> None:
+        for name, array in present.items():
+            if name in self._kept:
+                np.copyto(self._kept[name], array)
+            else:
+                self._kept[name] = array.copy()
+
+    def _keep(self) -> Commit:
+        parts, part = self._parts, self._updater.take()
+        self._keep_arrays({**part.arrays, **{_key(name): parts.table[name].value for name in self._moving()}})
+        return Commit(
+            part.counters,
+            self.position.record(),
+            parts.stream.state,
+            parts.network.carried(),
+            {name: one.state() for name, one in self._sums.items()},
+        )
+
+
+def _key(name: str) -> str:
+    """Return the name among the arrays of a parameter that is not trained."""
+    return f"fixed.{name}"
