@@ -15,7 +15,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -308,6 +308,50 @@ def run_job(settings: ElasticSettings, command: Sequence[str], environ: Mapping[
 def _run_elastic(args: argparse.Namespace) -> None:
     """Run the job of a command line; see `run_job`."""
     run_job(make_settings(args), args.command, os.environ)
+
+
+def run(
+    func: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    num_proc: int | None = None,
+    min_num_proc: int | None = None,
+    max_num_proc: int | None = None,
+    slots: int | None = None,
+    reset_limit: int | None = None,
+    cooldown_range: Sequence[float] | None = None,
+    hosts: str | None = None,
+    hostfile: str | None = None,
+    start_timeout: int | None = None,
+    ssh_port: int | None = None,
+    ssh_identity_file: str | None = None,
+    disable_cache: bool | None = None,
+    output_filename: str | None = None,
+    verbose: int | None = None,
+    use_gloo: bool | None = None,
+    use_mpi: bool | None = None,
+    mpi_args: str | None = None,
+    network_interface: str | None = None,
+    executable: str | None = None,
+    np: int | None = None,
+    min_np: int | None = None,
+    max_np: int | None = None,
+    host_discovery_script: str | None = None,
+) -> list[Any]:
+    """Run a function on the workers of a job, and return what it returns by rank; as `horovod.run`.
+
+    Args: func: of a module; it travels by its name.  args, kwargs: data and arrays.  disable_cache, use_gloo: without
+        effect.  np, min_np, max_np: older names of the number of workers.
+    Raises: UsageError: an argument is wrong.  JobFailedError: a worker has failed.  TimeoutException, RuntimeError: the
+        job could not begin.
+    """
+    options = {**locals(), "verbose": bool(verbose)}
+    from elastic.launching import function
+
+    settings = make_settings(parse_args(function.make_arguments(options)))
+    return function.run_function(
+        func, tuple(args), kwargs, executable, lambda command, environ: run_job(settings, command, environ)
+    )
 
 
 def main(argv: Sequence[str]) -> int:

@@ -1,0 +1,59 @@
+"""Functions for tests of `elastic.launch.run`, which workers import by their names."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import paddle.elastic as hvd
+
+
+def place() -> tuple[int, int]:
+    """The rank and the size, of a function that knows nothing of elastic jobs."""
+    hvd.init()
+    try:
+        return hvd.rank(), hvd.size()
+    finally:
+        hvd.shutdown()
+
+
+def add(values: np.ndarray, *, more: float = 0.0) -> dict[str, object]:
+    """A function without collectives, that also says something."""
+    rank = int(os.environ["HOROVOD_RANK"])
+    print(f"adds {rank}")
+    print(f"warns {rank}", file=sys.stderr)
+    return {"rank": rank, "sum": values + more}
+
+
+def refuse() -> None:
+    """A function that raises on one rank."""
+    if os.environ["HOROVOD_RANK"] == "1":
+        raise ValueError("it does not like that")
+
+
+def give_object() -> object:
+    """A function whose result cannot be sent."""
+    return object()
+
+
+def train(directory: str, batches: int, kills: list[int]) -> dict[str, object]:
+    """A loop that goes on; in each of the batches `kills` the highest rank is killed, once."""
+    hvd.init()
+    state = hvd.elastic.ArrayState(weights=np.zeros(4, np.float32), batch=0)
+    train_state(state, Path(directory), batches, kills)
+    return {"weight": float(state.weights[0]), "batch": state.batch}
+
+
+@hvd.elastic.run
+def train_state(state: hvd.elastic.ArrayState, directory: Path, batches: int, kills: list[int]) -> None:
+    while state.batch < batches:
+        state.weights += hvd.allreduce(np.ones(4, np.float32), name="gradient")
+        state.batch += 1
+        mark = directory / f"killed-{state.batch}"
+        if state.batch in kills and hvd.rank() == hvd.size() - 1 and not mark.exists():
+            mark.touch()
+            os._exit(9)
+        state.commit()

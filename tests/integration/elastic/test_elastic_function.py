@@ -1,0 +1,117 @@
+"""`elastic.launch.run`: a function on the workers of a job; Horovod's list K, as far as it needs no other system."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import elastic_functions
+import numpy as np
+import pytest
+
+from elastic import launch
+from elastic.launching.judging import JobFailedError
+from runtime.errors import UsageError
+
+TWO_NAMES = "localhost:2,127.0.0.1:2"
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
+    monkeypatch.setenv("HOROVOD_ELASTIC_TIMEOUT", "60")
+
+
+def test_k_interactive_happy_run_elastic() -> None:
+    found = launch.run(elastic_functions.place, num_proc=2, min_num_proc=2, max_num_proc=2, hosts=TWO_NAMES)
+    assert found == [(0, 2), (1, 2)]
+
+
+def test_k_stateless_function_gives_results_by_rank_and_output_with_prefixes(capfd: pytest.CaptureFixture[str]) -> None:
+    values = np.arange(3.0)
+    found = launch.run(elastic_functions.add, (values,), {"more": 0.5}, num_proc=2, min_num_proc=2, hosts="localhost:2")
+    assert [one["rank"] for one in found] == [0, 1]
+    for one in found:
+        np.testing.assert_array_equal(one["sum"], values + 0.5)
+    output, errors = capfd.readouterr()
+    for rank in (0, 1):
+        assert f"[{rank}]<stdout>:adds {rank}\n" in output
+        assert f"[{rank}]<stderr>:warns {rank}\n" in errors
+
+
+@pytest.mark.parametrize("kills", [[], [2, 4, 6]], ids=["happy", "three failures"])
+def test_k_fault_tolerant_run_has_the_same_results(tmp_path: Path, kills: list[int]) -> None:
+    hosts = "localhost:1,127.0.0.1:1,127.0.0.2:1"  # the last one fails twice, and is blacklisted
+    found = launch.run(elastic_functions.train, (str(tmp_path), 8, kills), num_proc=3, min_num_proc=1, hosts=hosts)
+    assert len(list(tmp_path.glob("killed-*"))) == len(kills)
+    assert found[0] == {"weight": 8.0, "batch": 8}
+    assert all(one == found[0] for one in found)
+
+
+def test_a_function_that_raises_fails_the_job() -> None:
+    with pytest.raises(JobFailedError, match=r"localhost\[1\] ended with status 1"):
+        launch.run(elastic_functions.refuse, num_proc=2, hosts="localhost:2")
+
+
+def test_a_result_that_cannot_be_sent_fails_the_job_and_says_why(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(JobFailedError, match="status 64"):
+        launch.run(elastic_functions.give_object, num_proc=1, hosts="localhost:1")
+    assert "the results of elastic_functions:give_object cannot be sent" in capfd.readouterr().err
+
+
+def inner():  # type: ignore[no-untyped-def]
+    return lambda: 0
+
+
+@pytest.mark.parametrize("func", [lambda: 0, inner(), len, elastic_functions.Path(".").exists])
+def test_a_function_without_a_name_of_its_own_is_refused(func) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(UsageError, match="a function travels by its name"):
+        launch.run(func, num_proc=1)
+
+
+def test_arguments_that_mean_nothing_here_are_refused() -> None:
+    with pytest.raises(UsageError, match="use_mpi"):
+        launch.run(elastic_functions.place, num_proc=1, use_mpi=True)
+    with pytest.raises(UsageError, match="two names of one argument"):
+        launch.run(elastic_functions.place, num_proc=1, np=1)
+    with pytest.raises(UsageError, match="is a PosixPath"):
+        launch.run(elastic_functions.add, (Path("x"),), num_proc=1)
+
+
+def run_script(directory: Path, text: str) -> subprocess.CompletedProcess[str]:
+    (directory / "job.py").write_text(text)
+    return subprocess.run(
+        [sys.executable, "job.py"],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+SCRIPT = """
+from elastic import launch
+
+def double(number):
+    return 2 * number
+
+{guard}
+print(launch.run(double, (21,), num_proc=2, hosts="localhost:2"))
+"""
+
+
+def test_the_function_may_be_in_the_script_itself(tmp_path: Path) -> None:
+    text = SCRIPT.format(guard='if __name__ == "__main__":').replace("\nprint", "\n    print")
+    ended = run_script(tmp_path, text)
+    assert (ended.returncode, ended.stdout) == (0, "[42, 42]\n"), ended.stderr
+
+
+def test_a_script_that_calls_run_when_it_is_imported_is_told_so(tmp_path: Path) -> None:
+    ended = run_script(tmp_path, SCRIPT.format(guard=""))
+    assert ended.returncode == 1
+    assert "put the call below `if __name__" in ended.stderr
