@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+
 from elastic import constants as names
 from elastic.launching.function import ASK_S, KEY, RESULTS, SCOPE, VARIABLE, dump_bounded_object, find_function
 from elastic.process.objects import load_object
