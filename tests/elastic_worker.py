@@ -4,6 +4,7 @@ python elastic_worker.py COMMAND...
 
 say TEXT      prints a line            env           prints the variables of the slot
 fail-once F   ends with 3, if there is no file F yet; makes it
+exit-once F   the same with 0                  pid-once F    the same, but writes its number to it and waits for its end
 ready         asks for the next rank, and prints it     wait          waits for a notice
 exit N        ends with N, without a word               hang          waits for ever
 touch F       makes a file                              see F         waits until there is a file
@@ -44,6 +45,18 @@ class Worker:
             Path(path).touch()
             sys.exit(3)
 
+    def exit_once(self, path: str) -> None:
+        if not Path(path).exists():
+            Path(path).touch()
+            os._exit(0)
+
+    def pid_once(self, path: str) -> None:
+        """Says its number once, and waits to be stopped."""
+        if not Path(path).exists():
+            Path(f"{path}.new").write_text(str(os.getpid()))
+            Path(f"{path}.new").replace(path)
+            time.sleep(10 * LIMIT_S)
+
     def ready(self) -> None:
         found, self.generation = self.client.query_rank(*self.slot, self.incarnation, self.generation, LIMIT_S)
         print(f"generation {self.generation}: {found.rank} of {found.size}")
@@ -81,7 +94,11 @@ def main(words: list[str]) -> None:
     worker = Worker()
     while words:
         rank, _, name = words.pop(0).rpartition(":")
-        arguments = [words.pop(0)] if name in ("say", "fail-once", "exit", "touch", "see", "pid") else []
+        arguments = (
+            [words.pop(0)]
+            if name in ("say", "fail-once", "exit-once", "pid-once", "exit", "touch", "see", "pid")
+            else []
+        )
         if rank in ("", os.environ["HOROVOD_RANK"]):
             getattr(worker, name.replace("-", "_"))(*arguments)
     worker.client.done(*worker.slot, worker.incarnation)
