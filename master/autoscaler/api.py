@@ -2,143 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from runtime.errors import PaddleError
+from runtime.kubernetes.client import ApiClient, ApiPlace, ApiProblem, find_place
 
-import requests
-
-from runtime import glog
-from runtime.bounded_json import BoundedJsonError, parse_bounded
-from runtime.errors import ApiForbiddenError, ConfigError, PaddleError, PeerUnreachableError
-from runtime.kubernetes.answers import (
-    REQUEST_TIMEOUT_S,
-    UNTRANSLATED,
-    ApiAnswer,
-    ApiSession,
-    describe_failure,
-    parse_retry_after,
-    read_answer,
-)
-
-ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-PAGE = 500  # objects of a page of a list
-PAGES = 2000
-ANSWER_LIMIT = 64 << 20  # bytes of a page; a pod has 12 kB
-EVENT_LIMIT = 4 << 20  # bytes of an event of a watch; etcd keeps at most 1.5 MiB an object
-DEPTH, VALUES = 64, 4_000_000
-WATCH_S = 30  # seconds of one watch; a connection that is cut off is noticed this late
-TOKEN_LIMIT = 64 << 10  # bytes of a token; it has about 1,000
+__all__ = ["ApiClient", "ApiPlace", "ApiProblem", "AutoscalerClient", "explain", "find_place"]
 
 NEEDED = "kubectl apply -k k8s/elastic/autoscaler gives them to its ServiceAccount"
 
 
-class ApiProblem(Exception):
-    """A request that was not answered, or not as wished. `status`: of HTTP, 0 without an answer."""
-
-    def __init__(self, message: str, status: int = 0, retry_after: float = 0.0) -> None:
-        super().__init__(message)
-        self.status, self.retry_after = status, retry_after
-
-    @property
-    def is_refusal(self) -> bool:
-        """Whether the API server refuses this service account."""
-        return self.status in (401, 403)
-
-    def to_error(self) -> PaddleError:
-        """Return with what the program ends if this does not pass."""
-        if self.is_refusal:
-            return ApiForbiddenError(f"{self}. The autoscaler's account lacks rights: {NEEDED}")
-        if self.status in (0, 429) or self.status >= 500:
-            return PeerUnreachableError(f"{self}; see the API server, and KUBERNETES_SERVICE_HOST")
-        return ConfigError(f"{self}; see what answers at KUBERNETES_SERVICE_HOST")
-
-
-@dataclass(frozen=True)
-class ApiPlace:
-    """Where the API server is, and the directory of the service account: token, ca.crt, namespace."""
-
-    host: str
-    port: str
-    account: Path
-
-    @property
-    def url(self) -> str:
-        """The beginning of every address."""
-        return f"https://[{self.host}]:{self.port}" if ":" in self.host else f"https://{self.host}:{self.port}"
-
-    @property
-    def namespace(self) -> str:
-        """The namespace of the service account, "" if it is not known."""
-        return _read(self.account / "namespace").strip()
-
-
-def find_place(environ: Mapping[str, str]) -> ApiPlace:
-    """Return where the environment of a pod says that the API server is. Raises: ConfigError."""
-    host = environ.get("KUBERNETES_SERVICE_HOST", "")
-    port = environ.get("KUBERNETES_SERVICE_PORT_HTTPS") or environ.get("KUBERNETES_SERVICE_PORT") or "443"
-    if not host or not port.isdecimal():
-        raise ConfigError(
-            f"KUBERNETES_SERVICE_HOST is {host!r} and its port {port!r}: this is no pod of a cluster; run it in one, "
-            "or set both, and SERVICE_ACCOUNT_DIR to a directory with token, ca.crt and namespace"
-        )
-    return ApiPlace(host, port, Path(environ.get("SERVICE_ACCOUNT_DIR") or ACCOUNT))
-
-
-class ApiClient:
-    """Requests to the API server. One thread at a time uses a client.
-
-    Raises, all methods: ApiProblem.
-    """
-
-    def __init__(self, place: ApiPlace) -> None:
-        self._place, self._session = place, ApiSession()
-
-    def list_all(self, path: str, take: Callable[[dict[str, Any]], None]) -> str:
-        """Give every object of a list to `take`, and return the version from which to watch."""
-        token, version = "", ""
-        for _ in range(PAGES):
-            query = {"limit": str(PAGE)} | ({"continue": token} if token else {})
-            page = self.ask("GET", path, query=query)
-            items, metadata = page.get("items") or [], page.get("metadata") or {}
-            if not isinstance(items, list) or not isinstance(metadata, dict):
-                raise ApiProblem(f"{self._place.url}{path} answered something that is no list", 400)
-            for item in items:
-                take(item)
-            version, token = str(metadata.get("resourceVersion") or ""), str(metadata.get("continue") or "")
-            if not token:
-                return version
-        raise ApiProblem(f"{self._place.url}{path} lists for ever: {PAGES} pages and more", 400)
-
-    def watch(self, path: str, version: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield (type, object) of what happens from a version on, for at most WATCH_S."""
-        query = {
-            "watch": "1",
-            "resourceVersion": version,
-            "timeoutSeconds": str(WATCH_S),
-            "allowWatchBookmarks": "true",
-        }
-        with self._open("GET", path, query, None, WATCH_S + REQUEST_TIMEOUT_S, packing="identity") as response:
-            if response.status_code != 200:
-                raise self._problem("GET", path, self._read(response))
-            for line in self._lines(response, path):
-                event = self._parse(line, path)
-                found = event.get("object")
-                if isinstance(found, dict):
-                    yield str(event.get("type")), found
-
-    def ask(
-        self, method: str, path: str, body: object = None, *, query: Mapping[str, str] | None = None, kind: str = "json"
-    ) -> dict[str, Any]:
-        """Return the object that is answered. `kind`: of the body, `json` or `json-patch+json`."""
-        with self._open(method, path, query or {}, body, REQUEST_TIMEOUT_S, kind=kind) as response:
-            answer = self._read(response)
-        if not 200 <= answer.status_code < 300:
-            raise self._problem(method, path, answer)
-        return self._parse(answer.body, path)
+class AutoscalerClient(ApiClient):
+    """The client with what the autoscaler changes."""
 
     def set_parallelism(self, namespace: str, name: str, uid: str, numbers: tuple[int, int]) -> None:
         """Change a Job's parallelism from one number to another, if it is still that Job and that number."""
@@ -149,84 +22,7 @@ class ApiClient:
         ]
         self.ask("PATCH", f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}", patch, kind="json-patch+json")
 
-    def _open(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        body: object,
-        limit: float,
-        *,
-        kind: str = "json",
-        packing: str = "gzip",
-    ) -> Any:
-        token = _read(self._place.account / "token").strip()  # replaced every hour
-        authority = self._place.account / "ca.crt"
-        headers = {"Accept": "application/json", "Accept-Encoding": packing}
-        headers |= {"Content-Type": f"application/{kind}"} if body is not None else {}
-        headers |= {"Authorization": f"Bearer {token}"} if token else {}
-        try:
-            return self._session.request(
-                method,
-                self._place.url + path,
-                params=dict(query),
-                data=None if body is None else json.dumps(body).encode(),
-                headers=headers,
-                timeout=(REQUEST_TIMEOUT_S, limit),
-                verify=str(authority) if os.path.lexists(authority) else True,
-                allow_redirects=False,
-                stream=True,
-            )
-        except (requests.RequestException, UNTRANSLATED, OSError) as problem:
-            raise self._silence(path, problem) from problem
 
-    def _silence(self, path: str, problem: BaseException) -> ApiProblem:
-        return ApiProblem(
-            f"the API server does not answer at {self._place.url}{path}: {describe_failure(problem, glog.clean)}"
-        )
-
-    def _read(self, response: Any) -> ApiAnswer:
-        try:
-            body = read_answer(response.raw, response.headers.get("Content-Encoding", ""), ANSWER_LIMIT)
-        except (requests.RequestException, UNTRANSLATED, OSError) as problem:
-            raise self._silence("", problem) from problem
-        except ValueError as problem:
-            raise ApiProblem(f"{self._place.url} answered something that cannot be read: {problem}", 400) from problem
-        return ApiAnswer(response.status_code, response.headers, body)
-
-    def _lines(self, response: Any, path: str) -> Iterator[bytes]:
-        rest = b""
-        try:
-            for chunk in response.raw.stream(1 << 16, decode_content=False):
-                *lines, rest = (rest + chunk).split(b"\n")
-                yield from (line for line in lines if line)
-                if len(rest) > EVENT_LIMIT:
-                    raise ApiProblem(f"{self._place.url}{path}: an event has more than {EVENT_LIMIT >> 20} MiB", 400)
-        except (requests.RequestException, UNTRANSLATED, OSError) as problem:
-            raise self._silence(path, problem) from problem
-
-    def _parse(self, body: bytes, path: str) -> dict[str, Any]:
-        try:
-            return parse_bounded(body, depth=DEPTH, values=VALUES)
-        except BoundedJsonError as problem:
-            raise ApiProblem(f"{self._place.url}{path} answered something {problem}", 400) from problem
-
-    def _problem(self, method: str, path: str, answer: ApiAnswer) -> ApiProblem:
-        try:
-            reason = str(self._parse(answer.body, path).get("message") or "")
-        except ApiProblem:
-            reason = ""
-        said = glog.clean(reason or answer.beginning or "empty answer", 300)
-        wait = parse_retry_after(answer.headers.get("Retry-After"))
-        return ApiProblem(
-            f"{method} {path}: the API server answered {answer.status_code}: {said}", answer.status_code, wait
-        )
-
-
-def _read(path: Path) -> str:
-    """Return the text of a file of the service account, "" if there is none."""
-    try:
-        with path.open("rb") as file:
-            return file.read(TOKEN_LIMIT).decode("ascii", "replace")
-    except OSError:
-        return ""
+def explain(problem: ApiProblem) -> PaddleError:
+    """Return with what the autoscaler ends if a problem does not pass."""
+    return problem.to_error(f"The autoscaler's account lacks rights: {NEEDED}")

@@ -7,7 +7,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from master.autoscaler.api import ApiClient, ApiPlace, ApiProblem
+from master.autoscaler.api import ApiClient, ApiPlace, ApiProblem, AutoscalerClient, explain
 from master.autoscaler.facts import JobFacts, NodeFacts, PodFacts, read_job, read_node, read_pod
 from master.autoscaler.lease import ClusterLease
 from master.autoscaler.mirror import Mirror, with_parallelism
@@ -56,7 +56,7 @@ class Autoscaler:
         self.options, self.tally = options, Tally()
         self._woken = threading.Event()
         self._stop: PaddleError | None = None
-        self._client = ApiClient(place)
+        self._client = AutoscalerClient(place)
         scope = "" if options.everywhere else f"/namespaces/{options.namespace}"
         woken, resync = self._woken, options.resync
         self._nodes: Mirror[NodeFacts] = Mirror(ApiClient(place), "/api/v1/nodes", read_node, woken, resync)
@@ -117,13 +117,13 @@ class Autoscaler:
             self._pause(1.0)
             if time.monotonic() > deadline:
                 problems = [mirror.problem for mirror in self._mirrors if mirror.problem]
-                raise (problems[0] if problems else ApiProblem("the API server does not answer in time")).to_error()
+                raise explain(problems[0] if problems else ApiProblem("the API server does not answer in time"))
 
     def _await_lead(self) -> None:
         while not self.lead.leads:
             self._pause(5.0)
             if self.lead.problem and self.lead.problem.is_refusal:
-                raise self.lead.problem.to_error()
+                raise explain(self.lead.problem)
             LIVENESS.turn()
         glog.info(f"{self.options.identity} has the lease {self.options.lease}: it leads")
         if self.lead.took_over:  # what the one before has changed a moment ago is not known
@@ -144,7 +144,7 @@ class Autoscaler:
                 except ApiProblem as problem:
                     self.tally.failed += 1
                     if problem.is_refusal:
-                        raise problem.to_error() from problem
+                        raise explain(problem) from problem
                     rest = max(next(delays), problem.retry_after, rest)
                     glog.warning(f"{problem}; tries again in {rest:.0f} s")
             self._rest(rest)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import email.utils
-import http.client
 import http.cookiejar
-import io
 import re
-import socket
 import time
 import zlib
 from collections.abc import Callable, Mapping
@@ -17,6 +14,7 @@ from typing import Any
 import requests
 
 from runtime.kubernetes.text import one_line, shorten
+from runtime.kubernetes.timed import TimedResponse
 
 REQUEST_TIMEOUT_S = 10.0  # seconds to connect, again to agree on TLS, and again for the whole answer
 RETRY_AFTER_LIMIT_S = 60.0  # seconds that a Retry-After of the API server counts for at most
@@ -24,40 +22,6 @@ RETRY_AFTER_LIMIT_S = 60.0  # seconds that a Retry-After of the API server count
 UNTRANSLATED: type[Exception] = vars(requests.exceptions)[
     "BaseHTTPError"
 ]  # urllib3's, which a body that is read raises
-
-
-class TimedReader(io.RawIOBase):
-    """Reads a socket until one deadline for all reads. The timeout of a socket begins anew with each read."""
-
-    def __init__(self, raw: io.RawIOBase, connection: socket.socket) -> None:
-        """Args: raw: reads the connection, whose timeout is what remains at first."""
-        self._raw, self._connection = raw, connection
-        self._deadline = time.monotonic() + (connection.gettimeout() or REQUEST_TIMEOUT_S)
-
-    def readable(self) -> bool:
-        """Tells io.BufferedReader so."""
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        """Reads what has come. Raises: TimeoutError."""
-        remaining = self._deadline - time.monotonic()
-        if remaining <= 0:
-            raise TimeoutError("the answer was not complete in time")
-        self._connection.settimeout(remaining)
-        return self._raw.readinto(buffer)
-
-    def close(self) -> None:
-        """Closes the reader of the connection."""
-        self._raw.close()
-        super().close()
-
-
-class TimedResponse(http.client.HTTPResponse):
-    """An answer that has one timeout for all of it, from the status line to the end of the body."""
-
-    def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
-        super().__init__(sock, *args, **options)
-        self.fp: Any = io.BufferedReader(TimedReader(self.fp.detach(), sock))
 
 
 class ApiSession(requests.Session):

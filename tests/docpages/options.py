@@ -31,6 +31,7 @@ PROGRAMS = {
     "POD_UID": ("empty", "UID of the trainer's pod, by which a master knows it again; see --trainer_uid"),
     "PADDLE_SECRET": ("empty", "as the launcher has it"),
     "PADDLE_SECRET_FILE": ("empty", "as the launcher has it"),
+    "KUBERNETES_SERVICE_PORT": ("443", "autoscaler and driver: port of the API server without the one of HTTPS"),
     "PADDLE_PEER_TIMEOUT": (
         f"{JobEnvironment.peer_timeout:g}",
         "seconds without a sign of life after which a peer is lost (0.1 to 86400)",

@@ -1,0 +1,45 @@
+"""Answers over HTTP that have one deadline each."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import socket
+import time
+from typing import Any
+
+NO_TIMEOUT_S = 10.0  # seconds for an answer on a connection that has no timeout
+
+
+class TimedReader(io.RawIOBase):
+    """Reads a socket until one deadline for all reads. The timeout of a socket begins anew with each read."""
+
+    def __init__(self, raw: io.RawIOBase, connection: socket.socket) -> None:
+        """Args: raw: reads the connection, whose timeout is what remains at first."""
+        self._raw, self._connection = raw, connection
+        self._deadline = time.monotonic() + (connection.gettimeout() or NO_TIMEOUT_S)
+
+    def readable(self) -> bool:
+        """Tells io.BufferedReader so."""
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        """Reads what has come. Raises: TimeoutError."""
+        remaining = self._deadline - time.monotonic()
+        if remaining <= 0:
+            raise TimeoutError("the answer was not complete in time")
+        self._connection.settimeout(remaining)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        """Closes the reader of the connection."""
+        self._raw.close()
+        super().close()
+
+
+class TimedResponse(http.client.HTTPResponse):
+    """An answer that has one timeout for all of it, from the status line to the end of the body."""
+
+    def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
+        super().__init__(sock, *args, **options)
+        self.fp: Any = io.BufferedReader(TimedReader(self.fp.detach(), sock))
