@@ -101,12 +101,18 @@ def check_cooldown_range(cooldown_range: Sequence[float] | None) -> tuple[float,
 class FoundHosts(dict[str, int]):
     """Slots of each host, in the order of the ranks.
 
-    Attributes: uids: which host it is that has this name now, where the discovery knows that.
+    Attributes: uids: which host it is that has this name now, where the discovery knows that.  addresses: by which a
+        host is reached, where that is not its name.
     """
 
-    def __init__(self, slots: Mapping[str, int], uids: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        slots: Mapping[str, int],
+        uids: Mapping[str, str] | None = None,
+        addresses: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(slots)
-        self.uids = dict(uids or {})
+        self.uids, self.addresses = dict(uids or {}), dict(addresses or {})
 
 
 class DiscoveredHosts:
@@ -168,6 +174,7 @@ class HostManager:
         self._discovery = discovery
         self._lock = threading.RLock()
         self._states: dict[str, HostState] = {}
+        self._uids: dict[str, str] = {}  # the last one of each name, also of hosts that are gone
         self._current = DiscoveredHosts({}, [])
 
     @property
@@ -185,10 +192,12 @@ class HostManager:
         uids: dict[str, str] = getattr(found, "uids", {})
         with self._lock:
             before = self._current
-            replaced = {host for host, uid in before.uids.items() if host in found and uids.get(host, uid) != uid}
+            replaced = {host for host, uid in uids.items() if self._uids.get(host, uid) != uid}
+            self._uids.update(uids)
             for host in replaced:  # another one has its name: what is held against it is not its own
                 self._find_state(host).set_event()
                 del self._states[host]
+            replaced &= before.host_slots.keys()
             back = {host for host in found if self._find_state(host).is_resurrected()}
             result = compare_hosts(before.host_slots, found)
             result |= HostUpdateResult.added if back else 0
@@ -213,6 +222,11 @@ class HostManager:
         """Return whether a host must not be used."""
         with self._lock:
             return host in self._states and self._states[host].is_blacklisted()
+
+    def is_same(self, host: str, uid: str) -> bool:
+        """Return whether a host of a name is still the newest one."""
+        with self._lock:
+            return self._uids.get(host, uid) == uid
 
     def charge(self, host: str) -> int:
         """Count a failure of one of a host's workers; return how many there are."""

@@ -93,6 +93,7 @@ class ElasticDriver(WorkerReports):
         self._host_manager = HostManager(discovery, cooldown_range)
         registry = WorkerStateRegistry(self, self._host_manager, reset_limit, verbose, policy.failures_per_host)
         super().__init__(registry, secret)
+        registry.is_blamed = self._is_blamed
         self._journal, self.port = journal, 0
         self._plan = _Plan({}, {})
         self._planning = threading.Lock()  # a change of the hosts comes before a new plan, or is compared with it
@@ -155,6 +156,10 @@ class ElasticDriver(WorkerReports):
         self._rendezvous.stop()
         self._watch.stop()
         self._heartbeats.join()
+
+    def freeze(self) -> None:
+        """Decide nothing any more: this process is about to end, and another one goes on with the record."""
+        self._planning.acquire()
 
     def finished(self) -> bool:
         """Return whether the job is over."""
@@ -280,6 +285,11 @@ class ElasticDriver(WorkerReports):
 
     # ---- processes
 
+    def _is_blamed(self, slot: Slot) -> bool:
+        """Return whether a failure is one of the host that has the name now, and not of one before it."""
+        member = self._members.find(slot)
+        return member is None or self._host_manager.is_same(member.host, member.host_uid)
+
     def _list_ends(self, host: str) -> list[threading.Event]:
         return [self._watch.is_stopped, self._host_manager.get_host_event(host)]
 
@@ -291,7 +301,7 @@ class ElasticDriver(WorkerReports):
         return self._members.begin((host, slot_info.local_rank), uid, generation, self._list_ends(host))
 
     def _start_worker_process(self, slot_info: SlotInfo, member: Incarnation) -> None:
-        events = WorkerEvents(member.ends, member.name, member.generation)
+        events = WorkerEvents(member.ends, member.name, member.generation, member.host_uid)
         thread = threading.Thread(
             target=self._run_worker,
             args=(slot_info, events, member),

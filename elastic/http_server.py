@@ -71,6 +71,7 @@ class KVStoreHandler(BaseHTTPRequestHandler):
     """GET and PUT of values."""
 
     timeout = HEAD_S
+    most_body = MOST_VALUE_BYTES
     server: KVStoreHTTPServer
 
     def do_GET(self) -> None:
@@ -92,16 +93,22 @@ class KVStoreHandler(BaseHTTPRequestHandler):
         value = self.server.store.get(request.scope, request.key, request.wait)
         return HttpAnswer(HTTPStatus.NOT_FOUND) if value is None else HttpAnswer(HTTPStatus.OK, value)
 
+    def prove(self, method: str, given: HttpAnswer) -> Mapping[str, str]:
+        """Return further headers of an answer to a signed request; a subclass may sign its answers."""
+        return {}
+
     def _serve(self, method: str) -> None:
+        proof: Mapping[str, str] = {}
         try:
             given = self.answer(self._read(method))
+            proof = self.prove(method, given)
         except _BadRequestError as exc:
             given = HttpAnswer(exc.status, f"{exc}\n".encode())
         except FullStoreError as exc:
             given = HttpAnswer(HTTPStatus.INSUFFICIENT_STORAGE, f"{exc}\n".encode())
         self.send_response(given.status)
         self.send_header("Content-Length", str(len(given.body)))
-        for name, value in given.headers.items():
+        for name, value in {**given.headers, **proof}.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(given.body)
@@ -124,8 +131,8 @@ class KVStoreHandler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
             raise _BadRequestError(HTTPStatus.LENGTH_REQUIRED, "a PUT needs a Content-Length")
-        if len(length) > 12 or int(length) > MOST_VALUE_BYTES:
-            raise _BadRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a value has at most {MOST_VALUE_BYTES} bytes")
+        if len(length) > 12 or int(length) > self.most_body:
+            raise _BadRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a value has at most {self.most_body} bytes")
         self.connection.settimeout(BODY_S)
         try:
             body = self.rfile.read(int(length))
@@ -238,9 +245,12 @@ class KVStoreServer(_HttpServerThread[KVStoreHTTPServer]):
     def __init__(self, verbose: int = 0, secret: str = "") -> None:
         super().__init__(KVStoreHTTPServer, verbose, secret)
 
-    def start_server(self, handler_cls: type[KVStoreHandler] = KVStoreHandler) -> int:
-        """Begin to answer on a free port of every address, and return it."""
-        return self._start(handler_cls, ("", 0))
+    def start_server(self, handler_cls: type[KVStoreHandler] = KVStoreHandler, port: int = 0, address: str = "") -> int:
+        """Begin to answer, and return the port: `port`, or a free one for 0; by default on every address.
+
+        Raises: OSError: another program has the port.
+        """
+        return self._start(handler_cls, (address, port))
 
     def shutdown_server(self) -> None:
         """End it."""

@@ -8,6 +8,7 @@ Flags and the names of their attributes are those of Horovod 0.28's `horovodrun`
 from __future__ import annotations
 
 import argparse
+import importlib
 import math
 import os
 import secrets
@@ -21,14 +22,19 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from elastic import constants as names
+from elastic.agent.client import AgentClient
+from elastic.agent.hosts import AgentHosts, AgentPolicy, find_way
+from elastic.agent.remote import RemoteWorker, describe_launch
+from elastic.agent.service import run_agent
 from elastic.discovery import FixedHosts, HostDiscovery, HostDiscoveryScript, check_cooldown_range
 from elastic.driver import ElasticDriver, FailurePolicy
 from elastic.hosts import SlotInfo, parse_host_files, parse_hosts_and_slots
 from elastic.http_server import RendezvousServer
 from elastic.launching.durable import DriverLock, run_durable
+from elastic.launching.flags import make_parser
 from elastic.launching.judging import JobFailedError, judge
 from elastic.launching.output import OutputWriter
-from elastic.launching.processes import check_local, make_environment, run_process
+from elastic.launching.processes import make_environment, run_process
 from elastic.membership.journal import DriverJournal, DriverRecord
 from elastic.membership.results import Results, WorkerEvents, WorkerExit
 from elastic.rendezvous import create_rendezvous_handler
@@ -36,51 +42,11 @@ from elastic.settings import ElasticSettings
 from registry.choice import open_registry
 from runtime import glog
 from runtime.environment import read_environment
-from runtime.errors import HELD_PORT, PaddleError, PortInUseError, UsageError, stopped_by
+from runtime.errors import HELD_PORT, PaddleError, PortInUseError, StoppedError, UsageError, stopped_by
+from runtime.interfaces import ANY_ADDRESS
 
 LOOPBACK = "127.0.0.1"
 LEASE_S = 5.0  # after which another driver may lead a job whose driver is silent
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; 'paddle elastic run --help' lists all flags")
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    parser = _Parser(prog="paddle elastic run", allow_abbrev=False, description=(__doc__ or "").split("\n\n")[0])
-    add = parser.add_argument
-    add("-np", "--num-proc", dest="num_proc", type=int, help="workers that the job begins with, at least")
-    add("--min-np", "--min-num-proc", dest="min_num_proc", type=int, help="workers that it goes on with (-np)")
-    add("--max-np", "--max-num-proc", dest="max_num_proc", type=int, help="workers that it has at most (no bound)")
-    add("--host-discovery-script", help="prints a host a line, name or name:slots, as often as it is asked")
-    add("-H", "--hosts", help="hosts that do not change: name:slots,name:slots")
-    add("-hostfile", "--hostfile", help="the same as a file with lines name slots=number")
-    add("--slots-per-host", dest="slots", type=int, help="slots of a host for which the script prints none")
-    add("--elastic-timeout", type=float, help="seconds to wait for slots (600, or HOROVOD_ELASTIC_TIMEOUT)")
-    add("--reset-limit", type=int, help="how often workers may go on after a change (no bound)")
-    add(
-        "--blacklist-cooldown-range",
-        dest="cooldown_range",
-        nargs=2,
-        type=float,
-        metavar=("MIN", "MAX"),
-        help="seconds after which a blacklisted host may come back (never)",
-    )
-    add("--failures-per-host", type=int, default=2, help="of its workers, after which a host is blacklisted (2)")
-    add("--heartbeat-timeout", type=float, default=30.0, help="seconds after which a silent worker is ended (30)")
-    add("--store-dir", default="", help="directory by which a driver that is started again goes on with the workers")
-    add("--driver-grace", type=float, default=60.0, help="seconds for which workers of --store-dir wait for it (60)")
-    add("--start-timeout", type=int, default=30, help="taken and not used: no interfaces are probed")
-    add("--gloo-timeout-seconds", type=float, default=30.0, help="for workers to connect to each other (30)")
-    add("--network-interface", "--network-interfaces", dest="nics", default="", help="of the workers' connections")
-    add("--output-filename", default="", help="directory for the output of each rank: rank.0/stdout, rank.0/stderr")
-    add("--prefix-output-with-timestamp", action="store_true", help="begins each line of output with the time")
-    add("--log-level", default="INFO", help="taken and not used: the driver logs what it does")
-    add("--verbose", action="store_true", help="logs more")
-    add("command", nargs=argparse.REMAINDER, help="of a worker, with its arguments")
-    return parser
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -115,9 +81,14 @@ def make_settings(args: argparse.Namespace) -> ElasticSettings:
         ("--heartbeat-timeout", args.heartbeat_timeout, 0),
         ("--gloo-timeout-seconds", args.gloo_timeout_seconds, 0.1),
         ("--driver-grace", args.driver_grace, 1),
+        ("--agent-timeout", args.agent_timeout, 0.1),
     ):
         if value is not None and not lowest <= value < math.inf:
             raise UsageError(f"{name} is {value}; it has to be at least {lowest}")
+    if not 0 <= args.port <= 65535 or not 1 <= args.agent_port <= 65535:
+        raise UsageError(f"--port is {args.port} and --agent-port is {args.agent_port}; a port is at most 65535")
+    if args.hand_over and not args.store_dir:
+        raise UsageError("--hand-over needs --store-dir, by which the next driver finds the workers")
     try:
         cooldown_range = check_cooldown_range(args.cooldown_range)
         discovery = make_discovery(args)
@@ -141,12 +112,19 @@ def make_settings(args: argparse.Namespace) -> ElasticSettings:
         int(args.verbose),
         args.store_dir,
         args.driver_grace,
+        args.hand_over,
+        args.agent_port,
+        args.agent_timeout,
+        args.has_agents or args.discovery is not None,
+        args.address,
+        args.port,
     )
 
 
 def is_elastic(args: argparse.Namespace) -> bool:
     """Return whether workers may come and go."""
-    return args.host_discovery_script is not None or args.min_num_proc is not None or args.max_num_proc is not None
+    given = (args.host_discovery_script, args.min_num_proc, args.max_num_proc, args.discovery)
+    return any(one is not None for one in given)
 
 
 def make_discovery(args: argparse.Namespace) -> HostDiscovery:
@@ -154,8 +132,12 @@ def make_discovery(args: argparse.Namespace) -> HostDiscovery:
 
     Raises: UsageError: it names them twice.  ValueError, OSError: hosts or their file are wrong.
     """
-    if sum(one is not None for one in (args.host_discovery_script, args.hosts, args.hostfile)) > 1:
-        raise UsageError("--host-discovery-script, --hosts and --hostfile exclude each other")
+    if sum(one is not None for one in (args.host_discovery_script, args.hosts, args.hostfile, args.discovery)) > 1:
+        raise UsageError("--host-discovery-script, --hosts, --hostfile and --discovery exclude each other")
+    if args.discovery is not None:
+        kubernetes = importlib.import_module("elastic.membership.kubernetes")  # and requests, which no other job needs
+        found: HostDiscovery = kubernetes.PodDiscovery(os.environ, args.namespace, args.pod_selector, args.slots or 1)
+        return found
     if args.host_discovery_script is not None:
         return HostDiscoveryScript(args.host_discovery_script, args.slots)
     hosts = args.hosts if args.hostfile is None else parse_host_files(args.hostfile)
@@ -163,7 +145,7 @@ def make_discovery(args: argparse.Namespace) -> HostDiscovery:
 
 
 class LocalWorkers:
-    """Starts the workers of a job as processes of this machine.
+    """Starts the workers of a job as processes of this machine, and by agents on others.
 
     Raises: UsageError: a job that outlives its driver has no secret.  VolumeError, DirectoryInUseError: its directory.
     """
@@ -173,6 +155,12 @@ class LocalWorkers:
         self.secret = read_environment(environ).secret
         self._store = Path(settings.store_dir).resolve() if settings.store_dir else None
         self._journal, self._record = self._open_journal()
+        policy = AgentPolicy(settings.agent_port, settings.agent_timeout, settings.has_agents)
+        if policy.is_everywhere and not self.secret:
+            raise UsageError("agents need PADDLE_SECRET, or a PADDLE_SECRET_FILE, the same as the driver")
+        settle_s = 0.0 if self._record is None else settings.agent_timeout
+        self._hosts = AgentHosts(settings.discovery, self.secret, policy, settle_s)
+        listening = ANY_ADDRESS if self.secret else LOOPBACK  # without a secret there are no agents
         self.secret = self.secret or secrets.token_hex(32)
         directory = Path(settings.output_filename) if settings.output_filename else None
         width = len(str(max(settings.num_proc, settings.max_num_proc or 0) - 1))
@@ -182,7 +170,7 @@ class LocalWorkers:
         rendezvous = RendezvousServer(settings.verbose, self.secret)
         self.driver = ElasticDriver(
             rendezvous,
-            settings.discovery,
+            self._hosts,
             settings.min_num_proc,
             settings.max_num_proc,
             settings.elastic_timeout,
@@ -193,9 +181,9 @@ class LocalWorkers:
             self.secret,
             self._journal,
         )
-        port = 0 if self._record is None else self._record.port
+        port = settings.port if self._record is None else self._record.port
         try:
-            self.driver.port = rendezvous.start(create_rendezvous_handler(self.driver), port, LOOPBACK)
+            self.driver.port = rendezvous.start(create_rendezvous_handler(self.driver), port, listening)
         except OSError as exc:
             raise PortInUseError(f"port {port}, which the workers call: {HELD_PORT} ({exc.strerror})") from exc
 
@@ -230,23 +218,39 @@ class LocalWorkers:
                 self._lock.close()
                 self._journal.close()
 
+    def hand_over(self) -> NoReturn:
+        """End this driver, and let the next one have the workers at once."""
+        self.driver.freeze()
+        if self._journal is not None:
+            self._journal.close()
+        glog.info("this driver ends by SIGTERM, and leaves the workers to the next one")
+        os._exit(StoppedError.exit_code)
+
     def _run_worker(self, slot: SlotInfo, events: WorkerEvents) -> WorkerExit:
-        try:
-            check_local(slot.hostname)
-        except PaddleError as exc:
-            glog.error(str(exc))
-            raise
-        environ = make_environment(self._environ, slot, events.incarnation, events.generation, self._list_variables())
-        if self._store is None:
-            end = run_process(self._command, environ, slot.rank, self._writer, events)
-        else:
-            place, grace = self._store / "workers" / events.incarnation, self._settings.driver_grace
-            end = run_durable(self._command, environ, place, slot.rank, self._writer, events, grace)
+        client = self._hosts.find(slot.hostname, self._settings.agent_timeout)
+        end = self._run_locally(slot, events) if client is None else self._run_remotely(client, slot, events)
         if not self._settings.is_elastic:
             end = end._replace(needs_done=False)
             if end.exit_code and not end.was_stopped:
                 threading.Thread(target=self.driver.stop, daemon=True).start()
         return end
+
+    def _run_locally(self, slot: SlotInfo, events: WorkerEvents) -> WorkerExit:
+        environ = make_environment(self._environ, slot, events.incarnation, events.generation, self._list_variables())
+        if self._store is None:
+            return run_process(self._command, environ, slot.rank, self._writer, events)
+        place, grace = self._store / "workers" / events.incarnation, self._settings.driver_grace
+        return run_durable(self._command, environ, place, slot.rank, self._writer, events, grace)
+
+    def _run_remotely(self, client: AgentClient, slot: SlotInfo, events: WorkerEvents) -> WorkerExit:
+        variables = {
+            **self._list_variables(),
+            names.HOROVOD_GLOO_RENDEZVOUS_ADDR: self._settings.address or find_way(client.address),
+            names.PADDLE_ELASTIC_ADDRESS: client.address,
+        }
+        launch = describe_launch(self._command, slot, events, variables)
+        worker = RemoteWorker(client, events.host_uid, events.incarnation, launch, self._settings.agent_timeout)
+        return worker.run(self._writer, events)
 
     def _list_variables(self) -> dict[str, str]:
         """Return what all workers are told."""
@@ -267,13 +271,18 @@ def _end_at_once(error: PaddleError) -> None:
 
 
 @contextmanager
-def stopping_on_signals(workers: LocalWorkers) -> Iterator[list[int]]:
-    """End the workers of a job when SIGINT or SIGTERM comes; yield which have come."""
+def stopping_on_signals(workers: LocalWorkers, hands_over: bool = False) -> Iterator[list[int]]:
+    """End the workers of a job when SIGINT or SIGTERM comes; yield which have come.
+
+    Args: hands_over: SIGTERM ends the driver alone.
+    """
     came: list[int] = []
 
     def stop(number: int, _frame: Any) -> None:
         came.append(number)
-        if len(came) == 1:
+        if hands_over and number == signal.SIGTERM:
+            threading.Thread(target=workers.hand_over, daemon=True).start()
+        elif len(came) == 1:
             threading.Thread(target=workers.driver.stop, daemon=True).start()
 
     if threading.current_thread() is not threading.main_thread():
@@ -293,7 +302,7 @@ def run_job(settings: ElasticSettings, command: Sequence[str], environ: Mapping[
     Raises: JobFailedError: see `judge`.  TimeoutException, RuntimeError: it could not begin.  StoppedError: a signal.
     """
     workers = LocalWorkers(settings, command, environ)
-    with stopping_on_signals(workers) as came:
+    with stopping_on_signals(workers, settings.hands_over) as came:
         try:
             results = workers.run()
         except RuntimeError:
@@ -357,11 +366,16 @@ def run(
 def main(argv: Sequence[str]) -> int:
     """Run `paddle elastic` with these arguments; return the exit status."""
     try:
+        if list(argv[:1]) == ["agent"]:
+            run_agent(argv[1:])
+            return 0
         if list(argv[:1]) != ["run"]:
             if list(argv[:1]) in (["--help"], ["-h"], []):
                 make_parser().print_help()
                 return 0
-            raise UsageError(f"there is no command 'paddle elastic {glog.clean(argv[0], 40)}'; there is 'run'")
+            raise UsageError(
+                f"there is no command 'paddle elastic {glog.clean(argv[0], 40)}'; there are 'run' and 'agent'"
+            )
         args = parse_args(argv[1:])
         if not args.command:
             raise UsageError("the command of a worker is missing, e.g. python train.py")

@@ -36,6 +36,8 @@ class WorkerStateRegistry:
 
     Args: failures_per_host: of one host, with which it is blacklisted.
 
+    Attributes: is_blamed: says whether a failure of a slot counts against its host.
+
     Thread safety: every method may be called from any thread.
     """
 
@@ -49,6 +51,7 @@ class WorkerStateRegistry:
     ) -> None:
         self._driver, self._hosts, self._reset_limit = driver, host_manager, reset_limit
         self._failures_per_host = failures_per_host
+        self.is_blamed: Callable[[Slot], bool] = lambda _: True
         self._changed = threading.Condition(threading.RLock())
         self._states: dict[Slot, str] = {}
         self._generation = self._size = 0
@@ -176,8 +179,9 @@ class WorkerStateRegistry:
     def _charge_once(self, states: dict[Slot, str]) -> Callable[[str], bool]:
         """Count the failures of this generation, and return which hosts have too many."""
         counts: dict[str, int] = {}
-        for (host, _), state in states.items():
-            if state == FAILURE:
+        for slot, state in states.items():
+            if state == FAILURE and self.is_blamed(slot):
+                host = slot[0]
                 counts[host] = self._hosts.charge(host)
         return lambda host: counts.get(host, 0) >= self._failures_per_host
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from elastic.constants import AGENT_PORT
 from elastic.discovery import HostDiscovery
 
 
@@ -16,7 +17,10 @@ class ElasticSettings:
         workers may resume; None: any number of times.  is_elastic: a job that is not ends when a worker fails.
         output_filename: directory for the workers' output, "" for none.  heartbeat_timeout: seconds.
         store_dir: where a driver that is started again finds the job and its workers; "": they end with the driver.
-        driver_grace: seconds for which they wait for another driver.
+        driver_grace: seconds for which they wait for another driver.  hands_over: SIGTERM leaves them to it.
+        agent_port: of the agents.  agent_timeout: seconds of silence after which an agent is lost.  has_agents: also on
+        this machine.  address: by which workers of agents reach the driver; "": found by the way to the agent.
+        port: of the driver; 0: any free one.
     """
 
     discovery: HostDiscovery
@@ -36,3 +40,9 @@ class ElasticSettings:
     verbose: int = 0
     store_dir: str = ""
     driver_grace: float = 60.0
+    hands_over: bool = False
+    agent_port: int = AGENT_PORT
+    agent_timeout: float = 10.0
+    has_agents: bool = False
+    address: str = ""
+    port: int = 0

@@ -16,12 +16,22 @@ import time
 from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from runtime.errors import VolumeError
 
 MOST_LINE_BYTES = 1 << 20  # a longer line is shown in parts
 KINDS = ("stdout", "stderr")
+
+
+class OutputSink(Protocol):
+    """Where the output of a worker goes."""
+
+    def open(self, rank: int) -> dict[str, FileIO | None]:
+        """Return the files of a rank, by stream."""
+
+    def copy(self, source: IO[bytes], rank: int, kind: str, file: FileIO | None) -> None:
+        """Take what a worker writes until its end; close both files."""
 
 
 class OutputWriter:

@@ -19,7 +19,7 @@ from pathlib import Path
 from elastic import constants as names
 from elastic.hosts import SlotInfo
 from elastic.launching import guard
-from elastic.launching.output import KINDS, OutputWriter
+from elastic.launching.output import KINDS, OutputSink
 from elastic.membership.results import WorkerExit
 from runtime.errors import ConfigError
 from runtime.interfaces import list_nics
@@ -36,7 +36,6 @@ def make_environment(
 
     Args: base: those of the driver, of which some are not given on.  more: those that all workers have.
     """
-    kept = {name: value for name, value in base.items() if not any(fnmatch.fnmatch(name, one) for one in NOT_EXPORTED)}
     numbers = {
         names.HOROVOD_RANK: slot.rank,
         names.HOROVOD_SIZE: slot.size,
@@ -47,7 +46,7 @@ def make_environment(
         names.PADDLE_ELASTIC_GENERATION: generation,
     }
     return {
-        **kept,
+        **keep_exported(base),
         "PYTHONUNBUFFERED": "1",
         "HOROVOD_CONTROLLER": "gloo",
         "HOROVOD_CPU_OPERATIONS": "gloo",
@@ -55,6 +54,15 @@ def make_environment(
         names.PADDLE_ELASTIC_INCARNATION: incarnation,
         **{name: str(value) for name, value in numbers.items()},
         **more,
+    }
+
+
+def keep_exported(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a worker has from the program that starts it (pure)."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if not any(fnmatch.fnmatch(name, pattern) for pattern in NOT_EXPORTED)
     }
 
 
@@ -72,13 +80,13 @@ def check_local(host: str) -> None:
     own = set(list_nics().values())
     if not any(address in own or ipaddress.ip_address(address).is_loopback for address in found):
         raise ConfigError(
-            f"the host {host} is another machine ({', '.join(sorted(found))}); the driver starts workers on its own "
-            "machine: run it there, or give hosts that are names of this one"
+            f"the host {host} is another machine ({', '.join(sorted(found))}); to have workers there run "
+            "`paddle elastic agent` on it, and set PADDLE_SECRET to the same text for both"
         )
 
 
 def run_process(
-    command: Sequence[str], environ: Mapping[str, str], rank: int, writer: OutputWriter, ends: Sequence[threading.Event]
+    command: Sequence[str], environ: Mapping[str, str], rank: int, writer: OutputSink, ends: Sequence[threading.Event]
 ) -> WorkerExit:
     """Run a worker to its end, or end it when one of the events is set; copy its output meanwhile.
 

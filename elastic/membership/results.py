@@ -13,12 +13,15 @@ from elastic.hosts import SlotInfo
 class WorkerEvents(list[threading.Event]):
     """Events of which each one ends a worker: that of the job, of its host, and its own.
 
-    Attributes: incarnation: the name of its process.  generation: in which it begins.
+    Attributes: incarnation: the name of its process.  generation: in which it begins.  host_uid: which host of its name
+        it is for, "" where the discovery does not say.
     """
 
-    def __init__(self, events: Sequence[threading.Event], incarnation: str, generation: int) -> None:
+    def __init__(
+        self, events: Sequence[threading.Event], incarnation: str, generation: int, host_uid: str = ""
+    ) -> None:
         super().__init__(events)
-        self.incarnation, self.generation = incarnation, generation
+        self.incarnation, self.generation, self.host_uid = incarnation, generation, host_uid
 
 
 class WorkerExit(NamedTuple):

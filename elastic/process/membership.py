@@ -167,6 +167,8 @@ class WorkerMembership:
         """Return the address that other workers reach this one by: that of its way to the driver."""
         if self.settings.nic:
             return resolve_nics(self.settings.nic)[0]
+        if self.settings.own_address:
+            return self.settings.own_address
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
             probe.connect((self.settings.address, self.settings.port or 9))  # sends nothing
             return str(probe.getsockname()[0])

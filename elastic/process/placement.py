@@ -8,6 +8,7 @@ HOROVOD_GLOO_TIMEOUT_SECONDS (30), HOROVOD_ELASTIC_TIMEOUT (600)   until a gener
 HOROVOD_STALL_CHECK_TIME_SECONDS (60), HOROVOD_STALL_SHUTDOWN_TIME_SECONDS (1800)    `elastic.collectives.group`
 PADDLE_ELASTIC_SILENCE_SECONDS (4)         until a rank that says nothing is lost to those that wait for it
 PADDLE_ELASTIC_INCARNATION, PADDLE_ELASTIC_GENERATION                        this process, and its first generation
+PADDLE_ELASTIC_ADDRESS    by which other workers reach this one, of a worker that an agent has started
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class WorkerSettings(NamedTuple):
 
     Attributes: address, port: of the driver; "" without one.  nic: the interface that others reach it by, or "".
         is_elastic: whether further generations come.  timeout: seconds until the ranks of a generation are there.
-        elastic_timeout: seconds until the driver has made the next generation.
+        elastic_timeout: seconds until the driver has made the next generation.  own_address: by which others reach
+        it, or "".
     """
 
     address: str = ""
@@ -55,6 +57,7 @@ class WorkerSettings(NamedTuple):
     timeout: float = 30.0
     elastic_timeout: float = 600.0
     patience: Patience = Patience()
+    own_address: str = ""
 
 
 def read_placement(environ: Mapping[str, str]) -> ProcessPlacement:
@@ -92,6 +95,7 @@ def read_settings(environ: Mapping[str, str]) -> WorkerSettings:
             _read_seconds(environ, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", STALL_END_S),
             _read_seconds(environ, "PADDLE_ELASTIC_SILENCE_SECONDS", Patience.silence),
         ),
+        own_address=environ.get("PADDLE_ELASTIC_ADDRESS", ""),
     )
 
 

@@ -180,7 +180,8 @@ def test_too_few_slots_end_the_job_with_69(tmp_path: Path) -> None:
     assert "waited 0.2 s for 2 slots" in log
 
 
-def test_a_host_that_is_another_machine_is_refused(tmp_path: Path) -> None:
+def test_a_host_that_is_another_machine_is_refused_without_a_secret(tmp_path: Path) -> None:
     status, _, log = run(tmp_path, "-np", "1", "-H", "192.0.2.1:1", worker=[*WORKER])
-    assert status == 1
+    assert status == 69
     assert "the host 192.0.2.1 is another machine" in log
+    assert "to have workers there run `paddle elastic agent` on it, and set PADDLE_SECRET" in log

@@ -63,6 +63,12 @@ def test_what_is_not_given_has_horovods_defaults(tmp_path: Path) -> None:
         ("-np 1 -H a:1 --host-discovery-script x python", "exclude each other"),
         ("-np 1 -H a python", "is no host with its slots"),
         ("-np 1 --hostfile absent python", "No such file"),
+        ("-np 1 -H a:1 --discovery kubernetes python", "exclude each other"),
+        ("-np 1 --discovery etcd python", "invalid choice"),
+        ("-np 1 --port 65536 python", "--port is 65536"),
+        ("-np 1 --agent-port 0 python", "--agent-port is 0"),
+        ("-np 1 --agent-timeout 0 python", "--agent-timeout is 0"),
+        ("-np 1 --hand-over python", "--hand-over needs --store-dir"),
     ],
 )
 def test_flags_that_are_wrong_are_named(flags: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:

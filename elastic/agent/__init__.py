@@ -1,0 +1,1 @@
+"""Workers on other machines: the agent that runs there, and what the driver says to it."""

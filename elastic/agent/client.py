@@ -1,0 +1,118 @@
+"""How the driver speaks with an agent: signed requests, and answers that are read only if they are signed, too."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import secrets
+import socket
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from elastic.agent.protocol import (
+    MOST_ANSWER,
+    MOST_CHUNK,
+    AgentProtocolError,
+    AgentState,
+    StreamMark,
+    WorkerLaunch,
+    WorkerNews,
+    read_news,
+    read_state,
+    write_mark,
+)
+from elastic.keyvalue.signature import HEADER, is_answer_signed, sign
+from runtime import glog
+from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
+from runtime.kubernetes.timed import TimedResponse
+
+REQUEST_S = 5.0  # to connect, and again for an answer beyond the time that the request may wait
+
+
+class _TimedConnection(http.client.HTTPConnection):
+    response_class = TimedResponse
+
+
+class AgentClient:
+    """The agent at an address.
+
+    Thread safety: every method may be called from any thread; each request has a connection of its own.
+    Each method raises PeerUnreachableError if no agent of this job answers, ConfigError if it refuses the secret, and
+    LostPeerError if it is another agent than the one that is asked for, does not have the worker, or starts no more.
+    """
+
+    def __init__(self, address: str, port: int, secret: str) -> None:
+        self.address, self.port = address, port
+        self._secret = secret
+        self._session, self._numbers = secrets.token_hex(8), itertools.count()
+
+    def __repr__(self) -> str:
+        return f"AgentClient({self.address!r}, {self.port})"
+
+    def read_state(self) -> AgentState:
+        """Return which agent it is."""
+        body = self._ask("GET", "/agent/state", "")
+        try:
+            return read_state(body)
+        except AgentProtocolError as exc:
+            raise PeerUnreachableError(f"{self._name} answers with {exc}") from exc
+
+    def start(self, agent: str, name: str, launch: WorkerLaunch) -> None:
+        """Start a worker, if it was not started before."""
+        self._ask("PUT", f"/workers/{name}", agent, launch.encode())
+
+    def end(self, agent: str, name: str) -> None:
+        """End a worker; return at once."""
+        self._ask("PUT", f"/ends/{name}", agent, b"{}")
+
+    def read_output(
+        self, agent: str, name: str, marks: Mapping[str, StreamMark], most: int = MOST_CHUNK, wait: float = 0.0
+    ) -> WorkerNews:
+        """Return what a worker has written, as soon as there is something new, or after `wait` seconds."""
+        query = "".join(f"&{kind}={write_mark(mark)}" for kind, mark in marks.items())
+        body = self._ask("GET", f"/output/{name}", agent, wait=wait, query=f"{query}&most={most}&wait={wait:.3f}")
+        try:
+            return read_news(body)
+        except AgentProtocolError as exc:
+            raise PeerUnreachableError(f"{self._name} answers: {exc}") from exc
+
+    @property
+    def _name(self) -> str:
+        return f"the agent at {self.address}:{self.port}"
+
+    def _ask(self, method: str, path: str, agent: str, body: bytes = b"", wait: float = 0.0, query: str = "") -> bytes:
+        """Return the body of an answer that the agent has signed."""
+        path = f"{path}?agent={agent}&once={self._session}.{next(self._numbers)}{query}"
+        try:
+            status, signature, found = self._ask_once(method, path, body, wait)
+        except (OSError, http.client.HTTPException, ValueError) as exc:
+            reason = glog.clean(f"{type(exc).__name__}: {exc}", 200)
+            raise PeerUnreachableError(
+                f"no agent answers at {self.address}:{self.port} ({reason}); run `paddle elastic agent` there"
+            ) from exc
+        if not is_answer_signed(signature, self._secret, (method, path), status, found):
+            if status == HTTPStatus.FORBIDDEN:
+                raise ConfigError(f"{self._name} refuses the secret; PADDLE_SECRET differs between the two")
+            raise PeerUnreachableError(f"{self._name} does not prove this job's secret; look at what listens there")
+        if status == HTTPStatus.OK:
+            return found
+        text = glog.clean(found.decode("utf-8", "replace").strip(), 200)
+        if status in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE):
+            raise LostPeerError(f"{self._name} answers {status}: {text}")
+        raise PeerUnreachableError(f"{self._name} answers {status}: {text}")
+
+    def _ask_once(self, method: str, path: str, body: bytes, wait: float) -> tuple[int, str, bytes]:
+        connection = _TimedConnection(self.address, self.port, timeout=REQUEST_S)
+        try:
+            connection.connect()
+            stream: socket.socket = connection.sock
+            stream.settimeout(wait + REQUEST_S)
+            headers = {HEADER: sign(self._secret, method, path, body)}
+            connection.request(method, path, body if method == "PUT" else None, headers)
+            answer = connection.getresponse()
+            found = answer.read(MOST_ANSWER + 1)
+            if len(found) > MOST_ANSWER:
+                raise ValueError("an answer that is too long")
+            return answer.status, answer.getheader(HEADER) or "", found
+        finally:
+            connection.close()

@@ -1,0 +1,158 @@
+"""Which of the hosts that a discovery finds can have workers: this machine, and others on which an agent answers."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from elastic.agent.client import AgentClient
+from elastic.agent.protocol import AgentState
+from elastic.constants import AGENT_PORT
+from elastic.discovery import FoundHosts, HostDiscovery
+from elastic.launching.processes import check_local
+from runtime import glog
+from runtime.errors import ConfigError, PaddleError
+
+PROBES = 16  # agents that are asked at the same time
+MOST_KNOWN = 100_000  # names whose agents are remembered
+SETTLE_S = 0.1
+
+
+class AgentPolicy(NamedTuple):
+    """How agents are used.
+
+    Attributes: port: of all agents.  timeout: seconds of silence after which an agent and its workers are lost.
+        is_everywhere: also on this machine.
+    """
+
+    port: int = AGENT_PORT
+    timeout: float = 10.0
+    is_everywhere: bool = False
+
+
+class _KnownAgent:
+    """An agent that was asked.
+
+    Attributes: state: its last answer.  heard: when that was, in seconds of `time.monotonic`.  problem: since then.
+    """
+
+    def __init__(self, client: AgentClient) -> None:
+        self.client = client
+        self.state: AgentState | None = None
+        self.heard = 0.0
+        self.problem = ""
+
+    def ask(self) -> None:
+        """Take what it answers now."""
+        try:
+            state = self.client.read_state()
+        except PaddleError as exc:
+            self.problem = str(exc)
+            return
+        self.state, self.heard, self.problem = state, time.monotonic(), ""
+
+    def has_room(self, now: float, timeout: float) -> bool:
+        """Return whether it may have workers: it has answered, not too long ago, and is not about to end."""
+        return self.state is not None and not self.state.is_leaving and (not self.problem or now - self.heard < timeout)
+
+
+class AgentHosts(HostDiscovery):
+    """The hosts of another discovery that can have workers now; each with the name of its agent as uid.
+
+    Args: secret: of the job; without one there are no agents.  settle_s: seconds that the first look waits for agents
+        that do not answer: a driver that goes on with workers has to see all of their hosts at once.
+
+    Thread safety: `find` may be called from any thread, the look from one.
+    """
+
+    def __init__(self, inner: HostDiscovery, secret: str, policy: AgentPolicy, settle_s: float = 0.0) -> None:
+        self._inner, self._secret, self._policy, self._settle_s = inner, secret, policy, settle_s
+        self._changed = threading.Condition()
+        self._local: set[str] = set()
+        self._agents: dict[str, _KnownAgent] = {}
+        self._noted: dict[str, str] = {}  # by host: what was said of its agent
+
+    def find_available_hosts_and_slots(self) -> FoundHosts:
+        """Ask the other discovery, then every agent.
+
+        Raises: whatever the other discovery does.  RuntimeError: a host is another machine, and there is no secret.
+        """
+        found = self._inner.find_available_hosts_and_slots()
+        addresses: dict[str, str] = getattr(found, "addresses", {})
+        asked = {host: self._find_agent(host, addresses.get(host, host)) for host in found}
+        remote = {host: agent for host, agent in asked.items() if agent is not None}
+        self._ask(remote)
+        slots, uids, now = {}, {}, time.monotonic()
+        for host, agent in asked.items():
+            if agent is None:
+                slots[host] = found[host]
+            elif agent.state is not None and agent.has_room(now, self._policy.timeout):
+                slots[host], uids[host] = found[host], agent.state.agent
+            self._note(host, agent)
+        return FoundHosts(slots, uids, addresses)
+
+    def find(self, host: str, seconds: float) -> AgentClient | None:
+        """Return the agent of a host, None for this machine; wait so long for the discovery to find the host.
+
+        Raises: ConfigError: it does not.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: host in self._local or host in self._agents, seconds):
+                raise ConfigError(f"the discovery of hosts does not find {host} any more")
+            agent = self._agents.get(host)
+            return None if agent is None else agent.client
+
+    def _find_agent(self, host: str, address: str) -> _KnownAgent | None:
+        """Return the agent of a host; None: it is this machine."""
+        known = self._agents.get(host)
+        if host in self._local or (known is not None and known.client.address == address):
+            return known
+        if not self._policy.is_everywhere:
+            try:
+                check_local(address)
+            except ConfigError as exc:
+                if not self._secret:
+                    raise RuntimeError(str(exc)) from exc
+            else:
+                with self._changed:
+                    self._local.add(host)
+                    self._changed.notify_all()
+                return None
+        agent = _KnownAgent(AgentClient(address, self._policy.port, self._secret))
+        with self._changed:
+            if len(self._agents) >= MOST_KNOWN:
+                self._agents.clear()
+            self._agents[host] = agent
+            self._changed.notify_all()
+        return agent
+
+    def _ask(self, agents: dict[str, _KnownAgent]) -> None:
+        until = time.monotonic() + self._settle_s
+        self._settle_s = 0.0
+        while agents:
+            with ThreadPoolExecutor(min(PROBES, len(agents)), "agents") as pool:
+                list(pool.map(_KnownAgent.ask, agents.values()))
+            if time.monotonic() >= until or not any(agent.problem for agent in agents.values()):
+                return
+            time.sleep(SETTLE_S)
+
+    def _note(self, host: str, agent: _KnownAgent | None) -> None:
+        """Say once of each host that its agent does not answer, and once that it does again."""
+        problem = "" if agent is None else agent.problem
+        before = self._noted.get(host, "")
+        if problem and not before:
+            self._noted[host] = problem
+            glog.warning(f"{host} has no agent now, and so no workers: {problem}")
+        elif before and not problem:
+            del self._noted[host]
+            glog.info(f"the agent of {host} answers")
+
+
+def find_way(address: str) -> str:
+    """Return the address of this machine by which it reaches another one, and is reached from there."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((address, 9))  # sends nothing
+        return str(probe.getsockname()[0])

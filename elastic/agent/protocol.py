@@ -1,0 +1,190 @@
+"""What the driver says to an agent, and what the agent answers (pure).
+
+GET  /agent/state                                     {"agent": ID, "workers": 2, "is_leaving": false}
+PUT  /workers/<incarnation>?agent=ID                  {"argv": [...], "environ": {...}, "rank": 0}: starts it
+PUT  /ends/<incarnation>?agent=ID                     ends it: SIGTERM, and SIGKILL after a grace
+GET  /output/<incarnation>?agent=ID&stdout=A.B&stderr=A.B&most=N&wait=S    what it has written, and how it has ended
+
+All are signed with the job's secret, and so are the answers. ID is a text that no other agent has, so that a request
+which somebody repeats to a later agent of the same address does nothing; a repetition to the same agent changes
+nothing, because a worker is started and ended once. A.B: the bytes before A have been shown and may be forgotten, the
+driver has those before B; A is -1 for a driver that does not know. The answer to /output is a line of JSON and the
+bytes of both streams:
+
+    {"stdout": [first, length, total], "stderr": [first, length, total], "exit": null}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
+
+KINDS = ("stdout", "stderr")
+MOST_LAUNCH_BYTES = 256 << 10
+MOST_WORDS = 2000  # of a command line with its variables
+MOST_CHUNK = 128 << 10  # bytes of a stream in an answer
+MOST_ANSWER = 2 * MOST_CHUNK + 4096
+_MOST_NUMBER = (1 << 31) - 1
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
+_TEXT = re.compile(r"[0-9a-zA-Z_.-]{1,64}")
+_MARK = re.compile(r"(-1|[0-9]{1,18})\.([0-9]{1,18})")
+
+
+class AgentProtocolError(ValueError):
+    """A request or an answer that is not as it has to be."""
+
+
+class WorkerLaunch(NamedTuple):
+    """A worker that an agent is to start.
+
+    Attributes: environ: variables beside those of the agent.
+    """
+
+    argv: tuple[str, ...]
+    environ: Mapping[str, str]
+    rank: int
+
+    def encode(self) -> bytes:
+        """Return the body of a request."""
+        return json.dumps({"argv": self.argv, "environ": dict(self.environ), "rank": self.rank}).encode()
+
+
+class AgentState(NamedTuple):
+    """An agent.
+
+    Attributes: agent: its name; the next agent at its address has another one.  workers: that live.
+        is_leaving: it starts no workers any more.
+    """
+
+    agent: str
+    workers: int
+    is_leaving: bool
+
+    def encode(self) -> bytes:
+        """Return the body of an answer."""
+        return json.dumps(self._asdict()).encode()
+
+
+class StreamMark(NamedTuple):
+    """How far the driver is with a stream.
+
+    Attributes: shown: bytes that it wants no more; -1: it does not know.  seen: bytes that it has.
+    """
+
+    shown: int = -1
+    seen: int = 0
+
+
+class StreamPart(NamedTuple):
+    """A part of what a worker writes.
+
+    Attributes: first: where it begins, in bytes from the start.  total: bytes that the worker has written so far.
+    """
+
+    first: int
+    data: bytes
+    total: int
+
+
+class WorkerNews(NamedTuple):
+    """What a worker has written, by stream, and its exit status; None: it runs."""
+
+    parts: Mapping[str, StreamPart]
+    exit_code: int | None
+
+    def encode(self) -> bytes:
+        """Return the body of an answer."""
+        head: dict[str, Any] = {kind: [one.first, len(one.data), one.total] for kind, one in self.parts.items()}
+        line = json.dumps({**head, "exit": self.exit_code}).encode()
+        return b"\n".join([line, b"".join(self.parts[kind].data for kind in KINDS)])
+
+
+def read_launch(body: bytes) -> WorkerLaunch:
+    """Return the worker that a request describes.
+
+    Raises: AgentProtocolError.
+    """
+    fields = _parse(body)
+    argv, environ, rank = (fields.get(name) for name in WorkerLaunch._fields)
+    if not isinstance(argv, list) or not argv or not all(map(_is_word, argv)) or not argv[0]:
+        raise AgentProtocolError("argv is no list of words")
+    if not isinstance(environ, dict) or not all(_NAME.fullmatch(name) for name in environ):
+        raise AgentProtocolError("environ is no object of variables")
+    if not all(map(_is_word, environ.values())):
+        raise AgentProtocolError("a variable has a value that is no text")
+    if not is_integer(rank, 0, _MOST_NUMBER):
+        raise AgentProtocolError("rank is no number")
+    return WorkerLaunch(tuple(argv), environ, int(rank or 0))
+
+
+def read_state(body: bytes) -> AgentState:
+    """Return the agent that an answer describes.
+
+    Raises: AgentProtocolError.
+    """
+    fields = _parse(body)
+    agent, workers, is_leaving = (fields.get(name) for name in AgentState._fields)
+    if not isinstance(agent, str) or not is_name(agent) or not is_integer(workers, 0, _MOST_NUMBER):
+        raise AgentProtocolError("this is no state of an agent")
+    return AgentState(agent, int(workers or 0), is_leaving is True)
+
+
+def read_news(body: bytes) -> WorkerNews:
+    """Return what an answer says of a worker.
+
+    Raises: AgentProtocolError.
+    """
+    line, newline, data = body.partition(b"\n")
+    fields = _parse(line)
+    exit_code = fields.get("exit")
+    if not newline or (exit_code is not None and not is_integer(exit_code, 0, 255)):
+        raise AgentProtocolError("this is no news of a worker")
+    parts, at = {}, 0
+    for kind in KINDS:
+        numbers = fields.get(kind)
+        if not isinstance(numbers, list) or len(numbers) != 3 or not all(is_integer(one, 0) for one in numbers):
+            raise AgentProtocolError(f"{kind} is no three numbers")
+        first, length, total = numbers
+        if first + length > total:
+            raise AgentProtocolError(f"{kind} has a part behind its end")
+        parts[kind] = StreamPart(first, data[at : at + length], total)
+        at += length
+    if at != len(data):
+        raise AgentProtocolError("the bytes are not those that are announced")
+    return WorkerNews(parts, exit_code)
+
+
+def write_mark(mark: StreamMark) -> str:
+    """Return a mark as a request has it."""
+    return f"{mark.shown}.{mark.seen}"
+
+
+def read_mark(text: str) -> StreamMark:
+    """Return the mark of a request.
+
+    Raises: AgentProtocolError.
+    """
+    found = _MARK.fullmatch(text)
+    if not found:
+        raise AgentProtocolError("a mark is two numbers with a dot")
+    return StreamMark(int(found[1]), int(found[2]))
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text is a name of an agent or of a worker's process."""
+    return _TEXT.fullmatch(text) is not None
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    try:
+        return parse_bounded(body, depth=2, values=MOST_WORDS)
+    except BoundedJsonError as exc:
+        raise AgentProtocolError(f"a body {exc}") from exc
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str) and "\0" not in value

@@ -1,0 +1,104 @@
+"""A worker that runs under an agent, from its start to its end, as the driver sees it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from elastic.agent.client import AgentClient
+from elastic.agent.protocol import MOST_CHUNK, WorkerLaunch, WorkerNews
+from elastic.agent.showing import OutputShower
+from elastic.hosts import SlotInfo
+from elastic.launching.output import OutputWriter
+from elastic.launching.processes import make_environment
+from elastic.membership.results import WorkerEvents, WorkerExit
+from runtime import glog
+from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
+
+POLL_S = 0.5  # of one question for output; between two of them the driver looks whether the worker has to end
+RETRY_S = 0.2
+LOST = 75  # counts as the exit status of a worker whose agent is gone
+STOPPED = 143  # the same of a worker that was to end before it was started
+
+_T = TypeVar("_T")
+_OWN = ("PADDLE_SECRET", "PADDLE_SECRET_FILE")  # which an agent has, and which never travel
+
+
+def describe_launch(
+    command: Sequence[str], slot: SlotInfo, events: WorkerEvents, variables: Mapping[str, str]
+) -> WorkerLaunch:
+    """Return the worker of a slot (pure). It has the variables of its agent, too; the secret is not among these."""
+    environ = make_environment({}, slot, events.incarnation, events.generation, variables)
+    return WorkerLaunch(tuple(command), {name: value for name, value in environ.items() if name not in _OWN}, slot.rank)
+
+
+class RemoteWorker:
+    """A worker of an agent.
+
+    Args: agent: the name of the agent that has the worker, or is to start it.  name: of the process.
+        timeout: seconds of silence after which the agent and its workers are lost.
+    """
+
+    def __init__(self, client: AgentClient, agent: str, name: str, launch: WorkerLaunch, timeout: float) -> None:
+        self._client, self._agent, self._name, self._launch = client, agent, name, launch
+        self._timeout = timeout
+        self._heard = time.monotonic()
+
+    def run(self, writer: OutputWriter, ends: Sequence[threading.Event]) -> WorkerExit:
+        """Start the worker, unless it was started before; show its output to its end, or end it when an event is set.
+
+        Raises: VolumeError: its files cannot be written.
+        """
+        with OutputShower(writer, self._launch.rank) as shower:
+            try:
+                return self._run(shower, ends)
+            except (PeerUnreachableError, LostPeerError, ConfigError) as exc:
+                glog.error(f"the process {self._name} of rank {self._launch.rank} is lost: {exc}")
+                return WorkerExit(LOST, time.time(), any(event.is_set() for event in ends))
+
+    def _run(self, shower: OutputShower, ends: Sequence[threading.Event]) -> WorkerExit:
+        has_begun = was_stopped = False
+        while True:
+            is_to_end = any(event.is_set() for event in ends)
+            if not has_begun:
+                if is_to_end:
+                    return WorkerExit(STOPPED, time.time(), True)
+                has_begun = self._ask(self._start) is not None
+            elif is_to_end and not was_stopped:
+                was_stopped = self._ask(self._end) is not None
+            else:
+                news = self._follow(shower)
+                if news is not None and news.exit_code is not None and shower.has_all(news):
+                    return WorkerExit(news.exit_code, time.time(), was_stopped)
+
+    def _start(self) -> bool:
+        self._client.start(self._agent, self._name, self._launch)
+        return True
+
+    def _end(self) -> bool:
+        self._client.end(self._agent, self._name)
+        return True
+
+    def _follow(self, shower: OutputShower) -> WorkerNews | None:
+        """Ask for output; where the last one is not shown yet, only let the agent hear that there is a driver."""
+        is_idle = shower.wait(POLL_S)
+        most, wait = (MOST_CHUNK, POLL_S) if is_idle else (0, 0.0)
+        news = self._ask(lambda: self._client.read_output(self._agent, self._name, shower.marks, most, wait))
+        if news is None or not is_idle:
+            return None
+        shower.give(news)
+        return news
+
+    def _ask(self, request: Callable[[], _T]) -> _T | None:
+        """Return an answer, or None where there is none now. Raises: the error, when there is none for too long."""
+        try:
+            found = request()
+        except PeerUnreachableError:
+            if time.monotonic() - self._heard > self._timeout:
+                raise
+            time.sleep(RETRY_S)
+            return None
+        self._heard = time.monotonic()
+        return found

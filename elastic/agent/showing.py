@@ -1,0 +1,88 @@
+"""Shows what a worker of an agent writes, line by line, in a thread: a slow reader holds up nothing but the worker."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from io import FileIO
+from types import TracebackType
+
+from elastic.agent.protocol import KINDS, MOST_CHUNK, StreamMark, StreamPart, WorkerNews
+from elastic.launching.output import OutputWriter
+
+
+class OutputShower:
+    """The output of one worker; a context manager.
+
+    Attributes: marks: how far it is with each stream.
+
+    Raises, at the begin: VolumeError: the files of the rank cannot be written.
+    """
+
+    def __init__(self, writer: OutputWriter, rank: int) -> None:
+        self._writer, self._rank = writer, rank
+        self.marks = {kind: StreamMark() for kind in KINDS}
+        self._changed = threading.Condition()
+        self._news: WorkerNews | None = None
+        self._is_over = False
+        self._thread = threading.Thread(target=self._run, name="output", daemon=True)
+
+    def __enter__(self) -> OutputShower:
+        self._files = self._writer.open(self._rank)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def wait(self, seconds: float) -> bool:
+        """Return whether everything that was given is shown, as soon as it is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._news is None, seconds)
+
+    def give(self, news: WorkerNews) -> None:
+        """Show the parts of an answer; those before must be shown."""
+        with self._changed:
+            self._news = news
+            self._changed.notify_all()
+
+    def has_all(self, news: WorkerNews) -> bool:
+        """Return whether an answer, which has been given, is the last one; wait until it is shown."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._news is None)
+            return all(self.marks[kind].shown >= part.total for kind, part in news.parts.items())
+
+    def _run(self) -> None:
+        with contextlib.ExitStack() as stack:
+            for file in self._files.values():
+                if file is not None:
+                    stack.callback(file.close)
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._is_over or self._news is not None)
+                    news = self._news
+                if news is None:
+                    return
+                marks = {
+                    kind: self._show(kind, part, self._files[kind], is_last=news.exit_code is not None)
+                    for kind, part in news.parts.items()
+                }
+                with self._changed:
+                    self.marks, self._news = marks, None
+                    self._changed.notify_all()
+
+    def _show(self, kind: str, part: StreamPart, file: FileIO | None, is_last: bool) -> StreamMark:
+        """Show the whole lines of a part; a longer line than an answer has, and the last one, as they are."""
+        data = part.data
+        end = part.first + len(data)
+        lines = data[: data.rfind(b"\n") + 1] or (data if len(data) >= MOST_CHUNK else b"")
+        if is_last and end >= part.total:
+            lines = data
+        if lines:
+            self._writer.show(self._rank, kind, lines, file)
+        return StreamMark(part.first + len(lines), end)

@@ -1,0 +1,156 @@
+"""The workers of an agent: each one runs as long as a driver asks after it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from elastic.agent.output import WorkerOutput
+from elastic.agent.protocol import StreamMark, WorkerLaunch, WorkerNews
+from elastic.launching.processes import keep_exported, run_process
+from runtime import glog
+from runtime.errors import LostPeerError
+
+MOST_LIVE = 256  # workers at the same time
+MOST_ENDED = 1024  # whose exit status is kept
+NO_START = 126  # counts as the exit status of a worker that could not be started
+
+
+class AgentBusyError(Exception):
+    """The agent starts no worker now."""
+
+
+@dataclass
+class AgentWorker:
+    """A process that the driver has asked for.
+
+    Attributes: asked: when the driver asked after it last, in seconds of `time.monotonic`.  askers: requests that wait.
+    """
+
+    name: str
+    launch: WorkerLaunch
+    asked: float
+    askers: int = 0
+    output: WorkerOutput = field(default_factory=WorkerOutput)
+    end: threading.Event = field(default_factory=threading.Event)
+    is_over: bool = False
+
+
+class AgentWorkers:
+    """All workers of an agent, by the name of their process.
+
+    Args: environ: the variables of each worker beside those that the driver gives it.  patience_s: seconds after which
+        a worker is ended that no driver has asked after.
+
+    Thread safety: every method may be called from any thread.
+    """
+
+    def __init__(self, environ: Mapping[str, str], patience_s: float) -> None:
+        self._environ, self._patience = keep_exported(environ), patience_s
+        self._changed = threading.Condition()
+        self._workers: dict[str, AgentWorker] = {}
+        self._is_leaving = False
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether no worker is started any more."""
+        return self._is_leaving
+
+    def count(self) -> int:
+        """Return how many workers live."""
+        with self._changed:
+            return sum(not one.is_over for one in self._workers.values())
+
+    def start(self, name: str, launch: WorkerLaunch) -> None:
+        """Start a worker; do nothing if it was started before.
+
+        Raises: AgentBusyError: there are too many, or the agent is about to end.
+        """
+        with self._changed:
+            if name in self._workers:
+                return
+            if self._is_leaving:
+                raise AgentBusyError("this agent is about to end")
+            if sum(not one.is_over for one in self._workers.values()) >= MOST_LIVE:
+                raise AgentBusyError(f"this agent has {MOST_LIVE} workers")
+            worker = self._workers[name] = AgentWorker(name, launch, time.monotonic())
+            ended = [one for one in self._workers.values() if one.is_over]
+            for one in ended[: max(0, len(ended) - MOST_ENDED)]:
+                del self._workers[one.name]
+        glog.info(f"starts {name} as rank {launch.rank}: {glog.clean(' '.join(launch.argv), 200)}")
+        threading.Thread(target=self._run, args=(worker,), name=name, daemon=True).start()
+
+    def end(self, name: str) -> None:
+        """End a worker: SIGTERM, and SIGKILL after a grace.
+
+        Raises: LostPeerError: there is none of this name.
+        """
+        self._find(name).end.set()
+
+    def read(self, name: str, marks: Mapping[str, StreamMark], most: int, wait: float) -> WorkerNews:
+        """Return what the driver does not have yet of a worker; see `WorkerOutput.read`.
+
+        Raises: LostPeerError: there is none of this name.
+        """
+        worker = self._find(name)
+        with self._changed:
+            worker.askers += 1
+        try:
+            return worker.output.read(marks, most, wait)
+        finally:
+            with self._changed:
+                worker.askers -= 1
+                worker.asked = time.monotonic()
+
+    def check(self, now: float) -> None:
+        """End every worker that no driver has asked after for too long; `now` is in seconds of `time.monotonic`."""
+        with self._changed:
+            lonely = [one for one in self._workers.values() if not one.askers and now - one.asked > self._patience]
+        for worker in lonely:
+            if not worker.is_over and not worker.end.is_set():
+                glog.error(f"no driver has asked after {worker.name} for {self._patience:g} s: it is ended")
+            worker.end.set()
+            worker.output.discard()
+
+    def leave(self) -> None:
+        """Start no worker any more."""
+        with self._changed:
+            self._is_leaving = True
+
+    def end_all(self) -> None:
+        """End every worker."""
+        with self._changed:
+            for worker in self._workers.values():
+                worker.end.set()
+
+    def wait_for_none(self, seconds: float) -> bool:
+        """Return whether no worker lives, as soon as that is so, or after so many seconds."""
+        with self._changed:
+            return self._changed.wait_for(lambda: all(one.is_over for one in self._workers.values()), seconds)
+
+    def is_all_shown(self) -> bool:
+        """Return whether the driver has shown all that the workers have written."""
+        with self._changed:
+            return all(one.output.is_empty for one in self._workers.values())
+
+    def _find(self, name: str) -> AgentWorker:
+        with self._changed:
+            worker = self._workers.get(name)
+        if worker is None:
+            raise LostPeerError("this agent has no worker of this name")
+        return worker
+
+    def _run(self, worker: AgentWorker) -> None:
+        environ = {**self._environ, **worker.launch.environ}
+        code = NO_START
+        try:
+            code = run_process(worker.launch.argv, environ, worker.launch.rank, worker.output, [worker.end]).exit_code
+        except (OSError, ValueError) as exc:
+            glog.error(f"{worker.name} cannot be started: {exc}")
+        worker.output.finish(code)
+        glog.info(f"{worker.name} ended with {code}")
+        with self._changed:
+            worker.is_over = True
+            self._changed.notify_all()

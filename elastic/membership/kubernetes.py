@@ -1,0 +1,89 @@
+"""`--discovery=kubernetes`: the pods of a label selector, from the Kubernetes API."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from elastic.discovery import FoundHosts, HostDiscovery
+from elastic.membership.pods import SELECTOR, read_pods
+from runtime import glog
+from runtime.backoff import exponential_backoff
+from runtime.errors import ConfigError
+from runtime.kubernetes.client import ApiClient, ApiProblem, find_place
+
+REFUSED_S = 10.0  # for which a refusal at the begin may pass: rights and pods are created together
+LONGEST_S = 30.0  # between two questions to an API server that does not answer
+ADVICE = "The driver's account needs the verb list on pods: k8s/allreduce/access.yaml gives it"
+
+
+class PodDiscovery(HostDiscovery):
+    """The pods of a selector as hosts; those of the last answer while the API server gives none.
+
+    Args: default_slots: of a pod without annotation.  make_client: a test gives its own.
+    Raises: ConfigError: this is no pod of a cluster.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        namespace: str = "",
+        selector: str = SELECTOR,
+        default_slots: int = 1,
+        make_client: Callable[[Any], ApiClient] = ApiClient,
+    ) -> None:
+        place = find_place(environ)
+        self._client = make_client(place)
+        namespace = namespace or environ.get("JOB_NAMESPACE", "") or place.namespace
+        if not namespace:
+            raise ConfigError("--namespace is not given, and the service account of this pod has none: give it")
+        self._path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
+        self._selector, self._default_slots = selector, default_slots
+        self._found: FoundHosts | None = None
+        self._problem = ""
+        self._noted: set[str] = set()  # what was said of pods
+        self._began = time.monotonic()
+        self._next = 0.0  # when the API server is asked again, in seconds of `time.monotonic`
+        self._delays = exponential_backoff(1.0, LONGEST_S)
+
+    def find_available_hosts_and_slots(self) -> FoundHosts:
+        """Ask the API server, unless it did not answer a moment ago.
+
+        Raises: RuntimeError: it has refused from the begin.
+        """
+        now = time.monotonic()
+        if now >= self._next:
+            try:
+                self._found = self._list()
+            except ApiProblem as problem:
+                self._take_problem(problem, now)
+            else:
+                if self._problem:
+                    glog.info("the API server lists the pods again")
+                self._problem, self._delays = "", exponential_backoff(1.0, LONGEST_S)
+        return FoundHosts({}) if self._found is None else self._found
+
+    def _list(self) -> FoundHosts:
+        pods: list[dict[str, Any]] = []
+        self._client.list_all(self._path, pods.append, {"labelSelector": self._selector})
+        hosts, problems = read_pods(pods, self._default_slots)
+        for problem in set(problems) - self._noted:
+            glog.warning(problem)
+        self._noted = set(problems)
+        return FoundHosts(
+            {one.name: one.slots for one in hosts},
+            {one.name: one.uid for one in hosts},
+            {one.name: one.address for one in hosts},
+        )
+
+    def _take_problem(self, problem: ApiProblem, now: float) -> None:
+        if problem.is_refusal and self._found is None and now - self._began > REFUSED_S:
+            raise RuntimeError(str(problem.to_error(ADVICE)))
+        self._next = now + max(next(self._delays), problem.retry_after)
+        text = f"{problem}. {ADVICE}" if problem.is_refusal else str(problem)
+        if text != self._problem:
+            known = "no hosts are known yet" if self._found is None else f"the last {len(self._found)} hosts count"
+            glog.warning(f"the pods cannot be listed, {known}: {text}; the driver tries again")
+        self._problem = text

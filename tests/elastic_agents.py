@@ -1,0 +1,91 @@
+"""Agents as processes, each at a loopback address of its own and all at one port."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ports import LOWEST
+
+from elastic.agent.client import AgentClient
+from runtime.errors import PeerUnreachableError
+
+ROOT = Path(__file__).resolve().parents[1]
+LIMIT_S = 60.0
+SECRET = "a secret of the test"
+
+
+def until(what: str, condition: Callable[[], bool]) -> None:
+    """Wait for a condition."""
+    end = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < end, f"waited {LIMIT_S:g} s for {what}"
+        time.sleep(0.02)
+
+
+def answers(client: AgentClient) -> bool:
+    try:
+        client.read_state()
+    except PeerUnreachableError:
+        return False
+    return True
+
+
+class Agents:
+    """The agents of a test; `port` is theirs."""
+
+    def __init__(self, directory: Path, port: int) -> None:
+        assert port >= LOWEST
+        self.port = port
+        self._directory, self._processes = directory, dict[str, subprocess.Popen[bytes]]()
+
+    def client(self, address: str) -> AgentClient:
+        return AgentClient(address, self.port, SECRET)
+
+    def start(self, address: str, *flags: str) -> None:
+        """Start the agent of an address, and wait until it answers."""
+        command = [sys.executable, "-m", "paddle", "elastic", "agent", "--port", str(self.port), "--address", address]
+        environ = {**os.environ, "PYTHONPATH": str(ROOT), "PADDLE_SECRET": SECRET}
+        with (self._directory / f"agent-{address}.log").open("ab") as log:
+            process = subprocess.Popen([*command, *flags], cwd=self._directory, env=environ, stderr=log, stdout=log)
+        self._processes[address] = process
+        until(f"the agent of {address}", lambda: process.poll() is not None or answers(self.client(address)))
+        assert process.poll() is None, self.log(address)
+
+    def log(self, address: str) -> str:
+        return (self._directory / f"agent-{address}.log").read_text()
+
+    def kill(self, address: str) -> None:
+        """End an agent without a word."""
+        process = self._processes.pop(address)
+        process.kill()
+        process.wait(LIMIT_S)
+
+    def stop(self, address: str) -> int:
+        """End an agent by SIGTERM; return its status."""
+        process = self._processes.pop(address)
+        process.send_signal(signal.SIGTERM)
+        return process.wait(LIMIT_S)
+
+    def end(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+            process.wait(LIMIT_S)
+
+
+@contextlib.contextmanager
+def started_agents(directory: Path, port: int, *addresses: str) -> Iterator[Agents]:
+    """Agents at some addresses; they end with the block."""
+    agents = Agents(directory, port)
+    try:
+        for address in addresses:
+            agents.start(address)
+        yield agents
+    finally:
+        agents.end()
