@@ -12,7 +12,7 @@ MAX_FILES=100000 # in a config directory
 help() {
     cat <<'HELP'
 start.sh [FLAG...]       stages the job's config directory and starts the launcher with the flags below and FLAG...
-start.sh ROLE [FLAG...]  a program of an elastic job (docs/elastic.md): master, pserver, trainer or autoscaler, with flags of its own
+start.sh ROLE [FLAG...]  a program of an elastic job (docs/elastic.md, docs/allreduce.md): master, pserver, trainer, autoscaler or driver, with flags of its own
 start.sh COMMAND [ARG...] runs COMMAND instead (the first word is no flag): start.sh paddle version
 start.sh --help          prints this and touches nothing
 
@@ -53,8 +53,15 @@ ENTRY                        none                  trainer: a program of paddle.
 TRAIN_LIST                   none                  trainer: not read; the config names its list
 ETCD_TIMEOUT                 600                   roles: seconds that they wait for etcd to come up, before their program begins
 VOLUME_TIMEOUT               3600                  trainer: seconds that it waits for the config and the data on the volume
+NUM_PROC                     1                     driver: --num-proc
+MIN_NP                       NUM_PROC              driver: --min-np
+MAX_NP                       no bound              driver: --max-np
+DISCOVERY                    kubernetes            driver: --discovery
+STORE_DIR                    JOB_PATH/JOB_NAME/driver  driver: --store-dir
+DRIVER_ADDRESS               found                 driver: --address
+DRIVER_PORT                  any free one          driver: --port
 AT_END                       exit                  roles: wait: when the job is done, the pod stays until SIGTERM, as a StatefulSet needs it
-SCALE_TO_ZERO                none                  master: statefulsets/NAME, deployments/NAME that get no pods when the job is done
+SCALE_TO_ZERO                none                  master, driver: statefulsets/NAME, deployments/NAME that get no pods when the job is done
 CONF_PADDLE_METRICS_PORT     0                     roles: --metrics_port
 
 EXIT 65 the config directory has what cannot be copied; 66 the config directory or the config is missing; 74 WORK_DIR is not writable or is full, or the volume is sick;
@@ -328,7 +335,7 @@ main() {
     case ${1:-} in
         -h | --help) help; return 0 ;;
         -* | '') ;;
-        master | pserver | trainer | autoscaler) start_role "$@" ;;
+        master | pserver | trainer | autoscaler | driver) start_role "$@" ;;
         *) exec "$@" ;;
     esac
     local here

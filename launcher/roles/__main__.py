@@ -3,7 +3,8 @@
 A master and a server belong to a Deployment and a StatefulSet, which would start a pod that has ended again. With
 AT_END=wait the role therefore stays until SIGTERM when its program has ended with 0; before that it lets SCALE_TO_ZERO
 have no pods, which sends that signal. A master that ends with 65 says that the job has failed, which is an end, too. A
-trainer belongs to a Job: it becomes its program.
+trainer belongs to a Job: it becomes its program. A driver of an all-reduce job does, too, and lets its workers have no
+pods at the end, but not where the next pod of the Job goes on.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ def run_role(arguments: Sequence[str], stop: Stop, secrets: Secrets) -> int:
     with stop.noted():
         status = run_program(plan.command, stop)
         is_over = status == 0 or (status == DataError.exit_code and bool(plan.targets))
+        is_over = is_over or bool(plan.goes_on and status not in plan.goes_on)
         if is_over and not stop.requested:
             finish(plan, stop, secrets)
     return status

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-MASTER, PSERVER, TRAINER, AUTOSCALER = "master", "pserver", "trainer", "autoscaler"
-ROLES = (MASTER, PSERVER, TRAINER, AUTOSCALER)
+MASTER, PSERVER, TRAINER, AUTOSCALER, DRIVER = "master", "pserver", "trainer", "autoscaler", "driver"
+ROLES = (MASTER, PSERVER, TRAINER, AUTOSCALER, DRIVER)
+WITHOUT_ETCD = (AUTOSCALER, DRIVER)
 EXIT, WAIT = "exit", "wait"  # what a role does when the job is done
 ETCD_PORT = 2379
 INIT = "PADDLE_INIT_"
@@ -67,8 +68,25 @@ FLAGS: Mapping[str, tuple[RoleFlag, ...]] = {
         RoleFlag(*_PORTS),
     ),
     AUTOSCALER: (),
+    DRIVER: (
+        RoleFlag("num-proc", ("NUM_PROC",), "1"),
+        RoleFlag("min-np", ("MIN_NP",)),
+        RoleFlag("max-np", ("MAX_NP",)),
+        RoleFlag("discovery", ("DISCOVERY",), "kubernetes"),
+        RoleFlag("store-dir", ("STORE_DIR",), "/driver"),
+        RoleFlag("address", ("DRIVER_ADDRESS",)),
+        RoleFlag("port", ("DRIVER_PORT",)),
+    ),
 }
-PROGRAMS = {MASTER: "master", PSERVER: "pserver", TRAINER: "train", AUTOSCALER: "autoscaler"}
+PROGRAMS: Mapping[str, tuple[str, ...]] = {
+    MASTER: ("master",),
+    PSERVER: ("pserver",),
+    TRAINER: ("train",),
+    AUTOSCALER: ("autoscaler",),
+    DRIVER: ("elastic", "run"),
+}
+# statuses of a driver after which the Job's next pod goes on: no answer, volume, lost peer, SIGKILL, SIGTERM
+DRIVER_GOES_ON = (69, 74, 75, 137, 143)
 # of 2017, and without meaning for a trainer that finds everything else in etcd
 _FOUND = {
     "PORT", "PORTS_NUM", "PORTS_NUM_FOR_SPARSE", "NICS", "NUM_GRADIENT_SERVERS", "NUM_PASSES", "PSERVERS", "TRAINER_ID",
@@ -81,7 +99,8 @@ class RolePlan:
     """What a role does: its command, whether it waits for SIGTERM when the job is done, and what it then scales to 0.
 
     targets: "statefulsets/NAME" each.  notes: lines for the log.  etcd: host and port of each endpoint that the
-    environment names.  etcd_timeout: seconds within which one of them must take a connection.
+    environment names.  etcd_timeout: seconds within which one of them must take a connection.  goes_on: statuses of a
+    job that is not over; empty: 0 alone is the end.
     """
 
     command: tuple[str, ...]
@@ -90,6 +109,7 @@ class RolePlan:
     notes: tuple[str, ...] = ()
     etcd: tuple[tuple[str, int], ...] = ()
     etcd_timeout: float = 0.0
+    goes_on: tuple[int, ...] = ()
 
 
 class RoleError(ValueError):
@@ -106,9 +126,10 @@ def plan_role(role: str, arguments: Sequence[str], environ: Mapping[str, str]) -
     flags = [
         f"--{flag.name}={value}"
         for flag in FLAGS[role]
-        if not has_flag(flag.name, arguments) and (value := _value(flag, environ, problems))
+        # a driver's arguments end with the command of a worker, whose flags are its own; of two flags the last counts
+        if (role == DRIVER or not has_flag(flag.name, arguments)) and (value := _value(flag, environ, problems))
     ]
-    if role != AUTOSCALER and not _names_a_store(environ, arguments):
+    if role not in WITHOUT_ETCD and not _names_a_store(environ, arguments):
         problems.append(
             "ETCD_ENDPOINTS is not set in the pod's env; set it to http://host:2379 of its etcd, as k8s/elastic does"
         )
@@ -122,14 +143,15 @@ def plan_role(role: str, arguments: Sequence[str], environ: Mapping[str, str]) -
     for target in targets:
         if not _TARGET.fullmatch(target):
             problems.append(f"SCALE_TO_ZERO has '{target}'; write each as statefulsets/NAME or deployments/NAME")
-    etcd = () if role == AUTOSCALER else list_places(environ["ETCD_ENDPOINTS"])
+    etcd = () if role in WITHOUT_ETCD else list_places(environ["ETCD_ENDPOINTS"])
     limit = environ.get("ETCD_TIMEOUT") or "600"
     if not re.fullmatch(r"[0-9]{1,6}", limit):
         problems.append(f"ETCD_TIMEOUT is '{limit}'; set it to whole seconds, e.g. 600")
     if problems:
         raise RoleError("\n".join(problems))
-    command = ("paddle", PROGRAMS[role], *flags, *arguments)
-    return RolePlan(command, at_end == WAIT, targets, tuple(notes), etcd, float(limit))
+    command = ("paddle", *PROGRAMS[role], *flags, *arguments)
+    goes_on = DRIVER_GOES_ON if role == DRIVER else ()
+    return RolePlan(command, at_end == WAIT, targets, tuple(notes), etcd, float(limit), goes_on)
 
 
 def find_etcd(environ: Mapping[str, str]) -> str:

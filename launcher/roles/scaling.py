@@ -57,7 +57,7 @@ class Scaler:
         if status in (401, 403):
             raise ApiError(
                 f"{said}; the pod's service account needs the verb patch on {target.partition('/')[0]}/scale "
-                f"(k8s/elastic/access.yaml), or: kubectl scale {target} --replicas=0",
+                f"(access.yaml of k8s/elastic and k8s/allreduce), or: kubectl scale {target} --replicas=0",
                 final=ApiForbiddenError,
             )
         raise ApiError(f"{said}; see why at the API server, which is asked again")

@@ -60,6 +60,19 @@ def test_the_manifests_settings_become_flags() -> None:
         *("--save_dir=/home/jobpath/digits/output", "--seed=1"),
     )
     assert plan_role("autoscaler", ["--dry_run"], {}).command == ("paddle", "autoscaler", "--dry_run")
+    driver = {"JOB_NAME": "j", "JOB_PATH": "/v", "NUM_PROC": "3", "MAX_NP": "8", "DRIVER_PORT": "7170"}
+    assert plan_role("driver", ["--verbose", "python", "t.py", "--port=1"], driver).command == (
+        *(
+            "paddle",
+            "elastic",
+            "run",
+            "--num-proc=3",
+            "--max-np=8",
+            "--discovery=kubernetes",
+            "--store-dir=/v/j/driver",
+        ),
+        *("--port=7170", "--verbose", "python", "t.py", "--port=1"),
+    )
 
 
 def test_the_environment_of_2017_is_understood() -> None:
@@ -236,6 +249,17 @@ def test_a_job_that_has_failed_is_over_too(pod: RolePod, tmp_path: Path) -> None
         read_until(process, "waits until it is scaled to 0")
         process.terminate()
         assert process.wait(60) == 65
+
+
+def test_workers_of_a_driver_have_no_pods_when_its_job_has_failed_and_keep_them_for_the_next_driver(
+    pod: RolePod, tmp_path: Path
+) -> None:
+    env = {"SCALE_TO_ZERO": "statefulsets/paddle-worker", "SERVICE_ACCOUNT_DIR": str(tmp_path)}
+    for status, is_over in ((1, True), (0, True), (75, False), (143, False)):
+        with pod.start("driver", f"exit {status}", KUBERNETES_SERVICE_HOST="127.0.0.1", **env) as process:
+            said, _ = process.communicate(timeout=60)
+        assert process.returncode == status
+        assert ("statefulsets/paddle-worker is not scaled to 0" in said) is is_over
 
 
 def test_a_role_without_rights_says_what_to_do_and_waits(pod: RolePod, tmp_path: Path) -> None:
