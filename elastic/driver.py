@@ -131,6 +131,7 @@ class ElasticDriver(WorkerReports):
         if record.listener:
             client = WorkerNotificationClient(record.listener, self._secret)
             self._notifier.add_client((found[0].host, found[0].local_rank), client)
+        self.is_open = True
         glog.info(f"generation {record.generation} goes on with {len(slots)} workers of a driver that has ended")
         for slot, member in zip(slots, members, strict=True):
             self._start_worker_process(slot, member)

@@ -181,6 +181,7 @@ class LocalWorkers:
             self.secret,
             self._journal,
         )
+        self.driver.is_open = self._record is None
         port = settings.port if self._record is None else self._record.port
         try:
             self.driver.port = rendezvous.start(create_rendezvous_handler(self.driver), port, listening)

@@ -21,12 +21,15 @@ NOT_DONE = 1  # counts as the exit status of a process that ends with 0 before i
 class WorkerReports:
     """The part of the driver that speaks with workers.
 
+    Attributes: is_open: whether it knows its workers. A driver that goes on with those of another one does not at
+        first; they have to ask again.
+
     Thread safety: every method may be called from any thread.
     """
 
     def __init__(self, registry: WorkerStateRegistry, secret: str) -> None:
         self._worker_registry, self._secret = registry, secret
-        self._members = MemberTable()
+        self._members, self.is_open = MemberTable(), True
         self._notifier = Notifier()
         self._results = ResultsRecorder()
         self._create_worker_fn: CreateWorker | None = None

@@ -28,7 +28,12 @@ _MOST_NUMBER = (1 << 31) - 1
 
 
 class Desk(Protocol):
-    """What the driver answers to workers."""
+    """What the driver answers to workers.
+
+    Attributes: is_open: whether it knows them; they have to ask again otherwise.
+    """
+
+    is_open: bool
 
     @property
     def notices(self) -> NoticeBoard:
@@ -67,6 +72,8 @@ def create_rendezvous_handler(driver: Any) -> type[RendezvousHandler]:
         """The requests of elastic workers."""
 
         def answer(self, request: HttpRequest) -> HttpAnswer:
+            if not desk.is_open:
+                return HttpAnswer(HTTPStatus.SERVICE_UNAVAILABLE, b"the driver does not know its workers yet\n")
             try:
                 given = answer_worker(desk, request)
             except _FaultyRequestError as exc:

@@ -47,8 +47,8 @@ def wait_for_size(directory: Path, size: int) -> None:
     until(f"{size} workers", lambda: read(directory / "size") == str(size))
 
 
-def read_pids(directory: Path) -> dict[str, str]:
-    return {path.name: path.read_text() for path in (directory / "pids").glob("127.0.0.?.?")}
+def read_pids(directory: Path, names: str = "127.0.0.?.?") -> dict[str, str]:
+    return {path.name: path.read_text() for path in (directory / "pids").glob(names)}
 
 
 def test_a_host_whose_agent_is_killed_is_left_out_and_comes_back_with_a_new_agent(

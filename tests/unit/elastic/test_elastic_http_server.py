@@ -28,6 +28,7 @@ class FakeDriver:
     def __init__(self) -> None:
         self.notices = NoticeBoard()
         self.known_revision = 5
+        self.is_open = True
         self.said: list[tuple[object, ...]] = []
         self.ranks: dict[str, tuple[SlotInfo, int] | None] = {}
         self.asked = threading.Event()
@@ -287,3 +288,23 @@ def test_a_store_of_the_function_mode_has_no_delete() -> None:
         assert [ask(port, method, "/runfunc/func", b"f") for method in ("PUT", "GET", "DELETE")] == [200, 200, 501]
     finally:
         server.shutdown_server()
+
+
+def test_a_driver_that_does_not_know_its_workers_yet_takes_nothing_and_they_ask_again(
+    driver: FakeDriver, server: tuple[RendezvousServer, int], client: RendezvousClient
+) -> None:
+    """A worker that had its answer before the driver had read its record was removed from the job, and so it failed."""
+    driver.is_open = False
+    hasty = RendezvousClient("127.0.0.1", server[1], SECRET, 0.05)
+    for ask_driver in (
+        lambda: hasty.query_rank("h", 0, "i", 1, 0.0),
+        lambda: hasty.done("h", 0, "i"),
+        lambda: hasty.put("scope", "key", b"value"),
+    ):
+        with pytest.raises(PeerUnreachableError, match="answers 503"):
+            ask_driver()
+    late = threading.Thread(target=client.put, args=("scope", "key", b"value"), daemon=True)
+    late.start()
+    driver.is_open = True
+    late.join(WAIT_S)
+    assert client.get("scope", "key") == b"value"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastic.agent.protocol import (
@@ -79,6 +79,7 @@ def test_news_that_are_none_are_refused(body: bytes) -> None:
         read_news(body)
 
 
+@settings(deadline=None)  # no limit of time: the machine may be busy
 @given(st.binary(max_size=200))
 def test_no_bytes_do_more_than_be_refused_by_either_side(body: bytes) -> None:
     for read in (read_launch, read_state, read_news):

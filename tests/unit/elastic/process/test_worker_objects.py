@@ -7,7 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastic.process.objects import dump_object, load_object
@@ -25,6 +25,7 @@ OBJECTS = st.recursive(
 )
 
 
+@settings(deadline=None)  # no limit of time: the machine may be busy
 @given(OBJECTS)
 def test_data_comes_back_as_it_was(value: object) -> None:
     assert repr(load_object(dump_object(value))) == repr(value)
@@ -60,6 +61,7 @@ def test_pickle_is_used_only_where_it_is_asked_for() -> None:
         load_object(pickle.dumps({"a": 1}))
 
 
+@settings(deadline=None)  # no limit of time: the machine may be busy
 @given(st.data())
 def test_damaged_bytes_are_refused_or_other_data(data: st.DataObject) -> None:
     content = bytearray(dump_object({"a": [1, 2.5, "x", b"yz", (None, True)], "w": np.arange(3)}))
