@@ -82,3 +82,13 @@ def test_what_does_not_fit_is_left_to_numpy():
     assert not rules.step("momentum", (np.zeros(8, f)[::2], np.zeros(4, f), None), numbers)
     assert not rules.step("", (np.zeros(4, f), np.zeros(4, f), None), numbers)
     assert not rules.step("adadelta", (np.zeros(4, f), np.zeros(4, f), None), numbers)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [0, 5, 60_002])
+def test_arrays_of_one_rule_begin_at_different_places_of_a_page(size, dtype):
+    arrays = [rules.zeros_apart(size, number, dtype) for number in range(4)]
+    assert [one.ctypes.data % 4096 for one in arrays if size] == [0, 1024, 2048, 3072] * bool(size)
+    for one in arrays:
+        assert one.shape == (size,) and one.dtype == dtype and not one.any() and kernels.fits(one.astype(f))
+        assert one.flags.c_contiguous and one.flags.aligned and one.flags.writeable

@@ -60,6 +60,17 @@ def test_only_a_server_clips_element_by_element(clip, expected):
     assert gradient.tolist() == [100, -100, 4], "the gradient is the caller's"
 
 
+def test_steps_go_on_in_the_array_that_takes_the_values_over():
+    """The chunks of a group are recorded in the first step; another array for the values makes them anew."""
+    made = build([ParameterSpec("a", 2)], Optimization("momentum", 1.0), values=3.0)
+    before = made.values
+    made.step(full(1, 2), 1)
+    other = before.copy()
+    made.work_on(other)
+    made.step(full(1, 2), 1)
+    assert (before.tolist(), other.tolist()) == ([2, 2], [1, 1]) and made.values is other
+
+
 def test_the_sum_is_clipped_not_its_parts():
     made = build([ParameterSpec("a", 1, gradient_clipping_threshold=2.0)], per_parameter=True)
     made.step([full(3), full(-3)], 1)

@@ -245,6 +245,12 @@ def test_a_part_without_samples_is_none():
     assert [part and part["x"].ids.tolist() for part in parts] == [None, None, [4]]
 
 
+def test_a_batch_that_is_one_part_is_handed_on_as_it_is():
+    batch = {"x": Argument(value=np.zeros((3, 2), np.float32))}
+    assert cut_batch(batch, 1) == [batch] and cut_batch(batch, 1)[0]["x"] is batch["x"]
+    assert cut_batch({"x": Argument(value=np.zeros((0, 2), np.float32))}, 1) == [None]
+
+
 def test_sequences_are_cut_with_their_frames_and_sub_sequences():
     one = Argument(ids=np.arange(9), starts=np.array([0, 4, 4, 6, 9]), sub_starts=np.array([0, 1, 1, 4, 6, 8, 9]))
     first, second = one.cut(0, 2), one.cut(2, 4)
