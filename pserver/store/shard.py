@@ -18,7 +18,7 @@ from pserver.store.parameter_groups import ParameterGroup, find_parameter_groups
 from pserver.store.partition import Range
 from pserver.store.updates.average_sums import AverageSums
 from pserver.store.updates.decay_steps import DecaySteps
-from pserver.store.updates.shard_state import Chunk, ShardState, chunks
+from pserver.store.updates.shard_state import GroupChunk, ShardState, chunks
 from pserver.store.updates.steps import DenseSteps, TouchedRows, report_clipping
 from runtime.errors import BugError
 from runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
@@ -206,7 +206,7 @@ class DenseShard(Shard):
                 f"{[(str(g.dtype), g.shape) for g in gradients]}"
             )
         self.begin_step(samples)
-        pending: list[Chunk] = []
+        pending: list[GroupChunk] = []
         for group in self.data.groups:
             pending += self._step_group(group, gradients, touched.get(group.parameter) if group.rows else None)
         self._dense.run(pending, gradients)
@@ -226,7 +226,7 @@ class DenseShard(Shard):
         stop = start + len(gradients[0])
         found = [(one, max(start, one.start), min(stop, one.stop)) for one in self.data.groups]
         parts = [(group, first, last) for group, first, last in found if first < last]
-        pending: list[Chunk] = []
+        pending: list[GroupChunk] = []
         for group, first, last in parts:
             if group.settled < self.data.steps:
                 self._rows.catch_up(group, self.data.steps - 1)
@@ -237,7 +237,7 @@ class DenseShard(Shard):
             if self._decay.is_due(group):
                 self._decay.decay_part(group, first, last)
 
-    def _step_group(self, group: ParameterGroup, gradients: Sequence[Array], rows: Rows | None) -> list[Chunk]:
+    def _step_group(self, group: ParameterGroup, gradients: Sequence[Array], rows: Rows | None) -> list[GroupChunk]:
         """Step some rows of a group, or return the chunks of all that is to take the step."""
         if group.is_sparse:
             self._rows.step(group, gradients, np.arange(group.rows) if rows is None else rows)

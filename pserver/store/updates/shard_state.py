@@ -21,7 +21,7 @@ SCRATCHES = 4  # arrays of a chunk's length for each thread: one for the gradien
 TINY = np.finfo(np.float32).tiny  # found while denormals are computed with: numpy looks for the smallest one, too
 
 
-class Chunk(NamedTuple):
+class GroupChunk(NamedTuple):
     """The elements [start, stop) of a group: views of their values, and of the optimiser's arrays by name."""
 
     group: ParameterGroup
@@ -56,7 +56,7 @@ class ShardState:
         names = {name for group in groups for name in group.method.state_names()}
         kept = sorted(names | set(SUMS if self.averaging else ()))
         self.arrays = {name: zeros_apart(size, number) for number, name in enumerate(kept, 2)}  # after the gradient
-        self._recorded: dict[tuple[int, int], tuple[Chunk, list[Chunk]]] = {}
+        self._recorded: dict[tuple[int, int], tuple[GroupChunk, list[GroupChunk]]] = {}
         rows = sum(group.rows for group in groups)
         clocks = ("step", "decay", "average") if rows else ()
         self.row_clocks: dict[str, Steps] = {name: np.zeros(rows, np.int64) for name in clocks}
@@ -73,24 +73,24 @@ class ShardState:
         self.values = values
         self._recorded.clear()
 
-    def whole_of(self, group: ParameterGroup) -> Chunk:
+    def whole_of(self, group: ParameterGroup) -> GroupChunk:
         """Return all of a group."""
         return self._record(group)[0]
 
-    def chunks_of(self, group: ParameterGroup) -> list[Chunk]:
+    def chunks_of(self, group: ParameterGroup) -> list[GroupChunk]:
         """Return the chunks of a group."""
         return self._record(group)[1]
 
-    def _record(self, group: ParameterGroup) -> tuple[Chunk, list[Chunk]]:
+    def _record(self, group: ParameterGroup) -> tuple[GroupChunk, list[GroupChunk]]:
         """Return a group as a whole and in chunks; they are the same in every step, and made in the first one."""
         place = group.start, group.stop
         if place not in self._recorded:
             self._recorded[place] = self.cut(group, *place), [self.cut(group, *ends) for ends in chunks(*place)]
         return self._recorded[place]
 
-    def cut(self, group: ParameterGroup, start: int, stop: int) -> Chunk:
+    def cut(self, group: ParameterGroup, start: int, stop: int) -> GroupChunk:
         """Return the elements [start, stop) of a group."""
-        return Chunk(group, start, stop, self.values[start:stop], self.arrays_of(group, start, stop))
+        return GroupChunk(group, start, stop, self.values[start:stop], self.arrays_of(group, start, stop))
 
     def arrays_of(self, group: ParameterGroup, start: int | None = None, stop: int | None = None) -> dict[str, Array]:
         """Return views of the optimiser's arrays of a group, or of its elements [start, stop)."""

@@ -11,7 +11,7 @@ from pserver.optim.settings import Array, Rows
 from pserver.store.parameter_groups import GroupSettings, ParameterGroup
 from pserver.store.updates.average_sums import AverageSums
 from pserver.store.updates.decay_steps import DecaySteps
-from pserver.store.updates.shard_state import Chunk, ShardState, row_chunks
+from pserver.store.updates.shard_state import GroupChunk, ShardState, row_chunks
 from runtime import glog
 
 
@@ -22,14 +22,14 @@ class DenseSteps:
         self._data = data
         self._decay = decay
 
-    def run(self, chunks: Sequence[Chunk], gradients: Sequence[Array], origin: int = 0) -> None:
+    def run(self, chunks: Sequence[GroupChunk], gradients: Sequence[Array], origin: int = 0) -> None:
         """Step chunks with the sum of the gradients, in place; `origin` is the element that the gradients begin with.
 
         Shapes: each gradient: the same, from `origin` to the end of the last chunk or further.
         """
         self._data.pool.share(chunks, partial(self._step_chunk, gradients, origin))
 
-    def _step_chunk(self, gradients: Sequence[Array], origin: int, thread: int, chunk: Chunk) -> None:
+    def _step_chunk(self, gradients: Sequence[Array], origin: int, thread: int, chunk: GroupChunk) -> None:
         group, start, stop, w, arrays = chunk
         data, settings = self._data, group.settings
         scratch = [one[: stop - start] for one in data.scratches[thread]]
