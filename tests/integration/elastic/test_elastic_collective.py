@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT_S = 240.0
@@ -109,3 +110,100 @@ def test_digits_lose_a_worker_and_get_a_host_and_the_model_is_that_of_an_undistu
     alone = read_values(tmp_path / "alone")
     for name, values in read_values(tmp_path / "changed").items():
         np.testing.assert_allclose(values, alone[name], rtol=0, atol=1e-4, err_msg=name)
+
+
+SMALL_CONFIG = """
+from paddle.trainer_config_helpers import *
+define_py_data_sources2('data/train.list', 'data/test.list', module='small_provider', obj='process')
+settings(batch_size=7, learning_rate=0.05, learning_method=AdamOptimizer())
+x, y = data_layer('x', 3), data_layer('y', 2)
+outputs(classification_cost(input=fc_layer(x, 2, act=SoftmaxActivation()), label=y))
+"""
+SMALL_PROVIDER = """
+import os, signal
+from paddle.trainer.PyDataProvider2 import *
+
+def take(name):
+    try:
+        os.unlink(name)
+        return True
+    except FileNotFoundError:
+        return False
+
+@provider(input_types={'x': dense_vector(3), 'y': integer_value(2)}, should_shuffle=False)
+def process(settings, path):
+    is_test = path == 'test'
+    settings.reads = getattr(settings, 'reads', 0) + 1
+    for number in range(30 if is_test else 100):
+        if is_test and settings.reads == 2 and number == 20 and take('kill-in-test'):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if not is_test and settings.reads == 2 and number == 50 and os.environ.get('HOROVOD_RANK') == '1':
+            if take('stop'):
+                os.kill(os.getpid(), signal.SIGTERM)
+        if number == 99 and os.environ.get('HOROVOD_RANK') == '1' and os.path.exists('less'):
+            return
+        yield {'x': [number % 3, number % 5 - 2, number % 7 - 3], 'y': number % 2}
+"""
+SMALL = ["--config=config.py", "--save_dir=out", "--num_passes=4", "--log_period=5", "--commit_period_by_batches=4"]
+
+
+def lay_out_small(folder: Path, *marks: str) -> Path:
+    (folder / "data").mkdir(parents=True)
+    (folder / "config.py").write_text(SMALL_CONFIG)
+    (folder / "small_provider.py").write_text(SMALL_PROVIDER)
+    for name in ("train", "test", *marks):
+        (folder / name).touch()
+        (folder / f"data/{name}.list").write_text(f"{name}\n")
+    return folder
+
+
+def run_small(folder: Path, *command: str) -> tuple[int, str]:
+    ended = subprocess.run(
+        [sys.executable, "-m", "paddle", *command],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1", "HOROVOD_ELASTIC_TIMEOUT": "60"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    return ended.returncode, ended.stdout
+
+
+def train_small(folder: Path, size: int) -> tuple[int, str]:
+    driver = ["elastic", "run", "-np", str(size), "--min-np", "1", "-H", f"localhost:{size}"]
+    return run_small(folder, *driver, sys.executable, "-m", "paddle", "train", "--collective", *SMALL)
+
+
+def read_small(folder: Path) -> list[np.ndarray]:
+    """The values of every pass but for rounding."""
+    passes = sorted(folder.glob("out/pass-*"))
+    assert [one.name for one in passes] == [f"pass-{number:05d}" for number in range(4)]
+    return [np.frombuffer((one / "___fc_layer_0__.w0").read_bytes(), "<f4", offset=16) for one in passes]
+
+
+@pytest.mark.parametrize("mark", ["", "kill-in-test", "stop"])
+def test_the_model_of_every_pass_is_that_of_one_trainer_alone(tmp_path: Path, mark: str) -> None:
+    """Also where trainer 0 is lost while it tests, before it saves, and where a trainer is stopped politely."""
+    folder = lay_out_small(tmp_path / "elastic", *filter(None, [mark]))
+    status, output = train_small(folder, 3)
+    assert status == 0, output
+    assert not mark or not (folder / mark).exists()
+    saves = re.findall(r"Saving parameters to \./out/(pass-\d+)", output)
+    assert saves == [f"pass-{number:05d}" for number in range(4)]
+    alone = lay_out_small(tmp_path / "alone")
+    status, output = run_small(alone, "train", *SMALL[:-1])
+    assert status == 0, output
+    for values, wanted in zip(read_small(folder), read_small(alone), strict=True):
+        np.testing.assert_allclose(values, wanted, rtol=0, atol=1e-5)
+
+
+def test_an_earlier_run_moves_away_and_data_that_differ_end_all_with_65(tmp_path: Path) -> None:
+    folder = lay_out_small(tmp_path / "job")
+    assert train_small(folder, 1)[0] == 0
+    (folder / "less").touch()
+    status, output = train_small(folder, 2)
+    assert status == 65, output
+    assert "the trainers do not have the same batch" in output
+    assert len(list(folder.glob("out/run-1/pass-*"))) == 4
