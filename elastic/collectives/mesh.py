@@ -102,13 +102,20 @@ class Pulse:
     """When this rank says that it lives, and since when it listens without a gap; all in seconds of one clock."""
 
     def __init__(self) -> None:
-        self._said = self._looked = self._since = -1e9
+        self._said = self._looked = self._since = self._checked = -1e9
 
     def is_due(self, now: float) -> bool:
         """Return whether a sign of life is due, which is then said."""
         if now - self._said < BEAT_S:
             return False
         self._said = now
+        return True
+
+    def is_check_due(self, now: float) -> bool:
+        """Return whether it is time to see who is silent; a look at every rank in every turn would cost more."""
+        if now - self._checked < BEAT_S / 4:
+            return False
+        self._checked = now
         return True
 
     def look(self, now: float) -> float:
@@ -211,11 +218,12 @@ class Mesh:
                 self.send(number, FrameKind.ALIVE, 0)
 
     def _check_silence(self) -> None:
-        since = self._pulse.look(time.monotonic())
-        if not self.silence:
+        now = time.monotonic()
+        since = self._pulse.look(now)
+        if not self.silence or now - since < self.silence or not self._pulse.is_check_due(now):
             return
         for number, peer in self.peers.items():
-            silent = time.monotonic() - max(peer.heard, since)
+            silent = now - max(peer.heard, since)
             if silent > self.silence and not (peer.gone or peer.left):
                 self.fail(f"rank {number} is lost: it has said nothing for {silent:.1f} s, though it is connected")
 

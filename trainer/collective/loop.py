@@ -81,8 +81,8 @@ class DividedTraining:
         flags, position = self._parts.flags, state.position
         if flags.trainer_id == 0 and flags.num_passes:
             self._directory.take()
-        where = f"{position.stage} pass {position.number}, of which {position.batches} batches are done"
-        glog.info(f"trainer {flags.trainer_id} of {flags.num_gradient_servers} goes on {where}")
+        where = f"pass {position.number}, of which {position.batches} batches are done"
+        glog.info(f"trainer {flags.trainer_id} of {flags.num_gradient_servers} goes on in {where}")
         try:
             while state.position.number < flags.start_pass + flags.num_passes:
                 self._run_pass(state)

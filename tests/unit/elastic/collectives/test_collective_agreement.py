@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import time
 
 import numpy as np
 import pytest
-from collective_ranks import groups, on_all
+from collective_ranks import DEADLINE_S, groups, on_all
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic.collectives.group import Patience
+from elastic.collectives.fusion import FUSION_BYTES, FusedArray, fuse
+from elastic.collectives.group import CYCLE_BYTES, Patience
 from elastic.collectives.requests import (
     CollectiveKind,
     Reduction,
@@ -24,6 +26,7 @@ from elastic.errors import CollectiveMismatchError, HorovodInternalError
 from pserver.wire.protocol import ProtocolError
 
 FLOAT = np.dtype(np.float32)
+NOTHING = np.empty(0, np.float32)
 
 
 def request(name: str = "w", **changes: object) -> Request:
@@ -93,6 +96,34 @@ def test_a_stall_is_named_and_ends_the_group_after_its_time() -> None:
 def test_a_stall_says_who_is_missing() -> None:
     text = describe_stall([[request()], None, [request()], []], 0, 61.0)
     assert "'w' is called by ranks 0, 2 and waits for ranks 1, 3" in text
+
+
+def test_arrays_of_one_kind_type_and_reduction_travel_together_up_to_64_mib() -> None:
+    def sizes(*requests: Request) -> list[int]:
+        entries = [FusedArray(one, NOTHING, NOTHING) for one in requests]
+        return [len(batch.entries) for batch in fuse(entries, [[one] * 3 for one in requests])]
+
+    large = request(shape=(FUSION_BYTES // 8,))  # half of what travels together
+    assert sizes(*[large] * 5) == [2, 2, 1]
+    assert sizes(large, large, request()) == [2, 1]
+    assert sizes(*[request()] * 1000) == [1000]
+    assert sizes(request(), request(dtype=np.dtype(np.int64)), request(argument=Reduction.MAX), request()) == [2, 1, 1]
+    gathered = request(kind=CollectiveKind.ALLGATHER)
+    assert sizes(gathered, gathered) == [1, 1]
+
+
+def test_arrays_of_8_mib_run_before_anybody_waits_for_them() -> None:
+    def work(group):  # type: ignore[no-untyped-def]
+        some = [np.ones(CYCLE_BYTES // 16, np.float32) for _ in range(4)]
+        handles = [group.submit(CollectiveKind.ALLREDUCE, one, argument=Reduction.SUM) for one in some]
+        deadline = time.monotonic() + DEADLINE_S
+        while not all(handle.is_done for handle in handles):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return [float(group.wait(handle)[0]) for handle in handles]
+
+    with groups(2) as made:
+        assert on_all(made, work) == [[2.0] * 4] * 2
 
 
 def test_a_name_may_wait_once() -> None:
