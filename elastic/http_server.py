@@ -5,7 +5,8 @@
 
 A path is `/<scope>/<key>`. GET answers 200 with the value or 404, with `?wait=seconds` as soon as the value is there;
 PUT and DELETE answer 200. Another path is 400, a request without the signature of the job's secret is 403, a body that
-does not come is 408. A caller may be hostile: head, body, time and number of callers are bounded.
+does not come is 408. Answers are signed, too. A caller may be hostile: head, body, time and number of callers are
+bounded.
 Class names are those of Horovod 0.28's `horovod.runner.http.http_server`.
 """
 
@@ -22,7 +23,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from elastic.hosts import SlotInfo
-from elastic.keyvalue.signature import HEADER, is_signed
+from elastic.keyvalue.signature import HEADER, is_signed, sign_answer
 from elastic.keyvalue.store import MOST_VALUE_BYTES, FullStoreError, KeyValueStore
 from runtime import glog
 
@@ -93,23 +94,23 @@ class KVStoreHandler(BaseHTTPRequestHandler):
         value = self.server.store.get(request.scope, request.key, request.wait)
         return HttpAnswer(HTTPStatus.NOT_FOUND) if value is None else HttpAnswer(HTTPStatus.OK, value)
 
-    def prove(self, method: str, given: HttpAnswer) -> Mapping[str, str]:
-        """Return further headers of an answer to a signed request; a subclass may sign its answers."""
-        return {}
-
     def _serve(self, method: str) -> None:
-        proof: Mapping[str, str] = {}
+        is_known = False
         try:
-            given = self.answer(self._read(method))
-            proof = self.prove(method, given)
+            request = self._read(method)
+            is_known = bool(self.server.secret)
+            given = self.answer(request)
         except _BadRequestError as exc:
             given = HttpAnswer(exc.status, f"{exc}\n".encode())
         except FullStoreError as exc:
             given = HttpAnswer(HTTPStatus.INSUFFICIENT_STORAGE, f"{exc}\n".encode())
         self.send_response(given.status)
         self.send_header("Content-Length", str(len(given.body)))
-        for name, value in {**given.headers, **proof}.items():
+        for name, value in given.headers.items():
             self.send_header(name, value)
+        if is_known:
+            texts = [str(int(given.status)), *given.headers.values()]
+            self.send_header(HEADER, sign_answer(self.server.secret, (method, self.path), texts, given.body))
         self.end_headers()
         self.wfile.write(given.body)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import itertools
-import secrets
 import socket
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -21,6 +19,7 @@ from elastic.agent.protocol import (
     read_state,
     write_mark,
 )
+from elastic.keyvalue.once import Once
 from elastic.keyvalue.signature import HEADER, is_answer_signed, sign
 from runtime import glog
 from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
@@ -43,8 +42,7 @@ class AgentClient:
 
     def __init__(self, address: str, port: int, secret: str) -> None:
         self.address, self.port = address, port
-        self._secret = secret
-        self._session, self._numbers = secrets.token_hex(8), itertools.count()
+        self._secret, self._once = secret, Once()
 
     def __repr__(self) -> str:
         return f"AgentClient({self.address!r}, {self.port})"
@@ -82,7 +80,7 @@ class AgentClient:
 
     def _ask(self, method: str, path: str, agent: str, body: bytes = b"", wait: float = 0.0, query: str = "") -> bytes:
         """Return the body of an answer that the agent has signed."""
-        path = f"{path}?agent={agent}&once={self._session}.{next(self._numbers)}{query}"
+        path = self._once(f"{path}?agent={agent}{query}")
         try:
             status, signature, found = self._ask_once(method, path, body, wait)
         except (OSError, http.client.HTTPException, ValueError) as exc:
@@ -90,7 +88,7 @@ class AgentClient:
             raise PeerUnreachableError(
                 f"no agent answers at {self.address}:{self.port} ({reason}); run `paddle elastic agent` there"
             ) from exc
-        if not is_answer_signed(signature, self._secret, (method, path), status, found):
+        if not is_answer_signed(signature, self._secret, (method, path), [str(status)], found):
             if status == HTTPStatus.FORBIDDEN:
                 raise ConfigError(f"{self._name} refuses the secret; PADDLE_SECRET differs between the two")
             raise PeerUnreachableError(f"{self._name} does not prove this job's secret; look at what listens there")

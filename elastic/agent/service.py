@@ -31,7 +31,6 @@ from elastic.agent.protocol import (
 from elastic.agent.workers import AgentBusyError, AgentWorkers
 from elastic.constants import AGENT_PORT
 from elastic.http_server import HttpAnswer, HttpRequest, KVStoreHandler, KVStoreServer
-from elastic.keyvalue.signature import HEADER, sign_answer
 from elastic.launching.guard import GRACE_S
 from runtime import glog
 from runtime.environment import read_environment
@@ -178,10 +177,6 @@ class WorkerAgent:
                 except Exception as exc:  # one request ends no agent
                     glog.error(f"{request.method} /{request.scope}: {type(exc).__name__}: {exc}")
                     return HttpAnswer(HTTPStatus.INTERNAL_SERVER_ERROR, b"the agent could not answer\n")
-
-            def prove(self, method: str, given: HttpAnswer) -> Mapping[str, str]:
-                signature = sign_answer(agent._secret, (method, self.path), int(given.status), given.body)
-                return {HEADER: signature}
 
         return AgentHandler
 

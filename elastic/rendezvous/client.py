@@ -18,14 +18,16 @@ from urllib.parse import quote
 
 from elastic.hosts import SlotInfo
 from elastic.keyvalue.notices import HostsNotice
-from elastic.keyvalue.signature import HEADER, sign
+from elastic.keyvalue.once import Once
+from elastic.keyvalue.signature import HEADER, is_answer_signed, sign
 from elastic.keyvalue.store import MOST_VALUE_BYTES
-from elastic.rendezvous.handler import GENERATION_HEADER, REVISION_HEADER
+from elastic.rendezvous.handler import GENERATION_HEADER, OWN_HEADERS, REVISION_HEADER
 from runtime import glog
 from runtime.backoff import exponential_backoff
 from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 from runtime.errors import BugError, ConfigError, PeerUnreachableError
 
+_GOOD = (HTTPStatus.OK, HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND)
 LONGEST_POLL_S = 25.0  # of one request; a longer wait is several of them
 
 
@@ -45,7 +47,7 @@ class RendezvousClient:
     def __init__(self, address: str, port: int, secret: str = "", timeout: float = 30.0) -> None:
         self.address, self.port, self.timeout = address, port, timeout
         self.known_revision = 0
-        self._secret = secret
+        self._secret, self._once = secret, Once()
 
     def __repr__(self) -> str:
         return f"RendezvousClient({self.address!r}, {self.port})"
@@ -150,7 +152,7 @@ class RendezvousClient:
                 reason = f"it answers {status}"
             except (OSError, http.client.HTTPException) as exc:
                 status, headers, found, reason = 0, {}, b"", f"{type(exc).__name__}: {exc}"
-            if status in (HTTPStatus.OK, HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND):
+            if status in _GOOD:
                 return status, headers, found
             if status == HTTPStatus.FORBIDDEN:
                 raise ConfigError(f"{self._name} refuses the secret; PADDLE_SECRET differs between the two")
@@ -167,13 +169,23 @@ class RendezvousClient:
     def _ask_once(self, method: str, path: str, body: bytes, poll: float) -> tuple[int, dict[str, str], bytes]:
         connection = http.client.HTTPConnection(self.address, self.port, timeout=poll + min(self.timeout, 10.0))
         try:
+            path = self._once(path)
             headers = {HEADER: sign(self._secret, method, path, body)} if self._secret else {}
             connection.request(method, path, body if method == "PUT" else None, headers)
             answer = connection.getresponse()
             found = answer.read(MOST_VALUE_BYTES + 1)
             if len(found) > MOST_VALUE_BYTES:
                 raise http.client.HTTPException("an answer that is too long")
-            return answer.status, {name.lower(): value for name, value in answer.getheaders()}, found
+            given = {name.lower(): value for name, value in answer.getheaders()}
+            texts = [str(answer.status), *(given[name] for name in OWN_HEADERS if name in given)]
+            signature = given.get(HEADER.lower(), "")
+            if (
+                self._secret
+                and answer.status in _GOOD
+                and not is_answer_signed(signature, self._secret, (method, path), texts, found)
+            ):
+                raise http.client.HTTPException("an answer that does not prove this job's secret")
+            return answer.status, given, found
         finally:
             connection.close()
 

@@ -21,6 +21,7 @@ from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 
 GENERATION_HEADER = "X-Paddle-Generation"
 REVISION_HEADER = "X-Paddle-Revision"
+OWN_HEADERS = (GENERATION_HEADER.lower(), REVISION_HEADER.lower())  # in the order in which they are signed
 MOST_TEXT = 200  # characters of an incarnation and of an address
 MOST_ADDRESSES = 64
 MOST_JSON_BYTES = 16 << 10

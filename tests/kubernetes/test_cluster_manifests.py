@@ -141,6 +141,19 @@ def test_the_elastic_job_is_accepted_where_pods_must_be_restricted(
     cluster.kubectl("label", "namespace", NAMESPACE, f"{label}-")
 
 
+def test_the_allreduce_job_is_accepted_where_pods_must_be_restricted(cluster: Cluster, tmp_path: Path) -> None:
+    """tests/kubernetes/elastic runs it."""
+    shutil.copytree(REPOSITORY / "k8s", tmp_path / "k8s")
+    (tmp_path / "kustomization.yaml").write_text(json.dumps({"resources": ["k8s/allreduce"], "namespace": NAMESPACE}))
+    label = "pod-security.kubernetes.io/warn"
+    cluster.kubectl("label", "namespace", NAMESPACE, f"{label}=restricted", "--overwrite")
+    command = ["kubectl", "create", "--dry-run=server", "--validate=strict", "-k", str(tmp_path)]
+    done = subprocess.run(command, env=cluster.env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    assert "job.batch/paddle-driver" in done.stdout and "statefulset.apps/paddle-worker" in done.stdout
+    cluster.kubectl("label", "namespace", NAMESPACE, f"{label}-")
+
+
 # ----- four components run a job
 
 

@@ -308,3 +308,26 @@ def test_a_driver_that_does_not_know_its_workers_yet_takes_nothing_and_they_ask_
     driver.is_open = True
     late.join(WAIT_S)
     assert client.get("scope", "key") == b"value"
+
+
+@pytest.mark.parametrize(
+    "reply", [b"HTTP/1.0 200 OK\r\n\r\n9,9,9,9,9,9", b"HTTP/1.0 200 OK\r\nX-Paddle-Signature: 00\r\n\r\n", b""]
+)
+def test_what_an_impostor_of_the_driver_answers_is_not_read(reply: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    stream = listener.accept()[0]
+                except OSError:
+                    return
+                with stream:
+                    stream.recv(1 << 16)
+                    stream.sendall(reply)
+
+        threading.Thread(target=serve, daemon=True).start()
+        impostor = RendezvousClient("127.0.0.1", listener.getsockname()[1], SECRET, 0.05)
+        with pytest.raises(PeerUnreachableError, match=r"prove this job's secret|RemoteDisconnected"):
+            impostor.query_rank("h", 0, "i", 1, 0.0)
+        listener.shutdown(socket.SHUT_RDWR)

@@ -117,7 +117,7 @@ def test_a_faulty_request_is_refused(agent: WorkerAgent, method: str, path: str,
     path = path.replace("NAME", agent.name)
     found, signature, answer = ask(agent, method, path, body)
     assert found == status
-    assert not signature or is_answer_signed(signature, SECRET, (method, path), status, answer)
+    assert not signature or is_answer_signed(signature, SECRET, (method, path), [str(status)], answer)
 
 
 @pytest.mark.parametrize("reply", [b"", b"HTTP/1.0 200 OK\r\n\r\n{}", b"HTTP/1.0 403 No\r\n\r\n", b"\0" * 100])
@@ -138,8 +138,8 @@ def test_what_an_impostor_answers_is_not_read(reply: bytes) -> None:
 
 def test_an_answer_to_one_request_is_none_to_another(agent: WorkerAgent) -> None:
     status, signature, body = ask(agent, "GET", "/agent/state?once=1")
-    assert is_answer_signed(signature, SECRET, ("GET", "/agent/state?once=1"), status, body)
-    assert not is_answer_signed(signature, SECRET, ("GET", "/agent/state?once=2"), status, body)
+    assert is_answer_signed(signature, SECRET, ("GET", "/agent/state?once=1"), [str(status)], body)
+    assert not is_answer_signed(signature, SECRET, ("GET", "/agent/state?once=2"), [str(status)], body)
 
 
 def test_an_agent_that_leaves_starts_no_worker_and_ends_those_that_stay(
