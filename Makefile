@@ -12,7 +12,7 @@ COUNT ?= 300
 SEED ?= 1
 MINUTES ?= 10
 GOLDEN ?= ../shared/golden
-.PHONY: help setup demo demo-elastic test test-newest lint check chaos chaos-elastic chaos-elastic-short chaos-endurance chaos-short docs e2e e2e-elastic e2e-faults e2e-faults-short e2e-kueue e2e-observability fuzz golden bench proto format clean
+.PHONY: help setup demo demo-elastic test test-newest lint check chaos chaos-elastic chaos-elastic-short chaos-endurance chaos-short docs e2e e2e-autoscale e2e-elastic e2e-faults e2e-faults-short e2e-kueue e2e-observability fuzz golden bench proto format clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -48,7 +48,7 @@ lint: setup  ## ruff, mypy, import rules, bounds of sizes, shellcheck, yamllint
 	$(BIN)/lint-imports
 	$(BIN)/python tests/house.py
 	$(BIN)/shellcheck start.sh tests/etcd/build .ci/run paddle/bin/paddle tests/chaos/pod_network.sh tests/install-go tests/install-packages tests/newest-python \
-		$(addprefix tests/kubernetes/,base-image cluster custom-resources/make install kueue/build moosefs run) \
+		$(addprefix tests/kubernetes/,base-image cluster custom-resources/make autoscale/run install kueue/build kwok/build moosefs run) \
 		$(addprefix tests/observability/,install run)
 	$(BIN)/yamllint --strict k8s tests
 
@@ -63,6 +63,9 @@ e2e-faults: setup  ## the whole table of what happens to a job on that cluster, 
 
 e2e-elastic: setup  ## a job whose trainers come and go on that cluster: pods of each kind are deleted
 	tests/kubernetes/run elastic
+
+e2e-autoscale: setup  ## the experiment of 2017, twice, on a control plane whose 133 nodes KWOK plays (about 90 minutes)
+	tests/kubernetes/autoscale/run
 
 e2e-kueue: setup  ## a job in the queue of Kueue, whose controller it compiles
 	tests/kubernetes/run kueue

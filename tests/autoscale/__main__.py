@@ -14,7 +14,7 @@ for case in (1, 2):
         record = play(case, elastic=elastic)
         if "--columns" in sys.argv:
             name = f"case{case}_{'ON' if elastic else 'OFF'}.log"
-            lines = "".join(f"{sample.columns()}\n" for sample in record.samples)
+            lines = "".join(f"{line}\n" for line in record.columns())
             (Path(sys.argv[sys.argv.index("--columns") + 1]) / name).write_text(lines)
         print(f"case {case}, autoscaler {'ON' if elastic else 'OFF'}")
         for name, figure in summarise(record).items():

@@ -23,7 +23,7 @@ class Sample(NamedTuple):
     def columns(self) -> str:
         """The line of 2017's log (shared data, edl)."""
         counts = [sum(state == kind for state in self.states) for kind in ("", "pending", "running", "done")]
-        numbers = [round(self.seconds), f"{self.utilisation:.2f}", sum(self.trainers), *counts, self.service]
+        numbers = [f"{self.seconds:g}", f"{self.utilisation:.2f}", sum(self.trainers), *counts, self.service]
         trainers = "|".join(map(str, self.trainers))
         return ",".join([*map(str, numbers), trainers, "|".join(f"{share:.2f}" for share in self.shares)])
 
@@ -40,6 +40,18 @@ class Record:
     steps: list[tuple[float, int, int]] = field(default_factory=list)  # seconds, replicas before, after
     changes: list[tuple[float, str, int, int, str]] = field(default_factory=list)  # seconds, job, before, after, why
     end: float = 0.0
+    begin: float = 0.0  # seconds since the epoch
+    load: list[tuple[float, float, float]] = field(default_factory=list)  # seconds, load of a minute, CPUs busy
+    machine: dict[str, Any] = field(default_factory=dict)
+
+    def columns(self) -> list[str]:
+        """The log of 2017. A line that only repeats the one before is left out."""
+        lines: list[str] = []
+        for sample, after in itertools.zip_longest(self.samples, self.samples[1:]):
+            line = sample.columns()
+            if not after or not lines or line.partition(",")[2] != lines[-1].partition(",")[2]:
+                lines.append(line)
+        return lines
 
     def observe(self, sample: Sample, pods: dict[int, int]) -> None:
         """Take a sample; `pods`: of each job, in any phase."""
@@ -120,9 +132,8 @@ def summarise(record: Record) -> dict[str, Any]:
         running = mean_over(record, 300, 500, lambda sample: sum(state == "running" for state in sample.states))
         found |= {"jobs running, 300 to 500 s": round(running, 1)}
         found |= {"utilisation, 300 to 500 s, %": round(utilisation(record, 300, 500), 1)}
-        found |= {
-            "no room for a trainer, % of the time": round(100 * mean_over(record, 0, 1e9, lambda s: s.is_full), 1)
-        }
+        full = [round(100 * mean_over(record, *span, lambda s: s.is_full), 1) for span in ((0, 1e9), (300, 500))]
+        found |= {"no room for a trainer, % of the time": full[0], "the same, 300 to 500 s": full[1]}
     else:
         found |= {"utilisation, 0 to 700 s, %": round(utilisation(record, 0, 700), 1)}
         found |= {"utilisation off-peak, 300 to 370 s, %": round(utilisation(record, 300, 370), 1)}

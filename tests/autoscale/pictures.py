@@ -1,7 +1,8 @@
 """Draws the experiment of 2017 and a run of ours over one another: trainers, jobs, the service and utilisation.
 
-PYTHONPATH=tests python -m autoscale.pictures THEIRS OURS OUT.svg, a log with the columns of 2017 each: theirs from the
-published experiment, ours from `python -m autoscale --columns DIRECTORY`. Needs matplotlib.
+PYTHONPATH=tests python -m autoscale.pictures THEIRS OURS OUT.png NAME, a log with the columns of 2017 each: theirs from
+the published experiment, ours from a run on KWOK or from `python -m autoscale --columns DIRECTORY`; NAME says which.
+Needs matplotlib. A line holds until the next one.
 """
 
 from __future__ import annotations
@@ -31,17 +32,18 @@ def read_columns(path: Path) -> list[Columns]:
     return found
 
 
-def draw(theirs: Path, ours: Path, out: Path) -> None:
-    """Write a picture of two logs."""
-    logs = {"2017": (read_columns(theirs), "0.6"), "the model": (read_columns(ours), "tab:blue")}
+def draw(theirs: Path, ours: Path, out: Path, name: str) -> None:
+    """Write a picture of two logs; `name`: what ours was measured on."""
+    logs = {"2017": (read_columns(theirs), "0.6"), name: (read_columns(ours), "tab:blue")}
     has_service = any(row.service for rows, _ in logs.values() for row in rows)
     titles = {"trainers": "trainers Running", "utilisation": "CPU utilisation, %"}
     titles |= {"service": "pods of nginx Running"} if has_service else {"running": "jobs that have a trainer"}
     figure = Figure(figsize=(8, 7), layout="constrained")
     axes = figure.subplots(len(titles), sharex=True)
-    for place, (name, title) in zip(axes, titles.items(), strict=True):
+    for place, (column, title) in zip(axes, titles.items(), strict=True):
         for label, (rows, colour) in logs.items():
-            place.step([row.seconds for row in rows], [getattr(row, name) for row in rows], color=colour, label=label)
+            seconds, values = [row.seconds for row in rows], [getattr(row, column) for row in rows]
+            place.step(seconds, values, where="post", color=colour, label=label)
         place.set_ylabel(title)
         place.set_ylim(bottom=0)
         place.grid(visible=True, alpha=0.3)
@@ -51,4 +53,4 @@ def draw(theirs: Path, ours: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    draw(*map(Path, sys.argv[1:4]))
+    draw(*map(Path, sys.argv[1:4]), sys.argv[4])

@@ -1,0 +1,110 @@
+"""From the records of `make e2e-autoscale` to what docs/autoscaler.md shows: the table, and the logs of its pictures.
+
+PYTHONPATH=tests python -m autoscale.published RECORDS THEIRS keeps of the latest run of each series in RECORDS the
+columns, the changes and the figures in autoscale/kwok, and draws both pictures; THEIRS is the directory of the
+published logs. `make docs` writes the table.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from autoscale.figures import Record, summarise
+
+KEPT = Path(__file__).with_name("kwok")
+DOCS = Path(__file__).parents[2] / "docs"
+SERIES = ("case1_OFF", "case1_ON", "case2_OFF", "case2_ON")
+
+
+class Row(NamedTuple):
+    """A row of the table. `names`: of the figures of one series, joined by "; "."""
+
+    title: str
+    case: int
+    names: tuple[str, ...]
+    unit: str
+    theirs: str
+    goal: str
+
+
+ROWS = [
+    Row("pending time of a job", 1, ("pending time of a job, s",), " s", "280 s / 43 s", "8 s"),
+    Row("jobs running, 300 to 500 s", 1, ("jobs running, 300 to 500 s",), "", "6 / 19 of 20", "20"),
+    Row("utilisation, 300 to 500 s", 1, ("utilisation, 300 to 500 s, %",), " %", "89 % / 86 %", "not below OFF"),
+    Row("time without room for another trainer, 300 to 500 s; in all", 1,
+        ("the same, 300 to 500 s", "no room for a trainer, % of the time"), " %", "-", "95 %"),
+    Row("pending time of a job", 2, ("pending time of a job, s",), " s", "1.5 s / 54 s", "8 s"),
+    Row("the service whole after each step up", 2, ("service whole after each step up, s",), " s",
+        "10 s / never in 115 s", "10 s"),
+    Row("pod-seconds missing", 2, ("pod-seconds missing",), "", "3,200 / 21,900", "3,500"),
+    Row("utilisation; off-peak", 2, ("utilisation, 0 to 700 s, %", "utilisation off-peak, 300 to 370 s, %"), " %",
+        "67 %; 45 % / 85 %; 79 %", "90 %; 90 %"),
+]  # fmt: skip
+
+
+def keep(records: Path, theirs: Path) -> None:
+    """Keep the latest run of each series, and draw the pictures."""
+    from autoscale.pictures import draw
+
+    KEPT.mkdir(exist_ok=True)
+    kept = read_kept()
+    for series in SERIES:
+        found = sorted(records.glob(f"{series}-*.json"), key=lambda path: path.stat().st_mtime)
+        made = [path for path in found if ".autoscaler" not in path.name]
+        if not made:
+            continue
+        record = Record.from_json(json.loads(made[-1].read_text()))
+        (KEPT / f"{series}.log").write_text("".join(f"{line}\n" for line in record.columns()))
+        if record.elastic:
+            lines = [
+                f"{at:g} {job}: {before} -> {after} trainers: {why}" for at, job, before, after, why in record.changes
+            ]
+            (KEPT / f"{series}.changes").write_text("".join(f"{line}\n" for line in lines))
+        day = time.strftime("%Y-%m-%d %H:%M", time.gmtime(record.begin))
+        kept[series] = {"begun": day, "figures": summarise(record), "machine": record.machine, "load": record.load[::6]}
+    (KEPT / "figures.json").write_text(json.dumps(kept, indent=1) + "\n")
+    for case in (1, 2):
+        ours = KEPT / f"case{case}_ON.log"
+        if ours.exists():
+            draw(theirs / f"case{case}_ON.log", ours, DOCS / f"autoscaler-case{case}.png", "KWOK")
+
+
+def read_kept() -> dict[str, Any]:
+    """What was kept of each series."""
+    path = KEPT / "figures.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def make_table() -> str:
+    """The table of docs/autoscaler.md."""
+    kept = read_kept()
+    lines = ["| | 2017, OFF / ON | goal, ON | KWOK, OFF / ON |", "|---|---|---|---|"]
+    for row in ROWS:
+        ours = [_show(kept, f"case{row.case}_{onoff}", row) for onoff in ("OFF", "ON")]
+        lines.append(f"| case {row.case}: {row.title} | {row.theirs} | {row.goal} | {' / '.join(ours)} |")
+    lines.append(f"| load of the machine's 2 CPUs | - | - | {_show_load(kept)} |")
+    return "\n".join(lines)
+
+
+def _show(kept: dict[str, Any], series: str, row: Row) -> str:
+    if series not in kept or (series.endswith("OFF") and "room for" in row.title):
+        return "-"
+    return "; ".join(_show_figure(kept[series]["figures"][name], row.unit) for name in row.names)
+
+
+def _show_figure(figure: Any, unit: str) -> str:
+    if isinstance(figure, list):
+        return ", ".join("never" if one is None else f"{one:g}" for one in figure) + unit
+    return "-" if figure is None else f"{figure:,}{unit}"
+
+
+def _show_load(kept: dict[str, Any]) -> str:
+    return ", ".join(f"{series}: {kept[series]['machine']['load, mean']}" for series in SERIES if series in kept)
+
+
+if __name__ == "__main__":
+    keep(*map(Path, sys.argv[1:3]))
