@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import requests
 import yaml
 
 from autoscale import objects
@@ -206,7 +207,9 @@ def clean(api: Api, watch: PodWatch) -> None:
         for name in names:
             path = f"/apis/{group}/namespaces/{objects.NAMESPACE}/{name}?propagationPolicy=Background"
             api.send(session, "DELETE", path)
-    api.send(session, "DELETE", f"/api/v1/namespaces/{objects.NAMESPACE}/pods?labelSelector=part!%3Dsystem")
+    with contextlib.suppress(requests.Timeout):  # it waits for finalizers that the Job controller takes off
+        path = f"/api/v1/namespaces/{objects.NAMESPACE}/pods?labelSelector=part!%3Dsystem"
+        api.send(session, "DELETE", path)
     wait("end of all pods", lambda: all(pod.part in ("system", "") for pod in watch.pods()))
 
 
@@ -262,14 +265,15 @@ def main() -> int:
     watch.start()
     with kwok(options.out, kubelets=options.kubelets) as pid:
         prepare(api, watch)
-        for one in options.runs:
+        for place, one in enumerate(options.runs, start=1):
             case, onoff, *limit = one.split(",")
             number = 1 + len(list(options.out.glob(f"case{case}_{onoff}-*.log")))
             path = options.out / f"case{case}_{onoff}-{number}"
             record = Record(int(case), onoff == "ON")
             print(f"{path.name}: begins at {time.strftime('%H:%M:%S')}", flush=True)
             play(api, watch, path, record, float(limit[0]) if limit else END[record.case], pid)
-            clean(api, watch)
+            if place < len(options.runs):
+                clean(api, watch)
     watch.stop()
     return 0
 
