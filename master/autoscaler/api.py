@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from runtime.errors import PaddleError
-from runtime.kubernetes.client import ApiClient, ApiPlace, ApiProblem, find_place
+from runtime.kubernetes.client import OPENED, ApiClient, ApiPlace, ApiProblem, find_place
 
-__all__ = ["ApiClient", "ApiPlace", "ApiProblem", "AutoscalerClient", "explain", "find_place"]
+__all__ = ["OPENED", "ApiClient", "ApiPlace", "ApiProblem", "AutoscalerClient", "explain", "find_place"]
 
 NEEDED = "kubectl apply -k k8s/elastic/autoscaler gives them to its ServiceAccount"
 

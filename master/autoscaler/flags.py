@@ -19,7 +19,7 @@ FLAGS = index_flags(
     Flag("once", False, _S, "look once, say what it would change, and end; changes nothing"),
     Flag("interval", "1s", _S, "shortest time between two decisions; it was 5s in 2017"),
     Flag("resync", "10m", _S, "time after which nodes, pods and Jobs are listed anew, whatever the watches said"),
-    Flag("start_timeout", "60s", _S, "time that the API server has to answer at the start"),
+    Flag("start_timeout", "60s", _S, "time for the API server to answer at the start, and for missing rights to read"),
     Flag("lease", "paddle-autoscaler", _S, "name of the Lease by which one autoscaler leads and others stand by"),
     Flag("nics", "", _S, "interface name, label or IPv4 address of the health pages; empty: all"),
     Flag("metrics_port", 0, _S, "port of /healthz, /readyz and /metrics; 0: none", 0, 65535),

@@ -136,6 +136,7 @@ class Autoscaler:
             LIVENESS.turn()
             if not self.options.dry_run:
                 self.lead.check()
+            self._check_rights()
             rest = self.options.interval
             if all(mirror.is_current for mirror in self._mirrors):
                 try:
@@ -149,6 +150,13 @@ class Autoscaler:
                     glog.warning(f"{problem}; tries again in {rest:.0f} s")
             self._rest(rest)
             self._pause(min(LONGEST_LOOK_S, max(self._wake - time.time(), 0.0)))
+
+    def _check_rights(self) -> None:
+        """Return if nodes, pods and Jobs may be read. Raises: ApiForbiddenError: not for `start_timeout`."""
+        for mirror in self._mirrors:
+            refusal = mirror.refused_for(self.options.start_timeout)
+            if refusal:
+                raise refusal.to_error()
 
     def _rest(self, seconds: float) -> None:
         """Wait so long whatever happens, but for the end and a lost lead."""

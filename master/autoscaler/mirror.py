@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
-from master.autoscaler.api import ApiClient, ApiProblem
+from master.autoscaler.api import OPENED, ApiClient, ApiProblem
 from master.autoscaler.facts import JobFacts
 from runtime import glog
 from runtime.backoff import exponential_backoff
@@ -41,12 +41,18 @@ class Mirror(threading.Thread, Generic[Fact]):
         self._stopping = threading.Event()
         self.heard = float("-inf")  # time.monotonic of the last word of the API server
         self.problem: ApiProblem | None = None  # why the last request failed
+        self._refused: tuple[float, ApiProblem] | None = None  # since when (time.monotonic) rights are missing
         self._malformed = 0
 
     @property
     def is_current(self) -> bool:
         """Whether the list was read, and the API server has answered lately."""
         return time.monotonic() - self.heard < STALE_S
+
+    def refused_for(self, seconds: float) -> ApiProblem | None:
+        """Return the refusal if the API server has refused the list or the watch for so long, else None."""
+        refused = self._refused
+        return refused[1] if refused and time.monotonic() - refused[0] >= seconds else None
 
     def copy(self) -> dict[str, Fact]:
         """Return what is known now, by uid."""
@@ -74,6 +80,8 @@ class Mirror(threading.Thread, Generic[Fact]):
                     delays = exponential_backoff(0.5, 15.0)
                 failed = time.monotonic()
                 self.problem = problem
+                if problem.is_refusal:
+                    self._refused = self._refused or (failed, problem)
                 self._changed.set()
                 if problem.status != 410:  # too old to be watched: the list is read anew
                     glog.warning(f"{problem}; tries again")
@@ -91,6 +99,9 @@ class Mirror(threading.Thread, Generic[Fact]):
         until = time.monotonic() + self._resync
         while not self._stopping.is_set() and time.monotonic() < until:
             for kind, item in self._client.watch(self._path, version):
+                if kind == OPENED:
+                    self._refused = None
+                    continue
                 if kind == "ERROR":
                     status = item.get("code")
                     code = status if isinstance(status, int) else 500

@@ -31,6 +31,7 @@ ANSWER_LIMIT = 64 << 20  # bytes of a page; a pod has 12 kB
 EVENT_LIMIT = 4 << 20  # bytes of an event of a watch; etcd keeps at most 1.5 MiB an object
 DEPTH, VALUES = 64, 4_000_000
 WATCH_S = 30  # seconds of one watch; a connection that is cut off is noticed this late
+OPENED = "OPENED"  # a watch is granted; no type of an event of Kubernetes
 TOKEN_LIMIT = 64 << 10  # bytes of a token; it has about 1,000
 
 
@@ -114,7 +115,7 @@ class ApiClient:
         raise ApiProblem(f"{self._place.url}{path} lists for ever: {PAGES} pages and more", 400)
 
     def watch(self, path: str, version: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield (type, object) of what happens from a version on, for at most WATCH_S."""
+        """Yield (OPENED, {}), then (type, object) of what happens from a version on, for at most WATCH_S."""
         query = {
             "watch": "1",
             "resourceVersion": version,
@@ -124,6 +125,7 @@ class ApiClient:
         with self._open("GET", path, query, None, WATCH_S + REQUEST_TIMEOUT_S, packing="identity") as response:
             if response.status_code != 200:
                 raise self._problem("GET", path, self._read(response))
+            yield OPENED, {}
             for line in self._lines(response, path):
                 event = self._parse(line, path)
                 found = event.get("object")

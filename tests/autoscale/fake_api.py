@@ -180,6 +180,8 @@ class ApiHandler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def _watch(self, kind: str, namespace: str | None, version: int) -> None:
+        if ("WATCH", kind) in self.api.forbidden:
+            return self._reply(403, {"message": f'{kind} is forbidden: User "autoscaler" cannot watch resource'}, {})
         if self.api.faults["WATCH", kind]:
             status, headers = self.api.faults["WATCH", kind].pop(0)
             return self._reply(status, {"message": f"made to fail with {status}"}, headers)

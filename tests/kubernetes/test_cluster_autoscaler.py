@@ -14,8 +14,8 @@ from autoscale.account import NAME, Item, create_account
 from kubernetes_cluster import Cluster
 
 NAMESPACE = "autoscaled"
-RIGHTS = ["list nodes", "list pods", "list jobs.batch", "patch jobs.batch"]
-RIGHTS += ["create leases.coordination.k8s.io", "get leases.coordination.k8s.io"]
+RIGHTS = [f"{verb} {kind}" for verb in ("list", "watch") for kind in ("nodes", "pods", "jobs.batch")]
+RIGHTS += ["patch jobs.batch", "create leases.coordination.k8s.io", "get leases.coordination.k8s.io"]
 COMMAND = [sys.executable, "-m", "paddle", "autoscaler", "--all_namespaces", "--start_timeout=2s"]
 
 

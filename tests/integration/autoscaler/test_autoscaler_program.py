@@ -188,6 +188,33 @@ def test_a_right_that_is_missing_later_ends_it_too(api: FakeApi, start: Start, r
     assert f"{right[1]} is forbidden" in program.said
 
 
+@pytest.mark.parametrize("kind", ["nodes", "pods", "jobs"])
+def test_a_watch_that_is_refused_ends_it(api: FakeApi, start: Start, kind: str) -> None:
+    """A list alone is granted: without the watch it would list the cluster again and again."""
+    api.forbidden = {("WATCH", kind)}
+    program = start("--start_timeout=1s")
+    assert program.end() == 77
+    assert f"{kind} is forbidden" in program.said and "k8s/elastic/autoscaler" in program.said
+
+
+def test_rights_to_read_that_are_taken_away_later_end_it(api: FakeApi, start: Start) -> None:
+    program = start("--start_timeout=1s")
+    program.wait_for("it leads")
+    api.forbidden = {("WATCH", "pods"), ("GET", "pods")}
+    assert program.end() == 77
+    assert "pods is forbidden" in program.said
+
+
+def test_a_refusal_that_passes_ends_nothing(api: FakeApi, start: Start) -> None:
+    api.faults["WATCH", "nodes"] = [(403, {}), (403, {})]
+    api.put("jobs", job("a", 1))
+    program = start("--start_timeout=3s")
+    program.wait_for(lambda: api.parallelism("science/a") == 6)
+    program.wait_for(lambda: not api.faults["WATCH", "nodes"])
+    api.remove("nodes", "/two")
+    program.wait_for(lambda: api.parallelism("science/a") == 3)
+
+
 def test_an_api_server_that_is_away_ends_it_with_69(start: Start) -> None:
     (port,) = free_ports(1)
     program = start("--start_timeout=1s", KUBERNETES_SERVICE_PORT_HTTPS=str(port))
