@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from master.autoscaler.api import ApiClient, ApiPlace, ApiProblem, AutoscalerClient, explain
+from master.autoscaler.api import ApiClient, ApiPlace, ApiProblem, JobWriter, ParallelismWish, explain, is_about_job
 from master.autoscaler.facts import JobFacts, NodeFacts, PodFacts, read_job, read_node, read_pod
 from master.autoscaler.lease import ClusterLease
 from master.autoscaler.mirror import Mirror, with_parallelism
@@ -56,7 +57,7 @@ class Autoscaler:
         self.options, self.tally = options, Tally()
         self._woken = threading.Event()
         self._stop: PaddleError | None = None
-        self._client = AutoscalerClient(place)
+        self._writer = JobWriter(place)
         scope = "" if options.everywhere else f"/namespaces/{options.namespace}"
         woken, resync = self._woken, options.resync
         self._nodes: Mirror[NodeFacts] = Mirror(ApiClient(place), "/api/v1/nodes", read_node, woken, resync)
@@ -156,7 +157,7 @@ class Autoscaler:
         for mirror in self._mirrors:
             refusal = mirror.refused_for(self.options.start_timeout)
             if refusal:
-                raise refusal.to_error()
+                raise explain(refusal)
 
     def _rest(self, seconds: float) -> None:
         """Wait so long whatever happens, but for the end and a lost lead."""
@@ -184,36 +185,53 @@ class Autoscaler:
         plan = make_plan(snapshot.room, snapshot.jobs, now)
         self.tally.snapshot, self.tally.plan, self._wake = snapshot, plan, plan.wake
         self.tally.seconds = time.perf_counter() - begun
-        # those that give room come first
-        for change in sorted(plan.changes, key=lambda change: change.after > change.before):
-            if not self.options.dry_run:
-                self.lead.check()
-            self._apply(snapshot.facts[change.job], change, now)
-
-    def _apply(self, job: JobFacts, change: Change, now: float) -> None:
-        said = f"{job.key}: {change.before} -> {change.after} trainers: {change.reason}"
         if self.options.dry_run:
+            self._say(snapshot, plan.changes)
+            return
+        for is_raise in (False, True):  # those that give room come first
+            changes = [change for change in plan.changes if (change.after > change.before) == is_raise]
+            self._apply(snapshot, changes)
+
+    def _say(self, snapshot: ClusterSnapshot, changes: Sequence[Change]) -> None:
+        """Say once what a change would be."""
+        for change in changes:
+            job = snapshot.facts[change.job]
+            said = f"dry run: {_describe(job, change)}"
             if self._said.get(f"dry {job.uid}") != said:
                 self._said[f"dry {job.uid}"] = said
-                glog.info(f"dry run: {said}")
-            return
-        try:
-            self._client.set_parallelism(job.namespace, job.name, job.uid, (change.before, change.after))
-        except ApiProblem as problem:
-            if problem.status == 404:
+                glog.info(said)
+
+    def _apply(self, snapshot: ClusterSnapshot, changes: Sequence[Change]) -> None:
+        """Make these changes. Raises: ApiProblem, LeadershipLostError."""
+        jobs = [snapshot.facts[change.job] for change in changes]
+        found = {job.uid: (job, change) for job, change in zip(jobs, changes, strict=True)}
+        wishes = [
+            ParallelismWish(job.namespace, job.name, job.uid, change.before, change.after)
+            for job, change in found.values()
+        ]
+        failure: ApiProblem | None = None
+        for wish, problem in self._writer.set_all(wishes, self.lead.check):
+            job, change = found[wish.uid]
+            if problem is None:
+                self._keep(job, change)
+            elif problem.status == 404:
                 glog.info(f"{job.key} was deleted before its trainers were changed")
-            elif problem.status in (409, 422):
+            elif is_about_job(problem):
                 glog.info(f"{job.key} was changed by somebody else in the same moment; looks again")
             else:
-                raise
-            return
+                failure = failure or problem
+        if failure:
+            raise failure
+
+    def _keep(self, job: JobFacts, change: Change) -> None:
         self._jobs.change(job.uid, with_parallelism(change.after))
-        self._pasts[job.uid] = remember(self._pasts.get(job.uid, Past()), change, now)
+        # the time after the request: requests take seconds where the API server is busy
+        self._pasts[job.uid] = remember(self._pasts.get(job.uid, Past()), change, time.time())
         if change.after > change.before:
             self.tally.raised += 1
         else:
             self.tally.lowered += 1
-        glog.info(said)
+        glog.info(_describe(job, change))
 
     def _complain(self, problems: dict[str, str]) -> None:
         """Say once of each Job why it is left alone."""
@@ -227,3 +245,7 @@ class Autoscaler:
         wrong = [problem for problem in self._said.values() if "it is left alone" in problem]
         if wrong:
             raise ConfigError(f"{len(wrong)} Jobs have annotations that cannot be used; the first: {wrong[0]}")
+
+
+def _describe(job: JobFacts, change: Change) -> str:
+    return f"{job.key}: {change.before} -> {change.after} trainers: {change.reason}"
