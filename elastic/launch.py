@@ -154,6 +154,7 @@ class LocalWorkers:
         self._settings, self._command, self._environ = settings, command, environ
         self.secret = read_environment(environ).secret
         self._store = Path(settings.store_dir).resolve() if settings.store_dir else None
+        self._lock: DriverLock | None = None
         self._journal, self._record = self._open_journal()
         policy = AgentPolicy(settings.agent_port, settings.agent_timeout, settings.has_agents)
         if policy.is_everywhere and not self.secret:
@@ -196,7 +197,8 @@ class LocalWorkers:
             raise UsageError("--store-dir needs PADDLE_SECRET, which a driver that is started again has, too")
         journal = DriverJournal(open_registry([], self._store, "elastic", LEASE_S), LEASE_S, _end_at_once)
         record = journal.lead()
-        self._lock = DriverLock(self._store / "workers")
+        if not self._settings.has_agents:  # agents see by themselves whether a driver lives
+            self._lock = DriverLock(self._store / "workers")
         return journal, record
 
     def run(self) -> Results:
@@ -216,7 +218,8 @@ class LocalWorkers:
             if self._journal is not None and self._store is not None:
                 self._journal.save(None)
                 shutil.rmtree(self._store / "workers", ignore_errors=True)
-                self._lock.close()
+                if self._lock is not None:
+                    self._lock.close()
                 self._journal.close()
 
     def hand_over(self) -> NoReturn:

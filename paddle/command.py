@@ -31,7 +31,8 @@ These are common paddle commands used in various situations:
     make_diagram      Make a model diagram by graphviz
 
 'paddle train --help', 'paddle pserver --help', 'paddle dump_config --help' will list subcommands options.
-'paddle elastic run --help' tells how to run workers that come and go, with all-reduce as in Horovod.
+'paddle elastic run --help' tells how to run workers that come and go, with all-reduce as in Horovod;
+'paddle elastic agent --help' how to have them on other machines.
 'paddle master --help' tells how to give the tasks of a data set to trainers that come and go.
 'paddle autoscaler --help' tells how jobs of a Kubernetes cluster share its nodes.
 'paddle plotcurve --help' tells how to draw the curves of a log; it needs matplotlib.

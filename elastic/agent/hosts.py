@@ -18,7 +18,8 @@ from runtime.errors import ConfigError, PaddleError
 
 PROBES = 16  # agents that are asked at the same time
 MOST_KNOWN = 100_000  # names whose agents are remembered
-SETTLE_S = 0.1
+SETTLE_S = 0.1  # between two questions of the first look
+LONGEST_WAIT_S = 600.0  # for any host
 
 
 class AgentPolicy(NamedTuple):
@@ -95,11 +96,14 @@ class AgentHosts(HostDiscovery):
         return FoundHosts(slots, uids, addresses)
 
     def find(self, host: str, seconds: float) -> AgentClient | None:
-        """Return the agent of a host, None for this machine; wait so long for the discovery to find the host.
+        """Return the agent of a host, None for this machine; wait so long for it when another host is known.
 
-        Raises: ConfigError: it does not.
+        A driver that goes on with workers may begin while the discovery finds nothing, as the API server is away.
+
+        Raises: ConfigError: the discovery does not find it.
         """
         with self._changed:
+            self._changed.wait_for(lambda: self._local or self._agents, LONGEST_WAIT_S)
             if not self._changed.wait_for(lambda: host in self._local or host in self._agents, seconds):
                 raise ConfigError(f"the discovery of hosts does not find {host} any more")
             agent = self._agents.get(host)
