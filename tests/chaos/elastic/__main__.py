@@ -29,6 +29,8 @@ from chaos.elastic.trial import END_BOUND, HARD_BOUND, ElasticReport, read_elast
 ROOT = Path(__file__).parents[3]
 TEXTS = ROOT.parent / "shared" / "data" / "rt-polarity"
 TRIAL_BOUND = HARD_BOUND + 2 * END_BOUND  # seconds for a trial's process, after which it is ended
+# static jobs of a mode: asynchronous ones come to different models, whose test errors spread by 0.33 points in 50 jobs
+STATIC_JOBS = {"sync": 1, "async": 3}
 HELD_OUT = {"digits": "1/3", "texts": "1/5"}  # of the samples: the test set
 
 
@@ -60,10 +62,13 @@ class ElasticRunner:
             for count in (1, 3):
                 self._make_data(data, count)
         for data, mode in sorted(kinds):
-            folder = self.directory / f"static-{data}-{mode}"
-            error = measure_static_error(folder, self._data(data, 3), data, mode)
-            self._references[f"{data}-{mode}"] = error
-            print(f"static job, {data}, {mode}: test error {error:.2%}", flush=True)
+            errors = [
+                measure_static_error(self.directory / f"static-{data}-{mode}-{number}", self._data(data, 3), data, mode)
+                for number in range(STATIC_JOBS[mode])
+            ]
+            self._references[f"{data}-{mode}"] = max(errors)
+            shown = ", ".join(f"{error:.2%}" for error in errors)
+            print(f"static job, {data}, {mode}: test error {shown}", flush=True)
 
     def run(self, trial: ElasticTrial) -> ElasticReport:
         """Run a trial."""
