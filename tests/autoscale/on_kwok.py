@@ -40,8 +40,9 @@ CHANGE = re.compile(r"\w+/(job-\d+): (\d+) -> (\d+) trainers: (.*)")
 class Experiment:
     """One run of a case."""
 
-    def __init__(self, api: Api, watch: PodWatch, record: Record) -> None:
+    def __init__(self, api: Api, watch: PodWatch, record: Record, pace: float) -> None:
         self.api, self.watch, self.record, self.session = api, watch, record, api.session()
+        self.pace = pace
         self.begin = 0.0
         self.wanted = 0
         self._busy = (0.0, 0.0)  # when the machine was looked at, and its CPU seconds then
@@ -65,7 +66,7 @@ class Experiment:
         while self.now < seconds:
             while coming and self.now >= coming[0][1]:
                 self.submit(coming.pop(0)[0])
-            for moment in [moment for moment in steps if self.now >= moment]:
+            for moment in [moment for moment in steps if self.now * self.pace >= moment]:
                 self.scale(steps.pop(moment))
             self.observe()
             self.look_at_machine()
@@ -231,12 +232,13 @@ def programs(others: dict[str, int]) -> dict[str, float]:
     return {name: cpu_seconds(pid) for name, pid in {**pids, **others, "experiment": os.getpid()}.items()}
 
 
-def play(api: Api, watch: PodWatch, path: Path, record: Record, limit: float, kwok_pid: int) -> None:
-    """One run and its files."""
+def play(api: Api, watch: PodWatch, path: Path, record: Record, limits: list[str], kwok_pid: int) -> None:
+    """One run and its files. `limits`: its seconds, and by how much the steps of nginx come sooner."""
+    limit, pace = [*map(float, limits), *[END[record.case], 1.0][len(limits) :]]
     with autoscaler(path) if record.elastic else contextlib.nullcontext() as pid:
         others = {"kwok": kwok_pid} | ({"autoscaler": pid} if pid else {})
         before, begun = programs(others), time.monotonic()
-        Experiment(api, watch, record).run(limit)
+        Experiment(api, watch, record, pace).run(limit)
         length = time.monotonic() - begun
         taken = {name: round((now - before[name]) / length, 3) for name, now in programs(others).items()}
     if record.elastic:
@@ -266,12 +268,12 @@ def main() -> int:
     with kwok(options.out, kubelets=options.kubelets) as pid:
         prepare(api, watch)
         for place, one in enumerate(options.runs, start=1):
-            case, onoff, *limit = one.split(",")
+            case, onoff, *limits = one.split(",")
             number = 1 + len(list(options.out.glob(f"case{case}_{onoff}-*.log")))
             path = options.out / f"case{case}_{onoff}-{number}"
             record = Record(int(case), onoff == "ON")
             print(f"{path.name}: begins at {time.strftime('%H:%M:%S')}", flush=True)
-            play(api, watch, path, record, float(limit[0]) if limit else END[record.case], pid)
+            play(api, watch, path, record, limits, pid)
             if place < len(options.runs):
                 clean(api, watch)
     watch.stop()
