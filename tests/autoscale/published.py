@@ -1,8 +1,8 @@
 """From the records of `make e2e-autoscale` to what docs/autoscaler.md shows: the table, and the logs of its pictures.
 
-PYTHONPATH=tests python -m autoscale.published RECORDS THEIRS keeps of the latest run of each series in RECORDS the
-columns, the changes and the figures in autoscale/kwok, and draws both pictures; THEIRS is the directory of the
-published logs. `make docs` writes the table.
+PYTHONPATH=tests python -m autoscale.published RECORDS THEIRS [PACED] keeps of the latest run of each series in RECORDS
+the columns, the changes and the figures in autoscale/kwok, and draws both pictures. THEIRS: the directory of the
+published logs. PACED: records of a run in which the steps of nginx came sooner. `make docs` writes the table.
 """
 
 from __future__ import annotations
@@ -48,37 +48,42 @@ ROWS = [
 ]  # fmt: skip
 
 
-def keep(records: Path, theirs: Path) -> None:
-    """Keep the latest run of each series, and draw the pictures."""
-    from autoscale.pictures import draw
+def keep(records: Path, theirs: Path, paced: Path | None = None) -> None:
+    """Keep the latest run of each series, and draw the pictures.
+
+    Args: paced: records of a run of case 2 in which the steps of nginx came sooner.
+    """
+    from autoscale.pictures import draw  # needs matplotlib, the table does not
 
     KEPT.mkdir(exist_ok=True)
     kept = read_kept()
-    for series in SERIES:
-        found = sorted(records.glob(f"{series}-*.json"), key=lambda path: path.stat().st_mtime)
+    places = [(series, records, series) for series in SERIES]
+    places += [("case2_ON_paced", paced, "case2_ON")] if paced else []
+    for name, directory, series in places:
+        found = sorted(directory.glob(f"{series}-*.json"), key=lambda path: path.stat().st_mtime)
         made = [path for path in found if ".autoscaler" not in path.name]
-        if not made:
-            continue
-        record = Record.from_json(json.loads(made[-1].read_text()))
-        (KEPT / f"{series}.log").write_text("".join(f"{line}\n" for line in record.columns()))
-        if record.elastic:
-            lines = [
-                f"{at:g} {job}: {before} -> {after} trainers: {why}" for at, job, before, after, why in record.changes
-            ]
-            (KEPT / f"{series}.changes").write_text("".join(f"{line}\n" for line in lines))
-        day = time.strftime("%Y-%m-%d %H:%M", time.gmtime(record.begin))
-        kept[series] = {
-            "begun": day,
-            "seconds": round(record.end),
-            "figures": summarise(record),
-            "machine": record.machine,
-            "load": record.load[::6],
-        }
+        if made:
+            kept[name] = keep_one(Record.from_json(json.loads(made[-1].read_text())), name)
     (KEPT / "figures.json").write_text(json.dumps(kept, indent=1) + "\n")
     for case in (1, 2):
         ours = KEPT / f"case{case}_ON.log"
         if ours.exists():
             draw(theirs / f"case{case}_ON.log", ours, DOCS / f"autoscaler-case{case}.png", "KWOK")
+
+
+def keep_one(record: Record, name: str) -> dict[str, Any]:
+    """Keep the columns and the changes of a run; return what figures.json has of it."""
+    (KEPT / f"{name}.log").write_text("".join(f"{line}\n" for line in record.columns()))
+    if record.elastic:
+        lines = [f"{at:g} {job}: {old} -> {new} trainers: {why}\n" for at, job, old, new, why in record.changes]
+        (KEPT / f"{name}.changes").write_text("".join(lines))
+    return {
+        "begun": time.strftime("%Y-%m-%d %H:%M", time.gmtime(record.begin)),
+        "seconds": round(record.end),
+        "figures": summarise(record),
+        "machine": record.machine,
+        "load": record.load[::6],
+    }
 
 
 def read_kept() -> dict[str, Any]:
@@ -121,4 +126,4 @@ def _show_load(kept: dict[str, Any], series: str) -> str:
 
 
 if __name__ == "__main__":
-    keep(*map(Path, sys.argv[1:3]))
+    keep(*map(Path, sys.argv[1:4]))

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from autoscale import published
+
 from docpages import messages, options, series
 from docpages.blocks import ROOT
 
 BEGIN, END = "<!-- made by: make docs -->", "<!-- end -->"
 MAKERS: dict[str, Callable[[], str]] = {
+    "docs/autoscaler.md": published.make_table,
     "docs/flags.md": options.make_table,
     "docs/messages.md": messages.make_page,
     "docs/metrics.md": series.make_table,
