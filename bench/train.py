@@ -1,6 +1,7 @@
 """How fast `paddle train` trains, against the same steps written by hand in plain numpy.
 
 usage: bench/train.py [--only NAME ...] [--threads N ...] [--passes N] [--rounds N] [--batches N] [--nodes N]
+       [--processor]
 
 Four trainings: recommendation (batch 1600) and quick_start's lr, cnn and lstm (batch 128, vocabulary 30,000, about 80
 words a text), on synthetic data. Each is the command as users run it, in a process of its own, with the log at its
@@ -9,6 +10,9 @@ Its peer, bench/numpy_baseline/, runs in alternation with it, so that noise hits
 
 Before anything is timed, both train three times on one batch from the same parameters, without dropout: all three
 costs must agree, or the baseline is not the same work.
+
+With --processor, the rates are samples per second of processor time, of all threads: what so many passes more take.
+Other programs on the machine change them less; they need --passes of some seconds.
 
 With --nodes N, the script measures distributed training instead: N trainers and N servers on this machine train in
 step, each trainer on batches of its own. The figure is the samples of all of them.
@@ -24,8 +28,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -56,10 +60,15 @@ HEADER = """
 
 @dataclass(frozen=True)
 class TimedRun:
-    """Samples a second of each counted pass, and the highest memory in use."""
+    """Samples a second of each counted pass, the highest memory in use, and the processor's time of the whole run."""
 
     rates: Sequence[float]
     peak_mb: float
+    processor_s: float
+
+    @classmethod
+    def of(cls, rates: Sequence[float], usage: os.struct_rusage) -> TimedRun:
+        return cls(rates, usage.ru_maxrss / 1024, usage.ru_utime + usage.ru_stime)
 
 
 def run_process(command: Sequence[str], directory: Path, environ: dict[str, str]) -> tuple[str, os.struct_rusage]:
@@ -138,7 +147,7 @@ def time_trainer(workload: Workload, directory: Path, model: Path, threads: int,
     flags = [f"--init_model_path={model}", f"--trainer_count={threads}", f"--num_passes={passes + 1}", *FLAGS]
     lines, usage = run_trainer(workload, directory, *flags)
     pairs = itertools.pairwise(find_times(lines))
-    return TimedRun([lines[0][1] / (after - before).total_seconds() for before, after in pairs], usage.ru_maxrss / 1024)
+    return TimedRun.of([lines[0][1] / (after - before).total_seconds() for before, after in pairs], usage)
 
 
 def time_baseline(
@@ -146,7 +155,13 @@ def time_baseline(
 ) -> TimedRun:
     """Returns the rates of `passes` passes after the first."""
     lines, usage = run_baseline(workload, directory, model, passes + 1, threads=threads)
-    return TimedRun([samples / seconds for seconds, _ in lines[1:]], usage.ru_maxrss / 1024)
+    return TimedRun.of([samples / seconds for seconds, _ in lines[1:]], usage)
+
+
+def time_by_processor(run: Callable[[int], TimedRun], passes: int, samples: int) -> TimedRun:
+    """Returns one rate by the processor's time: that of `passes` passes after the first, of `samples` samples each."""
+    first, whole = run(0), run(passes)
+    return replace(whole, rates=[samples * passes / (whole.processor_s - first.processor_s)])
 
 
 PRODUCTS = """
@@ -171,14 +186,23 @@ def show_rates(rates: Sequence[float]) -> str:
     return f"{statistics.median(rates) / 1e3:.2f}k ({min(rates) / 1e3:.2f} to {max(rates) / 1e3:.2f})"
 
 
-def bench(workload: Workload, threads: int, model: Path, directory: Path, passes: int, rounds: int) -> str:
+def bench(workload: Workload, threads: int, model: Path, directory: Path, options: argparse.Namespace) -> str:
     """Returns a row of the table."""
     ours, peers, ratios = [], [], []
-    passes *= workload.pass_factor
+    passes = options.passes * workload.pass_factor
     samples = len((directory / (directory / TRAIN_LIST).read_text().strip()).read_text(encoding="utf-8").splitlines())
-    for _ in range(rounds):
-        one = time_trainer(workload, directory, model, threads, passes)
-        other = time_baseline(workload, directory, model, threads, passes, samples)
+
+    def run_ours(count: int) -> TimedRun:
+        return time_trainer(workload, directory, model, threads, count)
+
+    def run_peer(count: int) -> TimedRun:
+        return time_baseline(workload, directory, model, threads, count, samples)
+
+    for _ in range(options.rounds):
+        if options.processor:
+            one, other = (time_by_processor(run, passes, samples) for run in (run_ours, run_peer))
+        else:
+            one, other = run_ours(passes), run_peer(passes)
         ratios.append(statistics.median(one.rates) / statistics.median(other.rates))
         ours.append(one)
         peers.append(other)
@@ -227,6 +251,7 @@ def main() -> None:
         default=0,
         help="nodes of distributed training; 0: local training",
     )
+    parser.add_argument("--processor", action="store_true", help="rates by the processor's time")
     options = parser.parse_args()
     sizes = Sizes(batches=options.batches)
     chosen = [workload for workload in WORKLOADS if not options.only or workload.name in options.only]
@@ -248,7 +273,7 @@ def main() -> None:
             directory = prepare(workload, Path(scratch, workload.name), sizes)
             for threads in options.threads:
                 model = models[workload.name]
-                print(bench(workload, threads, model, directory, options.passes, options.rounds), flush=True)
+                print(bench(workload, threads, model, directory, options), flush=True)
     print(f"load at the end: {os.getloadavg()[0]:.1f}")
 
 
