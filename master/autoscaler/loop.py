@@ -148,6 +148,7 @@ class Autoscaler:
                     if problem.is_refusal:
                         raise explain(problem) from problem
                     rest = max(next(delays), problem.retry_after, rest)
+                    self._wake = 0.0  # no change of the cluster may come that would wake it
                     glog.warning(f"{problem}; tries again in {rest:.0f} s")
             self._rest(rest)
             self._pause(min(LONGEST_LOOK_S, max(self._wake - time.time(), 0.0)))
@@ -218,6 +219,7 @@ class Autoscaler:
                 glog.info(f"{job.key} was deleted before its trainers were changed")
             elif is_about_job(problem):
                 glog.info(f"{job.key} was changed by somebody else in the same moment; looks again")
+                self._wake = 0.0
             else:
                 failure = failure or problem
         if failure:

@@ -235,6 +235,7 @@ def test_a_wrong_flag_ends_it_with_64(start: Start, flag: str) -> None:
 
 @pytest.mark.parametrize("status", [409, 429, 500])
 def test_refused_changes_are_tried_again(api: FakeApi, start: Start, status: int) -> None:
+    """It said that it tries again in a second, and then waited ten more for a change of the cluster."""
     api.put("jobs", job("a", 1))
     api.faults["PATCH", "jobs"] = [(status, {"Retry-After": "1"} if status == 429 else {})] * 2
     api.faults["GET", "pods"] = [(status, {})]
