@@ -135,14 +135,6 @@ def archive(paths: Iterable[Path]) -> str:
     return " and ".join(map(str, targets.values()))
 
 
-def drop_state(save_dir: Path) -> None:
-    """Removes state/, at once for whoever looks. Raises: OSError."""
-    gone = save_dir / ".state.removed"
-    shutil.rmtree(gone, ignore_errors=True)  # of a launcher that was killed
-    (save_dir / "state").rename(gone)
-    shutil.rmtree(gone, ignore_errors=True)
-
-
 def clear_unfinished(save_dir: Path) -> None:
     """Removes passes and checkpoints that are half written or half removed. One that was being replaced comes back."""
     state = save_dir / "state"

@@ -16,7 +16,7 @@ import datetime
 from collections.abc import Iterator, Mapping, Sequence
 
 from launcher.attempts import AttemptHistory, JobRecord, Rendezvous, to_clock
-from launcher.checkpoints import archive, drop_state, earlier_output, find_saved, is_set_aside, set_aside_damaged
+from launcher.checkpoints import archive, earlier_output, find_saved, is_set_aside, set_aside_damaged
 from launcher.cluster.kubernetes import PodApi
 from launcher.cluster.pods import (
     IdMap,
@@ -167,8 +167,6 @@ def decide_attempt(
         history.say_once(decision.message)
     if decision.archive_state:
         say(f"moved state/ to {archive([save_dir / 'state'])}")
-    if decision.drop_state:
-        drop_state(save_dir)
     is_forgiven = history.is_dissolved or bool(last and is_set_aside(save_dir, last.origin))
     started = datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S")
     wanted = dataclasses.replace(wanted, attempt=record.attempt + 1 if record else 1)

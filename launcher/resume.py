@@ -39,11 +39,6 @@ class Saved:
         return self.passes[-1] + 1 if self.passes else 0
 
     @property
-    def state_is_saved(self) -> bool:
-        """The newest checkpoint has nothing that the newest pass lacks but the state of training."""
-        return position(self.state) <= (self.following - 1, math.inf)
-
-    @property
     def newer(self) -> list[str]:
         """Names of the passes that were saved after the newest checkpoint."""
         return [name for name in map(pass_name, self.passes) if position(name) > position(self.state)]
@@ -70,7 +65,6 @@ class Decision:
     checkpoint: str = ""
     archive: bool = False  # move pass-*, state and node_* to run-<k>/ first
     archive_state: bool = False  # move state only: this layout cannot go on from it
-    drop_state: bool = False  # remove state only, for the same reason
     done: bool = False  # nothing left to train
     message: str = ""
 
@@ -107,16 +101,20 @@ def decide_start(record: JobRecord | None, saved: Saved, has_output: bool, wante
 def choose_origin(record: JobRecord, saved: Saved, wanted: JobRecord) -> Decision:
     """Decides from which checkpoint or pass to go on.
 
-    A checkpoint holds all, so that the bits are those of an undisturbed run, but for the same numbers of trainers,
-    pservers and ports only. A pass directory holds the parameters. With pservers a checkpoint follows each saved pass
-    at once. If only the last pass lacks one, the attempt ended between the two, and that pass is trained again.
+    A checkpoint holds all, so that with the same numbers of trainers and pservers the bits are those of an undisturbed
+    run. With other numbers trainer 0 divides its state anew, and the pass that it lies in begins again; the ports of a
+    pserver must be as many as before. A pass directory holds the parameters. With pservers a checkpoint follows each
+    saved pass at once. If only the last pass lacks one, the attempt ended between the two, and that pass is trained
+    again.
     """
     same_job = record.job_uid == wanted.job_uid
     whose = "an earlier attempt" if same_job else "an earlier Job"
     is_foreign = bool(saved.state) and record.layout != wanted.layout
     again = f": {saved.newer[0]} has no checkpoint and is trained again" if saved.newer else ""
-    if saved.state and not is_foreign and len(saved.newer) <= 1:
-        return Decision(checkpoint=saved.state, message=f"going on from state/{saved.state} of {whose}{again}")
+    if saved.state and (not is_foreign or may_divide(record, wanted)) and len(saved.newer) <= 1:
+        divided = describe_division(record, saved, wanted) if is_foreign else ""
+        message = f"going on from state/{saved.state} of {whose}{again}{divided}"
+        return Decision(checkpoint=saved.state, message=message)
     is_begun_anew = same_job and record.layout == wanted.layout and not record.start_pass
     if not saved.state and len(saved.newer) == 1 and is_begun_anew and wanted.pserver_num:
         return Decision(message=f"starting from the beginning{again}")
@@ -125,13 +123,23 @@ def choose_origin(record: JobRecord, saved: Saved, wanted: JobRecord) -> Decisio
         none = f"{reason}{whose if is_foreign else 'an unfinished attempt'} saved no pass: starting from the beginning"
         return Decision(archive_state=is_foreign, message=none)
     warning = "only the parameters are carried over; optimiser state, learning rate schedule and shuffling start anew"
-    if is_foreign and same_job:  # pods come and go often, and a copy for each time would fill the volume
-        lost = f"batches of pass {position(saved.state)[0]} are trained again and " * (not saved.state_is_saved)
-        warning = f"{lost}state/ is removed; {warning}"
     message = f"{reason}going on after {pass_name(saved.passes[-1])} of {whose}. WARNING: {warning}"
-    is_dropped = is_foreign and same_job
-    return Decision(
-        saved.following, archive_state=is_foreign and not is_dropped, drop_state=is_dropped, message=message
+    return Decision(saved.following, archive_state=is_foreign, message=message)
+
+
+def may_divide(record: JobRecord, wanted: JobRecord) -> bool:
+    """Tells whether a checkpoint's state can be divided anew: servers have it, with as many ports each as now."""
+    ports = [(one.ports_num, one.ports_num_sparse) for one in (record, wanted)]
+    return bool(record.pserver_num and wanted.pserver_num) and ports[0] == ports[1]
+
+
+def describe_division(record: JobRecord, saved: Saved, wanted: JobRecord) -> str:
+    """Says what becomes of a checkpoint of other numbers."""
+    number, part = position(saved.state)
+    begins = "" if part == math.inf else f"; pass {number}, in which it lies, begins again"
+    return (
+        f". The checkpoint is of {record.layout}, and now there are {wanted.layout}: parameters and optimiser state "
+        f"are divided anew{begins}"
     )
 
 

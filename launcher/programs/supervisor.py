@@ -60,6 +60,8 @@ def attempt_environ(config: LauncherConfig, record: JobRecord, passed: Mapping[s
     """Returns the variables by which the programs of an attempt know it."""
     environ = {"PADDLE_JOB_NAME": config.job_name, "PADDLE_ATTEMPT": record.name, "PADDLE_SECRET": config.secret}
     environ["PADDLE_OUTPUT"] = str(config.output)
+    if record.absent:  # a checkpoint tells by it among whom the samples were divided
+        environ["PADDLE_ABSENT"] = ",".join(str(one["index"]) for one in record.absent)
     if record.origin:  # a program sets this one aside when it is damaged, and never one that the user names
         origin = f"state/{record.checkpoint}" if record.checkpoint else record.origin
         environ["PADDLE_CHOSEN_SAVE"] = str(save_dir_of(config, passed) / origin)

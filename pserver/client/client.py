@@ -53,7 +53,8 @@ class Client(JobMember):
 
         Args: restored: trainer 0's, to go on from a checkpoint: its values and state take the place of `values`.
         Returns: this trainer's own part of that checkpoint; None without one.
-        Raises: ConfigError: the optimization is not supported; the checkpoint is of other services.
+        Raises: ConfigError: the optimization is not supported; the checkpoint does not fit the model.  DamagedError: a
+            checkpoint of another number of services cannot be divided among these.
         """
         self._check_vector(values)
         if self._options.trainer_id != 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import secrets
@@ -21,13 +22,14 @@ from pserver.client.vector_layout import VectorLayout
 from pserver.optim.settings import Array, Optimization, ParameterSpec
 from pserver.store import partition
 from pserver.store.partition import StridedRun
+from pserver.store.resharding import reshard
 from pserver.store.snapshot import CheckpointState
 from pserver.wire import protocol
 from pserver.wire.authentication import DATA, HEARTBEAT, TOKEN_BYTES
 from pserver.wire.protocol import NOTHING, Message, Op
 from pserver.wire.shared_memory import SharedMemory
 from runtime import glog
-from runtime.errors import BugError, ConfigError, PaddleError, PeerUnreachableError
+from runtime.errors import BugError, PaddleError, PeerUnreachableError
 
 GOODBYE_TIMEOUT = 10.0  # seconds for the answers to a goodbye
 LINGER = 1.0  # seconds for the last messages to be read
@@ -202,16 +204,30 @@ class JobMember:
         self._heartbeat.start()
 
     def _send_initial_values(self, values: Array, restored: CheckpointState | None) -> None:
-        """Send trainer 0's values, or the state of a checkpoint.
+        """Send trainer 0's values, or the state of a checkpoint, divided anew where that is of other numbers.
 
-        Raises: ConfigError: the checkpoint is of other services.
+        Raises: ConfigError: the checkpoint does not fit the model.  DamagedError: it cannot be divided.
         """
-        if restored is not None and len(restored.services) != len(self._channels):
-            raise ConfigError(
-                f"the checkpoint is of {len(restored.services)} services (hosts x ports), this job has "
-                f"{len(self._channels)}; go on from the saved parameters instead (--start_pass)"
-            )
+        if restored is not None and (restored.origins is not None or len(restored.services) != len(self._channels)):
+            restored = self._divide_anew(restored)
         self._require_checkpoints().restore(self._model.note, values, restored)
+
+    def _divide_anew(self, restored: CheckpointState) -> CheckpointState:
+        origins = restored.origins
+        parts = reshard(
+            restored.services,
+            self._model.parameters,
+            self._optimization,
+            len(self._channels),
+            by_rows=bool(self._model.note.get("by_rows")),
+            origins=range(len(restored.trainers)) if origins is None else origins,
+            begins_pass=origins is not None,
+        )
+        return dataclasses.replace(restored, services=parts)
+
+    def count_services(self) -> int:
+        """Return the number of services."""
+        return len(self._services)
 
     # ----- Between -----
 

@@ -133,10 +133,6 @@ class SparseClient(JobMember):
         self._require_fan_out().collect()
         self._passes += 1
 
-    def count_services(self) -> int:
-        """Return the number of services."""
-        return len(self._services)
-
     def _gather(
         self, rows: Sequence[RowIds], gradients: Sequence[Array], *, in_place: bool
     ) -> dict[ServerChannel, memoryview]:

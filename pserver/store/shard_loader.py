@@ -16,7 +16,7 @@ from pserver.wire import checkpoint_blobs, protocol
 from pserver.wire.notes import show
 from runtime import glog
 from runtime.errors import BugError, ConfigError
-from runtime.processor.thread_pool import ThreadPool, start_thread_pool
+from runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool, start_thread_pool
 
 MAX_SERVICES = 1 << 16
 
@@ -159,16 +159,36 @@ def _make_shard(
             f"the setup (digest {partition.digest(parameters)}) is not that of the hello "
             f"(digest {show(hello.get('parameters'))})"
         )
+    pool = _find_thread_pool(threads)
     if setup.get("by_rows"):
-        tables = local_specs(parameters, services, service)
-        is_asynchronous = optimization.is_asynchronous
-        shard = SparseShard(tables, optimization, is_asynchronous=is_asynchronous, pool=_find_thread_pool(threads))
+        shard = make_sparse_shard(parameters, optimization, service, services, pool)
         return shard, shard.size
     _refuse_tables(parameters)
     ranges = partition.layout(parameters, services)[service]
     slots = partition.count_slots(ranges, partition.block_size(partition.count_elements(parameters), services))
-    pool = _find_thread_pool(threads)
-    return DenseShard(parameters, ranges, optimization, per_parameter=True, pool=pool), slots
+    return make_dense_shard(parameters, optimization, ranges, pool), slots
+
+
+def make_sparse_shard(
+    tables: Sequence[ParameterSpec],
+    optimization: Optimization,
+    service: int,
+    services: int,
+    pool: ThreadPool = SINGLE_THREAD,
+) -> SparseShard:
+    """Return the empty shard of a sparse service. Args: tables: with all their rows."""
+    local = local_specs(tables, services, service)
+    return SparseShard(local, optimization, is_asynchronous=optimization.is_asynchronous, pool=pool)
+
+
+def make_dense_shard(
+    parameters: Sequence[ParameterSpec],
+    optimization: Optimization,
+    ranges: Sequence[partition.Range],
+    pool: ThreadPool = SINGLE_THREAD,
+) -> DenseShard:
+    """Return the empty shard of a dense service. Args: ranges: those of it, of `partition.layout`."""
+    return DenseShard(parameters, ranges, optimization, per_parameter=True, pool=pool)
 
 
 def _refuse_tables(parameters: Sequence[ParameterSpec]) -> None:

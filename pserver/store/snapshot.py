@@ -41,11 +41,14 @@ class Part:
 class CheckpointState:
     """The state of a job between two batches: a part for each service, and what each trainer says of itself.
 
-    `trainers` is by trainer id, None where nothing is known; what they say can be written as JSON.
+    `trainers` is by trainer id, None where nothing is known; what they say can be written as JSON. `origins` is set
+    where the samples are divided anew among the trainers, so that the pass begins again: by trainer id, the trainer
+    whose state in the checkpoint it goes on with.
     """
 
     services: list[Part]
     trainers: list[dict[str, Any] | None]
+    origins: list[int] | None = None
 
 
 def take(shard: Shard) -> Part:

@@ -28,6 +28,7 @@ PROGRAMS = {
     "PADDLE_ATTEMPT": ("empty: stand-alone", "the attempt and its set of pods; set by the launcher, too"),
     "PADDLE_OUTPUT": ("--save_dir", "where records, progress and report go; the launcher sets it to output/"),
     "PADDLE_CHOSEN_SAVE": ("none", "the checkpoint or pass that the launcher lets an attempt go on from"),
+    "PADDLE_ABSENT": ("empty", "indexes of the pods that an attempt does without; set by the launcher"),
     "POD_UID": ("empty", "UID of the trainer's pod, by which a master knows it again; see --trainer_uid"),
     "PADDLE_SECRET": ("empty", "as the launcher has it"),
     "PADDLE_SECRET_FILE": ("empty", "as the launcher has it"),

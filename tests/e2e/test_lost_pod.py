@@ -21,13 +21,18 @@ def start(volume: Path, entrypoint: Path = ROOT / "start.sh", **env: str) -> Clu
     return Cluster(job, volumes={"mfs": volume}, entrypoint=entrypoint, env=env, logs=volume / "pods")
 
 
-def make_few(directory: Path, number: int) -> Path:
-    """Returns the start.sh of a launcher for which a job of more than so many pods has many."""
+# where a launcher's constants are that tests change
+CONSTANTS = {"FEW": "launcher/cluster/kubernetes.py", "LOOK_S": "launcher/control/returning.py"}
+
+
+def make_launcher(directory: Path, **constants: float) -> Path:
+    """Returns the start.sh of a launcher with other constants: how many pods are FEW, how often it looks for others."""
     shutil.copytree(ROOT / "launcher", directory / "launcher", ignore=shutil.ignore_patterns("__pycache__"))
-    module = directory / "launcher/cluster/kubernetes.py"
-    changed = re.sub(r"^FEW = \d+", f"FEW = {number}", module.read_text(), count=1, flags=re.MULTILINE)
-    assert changed != module.read_text()
-    module.write_text(changed)
+    for name, value in constants.items():
+        module = directory / CONSTANTS[name]
+        changed = re.sub(rf"^{name} = [\d.]+", f"{name} = {value}", module.read_text(), count=1, flags=re.MULTILINE)
+        assert changed != module.read_text()
+        module.write_text(changed)
     shutil.copy(ROOT / "start_paddle.py", directory / "start_paddle.py")
     return shutil.copy(ROOT / "start.sh", directory / "start.sh")
 
@@ -179,7 +184,7 @@ def test_a_job_of_many_pods_loses_trainer_0_and_another(tmp_path: Path) -> None:
     """Only trainer 0 lists all pods; the others, and those that replace some, take the set that its record names."""
     job = prepare(tmp_path / "volume")
     shut_gate(job, 4)
-    with start(tmp_path / "volume", make_few(tmp_path, 1)) as cluster:
+    with start(tmp_path / "volume", make_launcher(tmp_path, FEW=1)) as cluster:
         cluster.wait_for_output(r"Pass=2 ", deadline=60, pod="1")
         cluster.kill("1")
         cluster.wait_for_output(r"attempt 2\..*", deadline=60, pod="2")

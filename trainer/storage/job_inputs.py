@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from proto.TrainerConfig_pb2 import TrainerConfig
-from pserver.store.snapshot import CheckpointState
+from pserver.store.snapshot import VALUES, CheckpointState
 from runtime import glog
 from runtime.errors import ConfigError
 from trainer.arrays.parameters import ParameterTable
@@ -18,6 +18,7 @@ from trainer.data.foreign_config import check_outputs
 from trainer.flags import Values
 from trainer.storage.checkpoint_reader import read_checkpoint
 from trainer.storage.damaged_saves import judging
+from trainer.storage.job_division import find_absent, redivide
 from trainer.storage.model_sources import find_config, find_merged_config, load_model, naming_modules
 from trainer.telemetry.legacy_words import AT
 
@@ -83,6 +84,9 @@ def read_resumed(flags: Values, table: ParameterTable) -> CheckpointState | None
     glog.info(f"Loading the checkpoint {flags.resume_from}")
     with judging(flags.resume_from, os.environ):
         restored = read_checkpoint(Path(flags.resume_from), table)
+    is_of_servers = all(part.arrays.get(VALUES) is not table.values for part in restored.services)
+    if is_of_servers and not (flags.local or flags.collective):
+        return redivide(restored, flags.num_gradient_servers, find_absent(os.environ), flags.resume_from)
     made_by, number = len(restored.trainers), 1 if flags.local else flags.num_gradient_servers
     if made_by != number:
         raise ConfigError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from trainer.data.source import BatchSource
 from trainer.evaluators import Accumulator
 from trainer.flags import Values
 from trainer.storage.checkpoint import FOLDER, clean, keep_newest, write_checkpoint
+from trainer.storage.job_division import ABSENT, find_absent
 from trainer.telemetry.time_breakdown import SAVE
 from trainer.telemetry.training_log import TrainingLog
 from trainer.training.parts import Parts
@@ -153,6 +155,7 @@ class TrainerState:
         batches = position.batches if position.stage == INSIDE else None
         return {
             "place": position.record(),
+            ABSENT: find_absent(os.environ),
             "stream": stream,
             "network": network,
             "random": random_states.write(random_states.take()),

@@ -61,7 +61,7 @@ class ParameterServers:
         if table.tables():
             tables = self._make_tables(model, table, optimization, sending, options)
             dense = self._make_dense(DenseParameters(table), optimization, sending, client, pool)
-            return TablesUpdater(dense, tables)
+            return TablesUpdater(dense, tables, len(services(flags)))
         if flags.loadsave_parameters_in_pserver:
             glog.warning(
                 "--loadsave_parameters_in_pserver: no parameter has sparse_update; as in the original, trainer 0 saves "

@@ -150,18 +150,29 @@ class TablesUpdater:
     """Parameter servers with tables: the dense parameters and the tables at the same time, as an `Updater`.
 
     Args: dense: of the parameters that are no tables (`DenseParameters`), maybe of none.
+        dense_services: the number of its services.
     """
 
-    def __init__(self, dense: RemoteUpdater | DeltaUpdater, tables: RemoteTables) -> None:
-        self._dense, self._tables, self._client = dense, tables, tables.client
+    def __init__(self, dense: RemoteUpdater | DeltaUpdater, tables: RemoteTables, dense_services: int) -> None:
+        self._dense, self._tables, self._client, self._dense_services = dense, tables, tables.client, dense_services
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
-        """Join every service; trainer 0 gives its values, or a checkpoint."""
+        """Join every service; trainer 0 gives its values, or a checkpoint.
+
+        Raises: ConfigError: the checkpoint is of servers with other ports.
+        """
         first = rest = None
         if restored is not None:
-            count = len(restored.services) - self._client.count_services()
-            first = dataclasses.replace(restored, services=restored.services[: max(count, 0)])
-            rest = dataclasses.replace(restored, services=restored.services[max(count, 0) :])
+            # every server has as many ports of each kind, however many servers there were
+            dense, total = self._dense_services, self._dense_services + self._client.count_services()
+            count, left = divmod(len(restored.services) * dense, total)
+            if left:
+                raise ConfigError(
+                    f"the checkpoint is of {len(restored.services)} services (hosts x ports), this job has {dense} for "
+                    f"dense parameters and {total - dense} for tables; go on with the ports that it was made with"
+                )
+            first = dataclasses.replace(restored, services=restored.services[:count])
+            rest = dataclasses.replace(restored, services=restored.services[count:])
         own = self._dense.connect(first)
         self._tables.connect(rest)
         return own

@@ -662,28 +662,32 @@ def test_that_pods_are_back_is_no_failure(root: Path, trainer_id: int, capsys: p
 WANTED = JobRecord("job", 10, False, 3, ["a"], 0, gradient_num=2, pserver_num=2)
 
 
-def origin(last: JobRecord, passes: int, *states: str) -> tuple[str, int, bool, bool]:
+def origin(last: JobRecord, passes: int, *states: str) -> tuple[str, int, bool]:
     decision = choose_origin(last, Saved(tuple(range(passes)), states), WANTED)
-    return decision.checkpoint, decision.start_pass, decision.drop_state, decision.archive_state
+    return decision.checkpoint, decision.start_pass, decision.archive_state
 
 
-def test_a_checkpoint_of_more_pods_is_given_up_for_the_newest_pass_in_one_line() -> None:
+def test_a_checkpoint_of_more_pods_is_divided_anew_and_one_line_says_so() -> None:
+    """Training went on from the newest pass, and the state of the optimiser was lost."""
     last = dataclasses.replace(WANTED, gradient_num=3, pserver_num=3)
-    assert origin(last, 3, "pass-00002", "pass-00003-004") == ("", 3, True, False)
+    assert origin(last, 3, "pass-00002", "pass-00003-004") == ("pass-00003-004", 0, False)
     message = choose_origin(last, Saved((0, 1, 2), ("pass-00003-004",)), WANTED).message
-    assert "\n" not in message and "state/pass-00003-004 is of 3 trainers and 3 pservers" in message
-    assert "going on after pass-00002" in message and "batches of pass 3 are trained again" in message
-    assert "WARNING: " in message and "only the parameters are carried over" in message
+    assert (
+        "\n" not in message and "The checkpoint is of 3 trainers and 3 pservers" in message and "WARNING" not in message
+    )
+    assert "going on from state/pass-00003-004" in message and "pass 3, in which it lies, begins again" in message
     at_the_end = choose_origin(last, Saved((0, 1, 2), ("pass-00002",)), WANTED).message
-    assert "trained again" not in at_the_end
-    assert origin(last, 0, "pass-00000-004") == ("", 0, False, True)  # nothing else is left of it
+    assert "divided anew" in at_the_end and "begins again" not in at_the_end
+    assert origin(last, 0, "pass-00000-004") == ("pass-00000-004", 0, False)
+    more_ports = dataclasses.replace(last, ports_num=2)
+    assert origin(more_ports, 3, "pass-00002") == ("", 3, True)
 
 
 def test_the_parameters_that_an_attempt_went_on_with_are_not_given_up() -> None:
     """A pass without a checkpoint is trained again, unless its parameters are all that an attempt had."""
-    assert origin(WANTED, 1) == ("", 0, False, False)
-    assert origin(dataclasses.replace(WANTED, start_pass=1), 1) == ("", 1, False, False)
-    assert origin(dataclasses.replace(WANTED, gradient_num=3), 1) == ("", 1, False, False)
+    assert origin(WANTED, 1) == ("", 0, False)
+    assert origin(dataclasses.replace(WANTED, start_pass=1), 1) == ("", 1, False)
+    assert origin(dataclasses.replace(WANTED, gradient_num=3), 1) == ("", 1, False)
 
 
 # ----- What is told

@@ -58,7 +58,7 @@ class Recorder:
 def make(**answers):
     log, table = [], ParameterTable(CONFIGS, tables_first=True)
     client, dense = Recorder(log, "tables", count_services=2, **answers), Recorder(log, "dense", **answers)
-    return log, table, client, TablesUpdater(dense, RemoteTables(model(), table, Optimization(), client))
+    return log, table, client, TablesUpdater(dense, RemoteTables(model(), table, Optimization(), client), 1)
 
 
 def test_fetched_rows_of_tables_with_l1_shrink():
