@@ -72,14 +72,16 @@ def test_passes_have_different_orders():
 @pytest.mark.parametrize("kind", ["all", "units"])
 def test_the_shares_of_a_batch_are_the_batch(kind, trainers):
     batches = read(make(**OPTIONS[kind]), 2)
-    sources = [make(**OPTIONS[kind]) for _ in range(trainers)]
-    for source in sources:
-        source.go_to(2, 0, SIZE)
-    for batch in batches:
-        shares = [source.next_share(SIZE, number, trainers) for number, source in enumerate(sources)]
+    # one after the other: the providers of one process draw from one generator
+    shares_of = [read_shares(make(**OPTIONS[kind]), number, trainers) for number in range(trainers)]
+    for batch, shares in zip(batches, zip(*shares_of, strict=True), strict=True):
         assert [number for share in shares for number in share.slots["x"].ids.tolist()] == batch
         assert {share.whole for share in shares} == {sum(share.samples for share in shares)}
-    assert [source.next_share(SIZE, 0, trainers) for source in sources] == [None] * trainers
+
+
+def read_shares(source, number, trainers):
+    source.go_to(2, 0, SIZE)
+    return list(iter(lambda: source.next_share(SIZE, number, trainers), None))
 
 
 def test_a_place_that_is_there_already_is_not_read_again():
