@@ -52,7 +52,8 @@ def run_config(config: str | Path | Callable[[], object], config_args: str = "")
     """
     parse = Parse(args=parse_args(config_args))
     path = Path() if callable(config) else Path(config)
-    use_directories(Path.cwd(), path.resolve().parent, forget=True)
+    own = [] if callable(config) else [path.resolve().parent]
+    use_directories(Path.cwd(), *own, forget=True)
     with parsing(parse):
         if callable(config):
             _guard(config, str(getattr(config, "__name__", "config")))

@@ -33,7 +33,6 @@ def session(tmp_path, monkeypatch):
     (tmp_path / "state_provider.py").write_text(PROVIDER)
     (tmp_path / "train.list").write_text("data\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("HOROVOD_RANK", "HOROVOD_GLOO_RENDEZVOUS_ADDR"):
         monkeypatch.delenv(name, raising=False)
     operations.init()
