@@ -50,6 +50,7 @@ class ReturnWatch:
     def __init__(self, config: LauncherConfig, record: JobRecord, control: LauncherControl, api: PodApi) -> None:
         """Args: api: of the main thread; its tokens are kept out of logs here, too."""
         self.names: list[str] = []  # of the pods that are back
+        self._heard: set[str] = set()  # UIDs of pods whose launcher has been there
         self._config, self._record, self._control = config, record, control
         self._api = PodApi(config, askers=1, secrets=api.secrets)
         self._closed = threading.Event()
@@ -71,10 +72,13 @@ class ReturnWatch:
             self.names = find_returned(pods, self._record, self._is_heard)
 
     def _is_heard(self, pod: PodStatus) -> bool:
-        if not self._control.find_silent({pod.ip: pod.uid}):
-            return True
+        """Tells whether the launcher of a pod has been there: it may be out of reach between two sets of pods."""
         own = self._record.indexes[0]
-        return pod.index is not None and pod.index < own and is_open(pod.ip, self._config.control_port)
+        serves = pod.index is not None and pod.index < own
+        is_joined = not self._control.find_silent({pod.ip: pod.uid})
+        if is_joined or (serves and is_open(pod.ip, self._config.control_port)):
+            self._heard.add(pod.uid)
+        return pod.uid in self._heard
 
     def _run(self) -> None:
         while not self._closed.wait(LOOK_S):

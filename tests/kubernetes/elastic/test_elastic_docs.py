@@ -1,33 +1,52 @@
-"""The commands of docs/elastic.md on a cluster, as they stand there, in a copy of the project."""
+"""The cluster commands of docs/elastic.md and docs/allreduce.md, as they stand there, in a copy of the project."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from docpages.blocks import ROOT, blocks_of, script
 from docpages.project import copy_project, run_script
 from elastic_run import NAME, restricted_namespace
-from kubernetes_cluster import Cluster, Image, give
+from kubernetes_cluster import Cluster, Image, Namespace, give
 from test_cluster_docs import own_context
 
 pytestmark = [pytest.mark.elastic, pytest.mark.alone, pytest.mark.short]
 
 
-def test_the_commands_of_the_page_work(cluster: Cluster, image: Image, etcd_image: str, tmp_path: Path) -> None:
+def model_is_saved(space: Namespace, _: str) -> None:
+    assert (space.volume / NAME / "output/pass-00009/done").is_file()
+    assert "Complete" in space.conditions("paddle-elastic-data")
+
+
+def workers_have_trained(space: Namespace, output: str) -> None:
+    assert "[0]<stdout>:epoch 3: 3 workers, error 0.0000" in output
+    assert "Complete" in space.conditions("paddle-driver")
+
+
+@pytest.mark.parametrize(("page", "check"), [("elastic", model_is_saved), ("allreduce", workers_have_trained)])
+def test_the_commands_of_the_page_work(
+    page: str, check: Callable[[Namespace, str], None], cluster: Cluster, image: Image, etcd_image: str, tmp_path: Path
+) -> None:
     project, volume = copy_project(tmp_path / "project"), tmp_path / "volume"
     (volume / "etcd").mkdir(parents=True)
     give(volume)
-    kustomization = project / "k8s/elastic/kustomization.yaml"
-    text = kustomization.read_text()
-    for name, reference in (("REPO/paddle", image.reference), ("REPO/etcd", etcd_image)):
-        repository, _, tag = reference.rpartition(":")
-        text, edits = re.subn(
-            rf"(name: {name}, newName: ){name}, newTag: [^}}]*", rf"\g<1>{repository}, newTag: {tag}", text
-        )
-        assert edits == 1
-    kustomization.write_text(text)
-    with restricted_namespace(cluster, "docs-elastic", volume) as space:
+    name_images(project / f"k8s/{page}/kustomization.yaml", {"REPO/paddle": image.reference, "REPO/etcd": etcd_image})
+    with restricted_namespace(cluster, f"docs-{page}", volume) as space:
         environ = {**cluster.env, "KUBECONFIG": str(own_context(cluster, space, tmp_path))}
-        run_script(script(blocks_of(ROOT / "docs/elastic.md"), "cluster"), project, environ)
-        assert (volume / NAME / "output/pass-00009/done").is_file()
-        assert "Complete" in space.conditions("paddle-elastic-data")
+        try:
+            check(space, run_script(script(blocks_of(ROOT / f"docs/{page}.md"), "cluster"), project, environ))
+        finally:
+            cluster.kubectl("delete", "priorityclass", "paddle-workers", "--ignore-not-found")
+
+
+def name_images(kustomization: Path, images: dict[str, str]) -> None:
+    """Edit those of the images that the file has, as the page's reader does."""
+    text, total = kustomization.read_text(), 0
+    for name, reference in images.items():
+        repository, _, tag = reference.rpartition(":")
+        pattern = rf"(name: {name}, newName: ){name}, newTag: [^}}]*"
+        text, edits = re.subn(pattern, rf"\g<1>{repository}, newTag: {tag}", text)
+        total += edits
+    assert total == text.count("newName: ")
+    kustomization.write_text(text)

@@ -561,6 +561,10 @@ def test_the_leader_admits_pods_and_asks_the_port_of_one_that_will_lead(
     control.silent = set()
     watch.look()
     assert watch.names == ["pod 0 (p-0 on n0)", "pod 2 (p-2 on n2)"]
+    control.silent = {"10.0.0.1", "10.0.0.3"}
+    monkeypatch.setattr("launcher.control.returning.is_open", lambda *_: False)
+    watch.look()
+    assert watch.names == ["pod 0 (p-0 on n0)", "pod 2 (p-2 on n2)"], "its launcher looks for a set of pods again"
     watch.close()
     control.admitted = []
     watch.look()
