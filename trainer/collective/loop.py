@@ -22,7 +22,7 @@ from trainer.collective.divided_source import BatchShare, DividedSource
 from trainer.collective.state import TrainingState
 from trainer.collective.updater import DividedUpdater
 from trainer.storage.model_files import pass_name
-from trainer.telemetry.time_breakdown import DATA, OTHER, TEST
+from trainer.telemetry.time_breakdown import DATA, OTHER
 from trainer.telemetry.training_log import TrainingLog
 from trainer.training.batch_step import BatchStep
 from trainer.training.loop import STEP_LIMIT_S
@@ -30,7 +30,7 @@ from trainer.training.parts import Parts
 from trainer.training.position import AFTER, BEFORE, INSIDE
 from trainer.training.saves import Saves
 from trainer.training.stopping import Stopper
-from trainer.training.testing import evaluate
+from trainer.training.testing import run_test
 
 
 class SavingDirectory(Protocol):
@@ -172,17 +172,4 @@ class DividedTraining:
             self._saves.save(pass_name(position.number), position)
 
     def _test(self) -> None:
-        parts = self._parts
-        if parts.test is None:
-            return
-        before = self._breakdown.switch(TEST)
-        with self._stopper.hold_at_ends(self._updater.averaged()), parts.network.states.restored():
-            result = evaluate(
-                parts.network,
-                parts.test,
-                parts.evaluators,
-                parts.batch_size,
-                shows_layers=parts.flags.show_layer_stat,
-            )
-        self._breakdown.switch(before)
-        self._log.write_test(result)
+        run_test(self._parts, self._log, self._stopper.hold_at_ends(self._updater.averaged()))

@@ -26,14 +26,14 @@ from trainer.data.task_source import TaskSource
 from trainer.storage.model_files import pass_name
 from trainer.tasks.interface import TaskMaster, TaskUpdater
 from trainer.tasks.job_end import JobOverError, tell_end
-from trainer.telemetry.time_breakdown import DATA, EXCHANGE, OTHER, TEST
+from trainer.telemetry.time_breakdown import DATA, EXCHANGE, OTHER
 from trainer.telemetry.training_log import TrainingLog
 from trainer.training.batch_step import BatchStep
 from trainer.training.parts import Parts
 from trainer.training.position import Position
 from trainer.training.saves import Saves
 from trainer.training.stopping import Stopper
-from trainer.training.testing import evaluate
+from trainer.training.testing import run_test
 from trainer.updaters.elastic.errors import TaskTakenError
 
 BATCH_LIMIT_S = 15  # seconds that a signal waits for the end of a batch. Source: the grace period of a pod is 30
@@ -245,21 +245,7 @@ class TaskTraining:
         self._breakdown.switch(before)
 
     def _test(self) -> None:
-        parts = self._parts
-        if parts.test is None:
-            return
-        before = self._breakdown.switch(TEST)
-        with parts.network.states.restored():
-            result = evaluate(
-                parts.network,
-                parts.test,
-                parts.evaluators,
-                parts.batch_size,
-                each_batch=lambda *_: self._stopper.leave(),
-                shows_layers=parts.flags.show_layer_stat,
-            )
-        self._breakdown.switch(before)
-        self._log.write_test(result)
+        run_test(self._parts, self._log, contextlib.nullcontext(), each_batch=lambda *_: self._stopper.leave())
 
     # -----
 

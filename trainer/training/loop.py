@@ -14,7 +14,7 @@ from runtime import glog
 from runtime.errors import ConfigError, DataError, StoppedError
 from trainer.arrays.arguments import Argument
 from trainer.storage.model_files import pass_name
-from trainer.telemetry.time_breakdown import DATA, EXCHANGE, OTHER, TEST
+from trainer.telemetry.time_breakdown import DATA, EXCHANGE, OTHER
 from trainer.telemetry.training_log import TrainingLog
 from trainer.training.batch_step import BatchStep
 from trainer.training.checkpoint_policy import CheckpointPolicy
@@ -22,7 +22,7 @@ from trainer.training.parts import Parts
 from trainer.training.position import AFTER, BEFORE, INSIDE, Position
 from trainer.training.saves import Saves
 from trainer.training.stopping import Stopper
-from trainer.training.testing import evaluate
+from trainer.training.testing import run_test
 from trainer.updaters.local import Updater
 
 # seconds that a signal waits for a step of the servers. Source: the grace period of the pod is already running
@@ -189,21 +189,8 @@ class Training:
         glog.warning(f"the data provider delivers no sample in pass {number}; the other trainers' steps count")
 
     def _test(self) -> None:
-        parts = self._parts
-        if parts.test is None:
-            return
-        before = self._breakdown.switch(TEST)
         # a signal in the middle of the exchange would leave half of a decay, or averages in place of the values
-        with self._stopper.hold_at_ends(self._updater.averaged()), parts.network.states.restored():
-            result = evaluate(
-                parts.network,
-                parts.test,
-                parts.evaluators,
-                parts.batch_size,
-                shows_layers=self._flags.show_layer_stat,
-            )
-        self._breakdown.switch(before)
-        self._log.write_test(result)
+        run_test(self._parts, self._log, self._stopper.hold_at_ends(self._updater.averaged()))
 
     def _make_checkpoint(self, name: str) -> None:
         """Make a checkpoint; trainer 0 leaves after the one that a signal waits for."""

@@ -5,6 +5,7 @@ Source: spec/trainer.md sections 3.7 and 7.2.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,8 @@ from trainer.storage.model_sources import is_complete, load_model
 from trainer.storage.predictions import PredictionFile
 from trainer.telemetry import log_lines
 from trainer.telemetry.legacy_words import AT
+from trainer.telemetry.time_breakdown import TEST
+from trainer.telemetry.training_log import TrainingLog
 from trainer.training import nan_checks
 from trainer.training.parts import Parts
 
@@ -74,6 +77,32 @@ def evaluate(
         raise DataError("the test data has no sample; check the test list of define_py_data_sources2")
     result.finish()
     return result
+
+
+def run_test(
+    parts: Parts,
+    log: TrainingLog,
+    values: contextlib.AbstractContextManager[None],
+    each_batch: Callable[[int, Accumulator], None] | None = None,
+) -> None:
+    """Test the model of a job that trains and log the result; do nothing when the config has no test data.
+
+    Args: values: inside it the parameters have the values to be tested.  each_batch: see `evaluate`.
+    """
+    if parts.test is None:
+        return
+    before = parts.reporter.breakdown.switch(TEST)
+    with values, parts.network.states.restored():
+        result = evaluate(
+            parts.network,
+            parts.test,
+            parts.evaluators,
+            parts.batch_size,
+            each_batch=each_batch,
+            shows_layers=parts.flags.show_layer_stat,
+        )
+    parts.reporter.breakdown.switch(before)
+    log.write_test(result)
 
 
 def measure(network: AnyNetwork, evaluators: Sequence[Evaluator]) -> list[Any]:
