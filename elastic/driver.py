@@ -241,7 +241,10 @@ class ElasticDriver(WorkerReports):
         slots = self._assign(current_hosts, live)
         survivors = live.keys() & {(one.hostname, one.local_rank) for one in slots}
         if self._plan.ranks and not survivors:
-            raise RuntimeError("no worker is left that has the state of the job: its hosts are gone or blacklisted")
+            raise RuntimeError(
+                "no worker is left that has the state of the job: its hosts are gone or blacklisted; "
+                "look at the output of the workers"
+            )
         self._members.keep(survivors)
         self._set_plan(slots)
         return [one for one in slots if (one.hostname, one.local_rank) not in survivors]

@@ -36,6 +36,8 @@ from messages.keys import derive_keys
 from runtime import glog
 from runtime.errors import ConfigError, DataError, PaddleError, PeerUnreachableError, UsageError
 
+COMPARE = "see its log; --job, --store_dir or --etcd_endpoints and PADDLE_SECRET must be those of the master"
+
 BEAT_S, SILENCE_S = 1.0, 3.0
 LOOK_S = 1.0  # that one look for an address takes at most
 POLL_S = 30.0  # after which an open question for a task is asked anew, so that no deadline is near
@@ -116,7 +118,7 @@ class MasterClient:
             self._check()
             if time.monotonic() >= until:
                 raise PeerUnreachableError(
-                    f"the master of job '{self._job}' has not let this trainer in: {self._leader.trouble}"
+                    f"the master of job '{self._job}' has not let this trainer in: {self._leader.trouble}; {COMPARE}"
                 )
         return number
 
@@ -281,7 +283,8 @@ class MasterClient:
             self._check()
             self._leader.pause(min(AGAIN_S, left))
         raise PeerUnreachableError(
-            f"the master of job '{self._job}' has not answered {kind} in time: {trouble or self._leader.trouble}"
+            f"the master of job '{self._job}' has not answered {kind} in time: "
+            f"{trouble or self._leader.trouble}; {COMPARE}"
         )
 
     def _ask_once(self, client: ControlClient, kind: str, body: Mapping[str, Any], until: float) -> Mapping[str, Any]:
@@ -331,7 +334,7 @@ def _read_answer(answer: Mapping[str, Any]) -> TaskGrant | PassOver | None:
         task = answer["task"]
         return TaskGrant(task["id"], task["epoch"], answer["pass"], tuple(task["files"]), task["limit"])
     if answer["state"] == JOB_FAILED:
-        raise DataError(f"the master has ended the job: {answer['reason']}")
+        raise DataError(f"the master has ended the job: {answer['reason']}; the log of the master has more")
     if answer["state"] in (PASS_END, JOB_DONE):
         return PassOver(answer["pass"], answer["state"] == JOB_DONE, answer["reason"])
     return None

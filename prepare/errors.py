@@ -90,7 +90,10 @@ def writing_to(directory: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or error
-        raise OutputError(f"cannot write below {directory}: {reason} ({_access(directory)})") from error
+        raise OutputError(
+            f"cannot write below {directory}: {reason} ({_access(directory)}); make room, mount it read-write, or "
+            "give it to this uid"
+        ) from error
 
 
 def _access(directory: Path) -> str:

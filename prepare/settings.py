@@ -305,7 +305,7 @@ class _Reading:
             ]
         needs_input = settings.data_source in ("quick_start", "movielens", "csv")
         if needs_input and not settings.data_url and not settings.data_path:
-            self.problems.append(f"DATA_SOURCE={settings.data_source} needs DATA_PATH or DATA_URL")
+            self.problems.append(f"DATA_SOURCE={settings.data_source} needs DATA_PATH or DATA_URL; set one of them")
         url = urlsplit(settings.data_url)
         if settings.data_path:
             self._check_place("DATA_PATH", settings.data_path, settings.out_dir)

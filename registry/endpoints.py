@@ -65,7 +65,9 @@ class EtcdEndpoints:
                     troubles.append(f"{self.name(chosen)}: {_describe(exc)}")
                     self._chosen = (chosen + 1) % len(self._places)
             if time.monotonic() >= until:
-                raise PeerUnreachableError(f"--etcd_endpoints: no etcd answers: {'; '.join(troubles)}")
+                raise PeerUnreachableError(
+                    f"--etcd_endpoints: no etcd answers: {'; '.join(troubles)}; see whether it runs there, and its log"
+                )
             time.sleep(PAUSE_S)
 
     def name(self, number: int) -> str:

@@ -20,6 +20,8 @@ STALE_ATTEMPTS = 3  # a directory handle of NFS may go stale when the server res
 NO_SUCH_FILE = frozenset({
     errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG, errno.EINVAL,
 })  # fmt: skip
+# what a user can do about a directory that takes no file
+REMEDY = "make room, mount it read-write, or give it to the uid that writes"
 MOST_TEXT_BYTES = 64 << 20  # bytes of a JSON file that tells of a job
 
 Content = Iterable[bytes | memoryview]  # of a file, in parts: large arrays are written from where they are
@@ -48,7 +50,7 @@ def write_durably(directory: Path, write: Callable[[], Any]) -> None:
         except OSError as error:
             if error.errno == errno.ESTALE and attempt < STALE_ATTEMPTS:
                 continue
-            raise VolumeError(f"cannot save to {directory}: {error.strerror} ({error.filename})") from error
+            raise VolumeError(f"cannot save to {directory}: {error.strerror} ({error.filename}); {REMEDY}") from error
         return
 
 

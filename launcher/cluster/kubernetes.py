@@ -126,7 +126,9 @@ class PodApi:
         try:
             check_pods(found)
         except ValueError as problem:
-            raise ApiError(f"{self.url} answered something that is no pod list ({problem})") from None
+            raise ApiError(
+                f"{self.url} answered something that is no pod list ({problem}); see what answers there"
+            ) from None
         self.listed = len(found)
         return {"kind": "PodList", "items": found}
 
@@ -206,7 +208,8 @@ class PodApi:
             return page, len(answer.body)
         except ValueError as problem:
             raise ApiError(
-                f"{self.url} answered something that is no pod list ({problem}): {answer.beginning!r}"
+                f"{self.url} answered something that is no pod list ({problem}): {answer.beginning!r}; "
+                "see what answers there"
             ) from None
 
     def _send(self, query: dict[str, str], deadline: float, url: str = "") -> ApiAnswer:

@@ -31,6 +31,7 @@ from prepare.log import say
 from prepare.settings import Settings
 
 CHUNK = 1 << 20
+INSTEAD = "raise DATA_TIMEOUT, or fetch the file yourself and set DATA_PATH"
 SOCKET_TIMEOUT = 30.0
 FIRST_DELAY = 0.2
 LAST_DELAY = 10.0
@@ -86,7 +87,7 @@ def _download(settings: Settings, scratch: Path) -> Path:
     if url.scheme == "file":
         path = Path(unquote(url.path))
         if not path.exists():
-            raise InputMissingError(f"DATA_URL {settings.data_url}: there is no such file")
+            raise InputMissingError(f"DATA_URL {settings.data_url}: there is no such file; correct DATA_URL")
         return path
     target = scratch / (Path(unquote(url.path)).name or "download")
     deadline = time.monotonic() + settings.data_timeout
@@ -98,7 +99,7 @@ def _download(settings: Settings, scratch: Path) -> Path:
             _raise_if_final(settings.data_url, error)
             if time.monotonic() + delay > deadline:
                 waited = f"tried for {settings.data_timeout:g} s"
-                raise UnreachableError(f"DATA_URL {settings.data_url}: {error} ({waited})") from error
+                raise UnreachableError(f"DATA_URL {settings.data_url}: {error} ({waited}); {INSTEAD}") from error
             say(f"{settings.data_url}: {error}; next try in {delay:.1f} s")
             time.sleep(delay)
             delay = min(2 * delay, LAST_DELAY)
@@ -145,7 +146,7 @@ def _copy(url: str, target: Path, deadline: float, disk: Meter) -> None:
                     output.write(chunk)
                 if time.monotonic() > deadline:
                     had = f"{received} bytes of {expected or 'unknown'}"
-                    raise UnreachableError(f"DATA_URL {url}: {had} when DATA_TIMEOUT was over")
+                    raise UnreachableError(f"DATA_URL {url}: {had} when DATA_TIMEOUT was over; {INSTEAD}")
             with writing_to(target):
                 output.flush()
     if expected is not None and expected.isdecimal() and received != int(expected):

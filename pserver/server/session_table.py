@@ -164,7 +164,7 @@ class SessionTable:
             return self.fail(
                 PeerUnreachableError(
                     f"{list_trainers(missing)} of {self.identity.num_trainers} did not join {self.identity} within "
-                    f"{self._join_timeout:.0f} s after {first}{self._last_refusal}"
+                    f"{self._join_timeout:.0f} s after {first}{self._last_refusal}; see the logs of these trainers"
                 )
             )
         return []

@@ -165,7 +165,8 @@ def read_entries(config: DataConfig, *, is_own: bool = True) -> list[str]:
             text = file.read(-1 if is_own else MOST_LIST_BYTES)
     except OSError as error:
         raise MissingInputError(
-            f"the list of {kind} data {config.files} cannot be read from {Path.cwd()}: {error.strerror}"
+            f"the list of {kind} data {config.files} cannot be read from {Path.cwd()}: {error.strerror}; "
+            "correct its name, or start in the directory that it counts from"
         ) from error
     if not is_own and len(text) == MOST_LIST_BYTES:
         raise ConfigError(

@@ -104,7 +104,7 @@ class SamplePool:
                 if total == 0:
                     raise DataError(
                         f"data provider {self._provider}: a sample counts {units} units, more than the "
-                        f"batch size {size}, and can_over_batch_size is off"
+                        f"batch size {size}, and can_over_batch_size is off; raise batch_size, or set it"
                     )
                 break
             total += units

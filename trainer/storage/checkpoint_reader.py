@@ -81,7 +81,7 @@ class _Reader:
     def _read_job(self) -> dict[str, Any]:
         directory = self._directory
         if not _is_directory(directory):
-            raise MissingInputError(f"--resume_from={directory}: there is no such directory")
+            raise MissingInputError(f"--resume_from={directory}: there is no such directory; name one of state/")
         self._check_that_it_is_one()
         mark = self._read_file(DONE, 2 * hashlib.sha256().digest_size)
         text = self._read_file(JOB, MOST_JOB_BYTES)

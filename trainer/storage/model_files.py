@@ -19,6 +19,7 @@ import numpy as np
 
 from runtime import glog
 from runtime.durable_files import (
+    REMEDY,
     Content,
     find_output,
     old_of,
@@ -74,9 +75,9 @@ def prepare_save_directory(directory: str) -> None:
     try:
         Path(directory).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise VolumeError(f"cannot save to {directory}: {error.strerror} ({error.filename})") from error
+        raise VolumeError(f"cannot save to {directory}: {error.strerror} ({error.filename}); {REMEDY}") from error
     if not os.access(directory, os.W_OK | os.X_OK):
-        raise VolumeError(f"cannot save to {directory}: it is not writable for uid {os.geteuid()}")
+        raise VolumeError(f"cannot save to {directory}: it is not writable for uid {os.geteuid()}; {REMEDY}")
 
 
 def list_files(

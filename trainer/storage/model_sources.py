@@ -305,9 +305,11 @@ def open_model(path: str | Path, *, needs_done: bool = False) -> Model:
             f"the model {path} is neither a directory nor a regular file; give --init_model_path one of them"
         )
     if not place.is_dir():
-        raise MissingInputError(f"there is no model directory {path}")
+        raise MissingInputError(f"there is no model directory {path}; name a pass-* that has its file '{DONE}'")
     if needs_done and not is_complete(path):
-        raise MissingInputError(f"the model directory {path} has no file '{DONE}': it was not written to its end")
+        raise MissingInputError(
+            f"the model directory {path} has no file '{DONE}': it was not written to its end; name a pass that has it"
+        )
     return Directory(place)
 
 

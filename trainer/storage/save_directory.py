@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from runtime import glog
-from runtime.durable_files import sync_directory
+from runtime.durable_files import REMEDY, sync_directory
 from runtime.errors import DirectoryInUseError, VolumeError
 from trainer.flags import Values
 from trainer.storage.model_files import prepare_save_directory
@@ -121,7 +121,7 @@ def _naming(directory: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise VolumeError(f"cannot save to {directory}: {error.strerror} ({error.filename})") from error
+        raise VolumeError(f"cannot save to {directory}: {error.strerror} ({error.filename}); {REMEDY}") from error
 
 
 def _lock(handle: int, directory: str, *, is_shared: bool) -> bool:

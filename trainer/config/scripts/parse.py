@@ -115,7 +115,9 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise MissingInputError(f"the config script {path} cannot be read: {error.strerror}") from error
+        raise MissingInputError(
+            f"the config script {path} cannot be read: {error.strerror}; correct --config"
+        ) from error
 
 
 def _guard(run: Callable[[], object], title: str) -> None:
