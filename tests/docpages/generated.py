@@ -7,14 +7,13 @@ from pathlib import Path
 
 from autoscale import published
 
-from docpages import messages, options, series
+from docpages import options, series
 from docpages.blocks import ROOT
 
 BEGIN, END = "<!-- made by: make docs -->", "<!-- end -->"
 MAKERS: dict[str, Callable[[], str]] = {
     "docs/autoscaler.md": published.make_table,
     "docs/flags.md": options.make_table,
-    "docs/messages.md": messages.make_page,
     "docs/metrics.md": series.make_table,
 }
 
