@@ -118,7 +118,7 @@ class MasterClient:
             self._check()
             if time.monotonic() >= until:
                 raise PeerUnreachableError(
-                    f"the master of job '{self._job}' has not let this trainer in: {self._leader.trouble}; {COMPARE}"
+                    f"the master of job '{self._job}' has not let this trainer in: {self._leader.trouble}"
                 )
         return number
 
@@ -334,7 +334,7 @@ def _read_answer(answer: Mapping[str, Any]) -> TaskGrant | PassOver | None:
         task = answer["task"]
         return TaskGrant(task["id"], task["epoch"], answer["pass"], tuple(task["files"]), task["limit"])
     if answer["state"] == JOB_FAILED:
-        raise DataError(f"the master has ended the job: {answer['reason']}; the log of the master has more")
+        raise DataError(f"the master has ended the job: {answer['reason']}")
     if answer["state"] in (PASS_END, JOB_DONE):
         return PassOver(answer["pass"], answer["state"] == JOB_DONE, answer["reason"])
     return None

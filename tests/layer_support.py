@@ -57,7 +57,7 @@ REGISTERED = frozenset(_REGISTERED.split())
 CPU = "computed as `{}` is, on the CPU"
 # what a type does not do
 LIMITS = {
-    "selective_fc": "in training every row must select equally many columns",
+    "selective_fc": "each row selects as many columns",
     "cudnn_batch_norm": CPU.format("batch_norm"),
     "mkldnn_batch_norm": CPU.format("batch_norm"),
     "cudnn_conv": CPU.format("exconv"),

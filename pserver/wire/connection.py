@@ -5,7 +5,8 @@ without a gap. Lengths are checked against the connection's limits before any me
 straight into their places.
 
 Why no library does this: with zmq every message is handed over between two threads of both processes, which is most of
-the time of a small round, and arrives in fresh memory, which is a third of the time of a large one (bench/RESULTS.md).
+the time of a small round, and arrives in fresh memory, which is a third of the time of a large one
+(bench/RESULTS-training.md).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from runtime import VERSION
@@ -110,12 +110,3 @@ class Exposition:
         except (ImportError, AttributeError):  # not installed, or something else of that name
             return
         self._library, self._registry = library, registry
-
-
-def describe_table(metrics: Sequence[Metric]) -> list[str]:
-    """Return the lines of a table of Markdown, for docs/metrics.md."""
-    rows = [
-        f"| `{one.name}` | {one.kind} | {', '.join(f'`{label}`' for label in one.labels)} | {one.meaning} |"
-        for one in metrics
-    ]
-    return ["| metric | kind | labels | meaning |", "|---|---|---|---|", *rows]

@@ -37,7 +37,7 @@ ROWS = [
     Row("pending time of a job", 1, 500, ("pending time of a job, s",), " s", "280 s / 43 s", "8 s"),
     Row("jobs running, 300 to 500 s", 1, 500, ("jobs running, 300 to 500 s",), "", "6 / 19 of 20", "20"),
     Row("utilisation, 300 to 500 s", 1, 500, ("utilisation, 300 to 500 s, %",), " %", "89 % / 86 %", "not below OFF"),
-    Row("time without room for another trainer, 300 to 500 s; in all", 1, 500,
+    Row("time without room for another one, 300 to 500 s; in all", 1, 500,
         ("the same, 300 to 500 s", "no room for a trainer, % of the time"), " %", "-", "95 %"),
     Row("pending time of a job", 2, 60, ("pending time of a job, s",), " s", "1.5 s / 54 s", "8 s"),
     Row("the service whole after each step up", 2, 700, ("service whole after each step up, s",), " s",

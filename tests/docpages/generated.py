@@ -13,8 +13,10 @@ from docpages.blocks import ROOT
 BEGIN, END = "<!-- made by: make docs -->", "<!-- end -->"
 MAKERS: dict[str, Callable[[], str]] = {
     "docs/autoscaler.md": published.make_table,
-    "docs/flags.md": options.make_table,
-    "docs/metrics.md": series.make_table,
+    "docs/flags.md": options.make_flags,
+    "docs/localcluster.md": options.make_localcluster,
+    "docs/metrics.md": series.make_list,
+    "docs/variables.md": options.make_variables,
 }
 
 

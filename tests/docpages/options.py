@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from docpages.blocks import ROOT
+from docpages.items import escape, item
 from launcher.variables import VARIABLES
 from localcluster.__main__ import build_parser
 from master.autoscaler.flags import FLAGS as AUTOSCALER_FLAGS
@@ -19,8 +20,8 @@ from runtime.environment import JobEnvironment
 from runtime.gflags import Flag
 from trainer.flags import TABLE as TRAINER_FLAGS
 
-HEAD = ["| name | program | default | meaning | status |", "|---|---|---|---|---|"]
 SUPPORTED = "supported"
+VARIABLE = "variable"
 
 # pserver and trainer have no table of their variables
 PROGRAMS = {
@@ -54,7 +55,7 @@ LAUNCHER_FLAGS = {
 
 
 class Row(NamedTuple):
-    """A line of the table."""
+    """A flag or a variable."""
 
     name: str
     program: str
@@ -63,27 +64,32 @@ class Row(NamedTuple):
     status: str
 
     def __str__(self) -> str:
-        return f"| {' | '.join(escape(field) for field in self)} |"
+        """An item of a list: `name` (default): meaning."""
+        readers = f"; {self.program}" if self.status == VARIABLE else ""
+        default = f" ({escape(self.default)}{readers})" if self.default or readers else ""
+        return item(f"`{self.name}`{default}: {escape(self.meaning)}")
 
 
-def escape(text: str) -> str:
-    """A text as a cell of a table."""
-    return text.replace("|", "\\|").replace("<", "&lt;") or " "
+def make_variables() -> str:
+    """The lists of docs/variables.md."""
+    return "\n".join(map(str, variables()))
 
 
-def make_table() -> str:
-    """The whole table."""
-    rows = [
-        *variables(),
-        *launcher_flags(),
-        *trainer_flags(),
-        *pserver_flags(),
-        *master_flags(),
-        *autoscaler_flags(),
-        *data_job_flags(),
-        *localcluster_flags(),
-    ]
-    return "\n".join([*HEAD, *map(str, rows)])
+def make_flags() -> str:
+    """The lists of docs/flags.md, by program and status."""
+    rows = [*trainer_flags(), *pserver_flags(), *master_flags(), *autoscaler_flags(), *launcher_flags()]
+    lines = []
+    for program in dict.fromkeys(row.program for row in rows):
+        lines += [f"## {program}", ""]
+        for status in dict.fromkeys(row.status for row in rows if row.program == program):
+            lines += [] if status == SUPPORTED else [f"{status[0].upper()}{status[1:]}:", ""]
+            lines += [str(row) for row in rows if (row.program, row.status) == (program, status)] + [""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def make_localcluster() -> str:
+    """The list of docs/localcluster.md."""
+    return "\n".join(map(str, localcluster_flags()))
 
 
 def start_sh_rows() -> dict[str, tuple[str, str]]:
@@ -113,7 +119,7 @@ def variables() -> Iterator[Row]:
     for reader, table in sources.items():
         for name, (default, meaning) in table.items():
             if name not in rows:
-                rows[name] = Row(name, reader, default, meaning, "variable")
+                rows[name] = Row(name, reader, default, meaning, VARIABLE)
                 continue
             row = rows[name]
             other = f"; data job: {default}" if reader == "data job" and default != row.default else ""
@@ -123,7 +129,7 @@ def variables() -> Iterator[Row]:
 
 def launcher_flags() -> Iterator[Row]:
     for name, (default, meaning) in LAUNCHER_FLAGS.items():
-        yield Row(f"--{name}", "launcher", default, meaning, SUPPORTED)
+        yield Row(f"--{name}", "start_paddle.py", default, meaning, SUPPORTED)
 
 
 def trainer_flags() -> Iterator[Row]:
@@ -152,17 +158,12 @@ def autoscaler_flags() -> Iterator[Row]:
         yield Row(f"--{flag.name}", "paddle autoscaler", show(flag.default), flag.meaning, flag.status.value)
 
 
-def data_job_flags() -> Iterator[Row]:
-    for one in OPTIONS:
-        yield Row(f"--{one.name}", "prepare", "its variable", f"as {one.name.upper()}, and wins over it", SUPPORTED)
-
-
 def localcluster_flags() -> Iterator[Row]:
     (commands,) = (action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction))
     for action in commands.choices["run"]._actions:
         names = ", ".join(action.option_strings) or action.dest.upper()
         default = action.default if action.default not in (None, [], False, argparse.SUPPRESS) else ""
-        yield Row(names, "localcluster run", show(default), action.help or "", SUPPORTED)
+        yield Row(names, "localcluster run", str(default), action.help or "", SUPPORTED)
 
 
 def show(default: object) -> str:

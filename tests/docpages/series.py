@@ -1,15 +1,22 @@
-"""The metrics of the programs as a table, from where the programs define them."""
+"""The metrics of the programs as a list, from where the programs define them."""
 
+from docpages.items import item
 from master import metrics as of_master
 from master.autoscaler import metrics as of_autoscaler
 from pserver.life import health as of_elastic
 from pserver.server import server_metrics as of_pserver
-from runtime.health.metrics import describe_table
+from runtime.health.metrics import Metric
 from trainer.telemetry import trainer_metrics as of_trainer
 
 
-def make_table() -> str:
-    """The whole table."""
+def make_list() -> str:
+    """The whole list."""
     masters = (*of_master.METRICS, *of_autoscaler.METRICS)
     metrics = (*of_trainer.METRICS, *of_pserver.METRICS, *of_elastic.METRICS, *masters)
-    return "\n".join(describe_table(list(dict.fromkeys(metrics))))
+    return "\n".join(item(describe(one)) for one in dict.fromkeys(metrics))
+
+
+def describe(metric: Metric) -> str:
+    """Name, kind, labels and meaning of a metric."""
+    labels = "".join(f", `{label}`" for label in metric.labels)
+    return f"`{metric.name}` ({metric.kind}{labels}): {metric.meaning}"

@@ -20,7 +20,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "elastic.md"
 
 
 class Refusal(NamedTuple):
-    """A row of the table: the programs that end so, what they say, and their status; "-" if they go on."""
+    """An item of the list: the programs that end so, what they say, and their status; "-" if they go on."""
 
     programs: str
     message: str
@@ -28,10 +28,10 @@ class Refusal(NamedTuple):
 
 
 def read_refusals(page: str) -> dict[str, Refusal]:
-    """Return the rows of the table by what is refused."""
-    table = page.partition("## What is refused")[2].partition("\n## ")[0]
-    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines() if line[:2] == "| "]
-    return {what: Refusal(programs, message.strip("`"), status) for what, programs, message, status in rows[1:]}
+    """Return the items `- **what** (programs, status): `message`.` by what is refused, in lower case."""
+    text = " ".join(page.partition("## What is refused")[2].partition("\n## ")[0].split())
+    items = re.findall(r"- \*\*([^*]+)\*\* \(([^()]+), (\d+|-)\): `([^`]+)`\.", text)
+    return {what[0].lower() + what[1:]: Refusal(programs, said, status) for what, programs, status, said in items}
 
 
 REFUSALS = read_refusals(PAGE.read_text(encoding="utf-8"))

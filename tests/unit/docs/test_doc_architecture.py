@@ -1,4 +1,4 @@
-"""docs/architecture.md: every name in it is a link to the file that defines it, and every room is in it."""
+"""docs/architecture.md and docs/walks.md: every name is a link to the file that defines it, and every room is there."""
 
 import ast
 import re
@@ -10,6 +10,7 @@ import pytest
 from docpages.blocks import ROOT
 
 PAGE = ROOT / "docs/architecture.md"
+WALKS = ROOT / "docs/walks.md"
 LINK = re.compile(r"\[`([^`]+)`\]\(([^()\s]+)\)")  # [`Server.run`](../pserver/server/event_loop.py)
 FILE = re.compile(r"`([\w./-]+\.(?:py|sh|yaml|toml|md))`")  # a file that is named without a link
 ROOMS_INSIDE = ("launcher", "master", "messages", "pserver", "trainer")  # packages whose rooms the page lists, too
@@ -58,8 +59,9 @@ def list_faults(text: str) -> list[str]:
     return list(filter(None, links + files))
 
 
-def test_every_name_is_defined_where_its_link_leads() -> None:
-    assert list_faults(PAGE.read_text(encoding="utf-8")) == []
+@pytest.mark.parametrize("page", [PAGE, WALKS], ids=lambda path: path.name)
+def test_every_name_is_defined_where_its_link_leads(page: Path) -> None:
+    assert list_faults(page.read_text(encoding="utf-8")) == []
 
 
 def test_every_room_is_on_the_page() -> None:

@@ -1,4 +1,4 @@
-"""docs/flags.md has every variable and flag that the programs read, and nothing else."""
+"""docs/flags.md and docs/variables.md have every flag and variable that the programs read, and nothing else."""
 
 import re
 

@@ -10,8 +10,9 @@ from docpages.project import preparation, state_of
 
 RUN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]  # whose commands are all run
 MADE_BY_RUNS = {"build", "demo", "jobpath"}  # directories that git does not keep
-WRAPPED = [*RUN, ROOT / "bench/RESULTS.md"]
-MOST_COLUMNS = 100
+# git merges the changelog by lines, so that each of its entries is one line, however long
+WRAPPED = [path for path in pages() if path.name != "CHANGELOG.md"]
+MOST_COLUMNS, MOST_LINES = 100, 300
 BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 PATH = re.compile(r"`([a-z]\w*/[\w./*-]+)(?:::\w+)?`")  # a file, a directory, or a pattern of files
 TEST = re.compile(r"`(test_\w+(?:\.py)?)`")  # a test, or a file of tests
@@ -48,6 +49,12 @@ def missing_paths(text: str) -> list[str]:
     return [path for path in named if not any(ROOT.glob(path.rstrip("/")))]
 
 
+def long_lines(text: str) -> list[str]:
+    """Lines over MOST_COLUMNS, outside of blocks of code."""
+    lines = BLOCK.sub("", text).splitlines()
+    return [line for line in lines if len(line) > MOST_COLUMNS and not line.startswith("    ")]
+
+
 @pytest.mark.parametrize("page", RUN, ids=lambda path: path.name)
 def test_every_block_says_what_it_is_and_no_command_hides(page: Path) -> None:
     assert list(faults(page.name, page.read_text(encoding="utf-8"))) == []
@@ -63,10 +70,14 @@ def test_every_path_that_a_page_names_is_there(page: Path) -> None:
     assert missing_paths(page.read_text(encoding="utf-8")) == []
 
 
-@pytest.mark.parametrize("page", WRAPPED, ids=lambda path: path.name)
-def test_lines_are_wrapped_except_those_of_tables_and_blocks(page: Path) -> None:
-    lines = BLOCK.sub("", page.read_text(encoding="utf-8")).splitlines()
-    assert [line for line in lines if len(line) > MOST_COLUMNS and not line.startswith(("|", "    "))] == []
+@pytest.mark.parametrize("page", WRAPPED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_lines_are_wrapped_also_in_tables(page: Path) -> None:
+    assert long_lines(page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("page", WRAPPED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_is_not_too_long_to_be_read(page: Path) -> None:
+    assert page.read_text(encoding="utf-8").count("\n") <= MOST_LINES, "make two pages of it"
 
 
 def test_every_test_that_a_page_names_is_there() -> None:
@@ -126,6 +137,21 @@ def test_the_script_has_the_blocks_of_one_kind_in_order_and_stops_at_a_failure()
     assert lines[0] == "set -Eeuo pipefail"
     assert [line for line in lines if line in ("first", "second", "other")] == ["first", "second"]
     assert "other" in script(blocks("p.md", page), "cluster").splitlines()
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        ("a " * 51, True),
+        (f"| {'b' * 48} | {'c' * 49} |", True),
+        (f"| {'b' * 48} | {'c' * 45} |", False),
+        ("    " + "d" * 100, False),
+        ("```text\n" + "e" * 101 + "\n```", False),
+    ],
+    ids=["prose", "a wide table", "a narrow table", "indented code", "fenced code"],
+)
+def test_a_long_line_is_found(text: str, is_found: bool) -> None:
+    assert bool(long_lines(f"first\n{text}\nlast\n")) == is_found
 
 
 def test_a_broken_link_is_found(tmp_path: Path) -> None:
