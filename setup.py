@@ -88,6 +88,7 @@ setup(
             *PLOT,
             *RECORDIO,
             *TENSORBOARD,
+            "codespell>=2.3",
             "hypothesis>=6.100",
             "import-linter>=2",
             "kubernetes-validate>=1.31",
