@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Entry point of a pod: checks the environment, stages the job's config directory, becomes the launcher.
-# `start.sh --help` lists every variable. Sourced, it only defines functions.
+# Entry point of a pod: checks the environment, stages the job's config directory, then becomes the launcher.
+# `start.sh --help` lists every variable. When sourced, this file only defines functions.
 set -euo pipefail
 
 EXIT_DATA=65
 EXIT_MISSING_INPUT=66
 EXIT_VOLUME=74
 EXIT_CONFIG=78
-MAX_FILES=100000 # in a config directory
+MAX_FILES=100000 # number of files in a config directory
 
 help() {
     cat <<'HELP'
@@ -79,7 +79,8 @@ fail() {
     exit "$status"
 }
 
-# What the shorter of the tutorial's manifests leave out has its longest one's value. CONF_PADDLE_GRADIENT_NUM is the launcher's to find.
+# The shorter manifests of the tutorial omit some variables; these defaults are the values of its longest manifest.
+# The launcher finds CONF_PADDLE_GRADIENT_NUM itself.
 set_defaults() {
     local account=${SERVICE_ACCOUNT_DIR:-/var/run/secrets/kubernetes.io/serviceaccount}
     WORK_DIR=${WORK_DIR:-/root}
@@ -98,7 +99,7 @@ set_defaults() {
     defaults_taken=${taken[*]:-}
 }
 
-# Every problem at once: a pod that must be started eight times to learn of eight variables costs eight schedulings.
+# All problems are reported at once, so that a user corrects the manifest once and not once for each variable.
 # check_environment FILE NAME...: the required variables, and the manifest that sets all of them
 check_environment() {
     local file=$1 name problems=()
@@ -106,11 +107,12 @@ check_environment() {
     for name; do
         [ -n "${!name:-}" ] || problems+=("$name is not set in the pod's env")
     done
-    # the name becomes a directory that a later start deletes, so it must be a name and nothing else
+    # the name becomes a directory that a later start deletes, so it must be a plain name
     if [ -n "${JOB_NAME:-}" ] && ! [[ $JOB_NAME =~ ^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$ ]]; then
         problems+=("JOB_NAME is '$JOB_NAME'; set it to the Job's metadata.name (lower case letters, digits, '-' and '.')")
     fi
-    # one directory below the job's: not the job itself with all its shards, and nothing outside
+    # TRAIN_CONFIG_DIR must be one directory below the job's directory, so that neither the shards nor other files are
+    # copied
     if [ -n "${TRAIN_CONFIG_DIR:-}" ] && [[ /${TRAIN_CONFIG_DIR%/}/ =~ /\.{0,2}/ ]]; then
         problems+=("TRAIN_CONFIG_DIR is '$TRAIN_CONFIG_DIR'; set it to the name of a directory in JOB_PATH/JOB_NAME")
     fi
@@ -124,14 +126,14 @@ check_environment() {
 
 is_writable_dir() { [ -d "$1" ] && [ -w "$1" ] && [ -x "$1" ]; }
 
-# A uid without an entry in passwd has HOME=/, and a read-only root has no /tmp of its own.
+# A uid without an entry in /etc/passwd has HOME=/. With a read-only root /tmp may not be writable.
 set_home_and_tmp() {
     is_writable_dir "${HOME:-/nonexistent}" || export HOME=$WORK_DIR
     is_writable_dir "${TMPDIR:-/tmp}" || export TMPDIR=$WORK_DIR
 }
 
-# copy_tree SOURCE TARGET: links are followed, because a relative one points nowhere from the work directory. A file server
-# may answer ESTALE once after the directory was replaced, so a failed copy begins again.
+# copy_tree SOURCE TARGET: it follows links, because a relative link is broken in the work directory. A file server
+# may answer ESTALE once after the directory was replaced, so a failed copy is repeated.
 copy_tree() {
     local attempt
     for attempt in 1 2 3; do
@@ -143,7 +145,7 @@ copy_tree() {
     return 1
 }
 
-# A volume that answers neither yes nor no (ESTALE, EIO) may be mended; a missing directory ends the Job for good.
+# ESTALE and EIO may be temporary errors of the volume; a missing directory ends the Job.
 check_volume() {
     local said
     if said=$(LC_ALL=C stat -- "$1" 2>&1 >/dev/null); then return; fi
@@ -153,7 +155,7 @@ check_volume() {
     esac
 }
 
-# check_readable DIRECTORY...: those that are there
+# check_readable DIRECTORY...: fails for an existing directory that this uid may not read
 check_readable() {
     local each
     for each; do
@@ -164,7 +166,8 @@ check_readable() {
     done
 }
 
-# has_file DIRECTORY NAME...: any of them is a file there; "*.py" stands for all that end so
+# has_file DIRECTORY NAME...: succeeds if any of the names is a file there; "*.py" stands for every name with that
+# ending
 has_file() {
     local directory=$1 name files
     shift
@@ -175,18 +178,18 @@ has_file() {
     return 1
 }
 
-# find_config_dir ARG...: sets TRAIN_CONFIG_DIR to the one directory of the job that has a config
+# find_config_dir ARG...: sets TRAIN_CONFIG_DIR to the only directory of the job that contains a config
 find_config_dir() {
     local job=$JOB_PATH/$JOB_NAME configs=(trainer_config.py trainer_config.lr.py) each found=()
     if [ -n "${TRAIN_CONFIG_DIR:-}" ]; then return 0; fi
     check_readable "$JOB_PATH" "$job"
     check_volume "$job"
     if [ -n "${TRAIN_CONFIG:-}" ]; then configs=("$TRAIN_CONFIG"); fi
-    # one that comes as argument is the launcher's to judge
+    # the launcher checks a config that is given as an argument
     if has_flag config "$@"; then configs=("*.py"); fi
     for each in "$job"/*/; do
         each=${each%/}
-        # shards, and what the job writes, are no configs
+        # shards and the job's output contain no config
         if [[ ${each##*/} =~ ^([0-9]+|output)$ ]]; then continue; fi
         if has_file "$each" "${configs[@]}"; then found+=("${each##*/}"); fi
     done
@@ -198,12 +201,13 @@ find_config_dir() {
     defaults_taken+="${defaults_taken:+ }TRAIN_CONFIG_DIR=$TRAIN_CONFIG_DIR"
 }
 
-# check_tree DIRECTORY: its copy has an end, and no file of it waits for a writer. More files than the limit come of links to
-# directories: two in each of thirty make a thousand million copies, without a loop.
+# check_tree DIRECTORY: checks that the copy ends and that reading a file cannot block. Too many files are usually
+# caused by
+# links to directories: two links in each of thirty directories give 2^30 copies without a loop.
 check_tree() {
     local line found odd=''
     found=$(LC_ALL=C find -L "$1" -printf '%y %p\n' 2>&1 | head -n $((MAX_FILES + 1)) || true)
-    # before its lines are judged: deep links give "Too many levels" without a circle
+    # the number is checked before the lines: deep links give "Too many levels" without a loop
     if [ "$(wc -l <<<"$found")" -gt $MAX_FILES ]; then
         fail $EXIT_DATA "the config directory $1 has more than $MAX_FILES files" "remove links to directories, or data, from it"
     fi
@@ -220,8 +224,8 @@ check_tree() {
     done <<<"$found"
 }
 
-# Copies the config directory beside the work directory and renames it into place: what an earlier container left, whole or
-# half, is replaced and never mixed in.
+# Copies the config directory beside the work directory and renames it into place. It replaces what an earlier container
+# left there, complete or not; files of two copies never mix.
 stage_config() {
     local source=$JOB_PATH/$JOB_NAME/$TRAIN_CONFIG_DIR target=$WORK_DIR/$JOB_NAME fresh old
     check_readable "$JOB_PATH" "$JOB_PATH/$JOB_NAME" "$source"
@@ -231,7 +235,7 @@ stage_config() {
     mkdir -p -- "$WORK_DIR" 2>/dev/null || true
     is_writable_dir "$WORK_DIR" || fail $EXIT_VOLUME "uid $(id -u) cannot write the work directory WORK_DIR=$WORK_DIR" \
         "mount an emptyDir there, or set WORK_DIR to a writable directory"
-    # what is staged replaces the target, so the target must never be the job's own directory on the volume
+    # the staged copy replaces the target, so the target must never be the job's own directory on the volume
     if [ -e "$target" ] && { [ "$target" -ef "$JOB_PATH/$JOB_NAME" ] || [ "$target" -ef "$source" ]; }; then
         fail $EXIT_CONFIG "WORK_DIR is '$WORK_DIR' and JOB_PATH is '$JOB_PATH': the work directory would be the job's own, $target" \
             "set WORK_DIR to a directory that is not on the shared volume"
@@ -249,7 +253,7 @@ stage_config() {
     say "staged $(find . -type f | wc -l) files of $source in $target"
 }
 
-# has_flag NAME ARG...: one dash or two, with the value behind '=' or in the next argument
+# has_flag NAME ARG...: accepts one dash or two, and the value after '=' or in the next argument
 has_flag() {
     local name=$1 argument
     shift
@@ -259,7 +263,7 @@ has_flag() {
     return 1
 }
 
-# choose_config ARG...: sets TRAIN_CONFIG; one that comes as argument is the launcher's to judge
+# choose_config ARG...: sets TRAIN_CONFIG; the launcher checks a config that is given as an argument
 choose_config() {
     if has_flag config "$@"; then return 0; fi
     if [ -z "${TRAIN_CONFIG:-}" ]; then
@@ -272,7 +276,7 @@ choose_config() {
 
 # ----- Roles of an elastic job
 
-# wait_for_data JOB: until the config's directory and the data are on the volume; the data job may still run
+# wait_for_data JOB: waits until the config's directory and the data are on the volume; the data job may still run
 wait_for_data() {
     local job=$1 limit=${VOLUME_TIMEOUT:-3600} each name found said=-30
     [[ $limit =~ ^[0-9]{1,6}$ ]] || fail $EXIT_CONFIG "VOLUME_TIMEOUT is '$limit'; set it to whole seconds"
@@ -295,12 +299,14 @@ wait_for_data() {
             said=$SECONDS
             say "waiting for the config and the data in $job"
         fi
-        # the shell hears a signal only between two commands
+        # bash handles a signal only between two commands
         sleep 1
     done
 }
 
-# stage_elastic ARG...: the config in WORK_DIR, with the data of the volume beside it: every trainer may be given every file
+# stage_elastic ARG...: stages the config in WORK_DIR and links the data of the volume beside it, because the master may
+# assign any file to any trainer
+# may
 stage_elastic() {
     local job
     if [ -n "${TRAINER_PACKAGE:-}" ]; then
@@ -340,7 +346,7 @@ main() {
     esac
     local here
     here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-    # a shell that is process 1 ignores SIGTERM unless it says otherwise
+    # a shell that is process 1 ignores SIGTERM unless it sets a trap
     trap 'exit 143' TERM INT
     set_defaults
     check_environment k8s/job.yaml JOB_PATH JOB_NAME JOB_NAMESPACE
@@ -350,7 +356,7 @@ main() {
     stage_config
     set_home_and_tmp
     choose_config "$@"
-    # a flag that is passed as argument is left out here, so that it is given once
+    # a flag that is given as an argument is omitted here, so that it is given once
     local flags=() pair
     for pair in "dot_period=${DOT_PERIOD:-10}" "ports_num=$CONF_PADDLE_PORTS_NUM" \
         "ports_num_for_sparse=$CONF_PADDLE_PORTS_NUM_SPARSE" "log_period=${LOG_PERIOD:-50}" "num_passes=${NUM_PASSES:-10}" \

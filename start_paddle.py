@@ -1,39 +1,39 @@
 #!/usr/bin/env python3
-"""Launches one pod of a distributed training job: pserver and trainer, with the ids that all pods of the job agree on.
+"""Launch one pod of a distributed training job: its pserver and its trainer.
 
 usage: start_paddle.py [--dry_run] [--help] [--FLAG=VALUE ...]
        start_paddle.py status [JOB] [--namespace=NAME] [--job_path=DIRECTORY]
 
 What it does, in this order:
-  1. reads and checks the environment (table below) and the flags; every problem is reported, then status 78 or 64
-  2. asks the Kubernetes API for the pods of the job until exactly as many as the variables ask for are Running
-  3. gives every pod its trainer id: the completion index of an Indexed Job, else the place of its IP when sorted
-  4. agrees with the other pods, whose launchers join trainer 0's, on an attempt: its number, its set of pods, and the
-     newest checkpoint or pass that it goes on from (trainer 0 decides, and alone writes output/job.json)
-  5. starts `paddle pserver` (output/node_<id>/server.log) and copies this pod's shard, <JOB_PATH>/<JOB_NAME>/<id>/data,
-     to ./data meanwhile; CONF_PADDLE_PSERVER_NUM and CONF_PADDLE_PSERVER_APART say which pods have which program
-  6. waits until every pserver of the job answers, then runs `paddle train` (output/node_<id>/train.log, and stdout)
-  7. when a peer is lost or a program of its own fails, stops both programs and begins again at 2, in the same pod; what
-     no retry mends (64, 65, 66, 77, 78) ends the pod at once, and so do attempts without progress, after RESTARTS. By
-     CONF_PADDLE_GRADIENT_MIN the others go on without a pod that has not come back after REJOIN_TIMEOUT
-  8. ends with the trainer's exit status, once the pserver has seen all trainers leave
-Meanwhile a thread answers the probes of the pod, where CONF_PADDLE_METRICS_PORT names its port: /healthz, which fails
-when a program of the pod is stuck, and /readyz, which is true while its programs train.
+  1. It checks the environment (table below) and the flags. It reports every problem at once, then ends with 78 or 64.
+  2. It asks the Kubernetes API for the pods of the job until exactly the expected number of them is Running.
+  3. It gives every pod a trainer id: the completion index in an Indexed Job, otherwise the rank of the pod's IP.
+  4. Its launcher connects to trainer 0's launcher. That one chooses the attempt: a number, a set of pods, and the
+     checkpoint or pass to resume from. It alone writes output/job.json.
+  5. It starts `paddle pserver` (output/node_<id>/server.log), in the pods that CONF_PADDLE_PSERVER_NUM and
+     CONF_PADDLE_PSERVER_APART choose, and copies its data shard, <JOB_PATH>/<JOB_NAME>/<id>/data, to ./data.
+  6. It waits until every pserver of the job answers, then runs `paddle train` (output/node_<id>/train.log, and stdout).
+  7. When a pod is lost or a program fails, it stops its programs and returns to step 2 in the same pod. An error that a
+     retry cannot repair (64, 65, 66, 77, 78) ends the pod, and so do more than RESTARTS attempts without progress. With
+     CONF_PADDLE_GRADIENT_MIN the job continues without a pod that is not replaced within REJOIN_TIMEOUT.
+  8. It ends with the trainer's exit status, after the pserver has seen all trainers leave.
+Where CONF_PADDLE_METRICS_PORT is set, a thread answers the pod's probes: /healthz fails when a program of the pod is
+stuck, and /readyz succeeds while the programs train.
 
-Flags: --dry_run prints the plan (pods, ids, both command lines) and exits. Every other flag is handed to `paddle train`
-(--flag, --k=v, --k v); where it names a flag that the launcher sets too, the passed one wins, for the pserver as well.
+Flags: --dry_run prints the plan (pods, ids, both command lines) and exits. Every other flag is passed on to
+`paddle train` (--flag, --k=v, --k v). A passed flag overrides the launcher's value, for the pserver as well.
 
-status prints how a job is: its pods, attempt, pass, cost, slowest trainer, and how its attempts ended. Inside a pod
-(kubectl exec POD -- /root/start_paddle.py status) it asks the API, elsewhere kubectl; the rest is read from the volume,
-DIRECTORY/JOB/output (default: JOB_PATH), also where no cluster answers. It ends with 0, or as below: 64, 66, 69, 77.
+status prints the state of a job: its pods, attempt, pass, cost, slowest trainer, and how its attempts ended. Inside a
+pod (kubectl exec POD -- /root/start_paddle.py status) it asks the API, elsewhere it runs kubectl. It reads the rest
+from DIRECTORY/JOB/output (default: JOB_PATH), even when no cluster answers. It ends with 0, 64, 66, 69 or 77.
 
 Environment:
 {environment}
 
 Exit status: 0 done. Not worth a retry: 64 wrong flag, 65 bad data, provider or config, 66 missing input, 77 forbidden
-by the API, 78 bad environment or config, or a Job that has given up. Worth a retry, and retried in the same pod: 69
-peer or API unreachable, 70 a bug of ours, 74 volume full or not writable, 75 lost peer, port in use, or a program
-killed by a signal. 143 stopped by SIGTERM. 130 stopped by Ctrl-C.
+by the API, 78 bad environment or config, or a Job without progress. Retried in the same pod: 69 another pod or the API
+unreachable, 70 a bug of this program, 74 volume full or not writable, 75 lost pod, port in use, or a program killed by
+a signal. 143 stopped by SIGTERM. 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Launcher:
 
 
 def getPodList(wait: Wait | None = None) -> JsonObject:
-    """Returns the PodList of the job, as soon as the API server gives it.
+    """Return the PodList of the job, as soon as the API server gives it.
 
     Args: wait: its deadline and its pauses; without it the environment names the job, and START_TIMEOUT the deadline.
     Raises: PaddleError: by the last obstacle, at the deadline.
@@ -110,17 +110,17 @@ def getPodList(wait: Wait | None = None) -> JsonObject:
 
 
 def isPodAllRunning(podlist: JsonObject, expected: int | None = None) -> bool:
-    """Tells whether exactly the expected number of pods are Running, staying and distinct.
+    """Return whether exactly the expected number of pods is Running, not terminating, and each has its own address.
 
-    Args: expected: what the variables of the environment ask for, where it is not given.
-    Raises: ConfigError: CONF_PADDLE_GRADIENT_NUM is missing or no number.
+    Args: expected: number of pods; None: read it from the environment.
+    Raises: ConfigError: CONF_PADDLE_GRADIENT_NUM is missing or not a number.
     Source: the tutorial compared the list with itself, so that zero of zero pods were "all running" (S1-S4).
     """
     return not why_not_ready(parse_pods(podlist), read_layout(os.environ).pods if expected is None else expected)
 
 
 def getIdMap(podlist: JsonObject) -> IdMap:
-    """Returns {ip: trainer id} of the live pods: by completion index where all have one, else by sorted IP strings.
+    """Return {ip: trainer id} of the live pods: the completion index, or else the rank of the IP string.
 
     Source: the tutorial sorted the IPs of all pods, so a replaced pod shifted the ids of all others (S6, S9).
     """
@@ -128,7 +128,7 @@ def getIdMap(podlist: JsonObject) -> IdMap:
 
 
 def refine_unknown_args(cmd_args: Sequence[str]) -> list[str]:
-    """Splits command line arguments into name, value, name, value, ...
+    """Split command line arguments into name, value, name, value, ...
 
     `--k=v` and `--k v` give k, v (blanks in v stay); `--flag` gives flag, "true"; `--noflag` gives flag, "false".
     A later flag of the same name wins.
@@ -139,7 +139,7 @@ def refine_unknown_args(cmd_args: Sequence[str]) -> list[str]:
 
 
 def complete_set(config: LauncherConfig, podlist: JsonObject) -> IdMap | str:
-    """Returns the ids of the full set of this Job's pods, or what is still missing.
+    """Return the ids of the full set of this Job's pods, or a text that says what is missing.
 
     Raises: ConfigError: the set is full and this pod is not in it.
     """
@@ -152,10 +152,10 @@ def complete_set(config: LauncherConfig, podlist: JsonObject) -> IdMap | str:
 
 
 def try_to_meet(launcher: Launcher, wait: Wait, seen: list[PodStatus]) -> Rendezvous | str | ApiError:
-    """Asks once for the pods and for the attempt of trainer 0 that names them; returns what both lack otherwise.
+    """Ask once for the pods and for the attempt of trainer 0; return a text that says what is missing, if anything.
 
-    A pod that was just replaced may take its doomed former peers for its set, so both are asked again and again.
-    Args: seen: gets the pods. Raises: PaddleError.
+    A new pod may still see pods that are about to end, so the caller asks for both repeatedly.
+    Args: seen: receives the pods. Raises: PaddleError.
     """
     config, passed, history, control = launcher.config, launcher.passed, launcher.history, launcher.control
     try:
@@ -178,9 +178,9 @@ def try_to_meet(launcher: Launcher, wait: Wait, seen: list[PodStatus]) -> Rendez
 
 
 def meet(launcher: Launcher) -> Rendezvous:
-    """Waits until all pods are Running, their launchers take part, and trainer 0's has begun an attempt with them.
+    """Wait until all pods are Running, their launchers are connected, and trainer 0's launcher has begun an attempt.
 
-    Of many launchers only trainer 0 lists all pods; the others follow the attempt that names them.
+    In a large job only trainer 0's launcher lists all pods; the others follow the attempt that includes their pod.
     Raises: PaddleError.
     """
     launcher.api.narrow()
@@ -197,10 +197,10 @@ def meet(launcher: Launcher) -> Rendezvous:
 
 
 def startPaddle(idMap: Mapping[str, int], train_args_dict: Mapping[str, str], launcher: Launcher | None = None) -> int:
-    """Runs pserver and trainer of this pod to their end, one attempt, and returns the pod's exit status.
+    """Run one attempt of this pod's pserver and trainer to its end, and return the pod's exit status.
 
     Args: idMap: {ip: trainer id} from getIdMap. train_args_dict: flags for the trainer, without dashes.
-        launcher: with the attempt that its pods have agreed on; without it they agree here.
+        launcher: None: this function itself agrees on an attempt with the other launchers.
     Raises: PaddleError.
     Source: the tutorial's function lost the status in a pipe and left the pserver unwatched (S12, S13).
     """
@@ -239,7 +239,7 @@ def startPaddle(idMap: Mapping[str, int], train_args_dict: Mapping[str, str], la
                 result = AttemptResult(error.exit_code, "launcher", str(error))
             history.note(result)
             result = others.report(record, trainer_id, result)
-        # when a pod fails the Job may stop the others; the signal must not interrupt the report of their end
+        # when one pod fails, the Job may stop the others; the signal must not interrupt the report of their end
         history.record = ending.conclude(config, train_args_dict, met, result, others, environ, stop)
     return result.status
 
@@ -247,7 +247,7 @@ def startPaddle(idMap: Mapping[str, int], train_args_dict: Mapping[str, str], la
 def run_programs(
     supervisor: Supervisor, met: Rendezvous, passed: Mapping[str, str], record: JobRecord, launcher: Launcher
 ) -> AttemptResult:
-    """Starts the pserver, copies the shard meanwhile, waits for all pservers, runs the trainer; says how it ended."""
+    """Start the pserver, copy the shard, wait for all pservers, run the trainer; return how the attempt ended."""
     config, ids, layout = supervisor.config, met.ids, supervisor.config.layout
     trainer_id = own_trainer_id(config, ids)
     flags = command_lines.resumed_flags(config, record, passed)
@@ -272,9 +272,9 @@ def run_programs(
 
 
 def run_attempts(launcher: Launcher) -> int:
-    """Meets and trains until the job is done or no retry mends it; returns the pod's exit status.
+    """Repeat attempts until the job is done or has an error that a retry cannot repair; return the exit status.
 
-    A trainer with --local meets no other pod; the Job replaces its pod when it fails.
+    A trainer with --local waits for no other pod; the Job replaces its pod when it fails.
     Raises: PaddleError.
     """
     config, passed, history = launcher.config, launcher.passed, launcher.history
@@ -298,7 +298,7 @@ def run_attempts(launcher: Launcher) -> int:
 
 
 def launch(cmd_args: Sequence[str], stop: Stop, secrets: Secrets) -> int:
-    """Does what the module's docstring says; returns the exit status or raises PaddleError."""
+    """Run the steps of the module's docstring; return the exit status or raise PaddleError."""
     refined = refine_unknown_args(cmd_args)
     passed = dict(zip(refined[::2], refined[1::2], strict=True))
     dry_run = passed.pop("dry_run", "false") not in ("false", "0")
@@ -318,7 +318,7 @@ def launch(cmd_args: Sequence[str], stop: Stop, secrets: Secrets) -> int:
     try:
         return run_attempts(launcher)
     except PaddleError:
-        if launcher.history.record:  # between two attempts the cause of the last end says more than the error
+        if launcher.history.record:  # the cause of the last attempt's end explains more than the error of the wait
             say_first_failure(config.output, launcher.history.record)
         raise
     finally:
@@ -326,7 +326,7 @@ def launch(cmd_args: Sequence[str], stop: Stop, secrets: Secrets) -> int:
 
 
 def main(cmd_args: Sequence[str]) -> int:
-    """Runs the launcher and returns its exit status; errors become one message."""
+    """Run the launcher and return its exit status; print an error as one message."""
     if any(argument in ("--help", "-h", "-help") for argument in cmd_args):
         print((__doc__ or "").format(environment=describe_environment()))
         return 0
@@ -340,8 +340,8 @@ def main(cmd_args: Sequence[str]) -> int:
 
 
 def run() -> NoReturn:
-    """The script's entry; whatever stdout is, it does not change the exit status."""
-    if sys.stdout is None:  # closed by `>&-`; the next file to be opened would be taken for it
+    """Run the script; the exit status does not depend on the state of stdout."""
+    if sys.stdout is None:  # closed by `>&-`; the next file opened would get its descriptor
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
     end_process(main(sys.argv[1:]))
 

@@ -1,1 +1,1 @@
-"""The launcher of one pod: what start_paddle.py calls."""
+"""The launcher of one pod: the functions that start_paddle.py calls."""

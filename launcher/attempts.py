@@ -1,4 +1,4 @@
-"""An attempt: its record, how it ended in this pod, and what a launcher knows of the attempts before."""
+"""An attempt: its record, its result in this pod, and what a launcher remembers of earlier attempts."""
 
 from __future__ import annotations
 
@@ -16,56 +16,57 @@ from launcher.shards.division import Portion
 from launcher.text import JsonObject, is_shallow, is_time, list_some, parse_json, say
 from launcher.variables import MOST_TRAINERS
 
-ATTEMPT = ("name", "started", "origin")  # the parts of each entry of JobRecord.attempts; `failure` comes at its end
-MESSAGE_LIMIT = 2000  # characters of the message of a failure in job.json, which keeps 100 attempts
+# the keys of each entry of JobRecord.attempts; `failure` is added when the attempt has ended
+ATTEMPT = ("name", "started", "origin")
+MESSAGE_LIMIT = 2000  # maximum number of characters of a failure's message in job.json, which keeps 100 attempts
 
 
 @dataclasses.dataclass(frozen=True)
 class JobRecord:
-    """output/job.json: whose output this is, which set of pods is writing it, and how the attempts before went."""
+    """output/job.json: the owner of the output directory, the set of pods that writes it, and the earlier attempts."""
 
-    job_uid: str  # of the Job that wrote last
-    passes: int  # wanted by it: the number of the last one, plus 1
+    job_uid: str  # UID of the Job that wrote the record last
+    passes: int  # number of passes that the Job trains
     finished: bool
-    attempt: int  # counts from 1; the logs of earlier ones keep their number as suffix
+    attempt: int  # counts from 1; the logs of earlier attempts have their number as suffix
     pod_uids: list[str]  # the set of pods of this attempt
-    start_pass: int  # the first pass of this attempt, where it goes on from a pass directory; else 0
-    config: str = ""  # TRAIN_CONFIG_DIR that the parameters belong to
-    checkpoint: str = ""  # name of the state directory that this attempt goes on from; else ""
-    # the numbers of the programs that keep the state: a checkpoint can only be continued by the same numbers
+    start_pass: int  # the first pass of this attempt if it resumes from a pass directory, otherwise 0
+    config: str = ""  # TRAIN_CONFIG_DIR of the config that the parameters belong to
+    checkpoint: str = ""  # name of the checkpoint directory that this attempt resumes from, or ""
+    # the numbers of programs and ports: a checkpoint can only be resumed by the same numbers
     gradient_num: int = 0
     pserver_num: int = 0
     ports_num: int = 0
     ports_num_sparse: int = 0
-    # attempts without progress, in a row just before this one; the key in job.json stays, because Jobs that run have it
+    # consecutive attempts without progress before this one; the key in job.json stays, because running Jobs use it
     fruitless: int = 0
-    attempts: list[JsonObject] = dataclasses.field(default_factory=list)  # of this Job: name, started, origin
+    attempts: list[JsonObject] = dataclasses.field(default_factory=list)  # attempts of this Job: name, started, origin
     given_up: bool = False  # `fruitless` is above RESTARTS, and no launcher begins another attempt
     # by trainer id: ip, place (name and node), uid, index (completion index)
     pods: list[JsonObject] = dataclasses.field(default_factory=list)
-    # the pods that this attempt does without (CONF_PADDLE_GRADIENT_MIN): index, place, since (epoch seconds)
+    # pods that are absent from this attempt (CONF_PADDLE_GRADIENT_MIN): index, place, since (epoch seconds)
     absent: list[JsonObject] = dataclasses.field(default_factory=list)
-    job_trainers: int = 0  # that the Job asks for; gradient_num of them take part
+    job_trainers: int = 0  # number of trainers in the Job's spec; gradient_num of them take part
     job_pservers: int = 0
 
     @property
     def name(self) -> str:
-        """The attempt as the programs know it: its number and its set of pods."""
+        """The attempt's name in all programs: its number and a hash of its set of pods."""
         pods = " ".join(self.pod_uids).encode("utf-8", "backslashreplace")
         return f"{self.attempt}.{hashlib.sha256(pods).hexdigest()[:8]}"
 
     @property
     def origin(self) -> str:
-        """Name of the state or pass directory that this attempt goes on from; "" from the beginning."""
+        """Name of the checkpoint or pass directory that this attempt resumes from, or ""."""
         return self.checkpoint or (pass_name(self.start_pass - 1) if self.start_pass else "")
 
     @property
     def failure(self) -> JsonObject | None:
-        """What failed first in this attempt, once trainer 0's launcher has written that down."""
+        """The first failure of this attempt, after trainer 0's launcher has written it down."""
         return failure_in(self.attempts[-1]) if self.attempts and self.attempts[-1]["name"] == self.name else None
 
     def ended_by(self, failure: JsonObject) -> JobRecord:
-        """Returns the record with what failed first in this attempt."""
+        """Return the record with the first failure of this attempt."""
         if not self.attempts or self.attempts[-1]["name"] != self.name:
             return self
         told = {**failure, "message": str(failure["message"])[-MESSAGE_LIMIT:]}
@@ -73,35 +74,34 @@ class JobRecord:
 
     @property
     def layout(self) -> str:
-        """The numbers of programs that share the trainers' and pservers' state."""
+        """The numbers of programs and ports that the trainers' and pservers' saved state depends on."""
         ports = f"{self.ports_num}+{self.ports_num_sparse} ports"
         return f"{self.gradient_num} trainers and {self.pserver_num} pservers of {ports}"
 
     @property
     def indexes(self) -> list[int]:
-        """The completion index of each pod, by trainer id. Raises: KeyError, in a record that has none."""
+        """The completion index of each pod, by trainer id. Raises: KeyError: the record has no indexes."""
         return [int(pod["index"]) for pod in self.pods]
 
     @property
     def first_uid(self) -> str:
-        """The UID of trainer 0's pod, "" where the record does not tell it."""
+        """The UID of trainer 0's pod, or "" if the record does not contain it."""
         return str(self.pods[0].get("uid", "")) if self.pods else ""
 
     def describe_absent(self) -> str:
-        """Says what this attempt does without, "" for one with all pods of the Job."""
+        """Describe which pods are absent from this attempt; return "" if all pods of the Job take part."""
         if not self.absent:
             return ""
         pservers = f", {self.pserver_num} of {self.job_pservers} pservers" * (self.pserver_num < self.job_pservers)
         missing = [
-            f"pod {pod['index']} ({pod['place'] or 'it has never been there'}) since {to_clock(pod['since'])}"
-            for pod in self.absent
+            f"pod {pod['index']} ({pod['place'] or 'never seen'}) since {to_clock(pod['since'])}" for pod in self.absent
         ]
         return f"{self.gradient_num} of {self.job_trainers} trainers{pservers}; without {list_some(missing, ', ')}"
 
     @property
     def roles(self) -> PodLayout:
-        """Which pods of this attempt run a trainer, and which a pserver."""
-        trainers = self.gradient_num or MOST_TRAINERS  # of an old record
+        """The pods of this attempt that run a trainer, and the pods that run a pserver."""
+        trainers = self.gradient_num or MOST_TRAINERS  # a record of an older version has no number
         is_apart = len(self.pods) > max(trainers, self.pserver_num)
         return PodLayout(trainers, self.pserver_num, is_apart)
 
@@ -114,19 +114,19 @@ class JobRecord:
 
 
 def is_later(found: JobRecord, known: JobRecord) -> bool:
-    """Tells whether a record is of an attempt after a known one.
+    """Return whether a record is of an attempt after a known one.
 
-    The numbers begin again where the record was lost together with launcher 0. Such an attempt has another set of
-    pods, and a name that the known record's history lacks; an old job.json that a network file system shows again has
-    a name of that history.
+    The numbers restart from 1 if the record and launcher 0 were lost together. The new attempt then has another set of
+    pods, and its name is not in the known record's history. If a network file system returns an old version of
+    job.json, its attempt's name is in that history.
     """
     names = {known.name, *(attempt["name"] for attempt in known.attempts)}
     return found.attempt > known.attempt or (found.pod_uids != known.pod_uids and found.name not in names)
 
 
-@functools.lru_cache(maxsize=1)  # a launcher reads job.json far more often than it changes, and it names every pod
+@functools.lru_cache(maxsize=1)  # a launcher reads job.json often, the file changes rarely, and it lists every pod
 def parse_record(content: bytes) -> JobRecord | None:
-    """Returns the record that a file holds, None when it is none."""
+    """Return the record that a file contains, or None if the content is not a record."""
     try:
         found = parse_json(content)
         record = JobRecord(**found) if is_shallow(found) else None
@@ -145,27 +145,27 @@ def parse_record(content: bytes) -> JobRecord | None:
 
 
 def is_index(value: object) -> bool:
-    """Tells whether a JSON value can be a completion index."""
+    """Return whether a JSON value can be a completion index."""
     return type(value) is int and 0 <= value < 2 * MOST_TRAINERS
 
 
 def is_absence(value: JsonObject) -> bool:
-    """Tells whether an object says which pod is absent, as JobRecord.absent has it."""
+    """Return whether an object describes an absent pod in the form of JobRecord.absent."""
     return is_index(value.get("index")) and is_time(value.get("since")) and isinstance(value.get("place"), str)
 
 
 def to_clock(seconds: float) -> str:
-    """Returns a time, in seconds since the epoch, as the logs have it."""
+    """Return a time, in seconds since the epoch, in the format of the logs."""
     return datetime.datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def pass_name(number: int) -> str:
-    """Returns the name of a pass's directory."""
+    """Return the name of a pass's directory."""
     return f"pass-{number:05d}"
 
 
 def is_error(value: object) -> bool:
-    """Tells whether a JSON value is what a pod says of its end (failures.make_error)."""
+    """Return whether a JSON value is an error as failures.make_error builds it."""
     if not isinstance(value, dict) or not is_time(value.get("time")):
         return False
     texts = ("attempt", "host", "program", "message")
@@ -175,30 +175,30 @@ def is_error(value: object) -> bool:
 
 
 def failure_in(attempt: JsonObject) -> JsonObject | None:
-    """Returns what failed first in an attempt of JobRecord.attempts, None where that is not written down."""
+    """Return the first failure of an entry of JobRecord.attempts, or None if it is not recorded."""
     return attempt["failure"] if is_error(attempt.get("failure")) else None
 
 
 class AttemptState(enum.Enum):
-    """Where an attempt stands, as far as the volume tells. The values say what its launchers do in that state."""
+    """The state of an attempt, according to the volume. Each value says what the launchers do in that state."""
 
-    FORMING = "the record names the pods; each stages its shard and starts its pserver, and no trainer has begun"
+    FORMING = "the record lists the pods; each pod stages its shard and starts its pserver, and no trainer has begun"
     RUNNING = "the trainers train; each launcher watches both programs of its pod"
-    RESTARTING = "a pod has ended it; the launchers stop their programs, keep their pods and form the next attempt"
-    FAILED = "a pod has ended it for a reason that no retry mends, and ends with that exit status"
+    RESTARTING = "a failure has ended it; the launchers stop their programs, keep their pods and form the next attempt"
+    FAILED = "a failure that a retry cannot repair has ended it; the pod ends with the exit status of that failure"
     FINISHED = "all passes are trained, and nothing is left to do"
-    GIVEN_UP = "more than RESTARTS attempts in a row left nothing new; no launcher begins another one"
+    GIVEN_UP = "more than RESTARTS consecutive attempts made no progress; no launcher begins another attempt"
 
     @property
     def is_broken(self) -> bool:
-        """A pod has ended the attempt before its passes were trained."""
+        """Whether a failure has ended the attempt before its passes were trained."""
         return self in (AttemptState.RESTARTING, AttemptState.FAILED)
 
 
 def state_of(record: JobRecord, failure: JsonObject | None, progress: JsonObject) -> AttemptState:
-    """Returns the state of the newest attempt.
+    """Return the state of the newest attempt.
 
-    Args: failure: the first failure that its pods have reported. progress: what trainer 0 said last, of any attempt.
+    Args: failure: the first failure that its pods have reported. progress: trainer 0's last report, of any attempt.
     """
     if record.finished:
         return AttemptState.FINISHED
@@ -212,39 +212,39 @@ def state_of(record: JobRecord, failure: JsonObject | None, progress: JsonObject
 
 @dataclasses.dataclass
 class AttemptHistory:
-    """What one launcher remembers of its attempts. Only the main thread uses it."""
+    """What one launcher remembers of its earlier attempts. Only the main thread uses it."""
 
-    record: JobRecord | None = None  # of the last attempt that it took part in
-    is_dissolved: bool = False  # that attempt never began to train, because the set of pods changed
-    status: int = 0  # exit status that this pod's part of that attempt ended with
-    staged: Portion | None = None  # what is in ./data
-    lost: set[str] = dataclasses.field(default_factory=set)  # uids of the failed pods that were named
+    record: JobRecord | None = None  # record of the last attempt of this launcher
+    is_dissolved: bool = False  # the last attempt ended before training, because the set of pods changed
+    status: int = 0  # exit status of this pod in the last attempt
+    staged: Portion | None = None  # the data in ./data
+    lost: set[str] = dataclasses.field(default_factory=set)  # UIDs of the failed pods that have been logged
     said: dict[int, set[str]] = dataclasses.field(
         default_factory=dict
-    )  # by number of the attempt: what was said of the next one
+    )  # by attempt number: the logged decisions about the next attempt
 
     @property
     def attempt(self) -> int:
-        """The number of that attempt."""
+        """The number of the last attempt."""
         return self.record.attempt if self.record else 0
 
     def is_news(self, record: JobRecord) -> bool:
-        """Tells whether a record is of an attempt after the last one that this launcher took part in."""
+        """Return whether a record describes an attempt after this launcher's last one."""
         return self.record is None or is_later(record, self.record)
 
     def note(self, result: AttemptResult) -> None:
-        """Remembers how the last attempt ended in this pod."""
+        """Remember how the last attempt ended in this pod."""
         self.status, self.is_dissolved = result.status, result.is_dissolved
 
     def say_once(self, message: str) -> None:
-        """Says a decision on the next attempt once, even if a full volume makes the launcher decide again and again."""
+        """Log a decision about the next attempt once, even if a full volume makes the launcher repeat it."""
         said = self.said.setdefault(self.attempt, set())
         if message not in said:
             say(message)
         said.add(message)
 
     def name_lost(self, pods: Iterable[PodStatus]) -> None:
-        """Says once of each failed pod what its status tells: a pod may end without a report of its own."""
+        """Log once the status of each failed pod: a pod may end without a report of its own."""
         for pod in pods:
             if pod.phase == "Failed" and pod.uid not in self.lost:
                 self.lost.add(pod.uid)
@@ -253,7 +253,7 @@ class AttemptHistory:
 
 @dataclasses.dataclass(frozen=True)
 class Rendezvous:
-    """A full set of pods that agree on an attempt. It has no ids when this Job has finished its passes or given up."""
+    """A full set of pods that agree on an attempt. It has no ids if the Job has finished or has given up."""
 
     ids: IdMap
     record: JobRecord | None = None
@@ -261,12 +261,12 @@ class Rendezvous:
 
 @dataclasses.dataclass
 class AttemptResult:
-    """How the programs of this pod ended: the pod's exit status, and which program was first to fail, with what."""
+    """How the programs of this pod ended: the pod's exit status, and the program that failed first with its message."""
 
     status: int
     program: str = ""
     message: str = ""
     signal: str = (
-        ""  # that killed the program; the program is then the cause, although its status is that of a lost peer
+        ""  # signal that killed the program; the program is then the cause, although its status is that of a lost peer
     )
-    is_dissolved: bool = False  # the set of pods changed before the training began; nothing has failed
+    is_dissolved: bool = False  # the set of pods changed before the training began; no program has failed

@@ -1,4 +1,4 @@
-"""What is saved in the save directory: complete, damaged, left over from before."""
+"""Find saved passes and checkpoints in the save directory, and set damaged or unfinished ones aside."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from launcher.resume import Saved, position
 from launcher.text import say
 from launcher.volume import on_volume, read_file
 
-STATE_VERSION = 1  # the newest version of checkpoints whose files are known here (trainer/storage)
-MARK_LIMIT = 128  # bytes of a checkpoint's mark, a SHA-256 in 64 hexadecimal digits
-MOST_DAMAGED = 100  # damaged saves of one name that are kept
+STATE_VERSION = 1  # the newest checkpoint version whose files this module can check (trainer/storage)
+MARK_LIMIT = 128  # maximum bytes of a checkpoint's mark, a SHA-256 in 64 hexadecimal digits
+MOST_DAMAGED = 100  # maximum number of damaged saves kept under one name
 
 
 def find_saved(save_dir: Path) -> Saved:
-    """Returns the passes and checkpoints that are complete: those with their marker, which is written last."""
+    """Return the complete passes and checkpoints: those whose marker file exists, which is written last."""
     passes = on_volume(lambda: list(save_dir.glob("pass-[0-9][0-9][0-9][0-9][0-9]/done")))
     states = on_volume(lambda: list(save_dir.glob("state/pass-*/done")))
     names = [marker.parent.name for marker in states if position(marker.parent.name) >= (0, 0.0)]
@@ -33,10 +33,11 @@ def find_saved(save_dir: Path) -> Saved:
 
 
 def set_aside_damaged(save_dir: Path) -> Saved:
-    """Renames the newest checkpoints and passes while they are damaged, and returns what is saved then.
+    """Rename the newest checkpoints and passes while they are damaged, and return the saves that remain.
 
-    It compares sizes, names and marks. Trainer 0 finds what only a checksum tells, and sets it aside in the same way.
-    Raises: OSError: one cannot be renamed.
+    The check compares sizes, names and marks. Trainer 0 also compares checksums, and renames a damaged save in the same
+    way.
+    Raises: OSError: a save cannot be renamed.
     """
     while True:
         saved = find_saved(save_dir)
@@ -52,35 +53,35 @@ def set_aside_damaged(save_dir: Path) -> Saved:
             names = (save.with_name(f"{save.name}{suffix}") for suffix in suffixes)
             target = next((name for name in names if not name.exists()), None)
             if target is None:
-                raise OSError(errno.EEXIST, "too many damaged ones of this name", str(save))
+                raise OSError(errno.EEXIST, "too many damaged saves of this name", str(save))
             save.rename(target)
-            say(f"{save.relative_to(save_dir)} is damaged: {flaw}. It is {target.name} now, and an older one is taken")
+            say(f"{save.relative_to(save_dir)} is damaged: {flaw}. It is now {target.name}; an older save is used")
 
 
 def find_state_flaw(state: Path) -> str:
-    """Returns why a checkpoint cannot be as it was written, "" where none is seen or it cannot be read now."""
+    """Return why a checkpoint is damaged, or "" if no damage is found or it cannot be read now."""
     try:
         mark, text = read_file(state / "done", MARK_LIMIT), read_file(state / "job.json")
         if hashlib.sha256(text).hexdigest().encode() != mark:
-            return "job.json is not the one that 'done' names"
+            return "job.json does not match its checksum in 'done'"
         job = json.loads(text)
         if isinstance(job["version"], int) and job["version"] > STATE_VERSION:
-            return ""  # what it must have is known to the trainer that wrote it
+            return ""  # only the trainer that wrote this newer version knows which files belong to it
         for name, size in job["files"].items():
             if Path(name).is_absolute() or ".." in Path(name).parts:
-                return f"job.json names a file outside of it, {name[:100]!r}"
+                return f"job.json names a file outside the checkpoint, {name[:100]!r}"
             found = (state / name).stat()
             if not stat.S_ISREG(found.st_mode) or found.st_size != size:
                 return f"{name} has {found.st_size} bytes, not {size}"
     except OSError as problem:
         return describe_flaw(problem)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as problem:
-        return f"job.json is none of a checkpoint: {type(problem).__name__}"
+        return f"job.json does not describe a checkpoint: {type(problem).__name__}"
     return ""
 
 
 def find_pass_flaw(directory: Path) -> str:
-    """Returns which parameter file of a pass is cut off, "" where none is or it cannot be read now.
+    """Return which parameter file of a pass is truncated, or "" if no file is or it cannot be read now.
 
     A parameter file begins with its version (0), the bytes of a value and the number of values.
     Source: v0.10, paddle/parameter/Parameter.h, struct Header.
@@ -91,7 +92,8 @@ def find_pass_flaw(directory: Path) -> str:
             if not stat.S_ISREG(found.st_mode) or path.name.startswith("."):
                 continue
             with path.open("rb") as file:
-                version, width, count = struct.unpack("<iIQ", file.read(16).ljust(16, b"?"))  # a mark may be shorter
+                # a marker file may be shorter
+                version, width, count = struct.unpack("<iIQ", file.read(16).ljust(16, b"?"))
             if version == 0 and width in (4, 8) and found.st_size < 16 + width * count:
                 return f"{path.name} has {found.st_size} bytes, too few for {count} values"
     except OSError as problem:
@@ -100,7 +102,7 @@ def find_pass_flaw(directory: Path) -> str:
 
 
 def describe_flaw(problem: OSError) -> str:
-    """Returns the flaw that a failed look proves; "" for one that may pass: the volume is away or refuses this user."""
+    """Return the damage that an error proves, or "" for an error that may be temporary, such as a lost volume."""
     if problem.errno == errno.ENOENT:
         return f"{Path(problem.filename).name} is missing"
     wrong = (errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EINVAL, errno.EFBIG, errno.ENAMETOOLONG)
@@ -108,7 +110,7 @@ def describe_flaw(problem: OSError) -> str:
 
 
 def is_set_aside(save_dir: Path, origin: str) -> bool:
-    """Tells whether the save that an attempt was to go on from turned out to be damaged."""
+    """Return whether the save that an attempt was to resume from was found damaged."""
     if not origin:
         return False
     places = (save_dir / "state", save_dir)
@@ -116,14 +118,14 @@ def is_set_aside(save_dir: Path, origin: str) -> bool:
 
 
 def earlier_output(output: Path, save_dir: Path) -> list[Path]:
-    """Returns the entries that an earlier attempt or Job left: pass-*, state, node_*, and what was told beside them."""
+    """Return the files and directories that an earlier attempt or Job left: pass-*, state, node_* and others."""
     found = {*save_dir.glob("pass-[0-9]*"), *save_dir.glob("state"), *output.glob("node_[0-9]*")}
     told = {output / name for name in ("records.jsonl", "progress.json", "report.html")} if found else set()
     return sorted({*found, *filter(Path.exists, told)})
 
 
 def archive(paths: Iterable[Path]) -> str:
-    """Moves entries to the first free run-<k>/ beside them, and returns where they are now."""
+    """Move entries to the first free directory run-<k>/ beside them, and return that directory."""
     targets: dict[Path, Path] = {}
     for path in paths:
         if path.parent not in targets:
@@ -136,9 +138,9 @@ def archive(paths: Iterable[Path]) -> str:
 
 
 def clear_unfinished(save_dir: Path) -> None:
-    """Removes passes and checkpoints that are half written or half removed. One that was being replaced comes back."""
+    """Remove passes and checkpoints that are half written or half removed, and restore one that was being replaced."""
     state = save_dir / "state"
-    with contextlib.suppress(OSError):  # what is left over only takes room
+    with contextlib.suppress(OSError):  # leftover files only occupy space
         for path in [*save_dir.glob(".pass-*"), *state.glob(".pass-*"), *state.glob("pass-*")]:
             name = path.name.removeprefix(".").removesuffix(".writing").removesuffix(".old")
             if position(name) < (0, 0.0) or (path.name == name and (path / "done").exists()):

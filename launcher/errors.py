@@ -1,4 +1,4 @@
-"""Errors of the launcher alone; all others are those of runtime/errors.py.
+"""Errors that only the launcher raises; all others are in runtime/errors.py.
 
 PaddleError
  +- VolumeError
@@ -6,36 +6,39 @@ PaddleError
  +- DataError
  |   +- IndivisibleError  65  the shard of an absent trainer cannot be divided among the others
  +- GivenUpError          78  this Job has had more than RESTARTS attempts without progress
-ApiError                      an obstacle of a wait; it becomes one of those at the deadline
+ApiError                      an obstacle of a wait; at the deadline it becomes one of the errors above
 """
 
 from __future__ import annotations
 
 from runtime import errors
 
-# exit statuses that come back the same way every time: UsageError, DataError, MissingInputError, ApiForbiddenError,
+# exit statuses of errors that recur with every attempt: UsageError, DataError, MissingInputError, ApiForbiddenError,
 # ConfigError; k8s/job.yaml names them in its podFailurePolicy
 NEVER_RETRY = (64, 65, 66, 77, 78)
 
 
 class LostMountError(errors.VolumeError):
-    """This pod cannot reach the volume any more, even when the volume is sound."""
+    """This pod cannot reach the volume any more, even if the volume itself works."""
 
 
 class IndivisibleError(errors.DataError):
-    """A shard has no list of its files, so that no other trainer can be given some of them."""
+    """A shard has no list of its files, so its files cannot be divided among other trainers."""
 
 
 class GivenUpError(errors.PaddleError):
-    """This Job has had too many attempts without progress; ends the Job, which would replace pods for ever."""
+    """This Job has had too many attempts without progress.
+
+    The error ends the Job, which otherwise replaces pods forever.
+    """
 
     exit_code = 78
 
 
 class ApiError(Exception):
-    """A request, or what is done about its answer, failed.
+    """A request to the API server failed, or its answer was not usable.
 
-    `fatal` says whether it ends the wait at once; `final` is what it becomes then, or at the deadline.
+    `fatal`: it ends the wait at once. `final`: the error class that it becomes at the end of the wait.
     """
 
     def __init__(

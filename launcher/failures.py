@@ -1,4 +1,4 @@
-"""The first failure of an attempt: the reports that pods leave in error.json, and what they tell together."""
+"""The first failure of an attempt: the reports that pods write to error.json, and the choice of the first one."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from launcher.volume import load, read_json, write_atomically
 from runtime.errors import HELD_PORT, LostPeerError, PeerUnreachableError, StoppedError
 
 REPORT_LIMIT_S = 20.0  # seconds for `paddle report`; it takes less than one unless the volume is slow
-LAST_REPORT_LIMIT_S = 5.0  # seconds for it while the grace period of the pod runs
-ERROR_LIMIT = 1 << 20  # bytes of an error.json; one has about 1,000
-LOST_POD = "pod"  # in place of a program, where a pod has ended without a word
-RETURNED_POD = "returned pod"  # in place of a program, where an attempt has ended for pods that are back
+LAST_REPORT_LIMIT_S = 5.0  # the same limit while the termination grace period of the pod runs
+ERROR_LIMIT = 1 << 20  # maximum bytes of an error.json, which usually has about 1,000
+LOST_POD = "pod"  # program name in the report about a pod that ended without a report of its own
+RETURNED_POD = "returned pod"  # program name in the report about an attempt that ended because absent pods returned
 
 
 def make_error(attempt: str, trainer_id: int, host: str, result: AttemptResult) -> JsonObject:
-    """Returns how an attempt ended in a pod, as error.json has it and launchers tell each other."""
+    """Return how an attempt ended in a pod, in the form of error.json and of the launchers' messages."""
     return {
         "time": time.time(),
         "attempt": attempt,
@@ -49,7 +49,7 @@ def make_error(attempt: str, trainer_id: int, host: str, result: AttemptResult) 
 
 
 def write_error(node: Path, attempt: str, trainer_id: int, host: str, result: AttemptResult) -> None:
-    """Leaves output/node_<id>/error.json for people and the report."""
+    """Write output/node_<id>/error.json for users and for the HTML report."""
     error = make_error(attempt, trainer_id, host, result)
     try:
         write_atomically(node / "error.json", json.dumps(error, indent=1) + "\n")
@@ -58,9 +58,9 @@ def write_error(node: Path, attempt: str, trainer_id: int, host: str, result: At
 
 
 def say_first_failure(output: Path, record: JobRecord) -> None:
-    """Says the first failure of an attempt that the pods have reported, with the last lines of its program.
+    """Log the first failure that pods have reported of an attempt, with the last lines of its program.
 
-    Every pod ends an attempt with this. Other pods may report later, and a pod that was lost as a whole never does.
+    Every pod logs this at the end of an attempt. Other pods may report later, and a lost pod never reports.
     """
     errors = [error for error in read_errors(output) if error["attempt"] == record.name]
     first = first_failure(errors, record.name)
@@ -71,9 +71,9 @@ def say_first_failure(output: Path, record: JobRecord) -> None:
 
 
 def read_errors(output: Path, pattern: str = "error.json") -> list[JsonObject]:
-    """Returns what all pods have left as output/node_<id>/error.json; with a suffix: of earlier attempts."""
+    """Return the contents of all output/node_<id>/error.json; with a suffix in `pattern` those of earlier attempts."""
     errors, paths = [], []
-    with contextlib.suppress(OSError):  # the volume is away
+    with contextlib.suppress(OSError):  # the volume is not reachable
         paths = list(output.glob(f"node_*/{pattern}"))
     for path in paths:
         with contextlib.suppress(OSError, ValueError):
@@ -82,20 +82,20 @@ def read_errors(output: Path, pattern: str = "error.json") -> list[JsonObject]:
 
 
 def first_failure(errors: Sequence[JsonObject], attempt: str) -> JsonObject | None:
-    """Returns the error that an attempt began to end with, as far as pods have reported.
+    """Return the error that caused the end of an attempt, as far as pods have reported.
 
-    An error that only reports a lost peer is never the root cause, however early its time stamp: it comes last. A pod
-    that was stopped from outside comes before those. It comes after each pod that failed by itself, because the Job
-    stops the other pods when one fails.
+    An error that only reports a lost peer is never the root cause, however early its time stamp, and is chosen last. An
+    error of a pod that was stopped from outside is chosen before it, but after each pod that failed by itself, because
+    the Job stops the other pods when one fails.
     """
     own = [error for error in errors if error["attempt"] == attempt]
     return min(own, key=lambda error: (2 * is_passed_on(error) + is_stopped(error), float(error["time"])), default=None)
 
 
 def is_passed_on(error: JsonObject) -> bool:
-    """Tells whether an error only reports that a peer was gone.
+    """Return whether an error only reports that a peer was lost.
 
-    A lost pod, one that is back, a killed program and a port that another process holds are causes by themselves.
+    A lost pod, a returned pod, a killed program and a port in use are causes by themselves.
     """
     if error.get("signal") or HELD_PORT in str(error.get("message")):
         return False
@@ -105,12 +105,12 @@ def is_passed_on(error: JsonObject) -> bool:
 
 
 def is_stopped(error: JsonObject) -> bool:
-    """Tells whether a pod was stopped from outside."""
+    """Return whether a pod was stopped from outside."""
     return error["exit_code"] == StoppedError.exit_code and not error.get("signal")
 
 
 def describe_followers(errors: Sequence[JsonObject], record: JobRecord) -> str:
-    """Says which pods of an attempt reported nothing, as a lost pod does, and which may have ended because of them.
+    """Describe which pods of an attempt reported nothing, as a lost pod does, and which reported only a lost peer.
 
     Args: errors: of one attempt; all of them only report a lost peer. record: of this Job.
     """
@@ -123,7 +123,7 @@ def describe_followers(errors: Sequence[JsonObject], record: JobRecord) -> str:
 
 
 def name_pods(numbers: Sequence[int], record: JobRecord) -> str:
-    """Returns a subject and the beginning of its verb: `trainer 1 has`, `trainers 0, 2 and pserver pod 3 have`."""
+    """Return a subject and the beginning of its verb: `trainer 1 has`, `trainers 0, 2 and pserver pod 3 have`."""
     kinds: dict[str, list[str]] = {}
     for number in numbers:
         kind, _, last = record.roles.name_pod(number).rpartition(" ")
@@ -133,7 +133,7 @@ def name_pods(numbers: Sequence[int], record: JobRecord) -> str:
 
 
 def describe_error(error: JsonObject, record: JobRecord | None = None) -> str:
-    """Says which pod failed, and how. Args: record: tells which pods have no trainer; None: that is not known."""
+    """Describe which pod failed, and how. Args: record: contains which pods have no trainer; None: unknown."""
     number = error["trainer_id"]
     place = f"{record.roles.name_pod(number) if record else f'trainer {number}'} on {error['host']}"
     when = datetime.datetime.fromtimestamp(error["time"]).strftime("%Y-%m-%d %H:%M:%S")
@@ -145,9 +145,9 @@ def describe_error(error: JsonObject, record: JobRecord | None = None) -> str:
 
 
 def describe_attempts(output: Path, record: JobRecord, *, is_over: bool = True) -> list[str]:
-    """Returns a line for each attempt of this Job: its start, where it went on from, and how it ended.
+    """Return a line for each attempt of this Job: its start, the save it resumed from, and how it ended.
 
-    Args: is_over: the newest attempt has ended; else what is known of it is said.
+    Args: is_over: the newest attempt has ended; otherwise its line describes the current state.
     """
     errors = read_errors(output, "error.json*")
     lines = []
@@ -163,7 +163,7 @@ def describe_attempts(output: Path, record: JobRecord, *, is_over: bool = True) 
 
 
 def describe_end(errors: Sequence[JsonObject], record: JobRecord, *, is_newest: bool = False) -> str:
-    """Says how an attempt ended by the reports of its pods, or that they do not tell it."""
+    """Describe how an attempt ended according to the reports of its pods, or that they do not contain the cause."""
     first = first_failure(errors, errors[0]["attempt"]) if errors else None
     if first is None and is_newest and record.finished:
         return "finished"
@@ -175,7 +175,7 @@ def describe_end(errors: Sequence[JsonObject], record: JobRecord, *, is_newest: 
 
 
 def describe_newest(output: Path, record: JobRecord, errors: Sequence[JsonObject]) -> str:
-    """Says how the newest attempt is. Args: errors: those of this attempt."""
+    """Describe the state of the newest attempt. Args: errors: the reports of this attempt."""
     progress = read_json(output / "progress.json")
     state = state_of(record, record.failure or first_failure(errors, record.name), progress)
     if state is AttemptState.FINISHED:
@@ -188,10 +188,10 @@ def describe_newest(output: Path, record: JobRecord, errors: Sequence[JsonObject
 
 
 def give_up(config: LauncherConfig, record: JobRecord, history: AttemptHistory) -> int:
-    """Reports every attempt of a Job that has given up, and returns the status that this pod ends with.
+    """Log every attempt of a Job that has given up, and return the exit status of this pod: that of the last failure.
 
-    That is the status of the last failure. A pod that the Job starts afterwards ends the Job by a status that the Job
-    does not retry. Raises: GivenUpError: this pod had no attempt of its own.
+    A pod that the Job starts afterwards ends with a status after which the Job starts no more pods.
+    Raises: GivenUpError: this pod had no attempt of its own.
     """
     say(
         f"giving up: {record.fruitless} attempts in a row left no new checkpoint or pass, and RESTARTS allows "
@@ -207,12 +207,12 @@ def give_up(config: LauncherConfig, record: JobRecord, history: AttemptHistory) 
 
 
 def begin_report(output: Path, environ: Mapping[str, str]) -> None:
-    """Begins what `make_report` does beside the next attempt, which has the processors first; an exit waits for it."""
+    """Start `make_report` in a process beside the next attempt, at low priority; the launcher's exit waits for it."""
     threading.Thread(target=make_report, args=(output, environ, REPORT_LIMIT_S, ("nice", "-n", "10"))).start()
 
 
 def make_report(output: Path, environ: Mapping[str, str], limit_s: float, prefix: Sequence[str] = ()) -> None:
-    """Runs `paddle report`, which writes output/report.html. Its failure is said, and has no other effect."""
+    """Run `paddle report`, which writes output/report.html. If it fails, a log line is the only effect."""
     command = [*prefix, "paddle", "report", str(output)]
     try:
         made = subprocess.run(
@@ -222,12 +222,12 @@ def make_report(output: Path, environ: Mapping[str, str], limit_s: float, prefix
         say(f"no report was made: {problem}")
         return
     if made.returncode:
-        lines = made.stderr.decode("utf-8", "replace").splitlines() or ["it said nothing"]
+        lines = made.stderr.decode("utf-8", "replace").splitlines() or ["no output"]
         say(f"no report was made: paddle report ended with status {made.returncode}: {lines[-1]}")
 
 
 def describe_age(progress: JsonObject) -> str:
-    """Returns how long ago something was said."""
+    """Return the age of a progress record as text."""
     if not is_time(progress.get("time")):
         return "at an unknown time"
     return f"{datetime.timedelta(seconds=max(0, round(time.time() - progress['time'])))} ago"

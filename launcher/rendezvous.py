@@ -1,11 +1,11 @@
-"""Agreement of all launchers on an attempt: trainer 0's launcher decides it and tells the others (launcher/control/).
+"""Agreement of all launchers on an attempt: trainer 0's launcher decides and tells the others (launcher/control/).
 
-It alone writes output/job.json, which survives all launchers: a launcher that takes its place reads it, and so does one
-that starts after the end of the Job. No launcher waits for what another one writes there.
-  decide    what the next attempt is: resume.next_record, pure; decide_attempt does the input and output around it
-  learn     which attempt begins: agree and agree_alone (trainer 0 tells it, the others hear it), follow (of many),
-            go_on_without (of those that are there, where others do not come back)
-How an attempt and the Job end is in control/ending.py.
+It alone writes output/job.json, which outlives all launchers. A replacement of trainer 0's launcher reads it, and so
+does a launcher that starts after the end of the Job. No launcher waits for a change of that file.
+decide    what the next attempt is: resume.next_record (pure); decide_attempt does the input and output around it
+learn     which attempt begins: agree and agree_alone (full set of pods), follow (in large jobs), go_on_without (if some
+          pods are gone)
+The end of an attempt and of the Job is in control/ending.py.
 """
 
 from __future__ import annotations
@@ -49,13 +49,14 @@ from launcher.volume import check_mount, volume_errors
 from runtime.errors import PeerUnreachableError, VolumeError
 
 TRY_S = 1.0  # seconds for a full set to agree, after which the pods are listed again
-POLL_S = 0.02  # seconds between two looks at what the other launchers have said
+POLL_S = 0.02  # seconds between two checks for messages of the other launchers
 
 
 def take_part(config: LauncherConfig, control: LauncherControl, pods: Sequence[PodStatus]) -> None:
-    """Serves the other launchers, or joins trainer 0's, as soon as a list of pods tells where that is.
+    """Start the server in trainer 0's launcher, or connect to it, as soon as a list of pods contains its address.
 
-    Without completion indexes it does not: `agree` knows trainer 0 by the full set. Args: pods: this Job's.
+    Without completion indexes it does nothing: trainer 0 is known only in the full set (`agree`). Args: pods: this
+    Job's.
     Raises: PortInUseError.
     """
     own = find_own(pods, config.pod_ip, config.pod_name)
@@ -74,10 +75,10 @@ def agree(
     history: AttemptHistory,
     control: LauncherControl,
 ) -> JobRecord | None:
-    """Returns the record of this attempt: trainer 0 decides it when all launchers take part, the others hear of it.
+    """Return the record of this attempt: trainer 0 decides it after all launchers are connected, the others receive it.
 
-    With the same set of pods as before, a launcher that comes back demands an attempt after its last one.
-    Returns: None when that does not come in `policy.timeout_s`: a launcher cannot be reached, or has another set.
+    A launcher that returns with the same set of pods accepts only an attempt after its last one.
+    Returns: None if there is none within `policy.timeout_s`: a launcher is unreachable, or has another set of pods.
     Raises: VolumeError, PortInUseError.
     """
     deadline = policy.clock() + policy.timeout_s
@@ -112,7 +113,7 @@ def try_to_agree(
     history: AttemptHistory,
     control: LauncherControl,
 ) -> Rendezvous | str:
-    """Returns the attempt of a full set of pods, or what it waits for after TRY_S. Raises: as agree."""
+    """Return the attempt of a full set of pods, or a text that says what is missing after TRY_S. Raises: see agree."""
     policy = dataclasses.replace(policy, timeout_s=TRY_S)
     record = agree(config, ids, passed, policy, history, control)
     return Rendezvous(ids, record) if record else why_not_agreed(control, ids, history)
@@ -126,9 +127,9 @@ def agree_alone(
     history: AttemptHistory,
     control: LauncherControl,
 ) -> JobRecord:
-    """Returns the record of this attempt, for a caller that lists no pods meanwhile.
+    """Return the record of this attempt, for a caller that does not list pods during the wait.
 
-    Raises: PeerUnreachableError: there is no attempt in `policy.timeout_s`. VolumeError, PortInUseError.
+    Raises: PeerUnreachableError: no attempt began within `policy.timeout_s`. VolumeError, PortInUseError.
     """
     record = agree(config, ids, passed, policy, history, control)
     if record is None:
@@ -144,9 +145,9 @@ def decide_attempt(
     control: LauncherControl,
     quorum: Quorum | None = None,
 ) -> JobRecord:
-    """Trainer 0's part of `agree`: keeps or archives the output, then writes the record.
+    """Keep or archive the output, then write the record of the attempt. Only trainer 0's launcher calls this.
 
-    Args: quorum: of an attempt that does without some pods.
+    Args: quorum: the pods of an attempt in which some pods are absent.
     """
     output, save_dir = config.output, save_dir_of(config, passed)
     output.mkdir(parents=True, exist_ok=True)
@@ -161,7 +162,7 @@ def decide_attempt(
     found = earlier_output(output, save_dir)
     decision = decide_start(record, saved, bool(found), wanted, config.resume)
     if decision.archive:
-        say(f"{decision.message}; moved to {archive(found)}, starting afresh")
+        say(f"{decision.message}; moved to {archive(found)}, starting from the beginning")
         record = None
     elif decision.message:
         history.say_once(decision.message)
@@ -177,10 +178,10 @@ def decide_attempt(
 
 @contextlib.contextmanager
 def volume_obstacles(config: LauncherConfig, history: AttemptHistory) -> Iterator[None]:
-    """Turns faults of the volume in this block into obstacles of the wait, once this launcher has had an attempt.
+    """Turn errors of the volume inside this block into obstacles of the wait, after this launcher's first attempt.
 
-    Raises: VolumeError: before the first attempt, and from a mount that is dead. ApiError: in all other cases, because
-        the volume may be mended meanwhile.
+    Raises: VolumeError: before the first attempt, or if the mount is dead. ApiError: otherwise, because the volume may
+        recover during the wait.
     """
     try:
         check_mount(config.job_path)
@@ -195,9 +196,9 @@ def volume_obstacles(config: LauncherConfig, history: AttemptHistory) -> Iterato
 def follow(
     config: LauncherConfig, pods: Sequence[PodStatus], history: AttemptHistory, control: LauncherControl
 ) -> Rendezvous | str:
-    """Returns the attempt that names this pod, or what it waits for: for a launcher that does not list all pods.
+    """Return the attempt that includes this pod, or a text that says what is missing; for launchers that list few pods.
 
-    Args: pods: of this Job, as far as they were listed.
+    Args: pods: the listed pods of this Job.
     """
     return find_invitation(config, pods, history, control) or why_without_record(config, pods, control)
 
@@ -209,7 +210,7 @@ def hear(
     history: AttemptHistory,
     control: LauncherControl,
 ) -> Rendezvous | bool | None:
-    """Returns what ends a pause: an attempt that names this pod, or True where something else was heard; else None."""
+    """Return the attempt that includes this pod, True if another message has arrived, else None."""
     return find_invitation(config, pods, history, control) if api.indexes else control.acknowledge()
 
 
@@ -222,16 +223,16 @@ def go_on_without(
     control: LauncherControl,
     missing: str,
 ) -> Rendezvous | str:
-    """Takes part in an attempt without the pods that do not come back, where CONF_PADDLE_GRADIENT_MIN allows one.
+    """Take part in an attempt without the pods that are gone, if CONF_PADDLE_GRADIENT_MIN allows it.
 
-    Args: pods: of this Job, as far as they were listed. missing: what an attempt of all pods lacks.
-    Returns: the attempt, or what is waited for. Raises: PaddleError.
+    Args: pods: the listed pods of this Job. missing: what an attempt of all pods lacks.
+    Returns: the attempt, or a text that says what is missing. Raises: PaddleError.
     """
     own, record = find_own(pods, config.pod_ip, config.pod_name), read_record(config.output)
     live = find_live(pods, config.layout)
     if not config.may_shrink or not own or not own.is_live or not record or live is None:
         return missing
-    if record.job_uid != own.controller_uid:  # an attempt of this Job has had all pods first
+    if record.job_uid != own.controller_uid:  # the first attempt of a Job needs all pods
         return missing
     if met := find_invitation(config, pods, history, control):
         return met
@@ -267,9 +268,9 @@ def go_on_without(
 
 
 def find_quorum(config: LauncherConfig, members: Sequence[PodStatus], record: JobRecord, since: float) -> Quorum | str:
-    """Returns with what an attempt of these pods begins, or why it cannot.
+    """Return the pods with which an attempt begins, or why it cannot begin.
 
-    Args: record: of the last attempt. since: when the pods were missed first that it still had (epoch seconds).
+    Args: record: of the last attempt. since: start of the absence of pods that the last attempt had (epoch seconds).
     Raises: VolumeError. DataError: an absent trainer's shard is bad.
     """
     layout = config.layout.shrunk(len(members), config.gradient_min)
@@ -284,10 +285,10 @@ def find_quorum(config: LauncherConfig, members: Sequence[PodStatus], record: Jo
 
 
 def wait_beside(own: PodStatus, live: Mapping[int, PodStatus], record: JobRecord, control: LauncherControl) -> None:
-    """Lets the leader of an attempt that goes on without this pod notice that this launcher is there.
+    """Start the server of this pod's launcher, so that the leader of the attempt without this pod detects its return.
 
-    The leader looks whether the port of a launcher is open that will lead after it, and is joined by all others. Where
-    the pod of index 0 is back, its launcher is the one that the others have joined.
+    If this launcher has a lower index than the leader, the leader checks its port, and all others will connect to it.
+    The launcher of a returned pod with index 0 is the server that the others already use.
     """
     leader = next((pod for pod in live.values() if pod.uid == record.first_uid), None)
     if leader is None or leader.index is None or own.index is None or 0 in live:
@@ -299,7 +300,7 @@ def wait_beside(own: PodStatus, live: Mapping[int, PodStatus], record: JobRecord
 
 
 def say_when(wait: Wait, config: LauncherConfig, *, is_over: bool) -> str:
-    """Says when, or that, the pods that are there go on without those that are missing."""
+    """Describe when the present pods continue without the missing ones."""
     if is_over:
         return f"the others go on with at least {config.gradient_min} trainers"
     moment = to_clock(wait.began_at + config.rejoin_timeout)
@@ -307,15 +308,15 @@ def say_when(wait: Wait, config: LauncherConfig, *, is_over: bool) -> str:
 
 
 def live_uids(pods: Sequence[PodStatus]) -> set[str]:
-    """Returns the UIDs of the pods that are live."""
+    """Return the UIDs of the pods that are live."""
     return {pod.uid for pod in pods if pod.is_live}
 
 
 def find_attempt_without(own: PodStatus, record: JobRecord, pods: Sequence[PodStatus], is_whole_list: bool) -> str:
-    """Says that an attempt goes on at this moment which does without this pod, "" where none does.
+    """Describe an attempt that runs now without this pod, or return "" if there is none.
 
-    The pod of its trainer 0 is live, and has not written down that the attempt has ended.
-    Args: pods: of this Job. is_whole_list: the one of trainer 0 would be among them.
+    The pod of its trainer 0 is live, and its record does not contain an end of the attempt.
+    Args: pods: of this Job. is_whole_list: the list would contain trainer 0's pod.
     """
     is_led = not is_whole_list or record.first_uid in live_uids(pods)
     is_over = record.failure or record.finished or record.given_up
@@ -328,13 +329,13 @@ def find_attempt_without(own: PodStatus, record: JobRecord, pods: Sequence[PodSt
 
 
 def with_table(error: PeerUnreachableError, config: LauncherConfig, pods: Sequence[PodStatus]) -> PeerUnreachableError:
-    """Returns the error of a wait with a table of the pods that it was for, without one where there are none."""
+    """Return the error of a wait, extended by a table of its pods if there are any."""
     table = f"\n{table_of_pods(pods, config.layout.pods)}" if pods else ""
     return PeerUnreachableError(f"{error}{table}")
 
 
 def why_not_agreed(control: LauncherControl, ids: IdMap, history: AttemptHistory) -> str:
-    """Says what a full set of pods waits for when trainer 0 has not begun an attempt with it."""
+    """Describe what a full set of pods waits for while trainer 0 has not begun an attempt with it."""
     after = f" after attempt {history.attempt}" if history.record else ""
     missing = control.why_not_heard(ids) or f"trainer 0 has begun no attempt with this set{after}: see its log"
     return f"{len(ids)} of {len(ids)} Running, but {missing}"
@@ -343,7 +344,7 @@ def why_not_agreed(control: LauncherControl, ids: IdMap, history: AttemptHistory
 def find_invitation(
     config: LauncherConfig, pods: Sequence[PodStatus], history: AttemptHistory, control: LauncherControl
 ) -> Rendezvous | None:
-    """Returns the attempt that names this pod, if trainer 0 has told of one. Args: pods: this one among them."""
+    """Return the attempt that includes this pod, if trainer 0 has announced one. Args: pods: all pods or a part."""
     own = find_own(pods, config.pod_ip, config.pod_name)
     record = control.newest if own else None
     if not own or not record or own.uid not in record.pod_uids or not history.is_news(record):
@@ -352,7 +353,7 @@ def find_invitation(
 
 
 def why_without_record(config: LauncherConfig, pods: Sequence[PodStatus], control: LauncherControl) -> str:
-    """Says why trainer 0 has not begun, as far as its pod tells. Args: pods: its and this pod's."""
+    """Describe why trainer 0 has not begun, according to the state of its pod. Args: pods: its and this pod's."""
     own = find_own(pods, config.pod_ip, config.pod_name)
     if own is None or own.terminating:
         return f"this pod, {config.pod_name}, is {'being stopped' if own else 'not listed'}"

@@ -1,4 +1,4 @@
-"""Where an attempt goes on from, and what its record says. All of it is pure: no input and no output."""
+"""Decide from which save an attempt resumes, and make its record. Pure: no input and no output."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import re
 
 from launcher.attempts import JobRecord, pass_name
 
-KEPT_ATTEMPTS = 100  # attempts of a Job that job.json lists
+KEPT_ATTEMPTS = 100  # number of attempts of a Job that job.json lists
 LONGEST_PAUSE_S = 60.0  # seconds between two attempts without progress
 
 
 def position(name: str) -> tuple[int, float]:
-    """Returns how far training was when a pass or state directory was saved: the pass, and which save inside it.
+    """Return the training position of a saved pass or checkpoint: the pass, and the number of the save inside it.
 
-    pass-00003 comes after every pass-00003-<k>, since it is the end of that pass; anything else comes first.
+    pass-00003 sorts after every pass-00003-<k>, because it is the end of that pass; any other name sorts first.
     """
     match = re.fullmatch(r"pass-([0-9]{5})(?:-([0-9]{3,}))?", name)
     return (int(match[1]), float(match[2] or math.inf)) if match else (-1, 0.0)
@@ -23,7 +23,7 @@ def position(name: str) -> tuple[int, float]:
 
 @dataclasses.dataclass(frozen=True)
 class Saved:
-    """What is complete in the save directory, ascending: numbers of the passes, names of the checkpoints."""
+    """The complete saves in the save directory, ascending: numbers of the passes, names of the checkpoints."""
 
     passes: tuple[int, ...] = ()
     states: tuple[str, ...] = ()
@@ -35,23 +35,23 @@ class Saved:
 
     @property
     def following(self) -> int:
-        """The pass after the last one that is saved."""
+        """The number of the pass after the last saved one."""
         return self.passes[-1] + 1 if self.passes else 0
 
     @property
     def newer(self) -> list[str]:
-        """Names of the passes that were saved after the newest checkpoint."""
+        """Names of the passes that are newer than the newest checkpoint."""
         return [name for name in map(pass_name, self.passes) if position(name) > position(self.state)]
 
     @property
     def trained(self) -> int:
-        """The number of passes that are trained to their end."""
+        """The number of passes that are completely trained."""
         number, part = position(self.state)
         return max(self.following, number + (part == math.inf))
 
 
 def is_finished(record: JobRecord | None, saved: Saved, job_uid: str, passes: int) -> bool:
-    """Tells whether this Job has trained all its passes. A pod that is replaced afterwards has nothing to do."""
+    """Return whether this Job has trained all its passes. A pod that is replaced afterwards has nothing to do."""
     if record is None or record.job_uid != job_uid:
         return False
     return (record.finished and record.passes >= passes) or saved.following >= passes
@@ -59,32 +59,32 @@ def is_finished(record: JobRecord | None, saved: Saved, job_uid: str, passes: in
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """What becomes of the output that was found."""
+    """What happens to the existing output."""
 
     start_pass: int = 0
     checkpoint: str = ""
     archive: bool = False  # move pass-*, state and node_* to run-<k>/ first
-    archive_state: bool = False  # move state only: this layout cannot go on from it
+    archive_state: bool = False  # move only state/: an attempt with this layout cannot resume from it
     done: bool = False  # nothing left to train
     message: str = ""
 
     @property
     def origin(self) -> str:
-        """Name of the state or pass directory to go on from; "" from the beginning."""
+        """Name of the checkpoint or pass directory to resume from, or ""."""
         return self.checkpoint or (pass_name(self.start_pass - 1) if self.start_pass else "")
 
 
 def decide_start(record: JobRecord | None, saved: Saved, has_output: bool, wanted: JobRecord, resume: bool) -> Decision:
-    """Decides whether to start afresh, to go on, or that all is done.
+    """Decide whether to start from the beginning, to resume, or that nothing is left to train.
 
-    Args: has_output: there are pass-*, state or node_* entries. wanted: Job, passes, config and layout of now.
+    Args: has_output: there are pass-*, state or node_* entries. wanted: the current Job, passes, config and layout.
     """
     passes = wanted.passes
     same_job = record is not None and record.job_uid == wanted.job_uid
     if not has_output:
         return Decision()
     if record is None:
-        return Decision(archive=True, message="output/ has no job.json, so it is not known whose it is")
+        return Decision(archive=True, message="output/ has no job.json, so its owner is unknown")
     if same_job and saved.following >= passes:
         return Decision(saved.following, done=True, message=f"all {passes} passes are saved already")
     if not same_job and not resume:
@@ -99,13 +99,13 @@ def decide_start(record: JobRecord | None, saved: Saved, has_output: bool, wante
 
 
 def choose_origin(record: JobRecord, saved: Saved, wanted: JobRecord) -> Decision:
-    """Decides from which checkpoint or pass to go on.
+    """Choose the checkpoint or pass to resume from.
 
-    A checkpoint holds all, so that with the same numbers of trainers and pservers the bits are those of an undisturbed
-    run. With other numbers trainer 0 divides its state anew, and the pass that it lies in begins again; the ports of a
-    pserver must be as many as before. A pass directory holds the parameters. With pservers a checkpoint follows each
-    saved pass at once. If only the last pass lacks one, the attempt ended between the two, and that pass is trained
-    again.
+    A checkpoint contains the full state: with the same numbers of trainers and pservers the result is bit-equal to an
+    uninterrupted run. With other numbers trainer 0 divides its state again, and the checkpoint's pass restarts; the
+    number of ports of a pserver must be unchanged. A pass directory contains only the parameters. With pservers, a
+    checkpoint follows each saved pass. If the last pass has no checkpoint, the attempt ended between the two saves, and
+    that pass is trained again.
     """
     same_job = record.job_uid == wanted.job_uid
     whose = "an earlier attempt" if same_job else "an earlier Job"
@@ -128,13 +128,13 @@ def choose_origin(record: JobRecord, saved: Saved, wanted: JobRecord) -> Decisio
 
 
 def may_divide(record: JobRecord, wanted: JobRecord) -> bool:
-    """Tells whether a checkpoint's state can be divided anew: servers have it, with as many ports each as now."""
+    """Return whether a checkpoint's state can be divided again: pservers hold it, with as many ports each as now."""
     ports = [(one.ports_num, one.ports_num_sparse) for one in (record, wanted)]
     return bool(record.pserver_num and wanted.pserver_num) and ports[0] == ports[1]
 
 
 def describe_division(record: JobRecord, saved: Saved, wanted: JobRecord) -> str:
-    """Says what becomes of a checkpoint of other numbers."""
+    """Describe how a checkpoint with other numbers of programs is used."""
     number, part = position(saved.state)
     begins = "" if part == math.inf else f"; pass {number}, in which it lies, begins again"
     return (
@@ -144,11 +144,11 @@ def describe_division(record: JobRecord, saved: Saved, wanted: JobRecord) -> str
 
 
 def count_without_progress(record: JobRecord | None, origin: str, is_forgiven: bool) -> int:
-    """Returns how many attempts in a row left nothing newer to go on from than they began with.
+    """Return the number of consecutive attempts that saved nothing newer than they resumed from.
 
-    Args: record: of this Job's last attempt, None before the first. origin: from where the next goes on.
-        is_forgiven: the last does not count: the set of pods changed before it began to train, or what it was to go on
-        from was damaged and has been set aside.
+    Args: record: of this Job's last attempt, or None. origin: the save that the next attempt resumes from.
+        is_forgiven: the last attempt does not count: its set of pods changed before the training, or the save that it
+        was to resume from was damaged and has been set aside.
     """
     if record is None or position(origin) > position(record.origin):
         return 0
@@ -156,7 +156,7 @@ def count_without_progress(record: JobRecord | None, origin: str, is_forgiven: b
 
 
 def pause_after(record: JobRecord, saved: Saved, restarts: int) -> float:
-    """Returns the seconds before the next attempt: none at first, then 1, 2, 4 ... while nothing new is saved."""
+    """Return the seconds before the next attempt: none at first, then 1, 2, 4 ... while nothing new is saved."""
     count = count_without_progress(record, choose_origin(record, saved, record).origin, is_forgiven=False)
     if not 1 < count <= restarts:
         return 0.0
@@ -166,11 +166,11 @@ def pause_after(record: JobRecord, saved: Saved, restarts: int) -> float:
 def next_record(
     wanted: JobRecord, last: JobRecord | None, decision: Decision, *, is_forgiven: bool, restarts: int, started: str
 ) -> JobRecord:
-    """Returns the record of the next attempt; one that has given up when too many before it left nothing new.
+    """Return the record of the next attempt; it is marked given_up after too many attempts without progress.
 
-    Args: wanted: the next attempt from the beginning. last: this Job's attempt before. decision: where it goes on from.
-        is_forgiven: as of count_without_progress. restarts: further attempts without progress that are allowed.
-        started: now.
+    Args: wanted: the next attempt from the beginning. last: this Job's previous attempt. decision: the save to resume
+        from. is_forgiven: see count_without_progress. restarts: allowed further attempts without progress.
+        started: the current time.
     """
     record = dataclasses.replace(
         wanted,

@@ -1,4 +1,4 @@
-"""The typed settings that the variables of the environment amount to."""
+"""The typed settings of the launcher, parsed from the environment variables."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from launcher.volume import read_file
 from runtime.errors import ConfigError
 
 TOKEN_LIMIT = 64 << 10  # bytes of a file of the service account; a token has about 1,000
-TUTORIALS_PODS = "3"  # pods of a job whose number is not given and cannot be read; the tutorial has three
+TUTORIALS_PODS = "3"  # number of pods of a job whose number is neither set nor readable; the tutorial has three
 
 
 @dataclasses.dataclass(frozen=True)
 class LauncherConfig:
-    """What the environment says, checked. Field names are the variables' in lower case without CONF_PADDLE_."""
+    """The checked settings of the environment. Field names are the variables in lower case without CONF_PADDLE_."""
 
     job_name: str
     job_path: Path
@@ -57,7 +57,7 @@ class LauncherConfig:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> LauncherConfig:
-        """Reads every variable of VARIABLES.
+        """Read every variable of VARIABLES.
 
         Raises: ConfigError with all problems, one a line.
         """
@@ -109,34 +109,34 @@ class LauncherConfig:
 
     @property
     def output(self) -> Path:
-        """Where logs, parameters and job.json go; every pod of the job sees the same directory."""
+        """The directory of logs, parameters and job.json; all pods of the job share it."""
         return self.job_dir / "output"
 
     @property
     def layout(self) -> PodLayout:
-        """Which pods run a trainer, and which a pserver."""
+        """The pods that run a trainer, and the pods that run a pserver."""
         return PodLayout(self.gradient_num, self.pserver_num, self.pserver_apart)
 
     @property
     def may_shrink(self) -> bool:
-        """The Job goes on without pods that do not come back."""
+        """Whether the Job may continue without pods that are gone."""
         return may_shrink(self.layout, self.gradient_min)
 
     def having(self, layout: PodLayout) -> LauncherConfig:
-        """Returns the config of an attempt with these numbers of trainers and pservers."""
+        """Return the config of an attempt with these numbers of trainers and pservers."""
         return dataclasses.replace(self, gradient_num=layout.trainers, pserver_num=layout.pservers)
 
 
 def may_shrink(layout: PodLayout, least: int) -> bool:
-    """Tells whether a job may go on without one pod at least. Args: least: number of trainers, 0: all pods stay."""
+    """Return whether a job may continue without at least one pod. Args: least: number of trainers; 0: all pods stay."""
     return bool(least and layout.shrunk(layout.pods - 1, least))
 
 
 def choose_control_port(values: Mapping[str, Any]) -> int:
-    """Returns the port of trainer 0's launcher where none is set: the same one in every pod of a job.
+    """Return the default port of trainer 0's launcher: the same in every pod of a job.
 
-    It is the port behind the pserver's last one, the port behind those of the probes if they take that, and the port
-    before the pserver's first one if there is no port behind.
+    It is the port after the pserver's last one. If the probes use that, it is the port after theirs. If no higher port
+    is left, it is the port before the pserver's first one.
     """
     first, watching = int(values["port"]), int(values["metrics_port"])
     behind = first + int(values["ports_num"]) + int(values["ports_num_sparse"])
@@ -146,7 +146,7 @@ def choose_control_port(values: Mapping[str, Any]) -> int:
 
 
 def find_overlap(values: Mapping[str, Any]) -> list[str]:
-    """Returns a sentence for each port that two programs of the pod would have."""
+    """Return a sentence for each port that two programs of the pod would use."""
     watching, control, first = values["metrics_port"], values["control_port"], values["port"]
     last = first + values["ports_num"] + values["ports_num_sparse"] - 1
     theirs = f"the pserver has ports {first} to {last}"
@@ -164,12 +164,12 @@ def find_overlap(values: Mapping[str, Any]) -> list[str]:
 
 
 def find_missing_numbers(environ: Mapping[str, str], values: Mapping[str, Any]) -> list[str]:
-    """Returns a sentence for each number of pods that another variable needs, or that does not fit to it."""
+    """Return a sentence for each number of pods that is missing or inconsistent with another variable."""
     problems = []
     missing = [name for name in ("CONF_PADDLE_GRADIENT_NUM", "CONF_PADDLE_PSERVER_NUM") if not environ.get(name)]
     if values["pserver_apart"] and missing:
         names = " and ".join(missing)
-        problems = [f"CONF_PADDLE_PSERVER_APART is 1, but {names} is not set: pods apart need both numbers"]
+        problems = [f"CONF_PADDLE_PSERVER_APART is 1, but {names} is not set: separate pods need both numbers"]
     least, number = values["gradient_min"], values["gradient_num"]
     if least > number and environ.get("CONF_PADDLE_GRADIENT_NUM"):
         problems.append(f"CONF_PADDLE_GRADIENT_MIN is {least}, above CONF_PADDLE_GRADIENT_NUM = {number}; lower it")
@@ -183,9 +183,9 @@ def find_missing_numbers(environ: Mapping[str, str], values: Mapping[str, Any]) 
 
 
 def read_layout(environ: Mapping[str, str]) -> PodLayout:
-    """Returns which pods run what, by the environment alone.
+    """Return the layout of the pods, from the environment alone.
 
-    Raises: ConfigError: CONF_PADDLE_GRADIENT_NUM is missing, or one of the variables is no number.
+    Raises: ConfigError: CONF_PADDLE_GRADIENT_NUM is missing, or one of the variables is not a number.
     """
     table = {variable.name: variable for variable in VARIABLES}
     trainers, pservers, apart = (f"CONF_PADDLE_{name}" for name in ("GRADIENT_NUM", "PSERVER_NUM", "PSERVER_APART"))
@@ -198,17 +198,17 @@ def read_layout(environ: Mapping[str, str]) -> PodLayout:
 
 
 def own_address() -> str:
-    """Returns this host's address the tutorial's way."""
+    """Return this host's address in the same way as the tutorial."""
     try:
         return socket.gethostbyname(socket.gethostname())
     except OSError:
-        return "0.0.0.0"  # in no pod list, so the message about POD_IP follows
+        return "0.0.0.0"  # no pod has this address, so the message about POD_IP follows
 
 
 def read_text(path: Path) -> str | None:
-    """Returns the stripped text of a file of the service account, or None where there is none or it is empty.
+    """Return the stripped text of a file of the service account, or None if it does not exist or is empty.
 
-    Raises: ConfigError: it is there, but cannot be read, or is no single word. The error does not show it.
+    Raises: ConfigError: the file cannot be read, or is not a single word. The error does not contain the text.
     """
     try:
         text = read_file(path, TOKEN_LIMIT).decode("ascii").strip()
@@ -225,7 +225,7 @@ def read_text(path: Path) -> str | None:
 
 
 def warn_without_secret(config: LauncherConfig) -> None:
-    """Warns when the programs of this pod will have no secret; they read its file themselves."""
+    """Log a warning if the programs of this pod have no secret; each program reads the secret's file itself."""
     if config.secret or (config.secret_file and Path(config.secret_file).is_file()):
         return
     absent = f"no file {config.secret_file}" if config.secret_file else "no PADDLE_SECRET_FILE"

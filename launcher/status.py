@@ -1,4 +1,4 @@
-"""`start_paddle.py status`: how a job is, from its pods and the files of its output."""
+"""`start_paddle.py status`: the state of a job, from its pods and the files of its output."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ KUBECTL_LIMIT_S = 30.0  # seconds for `kubectl get pods`
 
 
 def show_status(cmd_args: Sequence[str]) -> int:
-    """Prints how a job is (see the module's docstring) and returns the exit status.
+    """Print the state of a job (see the module's docstring) and return the exit status.
 
     Raises: PaddleError: the pods cannot be listed.
     """
     jobs: list[str] = []
     flags: list[str] = []
-    for before, argument in zip(["", *cmd_args], cmd_args, strict=False):  # the job may stand behind its flags, too
+    for before, argument in zip(["", *cmd_args], cmd_args, strict=False):  # the job's name may come after its flags
         is_value = before.startswith("-") and "=" not in before
         (flags if argument.startswith("-") or is_value else jobs).append(argument)
     options = dict(gflags.read_pairs([*jobs[1:], *flags]))
     unknown = sorted(options.keys() - {"namespace", "job_path"})
     if unknown:
-        raise UsageError(f"status knows no flag --{unknown[0]}: status [JOB] [--namespace=NAME] [--job_path=DIRECTORY]")
+        raise UsageError(f"status has no flag --{unknown[0]}: status [JOB] [--namespace=NAME] [--job_path=DIRECTORY]")
     volume = Path(options.get("job_path") or os.environ.get("JOB_PATH") or "/home/jobpath")
     name = jobs[0] if jobs else os.environ.get("JOB_NAME") or ("job_path" in options and only_job_of(volume)) or ""
     if not name:
@@ -80,7 +80,7 @@ def show_status(cmd_args: Sequence[str]) -> int:
 
 
 def only_job_of(volume: Path) -> str:
-    """Returns the name of the one job of a volume that has an output.
+    """Return the name of the only job on a volume that has an output.
 
     Raises: UsageError: there are several. MissingInputError: there is none.
     """
@@ -88,14 +88,14 @@ def only_job_of(volume: Path) -> str:
     with contextlib.suppress(OSError):
         found = sorted(path.parent.name for path in volume.glob("*/output") if path.is_dir())
     if not found:
-        raise MissingInputError(f"no directory of {volume} has an output/: name the job, and the mount of its volume")
+        raise MissingInputError(f"no directory of {volume} has an output/: give the job's name, and --job_path")
     if len(found) > 1:
         raise UsageError(f"status of which job? {volume} has those of {list_some(found, ', ')}")
     return found[0]
 
 
 def list_pods_of(job: str, namespace: str) -> JsonObject:
-    """Returns the PodList of a job: from the API where this is a pod, else by kubectl."""
+    """Return the PodList of a job: from the API inside a pod, otherwise from kubectl."""
     if os.environ.get("KUBERNETES_SERVICE_HOST") and os.environ.get("JOB_NAME"):
         config = LauncherConfig.from_env(os.environ)
         config = dataclasses.replace(config, job_name=job, job_namespace=namespace or config.job_namespace)
@@ -121,9 +121,9 @@ def list_pods_of(job: str, namespace: str) -> JsonObject:
 
 
 def describe_job(output: Path, *, is_killed: bool = False) -> list[str]:
-    """Returns lines about a job from the files of its output: attempt, pass, cost, slowest trainer, failed attempts.
+    """Return lines about a job from the files of its output: attempt, pass, cost, slowest trainer, failed attempts.
 
-    Args: is_killed: whether a run without launcher is known to train no more.
+    Args: is_killed: the run has no launcher and is known to have ended.
     """
     record, progress = read_record(output), read_json(output / "progress.json")
     errors = read_errors(output, "error.json*")
@@ -137,7 +137,7 @@ def describe_job(output: Path, *, is_killed: bool = False) -> list[str]:
         lines.append(f"attempt {record.name}{start}{ended}")
         lines += [record.describe_absent()] if record.absent else []
     if not progress:
-        hint = "" if record else "; outside of pods trainers say so with --report"
+        hint = "" if record else "; outside a pod, trainers report it with --report"
         lines.append(f"trainer 0 has not said yet how far the job is{hint}")
     elif is_stale(progress, record):
         lines.append("trainer 0 of this attempt has not said yet how far the job is")
@@ -160,14 +160,14 @@ def describe_job(output: Path, *, is_killed: bool = False) -> list[str]:
 
 
 def is_stale(progress: JsonObject, record: JobRecord | None) -> bool:
-    """Tells whether progress was said in another attempt than the newest, and tells nothing of how that one is."""
+    """Return whether progress comes from an earlier attempt, and thus does not describe the newest one."""
     if record is None or record.finished or not progress.get("attempt"):
         return False
     return bool(progress["attempt"] != record.name)
 
 
 def describe_progress(progress: JsonObject) -> str:
-    """Returns the line that progress.json amounts to."""
+    """Return the contents of progress.json as one line."""
     words = [f"{progress.get('status')}: pass {progress.get('pass')}, batch {progress.get('batch')}"]
     words[0] += f" of passes 0 to {(number_of(progress.get('passes')) or 0) - 1:.0f}"
     for name, what in (("pass_fraction", "pass"), ("job_fraction", "job")):
@@ -183,24 +183,24 @@ def describe_progress(progress: JsonObject) -> str:
     found = {name: number_of(value) for name, value in numbers.items()}
     numbers_shown = [f"{name} {value:g}" for name, value in found.items() if value is not None]
     trainers = progress.get("trainers")
-    if numbers_shown and isinstance(trainers, dict) and len(trainers) > 1:  # each has its own samples
+    if numbers_shown and isinstance(trainers, dict) and len(trainers) > 1:  # each trainer has its own samples
         numbers_shown[0] = f"trainer 0's {numbers_shown[0]}"
     words += [*numbers_shown, f"said {describe_age(progress)}"]
     return ", ".join(words) + (f": {progress['message']}" if progress.get("message") else "")
 
 
 def tabulate_pods(pods: Sequence[PodStatus], output: Path) -> list[str]:
-    """Returns a table of trainers: id, pod, node, state, and how far each is; without pods those of the output."""
+    """Return a table of trainers: id, pod, node, state and progress; without pods, those in the output directory."""
     index = {f"{pod.index}": pod for pod in pods if pod.index is not None and pod.is_expected}
     record = read_record(output)
     nodes = {number: told for number, told in read_trainers(output).items() if not is_stale(told, record)}
     by_host = {str(progress.get("host")): number for number, progress in nodes.items()}
-    # an attempt without some pods numbers its trainers anew
+    # an attempt without some pods renumbers its trainers
     ids = {str(index): str(number) for number, index in enumerate(record.indexes)} if record and record.absent else {}
     rows = [("ID", "POD", "NODE", "STATE", "PASS", "BATCH", "SAMPLES/S", "SAID")]
     for pod in sorted(pods, key=lambda pod: (pod.index is None, pod.index or 0, pod.name)):
         number = str(pod.index) if pod.index is not None else by_host.get(pod.name[:63], "?")
-        is_own = index.get(number, pod) is pod  # of an index that was replaced, the pod that is there now
+        is_own = index.get(number, pod) is pod  # of several pods with the same index, the present one
         number = ids.get(number, "-") if ids else number
         progress = nodes.get(number, {}) if is_own else {}
         rows.append((number, pod.name, pod.node or "-", pod.state, *tabulate_progress(progress)))
@@ -213,9 +213,9 @@ def tabulate_pods(pods: Sequence[PodStatus], output: Path) -> list[str]:
 
 
 def read_trainers(output: Path) -> dict[str, JsonObject]:
-    """Returns what each trainer has said of itself, by its id: under its node, else to trainer 0."""
+    """Return each trainer's last progress report, by its id: from its node directory, otherwise from trainer 0's."""
     paths = []
-    with contextlib.suppress(OSError):  # the volume is away
+    with contextlib.suppress(OSError):  # the volume is not reachable
         paths = list(output.glob("node_*/progress.json"))
     told: Mapping[str, Any] = {path.parent.name.removeprefix("node_"): read_json(path) for path in paths}
     if not told:
@@ -225,7 +225,7 @@ def read_trainers(output: Path) -> dict[str, JsonObject]:
 
 
 def tabulate_progress(progress: JsonObject) -> tuple[str, str, str, str]:
-    """Returns pass, batch, samples/s and age as a table shows them; dashes for a trainer that has not said anything."""
+    """Return pass, batch, samples/s and age for the table; dashes for a trainer that has not reported."""
     if not progress:
         return "-", "-", "-", "-"
     speed = f"{number_of(progress.get('samples_per_second')) or 0:.0f}"

@@ -1,4 +1,4 @@
-"""Text and JSON from outside: what may be shown, parsed and said."""
+"""Text and JSON from outside: redaction, bounded parsing and logging."""
 
 from __future__ import annotations
 
@@ -18,37 +18,41 @@ from runtime.errors import BugError, InterruptError, PaddleError
 from runtime.kubernetes.text import one_line, printable, shorten
 
 LOGGER = logging.getLogger("launcher")
-MOST_SECRETS = 60  # forms that are remembered: three of each of the last twenty tokens
-SHORTEST_SECRET = 8  # characters; a shorter text would take words out of messages
+MOST_SECRETS = 60  # number of remembered texts: three forms of each of the last twenty tokens
+SHORTEST_SECRET = 8  # characters; redacting a shorter text would damage messages
 JsonObject = dict[str, Any]
 
 Part = TypeVar("Part")
-VALUES_LIMIT = 4_000_000  # JSON values in an answer; a pod has about 250, and a value takes up to 100 bytes of memory
-DEPTH_LIMIT = 32  # levels of a value in a file of the volume; our own files have four
-TABLE_ROWS = 20  # rows of the table of pods at a deadline, and pods that a line names
+# maximum JSON values in an answer; a pod has about 250, and a value takes up to 100 bytes of memory
+VALUES_LIMIT = 4_000_000
+DEPTH_LIMIT = 32  # maximum depth of a value in a file of the volume; our own files have four levels
+TABLE_ROWS = 20  # maximum rows of the table of pods at a deadline, and maximum pods in one log line
 END_OF_TIME = 1e11  # seconds since the epoch, in the year 5138
 
 
 class Secrets:
-    """Texts that no log and no file may show: tokens of the service account. Kubernetes replaces them every hour."""
+    """Texts that no log and no file may contain: tokens of the service account. Kubernetes replaces them every hour."""
 
     def __init__(self) -> None:
         self._forms: collections.deque[str] = collections.deque(maxlen=MOST_SECRETS)
 
     def keep(self, text: str) -> None:
-        """Adds a text, also as Python and JSON quote it. A text of under SHORTEST_SECRET characters is no token."""
+        """Add a text, and its forms quoted as in Python and JSON.
+
+        A text of under SHORTEST_SECRET characters is ignored.
+        """
         for form in (text, repr(text)[1:-1], json.dumps(text)[1:-1]):
             if len(form) >= SHORTEST_SECRET and form not in self._forms:
                 self._forms.append(form)
 
     def redact(self, text: str) -> str:
-        """Returns a text without the secrets."""
+        """Return a text without the secrets."""
         for form in self._forms:
             text = text.replace(form, "<token>")
         return text
 
     def redact_value(self, value: Any) -> Any:
-        """Returns a JSON value without the secrets in its texts and keys."""
+        """Return a JSON value without the secrets in its texts and keys."""
         if isinstance(value, str):
             return self.redact(value)
         if isinstance(value, list):
@@ -59,9 +63,9 @@ class Secrets:
 
 
 class LauncherLog(logging.Handler):
-    """Writes the launcher's own messages to stdout, where `kubectl logs` shows them.
+    """Write the launcher's own messages to stdout, where `kubectl logs` shows them.
 
-    Only the first line of a message begins at the margin, so that no text from outside passes for a message.
+    Only the first line of a message starts in column 1, so that text from outside cannot imitate a message.
     """
 
     def __init__(self, secrets: Secrets) -> None:
@@ -69,7 +73,7 @@ class LauncherLog(logging.Handler):
         self.secrets = secrets
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes one message; a full disk or a closed pipe costs the message and nothing else."""
+        """Write one message; on a full disk or a closed pipe only that message is lost."""
         stamp = datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S")
         with contextlib.suppress(OSError):
             first, *others = printable(self.secrets.redact(record.getMessage())).split("\n")
@@ -78,7 +82,7 @@ class LauncherLog(logging.Handler):
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        """In this block the messages of `say` come here, and nowhere else."""
+        """Send the messages of `say` to this handler, and nowhere else, inside this block."""
         before = LOGGER.level, LOGGER.propagate
         LOGGER.addHandler(self)
         LOGGER.setLevel(logging.INFO)
@@ -91,7 +95,7 @@ class LauncherLog(logging.Handler):
 
 
 def end_in_one_line(work: Callable[[], int], secrets: Secrets) -> int:
-    """Returns the exit status of some work. An error of ours becomes one line of the log, a bug its traceback."""
+    """Run `work` and return its exit status. Log an expected error as one line, and a bug with its traceback."""
     try:
         return work()
     except KeyboardInterrupt:
@@ -106,19 +110,19 @@ def end_in_one_line(work: Callable[[], int], secrets: Secrets) -> int:
 
 
 def say(message: str) -> None:
-    """Says one message of the launcher; the LauncherLog that the main program has installed writes it."""
+    """Log one message of the launcher through the LauncherLog that the main program has installed."""
     LOGGER.info("%s", message)
 
 
 def as_row(text: str) -> str:
-    """Returns a text as one line of a table: printable, its blanks as they are, and blanks for line breaks."""
+    """Return a text as one line of a table: printable, spaces unchanged, and spaces for line breaks."""
     return printable(re.sub(r"[\n\t]", " ", text))
 
 
 def part(owner: JsonObject, name: str, kind: type[Part]) -> Part:
-    """Returns a part of an object of the API, an empty one where it is absent or null; a text as one line.
+    """Return a field of an API object, an empty value if it is absent or null; a text as one line.
 
-    Raises: ValueError: it is of another type.
+    Raises: ValueError: it has another type.
     """
     found = owner.get(name)
     if found is None:
@@ -130,7 +134,7 @@ def part(owner: JsonObject, name: str, kind: type[Part]) -> Part:
 
 
 def objects(owner: JsonObject, name: str) -> list[JsonObject]:
-    """Returns the objects of a list of the API. Raises: ValueError: it is no list, or one of them is no object."""
+    """Return a list of objects from an API object. Raises: ValueError: it is not a list of objects."""
     found = part(owner, name, list)
     for number, one in enumerate(found):
         if not isinstance(one, dict):
@@ -139,14 +143,14 @@ def objects(owner: JsonObject, name: str) -> list[JsonObject]:
 
 
 def refuse_constant(name: str) -> NoReturn:
-    """Raises ValueError for NaN, Infinity and -Infinity, which Python's parser takes for JSON."""
+    """Raise ValueError for NaN, Infinity and -Infinity, which Python's parser accepts although they are not JSON."""
     raise ValueError(f"{name} is no value of JSON")
 
 
 def parse_json(content: bytes, constant: Callable[[str], object] = refuse_constant) -> Any:
-    """Returns the value that JSON from outside holds. Args: constant: what NaN, Infinity and -Infinity become.
+    """Return the value of a JSON text from outside. Args: constant: maps NaN, Infinity and -Infinity to values.
 
-    Raises: ValueError: it is no JSON, too deep to be parsed, or of more values than the memory has room for.
+    Raises: ValueError: it is not JSON, is nested too deep, or has more than VALUES_LIMIT values.
     """
     values = sum(content.count(mark) for mark in (b",", b"[", b"{"))
     if values > VALUES_LIMIT:
@@ -158,7 +162,7 @@ def parse_json(content: bytes, constant: Callable[[str], object] = refuse_consta
 
 
 def is_shallow(value: object) -> bool:
-    """Tells whether a JSON value is nested at most DEPTH_LIMIT deep, so that it can be shown, copied and written."""
+    """Return whether a JSON value is nested at most DEPTH_LIMIT deep, so that showing or copying it is safe."""
     level = [value]
     for _ in range(DEPTH_LIMIT):
         level = [
@@ -171,19 +175,19 @@ def is_shallow(value: object) -> bool:
 
 
 def list_some(texts: Sequence[str], separator: str) -> str:
-    """Joins up to TABLE_ROWS texts, and says how many more there are."""
+    """Join up to TABLE_ROWS texts, and add how many more there are."""
     more = [f"and {len(texts) - TABLE_ROWS} more"] if len(texts) > TABLE_ROWS else []
     return separator.join([*texts[:TABLE_ROWS], *more])
 
 
 def is_time(value: object) -> bool:
-    """Tells whether a value is seconds since the epoch that a calendar has."""
+    """Return whether a value is a number of seconds since the epoch that fits into a calendar date."""
     found = number_of(value)
     return found is not None and 0 <= found < END_OF_TIME
 
 
 def number_of(value: object) -> float | None:
-    """Returns a finite number, None for anything else that a file may hold."""
+    """Return a finite number, or None for any other value."""
     try:
         found = float(value) if isinstance(value, (int, float)) else math.nan
     except OverflowError:
@@ -192,6 +196,6 @@ def number_of(value: object) -> float | None:
 
 
 def in_one_line(text: str) -> str:
-    """Returns the first and the last line of a text. In the end of a program's log these two say most."""
+    """Return the first and the last line of a text, which are the most useful lines of a program's last output."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
     return lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"

@@ -1,4 +1,4 @@
-"""Every variable of the environment: its name, default, meaning, and the parser that refuses what is wrong."""
+"""Every environment variable: its name, default, meaning, and a parser that refuses wrong values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-MOST_TRAINERS = 100_000  # trainers of a job; the most pods that an Indexed Job may have (Kubernetes, Job API)
+MOST_TRAINERS = 100_000  # maximum trainers of a job: the maximum pods of an Indexed Job (Kubernetes, Job API)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +21,7 @@ class EnvironmentVariable:
 
 
 def integer(low: int, high: int) -> Callable[[str], int]:
-    """Returns a parser of whole numbers in [low, high]."""
+    """Return a parser of whole numbers in [low, high]."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"[0-9]+", text) or not low <= int(text) <= high:
@@ -32,7 +32,7 @@ def integer(low: int, high: int) -> Callable[[str], int]:
 
 
 def matching(pattern: str, expected: str) -> Callable[[str], str]:
-    """Returns a parser of texts that match the pattern as a whole."""
+    """Return a parser of texts that match the pattern as a whole."""
 
     def parse(text: str) -> str:
         if not re.fullmatch(pattern, text):
@@ -43,7 +43,7 @@ def matching(pattern: str, expected: str) -> Callable[[str], str]:
 
 
 def seconds(text: str) -> float:
-    """Parses a positive number of seconds."""
+    """Parse a positive number of seconds."""
     value = float(text) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) else 0.0
     if not 0 < value <= 1e6:
         raise ValueError("a number of seconds above 0, at most 1000000")
@@ -77,35 +77,35 @@ VARIABLES = (
     EnvironmentVariable(
         "CONF_PADDLE_CONTROL_PORT",
         "0",
-        "port of trainer 0's launcher, where the others meet it; 0: the one behind the last port of the pserver",
+        "port of trainer 0's launcher for the other launchers; 0: the port after the pserver's last port",
         integer(0, 65535),
     ),
     EnvironmentVariable(
         "CONF_PADDLE_GRADIENT_NUM",
         "the Job's own, or 3",
-        "number of trainers, and of pods unless more run pservers; the Job's parallelism where the pod may read it",
+        "number of trainers, and of pods unless more run pservers; default: the Job's parallelism if readable",
         integer(1, MOST_TRAINERS),
     ),
     EnvironmentVariable(
         "CONF_PADDLE_GRADIENT_MIN",
         "0",
-        "trainers that go on without the pods that have not come back after REJOIN_TIMEOUT, in an Indexed Job; 0: none",
+        "trainers needed to continue if pods are gone for REJOIN_TIMEOUT (Indexed Job); 0: all",
         integer(0, MOST_TRAINERS),
     ),
     EnvironmentVariable(
         "CONF_PADDLE_PSERVER_NUM",
         "CONF_PADDLE_GRADIENT_NUM",
-        "number of pods with a pserver: those with the lowest ids; those beyond the trainers run a pserver alone",
+        "number of pods with a pserver (the lowest ids); pods beyond the number of trainers run only a pserver",
         integer(1, MOST_TRAINERS),
     ),
     EnvironmentVariable(
         "CONF_PADDLE_PSERVER_APART",
         "0",
-        "1: pservers run in pods of their own, behind those of the trainers: as many pods as both numbers together",
+        "1: pservers run in separate pods, with ids after the trainers; the job needs pods for both numbers together",
         integer(0, 1),
     ),
     EnvironmentVariable("KUBERNETES_SERVICE_HOST", None, "API server; Kubernetes sets it", matching(r"\S+", "a host")),
-    EnvironmentVariable("KUBERNETES_SERVICE_PORT_HTTPS", None, "its port; Kubernetes sets it", integer(1, 65535)),
+    EnvironmentVariable("KUBERNETES_SERVICE_PORT_HTTPS", None, "API port; Kubernetes sets it", integer(1, 65535)),
     EnvironmentVariable(
         "POD_IP",
         "gethostbyname(gethostname())",
@@ -122,48 +122,53 @@ VARIABLES = (
     EnvironmentVariable(
         "SERVICE_ACCOUNT_DIR",
         "/var/run/secrets/kubernetes.io/serviceaccount",
-        "where token, ca.crt and namespace are; without a token no Authorization header is sent",
+        "directory of token, ca.crt and namespace; without a token no Authorization header is sent",
     ),
-    EnvironmentVariable("TRAIN_CONFIG_DIR", "", "config directory; output that another one has made is not continued"),
+    EnvironmentVariable("TRAIN_CONFIG_DIR", "", "config directory; output of another one is not continued"),
     EnvironmentVariable("START_TIMEOUT", "600", "seconds to wait for the pods, and then for their pservers", seconds),
     EnvironmentVariable("REJOIN_TIMEOUT", "3600", "seconds to wait for a full set of pods after one was lost", seconds),
     EnvironmentVariable(
         "STOP_TIMEOUT", "20", "seconds that the trainer may take to save and end after SIGTERM", seconds
     ),
     EnvironmentVariable(
-        "GOODBYE_TIMEOUT", "600", "seconds to wait for the other trainers to finish after our own did", seconds
+        "GOODBYE_TIMEOUT",
+        "600",
+        "seconds to wait for the other trainers after this one has finished",
+        seconds,
     ),
     EnvironmentVariable(
         "RESTARTS",
         "10",
-        "further attempts after the first, in a row without a new checkpoint or pass",
+        "maximum consecutive attempts without a new checkpoint or pass, after the first",
         integer(0, 1000000),
     ),
-    EnvironmentVariable("RESUME", "1", "0: never go on from an earlier Job's output, start afresh", integer(0, 1)),
+    EnvironmentVariable("RESUME", "1", "0: do not resume from an earlier Job's output", integer(0, 1)),
     EnvironmentVariable(
         "CONF_PADDLE_METRICS_PORT",
         "0",
-        "port of this pod's /healthz and /readyz; those of its pserver and trainer, with /metrics, follow; 0: none",
+        "port of this pod's /healthz and /readyz; the next two are the pserver's and trainer's, with /metrics; 0: none",
         integer(0, 65533),
     ),
     EnvironmentVariable(
-        "CONF_PADDLE_LOG_JSON", "0", "1: both programs log as JSON lines, too, beside their logs", integer(0, 1)
+        "CONF_PADDLE_LOG_JSON", "0", "1: both programs also write their logs as JSON lines", integer(0, 1)
     ),
     EnvironmentVariable(
         "PADDLE_STUCK_TIMEOUT",
         "1800",
-        "seconds in one turn of a program's loop (a batch, a piece of data) after which /healthz calls it stuck",
+        "maximum seconds of one step of a program (a batch, a piece of data) before /healthz reports it as stuck",
         seconds,
     ),
-    EnvironmentVariable("PADDLE_SECRET", "", "shared secret of the job's programs; wins over PADDLE_SECRET_FILE"),
+    EnvironmentVariable("PADDLE_SECRET", "", "shared secret of the job's programs; overrides PADDLE_SECRET_FILE"),
     EnvironmentVariable(
-        "PADDLE_SECRET_FILE", "", "file with that secret (of a mounted Secret); absent: none, with a WARNING"
+        "PADDLE_SECRET_FILE",
+        "",
+        "file with that secret (a mounted Secret); absent: no secret, and a WARNING",
     ),
 )
 
 
 def describe_environment() -> str:
-    """Returns the table of variables for --help."""
+    """Return the table of variables for --help."""
     rows = []
     for variable in VARIABLES:
         default = "required" if variable.default is None else f"default: {variable.default or 'empty'}"
@@ -172,12 +177,12 @@ def describe_environment() -> str:
 
 
 def parse_variable(variable: EnvironmentVariable, text: str | None) -> Any:
-    """Returns the value, or raises ValueError with a sentence that names variable, value and what is expected."""
+    """Return the value, or raise ValueError with the variable, its value and the expected form."""
     if text is None:
         raise ValueError(f"{variable.name} is not set: {variable.meaning}")
     try:
         if text == "None":
-            raise ValueError("a value; 'None' is what an unset variable looks like after str()")
+            raise ValueError("a value; 'None' usually comes from str() of an unset variable")
         return variable.parse(text)
     except ValueError as expected:
         raise ValueError(f"{variable.name} is {text!r}, expected {expected}: {variable.meaning}") from None

@@ -1,4 +1,4 @@
-"""Files of the shared volume: atomic writes, bounded reads, and what is said of a sick volume."""
+"""Files of the shared volume: atomic writes, bounded reads, and error descriptions."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from launcher.text import DEPTH_LIMIT, JsonObject, is_shallow, parse_json
 from runtime.errors import VolumeError
 
 Answer = TypeVar("Answer")
-FILE_LIMIT = 64 << 20  # bytes of a file of the volume that is parsed; job.json has 200 for each pod
-MOST_STALE = 9  # answers ESTALE in a row after which the tenth one is an error
+FILE_LIMIT = 64 << 20  # maximum bytes of a parsed file of the volume; job.json has 200 bytes for each pod
+MOST_STALE = 9  # number of consecutive ESTALE answers after which the next one is an error
 
 
 def on_volume(action: Callable[[], Answer]) -> Answer:
-    """Runs a file operation on the shared volume; ESTALE, which NFS answers after a rename elsewhere, is retried."""
+    """Run a file operation on the shared volume; repeat it on ESTALE, which NFS returns after a rename elsewhere."""
     for _ in range(MOST_STALE):
         try:
             return action()
@@ -32,7 +32,7 @@ def on_volume(action: Callable[[], Answer]) -> Answer:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replaces a file so that readers see the old or the new text, also after a power cut."""
+    """Replace a file atomically: readers see the old or the new text, even after a power failure."""
     staging = path.with_name(f".{path.name}.{os.getpid()}.{socket.gethostname()}")
     try:
         with staging.open("w", encoding="utf-8") as file:
@@ -50,9 +50,9 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def read_file(path: Path, limit: int = FILE_LIMIT) -> bytes:
-    """Returns the content of a file of the volume. A named pipe in its place is refused and not waited for.
+    """Return the content of a file of the volume. Refuse a named pipe instead of waiting for a writer.
 
-    Raises: OSError: it cannot be read, is no plain file, or has more than `limit` bytes.
+    Raises: OSError: it cannot be read, is not a regular file, or has more than `limit` bytes.
     """
     descriptor, content = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY), bytearray()
     try:
@@ -68,9 +68,9 @@ def read_file(path: Path, limit: int = FILE_LIMIT) -> bytes:
 
 
 def load(path: Path, limit: int = FILE_LIMIT) -> Any:
-    """Returns the JSON of a file of the volume, with None for NaN and Infinity.
+    """Return the JSON of a file of the volume, with None for NaN and Infinity.
 
-    Raises: OSError: as of read_file. ValueError: it is no JSON, or too deep to be shown.
+    Raises: OSError: see read_file. ValueError: it is not JSON, or is nested too deep.
     """
     found = parse_json(on_volume(lambda: read_file(path, limit)), lambda _: None)
     if not is_shallow(found):
@@ -79,7 +79,7 @@ def load(path: Path, limit: int = FILE_LIMIT) -> Any:
 
 
 def check_mount(volume: Path) -> None:
-    """Checks that this pod's mount of the volume is alive. Other faults of the volume pass: they can be mended outside.
+    """Check that this pod's mount of the volume is alive. Ignore other errors of the volume, which may be temporary.
 
     Raises: LostMountError.
     """
@@ -95,7 +95,7 @@ def check_mount(volume: Path) -> None:
 
 @contextlib.contextmanager
 def volume_errors(path: Path) -> Iterator[None]:
-    """Turns an OSError below `path` into VolumeError that names user, owner and mode."""
+    """Turn an OSError below `path` into a VolumeError that contains user, owner and mode."""
     try:
         yield
     except OSError as problem:
@@ -103,7 +103,7 @@ def volume_errors(path: Path) -> Iterator[None]:
 
 
 def describe_volume_error(path: Path, problem: OSError) -> str:
-    """Says what failed on the volume, as which user, to which user the path belongs, and what to do."""
+    """Describe what failed on the volume, the current user, the owner of the path, and what to do."""
     failed = Path(problem.filename or path)
     existing = next((place for place in (failed, *failed.parents) if os.path.lexists(place)), Path("/"))
     facts = existing.lstat()
@@ -115,7 +115,7 @@ def describe_volume_error(path: Path, problem: OSError) -> str:
         errno.EDQUOT: "the quota is used up: make room",
         errno.EROFS: "the volume is read-only: mount it read-write",
     }
-    advice = known.get(problem.errno or 0, "move away what is in the way, or look after the volume")
+    advice = known.get(problem.errno or 0, "remove what is in the way, or repair the volume")
     return (
         f"cannot write {failed}: {problem.strerror}. This pod runs as uid {os.getuid()}, {existing} "
         f"belongs to uid {facts.st_uid} with mode {facts.st_mode & 0o7777:04o}; {advice}"
@@ -123,7 +123,7 @@ def describe_volume_error(path: Path, problem: OSError) -> str:
 
 
 def read_json(path: Path) -> JsonObject:
-    """Returns the object in a file, {} where there is none."""
+    """Return the object in a file, or {} if the file does not exist."""
     try:
         found = load(path)
     except (OSError, ValueError):

@@ -1,1 +1,1 @@
-"""What a launcher asks of the Kubernetes API."""
+"""The launcher's use of the Kubernetes API."""

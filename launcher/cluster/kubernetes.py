@@ -29,18 +29,19 @@ from runtime.kubernetes.answers import (
     read_answer,
 )
 
-PODS_PER_SECOND = 500  # pods in all answers together: a pod is 12 kB, and 0.1 to 0.4 ms of the API server's time
-FEW = 16  # launchers of a job that each list all pods; in a larger job only trainer 0 does
+# limit for the pods in all answers together; a pod is 12 kB and takes 0.1 to 0.4 ms of the API server's time
+PODS_PER_SECOND = 500
+FEW = 16  # up to this number of launchers each launcher lists all pods; in a larger job only trainer 0 does
 CALM_S = 60.0  # seconds without a change, after which a wait asks less often
 LONGEST_INTERVAL_S = 60.0  # seconds between two lists
-ANSWER_LIMIT = 64 << 20  # bytes of an answer of the API server, unpacked; a pod has 12 kB
+ANSWER_LIMIT = 64 << 20  # maximum bytes of an answer of the API server, decompressed; a pod has 12 kB
 POD_LIMIT = 64 << 10  # bytes that each pod of the job adds to the limit of all pages of a list
-PAGES_LIMIT = 1000  # pages of a list
-MOST_LISTED = 2000  # pods of a page; with 12 kB each they stay below ANSWER_LIMIT
+PAGES_LIMIT = 1000  # maximum number of pages of a list
+MOST_LISTED = 2000  # maximum number of pods of a page; with 12 kB each they stay below ANSWER_LIMIT
 
 
 class PodApi:
-    """The pods of one job, from the Kubernetes API, with the pod's service account."""
+    """A client of the Kubernetes API for the pods of one job. It uses the pod's service account."""
 
     def __init__(
         self,
@@ -51,10 +52,10 @@ class PodApi:
         secrets: Secrets | None = None,
         is_number_known: bool = True,
     ) -> None:
-        """Args: indexes: completion indexes of the pods to list, none: all. askers: launchers that list as many.
+        """Args: indexes: completion indexes of the pods to list; none: all pods. askers: launchers that list as many.
 
-        secrets: gets every token that is sent; no answer that this client returns has one in it.
-        is_number_known: whether the config tells the number of pods.
+        secrets: collects every token that is sent; the client removes all of them from its answers.
+        is_number_known: whether the config contains the number of pods.
         """
         self.config, self.secrets, self.session = config, secrets or Secrets(), ApiSession()
         host = config.kubernetes_service_host
@@ -65,8 +66,8 @@ class PodApi:
         self.indexes = sorted({*indexes})
         self.askers = askers or config.layout.pods
         self._role = self.indexes, self.askers
-        self.listed = len(self.indexes) or config.layout.pods  # pods in the last answer
-        self.asking_since = math.inf  # time.monotonic of the request that is under way
+        self.listed = len(self.indexes) or config.layout.pods  # number of pods in the last answer
+        self.asking_since = math.inf  # time.monotonic of the request in progress
         index = int(config.job_completion_index) if config.job_completion_index else None
         self.pacer = Pacer(make_slots(index, config.layout.pods if is_number_known else None, random.Random()))
 
@@ -78,26 +79,26 @@ class PodApi:
 
     @property
     def selector(self) -> str:
-        """Selects the pods of the Job, and those of earlier Jobs of its name."""
+        """The label selector of the Job's pods. Pods of earlier Jobs with the same name match too."""
         return f"job-name={self.config.job_name}"
 
     @property
     def page(self) -> int:
-        """Pods of a page: all of the job twice over, so that one page usually has them."""
+        """Maximum number of pods of a page: twice the pods of the job, so that one page usually suffices."""
         return min(max(500, 2 * self.config.layout.pods), MOST_LISTED)
 
     @property
     def list_limit(self) -> int:
-        """Bytes of all pages of a list."""
+        """Maximum bytes of all pages of a list."""
         return ANSWER_LIMIT + POD_LIMIT * self.config.layout.pods
 
     @classmethod
     def for_role(cls, config: LauncherConfig, secrets: Secrets | None = None) -> PodApi:
-        """Returns one for what this pod has to know to take part.
+        """Return a client that lists the pods which this launcher needs.
 
-        In a job of up to FEW pods each launcher lists all pods. In a larger one only trainer 0 does; the others ask for
-        its pod and their own, and learn the set from job.json: N lists of N pods would be 12 GB for 1000. Without
-        completion indexes the id of a pod is unknown until all pods are there, so that each launcher lists all.
+        In a job of up to FEW pods each launcher lists all pods. In a larger job only trainer 0's launcher does. The
+        others list trainer 0's pod and their own, and read the full set from job.json: 1000 lists of 1000 pods would be
+        12 GB. Without completion indexes a pod's id depends on all pods, so each launcher lists all pods.
         """
         if config.layout.pods <= FEW or not config.job_completion_index:
             return cls(config, secrets=secrets)
@@ -105,18 +106,18 @@ class PodApi:
         return cls(config, indexes=(0, own), secrets=secrets) if own else cls(config, askers=1, secrets=secrets)
 
     def widen(self) -> None:
-        """Lists all pods from now on: this launcher has to find another leader than the one of index 0."""
+        """List all pods from now on: this launcher must find a leader other than the pod with index 0."""
         self.indexes, self.askers = [], self.config.layout.pods
 
     def narrow(self) -> None:
-        """Lists again what this client was made for."""
+        """List only the initial selection of pods again."""
         self.indexes, self.askers = self._role
 
     def list_pods(self, limit_s: float = REQUEST_TIMEOUT_S) -> JsonObject:
-        """Returns the PodList of the job, all pages of it; with indexes the pods that have them.
+        """Return the PodList of the job, all pages of it; with indexes only the pods with these indexes.
 
-        Where this pod is not among those (before Kubernetes 1.28 the index was no label), all pods are asked for.
-        Args: limit_s: seconds after which no further page is asked for.
+        If this pod is not in that answer (before Kubernetes 1.28 the index was not a label), it lists all pods.
+        Args: limit_s: seconds after which no further page is requested.
         Raises: ApiError.
         """
         deadline = time.monotonic() + limit_s
@@ -133,16 +134,16 @@ class PodApi:
         return {"kind": "PodList", "items": found}
 
     def _list_indexes(self, deadline: float) -> list[JsonObject]:
-        """Returns these pods as the API server has them in memory: 100 times cheaper for it than asking etcd.
+        """Return the pods with these indexes from the API server's cache, which costs 1/100 of a read from etcd.
 
-        What it remembers may be old; a pod's uid and controller are not, and a phase is only told to people.
+        The cache may be old. The UID and controller of a pod never change, and its phase is only displayed.
         """
         numbers = ",".join(map(str, self.indexes))
         selector = f"{self.selector},batch.kubernetes.io/job-completion-index in ({numbers})"
         return list(self._get({"labelSelector": selector, "resourceVersion": "0"}, deadline)[0]["items"] or [])
 
     def _list_all(self, deadline: float) -> list[JsonObject]:
-        """Returns all pods of the job as they are now."""
+        """Return all pods of the job as they are now."""
         items: list[JsonObject] = []
         token, size = "", 0
         for _ in range(PAGES_LIMIT):
@@ -161,16 +162,16 @@ class PodApi:
         )
 
     def read_parallelism(self) -> int | str:
-        """Returns how many pods the Job runs at a time, as its spec says; a text, when it is none at present.
+        """Return the parallelism in the Job's spec, or a text that says why it is not usable now.
 
-        Returns TUTORIALS_PODS when this pod may not read its Job: listing pods is the only right that it needs.
-        Raises: ApiError: the API server does not answer, or not with a Job.
+        It returns TUTORIALS_PODS if this pod may not read its Job: listing pods is the only right that a pod needs.
+        Raises: ApiError: the API server does not answer, or its answer is not a Job.
         """
         response = self._send({}, time.monotonic() + REQUEST_TIMEOUT_S, self.job_url)
         if response.status_code in (403, 404):
             answer = f"this pod may not read the parallelism of its Job: the API server answered {response.status_code}"
             say(
-                f"CONF_PADDLE_GRADIENT_NUM is not set, and {answer}; taking {TUTORIALS_PODS}, set it for another number"
+                f"CONF_PADDLE_GRADIENT_NUM is not set, and {answer}; taking {TUTORIALS_PODS}; set it for another number"
             )
             return int(TUTORIALS_PODS)
         if response.status_code != 200:
@@ -180,20 +181,20 @@ class PodApi:
             numbers = [spec.get(name) for name in ("parallelism", "completions")]
             known = [number for number in numbers if number is not None]
             if not all(type(number) is int and 0 <= number < 1 << 31 for number in known):
-                raise ValueError("parallelism and completions are no numbers")
+                raise ValueError("parallelism and completions are not numbers")
         except (ValueError, AttributeError, TypeError, KeyError) as problem:
             raise ApiError(
                 f"{self.job_url} answered something that is no Job ({problem!r}); set CONF_PADDLE_GRADIENT_NUM"
             ) from None
-        found = min(known, default=1)  # a Job starts no more pods than it has completions
+        found = min(known, default=1)  # a Job starts at most as many pods as it has completions
         return found or "the Job's parallelism is 0, and CONF_PADDLE_GRADIENT_NUM is not set"
 
     def interval(self, unchanged_s: float) -> float:
-        """Returns seconds between two lists of a launcher, by the size of the last answer."""
+        """Return the seconds between two lists of a launcher, which depend on the size of the last answer."""
         return poll_interval(self.askers, self.listed, unchanged_s)
 
     def _get(self, query: dict[str, str], deadline: float) -> tuple[JsonObject, int]:
-        """Returns a page of pods, and its size in bytes."""
+        """Return a page of pods, and its size in bytes."""
         answer = self._send(query, deadline)
         if answer.status_code == 401:  # the token may have been rotated between reading and sending it
             answer = self._send(query, deadline)
@@ -246,22 +247,25 @@ class PodApi:
             raise ApiError(f"no request to {url}: {problem}", final=ConfigError, fatal=True) from problem
         except ValueError as problem:
             raise ApiError(
-                f"{url} answered something that cannot be read: {problem}; see what answers at KUBERNETES_SERVICE_HOST"
+                f"{url} sent an unreadable answer: {problem}; see what answers at KUBERNETES_SERVICE_HOST"
             ) from problem
         finally:
             self.asking_since = math.inf
 
     def _parse(self, body: bytes) -> Any:
-        """Returns the JSON of an answer without tokens, also those that escapes of JSON hide. Raises: ValueError."""
+        """Return the JSON of an answer without tokens, including tokens written with JSON escapes.
+
+        Raises: ValueError.
+        """
         value = parse_json(body)
         return self.secrets.redact_value(value) if b"\\u" in body or b"\\/" in body else value
 
     def _authority(self) -> str | bool:
-        """Returns the file that proves the API server; True stands for the authorities that requests brings."""
+        """Return the CA file of the API server, or True for the certificate authorities that requests contains."""
         authority = self.config.service_account_dir / "ca.crt"
         if not os.path.lexists(authority):
             return True
-        read_file(authority, TOKEN_LIMIT << 4)  # refuses a named pipe, for which requests would wait
+        read_file(authority, TOKEN_LIMIT << 4)  # it refuses a named pipe, on which requests would block
         return str(authority)
 
     def _refusal(self, answer: ApiAnswer) -> ApiError:
@@ -292,10 +296,10 @@ class PodApi:
 
 
 def poll_interval(askers: int, listed: int, unchanged_s: float) -> float:
-    """Returns seconds between two lists of `listed` pods for each of `askers` launchers.
+    """Return the seconds between two lists of `listed` pods for each of `askers` launchers.
 
-    Together they stay below SLOTS_PER_SECOND and, unless the interval were too long, below PODS_PER_SECOND. After
-    CALM_S without a change they ask a fifth as often.
+    All launchers together stay below SLOTS_PER_SECOND, and below PODS_PER_SECOND unless the interval would exceed
+    LONGEST_INTERVAL_S. After CALM_S without a change they ask one fifth as often.
     """
     least = askers / SLOTS_PER_SECOND
     wanted = max(0.2, least, askers * listed / PODS_PER_SECOND) * (1.0 if unchanged_s < CALM_S else 5.0)

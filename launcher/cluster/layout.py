@@ -1,4 +1,4 @@
-"""Which pods of a job run a trainer and which a pserver, by their ids. No input or output."""
+"""The ids of the pods that run a trainer and of the pods that run a pserver. Pure: no input or output."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class PodLayout:
-    """The numbers of trainers and pservers, and whether these are in pods of their own.
+    """The numbers of trainers and pservers, and whether pservers run in separate pods.
 
-    Trainers have the lowest ids. Pservers have them too and share those pods, or, apart, the ids behind the trainers'.
+    Trainers have the lowest ids. Pservers share the pods with the lowest ids or, if separate, have the ids after the
+    trainers.
     """
 
     trainers: int
@@ -28,18 +29,18 @@ class PodLayout:
         return range(first, first + self.pservers)
 
     def runs_trainer(self, number: int) -> bool:
-        """Tells whether the pod with this id has a trainer."""
+        """Return whether the pod with this id has a trainer."""
         return number < self.trainers
 
     def runs_pserver(self, number: int) -> bool:
-        """Tells whether the pod with this id has a pserver."""
+        """Return whether the pod with this id has a pserver."""
         return number in self.pserver_ids
 
     def shrunk(self, pods: int, least: int) -> PodLayout | None:
-        """Returns the layout of fewer pods, None where they are too few.
+        """Return the layout for fewer pods, or None if too few pods remain.
 
-        Pods with both programs keep both. Where pservers are apart, trainers become fewer first, down to `least`.
-        Args: least: number of trainers that there must be.
+        A pod with both programs keeps both. If pservers are separate, the number of trainers shrinks first, to `least`.
+        Args: least: minimum number of trainers.
         """
         if not self.is_apart:
             found = PodLayout(min(self.trainers, pods), min(self.pservers, pods))
@@ -48,7 +49,7 @@ class PodLayout:
         return PodLayout(pods - pservers, pservers, True) if pservers > 0 else None
 
     def name_pod(self, number: int) -> str:
-        """Returns what a pod is called: by its trainer where it has one."""
+        """Return the name of a pod for messages: `trainer <id>` if it runs a trainer, otherwise `pserver pod <id>`."""
         is_alone = self.runs_pserver(number) and not self.runs_trainer(number)
         return f"pserver pod {number}" if is_alone else f"trainer {number}"
 

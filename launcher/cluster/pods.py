@@ -1,4 +1,4 @@
-"""Pods as the API describes them: which of them count, which ids they have, what is missing. No input or output."""
+"""Pods as the API describes them: which pods count, their ids, and what is missing. Pure: no input or output."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from launcher.text import TABLE_ROWS, JsonObject, list_some, objects, part
 from runtime.errors import ConfigError
 from runtime.kubernetes.text import shorten
 
-OVERDUE_S = 30.0  # seconds that a pod may still be listed after its deletion was due; clocks differ by seconds
+OVERDUE_S = 30.0  # seconds that a pod may remain listed after its deletion was due; clocks differ by seconds
 MEMORY_ADVICE = "raise resources.limits.memory in the Job, or choose smaller batches or a smaller pool_size"
 
 
 def in_id_order(ids: Mapping[str, int]) -> list[str]:
-    """Returns the IPs by trainer id. That is the order of the pservers, which decides where each block lies."""
+    """Return the IPs by trainer id. The pservers have the same order, and the position of each block depends on it."""
     return sorted(ids, key=lambda ip: ids[ip])
 
 
 @dataclasses.dataclass(frozen=True)
 class PodStatus:
-    """What the launcher reads of a Pod object; absent fields are empty."""
+    """The fields of a Pod object that the launcher reads; absent fields are empty."""
 
     name: str
     uid: str
@@ -36,14 +36,14 @@ class PodStatus:
     terminating: bool
     index: int | None  # completion index of an Indexed Job
     controller_uid: str
-    why: str  # reason and message of what keeps it from running
+    why: str  # reason and message of the condition that keeps it from running
     node: str = ""
-    due: float = math.inf  # epoch seconds; a terminating pod is to be gone by then
+    due: float = math.inf  # epoch seconds; the deadline of a terminating pod's deletion
     is_silent: bool = False  # its node has stopped reporting, so that it is unknown whether the pod still runs
 
     @classmethod
     def parse(cls, item: JsonObject) -> PodStatus:
-        """Reads a Pod object of the API; tolerates missing parts. Raises: ValueError: a part is of a wrong type."""
+        """Read a Pod object of the API; fields may be missing. Raises: ValueError: a field has a wrong type."""
         metadata, status, spec = (part(item, name, dict) for name in ("metadata", "status", "spec"))
         labels, notes = part(metadata, "labels", dict), part(metadata, "annotations", dict)
         key = "batch.kubernetes.io/job-completion-index"
@@ -67,17 +67,17 @@ class PodStatus:
 
     @property
     def is_live(self) -> bool:
-        """The pod is Running, stays and is reachable. Only such pods count."""
+        """Whether the pod is Running, not terminating and reachable. Only such pods count."""
         return self.phase == "Running" and not self.terminating and bool(self.ip) and not self.is_silent
 
     @property
     def is_expected(self) -> bool:
-        """The pod is live, or may become it."""
+        """Whether the pod is live or may become live."""
         return self.phase in ("Pending", "Running", "Unknown") and not self.terminating
 
     @property
     def state(self) -> str:
-        """The phase, what is wrong, and what to do about a node that does not report."""
+        """The phase, the problem, and what to do if the node does not report."""
         state = "Terminating" if self.terminating else self.phase
         if self.phase == "Running" and not self.ip:
             state += ", no IP yet"
@@ -88,12 +88,12 @@ class PodStatus:
                 "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
             )
         if self.is_silent:
-            return f"{state}, but its node {self.node} does not report: waiting until it does, or the pod is deleted"
+            return f"{state}, but its node {self.node} does not report: waiting until it reports or the pod is deleted"
         return state + (f", {self.why}" if self.why else "")
 
     @property
     def place(self) -> str:
-        """The name of the pod, and its node once it has one."""
+        """The name of the pod, and of its node if it has one."""
         return (self.name or self.ip or "a pod") + (f" on {self.node}" if self.node else "")
 
     def __str__(self) -> str:
@@ -101,10 +101,10 @@ class PodStatus:
 
 
 def has_silent_node(status: JsonObject) -> bool:
-    """Tells whether a pod's node has stopped reporting.
+    """Return whether a pod's node has stopped reporting.
 
-    The control plane then sets the condition Ready to False, and that alone; a kubelet that finds containers not ready
-    sets ContainersReady as well.
+    The control plane then sets only the condition Ready to False. A kubelet whose containers are not ready also sets
+    ContainersReady.
     Source: MarkPodsNotReady of the node lifecycle controller.
     """
     conditions = {part(one, "type", str): one for one in objects(status, "conditions")}
@@ -115,7 +115,7 @@ def has_silent_node(status: JsonObject) -> bool:
 
 
 def parse_address(text: str) -> str:
-    """Returns an IP address as it is, or an empty text. Raises: ValueError: it is neither."""
+    """Return the text if it is an IP address or empty. Raises: ValueError: it is neither."""
     try:
         if text and (not re.fullmatch("[0-9A-Fa-f.:]+", text) or not ipaddress.ip_address(text)):
             raise ValueError(text)
@@ -125,7 +125,7 @@ def parse_address(text: str) -> str:
 
 
 def parse_time(text: str | None) -> float:
-    """Returns the epoch seconds of a time of the API, infinity without one."""
+    """Return a time of the API in epoch seconds, or infinity if there is none."""
     try:
         return datetime.datetime.fromisoformat(text or "").timestamp()
     except (ValueError, OverflowError, OSError):
@@ -133,7 +133,7 @@ def parse_time(text: str | None) -> float:
 
 
 def explain_status(status: JsonObject, spec: JsonObject) -> str:
-    """Returns `Reason: message` of what a pod waits for or ended with, the most specific that its status has."""
+    """Return `Reason: message` of the most specific waiting or terminated state in a pod's status."""
     for container in [*objects(status, "initContainerStatuses"), *objects(status, "containerStatuses")]:
         for state in ("waiting", "terminated"):
             found = part(part(container, "state", dict), state, dict)
@@ -150,7 +150,7 @@ def explain_status(status: JsonObject, spec: JsonObject) -> str:
 
 
 def describe_memory_limit(spec: JsonObject, name: str) -> str:
-    """Says what a container that ended as OOMKilled was allowed, by the pod's spec, and what to do."""
+    """Describe the memory limit of a container that ended as OOMKilled, and what to do."""
     limits = [
         part(part(part(container, "resources", dict), "limits", dict), "memory", str)
         for container in objects(spec, "containers")
@@ -162,12 +162,12 @@ def describe_memory_limit(spec: JsonObject, name: str) -> str:
 
 
 def join_reason(reason: str, message: str) -> str:
-    """Returns `reason: message`, without the one that is missing."""
+    """Return `reason: message`, or the one of the two that is not empty."""
     return ": ".join(text.strip() for text in (reason, message) if text)
 
 
 def parse_pods(podlist: JsonObject) -> list[PodStatus]:
-    """Returns the pods of an API answer. Raises: ValueError: it is no pod list; the text names the part."""
+    """Return the pods of an API answer. Raises: ValueError: it is not a pod list; the text names the field."""
     pods = []
     for number, item in enumerate(objects(podlist, "items")):
         try:
@@ -178,7 +178,7 @@ def parse_pods(podlist: JsonObject) -> list[PodStatus]:
 
 
 def check_pods(items: list[JsonObject]) -> None:
-    """Raises ValueError where a whole list of pods is not what an API server lists: nameless pods, or one twice."""
+    """Raise ValueError if an API server could not list these pods: a pod without name, or a name or UID twice."""
     pods = parse_pods({"items": items})
     for kind, texts in (("name", [pod.name for pod in pods]), ("uid", [pod.uid for pod in pods])):
         most = collections.Counter(texts).most_common(1)
@@ -189,9 +189,9 @@ def check_pods(items: list[JsonObject]) -> None:
 
 
 def select_own_job(pods: Sequence[PodStatus], own_ip: str, own_name: str) -> tuple[list[PodStatus], str]:
-    """Returns the pods that have this pod's controller, and that controller's uid ("" when this pod is not listed).
+    """Return the pods that have this pod's controller, and the UID of that controller ("" if this pod is not listed).
 
-    Pods of an earlier Job of the same name, and other pods with the same label, have another controller.
+    Pods of an earlier Job with the same name, and other pods with the same label, have another controller.
     """
     own = find_own(pods, own_ip, own_name)
     if own is None or not own.controller_uid:
@@ -200,7 +200,7 @@ def select_own_job(pods: Sequence[PodStatus], own_ip: str, own_name: str) -> tup
 
 
 def own_pods(config: LauncherConfig, podlist: JsonObject) -> JsonObject:
-    """Returns the PodList without the pods that select_own_job leaves out."""
+    """Return the PodList without the pods that select_own_job leaves out."""
     pods = parse_pods(podlist)
     own, _ = select_own_job(pods, config.pod_ip, config.pod_name)
     kept = {id(pod) for pod in own}
@@ -209,15 +209,15 @@ def own_pods(config: LauncherConfig, podlist: JsonObject) -> JsonObject:
 
 
 def find_own(pods: Sequence[PodStatus], own_ip: str, own_name: str) -> PodStatus | None:
-    """Returns this pod: the one of this name, else the one that has this address and has not ended."""
+    """Return this pod: the pod with this name, otherwise the pod that has this address and has not ended."""
     named = [pod for pod in pods if pod.name == own_name]
     return next(iter(named or [pod for pod in pods if pod.ip == own_ip and pod.is_expected]), None)
 
 
 def why_not_ready(pods: Sequence[PodStatus], expected: int, command: str = "", wanted: str = "") -> str:
-    """Returns "" when exactly `expected` pods are live and tell apart, else what is missing, pod by pod.
+    """Return "" if exactly `expected` pods are live and distinguishable, otherwise a text about each missing pod.
 
-    Args: command: shows why the Job does not make the pods that do not exist. wanted: which variables expect so many.
+    Args: command: shows why the Job does not create missing pods. wanted: the variables that set the number.
     """
     wanted = wanted or f"CONF_PADDLE_GRADIENT_NUM is {expected}"
     live = [pod for pod in pods if pod.is_live]
@@ -225,7 +225,7 @@ def why_not_ready(pods: Sequence[PodStatus], expected: int, command: str = "", w
     if len(coming) > expected:
         return (
             f"{len(coming)} pods exist ({list_some(coming, ', ')}) but {wanted}: "
-            "make it equal to the Job's parallelism and completions"
+            "set it to the Job's parallelism and completions"
         )
     if len(live) != expected:
         others = [str(pod) for pod in pods if not pod.is_live]
@@ -242,12 +242,12 @@ def why_not_ready(pods: Sequence[PodStatus], expected: int, command: str = "", w
             return f"{expected} of {expected} Running, but two of {names} have the {kind} {', '.join(doubled)}"
     beyond = [pod.name for pod in live if pod.index is not None and pod.index >= expected]
     if beyond:
-        return f"{', '.join(beyond)}: completion index beyond the number of pods: {wanted}"
+        return f"{', '.join(beyond)}: completion index above the number of pods: {wanted}"
     return ""
 
 
 def why_incomplete(config: LauncherConfig, pods: Sequence[PodStatus]) -> str:
-    """Returns what the full set of this Job's pods still lacks, "" where it lacks nothing."""
+    """Return what is missing from the full set of this Job's pods, or "" if nothing is."""
     if any(pod.name == config.pod_name and pod.terminating for pod in pods):
         return f"this pod, {config.pod_name}, is being stopped"
     command = f"kubectl --namespace={config.job_namespace} describe job/{config.job_name}"
@@ -255,7 +255,7 @@ def why_incomplete(config: LauncherConfig, pods: Sequence[PodStatus]) -> str:
 
 
 def table_of_pods(pods: Sequence[PodStatus], expected: int) -> str:
-    """Returns a line for each pod (trainer id, pod, node, state), of many pods for those that do not count."""
+    """Return one line for each pod (trainer id, pod, node, state); for many pods only those that do not count."""
     rows = [(pod.index, pod.place, pod.state) for pod in pods if len(pods) <= TABLE_ROWS or not pod.is_live]
     if any(pod.index is not None for pod in pods):
         rows += [(index, "no pod", "") for index in range(expected) if index not in {pod.index for pod in pods}]
@@ -267,9 +267,9 @@ def table_of_pods(pods: Sequence[PodStatus], expected: int) -> str:
 
 
 class IdMap(dict[str, int]):
-    """{ip: trainer id}, and which pods of which Job it was made of. `places`: {ip: the pod and its node}.
+    """{ip: trainer id}, with the pods and the Job it was made from. `places`: {ip: the pod and its node}.
 
-    `uids`: {ip: the pod's UID} where the pods were listed here; a record has the UIDs without their addresses.
+    `uids`: {ip: the pod's UID} if this launcher listed the pods; a record contains UIDs without addresses.
     """
 
     def __init__(
@@ -289,7 +289,7 @@ class IdMap(dict[str, int]):
 
     @classmethod
     def of_pods(cls, pods: Sequence[PodStatus]) -> IdMap:
-        """Returns the ids of live pods: their completion index where all have one, else the place of their IP.
+        """Return the ids of live pods: the completion index if all pods have one, otherwise the rank of the IP.
 
         IPs are sorted as strings.
         """
@@ -310,15 +310,15 @@ class IdMap(dict[str, int]):
         return ", ".join(f"{self[ip]} = {ip}" for ip in in_id_order(self))
 
     def describe_peers(self, message: str, own_ip: str) -> list[str]:
-        """Says which pods the addresses of peers in a program's message belong to."""
+        """Return a text for each peer address in a program's message: the pod that has this address."""
         named = [ip for ip in in_id_order(self) if ip != own_ip and re.search(rf"\b{re.escape(ip)}\b", message)]
         return [f"trainer {self[ip]} at {ip} is pod {self.places[ip]}" for ip in named if ip in self.places]
 
 
 def own_trainer_id(config: LauncherConfig, ids: Mapping[str, int]) -> int:
-    """Returns this pod's trainer id.
+    """Return this pod's trainer id.
 
-    Raises: ConfigError: this pod's address is none of the job's (S8).
+    Raises: ConfigError: this pod's address is not one of the job's addresses (S8).
     """
     if config.pod_ip not in ids:
         raise ConfigError(

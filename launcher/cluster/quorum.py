@@ -1,8 +1,8 @@
-"""Which pods of an Indexed Job an attempt begins with, where some do not come back. No input or output.
+"""Choose the pods of an Indexed Job with which an attempt begins if some pods are gone. Pure: no input or output.
 
-A pod is gone when it is not live and either the last attempt did without it already, or all have waited for it for
-REJOIN_TIMEOUT. Pods that are gone are not waited for. The live pod with the lowest index leads the others, once all
-pods of a lower index are gone; its launcher begins an attempt with the live pods whose launchers have joined it.
+A pod is gone if it is not live, and either the last attempt ran without it or the others have waited REJOIN_TIMEOUT
+for it. An attempt does not wait for pods that are gone. The live pod with the lowest index is the leader, after all
+pods with a lower index are gone. Its launcher begins an attempt with the live pods whose launchers are connected to it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from launcher.cluster.layout import PodLayout
 from launcher.cluster.pods import IdMap, PodStatus
 from launcher.text import JsonObject, list_some
 
-JOIN_S = 60.0  # seconds for the launcher of a live pod to join the leader; it asks the API server that rarely
+# seconds for the launcher of a live pod to connect to the leader; it may ask the API server only that rarely
+JOIN_S = 60.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Quorum:
-    """The pods that an attempt begins with, and what it does without (as JobRecord.absent has it)."""
+    """The pods that an attempt begins with, and the absent pods (in the form of JobRecord.absent)."""
 
     members: Sequence[PodStatus]  # by completion index, which is the order of their trainer ids
     layout: PodLayout  # of the attempt
@@ -27,14 +28,14 @@ class Quorum:
 
     @property
     def ids(self) -> IdMap:
-        """The ids of the members: dense, in the order of their indexes."""
+        """The trainer ids of the members: consecutive numbers in the order of their indexes."""
         ids = IdMap.of_pods(self.members)
         dense = ((pod.ip, number) for number, pod in enumerate(self.members))
         return IdMap(dense, pod_uids=ids.pod_uids, job_uid=ids.job_uid, places=ids.places, uids=ids.uids)
 
 
 def find_live(pods: Sequence[PodStatus], layout: PodLayout) -> dict[int, PodStatus] | None:
-    """Returns the live pods by index; None where they cannot be told apart, or are more than the layout has."""
+    """Return the live pods by index, or None if two have the same index or an index is outside the layout."""
     live = [pod for pod in pods if pod.is_live]
     found = {pod.index: pod for pod in live if pod.index is not None and pod.index < layout.pods}
     is_distinct = len(found) == len(live) == len({pod.ip for pod in live})
@@ -42,15 +43,15 @@ def find_live(pods: Sequence[PodStatus], layout: PodLayout) -> dict[int, PodStat
 
 
 def find_gone(live: Collection[int], layout: PodLayout, known: Collection[int], *, is_over: bool) -> set[int]:
-    """Returns the indexes of the pods that are not waited for any more.
+    """Return the indexes of the pods that the attempt does not wait for.
 
-    Args: known: indexes that the last attempt did without. is_over: REJOIN_TIMEOUT has passed in this wait.
+    Args: known: indexes absent from the last attempt. is_over: REJOIN_TIMEOUT has passed in this wait.
     """
     return {index for index in range(layout.pods) if index not in live and (is_over or index in known)}
 
 
 def choose_leader(live: Mapping[int, PodStatus], gone: Collection[int]) -> PodStatus | None:
-    """Returns the pod whose launcher the others join, None while a pod of a lower index is waited for."""
+    """Return the pod that the other launchers connect to, or None while a pod with a lower index may still come."""
     first = min(live, default=None)
     if first is None or any(index not in gone for index in range(first)):
         return None
@@ -64,10 +65,10 @@ def choose_members(
     silent: Collection[str],
     late: Collection[str],
 ) -> list[PodStatus] | str:
-    """Returns the pods that the leader begins with, or what it still waits for.
+    """Return the pods that the leader begins with, or a text that says what the leader waits for.
 
-    Args: silent: addresses of live pods whose launchers have not joined the leader. late: addresses of pods that have
-        had the time for it; the attempt begins without those that are silent.
+    Args: silent: addresses of live pods whose launchers are not connected to the leader. late: addresses of pods whose
+        time to connect has passed; the attempt begins without silent pods among these.
     """
     missing = [index for index in range(layout.pods) if index not in live and index not in gone]
     if missing:
@@ -86,9 +87,9 @@ def find_absent(
     places: Mapping[int, str],
     since: float,
 ) -> list[JsonObject]:
-    """Returns what an attempt does without: each pod's index, place, and since when it is missing (epoch seconds).
+    """Return the pods absent from an attempt: index, place, and the start of the absence (epoch seconds).
 
-    Args: known: what the last attempt did without. places: of its pods, by index. since: of all pods not in `known`.
+    Args: known: pods absent from the last attempt. places: its pods, by index. since: of all pods not in `known`.
     """
     there = {pod.index for pod in members}
     before = {int(one["index"]): one for one in known}

@@ -1,4 +1,4 @@
-"""A wait for pods: calls of the API server until the answer is the wanted one, or a deadline."""
+"""Wait for pods: call the API server repeatedly until it gives the wanted answer, or until a deadline."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from launcher.text import JsonObject, Secrets, say
 from launcher.volume import Answer
 from runtime.errors import ConfigError, PeerUnreachableError
 
-LOOKS_PER_SECOND = 1000  # looks of all launchers of a job together for an attempt that names their pods
+# limit for the looks of all launchers of a job together for an attempt that includes their pods
+LOOKS_PER_SECOND = 1000
 LAST_LOOK_S = 1.0  # seconds for the pages of a list that begins at the deadline of a wait
-REPEAT_PERIOD_S = 30.0  # seconds after which a wait says the same obstacle again
+REPEAT_PERIOD_S = 30.0  # seconds after which a wait logs the same obstacle again
 
 
 @dataclasses.dataclass
 class WaitPolicy:
-    """How waits pass their time; tests put their own clock here."""
+    """How waits sleep and read the time; tests insert their own clock here."""
 
     timeout_s: float
     clock: Callable[[], float] = time.monotonic
@@ -34,7 +35,7 @@ class WaitPolicy:
 
 
 class Wait:
-    """One wait for what the API server tells: it says what it waits for, paces the questions, and has a deadline."""
+    """One wait for an answer of the API server: it logs the obstacle, limits the rate of calls, and has a deadline."""
 
     def __init__(self, api: PodApi, policy: WaitPolicy) -> None:
         self.api, self.policy = api, policy
@@ -42,36 +43,36 @@ class Wait:
         self._began = self._said_at = self._changed_at = policy.clock()
         self.began_at = time.time()  # seconds since the epoch
         self._said, self._failures = "", 0
-        self._met: dict[str, float] = {}  # when `known_s` was first asked of a pod
+        self._met: dict[str, float] = {}  # by pod UID: when `known_s` was first called for it
 
     def extend(self, timeout_s: float, limit: str) -> None:
-        """Moves the deadline. Args: limit: the variable that sets the timeout."""
+        """Move the deadline. Args: limit: the variable that sets the timeout."""
         self.timeout_s, self.limit = timeout_s, limit
 
     @property
     def waited_s(self) -> float:
-        """Seconds since this wait began."""
+        """Seconds since the start of this wait."""
         return self.policy.clock() - self._began
 
     def known_s(self, uid: str) -> float:
-        """Returns the seconds since this was first asked of a pod."""
+        """Return the seconds since the first call of this function for a pod."""
         now = self.policy.clock()
         return now - self._met.setdefault(uid, now)
 
     def begin_again(self) -> None:
-        """Counts from now: what is waited for will come, however long it takes."""
+        """Restart the timeout: the awaited event is certain, and only its time is unknown."""
         self._began, self.began_at = self.policy.clock(), time.time()
 
     def list_pods(self) -> JsonObject:
-        """Returns a PodList; a list that begins at the deadline has LAST_LOOK_S for all its pages. Raises: ApiError."""
+        """Return a PodList; a list that begins at the deadline has LAST_LOOK_S for all its pages. Raises: ApiError."""
         return self.api.list_pods(max(LAST_LOOK_S, self._began + self.timeout_s - self.policy.clock()))
 
     def pause(self, obstacle: str | ApiError, look: Callable[[], Answer | None] | None = None) -> Answer | None:
-        """Sleeps until it is time to ask again. Says the obstacle when it is new, and again every REPEAT_PERIOD_S.
+        """Sleep until the next call is allowed. Log the obstacle when it is new, and again every REPEAT_PERIOD_S.
 
-        Args: look: a source of answers beside the API server; it is asked more often, and its answer ends the pause.
-        Returns: the answer of `look`, None without one.
-        Raises: PaddleError by the obstacle, at the deadline or when the obstacle is fatal.
+        Args: look: a second source of answers; it is called more often, and its answer ends the pause.
+        Returns: the answer of `look`, or None.
+        Raises: PaddleError according to the obstacle, at the deadline or if the obstacle is fatal.
         """
         backoff_s = self._back_off(obstacle)
         text, now, deadline = str(obstacle), self.policy.clock(), self._began + self.timeout_s
@@ -87,7 +88,7 @@ class Wait:
         return self._sleep_until(now + min(pause_s, max(deadline - now, 0.01)), look)
 
     def _back_off(self, obstacle: str | ApiError) -> float:
-        """Returns the least seconds before the next question: more after each failure in a row. Raises: PaddleError."""
+        """Return the minimum pause before the next call: it grows with consecutive failures. Raises: PaddleError."""
         if not isinstance(obstacle, ApiError):
             self._failures = 0
             return 0.0
@@ -98,7 +99,7 @@ class Wait:
 
     def _sleep_until(self, end: float, look: Callable[[], Answer | None] | None) -> Answer | None:
         if not look:
-            self.policy.sleep(max(0.0, end - self.policy.clock()))  # the pause may be over by now
+            self.policy.sleep(max(0.0, end - self.policy.clock()))  # the end of the pause may have passed
             return None
         while (left_s := end - self.policy.clock()) > 0:
             found = look()
@@ -111,11 +112,11 @@ class Wait:
 def wait_for_pods(
     wait: Wait, decide: Callable[[JsonObject], Answer | str], look: Callable[[], Answer | None] | None = None
 ) -> Answer:
-    """Lists the job's pods until `decide` has an answer, and returns it.
+    """List the job's pods until `decide` returns an answer, and return that answer.
 
-    Args: decide: gets a pod list; returns the answer, or a text that says what it still waits for.
-        look: as of Wait.pause.
-    Raises: PaddleError by the last obstacle at the deadline: ApiForbiddenError, PeerUnreachableError, ...
+    Args: decide: receives a pod list; returns the answer, or a text that says what is missing.
+        look: see Wait.pause.
+    Raises: PaddleError according to the last obstacle at the deadline: ApiForbiddenError, PeerUnreachableError, ...
     """
     while True:
         obstacle: str | ApiError
@@ -132,9 +133,9 @@ def wait_for_pods(
 
 
 def with_number_of_pods(config: LauncherConfig, policy: WaitPolicy, secrets: Secrets) -> LauncherConfig:
-    """Returns the config with the Job's parallelism where the environment does not say how many pods there are.
+    """Return the config with the Job's parallelism as the number of pods, if the environment does not set a number.
 
-    Raises: PaddleError; ConfigError: more pservers are wanted than the Job has pods.
+    Raises: PaddleError; ConfigError: there are more pservers than pods.
     """
     if os.environ.get("CONF_PADDLE_GRADIENT_NUM"):
         return config
@@ -149,7 +150,7 @@ def with_number_of_pods(config: LauncherConfig, policy: WaitPolicy, secrets: Sec
 
 
 def is_first_live(api: PodApi, ids: IdMap) -> bool:
-    """Tells whether the pod of trainer 0 is still live, as far as the API server says."""
+    """Return whether the API server lists trainer 0's pod as live."""
     first = in_id_order(ids)[0]
     try:
         live = {(pod.ip, pod.uid or pod.ip) for pod in parse_pods(api.list_pods()) if pod.is_live}
@@ -159,9 +160,9 @@ def is_first_live(api: PodApi, ids: IdMap) -> bool:
 
 
 def is_whole(api: PodApi, ids: IdMap) -> bool:
-    """Tells whether every pod of the set is still live, as far as the API server says.
+    """Return whether the API server lists every pod of the set as live.
 
-    Where only trainer 0 lists all pods, the others leave that to it: they hear of its next attempt.
+    In a large job only trainer 0's launcher checks all pods; it tells the others of the next attempt.
     """
     if api.indexes:
         return True

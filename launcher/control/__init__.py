@@ -1,1 +1,1 @@
-"""How the launchers of a job hear of each other: trainer 0's serves, the others join it."""
+"""Messages between the launchers of a job: trainer 0's launcher is the server, the others are its clients."""

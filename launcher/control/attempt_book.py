@@ -1,4 +1,4 @@
-"""What trainer 0's launcher knows of the others, and what it makes of how they say that an attempt ended (pure)."""
+"""Trainer 0's launcher: connected launchers, their reports, and the choice of the first failure. Pure."""
 
 from __future__ import annotations
 
@@ -9,41 +9,44 @@ from launcher.attempts import JobRecord
 from launcher.failures import LOST_POD, first_failure, is_passed_on, is_stopped
 from launcher.text import JsonObject, list_some
 
-KEPT_ATTEMPTS = 3  # number of attempts whose reports are remembered
+KEPT_ATTEMPTS = 3  # number of attempts whose reports are kept
 
 
 @dataclasses.dataclass(frozen=True)
 class LauncherPlace:
-    """Where a launcher runs."""
+    """The address and pod name of a launcher."""
 
     ip: str
     host: str
 
 
 class AttemptBook:
-    """The launchers that have joined, by the UID of their pod, and what they have reported of the newest attempts.
+    """The connected launchers, by the UID of their pod, and their reports about the newest attempts.
 
-    Args: uid, place: of trainer 0's own pod, which is always there.
+    Args: uid, place: of trainer 0's own pod, which is always present.
     """
 
     def __init__(self, uid: str, place: LauncherPlace) -> None:
         self._places: dict[str, LauncherPlace] = {uid: place}
-        self._errors: dict[str, list[JsonObject]] = {}  # by attempt, in the order in which they came
+        self._errors: dict[str, list[JsonObject]] = {}  # by attempt, in order of arrival
 
     def join(self, uid: str, place: LauncherPlace) -> None:
-        """Take note of a launcher that has joined, or is back."""
+        """Record that a launcher has connected or reconnected."""
         self._places[uid] = place
 
     def leave(self, uid: str) -> None:
-        """Take note of a launcher that is gone."""
+        """Record that a launcher has disconnected."""
         self._places.pop(uid, None)
 
     def missing(self, uids: Mapping[str, str]) -> list[str]:
-        """Return the addresses of a set of pods whose launchers have not joined. Args: uids: by address."""
+        """Return the addresses of pods whose launchers are not connected. Args: uids: by address."""
         return [ip for ip, uid in uids.items() if uid not in self._places]
 
     def report(self, error: JsonObject) -> bool:
-        """Take a launcher's report; return whether it is news. The first of each pod and attempt counts."""
+        """Record a launcher's report; return whether it is new.
+
+        Only the first report of each pod and attempt counts.
+        """
         errors = self._errors.setdefault(str(error["attempt"]), [])
         if any(one["trainer_id"] == error["trainer_id"] for one in errors):
             return False
@@ -53,16 +56,16 @@ class AttemptBook:
         return True
 
     def has_reports(self, attempt: str) -> bool:
-        """Tell whether a launcher has reported of an attempt."""
+        """Return whether any launcher has reported about an attempt."""
         return attempt in self._errors
 
     def judge(self, record: JobRecord, now: float, *, is_late: bool) -> JsonObject | None:
-        """Return what failed first in an attempt, None as long as that is not known.
+        """Return the first failure of an attempt, or None while it is unknown.
 
-        A pod that says what went wrong in itself is the cause. A pod that was stopped from outside is the cause if no
-        other pod is, because the Job stops the other pods when one fails. If all others only report a lost peer, a
-        launcher that has gone without a word is the cause. If none is gone, the first report is all that there is.
-        Args: now: seconds since the epoch.  is_late: all launchers have had the time to report.
+        A pod that reports its own error is the cause. A pod that was stopped from outside is the cause only if no other
+        pod is, because the Job stops the other pods when one fails. If all reports are about a lost peer, the cause is
+        a launcher that disconnected without a report. If no launcher disconnected, the first report is the answer.
+        Args: now: seconds since the epoch.  is_late: the time for reports has passed.
         """
         errors = self._errors.get(record.name, [])
         first = first_failure(errors, record.name)
@@ -71,7 +74,7 @@ class AttemptBook:
         return (self._find_lost(record, errors, now) or first) if is_late else None
 
     def _find_lost(self, record: JobRecord, errors: Iterable[JsonObject], now: float) -> JsonObject | None:
-        """Return an error that names the pods of an attempt whose launchers are gone without a word."""
+        """Return an error that names the pods of an attempt whose launchers disconnected without a report."""
         told = {error["trainer_id"] for error in errors}
         present = {place.ip for uid, place in self._places.items() if uid in record.pod_uids}
         lost = [
@@ -82,7 +85,7 @@ class AttemptBook:
         if not lost:
             return None
         others = [f"{record.roles.name_pod(number)} ({place})" for number, place in lost[1:]]
-        also = f"; so are those of {list_some(others, ', ')}"
+        also = f"; so did those of {list_some(others, ', ')}"
         return {
             "time": now,
             "attempt": record.name,
@@ -91,5 +94,5 @@ class AttemptBook:
             "program": LOST_POD,
             "exit_code": 75,
             "signal": "",
-            "message": f"its launcher is gone without a word: the pod was lost{also if lost[1:] else ''}",
+            "message": f"its launcher disconnected without a report: the pod was lost{also if lost[1:] else ''}",
         }

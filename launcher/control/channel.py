@@ -1,4 +1,4 @@
-"""One launcher's part in the rendezvous: it serves where it is trainer 0, and joins trainer 0's launcher elsewhere."""
+"""The control connection of one launcher: a server in trainer 0's launcher, a client in the others."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ from launcher.text import JsonObject
 from messages.envelope import MemberId
 from runtime.errors import LostPeerError
 
-POLL_S = 0.02  # seconds between two looks at what has been heard, while a step waits for it
+POLL_S = 0.02  # seconds between two looks for new messages while a step waits for them
 
 
 class LauncherControl(typing.Protocol):
-    """What the steps of a launcher need of the channel; tests have one of their own. See `ControlChannel`."""
+    """The interface of the control channel that the launcher's steps use; tests have their own.
+
+    See `ControlChannel`.
+    """
 
     @property
     def wakeup(self) -> int: ...  # noqa: D102
@@ -64,9 +67,9 @@ class LauncherControl(typing.Protocol):
 
 
 class ControlChannel:
-    """What one launcher hears from the others and tells them. A job of one pod opens no port.
+    """Messages between this launcher and the others. A job of one pod opens no port.
 
-    Args: redact: takes tokens out of a text that other pods will see.
+    Args: redact: removes tokens from a text that is sent to other pods.
     """
 
     def __init__(self, config: LauncherConfig, redact: Callable[[str], str] = str) -> None:
@@ -74,19 +77,19 @@ class ControlChannel:
         self._config = config
         self._started = time.time_ns()  # the incarnation of this launcher
         self._news = AttemptNews()
-        self._host: RendezvousHost | None = None  # where this launcher serves
-        self._guest: RendezvousGuest | None = None  # where it has joined another
+        self._host: RendezvousHost | None = None  # if this launcher is the server
+        self._guest: RendezvousGuest | None = None  # if this launcher is a client
         self._transport: typing.Any = None  # a ControlServer or ControlClient
-        self._served = ""  # the address of the launcher that this one has joined
+        self._served = ""  # the address of the server that this launcher is connected to
         self._admitted: frozenset[str] = frozenset()
-        self._last: JsonObject | None = None  # how the newest attempt has ended in this pod
+        self._last: JsonObject | None = None  # this pod's result of the newest attempt
 
-    # ----- Taking part
+    # ----- Connecting
 
     def serve(self, uid: str, job_uid: str) -> None:
-        """Serves the others, as trainer 0; nothing happens when it does already.
+        """Start the server of trainer 0's launcher; do nothing if it runs already.
 
-        Raises: PortInUseError: another process has the port.
+        Raises: PortInUseError: another process uses the port.
         """
         if self._host or self._config.layout.pods == 1:
             return
@@ -101,7 +104,7 @@ class ControlChannel:
         self._host = host
 
     def join(self, server_ip: str, uid: str, job_uid: str) -> None:
-        """Joins trainer 0's launcher at an address; nothing happens when it has that connection already."""
+        """Connect to trainer 0's launcher at an address; do nothing if that connection exists."""
         if self._config.layout.pods == 1 or (self._guest and self._served == server_ip):
             return
         from launcher.control.transport import open_client  # as in `serve`
@@ -113,11 +116,11 @@ class ControlChannel:
         self._guest, self._served = guest, server_ip
 
     def admit(self, addresses: Iterable[str]) -> None:
-        """Lets launchers of these addresses speak, in a job without a secret."""
+        """In a job without a secret, accept messages of launchers at these addresses."""
         self._admitted = frozenset(addresses)
 
     def close(self) -> None:
-        """Leaves; what was said is sent first."""
+        """Disconnect after all queued messages are sent."""
         if self._transport:
             self._transport.close()
         self._host = self._guest = self._transport = None
@@ -125,11 +128,11 @@ class ControlChannel:
         self._news.forget()
 
     def find_silent(self, uids: Mapping[str, str]) -> list[str]:
-        """Returns the addresses of pods whose launchers have not joined this one. Args: uids: by address."""
+        """Return the addresses of pods whose launchers are not connected to this one. Args: uids: by address."""
         return self._host.missing(uids) if self._host else [*uids]
 
     def why_not_heard(self, ids: IdMap) -> str:
-        """Says which launchers a full set of pods lacks, an empty text when all take part."""
+        """Describe which launchers of a full set of pods are missing; return "" if all are connected."""
         if self._guest and self._guest.client:
             trouble = self._guest.client.trouble
             return f"trainer 0's launcher at {self._served}:{self._config.control_port}: {trouble}" if trouble else ""
@@ -142,44 +145,44 @@ class ControlChannel:
 
     @property
     def wakeup(self) -> int:
-        """A file descriptor that can be read when something was heard; `acknowledge` empties it."""
+        """A file descriptor that becomes readable when a message has arrived; `acknowledge` resets it."""
         return self._news.wakeup
 
     def acknowledge(self) -> bool | None:
-        """Takes note of what `wakeup` tells; returns True if that is something, else None."""
+        """Reset `wakeup`; return True if a message had arrived, else None."""
         return self._news.acknowledge()
 
     @property
     def newest(self) -> JobRecord | None:
-        """The newest attempt that trainer 0's launcher has told of."""
+        """The newest attempt that trainer 0's launcher has announced."""
         return self._news.view.record
 
     def begin(self, record: JobRecord) -> None:
-        """Tells the others, as trainer 0's launcher, which attempt begins."""
+        """Announce an attempt to the other launchers; only trainer 0's launcher calls this."""
         if self._host:
             self._host.begin(record)
 
     def finish(self, record: JobRecord) -> None:
-        """Tells the others, as trainer 0's launcher, that all passes are trained."""
+        """Announce that all passes are trained; only trainer 0's launcher calls this."""
         if self._host:
             self._host.finish(record)
 
     def tell_left(self, record: JobRecord) -> None:
-        """Tells trainer 0's launcher that all trainers have said goodbye to the pserver of this pod."""
+        """Tell trainer 0's launcher that all trainers have left the pserver of this pod."""
         if self._guest:
             self._guest.tell_left(record.name)
 
     def is_done(self, record: JobRecord) -> bool:
-        """Tells whether all passes are trained: trainer 0's launcher has said so, or heard that all trainers left."""
+        """Return whether all passes are trained, according to trainer 0's launcher or to the pservers' pods."""
         view = self._news.view
         return view.done == record.name or bool(view.record and view.record.finished)
 
     def find_end(self, record: JobRecord, trainer_id: int) -> AttemptResult | None:
-        """Says that an attempt has ended elsewhere, None as long as it goes on."""
+        """Return the result of an attempt that has ended in another pod, or None while it continues."""
         return find_end_elsewhere(self._news.view, record, trainer_id)
 
     def report(self, record: JobRecord, trainer_id: int, result: AttemptResult) -> AttemptResult:
-        """Tells how the attempt has ended in this pod; the first report of an attempt counts.
+        """Send this pod's result of the attempt; only the first report of an attempt counts.
 
         Returns: the result without tokens.
         """
@@ -196,7 +199,7 @@ class ControlChannel:
         return result
 
     def wait_for_first_failure(self, record: JobRecord, limit_s: float) -> JsonObject | None:
-        """Returns what failed first in an attempt that has ended, None where that is not heard in time."""
+        """Return the first failure of an attempt that has ended, or None if it is not received in time."""
         deadline = time.monotonic() + limit_s
         heard_at = time.monotonic()
         while time.monotonic() < deadline and (self._host or self._guest):
@@ -212,7 +215,7 @@ class ControlChannel:
         return None
 
     def judge_late(self, record: JobRecord) -> JsonObject | None:
-        """Returns what failed first in an earlier attempt, as far as launchers have told this one."""
+        """Return the first failure of an earlier attempt, as far as launchers have reported it to this one."""
         return self._host.judge_late(record) if self._host else None
 
     def _realm(self, job_uid: str) -> str:
@@ -220,7 +223,7 @@ class ControlChannel:
 
 
 def describe_lost_server(record: JobRecord, trouble: str) -> JsonObject:
-    """Returns an error that names trainer 0's pod, whose launcher can no longer tell what failed first."""
+    """Return an error that names trainer 0's pod, whose launcher can no longer report the first failure."""
     place = str(record.pods[0].get("place")) if record.pods else "an unknown pod"
-    message = f"its launcher does not answer any more: the pod was lost ({trouble})"
+    message = f"its launcher no longer answers: the pod was lost ({trouble})"
     return make_error(record.name, 0, place, AttemptResult(LostPeerError.exit_code, LOST_POD, message))

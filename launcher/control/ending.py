@@ -45,7 +45,7 @@ STOPPED_LIMIT_S = 1.0  # the same while the grace period of the pod runs
 def find_end_of_job(
     wait: Wait, config: LauncherConfig, passed: Mapping[str, str], history: AttemptHistory, pods: Sequence[PodStatus]
 ) -> Rendezvous | None:
-    """Returns a rendezvous without pods when this Job begins no further attempt, None when it may begin one.
+    """Return a rendezvous without pods when this Job begins no further attempt, None when it may begin one.
 
     Once the Job has had an attempt, the wait is longer: a launcher that waits already must not give up while the Job
     replaces a pod, or a node is drained. Args: pods: of this Job.
@@ -66,7 +66,7 @@ def find_end_of_job(
 
 
 def has_ended(config: LauncherConfig, passed: Mapping[str, str], record: JobRecord, pods: Sequence[PodStatus]) -> bool:
-    """Tells whether this Job begins no further attempt. Args: record, pods: its own."""
+    """Return whether this Job begins no further attempt. Args: record, pods: its own."""
     # a pod succeeds when all trainers have said goodbye, and is never replaced
     has_succeeded = any(pod.phase == "Succeeded" for pod in pods) and not is_local(passed)
     saved = find_saved(save_dir_of(config, passed))
@@ -74,7 +74,7 @@ def has_ended(config: LauncherConfig, passed: Mapping[str, str], record: JobReco
 
 
 def is_left_alone(record: JobRecord, pods: Sequence[PodStatus], config: LauncherConfig) -> bool:
-    """Tells whether no program of trainer 0's last pod runs any more, so that only `settle` writes its files."""
+    """Return whether no program of trainer 0's last pod runs any more, so that only `settle` writes its files."""
     first = record.first_uid or next(iter(record.pod_uids), "")  # older records do not tell it
     holder = next((pod for pod in pods if pod.uid == first), None)
     return (
@@ -85,7 +85,7 @@ def is_left_alone(record: JobRecord, pods: Sequence[PodStatus], config: Launcher
 
 
 def settle(config: LauncherConfig, passed: Mapping[str, str], record: JobRecord, live: Collection[str]) -> None:
-    """Completes output/ of a Job whose passes are all trained, at whatever point trainer 0 or its launcher was ended.
+    """Complete output/ of a Job whose passes are all trained, at whatever point trainer 0 or its launcher was ended.
 
     job.json says that it has finished, and so do progress.json and the report; what was half written is gone.
     Args: live: host names of the pods that may be writing files of this launcher's own.
@@ -116,7 +116,7 @@ def settle(config: LauncherConfig, passed: Mapping[str, str], record: JobRecord,
 def finish(
     config: LauncherConfig, passed: Mapping[str, str], record: JobRecord, trainer_id: int, control: LauncherControl
 ) -> None:
-    """Records that the job has trained all its passes, and tells the others; that is trainer 0's part.
+    """Record that the job has trained all its passes, and tell the others; that is trainer 0's part.
 
     A pod without a trainer tells trainer 0's launcher that all trainers have left.
     Raises: VolumeError.
@@ -138,7 +138,7 @@ def conclude(
     environ: Mapping[str, str],
     stop: Stop,
 ) -> JobRecord | None:
-    """Says how an attempt has ended in this pod, and hears what failed first in it.
+    """Say how an attempt has ended in this pod, and hears what failed first in it.
 
     Args: environ: of the programs. stop: tells whether the pod has a signal, so that its grace period runs.
     Returns: the record of the attempt, with that failure.
@@ -156,7 +156,7 @@ def conclude(
 def hear_cause(
     config: LauncherConfig, met: Rendezvous, result: AttemptResult, control: LauncherControl, *, is_stopped: bool
 ) -> tuple[AttemptResult, JsonObject | None]:
-    """Waits, after this pod has reported its end, for word of what failed first in the attempt.
+    """Wait, after this pod has reported its end, for word of what failed first in the attempt.
 
     Args: is_stopped: the pod has a signal, so that its grace period runs.
     Returns: the result, which names that failure if the programs of this pod only lost a peer; and the failure, None
@@ -181,7 +181,7 @@ def report_end(
     *,
     is_stopped: bool,
 ) -> JobRecord | None:
-    """Says how an attempt that has not finished has ended in this pod, to the log and in the files of output/.
+    """Say how an attempt that has not finished has ended in this pod, to the log and in the files of output/.
 
     Args: failure: what failed first. environ: of the programs. is_stopped: as of hear_cause.
     Returns: the record of the attempt, with that failure.
@@ -221,7 +221,7 @@ def report_end(
 def report_return(
     config: LauncherConfig, record: JobRecord, failure: JsonObject, environ: Mapping[str, str], *, is_first: bool
 ) -> JobRecord:
-    """Says that an attempt has ended for pods that are back; trainer 0's launcher writes it down.
+    """Say that an attempt has ended for pods that are back; trainer 0's launcher writes it down.
 
     Returns: the record of the attempt, with that.
     """
@@ -235,7 +235,7 @@ def report_return(
 
 
 def pause_before_next(config: LauncherConfig, passed: Mapping[str, str], record: JobRecord, stop: Stop) -> None:
-    """Sleeps after an attempt that failed: first not at all, then longer with each attempt that leaves nothing new.
+    """Sleep after an attempt that failed: first not at all, then longer with each attempt that leaves nothing new.
 
     Raises: StoppedError: a signal has come.
     """

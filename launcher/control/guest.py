@@ -1,4 +1,4 @@
-"""What the other launchers do with trainer 0's: they hear of attempts from it, and report to it."""
+"""The client side of the control connection: it receives attempts from trainer 0's launcher and sends reports."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from launcher.text import JsonObject
 from messages.caller import ControlCalling
 from messages.envelope import MemberId
 
-ANSWER_S = 10.0  # seconds for trainer 0's launcher to take a report
+ANSWER_S = 10.0  # seconds for trainer 0's launcher to acknowledge a report
 
 
 class RendezvousGuest:
-    """The handlers of the client (messages.caller.ClientHandlers). `client` is set as soon as there is one.
+    """The handlers of the client (messages.caller.ClientHandlers). `client` is set after construction.
 
-    Args: ip, host: of this pod.  last: how the newest attempt has ended in this pod, if one has.
+    Args: ip, host: of this pod.  last: this pod's result of the newest attempt, if it has one.
     """
 
     def __init__(self, ip: str, host: str, news: AttemptNews, last: JsonObject | None) -> None:
@@ -25,28 +25,28 @@ class RendezvousGuest:
         self._news, self._last = news, last
 
     def hello(self) -> JsonObject:
-        """Returns what is said at every join."""
+        """Return the content of the hello, which is sent at every connection."""
         return {**self._place, "last": self._last}
 
     def report(self, error: JsonObject) -> None:
-        """Tells how the attempt has ended in this pod. Where the report is lost, the next hello says it again."""
+        """Send this pod's result of the attempt. If the message is lost, the next hello repeats it."""
         self._last = error
         if self.client:
             self.client.submit("report", {"error": error}, ANSWER_S)
 
     def tell_left(self, attempt: str) -> None:
-        """Tells that all trainers have said goodbye to this pod's pserver."""
+        """Report that all trainers have left this pod's pserver."""
         if self.client:
             self.client.submit("left", {"attempt": attempt}, ANSWER_S)
 
     def welcomed(self, server: MemberId, welcome: Mapping[str, Any]) -> None:
-        """Takes what this launcher has missed."""
+        """Apply the state in the server's welcome message."""
         self._news.take_welcome(welcome)
 
     def pushed(self, kind: str, body: Mapping[str, Any]) -> None:
-        """Takes what trainer 0's launcher tells."""
+        """Apply a pushed message of trainer 0's launcher."""
         self._news.take(kind, body)
 
     def disconnected(self, reason: str) -> None:
-        """Wakes the thread that waits for news."""
+        """Wake the thread that waits for messages."""
         self._news.signal()

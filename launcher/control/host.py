@@ -1,4 +1,4 @@
-"""What trainer 0's launcher does with the others: it tells them of attempts, and finds out what failed first."""
+"""The server side of the control connection: it announces attempts and determines the first failure."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from messages.dispatcher import ControlServing
 from messages.envelope import MemberId
 from messages.server_core import MemberAsked
 
-CAUSE_S = 2.0  # seconds after the first report of a lost peer for the pod that was the cause to say so
+CAUSE_S = 2.0  # seconds after the first report of a lost peer, in which the failed pod may report the cause
 
 
 class RendezvousHost:
-    """The handlers of the server (messages.dispatcher.ServerHandlers). `server` is set as soon as there is one.
+    """The handlers of the server (messages.dispatcher.ServerHandlers). `server` is set after construction.
 
-    Thread safety: the server calls `joined`, `asked` and `lost` from its thread; all else may be called from any.
+    Thread safety: the server's thread calls `joined`, `asked` and `lost`; any thread may call the other methods.
     """
 
     def __init__(self, book: AttemptBook, news: AttemptNews) -> None:
@@ -32,22 +32,22 @@ class RendezvousHost:
         self._lock = threading.Lock()
 
     def missing(self, uids: Mapping[str, str]) -> list[str]:
-        """Returns the addresses of a set of pods whose launchers have not joined. Args: uids: by address."""
+        """Return the addresses of pods whose launchers are not connected. Args: uids: by address."""
         with self._lock:
             return self._book.missing(uids)
 
     def begin(self, record: JobRecord) -> None:
-        """Tells the others which attempt begins."""
+        """Announce an attempt to the other launchers."""
         self._news.begin(record)
         self._push("begin", {"record": to_text(record)})
 
     def finish(self, record: JobRecord) -> None:
-        """Tells the others that all passes are trained."""
+        """Announce that all passes are trained."""
         self._news.finish(record.name)
         self._push("done", {"attempt": record.name})
 
     def report(self, error: JsonObject) -> None:
-        """Takes how the attempt has ended in a pod; tells all to stop, and what failed first once that is known."""
+        """Record a pod's result of the attempt; tell all to stop, and announce the first failure when it is known."""
         record = self._news.view.record
         with self._lock:
             is_news = self._book.report(error)
@@ -64,21 +64,21 @@ class RendezvousHost:
             self._tell_end(record, failure)
 
     def judge_and_tell(self, record: JobRecord) -> None:
-        """Tells what failed first, when all have had the time to say it."""
+        """Announce the first failure, after the time for reports has passed."""
         view = self._news.view
         if not view.failure_in(record) and (failure := self.judge_late(record)):
             self._tell_end(record, failure)
 
     def judge_late(self, record: JobRecord) -> JsonObject | None:
-        """Returns what failed first in an attempt that is long over, None where no launcher has reported."""
+        """Return the first failure of an earlier attempt, or None if no launcher has reported."""
         with self._lock:
             is_told = self._book.has_reports(record.name)
             return self._book.judge(record, time.time(), is_late=True) if is_told else None
 
-    # ----- What the server tells
+    # ----- Calls of the server
 
     def joined(self, member: MemberId, hello: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Takes a launcher in, or back; returns what it has missed."""
+        """Add a launcher that has connected or reconnected; return the welcome message with the current state."""
         with self._lock:
             self._book.join(member.uid, LauncherPlace(hello["ip"], hello["host"]))
         if hello["last"]:
@@ -89,7 +89,7 @@ class RendezvousHost:
         return {"record": to_text(view.record) if view.record else None, "ended": ended, "done": view.done}
 
     def asked(self, asked: MemberAsked) -> Mapping[str, Any] | None:
-        """Takes a launcher's report, or its word that all trainers have left: what trainer 0's launcher waits for."""
+        """Handle a launcher's report, or its message that all trainers have left."""
         if asked.kind == "left":
             self._news.finish(asked.body["attempt"])
         else:
@@ -97,7 +97,7 @@ class RendezvousHost:
         return {}
 
     def lost(self, member: MemberId, reason: str) -> None:
-        """Takes note that a launcher is gone."""
+        """Record that a launcher has disconnected."""
         with self._lock:
             self._book.leave(member.uid)
         self._news.signal()
@@ -114,5 +114,5 @@ class RendezvousHost:
 
 
 def to_text(record: JobRecord) -> str:
-    """Returns a record as messages carry it."""
+    """Return a record in the form used by messages."""
     return json.dumps(dataclasses.asdict(record))

@@ -1,4 +1,4 @@
-"""output/job.json: read, written, and made for a first attempt."""
+"""Read and write output/job.json, and create the record of a first attempt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RECORD_COPY = ".job.json"  # name of the copy beside job.json
 
 
 def read_record(output: Path, name: str = "job.json") -> JobRecord | None:
-    """Returns the record in output/job.json, None where there is none or it is not ours."""
+    """Return the record in output/job.json, or None if there is none or it has another format."""
     try:
         return parse_record(on_volume(lambda: read_file(output / name)))
     except (OSError, ValueError):
@@ -26,33 +26,33 @@ def read_record(output: Path, name: str = "job.json") -> JobRecord | None:
 
 
 def write_record(output: Path, record: JobRecord) -> None:
-    """Writes output/job.json and its copy, which a successor of launcher 0 reads if job.json is lost."""
+    """Write output/job.json and its copy. A replacement of launcher 0 reads the copy if job.json is lost."""
     text = json.dumps(dataclasses.asdict(record), indent=1) + "\n"
     for name in ("job.json", RECORD_COPY):
         write_atomically(output / name, text)
 
 
 def find_record(output: Path, job_uid: str, history: AttemptHistory) -> JobRecord | None:
-    """Returns the record of the attempt before, also where job.json was lost or damaged while the job ran."""
+    """Return the record of the previous attempt, even if job.json was lost or damaged during the job."""
     record = read_record(output) or history.record
     copy = None if record else read_record(output, RECORD_COPY)
     if copy and copy.job_uid == job_uid:
-        history.say_once(f"{output / 'job.json'} is lost or damaged: going by its copy, {output / RECORD_COPY}")
+        history.say_once(f"{output / 'job.json'} is lost or damaged: using its copy, {output / RECORD_COPY}")
         return copy
     return record
 
 
 def attempt_config(config: LauncherConfig, record: JobRecord) -> LauncherConfig:
-    """Returns the config of an attempt: with fewer trainers and pservers where it does without some pods."""
+    """Return the config of an attempt: with fewer trainers and pservers if some pods are absent."""
     return config.having(record.roles) if record.absent else config
 
 
 def wanted_record(
     config: LauncherConfig, ids: IdMap, passed: Mapping[str, str], quorum: Quorum | None = None
 ) -> JobRecord:
-    """Returns the record of a first attempt from the beginning, by the environment and the flags.
+    """Return the record of a first attempt from the beginning, made from the environment and the flags.
 
-    Args: config: of the Job. quorum: of an attempt that does without some pods.
+    Args: config: of the Job. quorum: the pods of an attempt in which some pods are absent.
     """
     layout = quorum.layout if quorum else config.layout
     indexes = {pod.ip: pod.index or 0 for pod in quorum.members} if quorum else ids

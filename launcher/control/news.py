@@ -1,4 +1,4 @@
-"""What a launcher knows of the newest attempt, from trainer 0's launcher or because it is that itself."""
+"""What a launcher knows of the newest attempt, directly or from messages of trainer 0's launcher."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from launcher.failures import RETURNED_POD, describe_error
 from launcher.text import JsonObject, in_one_line, say
 from runtime.errors import LostPeerError
 
-KEPT_ENDS = 3  # attempts whose end is remembered
+KEPT_ENDS = 3  # number of attempts whose end is kept
 
 
 @dataclasses.dataclass(frozen=True)
 class AttemptView:
-    """The newest attempt, as far as it was heard of."""
+    """The newest attempt that this launcher knows of."""
 
     record: JobRecord | None = None
     ends: Mapping[str, JsonObject | None] = dataclasses.field(default_factory=dict)  # see `failure_in`
     done: str = ""  # the name of the attempt that has trained all passes
 
     def failure_in(self, record: JobRecord) -> JsonObject | None:
-        """Returns what failed first in an attempt, None as long as that is not known.
+        """Return the first failure of an attempt, or None while it is unknown.
 
-        `ends` has the attempts that are over, and that; a later record names those before it, too.
+        `ends` contains the ended attempts with their failures; a later record contains earlier ones too.
         """
         before = [one for one in (self.record.attempts if self.record else []) if one["name"] == record.name]
         return self.ends.get(record.name) or (failure_in(before[0]) if before else None)
 
 
 class AttemptNews:
-    """The newest view, and a file descriptor that can be read when it has changed.
+    """The newest view, and a file descriptor that becomes readable when the view has changed.
 
-    Thread safety: everything may be called from any thread.
+    Thread safety: any thread may call any method.
     """
 
     def __init__(self) -> None:
@@ -54,37 +54,37 @@ class AttemptNews:
             return self._view
 
     def begin(self, record: JobRecord) -> None:
-        """Takes note of an attempt; one that is known already stays as it is."""
+        """Record a new attempt; an attempt that is known already stays unchanged."""
         with self._lock:
             if not self._view.record or record.name != self._view.record.name:
                 self._view = AttemptView(record, self._view.ends)
         self.signal()
 
     def end(self, attempt: str, failure: JsonObject | None) -> None:
-        """Takes note that an attempt is over, and of what failed first in it."""
+        """Record that an attempt has ended, and its first failure."""
         with self._lock:
             ends = {**{name: self._view.ends[name] for name in [*self._view.ends][-KEPT_ENDS:]}, attempt: failure}
             self._view = dataclasses.replace(self._view, ends=ends)
         self.signal()
 
     def finish(self, attempt: str) -> None:
-        """Takes note that an attempt has trained all passes."""
+        """Record that an attempt has trained all passes."""
         with self._lock:
             self._view = dataclasses.replace(self._view, done=attempt)
         self.signal()
 
     def forget(self) -> None:
-        """Begins anew, with another launcher of trainer 0."""
+        """Reset the view, when another launcher becomes trainer 0's."""
         with self._lock:
             self._view = AttemptView()
 
     def signal(self) -> None:
-        """Lets `wakeup` be read."""
-        with contextlib.suppress(OSError):  # it can be read already
+        """Make `wakeup` readable."""
+        with contextlib.suppress(OSError):  # it is readable already
             os.write(self._waker, b"x")
 
     def acknowledge(self) -> bool | None:
-        """Takes note of what `wakeup` tells; returns True if that is something, else None."""
+        """Reset `wakeup`; return True if it was readable, else None."""
         with contextlib.suppress(BlockingIOError):
             return bool(os.read(self.wakeup, 4096))
         return None
@@ -92,7 +92,7 @@ class AttemptNews:
     # ----- Messages
 
     def take(self, kind: str, body: Mapping[str, Any]) -> None:
-        """Takes a push of protocol.RENDEZVOUS."""
+        """Apply a pushed message of protocol.RENDEZVOUS."""
         if kind == "ended":
             self.end(body["attempt"], body["failure"])
         elif kind == "done":
@@ -100,10 +100,10 @@ class AttemptNews:
         elif record := parse_record(body["record"].encode()):
             self.begin(record)
         else:
-            say("trainer 0's launcher has told of an attempt that this launcher cannot read")
+            say("trainer 0's launcher has announced an attempt in a form that this launcher cannot read")
 
     def take_welcome(self, welcome: Mapping[str, Any]) -> None:
-        """Takes what a launcher hears when it joins."""
+        """Apply the welcome message that a launcher receives when it connects."""
         if welcome["record"]:
             self.take("begin", welcome)
         for ended in welcome["ended"]:
@@ -113,7 +113,7 @@ class AttemptNews:
 
 
 def find_end_elsewhere(view: AttemptView, record: JobRecord, trainer_id: int) -> AttemptResult | None:
-    """Says that an attempt has ended in another pod than that of `trainer_id`, None as long as it goes on."""
+    """Return the result of an attempt that ended in another pod than `trainer_id`'s, or None while it continues."""
     newest = view.record
     if newest and newest.job_uid == record.job_uid and is_later(newest, record):
         message = f"attempt {newest.attempt} has begun without this pod"
@@ -125,7 +125,7 @@ def find_end_elsewhere(view: AttemptView, record: JobRecord, trainer_id: int) ->
 
 
 def describe_elsewhere(failure: JsonObject | None, record: JobRecord | None = None) -> str:
-    """Says that another pod has ended an attempt. Args: record: of the attempt."""
+    """Say that another pod has ended an attempt. Args: record: of the attempt."""
     if failure is None:
         return "another pod has ended the attempt; what failed first is not known yet"
     if failure["program"] == RETURNED_POD:

@@ -1,7 +1,8 @@
-"""What launchers say to each other (pure).
+"""The messages between launchers. Pure.
 
-Trainer 0's launcher serves; each of the others joins it with its pod's UID, hears which attempt begins, reports how its
-programs ended, and is told when the attempt is over and why. A pod without a trainer says that all trainers have left.
+Trainer 0's launcher is the server. Each other launcher connects with its pod's UID, receives the attempt that begins,
+and reports how its programs ended. The server then announces the end of the attempt and its cause. A pod without a
+trainer reports that all trainers have left.
 """
 
 from __future__ import annotations

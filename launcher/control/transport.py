@@ -1,4 +1,4 @@
-"""The sockets of the rendezvous: the only module of the launcher that brings zmq."""
+"""The sockets of the control connection. This is the only module of the launcher that imports zmq."""
 
 from __future__ import annotations
 
@@ -24,23 +24,24 @@ from runtime.environment import read_environment
 from runtime.errors import HELD_PORT, PortInUseError
 
 EVERY_ADDRESS = "0.0.0.0"
-LEAST_PEERS = 128  # connections of members, and as many of unauthenticated peers; in a large job all connect at once
-FILES_OF_A_PEER = 3  # descriptors of a connection, in the gate and in libzmq
-OTHER_FILES = 512  # descriptors of everything else in the process
-PACE = ClientPace(delays=lambda: exponential_backoff(0.05, 1.0))  # trainer 0's launcher may come at any moment
+# connections of members, and as many of unauthenticated peers; in a large job all connect at the same time
+LEAST_PEERS = 128
+FILES_OF_A_PEER = 3  # file descriptors of a connection, in the gate and in libzmq
+OTHER_FILES = 512  # file descriptors of everything else in the process
+PACE = ClientPace(delays=lambda: exponential_backoff(0.05, 1.0))  # trainer 0's launcher may start at any moment
 
 
 def open_server(
     config: LauncherConfig, realm: str, member: MemberId, host: RendezvousHost, admits: Callable[[str], bool]
 ) -> ControlServer:
-    """Returns the server of trainer 0's launcher.
+    """Return the server of trainer 0's launcher.
 
-    Args: admits: tells, in a job without a secret, whether a launcher of an address may connect.
+    Args: admits: returns, in a job without a secret, whether a launcher at an address may connect.
     Raises: PortInUseError: another process has the port.
     """
     keys = derive_keys(read_environment(os.environ).secret)
     access = ControlAccess(keys, admits if keys is None else lambda address: True)
-    most = max(LEAST_PEERS, 2 * config.layout.pods)  # a pod and the one that replaces it
+    most = max(LEAST_PEERS, 2 * config.layout.pods)  # a pod and its replacement may both be connected
     core = ServerCore(RENDEZVOUS, realm, member, most_members=most)
     limits = GateLimits(unauthenticated=most, peers=most)
     make_room(FILES_OF_A_PEER * config.layout.pods + OTHER_FILES)
@@ -48,7 +49,7 @@ def open_server(
         try:
             return ControlServer(config.pod_ip, config.control_port, core, host, access, limits=limits, note=say)
         except OSError as problem:
-            if problem.errno != errno.EADDRNOTAVAIL:  # an address of this pod that it cannot see itself
+            if problem.errno != errno.EADDRNOTAVAIL:  # the pod's address may be unknown inside the pod
                 raise
             return ControlServer(EVERY_ADDRESS, config.control_port, core, host, access, limits=limits, note=say)
     except OSError as problem:
@@ -62,9 +63,10 @@ def open_server(
 def open_client(
     config: LauncherConfig, realm: str, member: MemberId, guest: RendezvousGuest, server_ip: str
 ) -> ControlClient:
-    """Returns the client of another launcher."""
+    """Return the client of another launcher."""
     name = f"trainer 0's launcher at {server_ip}:{config.control_port}"
     core = ClientCore(RENDEZVOUS, realm, member, name, guest.hello, PACE)
     keys = derive_keys(read_environment(os.environ).secret)
-    source = config.pod_ip if config.pod_ip.startswith("127.") else ""  # of 127.0.0.0/8 the system takes 127.0.0.1
+    # for an address in 127.0.0.0/8 the system would use 127.0.0.1 as source
+    source = config.pod_ip if config.pod_ip.startswith("127.") else ""
     return ControlClient(server_ip, config.control_port, core, guest, keys=keys, note=say, source=source)

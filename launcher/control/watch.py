@@ -1,4 +1,4 @@
-"""What a supervisor watches beside its own programs: whether its attempt has ended in another pod."""
+"""What a supervisor watches besides its own programs: whether its attempt has ended in another pod."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from launcher.settings import LauncherConfig
 from launcher.text import list_some, say
 from runtime.errors import LostPeerError
 
-SILENCE_S = 10.0  # seconds without a connection to trainer 0's launcher, after which its pod is looked for
-LOOK_PERIOD_S = 2.9  # seconds between two looks of trainer 0's launcher whether job.json is still there
+SILENCE_S = 10.0  # seconds without a connection to trainer 0's launcher, after which its pod is checked
+LOOK_PERIOD_S = 2.9  # seconds between two checks by trainer 0's launcher that job.json still exists
 
 
 class AttemptWatch:
-    """Says whether an attempt goes on.
+    """Detect whether an attempt continues or has ended elsewhere.
 
-    Args: api: is asked, while the pservers are waited for, whether all pods of the set are still live.
-        passed: flags of the trainer, which tell where it saves.
+    Args: api: used while the pservers start, to check that all pods of the set are still live.
+        passed: flags of the trainer, which contain the save directory.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class AttemptWatch:
         self._looked = self._heard = time.monotonic()
         is_leading = self._trainer_id == 0 and bool(record.absent)
         self._returning = ReturnWatch(config, record, control, api) if is_leading else None
-        self._saved_before: int | None = None  # the pass that was to follow when the first pod was back
+        self._saved_before: int | None = None  # number of the next pass when the first absent pod returned
 
     def __enter__(self) -> AttemptWatch:
         if self._returning:
@@ -60,11 +60,11 @@ class AttemptWatch:
 
     @property
     def wakeup(self) -> int:
-        """A file descriptor that can be read when another launcher has said something."""
+        """A file descriptor that becomes readable when a message of another launcher has arrived."""
         return self._control.wakeup
 
     def find_end(self) -> AttemptResult | None:
-        """Says that the attempt has ended elsewhere, None: it goes on."""
+        """Return the result if the attempt has ended elsewhere, or None if it continues."""
         self._control.acknowledge()
         if self._trainer_id == 0 and time.monotonic() - self._looked >= LOOK_PERIOD_S:
             self._looked = time.monotonic()
@@ -74,7 +74,7 @@ class AttemptWatch:
         return self._control.find_end(self.record, self._trainer_id)
 
     def find_obstacle(self) -> AttemptResult | None:
-        """Says, while the pservers are waited for, why this attempt cannot begin to train; None: it can."""
+        """Return, while the pservers start, why this attempt cannot begin to train, or None if it can."""
         end = self.find_end()
         if not end and not (is_whole(self._api, self._ids) and self._is_joined()):
             return AttemptResult(0, "launcher", "the set of pods changed before the training began", is_dissolved=True)
@@ -83,9 +83,9 @@ class AttemptWatch:
         return end
 
     def find_lost_server(self) -> AttemptResult | None:
-        """Says that trainer 0's pod is lost, in a pod whose pserver may have met no trainer that would be missed.
+        """Return an error if trainer 0's pod is lost. In a pod with only a pserver, nothing else may reveal that.
 
-        The API server is asked when trainer 0's launcher has been out of reach for SILENCE_S, and as long after that.
+        The API server is asked when trainer 0's launcher has been unreachable for SILENCE_S, and then every SILENCE_S.
         """
         if not (trouble := self._find_silence()) or self.is_done():
             return None
@@ -95,59 +95,59 @@ class AttemptWatch:
         return AttemptResult(LostPeerError.exit_code, "launcher", f"trainer 0's pod is lost: {trouble}")
 
     def tell(self, result: AttemptResult) -> bool:
-        """Tells the others at once if a program of this pod is the cause of the end; returns whether it is."""
+        """Tell the other launchers at once if a program of this pod caused the end; return whether it did."""
         is_cause = not is_passed_on(make_error(self.record.name, self._trainer_id, "", result))
         if is_cause:
             self._control.report(self.record, self._trainer_id, result)
         return is_cause
 
     def is_done(self) -> bool:
-        """Tells whether the job is done: trainer 0's launcher says so, and job.json does when that one has ended."""
+        """Return whether the job is done, according to trainer 0's launcher or, if that has ended, to job.json."""
         if self._control.is_done(self.record):
             return True
         newest = read_record(self._output)
         return bool(newest and newest.finished and newest.job_uid == self.record.job_uid)
 
     def _find_silence(self) -> str:
-        """Returns why trainer 0's launcher is out of reach, "" until that has lasted for SILENCE_S."""
+        """Return why trainer 0's launcher is unreachable, or "" until that has lasted for SILENCE_S."""
         now = time.monotonic()
         if not (trouble := self._control.why_not_heard(IdMap())):
             self._heard = now
         return trouble if now - self._heard >= SILENCE_S else ""
 
     def _is_joined(self) -> bool:
-        """Tells, in an attempt that this launcher leads without some pods, whether the others have stayed with it.
+        """Return whether the other launchers are still connected to this one, which leads an attempt without some pods.
 
-        They leave it when they see the pod of index 0 come back before they hear of the attempt. This launcher then
-        joins that pod's, too, and those that have heard of the attempt find it gone (`_find_silence`).
+        They disconnect if they see the pod of index 0 return before they receive the attempt. This launcher then also
+        connects to that pod, and launchers that received the attempt find it unreachable (`_find_silence`).
         """
         uids = {str(pod["ip"]): str(pod["uid"]) for pod in self.record.pods} if self._returning else {}
         return not self._control.find_silent(uids)
 
     def _look_for_returned(self) -> AttemptResult | None:
-        """Says, once a pass has been saved after absent pods are back, that they take part in the next attempt."""
+        """Return an end of the attempt after absent pods have returned and a pass has been saved since; else None."""
         names = self._returning.names if self._returning else []
         if not names:
             self._saved_before = None
             return None
         try:
             following = find_saved(self._save_dir).following
-        except OSError:  # a volume that is away
+        except OSError:  # the volume is not reachable
             return None
         if self._saved_before is None:
             self._saved_before = following
             say(f"{list_some(names, ', ')}: back; the next pass that is saved ends this attempt, unless it is the last")
         if following <= self._saved_before or following >= self.record.passes:
             return None
-        message = f"{list_some(names, ', ')}: back, and pass {following - 1} is saved: going on with all that are there"
+        message = f"{list_some(names, ', ')}: back, and pass {following - 1} is saved: continuing with all present pods"
         result = AttemptResult(LostPeerError.exit_code, RETURNED_POD, message)
         return self._control.report(self.record, self._trainer_id, result)
 
     def _look_at_record(self) -> AttemptResult | None:
-        """Writes a record again that is lost; says that another launcher of trainer 0 has written a later one."""
+        """Write a lost job.json again; return an end if another launcher of trainer 0 has written a later record."""
         newest = read_record(self._output)
         if newest is None:
-            with contextlib.suppress(OSError):  # a volume that is away
+            with contextlib.suppress(OSError):  # the volume is not reachable
                 write_record(self._output, self.record)
         if newest and newest.job_uid == self.record.job_uid and is_later(newest, self.record):
             message = f"attempt {newest.attempt} has begun without this pod"

@@ -1,4 +1,4 @@
-"""What the kernel says of the container's memory."""
+"""The memory of this container according to the kernel: limit, peak and kills."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from pathlib import Path
 
 from launcher.cluster.pods import MEMORY_ADVICE
 
-CGROUP = Path("/sys/fs/cgroup")  # where the kernel shows a container its own accounts
-NO_LIMIT = 1 << 60  # bytes; a limit above it is none: cgroup v1 writes a number a little below 2^63
+CGROUP = Path("/sys/fs/cgroup")  # the container's control group files
+NO_LIMIT = 1 << 60  # bytes; a limit above it means no limit: cgroup v1 writes a number slightly below 2^63
 
 
 @dataclasses.dataclass(frozen=True)
 class MemoryAccount:
-    """The kernel's account of this container's memory, in bytes. None is no limit, or a number that is not shown."""
+    """The memory account of this container, in bytes. None: no limit, or the kernel does not show the number."""
 
     limit: int | None
     peak: int | None
-    kills: int  # processes that it has killed for memory
+    kills: int  # number of processes that the kernel killed for memory
 
     @classmethod
     def read(cls, root: Path = CGROUP) -> MemoryAccount | None:
-        """Reads the container's cgroup, version 2 or 1; None where there is none to be seen.
+        """Read the container's cgroup, version 2 or 1; return None if no cgroup is visible.
 
         Source: the kernel's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
         """
@@ -47,7 +47,7 @@ class MemoryAccount:
 
 
 def read_account(path: Path) -> str:
-    """Returns a file of the cgroup, empty where there is none."""
+    """Return the content of a cgroup file, or "" if it does not exist."""
     try:
         return path.read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError):
@@ -55,12 +55,12 @@ def read_account(path: Path) -> str:
 
 
 def mebibytes(size: int) -> str:
-    """Returns bytes as a text in the unit of Kubernetes manifests."""
+    """Return bytes as a text in the unit of Kubernetes manifests."""
     return f"{size / 2**20:.0f}Mi"
 
 
 def explain_kill(before: MemoryAccount | None, after: MemoryAccount | None) -> str:
-    """Says whether the kernel has ended a program with SIGKILL for memory, by its accounts before and after."""
+    """Describe whether the kernel killed a program for memory, from the accounts before and after."""
     if before is None or after is None:
         return " (out of memory?)"
     if after.kills > before.kills:

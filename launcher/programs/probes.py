@@ -19,25 +19,25 @@ from launcher.programs.process import Program
 from launcher.settings import LauncherConfig
 from launcher.text import say
 
-ASK_TIMEOUT_S = 1.0  # seconds for the answer of a program; a probe of k8s/job.yaml waits longer than four of them
-JUDGED_S = 1.0  # seconds for which probes get the same answer
-MOST_CALLERS = 16  # connections at a time; one more closes the oldest
+ASK_TIMEOUT_S = 1.0  # seconds for the answer of a program; the probe in k8s/job.yaml waits longer than four of them
+JUDGED_S = 1.0  # seconds for which an answer is reused
+MOST_CALLERS = 16  # maximum number of connections; one more closes the oldest
 
 
 class PodHealth:
-    """What /healthz and /readyz of the pod say. Each request asks the programs of the pod.
+    """The answers of /healthz and /readyz of the pod. Each request asks the programs of the pod.
 
-    A pod is stuck when a program says so of itself, or has not answered at all for PADDLE_STUCK_TIMEOUT, or when the
-    launcher has waited as long for one answer of the API server. What the launcher does on the volume is not judged:
-    it takes as long as the volume takes, and a new pod would not mend that.
+    A pod is stuck if a program reports that it is, if a program has not answered for PADDLE_STUCK_TIMEOUT, or if the
+    launcher has waited that long for one answer of the API server. Waits for the volume do not count: a new pod would
+    wait as long.
 
-    Thread safety: the main thread sets `programs` and the client's `asking_since`, the threads that answer read them.
+    Thread safety: the main thread sets `programs` and the client's `asking_since`; the answering threads read them.
     """
 
     def __init__(
         self, host: str, limit_s: float, api: PodApi | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Args: host: where the programs answer. limit_s: PADDLE_STUCK_TIMEOUT. api: the client of the API server."""
+        """Args: host: address of the programs. limit_s: PADDLE_STUCK_TIMEOUT. api: the client of the API server."""
         self.host, self.limit_s, self.api, self.clock = host, limit_s, api, clock
         self.programs: Sequence[Program] = []  # of the current attempt
         self.main = "trainer"  # the program without which the pod is not ready
@@ -46,7 +46,7 @@ class PodHealth:
         self._judged, self._stuck, self._unready = -math.inf, "", ""
 
     def judge(self) -> tuple[str, str]:
-        """Returns why the pod is stuck, and why it is not ready; "" where it is not stuck, or ready."""
+        """Return why the pod is stuck and why it is not ready; each is "" if the pod is not stuck, or is ready."""
         with self._lock:
             if self.clock() - self._judged > JUDGED_S:
                 self._stuck, self._unready = self._ask_all()
@@ -64,7 +64,7 @@ class PodHealth:
         return "; ".join(why for why, _ in found if why), "; ".join(filter(None, unready))
 
     def _look_at(self, program: Program) -> tuple[str, str]:
-        """Returns why a program is stuck, and why it is not ready."""
+        """Return why a program is stuck, and why it is not ready."""
         status, text = self._ask(program, "/healthz")
         number, now = program.process.pid, self.clock()
         if not status:
@@ -78,13 +78,13 @@ class PodHealth:
         return "", "" if status == http.HTTPStatus.OK else f"{program.name}: {text or 'it does not answer'}"
 
     def _ask(self, program: Program, path: str) -> tuple[int, str]:
-        """Returns the answer of a program; status 0 when it does not answer, -1 when no process listens."""
+        """Return a program's HTTP status and text; status 0: no answer, -1: no process listens."""
         connection = http.client.HTTPConnection(self.host, program.metrics_port, timeout=ASK_TIMEOUT_S)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
             return answer.status, answer.read(1000).decode("utf-8", "replace").strip()
-        except ConnectionRefusedError:  # it has just begun, or could not have its port
+        except ConnectionRefusedError:  # the program has just started, or its port was taken
             return -1, "it is not watched, or not yet"
         except (OSError, http.client.HTTPException):
             return 0, ""
@@ -100,16 +100,16 @@ class HealthHandler(http.server.BaseHTTPRequestHandler):
     server: HealthServer
 
     def do_GET(self) -> None:
-        """Answers /healthz and /readyz."""
+        """Answer /healthz and /readyz."""
         if self.path not in ("/healthz", "/readyz"):
-            self.answer(http.HTTPStatus.NOT_FOUND, "there are /healthz and /readyz")
+            self.answer(http.HTTPStatus.NOT_FOUND, "only /healthz and /readyz exist")
             return
         stuck, unready = self.server.health.judge()
         why = stuck if self.path == "/healthz" else unready
         self.answer(http.HTTPStatus.SERVICE_UNAVAILABLE if why else http.HTTPStatus.OK, why or "ok")
 
     def answer(self, status: http.HTTPStatus, text: str) -> None:
-        """Sends a line of text."""
+        """Send a line of text."""
         body = f"{text}\n".encode()
         self.send_response(status)
         self.send_header("Content-Type", "text/plain; charset=utf-8")
@@ -118,11 +118,14 @@ class HealthHandler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Logs nothing: probes come every few seconds."""
+        """Log nothing: probes come every few seconds."""
 
 
 class HealthServer(socketserver.ThreadingTCPServer):
-    """Answers each probe in a thread. Of many connections it closes the oldest, so that idle ones keep no probe out."""
+    """Answer each probe in a thread.
+
+    If there are too many connections, close the oldest, so that probes are answered.
+    """
 
     allow_reuse_address = daemon_threads = True
     request_queue_size = 64
@@ -133,7 +136,7 @@ class HealthServer(socketserver.ThreadingTCPServer):
         super().__init__((host, port), HealthHandler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Begins to answer, in a thread of its own."""
+        """Answer the request in a new thread."""
         self.callers.append(request)
         if len(self.callers) > MOST_CALLERS:
             with contextlib.suppress(OSError):
@@ -141,17 +144,20 @@ class HealthServer(socketserver.ThreadingTCPServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Ends the connection."""
+        """End the connection."""
         with contextlib.suppress(ValueError):
             self.callers.remove(request)
         super().shutdown_request(request)
 
     def handle_error(self, *_: Any) -> None:
-        """Logs nothing: a caller may close its connection."""
+        """Log nothing: a client may close its connection."""
 
 
 def watch_pod(config: LauncherConfig, health: PodHealth) -> None:
-    """Begins to answer the probes at CONF_PADDLE_METRICS_PORT. If the port is taken, the launch goes on without."""
+    """Start to answer the probes at CONF_PADDLE_METRICS_PORT.
+
+    If the port is taken, the launcher runs without probes.
+    """
     if not config.metrics_port:
         return
     try:

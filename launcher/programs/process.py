@@ -1,4 +1,4 @@
-"""A program: a child process whose end can be waited for, and the signals of the launcher itself."""
+"""A child process with a descriptor that signals its end, and the signals that the launcher itself receives."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from launcher.programs.memory import MemoryAccount, explain_kill
 from launcher.text import say
 from runtime.errors import ConfigError, InterruptError, LostPeerError, StoppedError
 
-LAST_LINES = 5  # lines of a program's log in a message about its end
-TAIL_BYTES = 4000  # bytes at the end of a log in which those lines are looked for
-TAIL_S = 5.0  # seconds for the volume to give them
+LAST_LINES = 5  # lines of a program's log that a message about its end contains
+TAIL_BYTES = 4000  # bytes at the end of a log that are searched for those lines
+TAIL_S = 5.0  # seconds for the volume to return them
 
 
 class Program:
-    """A child process whose end can be waited for in a selector, with the path of its log."""
+    """A child process whose end a selector can wait for, with the path of its log."""
 
     def __init__(
         self,
@@ -37,15 +37,15 @@ class Program:
         copied: bool,
         metrics_port: int = 0,
     ) -> None:
-        """Args: copied: its output comes to `process.stdout`, for the launcher to copy; else it goes to the log.
+        """Args: copied: the launcher copies the output from `process.stdout`; otherwise the program writes to its log.
 
-        metrics_port: where it answers /healthz, 0 for nowhere.
+        metrics_port: port of its /healthz, or 0.
         """
         self.name, self.log, self.metrics_port = name, log, metrics_port
         self.memory = MemoryAccount.read()
         self.file = log.open("wb", buffering=0)
         self.log_problem = ""
-        self.end = b"" if copied else None  # the last of what was copied, for describe_end
+        self.end = b"" if copied else None  # the last part of the copied output, for describe_end
         try:
             self.process = subprocess.Popen(
                 argv,
@@ -59,11 +59,11 @@ class Program:
             raise ConfigError(missing) from problem
         self.pidfd = os.pidfd_open(self.process.pid)
         self.output = self.process.stdout.fileno() if self.process.stdout else -1
-        if copied:  # a grandchild that keeps the pipe open must not hold up the end
+        if copied:  # a grandchild that keeps the pipe open must not delay the end
             os.set_blocking(self.output, False)
 
     def stop(self, grace_s: float) -> None:
-        """Ends the program by SIGTERM, and by SIGKILL after `grace_s` seconds; with 0 by SIGKILL at once."""
+        """End the program by SIGTERM, and by SIGKILL after `grace_s` seconds; with 0 by SIGKILL at once."""
         if self.process.poll() is None:
             if grace_s:
                 self.process.terminate()
@@ -75,32 +75,32 @@ class Program:
                 self.process.wait()
 
     def close(self) -> None:
-        """Closes the descriptors."""
+        """Close the descriptors."""
         os.close(self.pidfd)
-        with contextlib.suppress(OSError):  # a network file system may tell only now what it could not write
+        with contextlib.suppress(OSError):  # a network file system may report a failed write only at close
             self.file.close()
         if self.process.stdout:
             self.process.stdout.close()
 
     def add_to_log(self, chunk: bytes) -> None:
-        """Writes to the log. A volume that takes no more does not end the training here; saving a pass reports it."""
+        """Write to the log. An error of the volume does not end the training here; saving a pass reports it."""
         self.end = ((self.end or b"") + chunk)[-TAIL_BYTES:]
         try:
             while chunk:
                 chunk = chunk[self.file.write(chunk) :]
         except OSError as problem:
             if str(problem) != self.log_problem:
-                say(f"cannot write {self.log}: {problem}; what it misses is in the pod's own log")
+                say(f"cannot write {self.log}: {problem}; the pod's own log contains the missing lines")
             self.log_problem = str(problem)
 
     def describe_end(self) -> str:
-        """Says how it ended, with the last lines of its log.
+        """Describe how the program ended, with the last lines of its log.
 
-        The launcher remembers the end of what it has copied, because a network file system that has refused a write may
-        block a reader of that file for minutes.
+        The lines come from the copied output if there is one: a network file system that has refused a write may block
+        a reader of that file for minutes.
         """
         end = read_tail(self.log) if self.end is None else self.end.decode("utf-8", "replace")
-        lines = (end or "(it wrote nothing)").splitlines()[-LAST_LINES:]
+        lines = (end or "(no output)").splitlines()[-LAST_LINES:]
         ended = describe_status(self.process.returncode)
         if self.process.returncode == -signal.SIGKILL:
             ended += explain_kill(self.memory, MemoryAccount.read())
@@ -108,7 +108,7 @@ class Program:
 
 
 def read_tail(path: Path, size: int = TAIL_BYTES) -> str:
-    """Returns the last bytes of a log as text; says so where the volume does not give them within TAIL_S."""
+    """Return the last bytes of a log as text, or a note if the volume does not return them within TAIL_S."""
     found: list[str] = []
 
     def read() -> None:
@@ -126,19 +126,19 @@ def read_tail(path: Path, size: int = TAIL_BYTES) -> str:
 
 
 def describe_status(status: int) -> str:
-    """Says how a process ended in words."""
+    """Describe in words how a process ended."""
     if status >= 0:
         return f"ended with status {status}"
     return f"was killed by {signal.Signals(-status).name}"
 
 
 def exit_code_of(status: int) -> int:
-    """Returns the exit status of the pod for one of a program: the same, and 75 if a signal killed the program."""
+    """Return the pod's exit status for a program's: the same, or 75 if a signal killed the program."""
     return status if status >= 0 else LostPeerError.exit_code
 
 
 class Stop:
-    """SIGTERM and SIGINT: before the training they end the launcher at once, later they wake the supervisor."""
+    """SIGTERM and SIGINT: before the training they end the launcher, later they wake the supervisor."""
 
     def __init__(self) -> None:
         self.requested = ""  # the first signal's name
@@ -148,9 +148,10 @@ class Stop:
 
     @classmethod
     def of_process(cls) -> Stop:
-        """Returns one that the signals of this process come to from now on.
+        """Return an instance that receives the signals of this process from now on.
 
-        The interpreter writes to `wakeup` itself: a handler in Python runs only after a wait that has begun meanwhile.
+        The interpreter itself writes to `wakeup`, because a Python signal handler runs only after a running wait
+        returns.
         """
         stop = cls()
         signal.set_wakeup_fd(stop._write, warn_on_full_buffer=False)
@@ -166,13 +167,13 @@ class Stop:
             os.write(self._write, b"x")
 
     def check(self) -> None:
-        """Raises StoppedError if a signal has come."""
+        """Raise StoppedError if a signal has come."""
         if self.requested:
             raise StoppedError(f"stopped by {self.requested} before the training began")
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:
-        """In this block of a supervisor's work, a long one without a selector, signals raise StoppedError again."""
+        """Raise StoppedError on signals inside this block, which is a long step without a selector."""
         self.supervising = False
         try:
             self.check()
@@ -182,7 +183,7 @@ class Stop:
 
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
-        """In this block signals wake the supervisor, and raise nothing."""
+        """Record signals inside this block and wake the supervisor, but raise nothing."""
         self.supervising = True
         try:
             yield
@@ -191,12 +192,12 @@ class Stop:
 
 
 def pidfds(program: Program | None) -> list[int]:
-    """Returns a list with the descriptor that becomes readable at a program's end; it is empty without a program."""
+    """Return a list with the descriptor that becomes readable at a program's end, or [] for None."""
     return [program.pidfd] if program else []
 
 
 def wait_for_any(timeout_s: float, *sources: int) -> None:
-    """Waits until one of the descriptors can be read, at most `timeout_s` seconds."""
+    """Wait until one of the descriptors is readable, at most `timeout_s` seconds."""
     with selectors.DefaultSelector() as selector:
         for source in sources:
             selector.register(source, selectors.EVENT_READ)
@@ -204,10 +205,10 @@ def wait_for_any(timeout_s: float, *sources: int) -> None:
 
 
 def end_process(status: int) -> NoReturn:
-    """Ends this process with a status, whatever stdout is; after a Ctrl-C by SIGINT, so that its parent sees that."""
+    """End this process with a status, independent of stdout; after Ctrl-C end by SIGINT, so that the parent sees it."""
     try:
         sys.stdout.flush()
-    except OSError:  # the interpreter would try again, and end with 120
+    except OSError:  # the interpreter would write again, and end with 120
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if status == InterruptError.exit_code:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -216,19 +217,19 @@ def end_process(status: int) -> NoReturn:
 
 
 def failure_of(program: Program) -> AttemptResult:
-    """Returns the outcome that a program's end makes."""
+    """Return the attempt's result for a program's end."""
     status = program.process.returncode
     killer = signal.Signals(-status).name if status < 0 else ""
     return AttemptResult(exit_code_of(status), program.name, program.describe_end(), killer)
 
 
 def copy_output(program: Program) -> bool:
-    """Copies what a program has written to its log and to our stdout. Returns False at the end of its output."""
+    """Copy a program's new output to its log and to stdout. Return False at the end of the output."""
     try:
         chunk = os.read(program.output, 1 << 16)
     except BlockingIOError:
         return False
-    with contextlib.suppress(OSError):  # the pod's own log first: it does not wait for the volume
+    with contextlib.suppress(OSError):  # the pod's own log first, because it does not wait for the volume
         sys.stdout.buffer.write(chunk)
         sys.stdout.flush()
     program.add_to_log(chunk)
@@ -236,7 +237,7 @@ def copy_output(program: Program) -> bool:
 
 
 def run_bounded(command: Sequence[str], limit_s: float, limit: int) -> tuple[int, bytes, bytes]:
-    """Runs a program to its end, and returns its exit status with what it wrote to stdout and stderr.
+    """Run a program to its end, and return its exit status and what it wrote to stdout and stderr.
 
     Raises: OSError: it cannot be run. subprocess.TimeoutExpired. ValueError: it wrote more than `limit` bytes.
     """

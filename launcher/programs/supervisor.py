@@ -23,22 +23,22 @@ from launcher.text import say
 from launcher.volume import volume_errors, write_atomically
 from runtime.errors import LostPeerError, PeerUnreachableError, StoppedError
 
-PROBE_PERIOD_S = 10.0  # seconds without an answer of all pservers, after which the set of pods is listed again
-NOTICE_S = 5.0  # seconds for a trainer to find out by itself that its pserver has failed, and why
-FAILED_STOP_S = 20.0  # seconds at most for a program of a failed attempt to end; it has nothing left to save
-ENDED_STOP_S = 0.5  # seconds for the trainer of an attempt that has ended elsewhere; a save that it cuts is not used
-WATCH_PERIOD_S = 3.0  # seconds between two looks of trainer 0's launcher whether job.json is still there
-END_PERIOD_S = 0.5  # seconds between two looks at job.json for the end of the job
+PROBE_PERIOD_S = 10.0  # seconds without an answer of all pservers, after which the set of pods is checked again
+NOTICE_S = 5.0  # seconds for a trainer to detect that its pserver has failed
+FAILED_STOP_S = 20.0  # maximum seconds for a program of a failed attempt to end; it has nothing left to save
+ENDED_STOP_S = 0.5  # seconds for the trainer to end when the attempt ended elsewhere; an interrupted save is not used
+WATCH_PERIOD_S = 3.0  # seconds between two checks by trainer 0's launcher that job.json still exists
+END_PERIOD_S = 0.5  # seconds between two reads of job.json to detect the end of the job
 
 
 def prepare_node_dir(config: LauncherConfig, trainer_id: int, attempt: int) -> Path:
-    """Creates output/node_<id>, checks that it takes writes, and renames the files of earlier attempts by a suffix."""
+    """Create output/node_<id>, check that it is writable, and rename the files of earlier attempts with a suffix."""
     node = config.output / f"node_{trainer_id}"
     with volume_errors(node):
         node.mkdir(parents=True, exist_ok=True)
         set_logs_aside(node, attempt)
         number = config.layout.pods
-        # of trainers that this attempt does without; they would be taken for logs of a later one
+        # logs of trainers that are absent from this attempt must not look like logs of a later one
         while trainer_id == 0 and (beyond := config.output / f"node_{number}").exists():
             set_logs_aside(beyond, attempt)
             number += 1
@@ -48,7 +48,7 @@ def prepare_node_dir(config: LauncherConfig, trainer_id: int, attempt: int) -> P
 
 
 def set_logs_aside(node: Path, attempt: int) -> None:
-    """Renames the files of the attempt before, by its number as suffix. Raises: OSError."""
+    """Rename the files of the previous attempt with its number as suffix. Raises: OSError."""
     for name in ("train.log", "train.jsonl", "server.log", "server.jsonl", "error.json"):
         if (node / name).exists():
             numbers = itertools.count(max(1, attempt - 1))
@@ -57,21 +57,21 @@ def set_logs_aside(node: Path, attempt: int) -> None:
 
 
 def attempt_environ(config: LauncherConfig, record: JobRecord, passed: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables by which the programs of an attempt know it."""
+    """Return the environment variables that describe an attempt to its programs."""
     environ = {"PADDLE_JOB_NAME": config.job_name, "PADDLE_ATTEMPT": record.name, "PADDLE_SECRET": config.secret}
     environ["PADDLE_OUTPUT"] = str(config.output)
-    if record.absent:  # a checkpoint tells by it among whom the samples were divided
+    if record.absent:  # a checkpoint records among which trainers the samples were divided
         environ["PADDLE_ABSENT"] = ",".join(str(one["index"]) for one in record.absent)
-    if record.origin:  # a program sets this one aside when it is damaged, and never one that the user names
+    if record.origin:  # a program sets this save aside if it is damaged, but never one that the user named
         origin = f"state/{record.checkpoint}" if record.checkpoint else record.origin
         environ["PADDLE_CHOSEN_SAVE"] = str(save_dir_of(config, passed) / origin)
     return environ
 
 
 class Supervisor:
-    """Runs the programs of one attempt to their end. None outlives it, so that the next attempt finds its ports free.
+    """Run the programs of one attempt to their end. It ends all of them, so that the next attempt can use the ports.
 
-    Where the layout has no pserver for a pod, its `pserver` is None everywhere.
+    `pserver` is None in a pod that runs no pserver.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class Supervisor:
 
     @property
     def failed_stop_s(self) -> float:
-        """Seconds that a program may take to end when it has nothing to save."""
+        """Seconds that a program with nothing to save may take to end."""
         return min(self.config.stop_timeout, FAILED_STOP_S)
 
     def start(self, name: str, command: ProgramCommand, log: str, *, copied: bool = False) -> Program:
-        """Starts a program that logs to output/node_<id>/<log>."""
+        """Start a program that logs to output/node_<id>/<log>."""
         with volume_errors(self.node / log):
             program = Program(
                 name, command.argv, self.environ, self.node / log, copied=copied, metrics_port=command.metrics_port
@@ -107,9 +107,9 @@ class Supervisor:
     def wait_for_pservers(
         self, pserver: Program | None, probe: ProgramCommand, watch: AttemptWatch
     ) -> AttemptResult | None:
-        """Runs the probe until every pserver of the job answers. Returns None then, else why not.
+        """Run the probe until every pserver of the job answers. Return None then, otherwise the reason why not.
 
-        Args: probe: without its timeout. watch: says why this attempt cannot go on.
+        Args: probe: command without its timeout. watch: detects that this attempt cannot continue.
         """
         deadline = time.monotonic() + self.config.start_timeout
         while True:
@@ -131,7 +131,7 @@ class Supervisor:
                 )
 
     def _probe(self, pserver: Program | None, argv: Sequence[str], watch: AttemptWatch) -> int:
-        """Runs one probe; returns its exit status, 69 if a signal, the attempt's or the pserver's end is first."""
+        """Run one probe; return its exit status, or 69 if a signal or the end of the attempt or pserver comes first."""
         deadline = time.monotonic() + PROBE_PERIOD_S + REPEAT_PERIOD_S
         probe = subprocess.Popen(argv, env=dict(self.environ), stdin=subprocess.DEVNULL)
         pidfd = os.pidfd_open(probe.pid)
@@ -148,11 +148,11 @@ class Supervisor:
             probe.wait()
 
     def run_pserver(self, pserver: Program, watch: AttemptWatch) -> AttemptResult:
-        """Waits for the end of the pserver in a pod without a trainer, and returns how it ended.
+        """Wait for the end of the pserver in a pod without a trainer, and return how it ended.
 
-        The pserver ends with 0 when all trainers have said goodbye. A pod that is told to stop gives them the time to
-        save first.
-        Args: watch: says that the attempt has ended elsewhere.
+        The pserver ends with 0 after all trainers have left. After a signal the pod first gives the trainers time to
+        save.
+        Args: watch: detects that the attempt has ended elsewhere.
         """
         self.health.main = "pserver"
         while pserver.process.poll() is None and not self.stop.requested:
@@ -166,10 +166,10 @@ class Supervisor:
         return failure_of(pserver) if pserver.process.returncode else AttemptResult(0)
 
     def run_trainer(self, pserver: Program | None, command: ProgramCommand, watch: AttemptWatch) -> AttemptResult:
-        """Runs the trainer, copies its output, and returns how it all ended.
+        """Run the trainer, copy its output, and return how trainer and pserver ended.
 
-        Args: watch: says that the attempt has ended elsewhere; the trainer is then told to stop at once. A trainer that
-            others have not met yet is only missed by its own launcher.
+        Args: watch: detects that the attempt has ended elsewhere; the trainer is then stopped at once. Before a trainer
+            has connected to the other programs, only its own launcher can detect its failure.
         """
         trainer = self.start("trainer", command, "train.log", copied=True)
         stdout = trainer.output
@@ -191,7 +191,7 @@ class Supervisor:
                 if pserver and pserver.pidfd in ready:
                     selector.unregister(pserver.pidfd)
                     pserver.process.wait()
-                    # a pserver ends with 0 after our trainer has said goodbye; the trainer notices any other end soon
+                    # a pserver ends with 0 after our trainer has left; the trainer soon detects any other end
                     first = failure_of(pserver) if pserver.process.returncode else None
                     is_cause = bool(first and watch.tell(first))
                     notice_s = ENDED_STOP_S if is_cause else NOTICE_S
@@ -229,7 +229,7 @@ class Supervisor:
         if self.stop.requested:
             code = status if status in NEVER_RETRY else StoppedError.exit_code
             return AttemptResult(code, "launcher", f"stopped by {self.stop.requested}")
-        # a trainer that gave up because servers or peers were gone, or was ended by us, is not what failed first
+        # a trainer that ended because of lost peers, or that the launcher stopped, is not the first failure
         if first and (status <= 0 or status in (PeerUnreachableError.exit_code, LostPeerError.exit_code, 143)):
             return first
         if status:
@@ -242,10 +242,11 @@ class Supervisor:
         return failure_of(pserver) if pserver.process.returncode else AttemptResult(0)
 
     def _wait_for_the_end(self, watch: AttemptWatch) -> AttemptResult | None:
-        """Waits, in a pod without a pserver that hears all goodbyes, for trainer 0 to record that the job is done.
+        """Wait until trainer 0 records the end of the job; used in a pod whose pserver does not see all trainers leave.
 
-        A pod that ended sooner would be lost to a further attempt: a Job does not replace an index that has succeeded.
-        Returns: None then; else why another attempt is needed.
+        A pod that ended earlier could not take part in another attempt: a Job does not replace an index that has
+        succeeded.
+        Returns: None then; otherwise why another attempt is needed.
         """
         deadline = time.monotonic() + self.config.goodbye_timeout
         say("our trainer has finished; waiting for the others")

@@ -1,10 +1,10 @@
-"""`python3 -m launcher.roles ROLE [FLAG...]`: the program of a pod of an elastic job, and what follows its end.
+"""`python3 -m launcher.roles ROLE [FLAG...]`: run the program of a pod of an elastic job, and clean up after its end.
 
-A master and a server belong to a Deployment and a StatefulSet, which would start a pod that has ended again. With
-AT_END=wait the role therefore stays until SIGTERM when its program has ended with 0; before that it lets SCALE_TO_ZERO
-have no pods, which sends that signal. A master that ends with 65 says that the job has failed, which is an end, too. A
-trainer belongs to a Job: it becomes its program. A driver of an all-reduce job does, too, and lets its workers have no
-pods at the end, but not where the next pod of the Job goes on.
+A Deployment or StatefulSet restarts a pod that has ended. With AT_END=wait the role of a master or server therefore
+waits for SIGTERM after its program has ended with 0. Before that it scales the objects in SCALE_TO_ZERO to 0 pods,
+which sends that SIGTERM. A master that ends with 65 reports that the job has failed, and the role treats that as an end
+too. A trainer belongs to a Job, so the role executes its program in its place. So does a driver of an all-reduce job;
+at the end it scales its workers to 0, except after statuses with which the next pod of the Job continues.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from launcher.roles.scaling import Scaler
 from launcher.text import LauncherLog, Secrets, end_in_one_line, say
 from runtime.errors import ApiForbiddenError, ConfigError, DataError, PeerUnreachableError, UsageError
 
-LONG_S = 3600.0  # of one wait without a deadline: until the program ends, or a signal comes
-CONNECT_S = 3.0  # to an endpoint of etcd
-NOTE_S = 10.0  # between two lines that say what is waited for
-RETRY_S = 5.0  # between two questions to the API server
+LONG_S = 3600.0  # seconds of one wait without a deadline, which a signal or the program's end interrupts
+CONNECT_S = 3.0  # seconds to connect to an endpoint of etcd
+NOTE_S = 10.0  # seconds between two log lines about a wait
+RETRY_S = 5.0  # seconds between two requests to the API server
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -65,15 +65,15 @@ def run_role(arguments: Sequence[str], stop: Stop, secrets: Secrets) -> int:
 
 
 def wait_for_etcd(plan: RolePlan) -> None:
-    """Return when one endpoint of etcd takes a connection: pods of a job begin together, and etcd's image may be large.
+    """Wait until one endpoint of etcd accepts a connection: all pods of a job start together, and its image is large.
 
-    A pod of a Job that fails meanwhile would wait ever longer for its next start.
+    Without this wait, a failed pod of a Job would be restarted after growing delays.
 
     Raises: PeerUnreachableError: none does within the time.
     """
     began = noted = time.monotonic()
     while plan.etcd:
-        trouble = min(map(_reach, plan.etcd))  # "" is the least
+        trouble = min(map(_reach, plan.etcd))  # "" sorts first
         if not trouble:
             return
         now = time.monotonic()
@@ -89,7 +89,7 @@ def wait_for_etcd(plan: RolePlan) -> None:
 
 
 def _reach(place: tuple[str, int]) -> str:
-    """Return why an endpoint takes no connection, "" if it does."""
+    """Return why an endpoint accepts no connection, or ""."""
     try:
         with socket.create_connection(place, CONNECT_S):
             return ""
@@ -98,7 +98,7 @@ def _reach(place: tuple[str, int]) -> str:
 
 
 def run_program(command: Sequence[str], stop: Stop) -> int:
-    """Run a program to its end, pass a signal on to it, and return its exit status."""
+    """Run a program to its end, forward a signal to it, and return its exit status."""
     try:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     except OSError as problem:
@@ -117,7 +117,7 @@ def run_program(command: Sequence[str], stop: Stop) -> int:
 
 
 def finish(plan: RolePlan, stop: Stop, secrets: Secrets) -> None:
-    """Scale down what the plan names, then wait for the signal that this pod is not wanted any more, where it waits."""
+    """Scale the targets of the plan to 0; then, with AT_END=wait, wait for SIGTERM."""
     for target in plan.targets:
         _scale_down(target, stop, secrets)
     if plan.waits and not stop.requested:

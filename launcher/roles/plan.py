@@ -1,7 +1,8 @@
-"""Which command a role becomes: a pure function of the environment and the arguments.
+"""Build the command of a role: a pure function of the environment and the arguments.
 
-The variables are ours, those of the tutorial's Job, and those of the runtime image of 2017 (spec/distributed.md 2.4).
-`start.sh --help` describes them. An argument wins over its variable, a variable over the one behind it in its row.
+The variables are those of this project, of the tutorial's Job, and of the 2017 runtime image (spec/distributed.md 2.4).
+`start.sh --help` describes them. An argument overrides its variable. The first set variable of a row overrides the
+others.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from urllib.parse import urlsplit
 MASTER, PSERVER, TRAINER, AUTOSCALER, DRIVER = "master", "pserver", "trainer", "autoscaler", "driver"
 ROLES = (MASTER, PSERVER, TRAINER, AUTOSCALER, DRIVER)
 WITHOUT_ETCD = (AUTOSCALER, DRIVER)
-EXIT, WAIT = "exit", "wait"  # what a role does when the job is done
+EXIT, WAIT = "exit", "wait"  # what a role does after the job is done
 ETCD_PORT = 2379
 INIT = "PADDLE_INIT_"
 
 
 @dataclass(frozen=True)
 class RoleFlag:
-    """A flag of a role's program: the variables that give its value, the first that is set, and its default.
+    """A flag of a role's program: the variables that can set its value, in order of precedence, and its default.
 
-    default: "" leaves the flag out; a text that begins with '/' is a path below the job's directory on the volume.
+    default: "" omits the flag; a text that begins with '/' is a path below the job's directory on the volume.
     """
 
     name: str
@@ -85,9 +86,9 @@ PROGRAMS: Mapping[str, tuple[str, ...]] = {
     AUTOSCALER: ("autoscaler",),
     DRIVER: ("elastic", "run"),
 }
-# statuses of a driver after which the Job's next pod goes on: no answer, volume, lost peer, SIGKILL, SIGTERM
+# exit statuses of a driver after which the Job's next pod continues: no answer, volume, lost peer, SIGKILL, SIGTERM
 DRIVER_GOES_ON = (69, 74, 75, 137, 143)
-# of 2017, and without meaning for a trainer that finds everything else in etcd
+# variables of 2017 that a trainer ignores, because it finds these values in etcd
 _FOUND = {
     "PORT", "PORTS_NUM", "PORTS_NUM_FOR_SPARSE", "NICS", "NUM_GRADIENT_SERVERS", "NUM_PASSES", "PSERVERS", "TRAINER_ID",
 }  # fmt: skip
@@ -96,11 +97,11 @@ _TARGET = re.compile(r"(statefulsets|deployments|replicasets)/[a-z0-9]([-.a-z0-9
 
 @dataclass(frozen=True)
 class RolePlan:
-    """What a role does: its command, whether it waits for SIGTERM when the job is done, and what it then scales to 0.
+    """What a role does: its command, whether it waits for SIGTERM after the job, and the objects that it scales to 0.
 
-    targets: "statefulsets/NAME" each.  notes: lines for the log.  etcd: host and port of each endpoint that the
-    environment names.  etcd_timeout: seconds within which one of them must take a connection.  goes_on: statuses of a
-    job that is not over; empty: 0 alone is the end.
+    targets: "statefulsets/NAME" each.  notes: lines for the log.  etcd: host and port of each endpoint in the
+    environment.  etcd_timeout: seconds within which one endpoint must accept a connection.  goes_on: exit statuses
+    after which the job continues; empty: only 0 is the end of the job.
     """
 
     command: tuple[str, ...]
@@ -113,11 +114,11 @@ class RolePlan:
 
 
 class RoleError(ValueError):
-    """The environment does not say what a role has to know; its text has a line for each problem."""
+    """The environment lacks what a role needs; the text has one line for each problem."""
 
 
 def plan_role(role: str, arguments: Sequence[str], environ: Mapping[str, str]) -> RolePlan:
-    """Return what a role does.
+    """Return the plan of a role.
 
     Raises: RoleError.
     """
@@ -126,7 +127,8 @@ def plan_role(role: str, arguments: Sequence[str], environ: Mapping[str, str]) -
     flags = [
         f"--{flag.name}={value}"
         for flag in FLAGS[role]
-        # a driver's arguments end with the command of a worker, whose flags are its own; of two flags the last counts
+        # a driver's arguments end with the worker's command, whose flags must not be parsed; the last of two equal
+        # flags counts
         if (role == DRIVER or not has_flag(flag.name, arguments)) and (value := _value(flag, environ, problems))
     ]
     if role not in WITHOUT_ETCD and not _names_a_store(environ, arguments):
@@ -155,13 +157,13 @@ def plan_role(role: str, arguments: Sequence[str], environ: Mapping[str, str]) -
 
 
 def find_etcd(environ: Mapping[str, str]) -> str:
-    """Return the endpoints of etcd: ETCD_ENDPOINTS, or of 2017 the address in ETCD_IP, or the one beside the master."""
+    """Return the endpoints of etcd: ETCD_ENDPOINTS, or the 2017 address in ETCD_IP, or the address of the master."""
     address = environ.get("ETCD_IP") or environ.get("MASTER_IP")
     return environ.get("ETCD_ENDPOINTS") or (f"http://{address}:{ETCD_PORT}" if address else "")
 
 
 def list_places(endpoints: str) -> tuple[tuple[str, int], ...]:
-    """Return host and port of each endpoint of a comma list; the program judges one that is none."""
+    """Return host and port of each endpoint in a comma-separated list; the program refuses malformed endpoints."""
     places = []
     for text in filter(None, (one.strip() for one in endpoints.split(","))):
         try:
@@ -199,7 +201,7 @@ def _names_a_store(environ: Mapping[str, str], arguments: Sequence[str]) -> bool
 
 
 def _other_flags(environ: Mapping[str, str], given: Sequence[str]) -> list[str]:
-    """Return --x=value for each PADDLE_INIT_X that has no place of its own, as paddle.init of 2017 took them."""
+    """Return --x=value for each PADDLE_INIT_X without a flag of its own, as paddle.init of 2017 did."""
     names = sorted(name.removeprefix(INIT) for name in environ if re.fullmatch(rf"{INIT}[A-Z][A-Z0-9_]*", name))
     others = [name for name in names if name not in _FOUND and not has_flag(name.lower(), given)]
     return [f"--{name.lower()}={environ[INIT + name]}" for name in others if environ[INIT + name]]
@@ -208,7 +210,7 @@ def _other_flags(environ: Mapping[str, str], given: Sequence[str]) -> list[str]:
 def _judge_2017(environ: Mapping[str, str], problems: list[str]) -> list[str]:
     if environ.get("ENTRY"):
         problems.append(
-            "ENTRY names a program of paddle.v2, which is not here; set TOPOLOGY or TRAIN_CONFIG to a config "
+            "ENTRY names a program of paddle.v2, which is not supported; set TOPOLOGY or TRAIN_CONFIG to a config "
             "(docs/from-v2.md)"
         )
     if environ.get("TRAIN_LIST"):

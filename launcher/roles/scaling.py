@@ -1,4 +1,4 @@
-"""Sets the number of pods of a StatefulSet or Deployment to 0, which is all that a role's service account may do."""
+"""Set the number of pods of a StatefulSet or Deployment to 0, the only right of a role's service account."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ MOST_TOKEN, MOST_ANSWER = 64 << 10, 1 << 20  # bytes
 class Scaler:
     """The scale of objects of one namespace.
 
-    Args: environ: names the API server and the directory of the service account.  secrets: gets the tokens.
-    Raises: ApiError: this is no pod of a cluster.
+    Args: environ: names the API server and the directory of the service account.  secrets: collects the tokens.
+    Raises: ApiError: this process does not run in a pod of a cluster.
     """
 
     def __init__(self, environ: Mapping[str, str], secrets: Secrets) -> None:
@@ -38,14 +38,14 @@ class Scaler:
         host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT_HTTPS", "443")
         if not host:
             raise ApiError(
-                "SCALE_TO_ZERO is set, and KUBERNETES_SERVICE_HOST is not: this is no pod of a cluster; leave it out",
+                "SCALE_TO_ZERO is set, and KUBERNETES_SERVICE_HOST is not: this is no pod of a cluster; unset it",
                 final=ApiForbiddenError,
             )
         self._server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
         self._namespace = environ.get("JOB_NAMESPACE") or environ.get("NAMESPACE") or self._read("namespace")
 
     def scale_to_zero(self, target: str) -> bool:
-        """Let a StatefulSet or Deployment ("statefulsets/NAME") have no pods; return whether it is there.
+        """Scale a StatefulSet or Deployment ("statefulsets/NAME") to 0 pods; return whether it exists.
 
         Raises: ApiError: the API server does not answer, or refuses.
         """
@@ -60,7 +60,7 @@ class Scaler:
                 f"(access.yaml of k8s/elastic and k8s/allreduce), or: kubectl scale {target} --replicas=0",
                 final=ApiForbiddenError,
             )
-        raise ApiError(f"{said}; see why at the API server, which is asked again")
+        raise ApiError(f"{said}; the request is repeated: look at the API server")
 
     def _patch(self, url: str, change: object) -> tuple[int, str]:
         token = self._read("token")

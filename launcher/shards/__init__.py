@@ -1,1 +1,1 @@
-"""The data set's shards: which trainer trains which, and their copies in ./data."""
+"""The shards of the data set: their assignment to trainers, and their copies in ./data."""

@@ -1,8 +1,8 @@
-"""How the shards of absent trainers are divided among those that are present. No input or output.
+"""Divide the shards of absent trainers among the present trainers. Pure: no input or output.
 
-Each trainer trains one shard as a whole, its own where it has one. The shards that are left over are dealt file by
-file, as their lists name them, so that every file is trained by exactly one trainer. No file is cut: only a provider
-knows where a sample ends.
+Each trainer trains one whole shard, its own if it has one. The files of the remaining shards, as their lists name
+them, are distributed one by one, so that exactly one trainer trains each file. No file is cut, because only a data
+provider knows where a sample ends.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-STAGED = "data/"  # how the entries of a list that name a file of their shard begin
+STAGED = "data/"  # prefix of the entries of a list that name a file of their own shard
 
 
 class Piece(NamedTuple):
-    """An entry of a list of an absent trainer's shard. list_name: path of the list below the shard. size: in bytes."""
+    """A list entry of an absent trainer's shard. list_name: path of the list below the shard. size: in bytes."""
 
     shard: int
     list_name: str
@@ -24,25 +24,25 @@ class Piece(NamedTuple):
 
     @property
     def is_test(self) -> bool:
-        """The list is one for tests, by its name."""
+        """Whether the list's name marks it as a test list."""
         return "test" in self.list_name
 
     @property
     def file(self) -> str:
-        """The path of the file below the shard, "" where the entry is a path of another place."""
+        """The path of the file below the shard, or "" if the entry is a path outside the shard."""
         return self.entry.removeprefix(STAGED) if self.entry.startswith(STAGED) else ""
 
     @property
     def staged(self) -> str:
-        """The entry by which the trainer that has this piece finds the file."""
+        """The entry under which the trainer that receives this piece finds the file."""
         return f"{STAGED}{place_of(self.shard)}/{self.file}" if self.file else self.entry
 
 
 @dataclasses.dataclass(frozen=True)
 class ShardLists:
-    """What a shard has: the size in bytes of each file, by its name in lists (data/train.txt), and each list's lines.
+    """The files of a shard: the size in bytes of each file by its name in lists (data/train.txt), and the lists' lines.
 
-    Lists are all files that end in .list, by their path below the shard; lines without blanks around them.
+    Lists are all files with the ending .list, by their path below the shard; their lines are stripped.
     """
 
     sizes: Mapping[str, int]
@@ -51,36 +51,36 @@ class ShardLists:
 
 @dataclasses.dataclass(frozen=True)
 class Portion:
-    """What one trainer trains: a whole shard, and files of the shards of absent trainers."""
+    """The data of one trainer: a whole shard, and files of the shards of absent trainers."""
 
     base: int
     pieces: tuple[Piece, ...] = ()
 
     @property
     def others(self) -> list[int]:
-        """The absent trainers' shards that it has files of, ascending."""
+        """The absent trainers' shards that this trainer has files of, ascending."""
         return sorted({piece.shard for piece in self.pieces})
 
 
 def place_of(shard: int | str) -> str:
-    """Returns the directory below ./data for an absent trainer's shard."""
+    """Return the directory below ./data for an absent trainer's shard."""
     return f"absent_{shard}"
 
 
 def assign_bases(shards: int, indexes: Sequence[int]) -> list[int]:
-    """Returns the shard that each trainer trains as a whole.
+    """Return the shard that each trainer trains as a whole.
 
-    A trainer keeps the shard of its index. One whose index has no shard, a pod that had a pserver alone before, takes
-    the first shard that is left over. Args: shards: their number. indexes: the completion index of each trainer.
+    A trainer keeps the shard of its index. If its index has no shard, because its pod ran only a pserver before, it
+    takes the first remaining shard. Args: shards: their number. indexes: the completion index of each trainer.
     """
     left = [number for number in range(shards) if number not in {*indexes}]
     return [index if index < shards else left.pop(0) for index in indexes]
 
 
 def find_pieces(number: int, shard: ShardLists) -> list[Piece]:
-    """Returns the entries of all lists of a shard that name files: below ./data, or by a path from the root.
+    """Return the entries of all lists of a shard that name files: below ./data, or by an absolute path.
 
-    Other lists, of labels for one, are the same in every shard and are left out.
+    Other lists, for example of labels, are equal in all shards and are omitted.
     """
     pieces = []
     for name, lines in sorted(shard.lists.items()):
@@ -91,10 +91,10 @@ def find_pieces(number: int, shard: ShardLists) -> list[Piece]:
 
 
 def divide(bases: Sequence[int], absent: Mapping[int, ShardLists]) -> list[Portion] | int:
-    """Returns what each trainer trains; the number of an absent trainer's shard that has no list of training files.
+    """Return the data of each trainer; or the number of an absent trainer's shard that has no list of training files.
 
-    The largest file goes to the trainer that has been dealt the fewest bytes, the last one of those: trainer 0 has the
-    saves to make besides. Args: bases: of assign_bases. absent: by shard, all that are no base.
+    Each file, the largest first, goes to the trainer with the fewest bytes so far; of several to the last one, because
+    trainer 0 also saves. Args: bases: see assign_bases. absent: by shard, all shards that are not a base.
     """
     dealt: list[list[Piece]] = [[] for _ in bases]
     found = {number: find_pieces(number, shard) for number, shard in absent.items()}

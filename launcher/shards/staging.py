@@ -1,4 +1,4 @@
-"""Staging of what this trainer trains in ./data: its shard, and files of the shards of absent trainers."""
+"""Copy this trainer's data to ./data: its shard, and files of the shards of absent trainers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from launcher.shards.division import STAGED, Portion, ShardLists, assign_bases, 
 from launcher.volume import describe_volume_error, load, on_volume, read_file, volume_errors
 from runtime.errors import DataError, MissingInputError, PaddleError, VolumeError
 
-MAX_FILES = 1_000_000  # files in a shard; more come from links that lead to directories with links
+MAX_FILES = 1_000_000  # maximum files in a shard; a larger number comes from links to directories that contain links
 
 
 def read_split_count(marker: Path) -> int | None:
-    """Returns the number of shards that the data job has made; None for data that the data job has not made."""
+    """Return the number of shards that the data job has made, or None if the data job has not made these data."""
     try:
         return int(load(marker)["split_count"])
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
@@ -32,10 +32,10 @@ def read_split_count(marker: Path) -> int | None:
 
 
 def stage_data(config: LauncherConfig, trainer_id: int, target: Path) -> int:
-    """Copies this trainer's shard into `target` and returns the number of files.
+    """Copy this trainer's shard into `target` and return the number of files.
 
     Raises: MissingInputError: there is no shard, no file in it, or this user may not read it. DataError: its files
-        hold nothing. VolumeError: it does not fit into the work directory.
+        are empty. VolumeError: it does not fit into the work directory.
     """
     source = config.job_dir / str(trainer_id) / "data"
     advice = (
@@ -62,7 +62,7 @@ def stage_data(config: LauncherConfig, trainer_id: int, target: Path) -> int:
         raise DataError(f"trainer {trainer_id} has nothing to train with: {fault}: {advice}")
     try:
         shutil.copytree(source, target, dirs_exist_ok=True)
-    except shutil.Error as problem:  # a list of (source, target, text), the first says enough
+    except shutil.Error as problem:  # a list of (source, target, text); the first entry is enough for a message
         first, _, text = problem.args[0][0]
         is_of_file = re.match(rf"\[Errno ({errno.ENOENT}|{errno.EACCES}|{errno.EPERM})\]", text)
         if not is_of_file or os.access(first, os.R_OK):
@@ -77,9 +77,9 @@ def stage_data(config: LauncherConfig, trainer_id: int, target: Path) -> int:
 
 
 def walk_shard(shard: Path) -> Iterator[Path]:
-    """Yields every file of a shard, also those below linked directories. It leaves out what this user cannot look at.
+    """Yield every file of a shard, including files below linked directories. Skip files that this user may not inspect.
 
-    Raises: DataError: a link leads round in circles, there are more than MAX_FILES, or one is no regular file.
+    Raises: DataError: a link forms a loop, there are more than MAX_FILES files, or an entry is not a regular file.
     """
     passed = 0
     left: list[tuple[Path, tuple[tuple[int, int], ...]]] = [(shard, ())]
@@ -110,12 +110,13 @@ def walk_shard(shard: Path) -> Iterator[Path]:
 
 
 def find_bad_data(shard: Path) -> str:
-    """Says why a shard has nothing to train with: the files of a list, or all files where there is no list, are empty.
+    """Return why a shard has nothing to train with, or "". The files of a list, or of a shard without lists, may be
+    empty.
 
-    Lists for tests are not judged, nor are files that only the config knows: the trainer reports those. Hidden files
-    and files that are being removed do not count.
+    Test lists are not checked, nor are files that only the config names: the trainer reports those. Hidden files and
+    files that are being removed do not count.
 
-    Raises: DataError: as walk_shard.
+    Raises: DataError: see walk_shard.
     """
     sizes: dict[str, int] = {}
     for path in walk_shard(shard):
@@ -136,7 +137,7 @@ def find_bad_data(shard: Path) -> str:
 
 
 def describe_refusal(path: Path, problem: OSError) -> str:
-    """Says which part of a path this user may not read, which user owns it, and what to do."""
+    """Describe which part of a path this user may not read, which user owns it, and what to do."""
     text = f"uid {os.getuid()} cannot read {path}: {problem.strerror}"
     last = os.R_OK | (os.X_OK if os.path.isdir(path) else 0)  # noqa: PTH112 - Path's fails below a locked directory
     needed = [*((place, os.X_OK) for place in reversed(path.parents)), (path, last)]
@@ -148,7 +149,7 @@ def describe_refusal(path: Path, problem: OSError) -> str:
 
 
 def unstage_data(config: LauncherConfig, trainer_id: int, target: Path) -> None:
-    """Removes a shard's files from `target`."""
+    """Remove a shard's files from `target`."""
     source = config.job_dir / str(trainer_id) / "data"
     for directory, _, names in os.walk(source):
         for name in names:
@@ -160,10 +161,10 @@ def unstage_data(config: LauncherConfig, trainer_id: int, target: Path) -> None:
 def stage_shard(
     config: LauncherConfig, trainer_id: int, target: Path, history: AttemptHistory, record: JobRecord | None = None
 ) -> str:
-    """Copies to `target` what this trainer trains, unless it is there, and removes what it trained before.
+    """Copy this trainer's data to `target` unless they are there, and remove the data of its previous attempt.
 
-    Args: config: of the Job. record: of the attempt; it tells which trainers are absent.
-    Returns: what was done.
+    Args: config: of the Job. record: of the attempt; it contains the absent trainers.
+    Returns: a description of the copy.
     """
     layout = record.roles if record and record.absent else config.layout
     if not layout.runs_trainer(trainer_id):
@@ -178,7 +179,8 @@ def stage_shard(
     try:
         if staged and staged.pieces:
             unstage_pieces(config, staged, target)
-        if staged and staged.base != wanted.base:  # without an index a change of the set may give this pod another id
+        # without a completion index, a changed set of pods may give this pod another id
+        if staged and staged.base != wanted.base:
             unstage_data(config, staged.base, target)
         if not staged or staged.base != wanted.base:
             said = f"copied {stage_data(config, wanted.base, target)} files of shard {wanted.base} to ./{target}"
@@ -195,7 +197,7 @@ def stage_shard(
 
 
 def plan_portions(config: LauncherConfig, indexes: Sequence[int]) -> list[Portion]:
-    """Returns what each trainer of an attempt with fewer trainers trains: all shards together, none of them twice.
+    """Return the data of each trainer of an attempt with fewer trainers: together all shards, each file once.
 
     Args: config: of the Job. indexes: the completion indexes of the pods with a trainer, by trainer id.
     Raises: IndivisibleError: an absent trainer's shard has no list of its files. VolumeError, DataError.
@@ -212,7 +214,7 @@ def plan_portions(config: LauncherConfig, indexes: Sequence[int]) -> list[Portio
 
 
 def read_lists(shard: Path) -> ShardLists:
-    """Returns the sizes of a shard's files, and its lists. Raises: VolumeError; DataError: as walk_shard."""
+    """Return the file sizes and the lists of a shard. Raises: VolumeError; DataError: see walk_shard."""
     sizes, lists = {}, {}
     try:
         for path in walk_shard(shard):
@@ -227,9 +229,9 @@ def read_lists(shard: Path) -> ShardLists:
 
 
 def stage_pieces(config: LauncherConfig, portion: Portion, target: Path) -> str:
-    """Copies the shards of absent trainers that this one has files of, and adds those files to its lists.
+    """Copy this trainer's files of absent trainers' shards, and add them to its lists.
 
-    A file for tests that every shard has is not tested twice. Returns: what was done.
+    A test file that every shard contains is added only once. Returns: a description of the copy.
     """
     own = config.job_dir / str(portion.base) / "data"
     added: dict[str, list[str]] = {}
@@ -242,7 +244,7 @@ def stage_pieces(config: LauncherConfig, portion: Portion, target: Path) -> str:
     with volume_errors(target):
         for name, entries in added.items():
             path, text = target / name, b""
-            path.unlink(missing_ok=True)  # it may be read-only
+            path.unlink(missing_ok=True)  # a read-only file must be removed before it is replaced
             if (own / name).exists():
                 text = (own / name).read_bytes().rstrip(b"\n") + b"\n"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -253,7 +255,7 @@ def stage_pieces(config: LauncherConfig, portion: Portion, target: Path) -> str:
 
 
 def unstage_pieces(config: LauncherConfig, portion: Portion, target: Path) -> None:
-    """Removes the shards of absent trainers from `target`, and makes its lists what they are in the shard."""
+    """Remove the files of absent trainers' shards from `target`, and restore its own lists."""
     own = config.job_dir / str(portion.base) / "data"
     for number in portion.others:
         shutil.rmtree(target / place_of(number), ignore_errors=True)
@@ -265,7 +267,7 @@ def unstage_pieces(config: LauncherConfig, portion: Portion, target: Path) -> No
 
 
 def is_same_file(own: Path, other: Path) -> bool:
-    """Tells whether two shards have a file in common: as one file with two names, or as copies."""
+    """Return whether two shards share a file: one file under two names, or equal copies."""
     try:
         mine, its = own.stat(), other.stat()
         if (mine.st_dev, mine.st_ino) == (its.st_dev, its.st_ino):

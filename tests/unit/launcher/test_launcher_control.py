@@ -83,7 +83,7 @@ JUDGEMENTS: dict[str, tuple[list[tuple[int, AttemptResult]], list[int], int | No
         1,
         1,
     ),
-    "a pod that is gone without a word is the cause": ([(0, LEFT_ALONE), (2, LEFT_ALONE)], [2], None, 1),
+    "a pod that disconnected without a report is the cause": ([(0, LEFT_ALONE), (2, LEFT_ALONE)], [2], None, 1),
     "but not where another one says what failed": ([(0, LEFT_ALONE), (2, BAD_DATA)], [2], 2, 2),
     "a pod that was stopped may be stopped for another's failure": ([(1, STOPPED)], [1, 2], None, 1),
     "and then that one is the cause": ([(1, STOPPED), (2, BAD_DATA)], [1, 2], 2, 2),
@@ -111,7 +111,7 @@ def test_a_lost_pod_is_named_with_its_place_and_is_a_cause() -> None:
     RENDEZVOUS.requests["report"].question.check({"error": found}, "report")
     said = describe_error(found)
     assert said.startswith("trainer 1 on pod-1 on node-1: ") and "exit status" not in said
-    assert "the pod was lost; so are those of trainer 2 (pod-2 on node-2)" in said
+    assert "the pod was lost; so did those of trainer 2 (pod-2 on node-2)" in said
 
 
 def test_a_launcher_of_another_pod_with_the_same_address_is_not_the_lost_one() -> None:

@@ -92,7 +92,7 @@ def test_all_pods_are_waited_for_and_the_message_names_both_numbers() -> None:
     assert start_paddle.complete_set(config, podlist(*pods)) == (
         "4 pods exist (paddle-cluster-job-10-0-0-1, paddle-cluster-job-10-0-0-2, paddle-cluster-job-10-0-0-3, "
         "paddle-cluster-job-10-0-0-4) but CONF_PADDLE_GRADIENT_NUM = 2 and CONF_PADDLE_PSERVER_NUM = 3 need 3 pods: "
-        "make it equal to the Job's parallelism and completions"
+        "set it to the Job's parallelism and completions"
     )
 
 
@@ -142,7 +142,7 @@ def test_a_pod_without_a_trainer_is_not_called_one() -> None:
     book = AttemptBook(record.pod_uids[0], LauncherPlace("10.0.0.1", "pod-0"))
     book.report(alone)
     lost = book.judge(record, 0.0, is_late=True)
-    assert lost and lost["trainer_id"] == 2 and "so are those of pserver pod 3 (paddle-cluster-job-" in lost["message"]
+    assert lost and lost["trainer_id"] == 2 and "so did those of pserver pod 3 (paddle-cluster-job-" in lost["message"]
 
 
 # ----- The end

@@ -653,7 +653,7 @@ def test_estale_is_retried_and_other_errors_are_not() -> None:
 def test_S24_the_number_of_trainers_is_checked_against_the_pods() -> None:
     """The original had it in four places and hung on any mismatch."""
     pods = [pod(f"10.0.0.{n}") for n in range(1, 5)]
-    assert "make it equal to the Job's parallelism" in why_not_ready(parse_pods(podlist(*pods)), 3)
+    assert "set it to the Job's parallelism" in why_not_ready(parse_pods(podlist(*pods)), 3)
 
 
 def test_a_signal_just_before_a_pause_ends_it(config: LauncherConfig) -> None:

@@ -140,7 +140,7 @@ def test_without_the_volume_the_pods_are_shown_and_where_the_rest_is(
     ("arguments", "code", "text"),
     [
         ([], 64, "status of which job?"),
-        ([JOB, "--color=1"], 64, "status knows no flag --color"),
+        ([JOB, "--color=1"], 64, "status has no flag --color"),
         ([JOB, "--namespace=there", "another"], 64, "Unknown commandline argument: another"),
         ([JOB], 69, "kubectl get pods --selector=job-name=paddle-cluster-job --output=json failed: "),
     ],
