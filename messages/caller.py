@@ -1,4 +1,4 @@
-"""Brings what the server says to the application, and its requests to the server (no sockets)."""
+"""Pass the server's messages to the application, and the application's requests to the server. No sockets."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ Command = OpenConnection | CloseConnection | ClientSend
 
 
 class ClientHandlers(typing.Protocol):
-    """What an application hears from its server. Nothing of it may block; all calls come from one thread."""
+    """The application's handlers for messages of the server. None of them may block; one thread calls all of them."""
 
     def welcomed(self, server: MemberId, welcome: Mapping[str, Any]) -> None:
-        """Take note that this member has joined, or is back, and of where things stand."""
+        """Handle the welcome message, which contains the current state: this member has joined, or has joined again."""
 
     def pushed(self, kind: str, body: Mapping[str, Any]) -> None:
-        """Take what the server tells."""
+        """Handle a pushed message of the server."""
 
     def disconnected(self, reason: str) -> None:
-        """Take note that the server is lost; this member tries to come back by itself."""
+        """Handle the loss of the server; this member reconnects by itself."""
 
 
 class ControlCalling(typing.Protocol):
-    """What a client offers to its application: the real one and the fake. All of it may be called from any thread."""
+    """The client's methods for its application, in the real client and the fake. Any thread may call them."""
 
     def submit(self, kind: str, body: Mapping[str, Any], timeout: float) -> Answer:
-        """Ask the server something; the answer comes, or an error, within `timeout` seconds."""
+        """Send a request to the server; it ends with an answer or an error within `timeout` seconds."""
 
     @property
     def trouble(self) -> str:
-        """Why this member has not joined; empty when it has."""
+        """Why this member has not joined; empty if it has."""
 
 
 class Caller:
-    """Runs the handlers for a core, and collects what the transport is to do.
+    """Run the handlers for a core, and collect commands for the transport.
 
-    Thread safety: `submit`, `leave` and `trouble` may be used from any thread; handlers run without the lock.
+    Thread safety: any thread may use `submit`, `leave` and `trouble`; handlers run without the lock.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class Caller:
 
     @property
     def is_closed(self) -> bool:
-        """Whether this member is closed for good."""
+        """Whether this member is closed for ever."""
         return self._core.state is ClientState.CLOSED
 
     def submit(self, kind: str, body: Mapping[str, Any], timeout: float, now: float) -> Answer:
         """See `ControlCalling`.
 
-        Raises: SchemaError: it is no request of the protocol.  ClosedError: this member is closed.
+        Raises: SchemaError: the protocol has no such request.  ClosedError: this member is closed.
         """
         answer: Answer = concurrent.futures.Future()
         with self._lock:
@@ -99,19 +99,19 @@ class Caller:
         self._wake()
 
     def step(self, work: Callable[[ClientCore], list[ClientEffect]]) -> None:
-        """Tell the core something, and run the handlers for what follows."""
+        """Pass an event to the core, and run the handlers for its effects."""
         with self._lock:
             effects = work(self._core)
             self._collect(effects)
         self._run(effects)
 
     def due(self) -> float:
-        """Return the time of the next tick that does something."""
+        """Return the time of the next tick that has an effect."""
         with self._lock:
             return self._core.due()
 
     def take_commands(self) -> list[Command]:
-        """Return what the transport is to do, in order."""
+        """Return the commands for the transport, in order."""
         with self._lock:
             commands, self._commands = self._commands, []
             return commands
@@ -123,7 +123,7 @@ class Caller:
         for effect in effects:
             try:
                 self._tell(effect)
-            except Exception as exc:  # a handler's fault must not end the client
+            except Exception as exc:  # an error in a handler must not end the client
                 self._note(f"a handler has failed: {''.join(traceback.format_exception(exc))}")
 
     def _tell(self, effect: ClientEffect) -> None:

@@ -1,8 +1,8 @@
 """A member of a protocol: a DEALER socket, and a thread that keeps it connected.
 
-Each connection has a socket of its own, and libzmq's reconnection is off: what is sent again after a break, and when,
-is decided in one place (`client_core`), and nothing old waits in a queue. libzmq's monitor tells when both sides have
-proven themselves, and why they have not.
+Each connection has its own socket, and libzmq's reconnection is off. Only `client_core` decides what is repeated after
+a disconnection and when, so that no old message waits in a queue. libzmq's monitor reports when the handshake of both
+sides has succeeded, or why it has failed.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from messages.keys import CurveKeys
 from messages.wakeup import WakeUp
 
 CONNECT_S = 5.0  # seconds for a TCP connection, and again for the handshake
-QUEUED = 256  # messages that wait on either side
-CLOSING_S = 1.0  # seconds for the last messages to leave
-TURN = 256  # messages that are taken before those that wait are sent
+QUEUED = 256  # maximum queued messages on either side
+CLOSING_S = 1.0  # seconds to send the last messages
+TURN = 256  # maximum messages received before queued messages are sent
 
 _EVENT = struct.Struct("=HI")
 _FAILURES = {
-    zmq.EVENT_CONNECT_DELAYED: "",  # the connection is not made yet
+    zmq.EVENT_CONNECT_DELAYED: "",  # the connection is still being made
     zmq.EVENT_CONNECT_RETRIED: "no connection to it can be made",
     zmq.EVENT_CLOSED: "no connection to it can be made",
     zmq.EVENT_DISCONNECTED: "it has closed the connection",
@@ -41,10 +41,10 @@ _ONE_SECRET = "one side has a secret, the other has none; PADDLE_SECRET must be 
 
 
 class ControlClient:
-    """A member that joins, and comes back, until it is closed.
+    """A member that joins, and reconnects when necessary, until it is closed.
 
-    Args: host, port: of the server.  keys: of the job's secret, or None where it has none.  note: takes lines for the
-        log.  source: the address of this side that the server sees; empty: the system's choice.
+    Args: host, port: of the server.  keys: from the job's secret, or None if it has no secret.  note: writes a line to
+        the log.  source: the local address of the connection; empty: the system chooses it.
     """
 
     def __init__(
@@ -72,26 +72,26 @@ class ControlClient:
 
     @property
     def trouble(self) -> str:
-        """Why this member has not joined; empty when it has."""
+        """Why this member has not joined; empty if it has."""
         return self._caller.trouble
 
     def submit(self, kind: str, body: Mapping[str, Any], timeout: float) -> Answer:
-        """Ask the server something, as soon as this member has joined.
+        """Send a request to the server, after this member has joined.
 
-        Raises: SchemaError: it is no request of the protocol.  ClosedError: this member is closed.
+        Raises: SchemaError: the protocol has no such request.  ClosedError: this member is closed.
         """
         return self._caller.submit(kind, body, timeout, time.monotonic())
 
     def ask(self, kind: str, body: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
-        """Ask the server something, and wait for the answer. Not to be used in a handler.
+        """Send a request to the server, and wait for the answer. A handler must not call it.
 
-        Raises: RequestRefusedError: the server refuses.  NoAnswerError: it has not answered in time.  SchemaError and
-            ClosedError as `submit`.
+        Raises: RequestRefusedError: the server refuses.  NoAnswerError: no answer in time.  SchemaError, ClosedError:
+            see `submit`.
         """
         return self.submit(kind, body, timeout).result()
 
     def close(self) -> None:
-        """Leave; what was said is sent first, if the server takes it within a second."""
+        """Leave; queued messages are sent first, if the server receives them within a second."""
         if self._is_closing:
             return
         self._caller.leave()
@@ -110,7 +110,7 @@ class ControlClient:
     # -----
 
     def _wake(self) -> None:
-        if threading.current_thread() is not self._thread:  # which looks for what is to be sent by itself
+        if threading.current_thread() is not self._thread:  # the client's own thread checks the queue after each event
             self._wakeup.call()
 
     def _run(self) -> None:
@@ -124,7 +124,7 @@ class ControlClient:
         self._disconnect(CLOSING_S)
 
     def _obey(self) -> None:
-        """Do what the core wants of the transport."""
+        """Execute the core's commands for the transport."""
         for command in self._caller.take_commands():
             if isinstance(command, OpenConnection):
                 self._connect()
@@ -137,7 +137,7 @@ class ControlClient:
                     self._fail("it does not read what it is told")
 
     def _wait(self, due: float) -> None:
-        """Wait until something has come, is to be sent, or is due; take what has come."""
+        """Wait until a message arrives, a message is queued, or a tick is due; receive messages."""
         poller = zmq.Poller()
         poller.register(self._wakeup.fileno(), zmq.POLLIN)
         for each in (self._dealer, self._monitor):
@@ -161,7 +161,7 @@ class ControlClient:
             self._step(ClientCore.receive, b"".join(frames))
 
     def _watch(self, monitor: zmq.Socket[bytes]) -> None:
-        """Take what libzmq tells of the connection."""
+        """Handle libzmq's events about the connection."""
         with contextlib.suppress(zmq.Again):
             while monitor is self._monitor:
                 frames = monitor.recv_multipart(zmq.DONTWAIT)
@@ -175,13 +175,13 @@ class ControlClient:
 
     def _fail(self, reason: str, code: str = "") -> None:
         if self._dealer is not None:
-            self._take(self._dealer)  # messages that came before the end
+            self._take(self._dealer)  # messages that arrived before the connection ended
         self._disconnect(0.0)
         now = time.monotonic()
         self._caller.step(lambda core: core.failed(reason, now, code))
 
     def _step(self, what: Callable[..., list[ClientEffect]], *facts: object) -> None:
-        """Tell the core something that has happened now."""
+        """Pass an event to the core, with the current time."""
         now = time.monotonic()
         self._caller.step(lambda core: what(core, *facts, now))
 
@@ -207,10 +207,10 @@ class ControlClient:
         try:
             dealer.connect(self._endpoint)
         except zmq.ZMQError as exc:
-            self._fail(f"{self._endpoint} is no address: {exc.strerror}")
+            self._fail(f"{self._endpoint} is not an address: {exc.strerror}")
 
     def _disconnect(self, linger: float) -> None:
-        """Close the connection, if there is one; what was sent may still leave."""
+        """Close the connection, if there is one; queued messages may still be sent."""
         if self._dealer is None:
             return
         self._dealer.disable_monitor()

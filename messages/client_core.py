@@ -1,8 +1,8 @@
-"""A member's side of a protocol: joining, requests with deadlines, heartbeats, coming back (pure).
+"""A member's side of a protocol: joining, requests with deadlines, heartbeats, reconnecting. Pure.
 
-The transport tells it when a connection is ready or broken and what has come, the clock when time has passed; what is
-to be done is returned as a list of effects. A request that has no answer when the connection breaks is sent again after
-the next join, under its old id, so that the server handles it once.
+The transport reports when a connection is ready or broken and which messages have arrived, and the clock reports the
+time. The core returns a list of effects for the transport and the application. A request without an answer when the
+connection breaks is sent again after the next join, with the same id, so that the server handles it once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from messages.server_core import MOST_OPEN
 from runtime.backoff import exponential_backoff
 
 SECRET = "secret"  # the code of a connection that fails because the two sides have different secrets
-FIRST_DELAY_S, LONGEST_DELAY_S = 0.05, 2.0  # seconds before a connection is tried again
+FIRST_DELAY_S, LONGEST_DELAY_S = 0.05, 2.0  # seconds before the next attempt to connect
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class OpenConnection:
 
 @dataclass(frozen=True)
 class CloseConnection:
-    """Close the connection, after what was sent has left."""
+    """Close the connection, after queued messages are sent."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ClientSend:
 
 @dataclass(frozen=True)
 class Welcomed:
-    """The server has let this member in. Another `server` than before knows nothing of earlier requests."""
+    """The server has accepted this member. A `server` with another identity knows no earlier requests."""
 
     server: MemberId
     welcome: Mapping[str, Any]
@@ -51,14 +51,14 @@ class Welcomed:
 
 @dataclass(frozen=True)
 class Disconnected:
-    """This member has lost the server, for this reason; it is trying again."""
+    """This member has lost the server, for this reason, and reconnects."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Pushed:
-    """The server says something."""
+    """A pushed message of the server."""
 
     kind: str
     body: Mapping[str, Any]
@@ -77,12 +77,12 @@ ClientEffect = OpenConnection | CloseConnection | ClientSend | Welcomed | Discon
 
 
 class ClientState(enum.Enum):
-    """Where a member stands with its server."""
+    """The state of a member's connection to its server."""
 
-    WAITING = "waiting"  # until the next trial to connect
-    CONNECTING = "connecting"  # the connection is being made, and each side proves itself
+    WAITING = "waiting"  # until the next attempt to connect
+    CONNECTING = "connecting"  # the connection and its handshake are in progress
     JOINING = "joining"  # connected; the server has not answered the join yet
-    JOINED = "joined"  # let in
+    JOINED = "joined"  # accepted by the server
     CLOSED = "closed"  # it never connects again
 
 
@@ -96,10 +96,10 @@ class _OpenRequest:
 
 @dataclass
 class _Times:
-    """When things happened, or are due."""
+    """The times of past events and of the next ones."""
 
-    until: float = float("-inf")  # the end of the present state, unless that is JOINED
-    heard: float = 0.0  # the server's last word
+    until: float = float("-inf")  # the deadline of the present state, except JOINED
+    heard: float = 0.0  # time of the server's last message
     said: float = 0.0  # when this member sent its last message
 
 
@@ -110,12 +110,12 @@ def default_delays() -> Iterator[float]:
 
 @dataclass(frozen=True)
 class ClientPace:
-    """How patient a member is.
+    """The time limits of a member.
 
-    beat: seconds without a word of its own after which a beat is sent.
-    silence: seconds without a word of the server after which it is taken for lost; as long may connecting take, and
-        joining again.
-    delays: returns the seconds before each further trial to connect.
+    beat: seconds without an own message, after which a heartbeat is sent.
+    silence: seconds without a message of the server, after which it counts as lost; also the limit for connecting and
+        for joining.
+    delays: returns the seconds before each further attempt to connect.
     """
 
     beat: float = 2.0
@@ -126,7 +126,7 @@ class ClientPace:
 class ClientCore:
     """One member.
 
-    Args: name: of the server, for messages.  hello: returns what is said at every join.
+    Args: name: of the server, for messages.  hello: returns the content of each join message.
     """
 
     def __init__(
@@ -144,24 +144,24 @@ class ClientCore:
         self.trouble = "it has not been tried yet"  # why this member is not joined
         self.counts: collections.Counter[str] = collections.Counter()  # number of refused messages, by code
         self._hello, self._pace = hello, pace or ClientPace()
-        self._delays = self._pace.delays()  # the delays of the present series of trials
+        self._delays = self._pace.delays()  # the delays of the present series of attempts
         self._times = _Times()
         self._requests: dict[int, _OpenRequest] = {}
         self._newest = 0
 
-    # ----- From the application -----
+    # ----- Calls of the application -----
 
     def submit(self, kind: str, body: Mapping[str, Any], timeout: float, now: float) -> tuple[int, list[ClientEffect]]:
-        """Ask the server something, as soon as this member has joined; return the id of the request.
+        """Send a request to the server, after this member has joined; return the id of the request.
 
-        At its deadline a request ends with an error here; whether the server has done it is not known then.
-        Raises: SchemaError: it is no request of the protocol.  ClosedError: this member is closed.
+        At its deadline a request ends with an error on this side; the server may or may not have executed it.
+        Raises: SchemaError: the protocol has no such request.  ClosedError: this member is closed.
         """
         if self.state is ClientState.CLOSED:
             raise ClosedError(f"{self.name}: {self.trouble}")
         request = self.protocol.requests.get(kind)
         if request is None:
-            raise SchemaError("kind", f"{kind!r} is no request of {self.protocol.title}")
+            raise SchemaError("kind", f"{kind!r} is not a request of {self.protocol.title}")
         if len(self._requests) >= MOST_OPEN:
             raise SchemaError("busy", f"{MOST_OPEN} requests to {self.name} have no answer yet")
         request.question.check(body, kind)
@@ -172,22 +172,22 @@ class ClientCore:
         return self._newest, [self._request(self._newest, now)] if joined else []
 
     def leave(self, reason: str = "it was closed") -> list[ClientEffect]:
-        """Close this member for good; the server hears that it leaves, and its open requests fail."""
+        """Close this member for ever; the server is informed, and open requests fail."""
         if self.state is ClientState.CLOSED:
             return []
         goodbye = [ClientSend(envelope.encode(Envelope(LEAVE)))] if self.state is ClientState.JOINED else []
         return [*goodbye, CloseConnection(), *self._end(reason)]
 
-    # ----- From the transport -----
+    # ----- Calls of the transport -----
 
     def opened(self, now: float) -> list[ClientEffect]:
-        """Take note that the connection is ready."""
+        """Handle a connection that is ready."""
         if self.state is not ClientState.CONNECTING:
             return []
         return self._join(now)
 
     def failed(self, reason: str, now: float, code: str = "") -> list[ClientEffect]:
-        """Take note that the connection could not be made, or is broken; it is counted under a code."""
+        """Handle a connection that failed or broke; count it under a code."""
         if self.state in (ClientState.WAITING, ClientState.CLOSED):
             return []
         if code:
@@ -195,7 +195,7 @@ class ClientCore:
         return self._wait(reason, now)
 
     def receive(self, data: bytes, now: float) -> list[ClientEffect]:
-        """Take a message; one that is wrong is counted and dropped."""
+        """Handle a message; count and drop an invalid one."""
         if self.state not in (ClientState.JOINING, ClientState.JOINED):
             return []
         self._times.heard = now
@@ -218,7 +218,7 @@ class ClientCore:
         if message.kind == REPLY:
             return self._take_reply(message)
         if message.kind not in self.protocol.pushes:
-            raise SchemaError("kind", f"{message.kind[:60]!r} is no push of {self.protocol.title}")
+            raise SchemaError("kind", f"{message.kind[:60]!r} is not a push of {self.protocol.title}")
         self.protocol.pushes[message.kind].check(message.body, message.kind)
         return [Pushed(message.kind, message.body)]
 
@@ -242,7 +242,7 @@ class ClientCore:
 
     def _take_error(self, message: Envelope, now: float) -> list[ClientEffect]:
         code, reason = message.body["code"], message.body["reason"]
-        if code == "join":  # the server has lost this member; its requests are asked again after the next join
+        if code == "join":  # the server has lost this member; its requests are sent again after the next join
             return [CloseConnection(), *self._wait(reason, now)]
         if message.id:
             asked = self._requests.pop(message.id, None)
@@ -255,10 +255,10 @@ class ClientCore:
         self.trouble = reason
         return []
 
-    # ----- From the clock -----
+    # ----- Calls of the clock -----
 
     def due(self) -> float:
-        """Return the time of the next tick that does something."""
+        """Return the time of the next tick that has an effect."""
         deadlines = [one.deadline for one in self._requests.values()]
         if self.state is ClientState.CLOSED:
             return float("inf")
@@ -269,7 +269,7 @@ class ClientCore:
         return min(self._times.until, *deadlines, float("inf"))
 
     def tick(self, now: float) -> list[ClientEffect]:
-        """Do what is due."""
+        """Perform the actions that are due."""
         late = [number for number, one in self._requests.items() if now >= one.deadline]
         effects: list[ClientEffect] = [self._give_up(number, now) for number in late]
         if self.state is ClientState.WAITING and now >= self._times.until:
@@ -299,7 +299,7 @@ class ClientCore:
         return ClientSend(envelope.encode(Envelope(kind, body, number, self._answered_below())))
 
     def _answered_below(self) -> int:
-        return next(iter(self._requests), self._newest + 1)  # they are in the order of their numbers
+        return next(iter(self._requests), self._newest + 1)  # the requests are in the order of their numbers
 
     def _wait(self, reason: str, now: float) -> list[ClientEffect]:
         was_joined = self.state is ClientState.JOINED

@@ -1,4 +1,4 @@
-"""Brings what members say to the application, and what it says to members (no sockets)."""
+"""Pass members' messages to the application, and the application's messages to members. No sockets."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ from messages.server_core import MemberAsked, MemberJoined, MemberLost, ServerCo
 
 
 class ServerHandlers(typing.Protocol):
-    """What an application does with its members. Nothing of it may block; all calls come from one thread."""
+    """The application's handlers for its members. None of them may block; one thread calls all of them."""
 
     def joined(self, member: MemberId, hello: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Take a member in, or back; return where things stand (the welcome).
+        """Accept a member that joins or rejoins; return the welcome message with the current state.
 
-        None: the server's `welcome` or `refuse_join` follows later.
-        Raises: RequestRefusedError: to keep it out.
+        None: the application calls the server's `welcome` or `refuse_join` later.
+        Raises: RequestRefusedError: to refuse the member.
         """
 
     def asked(self, asked: MemberAsked) -> Mapping[str, Any] | None:
-        """Return the answer to a request, or None to answer later with the server's `answer`.
+        """Return the answer to a request, or None to answer later by the server's `answer`.
 
         Raises: RequestRefusedError: to refuse it.
         """
 
     def lost(self, member: MemberId, reason: str) -> None:
-        """Take note that a member has gone."""
+        """Handle the loss of a member."""
 
 
 class ControlServing(typing.Protocol):
-    """What a server offers to its application: the real one and the fake. All of it may be called from any thread."""
+    """The server's methods for its application, in the real server and the fake. Any thread may call them."""
 
     def welcome(self, member: MemberId, body: Mapping[str, Any]) -> None:
-        """Let a member in whose join was left open."""
+        """Accept a member whose join handler returned None."""
 
     def refuse_join(self, member: MemberId, code: str, reason: str) -> None:
-        """Keep a member out whose join was left open."""
+        """Refuse a member whose join handler returned None."""
 
     def push(self, kind: str, body: Mapping[str, Any], to: Iterable[MemberId] | None = None) -> None:
-        """Tell some members, or all."""
+        """Send a pushed message to some members, or to all."""
 
     def answer(self, asked: MemberAsked, body: Mapping[str, Any]) -> None:
-        """Answer a request that was left open."""
+        """Answer a request whose handler returned None."""
 
     def refuse(self, asked: MemberAsked, code: str, reason: str) -> None:
-        """Refuse a request that was left open."""
+        """Refuse a request whose handler returned None."""
 
     @property
     def members(self) -> list[MemberId]:
@@ -58,12 +58,13 @@ class ControlServing(typing.Protocol):
 
 
 class Dispatcher:
-    """Runs the handlers for a core, and collects what is to be sent.
+    """Run the handlers for a core, and collect the messages to send.
 
-    An error in a handler ends nothing: the member is told, it is counted, and `note` gets the traceback.
+    An error in a handler does not end the server: the member receives an error, the error is counted, and `note`
+    receives the traceback.
 
-    Thread safety: `welcome`, `refuse_join`, `push`, `answer` and `refuse` may be called from any thread; the handlers
-    run without the lock.
+    Thread safety: any thread may call `welcome`, `refuse_join`, `push`, `answer` and `refuse`; the handlers run without
+    the lock.
     """
 
     def __init__(
@@ -75,41 +76,41 @@ class Dispatcher:
         self._unsent: collections.deque[ServerSend] = collections.deque()
 
     def receive(self, route: bytes, data: bytes, now: float) -> None:
-        """Take a message."""
+        """Handle a message."""
         with self._lock:
             effects = self.core.receive(route, data, now)
         self._run(effects)
 
     def tick(self, now: float) -> None:
-        """Let time pass."""
+        """Pass the current time to the core."""
         with self._lock:
             effects = self.core.tick(now)
         self._run(effects)
 
     def broken(self, route: bytes, reason: str) -> None:
-        """Take note that nothing can be sent by a route any more."""
+        """Handle a route on which no message can be sent any more."""
         with self._lock:
             effects = self.core.broken(route, reason)
         self._run(effects)
 
     def next_send(self) -> ServerSend | None:
-        """Return what is to be sent next, in the order in which it was said."""
+        """Return the next message to send; messages are sent in the order in which they were made."""
         with self._lock:
             return self._unsent.popleft() if self._unsent else None
 
     # ----- For the application -----
 
     def welcome(self, member: MemberId, body: Mapping[str, Any]) -> None:
-        """See `ControlServing`; nothing happens if the member has gone meanwhile.
+        """See `ControlServing`; does nothing if the member has gone.
 
-        Raises: SchemaError: it is not the welcome that the protocol wants.
+        Raises: SchemaError: it is not a welcome of the protocol.
         """
         with self._lock:
             self._collect(self.core.welcome(member, body))
         self._wake()
 
     def refuse_join(self, member: MemberId, code: str, reason: str) -> None:
-        """See `ControlServing`; nothing happens if the member has gone meanwhile."""
+        """See `ControlServing`; does nothing if the member has gone."""
         with self._lock:
             self._collect(self.core.refuse_join(member, code, reason))
         self._wake()
@@ -117,7 +118,7 @@ class Dispatcher:
     def push(self, kind: str, body: Mapping[str, Any], to: Iterable[MemberId] | None = None) -> None:
         """See `ControlServing`.
 
-        Raises: SchemaError: it is no push of the protocol.
+        Raises: SchemaError: the protocol has no such push.
         """
         with self._lock:
             self._collect(self.core.push(kind, body, to))
@@ -126,7 +127,7 @@ class Dispatcher:
     def answer(self, asked: MemberAsked, body: Mapping[str, Any]) -> None:
         """See `ControlServing`.
 
-        Raises: SchemaError: it is not the answer that the protocol wants; the request stays open.
+        Raises: SchemaError: it is not an answer of the protocol; the request stays open.
         """
         with self._lock:
             self._collect(self.core.answer(asked, body))
@@ -147,7 +148,7 @@ class Dispatcher:
     # -----
 
     def _run(self, effects: list[ServerEffect]) -> None:
-        """Collect what is to be sent, and call the handlers, in order."""
+        """Collect messages to send, and call the handlers, in order."""
         for effect in effects:
             if isinstance(effect, MemberJoined):
                 self._join(effect)
@@ -187,12 +188,12 @@ class Dispatcher:
         self._handlers.lost(lost.member, lost.reason)
 
     def _guard(self, what: str, work: Callable[[], None]) -> RequestRefusedError | None:
-        """Run a handler; return why it fails."""
+        """Run a handler; return the error that a member receives, or None."""
         try:
             work()
         except RequestRefusedError as exc:
             return exc
-        except Exception as exc:  # a handler's fault must not end the server
+        except Exception as exc:  # an error in a handler must not end the server
             self.core.counts["failed"] += 1
             self._note(f"{what} has failed: {''.join(traceback.format_exception(exc))}")
             return RequestRefusedError("failed", f"the server has failed at it: {type(exc).__name__}: {exc}")

@@ -1,12 +1,12 @@
-"""One message as bytes: a JSON object {"v": 1, "kind": ..., "id": ..., "ack": ..., "body": {...}} (pure).
+"""One message as bytes: a JSON object {"v": 1, "kind": ..., "id": ..., "ack": ..., "body": {...}}. Pure.
 
-kind    join, beat, leave and the requests of a protocol go from a member to the server; joined, beat, reply, error and
-        the pushes of a protocol go back
-id      of a request, counted by the member from 1; its reply or error has the same; 0 where nothing is answered
-ack     from members: all requests below this id have their answers, so that the server may forget them
-body    what the protocol's table says
+kind    from a member to the server: join, beat, leave and the protocol's requests; from the server to a member: joined,
+        beat, reply, error and the protocol's pushes
+id      number of a request, counted by the member from 1; its reply or error has the same number; 0 for other messages
+ack     from members: all requests below this id have been answered, so that the server may delete their answers
+body    see the protocol's table
 
-Bounds are checked before anything is parsed. Nothing but JSON is ever read: a message cannot name code.
+Bounds are checked before parsing. Only JSON is parsed, so that a message cannot contain code.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ JOIN, JOINED, BEAT, LEAVE, REPLY, ERROR = "join", "joined", "beat", "leave", "re
 
 _BODY = "the message"
 IDENTITY = Fields(uid=Text(200, least=1), incarnation=Integer(0))
-JOIN_FIELDS = Fields(protocol=Text(200), realm=Text(200), member=IDENTITY)  # beside the hello of the protocol
-JOINED_FIELDS = Fields(server=IDENTITY)  # beside the welcome of the protocol
+JOIN_FIELDS = Fields(protocol=Text(200), realm=Text(200), member=IDENTITY)  # in addition to the protocol's hello
+JOINED_FIELDS = Fields(server=IDENTITY)  # in addition to the protocol's welcome
 ERROR_FIELDS = Fields(code=Text(40), reason=Text(4000))
 
 
 class MemberId(NamedTuple):
-    """Who takes part: the UID of a pod (or of what stands for it), and which of its lives; a later one is larger."""
+    """A member's identity: the UID of its pod (or of another object), and its incarnation, a growing number."""
 
     uid: str
     incarnation: int
@@ -44,7 +44,7 @@ class MemberId(NamedTuple):
         return f"{self.uid}.{self.incarnation}"
 
     def to_json(self) -> JsonObject:
-        """Return it as a message carries it."""
+        """Return the JSON form that messages use."""
         return {"uid": self.uid, "incarnation": self.incarnation}
 
 
@@ -60,7 +60,7 @@ class Envelope:
 
 @dataclass(frozen=True)
 class PreparedMessage:
-    """A message whose numbers are still to come: it may be sent again with others."""
+    """A message without its numbers: it may be sent several times with different numbers."""
 
     before: bytes
     after: bytes
@@ -71,9 +71,9 @@ class PreparedMessage:
 
 
 def prepare(kind: str, body: Mapping[str, Any]) -> PreparedMessage:
-    """Return a message that may be sent with any numbers.
+    """Return a message that can be sent with any numbers.
 
-    Raises: SchemaError: if the other side would refuse it for its form or size.
+    Raises: SchemaError: the other side would refuse its form or size.
     """
     text = _dump(kind, body)
     before = _begin(kind)
@@ -86,7 +86,7 @@ def prepare(kind: str, body: Mapping[str, Any]) -> PreparedMessage:
 def encode(message: Envelope) -> bytes:
     """Return the bytes of a message.
 
-    Raises: SchemaError: if the other side would refuse it for its form or size.
+    Raises: SchemaError: the other side would refuse its form or size.
     """
     return prepare(message.kind, message.body).encode(message.id, message.ack)
 
@@ -104,7 +104,7 @@ def _dump(kind: str, value: object) -> bytes:
 
 
 def decode(data: bytes) -> Envelope:
-    """Return the message that some bytes hold; its body is not checked yet.
+    """Return the message in some bytes; its body is not checked yet.
 
     Raises: SchemaError: with code `size`, `form` or `version`.
     """
@@ -124,11 +124,11 @@ def decode(data: bytes) -> Envelope:
 
 
 def error(code: str, reason: str, answers: int = 0) -> bytes:
-    """Return the bytes of an error; its reason is cut to what an error may have."""
-    shown = reason[:4000].encode(errors="replace").decode()  # a file name may have halves of surrogate pairs
+    """Return the bytes of an error message; a long reason is truncated."""
+    shown = reason[:4000].encode(errors="replace").decode()  # a file name may contain unpaired surrogates
     return encode(Envelope(ERROR, {"code": code[:40], "reason": shown}, answers))
 
 
-_NUMBERS = len(f'"id":{MOST_EXACT},"ack":{MOST_EXACT},"body":' + "}")  # bytes of the longest, and of what is around
+_NUMBERS = len(f'"id":{MOST_EXACT},"ack":{MOST_EXACT},"body":' + "}")  # maximum bytes of the fields around the body
 _BODY_VALUES = MAX_VALUES - 5  # an envelope has five values
 _ENVELOPE = Fields(kind=Text(60, least=1), id=Integer(0, MOST_EXACT), ack=Integer(0, MOST_EXACT))

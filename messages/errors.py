@@ -1,13 +1,13 @@
-"""What can go wrong with control messages.
+"""The errors of control messages.
 
     ControlError
-     +- SchemaError          a message that is none of the protocol; the other side answers with the reason
-     +- RequestRefusedError  the other side has answered that it will not do what was asked
+     +- SchemaError          a message that the protocol does not allow; the other side receives the reason
+     +- RequestRefusedError  the other side has refused the request
      +- NoAnswerError        no answer before the deadline of the request
      +- ClosedError          this side is closed
-     +- NoCurveError         the job has a secret, and this libzmq has no CURVE
+     +- NoCurveError         the job has a secret, and this libzmq lacks CURVE
 
-A message from outside never raises through a server or client: it is answered, or dropped, and counted.
+A message from outside never raises an error in the application: the room answers or drops it, and counts it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from runtime.errors import ConfigError
 
 
 class ControlError(Exception):
-    """Anything that this room raises."""
+    """The base class of this room's errors."""
 
 
 class SchemaError(ControlError):
-    """A message is not what the protocol's table says. `code` is one word for programs."""
+    """A message does not match the protocol's table. `code` is one word for programs."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -39,7 +39,7 @@ class RequestRefusedError(ControlError):
 
 
 class NoAnswerError(ControlError):
-    """A request has no answer at its deadline; the text says why, as far as it is known."""
+    """A request has no answer at its deadline; the text contains the reason if it is known."""
 
 
 class ClosedError(ControlError):
@@ -47,4 +47,4 @@ class ClosedError(ControlError):
 
 
 class NoCurveError(ControlError, ConfigError):
-    """This libzmq cannot encrypt, and so cannot prove the job's secret."""
+    """This libzmq cannot encrypt, and therefore cannot prove that the program knows the job's secret."""

@@ -1,14 +1,14 @@
-"""A network inside one process with a clock that is set by hand, for tests of what uses control messages.
+"""A network inside one process with a manual clock, for tests of programs that use control messages.
 
-    network = FakeNetwork()
-    server = network.serve("10.0.0.1", server_core, handlers)
-    client = network.join("10.0.0.1", client_core, handlers)
-    network.run()               # until no message is on its way
-    network.advance(3.0)        # time passes
-    network.cut(client)         # the connection breaks, and cannot be made until network.mend(client)
+network = FakeNetwork()
+server = network.serve("10.0.0.1", server_core, handlers)
+client = network.join("10.0.0.1", client_core, handlers)
+network.run()               # until no message is in transit
+network.advance(3.0)        # advance the clock
+network.cut(client)         # break the connection until network.mend(client)
 
-Server and client offer what the real ones do, and everything but the sockets is the same code. Nothing happens but in
-`run` and `advance`, in an order that repeats.
+Server and client have the interface of the real ones and share all code except the sockets. Events occur only in
+`run` and `advance`, in a reproducible order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from messages.dispatcher import Dispatcher, ServerHandlers
 from messages.envelope import MemberId
 from messages.server_core import MemberAsked, ServerCore
 
-STEP_S = 0.25  # seconds, at most, between two looks for silent members, as in the real server
+STEP_S = 0.25  # maximum seconds between two checks for silent members, as in the real server
 
 
 class FakeServer:
@@ -35,7 +35,7 @@ class FakeServer:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many messages were refused, by reason."""
+        """Number of refused messages, by reason."""
         return dict(self.dispatcher.core.counts)
 
     @property
@@ -44,27 +44,27 @@ class FakeServer:
         return self.dispatcher.members
 
     def welcome(self, member: MemberId, body: Mapping[str, Any]) -> None:
-        """Let a member in whose join its handler has left open."""
+        """Accept a member whose join handler returned None."""
         self.dispatcher.welcome(member, body)
 
     def refuse_join(self, member: MemberId, code: str, reason: str) -> None:
-        """Keep a member out whose join its handler has left open."""
+        """Refuse a member whose join handler returned None."""
         self.dispatcher.refuse_join(member, code, reason)
 
     def push(self, kind: str, body: Mapping[str, Any], to: Iterable[MemberId] | None = None) -> None:
-        """Tell some members, or all that are connected."""
+        """Send a pushed message to some members, or to all connected ones."""
         self.dispatcher.push(kind, body, to)
 
     def answer(self, asked: MemberAsked, body: Mapping[str, Any]) -> None:
-        """Answer a request that its handler has left open."""
+        """Answer a request whose handler returned None."""
         self.dispatcher.answer(asked, body)
 
     def refuse(self, asked: MemberAsked, code: str, reason: str) -> None:
-        """Refuse a request that its handler has left open."""
+        """Refuse a request whose handler returned None."""
         self.dispatcher.refuse(asked, code, reason)
 
     def close(self) -> None:
-        """Stop, as a process that ends."""
+        """Stop, as if the process had ended."""
         self.is_open = False
 
 
@@ -75,21 +75,21 @@ class FakeClient:
         self._network = network
         self.caller = Caller(core, handlers, network.notes.append, _nothing)
         self.address = address
-        self.route = b""  # route of its connection; empty: it has none
+        self.route = b""  # route of its connection, or empty
         self.is_cut = False
         self.is_frozen = False
 
     @property
     def trouble(self) -> str:
-        """Why this member has not joined; empty when it has."""
+        """Why this member has not joined; empty if it has."""
         return self.caller.trouble
 
     def submit(self, kind: str, body: Mapping[str, Any], timeout: float) -> Answer:
-        """Ask the server something; the answer comes while the network runs."""
+        """Send a request to the server; the answer arrives while the network runs."""
         return self.caller.submit(kind, body, timeout, self._network.now)
 
     def ask(self, kind: str, body: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
-        """Ask the server something, and let time pass until it has answered."""
+        """Send a request to the server, and advance the clock until the answer arrives."""
         answer = self.submit(kind, body, timeout)
         self._network.run()
         if not answer.done():
@@ -103,17 +103,17 @@ class FakeClient:
 
 
 class FakeNetwork:
-    """The network, and the clock of all that is in it."""
+    """The network, and the clock of all its programs."""
 
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now
-        self.notes: list[str] = []  # what servers and clients would log
+        self.notes: list[str] = []  # log lines of servers and clients
         self._servers: dict[str, FakeServer] = {}
         self._clients: list[FakeClient] = []
         self._routes = itertools.count(1)
 
     def serve(self, address: str, core: ServerCore, handlers: ServerHandlers) -> FakeServer:
-        """Return a server at an address; one that was there before is closed."""
+        """Return a server at an address; an existing server at this address is closed."""
         if address in self._servers:
             self._servers[address].close()
             for client in self._clients:
@@ -129,27 +129,27 @@ class FakeNetwork:
         return self._clients[-1]
 
     def cut(self, client: FakeClient) -> None:
-        """Break a member's connection, for as long as it is not mended; both sides hear it at once."""
+        """Break a member's connection until `mend`; both sides are informed at once."""
         client.is_cut = True
         self._break(client, "its connection is gone")
 
     def mend(self, client: FakeClient) -> None:
-        """Let a member connect, and say something, again."""
+        """Allow a member to connect again and to send."""
         client.is_cut = client.is_frozen = False
 
     def freeze(self, client: FakeClient) -> None:
-        """Let a member hang: it neither hears nor says anything, and its connection stays."""
+        """Freeze a member: it neither receives nor sends, and its connection stays open."""
         client.is_frozen = True
 
     def run(self) -> None:
-        """Pass messages on until there are none."""
+        """Deliver messages until none is in transit."""
         while any([self._run_client(client) for client in self._clients if not client.is_frozen]) or any(
             [self._run_server(server) for server in self._servers.values() if server.is_open]
         ):
             pass
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         end = self.now + seconds
         self.run()
         while self.now < end:
@@ -162,7 +162,7 @@ class FakeNetwork:
     # -----
 
     def _run_client(self, client: FakeClient) -> bool:
-        """Let a member do what is due, and what it was told to; return whether there was anything."""
+        """Execute a member's due actions and commands; return whether there were any."""
         client.caller.step(lambda core: core.tick(self.now))
         commands = client.caller.take_commands()
         for command in commands:
@@ -185,7 +185,7 @@ class FakeNetwork:
         client.caller.step(lambda core: core.opened(self.now))
 
     def _run_server(self, server: FakeServer) -> bool:
-        """Pass on what a server says; return whether there was anything."""
+        """Deliver a server's messages; return whether there were any."""
         sends = list(iter(server.dispatcher.next_send, None))
         for send in sends:
             client = next((one for one in self._clients if one.route == send.route), None)

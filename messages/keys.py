@@ -1,10 +1,10 @@
-"""The keys of a job's control messages, made of its secret: every program of the job makes the same.
+"""The keys of a job's control messages, derived from its secret: every program of the job derives the same keys.
 
-Both sides have a CURVE pair of their own. A program without the secret does not know the server's public key, so that
-this key already keeps others out and proves the server. The client's key is the only one that the server admits (ZAP).
-Each program derives both anew; they are never sent in the clear or written.
+Each side has its own CURVE key pair. A program without the secret does not know the server's public key, so it cannot
+connect, and it cannot imitate the server. The server accepts only the client's key (ZAP). Each program derives both
+pairs at its start; they are never sent unencrypted and never written to a file.
 
-    private key = HKDF-SHA256(secret, salt=SALT, info=b"server" | b"client"), 32 bytes, clamped as X25519 wants it
+    private key = HKDF-SHA256(secret, salt=SALT, info=b"server" | b"client"), 32 bytes, clamped for X25519
 
 Source: RFC 5869 (HKDF), RFC 7748 section 5 (clamping), rfc.zeromq.org/spec/26 (CURVE) and 27 (ZAP).
 """
@@ -28,7 +28,7 @@ ZAP_DOMAIN = b"paddle"
 
 @dataclass(frozen=True)
 class CurveKeys:
-    """The pair of each side, as 40 characters of Z85."""
+    """The key pair of each side, as 40 characters of Z85."""
 
     server_public: bytes
     server_private: bytes = field(repr=False)
@@ -37,7 +37,7 @@ class CurveKeys:
 
 
 def derive_keys(secret: str) -> CurveKeys | None:
-    """Return the keys of a job, or None where it has no secret.
+    """Return the keys of a job, or None if it has no secret.
 
     Raises: NoCurveError: this libzmq cannot encrypt.
     """
@@ -62,7 +62,7 @@ def derive_private(secret: str, info: bytes) -> bytes:
 
 
 def answer_zap(frames: Sequence[bytes], client_public: bytes) -> list[bytes]:
-    """Return the answer to a question of libzmq whether a peer may come in: only with the client's key of the job.
+    """Return the answer to libzmq's question whether to accept a peer: only with the client's key of the job.
 
     Args: frames: version, request id, domain, address, identity, mechanism and credentials.
     """

@@ -1,4 +1,4 @@
-"""What the messages of a protocol hold: small tables that are checked on both sides (pure).
+"""The content of a protocol's messages: small tables that both sides check. Pure.
 
     RENDEZVOUS = Protocol(
         name="rendezvous",
@@ -9,8 +9,8 @@
         pushes={"stop": Fields(reason=Text(1000))},
     )
 
-A message with a field that is missing, of another type, out of bounds or not in the table is refused with an error that
-names the field. A change of a table is a new `version`: there are no optional extras from the future.
+A message with a missing, unknown, out-of-range or wrongly typed field is refused with an error that names the field. A
+changed table gets a new `version`: both sides must have the same version, without optional fields.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from runtime.bounded_json import is_integer, show_value
 JsonObject = dict[str, Any]
 
 _NUMBERS = (int, float)
-MOST_EXACT = (1 << 63) - 1  # integers fit into 64 bits with a sign everywhere
+MOST_EXACT = (1 << 63) - 1  # integers fit into 64 bits with a sign in all programs
 
 
 class Shape(typing.Protocol):
-    """What a value must be."""
+    """The type and bounds of a value."""
 
     def fits(self, value: object) -> bool:
-        """Return whether `check` takes a value; False may mean that only `check` knows. It is three times as fast."""
+        """Return whether `check` accepts a value, three times as fast. False may be wrong: `check` then decides."""
 
     def check(self, value: object, path: str) -> None:
         """Return if the value has this shape.
 
-        Args: path: where the value stands, for the message.
-        Raises: SchemaError: naming the field, the value and what is expected.
+        Args: path: position of the value, for the error message.
+        Raises: SchemaError: the text contains the field, the value and the expected shape.
         """
 
 
@@ -112,7 +112,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class Word:
-    """One of some texts."""
+    """One of several texts."""
 
     words: tuple[str, ...]
 
@@ -128,7 +128,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Maybe:
-    """Null, or a value of another shape. The field itself must be there."""
+    """Null, or a value of another shape. The field itself must be present."""
 
     shape: Shape
 
@@ -219,7 +219,7 @@ class Fields:
 
 @dataclass(frozen=True)
 class Call:
-    """What is asked, and what is answered."""
+    """A request's fields and its answer's fields."""
 
     question: Fields
     answer: Fields = field(default_factory=Fields)
@@ -227,10 +227,10 @@ class Call:
 
 @dataclass(frozen=True)
 class Protocol:
-    """Everything that the programs of one protocol may say to each other.
+    """All messages that the programs of one protocol may exchange.
 
-    `hello` is what a member says when it joins, `welcome` what it is answered; `requests` go from members to the
-    server, `pushes` from the server to members.
+    `hello` is the content of a member's join message, and `welcome` the content of the server's answer. Members send
+    `requests` to the server, and the server sends `pushes` to members.
     """
 
     name: str
@@ -242,7 +242,7 @@ class Protocol:
 
     @property
     def title(self) -> str:
-        """Name and version, which both sides of a connection must have in common."""
+        """Name and version; both sides of a connection must have the same title."""
         return f"{self.name}/{self.version}"
 
 

@@ -1,12 +1,13 @@
 """The server of a protocol: a ROUTER socket behind a gate, one thread for messages and one for connections.
 
-Why ROUTER and DEALER also for what one tells all, and no PUB and SUB: members have to join, prove themselves and be
-heard anyway, so that a push to all that have joined costs a loop. It comes in order with the answers, to members that
-are known by name, through one port, one handshake and one heartbeat; a SUB socket would lose what is said while it
+ROUTER and DEALER also carry messages to all members, instead of PUB and SUB. Members must join, authenticate and send
+heartbeats in any case, so a push to all of them is a loop. Pushes arrive in order with answers, at members known by
+name, through one port, one handshake and one heartbeat. A SUB socket would lose messages that are sent while it
 connects, and no program would notice.
 
-With a secret the server listens to peers that prove it (CURVE, see `keys`); without one, to the addresses that `admits`
-names. The gate (see `gate`) judges addresses, and not ZAP, because libzmq sees only the gate's own connections.
+With a secret the server accepts peers that prove it (CURVE, see `keys`); without one, it accepts addresses for which
+`admits` returns True. The gate (see `gate`) checks addresses instead of ZAP, because libzmq sees only the gate's own
+connections.
 """
 
 from __future__ import annotations
@@ -29,29 +30,30 @@ from messages.keys import ZAP_DOMAIN, CurveKeys, answer_zap
 from messages.server_core import MemberAsked, ServerCore
 from messages.wakeup import WakeUp
 
-TICK_S = 0.25  # between two looks for silent members
-RECEIVED = 64  # messages of a member that wait for this program, each up to 1 MiB; then it is not read
-SENT = 1024  # messages that wait for a member: all open answers, and pushes; one more, and it is lost
-CLOSING_S = 1.0  # seconds for the last messages to leave
-TURN = 256  # messages that are taken before those that wait are sent
-_INNER_BACKLOG = 1024  # more than the gate has connections that are not let in
-_NOW, _NOW_MORE = int(zmq.DONTWAIT), int(zmq.DONTWAIT | zmq.SNDMORE)  # sums of enums are slow
+TICK_S = 0.25  # seconds between two checks for silent members
+RECEIVED = 64  # maximum queued messages of a member, each up to 1 MiB; the server then stops reading from it
+SENT = 1024  # maximum queued messages to a member: all open answers, and pushes; one more, and the member is lost
+CLOSING_S = 1.0  # seconds to send the last messages
+TURN = 256  # maximum messages received before queued messages are sent
+_INNER_BACKLOG = 1024  # more than the gate's limit of unauthenticated connections
+# computed once, because operations on enums are slow
+_NOW, _NOW_MORE = int(zmq.DONTWAIT), int(zmq.DONTWAIT | zmq.SNDMORE)
 
 
 @dataclass(frozen=True)
 class ControlAccess:
-    """Who may speak: the job's keys, None where it has no secret; and whether a peer of an address may connect."""
+    """The access rules: the job's keys, or None without a secret; and whether a peer at an address may connect."""
 
     keys: CurveKeys | None
     admits: Callable[[str], bool]
 
 
 class ControlServer:
-    """Serves a protocol to its members until it is closed.
+    """Serve a protocol to its members until `close`.
 
-    Args: host, port: where to listen; port 0 takes any, see `port`.  limits: see `GateLimits`.  note: takes lines for
-        the log.
-    Raises: OSError: the port is taken, or the address is none of this machine.
+    Args: host, port: the listening address; port 0 chooses a free one, see `port`.  limits: see `GateLimits`.  note:
+        writes a line to the log.
+    Raises: OSError: the port is in use, or the address does not belong to this machine.
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class ControlServer:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many messages and connections were refused, by reason."""
+        """Number of refused messages and connections, by reason."""
         both = (self._dispatcher.core.counts, self._refusals.counts)
         return {code: sum(one[code] for one in both) for code in sorted({*both[0], *both[1]})}
 
@@ -95,33 +97,33 @@ class ControlServer:
         return self._dispatcher.members
 
     def welcome(self, member: MemberId, body: Mapping[str, Any]) -> None:
-        """Let a member in whose join its handler has left open."""
+        """Accept a member whose join handler returned None."""
         self._dispatcher.welcome(member, body)
 
     def refuse_join(self, member: MemberId, code: str, reason: str) -> None:
-        """Keep a member out whose join its handler has left open."""
+        """Refuse a member whose join handler returned None."""
         self._dispatcher.refuse_join(member, code, reason)
 
     def push(self, kind: str, body: Mapping[str, Any], to: Iterable[MemberId] | None = None) -> None:
-        """Tell some members, or all that are connected.
+        """Send a pushed message to some members, or to all connected ones.
 
-        Raises: SchemaError: it is no push of the protocol.
+        Raises: SchemaError: the protocol has no such push.
         """
         self._dispatcher.push(kind, body, to)
 
     def answer(self, asked: MemberAsked, body: Mapping[str, Any]) -> None:
-        """Answer a request that its handler has left open.
+        """Answer a request whose handler returned None.
 
-        Raises: SchemaError: it is not the answer that the protocol wants; the request stays open.
+        Raises: SchemaError: it is not an answer of the protocol; the request stays open.
         """
         self._dispatcher.answer(asked, body)
 
     def refuse(self, asked: MemberAsked, code: str, reason: str) -> None:
-        """Refuse a request that its handler has left open."""
+        """Refuse a request whose handler returned None."""
         self._dispatcher.refuse(asked, code, reason)
 
     def close(self) -> None:
-        """Stop; what was said leaves first, if its members take it within a second."""
+        """Stop; queued messages are sent first, if the members receive them within a second."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -149,7 +151,7 @@ class ControlServer:
             (zmq.LINGER, int(CLOSING_S * 1000)),
             (zmq.BACKLOG, _INNER_BACKLOG),
             (zmq.ROUTER_MANDATORY, 1),
-            (zmq.IPC_FILTER_PID, os.getpid()),  # the name of an abstract socket is seen by other programs of the pod
+            (zmq.IPC_FILTER_PID, os.getpid()),  # other programs of the pod can see the name of an abstract socket
         ):
             router.setsockopt(option, value)
         if self._keys:
@@ -200,7 +202,7 @@ class ControlServer:
             if not message.more:
                 self._dispatcher.receive(route, message.bytes, time.monotonic())
                 continue
-            while message.more:  # a message has one frame behind the route
+            while message.more:  # a valid message has one frame after the route
                 message = self._router.recv(_NOW, copy=False)
             self._dispatcher.core.counts["frames"] += 1
 

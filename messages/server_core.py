@@ -1,11 +1,11 @@
-"""The server's side of a protocol: the members that have joined or are lost, requests and their answers (pure).
+"""The server's side of a protocol: connected and lost members, requests and their answers. Pure.
 
-Messages come in with the route that they came by, and go out with the route that they leave by; a route is what the
-transport calls one connection. Everything that follows from a message is returned as a list of effects.
+Each message arrives and leaves with a route: the transport's name for one connection. A call returns the consequences
+of a message as a list of effects.
 
-A request is handled once: a member that comes back after a lost connection sends again what has no answer yet, and is
-given the answer that was kept, or waits for the handler that is still at it. Answers are kept until the member says
-that it has them (`ack`). That holds as long as this server lives; a new one knows nothing of the old one's requests.
+A request is handled once. A member that reconnects repeats its requests without an answer; the server then sends the
+stored answer, or the handler that is still running answers. The server stores an answer until the member acknowledges
+it (`ack`). A new server does not know the requests of the old one.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from messages.errors import SchemaError
 from messages.schema import Fields, JsonObject, Protocol
 
 MOST_OPEN = 64  # requests of a member without an answer
-FORGET_S = 600.0  # seconds after which a lost member's requests and answers are forgotten
+FORGET_S = 600.0  # seconds after which a lost member's requests and answers are deleted
 
 
 @dataclass(frozen=True)
 class ServerSend:
-    """Send these bytes by this route."""
+    """Send these bytes on this route."""
 
     route: bytes
     data: bytes
@@ -34,7 +34,7 @@ class ServerSend:
 
 @dataclass(frozen=True)
 class MemberJoined:
-    """A member has joined, or is back; `welcome` or `refuse_join` must follow."""
+    """A member has joined or rejoined; `welcome` or `refuse_join` must follow."""
 
     member: MemberId
     hello: Mapping[str, Any]
@@ -43,7 +43,7 @@ class MemberJoined:
 
 @dataclass(frozen=True)
 class MemberAsked:
-    """A member asks; `answer` or `refuse` must follow, now or later."""
+    """A request of a member; `answer` or `refuse` must follow, now or later."""
 
     member: MemberId
     id: int
@@ -53,7 +53,7 @@ class MemberAsked:
 
 @dataclass(frozen=True)
 class MemberLost:
-    """A member is gone, for this reason."""
+    """A member is lost, for this reason."""
 
     member: MemberId
     reason: str
@@ -64,26 +64,26 @@ ServerEffect = ServerSend | MemberJoined | MemberAsked | MemberLost
 
 @dataclass
 class _Session:
-    """What is known of a member."""
+    """The state of a member."""
 
     member: MemberId
     route: bytes = b""  # empty: it is not connected
-    heard: float = 0.0  # when it last said something
-    joining: bool = True  # its hello is with the application
-    newest: int = 0  # request
+    heard: float = 0.0  # time of its last message
+    joining: bool = True  # the application has not answered its hello yet
+    newest: int = 0  # number of the newest request
     open: dict[int, str] = field(default_factory=dict)  # requests without an answer, and their kinds
-    answers: dict[int, bytes] = field(default_factory=dict)  # until the member has them
+    answers: dict[int, bytes] = field(default_factory=dict)  # kept until the member acknowledges them
 
 
 class ServerCore:
     """The members of one server.
 
-    Args: realm: what the members and this server must have in common, as a job's UID.
-        member: this server's own identity, which members hear when they join.
-        silence: seconds without a word after which a member is lost.
-        most_members: that may be joined at a time; each of them has up to MOST_OPEN answers in memory.
-        probe: seconds without a word after which a member is sent a beat: a connection that was closed is lost then,
-        and not only after the silence.
+    Args: realm: must be equal in the members and this server, for example a job's UID.
+        member: this server's own identity, which members receive when they join.
+        silence: seconds without a message, after which a member is lost.
+        most_members: maximum joined members; each has up to MOST_OPEN answers in memory.
+        probe: seconds without a message, after which the server sends a heartbeat: it detects a closed connection
+            before `silence` has passed.
     """
 
     def __init__(
@@ -107,10 +107,10 @@ class ServerCore:
         """The members that are connected now."""
         return [one.member for one in self._routes.values() if not one.joining]
 
-    # ----- From members -----
+    # ----- Messages of members -----
 
     def receive(self, route: bytes, data: bytes, now: float) -> list[ServerEffect]:
-        """Take a message."""
+        """Handle a message."""
         request = 0
         try:
             message = envelope.decode(data)
@@ -181,9 +181,9 @@ class ServerCore:
         return [*effects, MemberJoined(member, cast(JsonObject, hello), is_back)]
 
     def _make_room(self) -> None:
-        """Forget the member that is lost for the longest time, if there are too many.
+        """Delete the member that has been lost for the longest time, if there are too many.
 
-        Raises: SchemaError: if all of them are connected.
+        Raises: SchemaError: all members are connected.
         """
         if len(self._sessions) < self._most_members:
             return
@@ -192,10 +192,10 @@ class ServerCore:
             raise SchemaError("full", f"{self._most_members} members have joined; no more are taken")
         del self._sessions[oldest.member.uid]
 
-    # ----- From the application -----
+    # ----- Calls of the application -----
 
     def welcome(self, member: MemberId, body: Mapping[str, Any]) -> list[ServerEffect]:
-        """Let a member in that has joined, and tell it where things stand."""
+        """Accept a member that has joined, and send it the current state."""
         session = self._find(member)
         if session is None or not session.route:
             return []
@@ -205,7 +205,7 @@ class ServerCore:
         return [ServerSend(session.route, envelope.encode(Envelope(JOINED, said)))]
 
     def refuse_join(self, member: MemberId, code: str, reason: str) -> list[ServerEffect]:
-        """Keep a member out; it may try again."""
+        """Refuse a member; it may try again."""
         session = self._find(member)
         if session is None or not session.route:
             return []
@@ -215,9 +215,9 @@ class ServerCore:
         return [self._error(route, code, reason)]
 
     def answer(self, asked: MemberAsked, body: Mapping[str, Any]) -> list[ServerEffect]:
-        """Answer a request; nothing happens if it has its answer, or its member is gone for good.
+        """Answer a request; do nothing if it is answered already, or its member is gone for ever.
 
-        Raises: SchemaError: the answer is not what the protocol says; the request stays open.
+        Raises: SchemaError: the answer does not match the protocol; the request stays open.
         """
         self.protocol.requests[asked.kind].answer.check(body, f"the answer to {asked.kind}")
         return self._settle(asked, envelope.encode(Envelope(REPLY, body, asked.id)))
@@ -228,9 +228,9 @@ class ServerCore:
         return self._settle(asked, envelope.error(code, reason, asked.id))
 
     def push(self, kind: str, body: Mapping[str, Any], to: Iterable[MemberId] | None = None) -> list[ServerEffect]:
-        """Tell some members, or all that have joined; one that is not connected now does not hear it.
+        """Send a pushed message to some members, or to all that have joined; a disconnected member does not receive it.
 
-        What must not be missed belongs into the welcome, too, which a member hears when it comes back.
+        Essential information must also be in the welcome message, which a member receives when it reconnects.
         """
         _fields_of(self.protocol, kind).check(body, kind)
         data = envelope.encode(Envelope(kind, body))
@@ -244,15 +244,15 @@ class ServerCore:
         session.answers[asked.id] = data
         return [ServerSend(session.route, data)] if session.route and not session.joining else []
 
-    # ----- From the transport and the clock -----
+    # ----- Calls of the transport and the clock -----
 
     def broken(self, route: bytes, reason: str) -> list[ServerEffect]:
-        """Take note that nothing can be sent by a route any more."""
+        """Handle a route on which no message can be sent any more."""
         session = self._routes.get(route)
         return [] if session is None else self._lose(session, reason)
 
     def tick(self, now: float) -> list[ServerEffect]:
-        """Find the members that have been silent for too long, and those whose connection may be closed."""
+        """Find members that have been silent for too long, and routes whose connection may be closed."""
         silent = [one for one in self._routes.values() if now - one.heard >= self._silence]
         effects: list[ServerEffect] = []
         for one in silent:

@@ -1,4 +1,4 @@
-"""Wakes a thread that waits in a poller; many calls before it looks cost one byte."""
+"""Wake a thread that waits in a poller; several calls before it wakes cost one byte."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import socket
 
 
 class WakeUp:
-    """A pair of sockets; `fileno` is what the poller waits for.
+    """A pair of sockets; the poller waits for `fileno`.
 
-    Thread safety: `call` may be used from any thread, the others by the thread that is woken.
+    Thread safety: any thread may use `call`; only the thread that is woken may use the other methods.
     """
 
     def __init__(self) -> None:
@@ -19,20 +19,20 @@ class WakeUp:
         self._is_called = False
 
     def fileno(self) -> int:
-        """Return the descriptor that is readable when the thread is called."""
+        """Return the descriptor that is readable after a call."""
         return self._reader.fileno()
 
     def call(self) -> None:
         """Wake the thread."""
         if not self._is_called:
             self._is_called = True
-            with contextlib.suppress(OSError):  # it is closed
+            with contextlib.suppress(OSError):  # the socket is closed
                 self._writer.send(b"x")
 
     def clear(self) -> None:
-        """Take note of the calls, and look next at what they are about.
+        """Reset the descriptor; the thread must look for work afterwards.
 
-        A call that comes before the last line costs no byte, and is about something that is there already.
+        A call before the last line sends no byte; its work is already there when the thread looks.
         """
         with contextlib.suppress(BlockingIOError):
             self._reader.recv(4096)

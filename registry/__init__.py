@@ -1,1 +1,1 @@
-"""Keys of one job that programs find each other by, some of them with a lease: in etcd or in a directory."""
+"""A key-value registry of one job, in etcd or in a directory: programs find each other by its keys."""

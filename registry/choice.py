@@ -1,4 +1,4 @@
-"""Which registry the flags name, and what the job is called in it."""
+"""Choose the registry from the flags, and the job's name in it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from registry.interface import Registry
 from runtime.errors import ConfigError, UsageError
 
 DEFAULT_JOB = "job"
-DIRECTORY = "registry"  # below that of the job
+DIRECTORY = "registry"  # name of the registry's directory below the job's directory
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
 def open_registry(endpoints: Sequence[str], directory: Path | None, job: str, ttl: float = 5.0) -> Registry:
     """Return the registry of a job.
 
-    Args: endpoints: of etcd; not used where there is a directory.  ttl: seconds after which the claims of a silent
-        process are free.
-    Raises: UsageError: an endpoint is none.  ConfigError: the library for etcd is not installed.
+    Args: endpoints: of etcd; ignored if there is a directory.  ttl: seconds after which the claims of a silent process
+        expire.
+    Raises: UsageError: an endpoint is malformed.  ConfigError: the library for etcd is not installed.
         PeerUnreachableError: etcd does not answer.
     """
     if directory is not None:
@@ -32,7 +32,7 @@ def open_registry(endpoints: Sequence[str], directory: Path | None, job: str, tt
 
 
 def import_etcd(module: str) -> Any:
-    """Return a module that speaks to etcd.
+    """Return a module of the etcd client.
 
     Raises: ConfigError: the library for etcd is not installed.
     """
@@ -46,9 +46,9 @@ def import_etcd(module: str) -> Any:
 
 
 def name_job(flag: str, environment: str, name: str = "job") -> str:
-    """Return the name of the job: that of the flag called `name`, or of the environment.
+    """Return the name of the job: the value of the flag called `name`, or of the environment.
 
-    Raises: UsageError: it could not be a part of a path or key.
+    Raises: UsageError: it cannot be a part of a path or key.
     """
     job = flag or environment or DEFAULT_JOB
     if not _JOB.fullmatch(job):

@@ -1,16 +1,15 @@
-"""A directory of one machine as a registry: `--store_dir`.
+"""A registry in a directory of one machine: `--store_dir`.
 
-    KEY@TOKEN    a claim, made exclusively; the largest TOKEN of a key holds it. Its content and its times are changed
-                 only by its owner: {"value": "...", "ttl": 5.0, "is_over": false}; it is empty until the owner has
-                 taken over
-    KEY=TOKEN    a key without lease: {"value": "...", "through": "ps/0"}; TOKEN is that of the claim of "ps/0" that it
-                 was written through
+KEY@TOKEN    a claim, created exclusively; the largest TOKEN of a key holds it. Only its owner changes its content and
+             times: {"value": "...", "ttl": 5.0, "is_over": false}. It is empty until the owner has taken over.
+KEY=TOKEN    a key without lease: {"value": "...", "through": "ps/0"}; TOKEN belongs to the claim of "ps/0" that was
+             used to write it
 
-'/' of a key is '.' in the name of a file. Another process takes a claim when it has not changed for its time to live by
-that process's own clock: clocks are not compared. It makes the next claim first, then writes all that was written
-through the earlier one under its own token, then fills its claim with its value. From then on nobody reads what is
-written under the earlier token. An owner looks for a newer claim before and after it writes; only after the second look
-does anybody hear that it has written. So an owner that was frozen changes nothing when it thaws.
+A '/' of a key is '.' in the file name. Another process may take a claim that has not changed for its time to live,
+measured by that process's own clock; clocks are not compared. It creates the next claim, then rewrites under its own
+token all keys that were written through the earlier claim, then writes its value into its claim. Afterwards no process
+reads keys with the earlier token. An owner checks for a newer claim before and after it writes, and reports success
+only after the second check. An owner that was frozen therefore changes nothing when it continues.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ from runtime.bounded_json import BoundedJsonError, parse_bounded
 from runtime.durable_files import remove_if_possible, sync_directory, write_file
 from runtime.errors import DamagedError, LeaseLostError, PaddleError, VolumeError
 
-MOST_FILES = 100_000  # names in the directory, all that are looked at
-MOST_FILE_BYTES = 6 * MOST_VALUE_BYTES + 1024  # JSON writes a character with up to six bytes for each of its own
-MOST_TTL = 3600.0  # seconds that are believed of another process's claim
-LOOKS = 20  # at a directory whose files are replaced meanwhile
+MOST_FILES = 100_000  # maximum file names in the directory
+MOST_FILE_BYTES = 6 * MOST_VALUE_BYTES + 1024  # JSON may use up to six bytes for each character
+MOST_TTL = 3600.0  # maximum seconds that are accepted in another process's claim
+LOOKS = 20  # maximum attempts to read a directory whose files are being replaced
 CLAIM, VALUE = "@", "="
 
 _NAME = re.compile(r"([a-z0-9_.-]{1,300})([@=])(\d{12})")
@@ -43,21 +42,21 @@ _NAME = re.compile(r"([a-z0-9_.-]{1,300})([@=])(\d{12})")
 
 @dataclass(frozen=True)
 class Scan:
-    """The names in the directory: the tokens of each key in order, of claims and of keys without lease."""
+    """The names in the directory: the tokens of each key in ascending order, of claims and of keys without lease."""
 
     claims: dict[str, list[int]] = field(default_factory=dict)
     values: dict[str, list[int]] = field(default_factory=dict)
 
     def newest(self, key: str) -> int:
-        """Return the token of the newest claim of a key, 0 if there was none."""
+        """Return the token of the newest claim of a key, or 0 if there is none."""
         return self.claims.get(key, [0])[-1]
 
 
 @dataclass(frozen=True)
 class ClaimFile:
-    """A claim as any process reads it; it changes whenever its owner renews it."""
+    """The content of a claim file; it changes whenever its owner renews it."""
 
-    renewed: int  # nanoseconds, of the file
+    renewed: int  # modification time of the file in nanoseconds
     value: str | None = None  # None: its owner has not taken over yet
     ttl: float | None = None
     is_over: bool = False
@@ -66,14 +65,14 @@ class ClaimFile:
 class DirectoryRegistry:
     """The keys of one job in a directory.
 
-    Args: ttl: seconds after which the claims of a silent process are free.
+    Args: ttl: seconds after which the claims of a silent process expire.
     """
 
     def __init__(self, directory: Path, ttl: float = 5.0) -> None:
         self._directory, self._ttl = directory, ttl
         self._poll = min(0.25, ttl / 10)
         self._lock = threading.Lock()
-        self._seen: dict[str, tuple[int, ClaimFile, float]] = {}  # by key: token, content, and since when
+        self._seen: dict[str, tuple[int, ClaimFile, float]] = {}  # by key: token, content, and time of the last change
 
     def claim(self, key: str, value: str) -> Claim | None:
         """See `Registry`."""
@@ -84,7 +83,7 @@ class DirectoryRegistry:
             try:
                 if newest and self._is_held(key, newest, read_claim_file(self._directory, key, newest), now):
                     return None
-            except FileNotFoundError:  # a newer claim has come, and its owner has removed this one
+            except FileNotFoundError:  # a newer claim exists, and its owner has removed this file
                 return None
             claim = DirectoryClaim(self._directory, key, newest + 1, self._ttl)
             try:
@@ -98,7 +97,7 @@ class DirectoryRegistry:
         with volume_errors(self._directory):
             for _ in range(LOOKS):
                 now, names = time.monotonic(), scan(self._directory)
-                with suppress(FileNotFoundError):  # it was replaced by one of a larger token
+                with suppress(FileNotFoundError):  # a file with a larger token has replaced it
                     found = dict(sorted(self._read(prefix, names, now)))
                     if scan(self._directory) == names:
                         return found
@@ -143,12 +142,12 @@ class DirectoryRegistry:
         return found
 
     def close(self) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing: there is no connection."""
 
     # -----
 
     def _read(self, prefix: str, names: Scan, now: float) -> Iterator[tuple[str, Entry]]:
-        """Yield the keys of a prefix. Args: as of `_is_held`.  Raises: FileNotFoundError: a file was replaced."""
+        """Yield the keys with a prefix. Args: see `_is_held`.  Raises: FileNotFoundError: a file was replaced."""
         for key, tokens in names.claims.items():
             if key.startswith(prefix):
                 claim = read_claim_file(self._directory, key, tokens[-1])
@@ -159,9 +158,10 @@ class DirectoryRegistry:
                 yield key, found
 
     def _is_held(self, key: str, token: int, claim: ClaimFile, now: float) -> bool:
-        """Return whether an owner may still count on its claim; what it says is remembered with the time.
+        """Return whether a claim has not expired; its content and the time are stored for the next call.
 
-        Args: now: before it was read: if this process is frozen meanwhile, the owner may renew without being seen.
+        Args: now: time before the file was read: if this process is frozen in between, the owner may have renewed
+            unseen.
         """
         with self._lock:
             before = self._seen.get(key)
@@ -185,7 +185,8 @@ class DirectoryClaim:
         return self._valid_until
 
     def take_over(self, value: str) -> None:
-        """Make the claim, write what was written through the earlier one under the own token, then fill the claim.
+        """Create the claim, rewrite the keys of the earlier claim under the new token, then write the value into the
+        claim.
 
         Raises: FileExistsError, LeaseLostError: another process has it.  DamagedError, OSError.
         """
@@ -235,7 +236,7 @@ class DirectoryClaim:
 
     def _carry_over(self) -> None:
         for _ in range(LOOKS):
-            with suppress(FileNotFoundError):  # it was replaced by one of a larger token
+            with suppress(FileNotFoundError):  # a file with a larger token has replaced it
                 for key, tokens in scan(self._directory).values.items():
                     found, through = _read_value_file(self._directory, key, tokens[-1])
                     if through == self.key and tokens[-1] < self.token:
@@ -267,7 +268,7 @@ class DirectoryClaim:
 
 
 def scan(directory: Path) -> Scan:
-    """Return the names in a directory; there are none if it does not exist.
+    """Return the names in a directory; none if it does not exist.
 
     Raises: DamagedError: it has more than MOST_FILES names.
     """
@@ -296,7 +297,7 @@ def path_of(directory: Path, key: str, kind: str, token: int) -> Path:
 
 
 def read_claim_file(directory: Path, key: str, token: int) -> ClaimFile:
-    """Return a claim; one that makes no sense has no value and is a claim all the same.
+    """Return a claim; a malformed file is a claim without value.
 
     Raises: FileNotFoundError.
     """
@@ -317,9 +318,9 @@ def read_claim_file(directory: Path, key: str, token: int) -> ClaimFile:
 
 
 def read_value(directory: Path, names: Scan, key: str) -> Entry | None:
-    """Return a key without lease, None if all that there is was written under a claim that others have taken over.
+    """Return a key without lease, or None if it was written only through claims that other processes have taken over.
 
-    Raises: DamagedError.  FileNotFoundError: it was replaced meanwhile.
+    Raises: DamagedError.  FileNotFoundError: it was replaced in between.
     """
     token = names.values[key][-1]
     value, through = _read_value_file(directory, key, token)
@@ -332,7 +333,7 @@ def read_value(directory: Path, names: Scan, key: str) -> Entry | None:
 
 
 def write_value(directory: Path, key: str, token: int, value: str, through: str) -> None:
-    """Write a key without lease, and remove what has a smaller token.
+    """Write a key without lease, and remove its files with smaller tokens.
 
     Raises: OSError.
     """
@@ -344,7 +345,7 @@ def write_value(directory: Path, key: str, token: int, value: str, through: str)
 
 
 def write_staging(directory: Path, content: Mapping[str, Any]) -> Path:
-    """Write and sync a file under a name that nobody reads; return its path.
+    """Write and sync a file under a temporary name; return its path.
 
     Raises: OSError.
     """
@@ -359,7 +360,7 @@ def write_staging(directory: Path, content: Mapping[str, Any]) -> Path:
 
 @contextmanager
 def volume_errors(directory: Path) -> Iterator[None]:
-    """Raise VolumeError for what the system says of the directory."""
+    """Turn errors of the system about the directory into VolumeError."""
     try:
         yield
     except OSError as exc:

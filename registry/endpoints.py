@@ -1,4 +1,4 @@
-"""An etcd behind `--etcd_endpoints`: its members, of which any may answer, spoken to by etcd3gw over HTTP."""
+"""An etcd at `--etcd_endpoints`: several members, of which any may answer, over HTTP with etcd3gw."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ from etcd3gw.lease import Lease
 from runtime import glog
 from runtime.errors import PeerUnreachableError, UsageError
 
-REQUEST_S = 5.0  # that one endpoint may take to answer
-FIRST_S = 15.0  # that some endpoint must have answered within, when a program begins
-PAUSE_S = 0.3  # between two trials
-WATCH_S = 1.0  # of one watch; what happens between two of them is seen by the look in between
-PAGE = 10_000  # keys that are read by one request
-LEAST_TTL_S = 2  # of a lease; etcd lengthens shorter ones
+REQUEST_S = 5.0  # seconds for an answer of one endpoint
+FIRST_S = 15.0  # seconds for the first answer of any endpoint when a program starts
+PAUSE_S = 0.3  # seconds between two attempts
+WATCH_S = 1.0  # seconds of one watch; changes between two watches are seen by the read in between
+PAGE = 10_000  # maximum keys of one request
+LEAST_TTL_S = 2  # seconds of a lease; etcd lengthens shorter ones
 
 _SYSTEM_ERROR = re.compile(r"\[Errno -?\d+\] [^'\"()]+|Read timed out|timed out")
 _Result = TypeVar("_Result")
 
 
 class EtcdEndpoints:
-    """The members of an etcd, of which any may answer.
+    """The members of an etcd; any of them may answer.
 
-    Thread safety: `call` may be used from any thread.
+    Thread safety: any thread may use `call`.
 
     Args: endpoints: http://host:port each.
-    Raises: UsageError: one of them is none.
+    Raises: UsageError: an endpoint is malformed.
     """
 
     def __init__(self, endpoints: Sequence[str]) -> None:
         self._places = [read_endpoint(one) for one in endpoints]
         self._chosen = 0
-        self._local = threading.local()  # a session of requests belongs to one thread
+        self._local = threading.local()  # an HTTP session belongs to one thread
 
     def call(self, work: Callable[[Etcd3Client], _Result], patience: float = 0.0) -> _Result:
-        """Return what `work` does with the first endpoint that answers; it may be done twice.
+        """Return the result of `work` with the first endpoint that answers; `work` may run twice.
 
-        Args: patience: seconds in which trials are repeated; without it each endpoint is tried once.
-        Raises: PeerUnreachableError: none has answered; it says why.
+        Args: patience: seconds in which attempts are repeated; without it each endpoint is tried once.
+        Raises: PeerUnreachableError: no endpoint has answered; the text contains the reasons.
         """
         until = time.monotonic() + patience
         while True:
@@ -71,12 +71,12 @@ class EtcdEndpoints:
             time.sleep(PAUSE_S)
 
     def name(self, number: int) -> str:
-        """Return an endpoint as people write it."""
+        """Return an endpoint as host:port."""
         return "{}://{}:{}".format(*self._places[number])
 
     @property
     def names(self) -> str:
-        """All endpoints, as the flag has them."""
+        """All endpoints, in the form of the flag."""
         return ",".join(map(self.name, range(len(self._places))))
 
     def _client(self, number: int) -> Etcd3Client:
@@ -93,7 +93,7 @@ class EtcdEndpoints:
 
 
 def read_endpoint(text: str) -> tuple[str, str, int]:
-    """Return protocol, host and port of an endpoint; without a port it is 2379.
+    """Return protocol, host and port of an endpoint; the default port is 2379.
 
     Raises: UsageError.
     """
@@ -107,7 +107,7 @@ def read_endpoint(text: str) -> tuple[str, str, int]:
     return parts.scheme, parts.hostname, port
 
 
-# ----- What the gateway of etcd takes and gives
+# ----- Requests and answers of etcd's gateway
 
 
 def encode(text: str) -> str:
@@ -118,23 +118,24 @@ def encode(text: str) -> str:
 def decode(text: str) -> str:
     """Return a key or value of an answer.
 
-    Raises: ValueError: it is no text.
+    Raises: ValueError: it is not text.
     """
-    return binascii.a2b_base64(text).decode()  # a million of them when a leader loads; b64decode takes twice as long
+    # called a million times when a leader loads its state; b64decode takes twice as long
+    return binascii.a2b_base64(text).decode()
 
 
 def made_at(key: str, revision: int) -> dict[str, Any]:
-    """Return the condition that a key was made at a revision; 0: that it is not there."""
+    """Return the condition that a key was created at a revision; 0: that it does not exist."""
     return {"key": encode(key), "target": "CREATE", "result": "EQUAL", "create_revision": str(revision)}
 
 
 def lease_at(lease: Lease, etcd: Etcd3Client) -> Lease:
-    """Return a lease as this endpoint and thread speak of it."""
+    """Return a lease bound to this endpoint and thread."""
     return Lease(lease.id, etcd)
 
 
 def make_leased(etcd: EtcdEndpoints, key: str, value: str, ttl: int) -> tuple[Lease, int] | None:
-    """Make a key that etcd removes when its lease is not renewed; return lease and revision, None if it is there.
+    """Create a key that etcd removes when its lease expires; return lease and revision, or None if the key exists.
 
     Args: ttl: seconds.
     Raises: PeerUnreachableError.
@@ -156,7 +157,7 @@ def revoke(etcd: EtcdEndpoints, lease: Lease) -> None:
 
 
 def watch_once(etcd: EtcdEndpoints, key: str, seconds: float = WATCH_S, **more: Any) -> None:
-    """Return when a key may have changed, at the latest after some seconds, and after WATCH_S.
+    """Wait until a key may have changed, or `seconds`, at most WATCH_S.
 
     Raises: PeerUnreachableError.
     """
@@ -168,5 +169,5 @@ def _describe(exc: Exception) -> str:
     detail = getattr(exc, "detail_text", None) or str(exc) or type(exc).__name__
     with contextlib.suppress(ValueError, TypeError, AttributeError):
         detail = json.loads(detail)["message"]
-    system = _SYSTEM_ERROR.search(detail)  # requests wraps it into a page of words
+    system = _SYSTEM_ERROR.search(detail)  # requests wraps the system's message into a long text
     return glog.clean(system[0] if system else detail, 200)

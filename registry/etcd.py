@@ -1,10 +1,11 @@
 """etcd as a registry: `--etcd_endpoints`.
 
-    /JOB/KEY      a claim has the lease of its owner: etcd removes it when the owner renews no more; its token is the
-                  revision at which it was made
+/JOB/KEY      a claim has the lease of its owner: etcd removes it when the owner stops renewing; its token is the
+revision
+              at which it was created
 
-What is written through a claim is a transaction on the condition that the claim is still the one of that revision:
-etcd itself refuses what a former owner writes.
+A write through a claim is a transaction with the condition that the claim still has the same revision: etcd itself
+refuses writes of a former owner.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from runtime.errors import DamagedError, LeaseLostError, PeerUnreachableError
 class EtcdRegistry:
     """The keys of one job in an etcd.
 
-    Args: ttl: seconds after which the claims of a silent process are free.
-    Raises: UsageError: an endpoint is none.  PeerUnreachableError: etcd does not answer within FIRST_S.
+    Args: ttl: seconds after which the claims of a silent process expire.
+    Raises: UsageError: an endpoint is malformed.  PeerUnreachableError: etcd does not answer within FIRST_S.
     """
 
     def __init__(self, endpoints: Sequence[str], job: str, ttl: float = 5.0) -> None:
@@ -87,12 +88,12 @@ class EtcdRegistry:
     # -----
 
     def _range(self, prefix: str) -> tuple[str, str]:
-        """Return the first key of a prefix, and the one behind the last."""
+        """Return the first key with a prefix, and the first key after the last."""
         start = self._prefix + prefix
         return start, start[:-1] + chr(ord(start[-1]) + 1)
 
     def _read(self, prefix: str) -> tuple[dict[str, Entry], int]:
-        """Return the keys of a prefix, and the revision at which they were as they are."""
+        """Return the keys with a prefix, and the revision of this state."""
         start, end = self._range(prefix)
         question = {"key": encode(start), "range_end": encode(end), "limit": PAGE}
         page: dict[str, Any] = self._etcd.call(lambda client: client.post(client.get_url("/kv/range"), json=question))
@@ -161,7 +162,7 @@ class EtcdClaim:
         revoke(self._etcd, self._lease)
 
     def _write(self, operation: dict[str, Any]) -> None:
-        """Do an operation as long as the claim holds; done twice it is as done once."""
+        """Execute an operation while the claim holds; executing it twice has the same result as once."""
         question = {"compare": [self._condition], "success": [operation], "failure": []}
         left = self._valid_until - time.monotonic()
         if left <= 0:

@@ -1,4 +1,4 @@
-"""What the values of two keys say: which snapshot a parameter server goes on from, and how the job has ended."""
+"""The values of two keys: the snapshot that a parameter server resumes from, and the end of the job."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _MOST_PATH, _MOST_NAME = 4096, 64  # characters
 class CheckpointRecord:
     """The newest snapshot of a parameter server.
 
-    uuid: the end of the file's name.  crc32: of the file.  step: of its optimiser.  timestamp: in nanoseconds of the
-    server's clock, for people.
+    uuid: the end of the file's name.  crc32: of the file.  step: of its optimizer.  timestamp: in nanoseconds of the
+    server's clock, for users.
     """
 
     uuid: str
@@ -41,7 +41,7 @@ class CheckpointRecord:
 class JobEnd:
     """How a job has ended.
 
-    reason: why it has failed; empty if all its passes are done.  discarded: which tasks they are done without.
+    reason: of the failure; empty if all passes are done.  discarded: tasks that were not trained.
     """
 
     reason: str = ""
@@ -55,9 +55,9 @@ class JobEnd:
 
 
 def find_checkpoint(registry: Registry, index: int) -> CheckpointRecord | None:
-    """Return which snapshot a parameter server goes on from, None if there is none.
+    """Return the snapshot that a parameter server resumes from, or None.
 
-    Raises: DamagedError: the value of the key is none.
+    Raises: DamagedError: the value of the key is malformed.
     """
     key = f"{CHECKPOINTS}{index}"
     entry = registry.read(key).get(key)
@@ -67,7 +67,7 @@ def find_checkpoint(registry: Registry, index: int) -> CheckpointRecord | None:
 def read_checkpoint(key: str, value: str) -> CheckpointRecord:
     """Return the snapshot that the value of a key describes.
 
-    Raises: DamagedError: it describes none.
+    Raises: DamagedError: the value is malformed.
     """
     fields = _parse(key, value)
     name, path = fields.get("uuid"), fields.get("path")
@@ -82,18 +82,18 @@ def read_checkpoint(key: str, value: str) -> CheckpointRecord:
 
 
 def find_job_end(registry: Registry) -> JobEnd | None:
-    """Return how the job has ended, None if it has not.
+    """Return how the job has ended, or None if it has not.
 
-    Raises: DamagedError: the value of the key is none.
+    Raises: DamagedError: the value of the key is malformed.
     """
     entry = registry.read(JOB_END).get(JOB_END)
     return None if entry is None else read_job_end(entry.value)
 
 
 def read_job_end(value: str) -> JobEnd:
-    """Return how a job has ended, as a value says it.
+    """Return the end of a job that a value describes.
 
-    Raises: DamagedError: it does not.
+    Raises: DamagedError: the value is malformed.
     """
     fields = _parse(JOB_END, value)
     phase, reason = fields.get("phase"), fields.get("reason")

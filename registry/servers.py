@@ -1,4 +1,4 @@
-"""The parameter servers of a job in its registry: how many there should be, and where each one is."""
+"""The parameter servers of a job in its registry: their number and their addresses."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ DESIRED, SERVERS, CHECKPOINTS = "ps_desired", "ps/", "ckpt/"
 INIT_LOCK, INIT_DONE = "init/lock", "init/done"
 JOB_END = "job/end"
 MOST_SERVERS, MOST_PORTS, LAST_PORT = 4096, 4096, 65535
-LOOK_S = 1.0  # between two trials to claim an index
-NOTE_S = 10.0  # between two lines that name what is waited for
+LOOK_S = 1.0  # seconds between two attempts to claim an index
+NOTE_S = 10.0  # seconds between two log lines about the wait
 
 
 @dataclass(frozen=True)
 class ServerRecord:
     """A parameter server.
 
-    Attributes: incarnation: the token of its claim; a later server of the same index has a larger one.  ports: for
-        dense parameters; none while it is being started.
+    Attributes: incarnation: the token of its claim; a later server with the same index has a larger one.  ports: for
+        dense parameters; empty while it starts.
     """
 
     index: int
@@ -36,7 +36,7 @@ class ServerRecord:
 
     @property
     def attempt(self) -> str:
-        """What the server and its trainers call each other's attempt, so that those of another one are refused."""
+        """The attempt name in messages between the server and its trainers; messages with another name are refused."""
         return f"ps{self.index}.{self.incarnation}"
 
     @property
@@ -46,7 +46,7 @@ class ServerRecord:
 
 
 def write_desired(registry: Registry, wanted: int) -> int:
-    """Say how many servers the job has, unless that is said already; return what counts."""
+    """Write the number of servers of the job, unless it is written already; return the number in the registry."""
     while True:
         registry.put_new(DESIRED, str(wanted))
         found = registry.read(DESIRED).get(DESIRED)
@@ -55,9 +55,9 @@ def write_desired(registry: Registry, wanted: int) -> int:
 
 
 def read_desired(value: str) -> int:
-    """Return the number of servers that the registry says.
+    """Return the number of servers in the registry.
 
-    Raises: DamagedError: it is none.
+    Raises: DamagedError: the value is malformed.
     """
     if not (value.isascii() and value.isdigit() and len(value) <= 9 and 1 <= int(value) <= MOST_SERVERS):
         raise DamagedError(
@@ -70,10 +70,10 @@ def read_desired(value: str) -> int:
 def claim_index(
     registry: Registry, desired: int, host: str, note: Callable[[str], None], only: int = -1
 ) -> tuple[Claim, ServerRecord]:
-    """Return the claim of the smallest free index, as soon as one is free, and the record of a server at its start.
+    """Wait for a free index, claim the smallest one; return the claim, and the record of a server at its start.
 
-    Args: desired: number of servers of the job.  note: takes a line for the log: what is waited for.  only: the index,
-        if it must be this one; -1: any.
+    Args: desired: number of servers of the job.  note: writes a log line about the wait.  only: the only acceptable
+        index; -1: any.
     """
     first = ServerRecord(-1, 0, host)
     indices = range(desired) if only < 0 else [only]
@@ -93,9 +93,9 @@ def claim_index(
 
 
 def find_servers(registry: Registry) -> list[ServerRecord | None]:
-    """Return all servers of the job, None for each that is not there or not ready; [] if no server ever was.
+    """Return all servers of the job, None for each that is absent or not ready; [] if no server ever started.
 
-    Raises: DamagedError: a record is none.
+    Raises: DamagedError: a record is malformed.
     """
     desired = registry.read(DESIRED).get(DESIRED)
     if desired is None:
@@ -110,7 +110,7 @@ def find_servers(registry: Registry) -> list[ServerRecord | None]:
 
 
 def describe_missing(servers: list[ServerRecord | None]) -> str:
-    """Return which servers a trainer waits for, "" if all are there."""
+    """Return the servers that a trainer waits for, or "" if all are present."""
     if not servers:
         return "the parameter servers: none was ever started for this job"
     missing = [str(index) for index, one in enumerate(servers) if one is None]
@@ -122,7 +122,7 @@ def describe_missing(servers: list[ServerRecord | None]) -> str:
 def read_record(index: int, incarnation: int, value: str) -> ServerRecord:
     """Return the server that a value describes.
 
-    Raises: DamagedError: it describes none.
+    Raises: DamagedError: the value is malformed.
     """
     try:
         fields = parse_bounded(value.encode(), depth=3, values=2 * MOST_PORTS)
@@ -147,7 +147,7 @@ def _damaged(index: int, what: str) -> DamagedError:
 
 
 def _describe(registry: Registry, desired: int, only: int) -> str:
-    """Return which servers must end before there is a free index."""
+    """Return which servers must end before an index is free."""
     held = [
         f"{one.index} by {one.host}:{one.ports[0]}" if one.ports else f"{one.index} by {one.host}"
         for one in find_servers(registry)

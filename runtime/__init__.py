@@ -1,3 +1,3 @@
-"""What all programs share: errors, log lines, liveness, pages of health and metrics, files, addresses."""
+"""Code that all programs share: errors, log lines, liveness, health and metrics pages, files, addresses."""
 
 VERSION = "0.10.1"  # as in setup.py and Dockerfile (a test compares)

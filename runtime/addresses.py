@@ -1,4 +1,4 @@
-"""Where the parameter servers are: `--pservers=host,host:port`, and the ports of each (pure)."""
+"""The addresses of the parameter servers: `--pservers=host,host:port`, and the ports of each. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ LAST_PORT = 65535
 
 
 def list_hosts(text: str, port: int, ports: int) -> list[tuple[str, int]]:
-    """Return each host with its first port, `port` where the text names none.
+    """Return each host with its first port, which is `port` if the text has none.
 
-    Args: ports: how many ports of each host are in use, from the first on.
-    Raises: UsageError: naming what is no host or port, or comes twice.
+    Args: ports: number of ports of each host, from the first one on.
+    Raises: UsageError: the text contains a malformed or repeated host or port.
     """
     hosts = [_read_host(one.strip(), port, text) for one in text.split(",")]
     for number, (host, first) in enumerate(hosts):
@@ -31,7 +31,7 @@ def list_hosts(text: str, port: int, ports: int) -> list[tuple[str, int]]:
 
 
 def list_services(hosts: Sequence[tuple[str, int]], offset: int, count: int) -> list[tuple[str, int]]:
-    """Return `count` ports of every host, from its first one and `offset` on, host by host."""
+    """Return `count` ports of every host, starting at its first port plus `offset`, in the order of the hosts."""
     return [(host, first + offset + number) for host, first in hosts for number in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""Delays between repeated trials (pure)."""
+"""Delays between repeated attempts. Pure."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator
 def exponential_backoff(
     first: float, longest: float, *, factor: float = 2.0, spread: float = 0.5, draw: Callable[[], float] = random.random
 ) -> Iterator[float]:
-    """Yield the seconds to wait before each further trial, for ever.
+    """Yield the seconds to wait before each further attempt, without end.
 
         for delay in exponential_backoff(0.1, 5.0):
             if attempt():
                 break
             wait(delay)
 
-    The delays grow by `factor` up to `longest`. Each is drawn between `1 - spread` of that and all of it, so that
-    programs that lost the same server do not come back in the same moment.
+    The delays grow by `factor` up to `longest`. Each is a random part of that, between `1 - spread` and 1, so that
+    programs that lost the same server do not reconnect at the same moment.
 
     Args: first, longest: seconds, 0 < first <= longest.  factor: at least 1.  spread: in [0, 1].
         draw: returns a number in [0, 1); a test passes its own.

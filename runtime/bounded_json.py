@@ -1,8 +1,8 @@
-"""JSON objects from other programs, read and written within limits (pure).
+"""JSON objects from other programs, read and written within limits. Pure.
 
-The size, the depth and the number of values of a text are checked before it is parsed. What JSON allows and no program
-of ours writes is refused: numbers that are not finite, integers beyond 64 bits, a key that an object has twice, text
-that is no Unicode.
+The size, depth and number of values of a text are checked before it is parsed. Valid JSON that no program of this
+project writes is refused: infinite numbers, integers beyond 64 bits, an object with the same key twice, text that is
+not Unicode.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from runtime import glog
 MAX_INTEGER = (1 << 64) - 1
 
 _MAX_DIGITS = 20  # characters of an integer with its sign, checked before it is converted
-# An open string ends with the text, so that every quote is looked at once, whatever the text holds.
+# An unclosed string matches to the end of the text, so that the search examines every quote only once.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKETS = bytes.maketrans(b"[]{}", b"()()")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -26,16 +26,16 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 class BoundedJsonError(ValueError):
-    """The text is over the limits, or no JSON object.
+    """The text exceeds the limits, or is not a JSON object.
 
-    Its message goes on from the name of what was read: "a note" + " that is not JSON".
+    Its message continues the name of the text: "a note" + " that is not JSON".
     """
 
 
 def _make_dump() -> Callable[[object], str]:
-    """Return json.JSONEncoder.encode without what it does for each call: it makes an encoder."""
+    """Return json.JSONEncoder.encode without its overhead: it creates an encoder at each call."""
     plain = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
-    make = getattr(json.encoder, "c_make_encoder", None)  # what plain.encode calls, where json has its C part
+    make = getattr(json.encoder, "c_make_encoder", None)  # plain.encode uses it if json has its C part
     if make is None:
         return plain.encode
     escape, no_sort, no_skip, no_nan = json.encoder.encode_basestring_ascii, False, False, False
@@ -46,15 +46,15 @@ def _make_dump() -> Callable[[object], str]:
 dump_compact = _make_dump()
 """Return a value as JSON.
 
-Raises: TypeError, ValueError, RecursionError: it cannot be written, or holds numbers that are not finite.
+Raises: TypeError, ValueError, RecursionError: it cannot be written, or contains infinite numbers.
 """
 
 
 def dump_bounded(value: object, *, depth: int, values: int) -> bytes:
-    """Return a value as JSON, mostly an object.
+    """Return a value, usually an object, as JSON.
 
-    Args: depth: levels that it may have.  values: commas and opening brackets that it may have.
-    Raises: BoundedJsonError: if it holds what `parse_bounded` refuses.
+    Args: depth: maximum levels.  values: maximum number of commas and opening brackets.
+    Raises: BoundedJsonError: `parse_bounded` would refuse it.
     """
     try:
         text = dump_compact(value).encode()
@@ -65,10 +65,10 @@ def dump_bounded(value: object, *, depth: int, values: int) -> bytes:
 
 
 def parse_bounded(data: bytes, *, depth: int, values: int) -> dict[str, Any]:
-    """Return the object that a text holds.
+    """Return the object that a text contains.
 
-    Args: depth: levels that it may have.  values: commas and opening brackets that it may have.
-    Raises: BoundedJsonError: naming what is wrong with it.
+    Args: depth: maximum levels.  values: maximum number of commas and opening brackets.
+    Raises: BoundedJsonError: the text describes the problem.
     """
     check_structure(data, depth=depth, values=values)
     try:
@@ -86,9 +86,9 @@ def parse_bounded(data: bytes, *, depth: int, values: int) -> dict[str, Any]:
 
 
 def check_structure(data: bytes, *, depth: int, values: int) -> None:
-    """Return if a text has neither too many values nor too many levels; no JSON is parsed for that.
+    """Check that a text has neither too many values nor too many levels, without parsing it.
 
-    Raises: BoundedJsonError: if it has.
+    Raises: BoundedJsonError: it has too many.
     """
     opened = data.count(b"[") + data.count(b"{")
     if opened <= depth and len(data) <= values:
@@ -98,7 +98,7 @@ def check_structure(data: bytes, *, depth: int, values: int) -> None:
     if found > values:
         raise BoundedJsonError(f"with about {found} values; at most {values} are taken")
     left = plain.translate(_BRACKETS, _NO_BRACKETS)
-    for _ in range(depth):  # each turn takes the innermost level away
+    for _ in range(depth):  # each turn removes the innermost level
         if not left:
             return
         left = left.replace(b"()", b"")
@@ -107,7 +107,7 @@ def check_structure(data: bytes, *, depth: int, values: int) -> None:
 
 
 def is_integer(value: object, least: int = 0, most: int = MAX_INTEGER) -> bool:
-    """Return whether a value is an integer (true and false are none) from `least` to `most`."""
+    """Return whether a value is an integer from `least` to `most`; true and false are not integers."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
@@ -117,7 +117,7 @@ def show_value(value: object, limit: int = 100) -> str:
 
 
 def _check_text(value: object) -> None:
-    """Return if no text is half of a surrogate pair, which cannot be written as UTF-8."""
+    """Raise BoundedJsonError if a text contains an unpaired surrogate, which cannot be written as UTF-8."""
     left = [value]
     while left:
         one = left.pop()
@@ -130,7 +130,7 @@ def _check_text(value: object) -> None:
 
 
 def _decode(text: str) -> Any:
-    """Return what JSONDecoder.decode does, sooner where there are no blanks around the value."""
+    """Return the result of JSONDecoder.decode, faster if there is no white space around the value."""
     try:
         value, end = _DECODER.raw_decode(text)
     except json.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""What the command lines of all programs share: the values of flags, the manual, and the way to an exit status."""
+"""The common part of all command lines: flag values, the manual, and the exit status."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ HELP = {"-h", "--help", "-help"}
 
 @dataclass(frozen=True)
 class FlagValues:
-    """The values of all flags of a program, and the given ones that have no effect in it."""
+    """The values of all flags of a program, and the given flags that have no effect in it."""
 
     values: dict[str, Value]
     ignored: list[str] = field(default_factory=list)
 
     def text(self, name: str) -> str:
-        """Return the value of a flag of text."""
+        """Return the value of a text flag."""
         return str(self.values[name])
 
     def number(self, name: str) -> int:
-        """Return the value of a whole number."""
+        """Return the value of an integer flag."""
         return int(self.values[name])
 
     def seconds(self, name: str) -> float:
-        """Return the value of a time.
+        """Return the value of a time flag in seconds.
 
-        Raises: UsageError: it is none.
+        Raises: UsageError: it is not a time.
         """
         return read_seconds(name, self.text(name))
 
     def items(self, *names: str) -> list[str]:
-        """Return the items of a comma list: of the first of these flags that has a value."""
+        """Return the items of a comma-separated list: of the first of these flags that has a value."""
         text = next((self.text(name) for name in names if self.text(name)), "")
         return [one.strip() for one in text.split(",") if one.strip()]
 
 
 def format_flags(flags: Mapping[str, Flag]) -> list[str]:
-    """Return the lines of a manual that say what each flag does."""
+    """Return the lines of a manual that describe each flag."""
     lines = []
     for flag in flags.values():
         note = "" if flag.status is Status.SUPPORTED else "no effect: "
@@ -53,9 +53,9 @@ def format_flags(flags: Mapping[str, Flag]) -> list[str]:
 
 
 def run_program(argv: Sequence[str] | None, manual: Callable[[], str], run: Callable[[list[str]], int]) -> int:
-    """Run a program and return its exit status; an error that is no bug of ours is one line of the log.
+    """Run a program and return its exit status; print an expected error as one log line.
 
-    Args: argv: the arguments; None: those of this process.  manual: what --help prints.  run: the program itself.
+    Args: argv: the arguments; None: those of this process.  manual: returns the text for --help.  run: the program.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if HELP & set(arguments):

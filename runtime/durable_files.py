@@ -1,4 +1,4 @@
-"""Writing that outlasts a power cut: files and directories that are complete or not there, by sync and rename."""
+"""Durable writes: after a power failure a file or directory is either complete or absent, by sync and rename."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from runtime import glog
 from runtime.errors import VolumeError
 from runtime.regular_files import open_regular, require_regular
 
-STALE_ATTEMPTS = 3  # a directory handle of NFS may go stale when the server restarts; the next attempt opens it anew
+STALE_ATTEMPTS = 3  # an NFS directory handle may become stale when the server restarts; the next attempt opens it again
 
-# of a name by which no file can be read, however well the volume is: nothing is there, a directory, a pipe, a loop
+# errors of a path where no file can exist even on a working volume: absent, a directory, a pipe, a loop
 NO_SUCH_FILE = frozenset({
     errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG, errno.EINVAL,
 })  # fmt: skip
 # what a user can do about a directory that takes no file
 REMEDY = "make room, mount it read-write, or give it to the uid that writes"
-MOST_TEXT_BYTES = 64 << 20  # bytes of a JSON file that tells of a job
+MOST_TEXT_BYTES = 64 << 20  # maximum bytes of a JSON file about a job
 
-Content = Iterable[bytes | memoryview]  # of a file, in parts: large arrays are written from where they are
+Content = Iterable[bytes | memoryview]  # of a file, in parts, so that large arrays are written without a copy
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in a directory outlast a power cut: a file's own sync says nothing of the directory it is in."""
+    """Make the names in a directory durable: syncing a file does not sync its directory."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # some network file systems cannot; their renames are durable anyhow
+        if error.errno != errno.EINVAL:  # some network file systems do not support it; their renames are durable anyway
             raise
     finally:
         os.close(handle)
 
 
 def write_durably(directory: Path, write: Callable[[], Any]) -> None:
-    """Write by a function that can be repeated.
+    """Write by calling a function that can be repeated.
 
-    Raises: VolumeError: if the volume is full, read-only or not writable.
+    Raises: VolumeError: the volume is full, read-only or not writable.
     """
     for attempt in range(1, STALE_ATTEMPTS + 1):
         try:
@@ -57,14 +57,14 @@ def write_durably(directory: Path, write: Callable[[], Any]) -> None:
 def warn_if_removed(save_dir: Path) -> None:
     """Warn if the directory of all saves has been removed since training began.
 
-    The next save makes it again, because what is trained from now on is worth saving.
+    The next save creates it again, because the following training is worth saving.
     """
     if not save_dir.is_dir():
         glog.warning(f"{save_dir} has been removed since training began: it is made again, what was in it is lost")
 
 
 def write_file(path: Path, content: Content) -> int:
-    """Write and sync a file, and return its bytes."""
+    """Write and sync a file, and return its number of bytes."""
     try:
         with path.open("wb") as file:
             for part in content:
@@ -73,14 +73,14 @@ def write_file(path: Path, content: Content) -> int:
             os.fsync(file.fileno())
             return file.tell()
     except OSError as error:
-        error.filename = error.filename or str(path)  # a write that fails does not say where
+        error.filename = error.filename or str(path)  # the error of a failed write has no file name
         raise
 
 
 def read_text_file(path: Path, most: int = MOST_TEXT_BYTES) -> bytes:
-    """Return the bytes of a regular file that tells of a job.
+    """Return the bytes of a regular file about a job.
 
-    Raises: OSError: it cannot be read, is no file, or has more than `most` bytes (EFBIG).
+    Raises: OSError: it cannot be read, is not a regular file, or has more than `most` bytes (EFBIG).
     """
     with open_regular(path) as file:
         found = file.read(most + 1)
@@ -90,7 +90,7 @@ def read_text_file(path: Path, most: int = MOST_TEXT_BYTES) -> bytes:
 
 
 def write_mark(path: Path, content: Content) -> None:
-    """Write and sync a small file that says by its name that something is complete: it must never be there by half.
+    """Write and sync a small file whose existence marks something as complete: it must never exist half-written.
 
     Raises: OSError.
     """
@@ -105,7 +105,7 @@ def write_mark(path: Path, content: Content) -> None:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Replace a small file so that readers see the old or the new one; it need not outlast a power cut.
+    """Replace a small file atomically for readers; it need not survive a power failure.
 
     Raises: OSError.
     """
@@ -117,9 +117,9 @@ def replace_file(path: Path, text: str) -> None:
 def find_output(path: Path) -> Path:
     """Return the path that a rename may replace in order to write the file that a user named.
 
-    A rename replaces whatever has the name. A link stays, and what it leads to is written; a device or a pipe is no
-    place for a file that is complete or not there.
-    Raises: OSError: EISDIR of a directory, EINVAL of a pipe, a socket or a device, ELOOP of links in a circle.
+    A rename replaces any existing object of that name. For a link the result is its target, so that the link stays; a
+    device or a pipe cannot be replaced.
+    Raises: OSError: EISDIR for a directory, EINVAL for a pipe, socket or device, ELOOP for a loop of links.
     """
     with contextlib.suppress(FileNotFoundError):
         require_regular(path, path.stat().st_mode)
@@ -127,19 +127,19 @@ def find_output(path: Path) -> Path:
 
 
 def staging_of(directory: Path) -> Path:
-    """Return where a directory is written before it gets its name."""
+    """Return the temporary path under which a directory is written before it is renamed."""
     return directory.with_name(f".{directory.name}.writing")
 
 
 def old_of(directory: Path) -> Path:
-    """Return where a directory goes that another one replaces."""
+    """Return the path to which an old directory is moved when another one replaces it."""
     return directory.with_name(f".{directory.name}.old")
 
 
 def replace_directory(staging: Path, directory: Path) -> Path:
-    """Rename a directory into its place; an old one there is moved away first, since a rename needs an empty one.
+    """Rename a directory to its final name; first move an old one away, because a rename needs an empty target.
 
-    Returns: where the old one is now, if there was one.
+    Returns: the new path of the old directory, or None.
     """
     old = old_of(directory)
     remove_if_possible(old)
@@ -155,7 +155,7 @@ def replace_directory(staging: Path, directory: Path) -> Path:
 
 
 def remove_if_possible(path: Path) -> None:
-    """Remove a directory with all that is in it, or a file; of a link the link, and not what it leads to."""
+    """Remove a directory with its content, or a file; of a link only the link itself."""
     if path.is_symlink() or path.is_file():
         with contextlib.suppress(OSError):
             path.unlink()

@@ -1,4 +1,4 @@
-"""What the launcher tells both programs by environment, so that the command lines stay the tutorial's."""
+"""Environment variables by which the launcher configures both programs; the command lines stay the tutorial's."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ MAX_SECRET_BYTES = 4096
 
 @dataclass(frozen=True)
 class JobEnvironment:
-    """Which job and attempt a program belongs to; all empty: it stands alone."""
+    """The job and attempt that a program belongs to; all fields are empty outside a job."""
 
     job: str = ""
     attempt: str = ""
     secret: str = ""
     peer_timeout: float = 10.0
-    stuck_timeout: float = 1800.0  # seconds in one turn of a program's loop, after which /healthz calls it stuck
+    stuck_timeout: float = 1800.0  # maximum seconds of one step of a program's loop before /healthz reports it as stuck
 
     def __repr__(self) -> str:
         return f"JobEnvironment(job={self.job!r}, attempt={self.attempt!r}, peer_timeout={self.peer_timeout!r})"
@@ -28,7 +28,7 @@ class JobEnvironment:
 def read_environment(environ: Mapping[str, str]) -> JobEnvironment:
     """Return the job of this program: PADDLE_JOB_NAME, PADDLE_ATTEMPT, PADDLE_SECRET(_FILE) and the two timeouts.
 
-    Raises: ConfigError: if a timeout is no number of seconds of at least 0.1, or the secret's file is not right.
+    Raises: ConfigError: a timeout is not a number of seconds of at least 0.1, or the secret's file is unusable.
     """
     peer_timeout = _read_seconds(environ, "PADDLE_PEER_TIMEOUT", 10, 86400)
     stuck_timeout = _read_seconds(environ, "PADDLE_STUCK_TIMEOUT", 1800, 1000000)
@@ -53,7 +53,7 @@ def _read_seconds(environ: Mapping[str, str], name: str, default: int, most: int
 
 
 def _read_secret(name: str) -> str:
-    """Return what a file holds; none is no secret, because a Secret that is mounted as optional may be absent."""
+    """Return the content of the secret's file, or "" if it does not exist: a mounted Secret may be optional."""
     if not name:
         return ""
     try:

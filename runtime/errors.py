@@ -1,26 +1,26 @@
-"""What can go wrong, and the exit code that says so to the Job's podFailurePolicy.
+"""The errors of all programs, and their exit codes for the Job's podFailurePolicy.
 
     PaddleError
-     +- NothingFoundError      1  what a command was asked to show is not in the files; nothing is written
+     +- NothingFoundError      1  the files do not contain what a command was to show; nothing is written
      +- UsageError            64  a flag that is unknown, malformed or impossible
      +- DataError             65  bad data, or the user's provider or config raised
-     |   +- DamagedError      65  a checkpoint or pass is not as it was written
-     +- MissingInputError     66  a config, list, data or model file that is not there
-     +- PeerUnreachableError  69  a program that should answer does not (yet)
-     +- BugError              70  our own mistake
-     +- VolumeError           74  the volume is full, read-only or not writable, or its server is away
-     +- LostPeerError         75  a program of the job that did answer is gone
+     |   +- DamagedError      65  a checkpoint or pass is damaged
+     +- MissingInputError     66  a config, list, data or model file does not exist
+     +- PeerUnreachableError  69  a program of the job or a service does not answer
+     +- BugError              70  a bug of this project
+     +- VolumeError           74  the volume is full, read-only or not writable, or its server does not answer
+     +- LostPeerError         75  a connected program of the job is lost
      +- PortInUseError        75  another process holds the port
      +- DirectoryInUseError   75  another run writes into the directory
-     +- LeadershipLostError   75  another master leads, or this one was frozen for too long; a standby goes on
-     +- LeaseLostError        75  another process may hold what this one has claimed; a restart claims anew
-     +- SetAsideError         75  a save that the launcher chose was damaged; the next attempt takes an older one
+     +- LeadershipLostError   75  another master leads, or this one was frozen for too long; a standby continues
+     +- LeaseLostError        75  another process may hold this one's claim; a restart claims again
+     +- SetAsideError         75  a save that the launcher chose was damaged; the next attempt uses an older one
      +- ApiForbiddenError     77  the Kubernetes API server refuses this service account
      +- ConfigError           78  a bad environment or config, or something not supported yet
      +- StoppedError         143  ended by SIGTERM
          +- InterruptError   130  ended by Ctrl-C (SIGINT); the `paddle` command then dies of SIGINT itself
 
-64, 65, 66, 77 and 78 fail the same way every time and are not to be retried; the others may pass.
+64, 65, 66, 77 and 78 recur at every retry, so they are not retried; the others may be temporary.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ import signal
 
 
 class PaddleError(Exception):
-    """Anything that a program of ours reports in one line and ends with."""
+    """An error that a program reports in one line before it ends."""
 
     exit_code = 70
 
 
 class NothingFoundError(PaddleError):
-    """What a command was asked to show is not in the files that it was given."""
+    """The given files do not contain what a command was to show."""
 
     exit_code = 1
 
@@ -54,7 +54,7 @@ class DataError(PaddleError):
 
 
 class DamagedError(DataError):
-    """A checkpoint or a pass is not as it was written: another one is needed. Never said of what cannot be read now."""
+    """A checkpoint or a pass is damaged, so another one is needed. It is never raised for a temporary read error."""
 
 
 class MissingInputError(PaddleError):
@@ -64,29 +64,29 @@ class MissingInputError(PaddleError):
 
 
 class LostFileError(MissingInputError):
-    """A file of a save that was complete is gone, or is no file any more."""
+    """A file of a complete save was removed, or is not a regular file any more."""
 
 
 class PeerUnreachableError(PaddleError):
-    """A program of the job did not answer, or not as a member of this job and attempt, until the deadline."""
+    """A program did not answer until the deadline, or not as a member of this job and attempt."""
 
     exit_code = 69
 
 
 class BugError(PaddleError):
-    """A promise between our own modules is broken."""
+    """A module of this project has broken the contract of another one."""
 
     exit_code = 70
 
 
 class VolumeError(PaddleError):
-    """Output cannot be written, or the volume that input lies on does not answer."""
+    """Output cannot be written, or the volume of the input does not answer."""
 
     exit_code = 74
 
 
 class LostPeerError(PaddleError):
-    """A program of the job that had joined is dead, hangs or gave up."""
+    """A connected program of the job has ended, hangs or gave up."""
 
     exit_code = 75
 
@@ -95,34 +95,35 @@ HELD_PORT = "another process holds this port"
 
 
 class PortInUseError(PaddleError):
-    """The address and port that we should listen on are taken.
+    """The address and port that the program should listen on are in use.
 
-    Its text contains HELD_PORT. Launchers and report tell it by that from a lost peer, which has the same status.
+    Its text contains HELD_PORT. Launcher and report use that to distinguish it from a lost peer, which has the same
+    status.
     """
 
     exit_code = 75
 
 
 class DirectoryInUseError(PaddleError):
-    """Another run writes into the directory that this one is to save to."""
+    """Another run writes into the save directory of this one."""
 
     exit_code = 75
 
 
 class LeadershipLostError(PaddleError):
-    """Another master leads, or this one could not renew its leadership: it ends, and a standby or restart goes on."""
+    """Another master leads, or this one could not renew its leadership. It ends, and a standby or restart continues."""
 
     exit_code = 75
 
 
 class LeaseLostError(PaddleError):
-    """Another process may hold what this one had claimed in the registry: it ends, and a restart claims anew."""
+    """Another process may hold this one's claim in the registry. This process ends, and a restart claims again."""
 
     exit_code = 75
 
 
 class SetAsideError(PaddleError):
-    """What this attempt was to go on from is damaged and has been set aside; the next attempt takes an older save."""
+    """The save that this attempt was to resume from is damaged and set aside; the next attempt uses an older save."""
 
     exit_code = 75
 
@@ -134,7 +135,7 @@ class ApiForbiddenError(PaddleError):
 
 
 class ConfigError(PaddleError):
-    """The environment or the config is wrong, or asks for what is not supported yet."""
+    """The environment or the config is wrong, or requires an unsupported feature."""
 
     exit_code = 78
 
@@ -146,22 +147,22 @@ class StoppedError(PaddleError):
 
 
 class InterruptError(StoppedError):
-    """SIGINT arrived: somebody pressed Ctrl-C."""
+    """SIGINT arrived: the user pressed Ctrl-C."""
 
     exit_code = 130
 
 
-STOP_CODES = (StoppedError.exit_code, InterruptError.exit_code)  # how a run ends that somebody stopped
+STOP_CODES = (StoppedError.exit_code, InterruptError.exit_code)  # exit codes of a run that a user or Kubernetes stopped
 
 
 def stopped_by(number: int) -> StoppedError:
-    """Return the error with which a signal ends a program."""
+    """Return the error with which a program ends after a signal."""
     name = signal.Signals(number).name
     return InterruptError(f"stopped by {name}") if number == signal.SIGINT else StoppedError(f"stopped by {name}")
 
 
-# of the volume and not of the file: a disk, a network file system whose server is away or came back as another one, a
-# mount that lost its client; once it is mended, the same file can be read
+# errors of the volume and not of the file: a disk error, a network file system whose server is unreachable or was
+# restarted, a mount without its client; after a repair of the volume the same file can be read
 SICK_VOLUME = frozenset({
     errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ESHUTDOWN, errno.ETIMEDOUT, errno.ECONNRESET, errno.ECONNABORTED,
     errno.ECONNREFUSED, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH, errno.EREMOTEIO,
@@ -169,7 +170,7 @@ SICK_VOLUME = frozenset({
 
 
 def reading_error(kind: type[PaddleError], message: str, error: OSError) -> PaddleError:
-    """Return how to report a file that cannot be read: by this kind of error, or by a VolumeError, which may pass."""
+    """Return the error for a file that cannot be read: of this kind, or VolumeError if the cause may be temporary."""
     if error.errno in SICK_VOLUME:
         return VolumeError(f"{message}: {error.strerror}; look after the volume")
     return kind(f"{message}: {error.strerror}")

@@ -1,8 +1,8 @@
-"""The syntax of gflags, once for all programs: `--name=value`, `--name value`, `--name`, `--noname`.
+"""The syntax of gflags, for all programs: `--name=value`, `--name value`, `--name`, `--noname`.
 
-A program with a table of flags reads its command line by `read_arguments`. The launcher, which passes most flags on to
-programs whose tables it does not know, reads its own by `read_pairs`. Both raise the same messages. One dash does the
-same as two; of a flag given twice the last one counts.
+A program with a table of flags reads its command line by `read_arguments`. The launcher reads its own by `read_pairs`,
+because it passes most flags on to programs whose tables it does not know. Both raise the same messages. One dash is
+equivalent to two. If a flag is given twice, the last value counts.
 
 Source: gflags 2.2, gflags.cc (CommandLineFlagParser); spec/trainer.md 1.1.
 """
@@ -21,15 +21,16 @@ from runtime.errors import UsageError
 
 Value = bool | int | float | str
 
-_INT32 = 1 << 31  # whole numbers of gflags have 32 bits and a sign
-_TRUE, _FALSE = ("1", "t", "true", "y", "yes"), ("0", "f", "false", "n", "no")  # as gflags has them, in any case
+_INT32 = 1 << 31  # integers of gflags have 32 bits and a sign
+# the words of gflags, in upper or lower case
+_TRUE, _FALSE = ("1", "t", "true", "y", "yes"), ("0", "f", "false", "n", "no")
 _FLAG = re.compile(r"--?([A-Za-z_][^=]*)(?:=(.*))?", re.DOTALL)
 _GO_TIME = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
 _KINDS: Mapping[type, str] = {bool: "true or false", int: "a whole number", float: "a finite number", str: "a text"}
 
 
 class Status(Enum):
-    """What becomes of a flag that is given with another value than its default."""
+    """The effect of a flag that is given with another value than its default."""
 
     SUPPORTED = "supported"
     QUIET = "accepted, without meaning here"
@@ -38,7 +39,7 @@ class Status(Enum):
 
 @dataclass(frozen=True)
 class Flag:
-    """One flag. The type of its default is its type; `least` and `most` are the bounds of a number, both inclusive."""
+    """One flag. Its type is the type of its default; `least` and `most` are the inclusive bounds of a number."""
 
     name: str
     default: Value
@@ -60,9 +61,9 @@ def index_flags(*flags: Flag) -> dict[str, Flag]:
 
 
 def read_arguments(arguments: Sequence[str], flags: Mapping[str, Flag]) -> dict[str, Any]:
-    """Return the values of the flags that are given, in the order in which each is given first.
+    """Return the values of the given flags, in the order in which each is given first.
 
-    Raises: UsageError: an argument is no flag, a flag is unknown (with the closest name), or its value is impossible.
+    Raises: UsageError: an argument is not a flag, a flag is unknown (with the closest name), or its value is invalid.
     """
     given: dict[str, Any] = {}
     rest = list(arguments)
@@ -83,10 +84,10 @@ def read_arguments(arguments: Sequence[str], flags: Mapping[str, Flag]) -> dict[
 
 
 def read_pairs(arguments: Sequence[str]) -> list[tuple[str, str]]:
-    """Return name and text of every flag, without a table of flags.
+    """Return name and value of every flag, without a table of flags.
 
-    What follows `--name` is its value unless it looks like a flag itself. A `--name` without value is true, and a
-    `--noname` is the `name` that is false: no flag of the programs has a name that begins with "no".
+    The word after `--name` is its value unless it looks like a flag. A `--name` without value is true. `--noname` sets
+    `name` to false: no flag of the programs has a name that begins with "no".
     Raises: UsageError: an argument is neither a flag nor the value of one.
     """
     pairs: list[tuple[str, str]] = []
@@ -103,9 +104,9 @@ def read_pairs(arguments: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def split_argument(argument: str) -> tuple[str, str | None]:
-    """Return the name and the text behind the equals sign, None if there is no such sign.
+    """Return the name and the text after the equals sign, or None if there is no such sign.
 
-    Raises: UsageError: the argument is no flag.
+    Raises: UsageError: the argument is not a flag.
     """
     match = _FLAG.fullmatch(argument)
     if not match:
@@ -114,9 +115,9 @@ def split_argument(argument: str) -> tuple[str, str | None]:
 
 
 def convert(flag: Flag, text: str) -> Value:
-    """Return the value that a text stands for.
+    """Return the value of a text.
 
-    Raises: UsageError: it is of another type, out of bounds, or none of the choices.
+    Raises: UsageError: it is of another type, out of bounds, or not one of the choices.
     """
     converters: Mapping[type, Callable[[str], Value]] = {bool: _truth, int: int, float: _finite}
     try:
@@ -131,7 +132,7 @@ def convert(flag: Flag, text: str) -> Value:
 
 
 def read_seconds(name: str, text: str) -> float:
-    """Return the seconds of a time: a number of them, or hours, minutes and seconds as Go writes them.
+    """Return the seconds of a time: a number, or hours, minutes and seconds in Go's notation.
 
     Raises: UsageError: it is neither, or above 30 days.
     """
@@ -172,7 +173,7 @@ def _check_bounds(flag: Flag, value: float) -> None:
 
 
 def _find(name: str, flags: Mapping[str, Flag]) -> tuple[Flag, bool]:
-    """Return the flag of a name, and whether the name negates it."""
+    """Return the flag with a name, and whether the name negates it."""
     if name in flags:
         return flags[name], False
     plain = name.removeprefix("no")

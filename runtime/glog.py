@@ -1,9 +1,9 @@
-"""Log lines as glog wrote them: `I1120 10:59:13.169946  1191 TrainerInternal.cpp:165] message`.
+"""Log lines in the format of glog: `I1120 10:59:13.169946  1191 TrainerInternal.cpp:165] message`.
 
-Lines that the legacy printed carry the legacy's file and line (`at=`), because people grep for them; our own carry
-the file and line of the caller. Every line is one write to stderr, at once.
+Lines that the legacy program printed have the legacy's file and line (`at=`), because users search for them; other
+lines have the file and line of the caller. Every line is one unbuffered write to stderr.
 
-With `to_json` each line is also written as a JSON object into a file of its own, for programs that collect logs.
+With `to_json` each line is also written as a JSON object to a separate file, for log collectors.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from typing import Any
 
 from runtime.errors import VolumeError
 
-_lock = threading.RLock()  # reentrant: a signal handler may log while its own thread is in the middle of a line
-_json: FileIO | None = None  # where lines go as JSON, too; buffers refuse a signal handler's line in mid-line
-_said_in_json: dict[str, Any] = {}  # what every JSON line says beside its message
+_lock = threading.RLock()  # reentrant: a signal handler may log while its own thread is writing a line
+# the JSON log; unbuffered, because a buffer refuses a signal handler's line during another write
+_json: FileIO | None = None
+_said_in_json: dict[str, Any] = {}  # the fields of every JSON line besides its message
 SEVERITIES = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL"}
 
 
 def info(message: str, at: str | None = None, record: Mapping[str, Any] | None = None) -> None:
-    """Write an `I` line; `record` is what it says in numbers, for its JSON line."""
+    """Write an `I` line; `record` contains its numbers for the JSON line."""
     _write("I", message, at, record)
 
 
@@ -42,16 +43,16 @@ def error(message: str, at: str | None = None) -> None:
 
 
 def fatal(message: str, at: str | None = None) -> None:
-    """Write an `F` line; unlike the legacy's LOG(FATAL) it does not end the process, the caller returns a status."""
+    """Write an `F` line. Unlike the legacy's LOG(FATAL) it does not end the process; the caller returns a status."""
     _write("F", message, at)
 
 
 def to_json(path: str, *, role: str, number: int | str | None, attempt: str) -> None:
     """Write every further line also to a file, as {time, severity, role, id, attempt, pass, batch, at, message}.
 
-    Args: role: trainer or pserver.  number: a trainer's id, a pserver's address:port; None: `identify` says it later.
+    Args: role: trainer or pserver.  number: a trainer's id, a pserver's address:port; None: `identify` sets it later.
         attempt: the attempt's name, or "".
-    Raises: VolumeError: if the file cannot be written.
+    Raises: VolumeError: the file cannot be written.
     """
     global _json
     try:
@@ -65,34 +66,34 @@ def to_json(path: str, *, role: str, number: int | str | None, attempt: str) -> 
 
 
 def identify(number: int) -> None:
-    """Say in every further JSON line which trainer or server this is, as it has its number from others."""
+    """Set the trainer's or server's number in all further JSON lines, when it has received it."""
     _said_in_json["id"] = number
 
 
 def bind(pass_number: int, batch: int) -> None:
-    """Say in every further JSON line where training is."""
+    """Set the training position in all further JSON lines."""
     _said_in_json["pass"], _said_in_json["batch"] = pass_number, batch
 
 
 def write(text: str) -> None:
-    """Write text to stderr as it is.
+    """Write text to stderr unchanged.
 
-    A log that cannot be written (closed, full volume, reader gone) must not end the work it reports on.
+    A failed write (closed, full volume, no reader) must not end the program.
     """
-    if sys.stderr is None:  # closed before the process began
+    if sys.stderr is None:  # closed before the process started
         return
     with _lock:
         try:
             sys.stderr.write(text)
             sys.stderr.flush()
-        except (OSError, ValueError, RuntimeError):  # RuntimeError: a signal handler's line in the middle of another
-            pass  # one, which a buffer refuses
+        except (OSError, ValueError, RuntimeError):  # RuntimeError: a signal handler wrote during another
+            pass  # write, which a buffer refuses
 
 
 def clean(text: object, limit: int = 500) -> str:
-    """Return what a peer said as one printable line of at most about `limit` characters.
+    """Return a peer's text as one printable line of at most about `limit` characters.
 
-    A line break in it could pass for a line of ours, and an escape sequence would be obeyed by the reader's terminal.
+    A line break could imitate a log line of this program, and the reader's terminal would execute an escape sequence.
     """
     said = str(text)
     left = len(said) - limit
@@ -104,7 +105,7 @@ def clean(text: object, limit: int = 500) -> str:
 def format_line(severity: str, message: str, at: str, now: float, thread: int) -> str:
     """Return the line with its newline; `now` is seconds since the epoch, shown in local time.
 
-    A message of ours may have several lines; other characters that are not printable are shown as escapes.
+    A message may have several lines; other unprintable characters are escaped.
     """
     if not message.isprintable():
         message = "".join(each if each in "\n\t" else _escape(each) for each in message)

@@ -1,4 +1,4 @@
-"""From `--nics` to addresses: an interface name, a label such as `lo:1`, or an IPv4 address."""
+"""Resolve `--nics` to addresses: an interface name, a label such as `lo:1`, or an IPv4 address."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _ROOM = 40 * 1024  # bytes, enough for a thousand names
 
 
 def resolve_nics(nics: str) -> list[str]:
-    """Return the address to bind for each name of a comma list; an empty list means every address.
+    """Return the address to bind for each name of a comma-separated list; an empty list means every address.
 
-    Raises: ConfigError: naming the one that does not exist and those that do.
+    Raises: ConfigError: a name does not exist; the text lists the existing ones.
     """
     names = [name.strip() for name in nics.split(",") if name.strip()]
     return [resolve_nic(name) for name in names] or [ANY_ADDRESS]
 
 
 def find_own_addresses(nics: str) -> list[str]:
-    """Return the addresses by which others reach this host: those of `nics`, or all where it is empty or wrong."""
+    """Return the addresses at which other programs reach this host: those of `nics`, or all if it is empty or wrong."""
     try:
         return resolve_nics(nics) if nics else list(list_nics().values())
     except ConfigError:
@@ -34,14 +34,14 @@ def find_own_addresses(nics: str) -> list[str]:
 
 
 def find_address(nics: dict[str, str]) -> str:
-    """Return the address that others reach this machine at: the first of `list_nics` that is no loopback."""
+    """Return the address at which other hosts reach this machine: the first non-loopback address of `list_nics`."""
     return next((one for one in nics.values() if not one.startswith("127.")), "127.0.0.1")
 
 
 def resolve_nic(name: str) -> str:
     """Return the IPv4 address of one interface, label or address.
 
-    Raises: ConfigError: if there is no such interface; an address is not checked here, binding it does that.
+    Raises: ConfigError: there is no such interface. An address is not checked here, because binding checks it.
     """
     try:
         return str(ipaddress.IPv4Address(name))

@@ -1,4 +1,4 @@
-"""Opens files that others wrote: regular ones only."""
+"""Open files that other programs wrote, but only regular ones."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import BinaryIO
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a file to be read, without waiting for the other end of a pipe.
+    """Open a file for reading, without blocking on a pipe.
 
-    Raises: OSError: EISDIR of a directory, EINVAL of a pipe, a socket or a device.
+    Raises: OSError: EISDIR for a directory, EINVAL for a pipe, socket or device.
     """
-    require_regular(path, path.stat().st_mode)  # before it is opened, which may wake a device
+    require_regular(path, path.stat().st_mode)  # checked before opening, because opening may activate a device
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         require_regular(path, os.fstat(handle).st_mode)
@@ -25,9 +25,9 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def require_regular(path: Path, mode: int) -> None:
-    """Raise for what is no regular file, by its mode.
+    """Raise an error if the mode is not that of a regular file.
 
-    Raises: OSError: EISDIR of a directory, EINVAL of a pipe, a socket or a device.
+    Raises: OSError: EISDIR for a directory, EINVAL for a pipe, socket or device.
     """
     if not stat.S_ISREG(mode):
         code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL

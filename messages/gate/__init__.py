@@ -1,1 +1,1 @@
-"""Stands between the network and libzmq."""
+"""A gate between the network and libzmq that bounds the resources of unauthenticated peers."""

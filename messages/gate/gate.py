@@ -1,12 +1,12 @@
-"""Stands between the network and libzmq: peers that are not let in cost no more than a bounded part of this process.
+"""A gate between the network and libzmq, which bounds the resources that unauthenticated peers can use.
 
-libzmq accepts every connection, holds it for its handshake interval, and takes 1 MiB of each, so that 2,000 of them
-exhaust the file descriptors of the process and as many MiB of memory. So the port is this gate's, which accepts a
-bounded number, judges their first bytes (see `zmtp`), and hands each on to libzmq through a socket of this machine that
-only this process may connect to. Afterwards it passes bytes on, and reads no further than the other side takes them.
+libzmq accepts every connection, keeps it for its handshake interval, and allocates 1 MiB for each: 2,000 connections
+exhaust the file descriptors of the process and 2 GB of memory. The gate therefore owns the port. It accepts a bounded
+number of connections, checks their first bytes (see `zmtp`), and connects each to libzmq through a local socket that
+only this process may use. Afterwards it copies bytes, and reads no faster than the other side does.
 
-One thread serves all connections. A connection costs three file descriptors: the peer's, and both ends of the one to
-libzmq, which is made when the peer has sent its signature.
+One thread serves all connections. A connection uses three file descriptors: the peer's, and both ends of the local
+connection to libzmq, which is made after the peer has sent its signature.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ from dataclasses import dataclass
 
 from messages.gate.zmtp import REFUSED_PROOF, PeerBytes, ServerBytes, ZmtpError
 
-READ_BYTES = 1 << 16  # bytes of one read; as many wait for a side that does not read
-ACCEPTED_AT_ONCE = 64  # connections that are accepted before the others get their turn
-PAUSE_S = 0.1  # after the process ran out of file descriptors
-LISTEN_BACKLOG = 128  # connections that the kernel holds for this port
-REPEAT_S = 30.0  # between two notes of the same kind
-SPARE_FILES = 24  # descriptors left to the process; libzmq 4.3.5 aborts it when its own accept finds none
-RESET = struct.pack("ii", 1, 0)  # SO_LINGER: what is closed leaves nothing behind in the kernel
+READ_BYTES = 1 << 16  # bytes of one read; also the maximum that is buffered for a side that does not read
+ACCEPTED_AT_ONCE = 64  # connections that are accepted before existing ones are served
+PAUSE_S = 0.1  # seconds without accepting, after the process ran out of file descriptors
+LISTEN_BACKLOG = 128  # maximum connections that the kernel queues for this port
+REPEAT_S = 30.0  # seconds between two log lines of the same kind
+# file descriptors kept free for the process; libzmq 4.3.5 aborts the process if its own accept finds none
+SPARE_FILES = 24
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: a closed connection leaves nothing in the kernel
 
 
 @dataclass(frozen=True)
 class GateLimits:
-    """What the gate takes.
+    """The limits of the gate.
 
-    unauthenticated: connections that are not let in yet; one more, and the oldest of them goes.
-    peers: connections that are let in; one more is refused.
-    handshake: seconds for a connection to be let in.
+    unauthenticated: maximum connections before authentication; one more closes the oldest.
+    peers: maximum authenticated connections; one more is refused.
+    handshake: seconds for the authentication of a connection.
     """
 
     unauthenticated: int = 128
@@ -50,30 +51,30 @@ class GateLimits:
 
 
 class _Passage:
-    """A connection: the peer's side, libzmq's side, and what has not been passed on."""
+    """A connection: the peer's socket, libzmq's socket, and the bytes that are not forwarded yet."""
 
     def __init__(self, outer: socket.socket, address: str, mechanism: bytes, deadline: float) -> None:
         self.outer, self.address, self.deadline = outer, address, deadline
-        self.inner: socket.socket | None = None  # once the peer's signature has come
+        self.inner: socket.socket | None = None  # exists after the peer's signature has arrived
         self.to_inner, self.to_outer = b"", b""
         self.peer, self.server = PeerBytes(mechanism), ServerBytes()
-        self.watched: dict[socket.socket, int] = {}  # the events that are waited for
-        self.is_answered = False  # libzmq has said something: it has accepted the connection
-        self.is_ending = False  # libzmq has closed; what is left for the peer is sent
+        self.watched: dict[socket.socket, int] = {}  # the awaited events of each socket
+        self.is_answered = False  # libzmq has sent bytes, so it has accepted the connection
+        self.is_ending = False  # libzmq has closed; the rest of its bytes is sent to the peer
 
 
 @dataclass(frozen=True)
 class GateTarget:
-    """Where connections go that are taken: the name of libzmq's abstract socket, and its mechanism, NULL or CURVE."""
+    """The target of accepted connections: the name of libzmq's abstract socket, and its mechanism, NULL or CURVE."""
 
     inner: str
     mechanism: bytes
 
 
 class Refusals:
-    """Counts the connections that are refused, by reason; each reason is noted at most once in REPEAT_S.
+    """Count refused connections by reason, and log each reason at most once in REPEAT_S.
 
-    Args: note: takes a line for the log.
+    Args: note: writes a line to the log.
     """
 
     def __init__(self, note: Callable[[str], None]) -> None:
@@ -82,7 +83,7 @@ class Refusals:
         self._noted: dict[str, float] = {}
 
     def add(self, code: str, text: str) -> None:
-        """Count one more."""
+        """Count one refusal."""
         self.counts[code] += 1
         now = time.monotonic()
         if now - self._noted.get(code, -REPEAT_S) >= REPEAT_S:
@@ -93,8 +94,8 @@ class Refusals:
 class Gate:
     """The listening port of one server, in front of libzmq.
 
-    Args: listener: a listening socket.  admits: tells whether a peer of this address may speak at all.
-        refusals: counts those that may not.
+    Args: listener: a listening socket.  admits: returns whether a peer at this address may connect.
+        refusals: the counter of refused connections.
     """
 
     def __init__(
@@ -111,9 +112,9 @@ class Gate:
         self._unauthenticated: dict[_Passage, None] = {}  # the oldest first
         self._peers: set[_Passage] = set()
         self._selector = selectors.DefaultSelector()
-        self._resume = 0.0  # when to accept again; 0: it accepts
+        self._resume = 0.0  # when to accept again; 0: it accepts now
         self._is_closing = False
-        self._wakeup = os.pipe()  # its reading end, its writing end
+        self._wakeup = os.pipe()  # the read end and the write end of a pipe
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ)
         self._selector.register(self._wakeup[0], selectors.EVENT_READ)
@@ -121,7 +122,7 @@ class Gate:
         self._thread.start()
 
     def close(self, seconds: float) -> None:
-        """Stop; what libzmq has sent leaves first, if its peers take it within `seconds`."""
+        """Stop; libzmq's last bytes are sent first, if the peers receive them within `seconds`."""
         os.write(self._wakeup[1], b"x")
         self._thread.join(seconds)
         self._is_closing = True
@@ -153,7 +154,7 @@ class Gate:
                 self._accept()
             elif key.fileobj == self._wakeup[0]:
                 self._stop_listening()
-            elif key.data.outer.fileno() >= 0:  # another event of this turn has not closed it
+            elif key.data.outer.fileno() >= 0:  # an earlier event of this turn may have closed the connection
                 self._serve(key.data, key.fileobj is key.data.outer, mask)
         now = time.monotonic()
         if self._resume and now >= self._resume and self._listener.fileno() >= 0:
@@ -180,7 +181,7 @@ class Gate:
                 outer, address = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
-            except OSError as exc:  # no file descriptor is left
+            except OSError as exc:  # no free file descriptor
                 self._pause(str(exc.strerror))
                 return
             if not self._has_room(outer):
@@ -190,7 +191,7 @@ class Gate:
             self._begin(outer, str(address[0]).removeprefix("::ffff:"))
 
     def _pause(self, reason: str) -> None:
-        """Accept nothing for a moment, and let the oldest go that has not been let in."""
+        """Accept nothing for a moment, and close the oldest unauthenticated connection."""
         self._refusals.add("descriptors", f"no connection can be taken: {reason}")
         if self._unauthenticated:
             self._close(next(iter(self._unauthenticated)))
@@ -198,7 +199,7 @@ class Gate:
         self._resume = time.monotonic() + PAUSE_S
 
     def _begin(self, outer: socket.socket, address: str) -> None:
-        """Take a connection, unless its address or the number of connections speaks against it."""
+        """Start a connection, unless its address or the number of connections forbids it."""
         outer.setblocking(False)
         passage = _Passage(outer, address, self._target.mechanism, time.monotonic() + self._limits.handshake)
         if not self._admits(address):
@@ -211,7 +212,7 @@ class Gate:
         self._set_events(outer, passage, selectors.EVENT_READ)
 
     def _serve(self, passage: _Passage, is_outer: bool, mask: int) -> None:
-        """Pass on what has come on one side, and what the side has room for."""
+        """Forward the bytes of one side as far as the other side has room."""
         try:
             if mask & selectors.EVENT_WRITE:
                 self._flush(passage)
@@ -254,13 +255,13 @@ class Gate:
             if not self._has_room(inner):
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             inner.connect("\0" + self._target.inner)
-        except OSError as exc:  # EAGAIN, too: it has too many to accept
+        except OSError as exc:  # also EAGAIN: its queue of connections is full
             inner.close()
             raise ConnectionError(f"libzmq takes no connection: {exc.strerror}") from exc
         return inner
 
     def _has_room(self, stream: socket.socket) -> bool:
-        """Return whether the process has descriptors to spare; each that libzmq has not accepted yet will need one."""
+        """Return whether the process has spare descriptors; libzmq needs one for each further connection."""
         return has_room(stream, sum(one.inner is not None and not one.is_answered for one in self._unauthenticated))
 
     def _read_inner(self, passage: _Passage, inner: socket.socket) -> None:
@@ -295,7 +296,7 @@ class Gate:
                 passage.to_outer = passage.to_outer[passage.outer.send(passage.to_outer) :]
 
     def _watch(self, passage: _Passage) -> None:
-        """Wait for what can be passed on: each side is read when nothing waits for the other."""
+        """Select the events to wait for: a side is read only if no bytes are buffered for the other side."""
         reads_outer = not passage.to_inner and not passage.is_ending
         wanted = selectors.EVENT_READ * reads_outer | selectors.EVENT_WRITE * bool(passage.to_outer)
         self._set_events(passage.outer, passage, wanted)
@@ -315,7 +316,7 @@ class Gate:
             self._selector.modify(stream, wanted, passage)
 
     def _part(self, passage: _Passage, code: str, reason: str, last: bytes) -> None:
-        """Refuse a connection, and let the peer hear why: `last` is what its libzmq understands."""
+        """Refuse a connection and send the reason: `last` is the message that the peer's libzmq understands."""
         self._refusals.add(code, f"{passage.address}: {reason}")
         passage.to_outer += last
         passage.is_ending = True
@@ -343,9 +344,9 @@ class Gate:
 
 
 def has_room(stream: socket.socket, coming: int) -> bool:
-    """Return whether the process has descriptors to spare; the kernel hands out the lowest that is free.
+    """Return whether the process has spare descriptors; the kernel assigns the lowest free number.
 
-    Args: coming: descriptors that are needed soon.
+    Args: coming: descriptors that will be needed soon.
     """
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return limit == resource.RLIM_INFINITY or stream.fileno() + coming < limit - SPARE_FILES

@@ -1,4 +1,4 @@
-"""How many files, and so how many connections, a process may have open."""
+"""The limit of open files, and therefore of connections, of a process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import resource
 
 
 def make_room(files: int) -> None:
-    """Raises the limit of open files of this process to a number, as far as it is allowed to."""
+    """Raise the limit of open files of this process to a number, as far as it is permitted."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < files:
         wanted = files if hard == resource.RLIM_INFINITY else min(files, hard)

@@ -1,13 +1,13 @@
-"""What of ZMTP 3 can be judged before libzmq sees it: the greeting, and the length and kind of each frame (pure).
+"""The checks of ZMTP 3 before libzmq sees the bytes: the greeting, and the length and kind of each frame. Pure.
 
-libzmq collects all frames of a message before it hands one out, limits their length but not their number, and takes
-from an unauthenticated peer what it takes from any other: 20 MB of its empty frames become 650 MB of memory (4.3.5).
-`PeerBytes` follows the bytes of a peer and refuses those that no program of ours sends; `ServerBytes` follows what
-libzmq says to it, which shows when the peer has been let in.
+libzmq collects all frames of a message before it delivers the message. It limits the length of frames but not their
+number, also for unauthenticated peers: 20 MB of empty frames use 650 MB of memory (4.3.5). `PeerBytes` follows a peer's
+bytes and refuses those that no program of this project sends. `ServerBytes` follows libzmq's bytes to the peer, which
+show when the peer is authenticated.
 
 A greeting has 64 bytes: ff, 8 bytes, 7f, major and minor version, the mechanism in 20 bytes, whether it is a server,
-and 31 zeros. A frame has a byte of flags (1 more frames follow, 2 the length has 8 bytes, 4 a command), the length and
-the body; a command's body begins with the length and the text of its name. Source: rfc.zeromq.org/spec/23 and 26.
+and 31 zeros. A frame has a byte of flags (1: more frames follow, 2: the length has 8 bytes, 4: a command), the length
+and the body. A command's body begins with the length and the text of its name. Source: rfc.zeromq.org/spec/23 and 26.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from messages.envelope import MAX_BYTES
 
 GREETING_BYTES = 64
 SIGNATURE_BYTES = 10  # bytes of a greeting from ff to 7f
-HANDSHAKE_BYTES = 2048  # bytes of a peer, greeting included, until it is let in; CURVE takes 600, NULL 120
-FRAME_BYTES = MAX_BYTES + 256  # bytes of a frame afterwards: a message, and the 33 that CURVE adds to it
+HANDSHAKE_BYTES = 2048  # bytes of a peer, greeting included, before it is authenticated; CURVE uses 600, NULL 120
+FRAME_BYTES = MAX_BYTES + 256  # bytes of a frame after the handshake: a message, and the 33 bytes that CURVE adds
 COMMAND_BYTES = 512  # bytes of a command after the handshake
 
 MORE, LONG, COMMAND = 1, 2, 4
@@ -26,7 +26,7 @@ REFUSED_PROOF = bytes([COMMAND, 10]) + b"\x05ERROR\x03400"
 
 
 class ZmtpError(ValueError):
-    """The peer does not speak as programs of ours do. `code` is one word for counters."""
+    """The peer does not follow the protocol of this project's programs. `code` is one word for counters."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -34,11 +34,11 @@ class ZmtpError(ValueError):
 
 
 class FrameHeads:
-    """Finds the heads of frames in a stream; nothing of the bodies is kept but what names a command."""
+    """Find the headers of frames in a stream; of the bodies only the name of a command is kept."""
 
     def __init__(self) -> None:
-        self._head = b""  # the beginning of a head that is not complete
-        self._left = 0  # bytes of the body that have not come
+        self._head = b""  # the beginning of an incomplete header
+        self._left = 0  # bytes of the body that have not arrived
 
     def feed(self, data: bytes) -> list[tuple[int, int, bytes]]:
         """Return (flags, length, name of the command) of each frame that begins in these bytes."""
@@ -51,12 +51,13 @@ class FrameHeads:
                 at += step
                 continue
             size = 9 if data[at] & LONG else 2
-            if not self._head and not data[at] & COMMAND and len(data) - at >= size:  # nearly every frame of a peer
+            # the usual case: the whole header is in these bytes
+            if not self._head and not data[at] & COMMAND and len(data) - at >= size:
                 self._left = int.from_bytes(data[at + 1 : at + size], "big")
                 found.append((data[at], self._left, b""))
                 at += size
                 continue
-            self._head += data[at : at + 1]  # byte by byte, at most 9 and a name for each frame
+            self._head += data[at : at + 1]  # byte by byte: at most 9 bytes and a name for each frame
             at += 1
             frame = self._read_head()
             if frame is not None:
@@ -64,7 +65,7 @@ class FrameHeads:
         return found
 
     def _read_head(self) -> tuple[int, int, bytes] | None:
-        """Return the frame if its head is complete, and leave its body to be skipped."""
+        """Return the frame if its header is complete, and skip its body next."""
         head, flags = self._head, self._head[0]
         size = 9 if flags & LONG else 2
         if len(head) < size:
@@ -80,15 +81,15 @@ class FrameHeads:
 
 
 class PeerBytes:
-    """Judges what a peer sends.
+    """Check the bytes of a peer.
 
-    Args: mechanism: NULL or CURVE, the only one that is taken.
+    Args: mechanism: NULL or CURVE; a peer with another one is refused.
     """
 
     def __init__(self, mechanism: bytes) -> None:
-        self.is_ready = False  # it has sent READY, or INITIATE: its part of the handshake
-        self.said_hello = False  # it has sent HELLO, whose box only a server with the same secret can open
-        self.has_agreed = False  # set by the gate when libzmq has sent READY
+        self.is_ready = False  # the peer has sent READY or INITIATE: its part of the handshake
+        self.said_hello = False  # the peer has sent HELLO, which only a server with the same secret can decrypt
+        self.has_agreed = False  # the gate sets it when libzmq has sent READY
         self._mechanism = mechanism.ljust(20, b"\0")
         self._greeting = b""
         self._taken = GREETING_BYTES
@@ -96,18 +97,18 @@ class PeerBytes:
 
     @property
     def has_signed(self) -> bool:
-        """Whether its signature has come, behind which libzmq waits for the other side's before it goes on."""
+        """Whether the peer's signature has arrived; its libzmq then waits for the server's signature."""
         return len(self._greeting) >= SIGNATURE_BYTES
 
     @property
     def is_let_in(self) -> bool:
-        """Whether the handshake is over."""
+        """Whether the handshake is complete."""
         return self.is_ready and self.has_agreed
 
     def feed(self, data: bytes) -> None:
-        """Judge some bytes.
+        """Check some bytes.
 
-        Raises: ZmtpError: the peer is no program of ours.
+        Raises: ZmtpError: the peer is not a program of this project.
         """
         missing = GREETING_BYTES - len(self._greeting)
         if missing:
@@ -120,7 +121,7 @@ class PeerBytes:
     def _check_greeting(self) -> None:
         come = self._greeting
         if come[:1] not in (b"", b"\xff") or (len(come) > 9 and come[9] != 0x7F) or (len(come) > 10 and come[10] < 3):
-            raise ZmtpError("greeting", "it does not begin as ZMTP 3 does")
+            raise ZmtpError("greeting", "it does not begin with the greeting of ZMTP 3")
         mechanism = come[12:32]
         if mechanism != self._mechanism[: len(mechanism)]:
             shown = mechanism.rstrip(b"\0").decode("ascii", "backslashreplace")
@@ -131,7 +132,7 @@ class PeerBytes:
 
     def _check_frame(self, flags: int, length: int, name: bytes) -> None:
         if flags & ~(MORE | LONG | COMMAND) or flags & MORE:
-            raise ZmtpError("frames", "it sends a message of more than one frame, or one that is no ZMTP")
+            raise ZmtpError("frames", "it sends a message of more than one frame, or one that is not ZMTP")
         if length > (COMMAND_BYTES if flags & COMMAND and self.is_let_in else FRAME_BYTES):
             raise ZmtpError("size", f"it sends a frame of {length} bytes")
         if not self.is_let_in:
@@ -145,16 +146,16 @@ class PeerBytes:
 
 
 class ServerBytes:
-    """Follows what libzmq sends to a peer until it has let it in."""
+    """Follow libzmq's bytes to a peer until the handshake is complete."""
 
     def __init__(self) -> None:
-        self.is_ready = False  # it has sent READY
-        self.has_welcomed = False  # it has sent WELCOME: it has opened the peer's HELLO
+        self.is_ready = False  # libzmq has sent READY
+        self.has_welcomed = False  # libzmq has sent WELCOME, so it has decrypted the peer's HELLO
         self._skip = GREETING_BYTES
         self._heads = FrameHeads()
 
     def feed(self, data: bytes) -> None:
-        """Take what libzmq sends."""
+        """Read bytes that libzmq sends."""
         if self.is_ready:
             return
         greeting = min(self._skip, len(data))
@@ -163,6 +164,6 @@ class ServerBytes:
         self.is_ready, self.has_welcomed = b"READY" in names, self.has_welcomed or b"WELCOME" in names
 
     def rest_of_greeting(self, mechanism: bytes) -> bytes:
-        """Return what libzmq has not sent of its greeting, by which the peer's libzmq sees the other mechanism."""
+        """Return the missing rest of libzmq's greeting; the peer's libzmq reads the server's mechanism from it."""
         whole = b"\xff" + bytes(7) + b"\x01\x7f\x03\x01" + mechanism.ljust(20, b"\0") + b"\x01" + bytes(31)
         return whole[GREETING_BYTES - self._skip :]

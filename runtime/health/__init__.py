@@ -1,1 +1,1 @@
-"""Whether a program is alive and ready, and what it has counted: pages for its pod's probes and for Prometheus."""
+"""Liveness, readiness and counters of a program: pages for its pod's probes and for Prometheus."""

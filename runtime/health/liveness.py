@@ -1,8 +1,8 @@
-"""When the loop of this process turned last: what /healthz judges (pure but for the clock).
+"""The time of the main loop's last turn, from which /healthz decides whether the process is stuck.
 
-A turn is whatever shows that the main thread is not stuck: a look at the sockets of a server, a batch, a batch of a
-test, a look at whether the peers have answered. What takes long inside of one turn (the provider that loads its data,
-a save) is no fault before PADDLE_STUCK_TIMEOUT.
+A turn is any event that shows that the main thread runs: a check of a server's sockets, a batch of training or testing,
+a check whether the peers have answered. A long step inside one turn (a provider that loads its data, a save) counts as
+stuck only after PADDLE_STUCK_TIMEOUT.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import time
 
 
 class Liveness:
-    """The last turn.
+    """The time of the last turn.
 
-    Thread safety: the main thread sets `turned`, others read it.
+    Thread safety: the main thread sets `turned`, other threads read it.
     """
 
     def __init__(self) -> None:
         self.turned = time.monotonic()
 
     def turn(self) -> None:
-        """Note that the loop turns."""
+        """Record a turn of the loop."""
         self.turned = time.monotonic()
 
     @property
@@ -29,4 +29,4 @@ class Liveness:
         return time.monotonic() - self.turned
 
 
-LIVENESS = Liveness()  # a process has one main loop, so there is one
+LIVENESS = Liveness()  # a process has only one main loop

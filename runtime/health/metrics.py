@@ -1,7 +1,7 @@
-"""Metrics of a program as a table: name, kind, labels, meaning, and how Prometheus gets their values.
+"""The metrics of a program as a table: name, kind, labels, meaning, and their export to Prometheus.
 
-What a program counts are plain attributes of its own; they are read when somebody asks. The library that spells them
-is an extra (`metrics`), and everything but /metrics works without it.
+A program counts in its own plain attributes, which are read at each request. The Prometheus library is an optional
+extra (`metrics`); without it everything except /metrics works.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from runtime import VERSION
 
-MOST_TRAINERS = 128  # with series of their own; those with higher ids share one, so that no job floods a database
+# trainers with their own series; trainers with higher ids share one, so that a large job does not flood a database
+MOST_TRAINERS = 128
 OTHERS = "others"
 
 
@@ -31,7 +32,7 @@ class Metric(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A value now."""
+    """A current value."""
 
     metric: Metric
     value: float
@@ -46,7 +47,7 @@ BUILD = Metric(
 
 
 def describe_build(program: str, job: str, attempt: str) -> Sample:
-    """Return the series that says what runs."""
+    """Return the series that describes the running program."""
     return Sample(BUILD, 1, (program, VERSION, job, attempt))
 
 
@@ -56,7 +57,7 @@ def label_of(trainer: int) -> str:
 
 
 def add_up(samples: Iterable[Sample]) -> Iterator[Sample]:
-    """Yield the samples with those of one metric and the same labels as one: of trainers that share a label."""
+    """Yield the samples; samples of one metric with equal labels, of trainers that share a label, are added up."""
     sums: dict[tuple[Metric, tuple[str, ...]], float] = {}
     for metric, value, labels in samples:
         sums[metric, labels] = sums.get((metric, labels), 0.0) + value
@@ -67,20 +68,20 @@ def add_up(samples: Iterable[Sample]) -> Iterator[Sample]:
 class Exposition:
     """The page for Prometheus.
 
-    Args: read: yields the values as they are now; called by the thread that answers.
+    Args: read: yields the current values; the answering thread calls it.
     """
 
     def __init__(self, read: Callable[[], Iterable[Sample]]) -> None:
         self._read = read
         self._library: Any = None
         self._registry: Any = None
-        # now, before a config leads to modules of the user's that have the same names; beside the start of the program
+        # imported now, before the user's config can provide modules of the same names; in a thread, to save time
         self._loading = threading.Thread(target=self._load, name="metrics", daemon=True)
         self._loading.start()
 
     @property
     def is_there(self) -> bool:
-        """Whether the library is installed; waits until that is known."""
+        """Whether the library is installed; waits until its import has finished."""
         self._loading.join()
         return self._library is not None
 
@@ -90,7 +91,7 @@ class Exposition:
         return page.decode(), self._library.CONTENT_TYPE_LATEST
 
     def collect(self) -> Iterator[Any]:
-        """Yield the families, as the library wants them."""
+        """Yield the metric families in the library's form."""
         families: dict[Metric, Any] = {}
         core = self._library.core
         for metric, value, labels in add_up(self._read()):
@@ -107,6 +108,6 @@ class Exposition:
             registry = library.CollectorRegistry(auto_describe=False)
             registry.register(self)
             library.ProcessCollector(registry=registry)
-        except (ImportError, AttributeError):  # not installed, or something else of that name
+        except (ImportError, AttributeError):  # not installed, or another module has this name
             return
         self._library, self._registry = library, registry

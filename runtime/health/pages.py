@@ -1,9 +1,9 @@
 """/healthz, /readyz and /metrics of a program, for the probes of its pod and for Prometheus (`--metrics_port`).
 
-One thread of its own answers, from what the program's loop leaves behind; the loop itself does nothing for it. A
-caller may be hostile. So a request has at most MOST_HEAD_BYTES and PATIENCE_S; when there are MOST_CALLERS, another one
-takes the place of the oldest; and ANSWERS_PER_SECOND leave the interpreter to the program. No fault here ends the
-program: without its port it goes on without these pages.
+A separate thread answers, from values that the program's loop stores; the loop does no work for requests. A client may
+be hostile. A request is therefore limited to MOST_HEAD_BYTES and PATIENCE_S; if there are MOST_CALLERS, a new one
+replaces the oldest; and at most ANSWERS_PER_SECOND are sent, so that the program keeps the interpreter. No error here
+ends the program: if its port is in use, it runs without these pages.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from runtime.health.metrics import Exposition
 
 MOST_CALLERS = 16
 MOST_HEAD_BYTES = 8192
-PATIENCE_S = 5.0  # seconds that a caller has to ask and to read the answer
+PATIENCE_S = 5.0  # seconds for a client to send its request and to read the answer
 ANSWERS_PER_SECOND = 50
-PAGE_S = 1.0  # seconds for which the same page of metrics is given again
+PAGE_S = 1.0  # seconds for which a metrics page is reused
 TEXT = "text/plain; charset=utf-8"
 _END = (b"\r\n\r\n", b"\n\n")
 
 
 class Answer(NamedTuple):
-    """What is answered to a request."""
+    """The answer to a request."""
 
     status: HTTPStatus
     text: str
     kind: str = TEXT
 
     def encode(self, *, is_head: bool = False) -> bytes:
-        """Return the bytes of the whole answer; without the text to a HEAD."""
+        """Return the bytes of the whole answer; for HEAD without the text."""
         body = self.text.encode()
         lines = [
             f"HTTP/1.1 {self.status.value} {self.status.phrase}",
@@ -53,9 +53,9 @@ class Answer(NamedTuple):
 
 
 class Pages:
-    """What /healthz, /readyz and /metrics say.
+    """The contents of /healthz, /readyz and /metrics.
 
-    Args: why_stuck, why_not_ready: return "" or a sentence; called by the thread of `Health`.
+    Args: why_stuck, why_not_ready: return "" or a sentence; the thread of `Health` calls them.
         metrics: the page for Prometheus.
     """
 
@@ -74,7 +74,7 @@ class Pages:
             return _judge(self._why_stuck() or self._why_not_ready())
         if path == "/metrics":
             return self._show_metrics()
-        return Answer(HTTPStatus.NOT_FOUND, "there are /healthz, /readyz and /metrics\n")
+        return Answer(HTTPStatus.NOT_FOUND, "the pages are /healthz, /readyz and /metrics\n")
 
     def _show_metrics(self) -> Answer:
         now = time.monotonic()
@@ -97,10 +97,10 @@ def _judge(why_not: str) -> Answer:
 
 
 def reply(head: bytes, answer: Callable[[str], Answer]) -> bytes:
-    """Return the answer to the head of a request; never raises for what was sent."""
+    """Return the answer to the head of a request; never raises, whatever the client sent."""
     words = head.split(b"\n", 1)[0].split()
     if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
-        return Answer(HTTPStatus.BAD_REQUEST, "this is no request of HTTP/1\n").encode()
+        return Answer(HTTPStatus.BAD_REQUEST, "this is not an HTTP/1 request\n").encode()
     if words[0] not in (b"GET", b"HEAD"):
         return Answer(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are answered\n").encode()
     return answer(words[1].decode("ascii", "replace")).encode(is_head=words[0] == b"HEAD")
@@ -115,7 +115,7 @@ class _Caller:
 
 
 class Health(threading.Thread):
-    """The thread that answers.
+    """The thread that answers requests.
 
         health = Health(["10.0.0.2"], 7181, Pages(...))
         health.begin()
@@ -151,7 +151,7 @@ class Health(threading.Thread):
         self._selector.register(listener, selectors.EVENT_READ)
 
     def stop(self) -> None:
-        """End the thread and close what it has open."""
+        """End the thread and close its sockets."""
         if self.is_alive():
             os.write(self._wake, b"x")
             self.join()
@@ -162,13 +162,13 @@ class Health(threading.Thread):
         try:
             while self._turn():
                 pass
-        except Exception as exc:  # a bug of ours must not end the training
+        except Exception as exc:  # a bug here must not end the training
             glog.error(f"/healthz, /readyz and /metrics are no longer answered: {type(exc).__name__}: {exc}")
         finally:
             self._close()
 
     def _turn(self) -> bool:
-        """Do what is due; return whether to go on."""
+        """Perform the due work; return whether to continue."""
         self._rest()
         first = next(iter(self._callers.values()), None)
         now = time.monotonic()
@@ -186,7 +186,7 @@ class Health(threading.Thread):
         return True
 
     def _rest(self) -> None:
-        """Answer no faster than allowed: a caller that never stops would take the interpreter from the program."""
+        """Limit the rate of answers: a client that never stops would take the interpreter from the program."""
         now = time.monotonic()
         if now - self._since >= 1:
             self._since, self._answered = now, 0
@@ -196,7 +196,7 @@ class Health(threading.Thread):
     def _accept(self, listener: socket.socket, now: float) -> None:
         try:
             stream, _ = listener.accept()
-        except OSError:  # it has gone, or there are no more files
+        except OSError:  # the client has disconnected, or no file descriptor is free
             if self._callers:
                 self._drop(next(iter(self._callers.values())))
             self._answered += 1
@@ -249,13 +249,13 @@ class Health(threading.Thread):
         self._selector.close()
 
     def _close_pipe(self) -> None:
-        """Close the pipe; never the thread does it, for `stop` may be about to write to it."""
+        """Close the pipe. The thread never does it, because `stop` may be about to write to it."""
         while self._open_ends:
             os.close(self._open_ends.pop())
 
 
 def watch(hosts: Sequence[str], port: int, pages: Pages) -> Health | None:
-    """Begin to answer on these addresses; a port that cannot be had is a warning, and None is returned."""
+    """Start to answer on these addresses; if a port is not available, log a warning and return None."""
     try:
         health = Health(hosts, port, pages)
     except OSError as exc:

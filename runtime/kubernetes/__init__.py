@@ -1,1 +1,1 @@
-"""Answers of a Kubernetes API server, as every program of ours reads them."""
+"""The client of the Kubernetes API server that all programs share."""

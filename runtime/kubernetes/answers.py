@@ -16,19 +16,17 @@ import requests
 from runtime.kubernetes.text import one_line, shorten
 from runtime.kubernetes.timed import TimedResponse
 
-REQUEST_TIMEOUT_S = 10.0  # seconds to connect, again to agree on TLS, and again for the whole answer
-RETRY_AFTER_LIMIT_S = 60.0  # seconds that a Retry-After of the API server counts for at most
+REQUEST_TIMEOUT_S = 10.0  # seconds to connect, again for the TLS handshake, and again for the whole answer
+RETRY_AFTER_LIMIT_S = 60.0  # maximum seconds that are accepted from a Retry-After header
 
-UNTRANSLATED: type[Exception] = vars(requests.exceptions)[
-    "BaseHTTPError"
-]  # urllib3's, which a body that is read raises
+UNTRANSLATED: type[Exception] = vars(requests.exceptions)["BaseHTTPError"]  # errors of urllib3 while a body is read
 
 
 class ApiSession(requests.Session):
     """Connections to the API server, with one deadline for each answer.
 
-    No proxy, CA bundle or password of the environment is used: none is meant for the API server. Cookies are not kept.
-    No redirect is followed, which would take the token elsewhere.
+    It ignores proxies, CA bundles and passwords in the environment, because none of them is meant for the API server.
+    It keeps no cookies, and it follows no redirect, which could send the token to another server.
     """
 
     def __init__(self) -> None:
@@ -43,14 +41,14 @@ class ApiSession(requests.Session):
         self.mount("https://", adapter)
 
     def get_redirect_target(self, resp: requests.Response) -> None:
-        """Returns none. Else requests would read the body of a redirect without a limit, and not even follow it."""
+        """Return None. Otherwise requests would read the body of a redirect without a limit."""
 
 
 def read_answer(raw: Any, packing: str, limit: int) -> bytes:
-    """Returns the body of an answer, unpacked.
+    """Return the body of an answer, decompressed.
 
-    Args: raw: its urllib3 response, unread. packing: its Content-Encoding.
-    Raises: ValueError: it has more than `limit` bytes, is damaged, or packed in a way that was not asked for.
+    Args: raw: its unread urllib3 response. packing: its Content-Encoding.
+    Raises: ValueError: it has more than `limit` bytes, is damaged, or has an encoding that was not requested.
     """
     if packing.strip().lower() not in ("", "identity", "gzip"):
         raise ValueError(f"Content-Encoding is {shorten(packing)}, expected gzip")
@@ -72,7 +70,7 @@ def read_answer(raw: Any, packing: str, limit: int) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class ApiAnswer:
-    """An answer of the API server, read to its end; `body` is without the token."""
+    """A complete answer of the API server; `body` does not contain the token."""
 
     status_code: int
     headers: Mapping[str, str]
@@ -80,12 +78,12 @@ class ApiAnswer:
 
     @property
     def beginning(self) -> str:
-        """The first words of the body, for an error."""
+        """The first words of the body, for an error message."""
         return one_line(self.body[:400].decode("utf-8", "replace"), 120)
 
 
 def describe_failure(problem: BaseException, redact: Callable[[str], str]) -> str:
-    """Returns the innermost cause of a failed request, which says more than the exceptions around it."""
+    """Return the innermost cause of a failed request, which is more specific than the exceptions around it."""
     cause = problem
     while True:
         inner = getattr(cause, "reason", None) or cause.__cause__ or cause.__context__
@@ -95,15 +93,15 @@ def describe_failure(problem: BaseException, redact: Callable[[str], str]) -> st
 
 
 def parse_retry_after(value: str | None) -> float:
-    """Returns the seconds that a Retry-After header asks for (number or date), 0 for none or nonsense.
+    """Return the seconds of a Retry-After header (number or date), or 0 if it is absent or malformed.
 
-    They are at most RETRY_AFTER_LIMIT_S: the API server may be well again sooner.
+    The result is at most RETRY_AFTER_LIMIT_S, because the API server may recover sooner.
     """
     try:
         if value and re.fullmatch(r"[0-9]+", value.strip()):
             asked = float(value)
         else:
             asked = email.utils.parsedate_to_datetime(value or "").timestamp() - time.time()
-    except (TypeError, ValueError, OverflowError, IndexError):  # what the parser of dates raises
+    except (TypeError, ValueError, OverflowError, IndexError):  # errors of the date parser
         return 0.0
     return min(max(0.0, asked), RETRY_AFTER_LIMIT_S)

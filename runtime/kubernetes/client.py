@@ -25,18 +25,18 @@ from runtime.kubernetes.answers import (
 )
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-PAGE = 500  # objects of a page of a list
+PAGE = 500  # objects in a page of a list
 PAGES = 2000
-ANSWER_LIMIT = 64 << 20  # bytes of a page; a pod has 12 kB
-EVENT_LIMIT = 4 << 20  # bytes of an event of a watch; etcd keeps at most 1.5 MiB an object
+ANSWER_LIMIT = 64 << 20  # maximum bytes of a page; a pod has 12 kB
+EVENT_LIMIT = 4 << 20  # maximum bytes of a watch event; etcd stores at most 1.5 MiB for an object
 DEPTH, VALUES = 64, 4_000_000
-WATCH_S = 30  # seconds of one watch; a connection that is cut off is noticed this late
-OPENED = "OPENED"  # a watch is granted; no type of an event of Kubernetes
-TOKEN_LIMIT = 64 << 10  # bytes of a token; it has about 1,000
+WATCH_S = 30  # seconds of one watch; a lost connection is detected after this time at the latest
+OPENED = "OPENED"  # marks the start of a watch; not an event type of Kubernetes
+TOKEN_LIMIT = 64 << 10  # maximum bytes of a token, which has about 1,000
 
 
 class ApiProblem(Exception):
-    """A request that was not answered, or not as wished. `status`: of HTTP, 0 without an answer."""
+    """A request that failed or had an unusable answer. `status`: of HTTP, or 0 without an answer."""
 
     def __init__(self, message: str, status: int = 0, retry_after: float = 0.0) -> None:
         super().__init__(message)
@@ -48,7 +48,10 @@ class ApiProblem(Exception):
         return self.status in (401, 403)
 
     def to_error(self, advice: str) -> PaddleError:
-        """Return with what the program ends if this does not pass. `advice`: what to do where rights are missing."""
+        """Return the error with which the program ends if the problem persists.
+
+        `advice`: what to do if rights are missing.
+        """
         if self.is_refusal:
             return ApiForbiddenError(f"{self}. {advice}")
         if self.status in (0, 429) or self.status >= 500:
@@ -58,7 +61,7 @@ class ApiProblem(Exception):
 
 @dataclass(frozen=True)
 class ApiPlace:
-    """Where the API server is, and the directory of the service account: token, ca.crt, namespace."""
+    """The address of the API server, and the directory of the service account: token, ca.crt, namespace."""
 
     host: str
     port: str
@@ -66,17 +69,17 @@ class ApiPlace:
 
     @property
     def url(self) -> str:
-        """The beginning of every address."""
+        """The common prefix of all URLs."""
         return f"https://[{self.host}]:{self.port}" if ":" in self.host else f"https://{self.host}:{self.port}"
 
     @property
     def namespace(self) -> str:
-        """The namespace of the service account, "" if it is not known."""
+        """The namespace of the service account, or "" if it is unknown."""
         return _read(self.account / "namespace").strip()
 
 
 def find_place(environ: Mapping[str, str]) -> ApiPlace:
-    """Return where the environment of a pod says that the API server is. Raises: ConfigError."""
+    """Return the API server's address from the environment of a pod. Raises: ConfigError."""
     host = environ.get("KUBERNETES_SERVICE_HOST", "")
     port = environ.get("KUBERNETES_SERVICE_PORT_HTTPS") or environ.get("KUBERNETES_SERVICE_PORT") or "443"
     if not host or not port.isdecimal():
@@ -88,7 +91,7 @@ def find_place(environ: Mapping[str, str]) -> ApiPlace:
 
 
 class ApiClient:
-    """Requests to the API server. One thread at a time uses a client.
+    """Requests to the API server. Only one thread at a time may use a client.
 
     Raises, all methods: ApiProblem.
     """
@@ -99,7 +102,7 @@ class ApiClient:
     def list_all(
         self, path: str, take: Callable[[dict[str, Any]], None], options: Mapping[str, str] | None = None
     ) -> str:
-        """Give every object of a list to `take`; return the version from which to watch. `options`: of the query."""
+        """Pass every object of a list to `take`; return the version from which to watch. `options`: of the query."""
         token, version = "", ""
         for _ in range(PAGES):
             query = {"limit": str(PAGE), **(options or {})} | ({"continue": token} if token else {})
@@ -115,7 +118,7 @@ class ApiClient:
         raise ApiProblem(f"{self._place.url}{path} lists for ever: {PAGES} pages and more", 400)
 
     def watch(self, path: str, version: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield (OPENED, {}), then (type, object) of what happens from a version on, for at most WATCH_S."""
+        """Yield (OPENED, {}), then (type, object) for each change after a version, for at most WATCH_S."""
         query = {
             "watch": "1",
             "resourceVersion": version,
@@ -135,7 +138,7 @@ class ApiClient:
     def ask(
         self, method: str, path: str, body: object = None, *, query: Mapping[str, str] | None = None, kind: str = "json"
     ) -> dict[str, Any]:
-        """Return the object that is answered. `kind`: of the body, `json` or `json-patch+json`."""
+        """Return the object in the answer. `kind`: of the request body, `json` or `json-patch+json`."""
         with self._open(method, path, query or {}, body, REQUEST_TIMEOUT_S, kind=kind) as response:
             answer = self._read(response)
         if not 200 <= answer.status_code < 300:
@@ -153,7 +156,7 @@ class ApiClient:
         kind: str = "json",
         packing: str = "gzip",
     ) -> Any:
-        token = _read(self._place.account / "token").strip()  # replaced every hour
+        token = _read(self._place.account / "token").strip()  # Kubernetes replaces it every hour
         authority = self._place.account / "ca.crt"
         headers = {"Accept": "application/json", "Accept-Encoding": packing}
         headers |= {"Content-Type": f"application/{kind}"} if body is not None else {}
@@ -217,7 +220,7 @@ class ApiClient:
 
 
 def _read(path: Path) -> str:
-    """Return the text of a file of the service account, "" if there is none."""
+    """Return the text of a file of the service account, or "" if it does not exist."""
     try:
         with path.open("rb") as file:
             return file.read(TOKEN_LIMIT).decode("ascii", "replace")

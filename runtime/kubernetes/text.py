@@ -1,14 +1,14 @@
-"""Texts and values of the API server, as they are shown (pure)."""
+"""Display of texts and values from the API server. Pure."""
 
 from __future__ import annotations
 
 import json
 
-TEXT_LIMIT = 1000  # characters of a text of the API server
+TEXT_LIMIT = 1000  # maximum characters of a text of the API server
 
 
 def printable(text: str) -> str:
-    """Returns a text with escapes in place of control characters. Line breaks and tabs stay."""
+    """Return a text with escapes in place of control characters. Line breaks and tabs stay."""
     if text.isprintable():
         return text
     return "".join(
@@ -17,12 +17,12 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str, limit: int = TEXT_LIMIT) -> str:
-    """Returns the beginning of a text from outside as a part of a line: printable, and blanks for line breaks."""
+    """Return the beginning of a text from outside as part of a line: printable, with spaces for line breaks."""
     return printable(" ".join(text[:limit].split())) + ("..." if len(text) > limit else "")
 
 
 def shorten(value: object) -> str:
-    """Returns a JSON value as an error shows it."""
+    """Return a JSON value in a short form for an error message."""
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else "a list"
     return one_line(json.dumps(value, ensure_ascii=False), 60)

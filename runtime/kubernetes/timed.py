@@ -1,4 +1,4 @@
-"""Answers over HTTP that have one deadline each."""
+"""HTTP answers with one deadline for the whole answer."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ NO_TIMEOUT_S = 10.0  # seconds for an answer on a connection that has no timeout
 
 
 class TimedReader(io.RawIOBase):
-    """Reads a socket until one deadline for all reads. The timeout of a socket begins anew with each read."""
+    """Read a socket until one deadline for all reads. A socket's own timeout restarts at each read."""
 
     def __init__(self, raw: io.RawIOBase, connection: socket.socket) -> None:
-        """Args: raw: reads the connection, whose timeout is what remains at first."""
+        """Args: raw: reader of the connection; the connection's timeout is the time limit of the answer."""
         self._raw, self._connection = raw, connection
         self._deadline = time.monotonic() + (connection.gettimeout() or NO_TIMEOUT_S)
 
     def readable(self) -> bool:
-        """Tells io.BufferedReader so."""
+        """Return True: io.BufferedReader asks for it."""
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        """Reads what has come. Raises: TimeoutError."""
+        """Read the available bytes. Raises: TimeoutError."""
         remaining = self._deadline - time.monotonic()
         if remaining <= 0:
             raise TimeoutError("the answer was not complete in time")
@@ -32,13 +32,13 @@ class TimedReader(io.RawIOBase):
         return self._raw.readinto(buffer)
 
     def close(self) -> None:
-        """Closes the reader of the connection."""
+        """Close the reader of the connection."""
         self._raw.close()
         super().close()
 
 
 class TimedResponse(http.client.HTTPResponse):
-    """An answer that has one timeout for all of it, from the status line to the end of the body."""
+    """An answer with one timeout from the status line to the end of the body."""
 
     def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)

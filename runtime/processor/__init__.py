@@ -1,1 +1,1 @@
-"""The processor of this machine: threads of a program, and those of its linear algebra."""
+"""The processors of this machine: threads of a program and of its linear algebra library."""

@@ -1,7 +1,7 @@
-"""How many threads numpy's products get; to be said before numpy is imported, for its libraries ask once.
+"""The number of threads of numpy's matrix products. It must be set before numpy is imported.
 
-A program that computes with several threads of its own, each of which calls products with several threads, has more
-threads than processors: they take turns, and a batch takes twice as long.
+A program with several computing threads, each of which calls multi-threaded products, has more threads than
+processors: a batch then takes twice as long.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from pathlib import Path
 
 from runtime.errors import ConfigError
 
-NAMES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")  # each is asked by other builds of numpy
+NAMES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")  # different builds of numpy read different ones
 OWN = "PADDLE_BLAS_THREADS"
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_CGROUP = Path("/proc/self/cgroup")
 
 
 def limit_threads(environ: MutableMapping[str, str], users: int, flag: str) -> str:
-    """Set the variables that say how many threads products get; return a line about it, "" if nothing is unusual.
+    """Set the variables for the number of threads of products; return a log line, or "" if nothing is unusual.
 
-    A product gets one thread, or as many as a variable asks for, but at most processors / users. PADDLE_BLAS_THREADS
+    A product gets one thread, or as many as a variable requests, but at most processors / users. PADDLE_BLAS_THREADS
     overrides both.
 
-    Args: users: threads of the program that call products at the same time.  flag: what says so, for the line.
-    Raises: ConfigError: PADDLE_BLAS_THREADS is no whole number from 1 on.
+    Args: users: threads of the program that call products at the same time.  flag: the flag that sets it, for the log.
+    Raises: ConfigError: PADDLE_BLAS_THREADS is not a positive integer.
     """
     own, cores = environ.get(OWN, ""), count_cores()
     if own:
@@ -48,25 +48,25 @@ def limit_threads(environ: MutableMapping[str, str], users: int, flag: str) -> s
 
 
 def _read(text: str) -> int:
-    """Return the number that a variable asks for; 1 where it asks for none. OMP_NUM_THREADS may be a list, by level."""
+    """Return the number of threads in a variable, or 1 if it has none. OMP_NUM_THREADS may be a list, by level."""
     first = text.partition(",")[0].strip()
     return int(first) if first.isdecimal() and first.isascii() and int(first) > 0 else 1
 
 
 def count_cores() -> float:
-    """Return how many processors this process may use: those of its affinity, or less by the quota of its cgroup."""
+    """Return how many processors this process may use: its affinity, or less by the quota of its cgroup."""
     cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     return min([cores, *_quotas(_CGROUPS, _OWN_CGROUP)])
 
 
 def _quotas(root: Path, own: Path) -> list[float]:
-    """Return the quotas, in processors, of this process's cgroup and of those above it, of version 2 and of 1."""
+    """Return the quotas, in processors, of this process's cgroup and its ancestors, of cgroup versions 2 and 1."""
     try:
         lines = own.read_text().splitlines()
     except OSError:
         lines = []
     found = []
-    for line in ["0::/", "1:cpu:/", *lines]:  # in a container the own cgroup lies at the root, whatever its name
+    for line in ["0::/", "1:cpu:/", *lines]:  # inside a container its own cgroup is mounted at the root, under any name
         _, _, rest = line.partition(":")
         kinds, _, path = rest.partition(":")
         kind = next((one for one in ("cpu,cpuacct", "cpu") if (root / one).is_dir()), "cpu")
@@ -86,5 +86,5 @@ def _read_quota(directory: Path, version: int) -> float | None:
         else:
             quota, period = ((directory / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
         return int(quota) / int(period) if int(quota) > 0 and int(period) > 0 else None
-    except (OSError, ValueError):  # no such file, or `max`: no quota
+    except (OSError, ValueError):  # the file does not exist, or contains `max`: no quota
         return None

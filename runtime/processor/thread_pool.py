@@ -16,13 +16,13 @@ Task = Callable[[], object]
 Result = SimpleQueue[BaseException | None]
 Piece = TypeVar("Piece")
 
-LEAVE_TIMEOUT_S = 2.0  # seconds for a task that is under way when its thread is to end
+LEAVE_TIMEOUT_S = 2.0  # seconds for a running task when its thread is to end
 
 
 class Worker:
-    """A thread that does one task after the other until it is closed; it does not keep the process from ending.
+    """A thread that executes tasks one after the other until it is closed. It does not keep the process from ending.
 
-    Args: begin: what the thread does before all tasks.
+    Args: begin: executed by the thread before all tasks.
     """
 
     def __init__(self, name: str, begin: Task | None = None) -> None:
@@ -32,20 +32,20 @@ class Worker:
         self._thread.start()
 
     def start(self, task: Task) -> Result:
-        """Begin a task; the queue will have its error, or None when it is done."""
+        """Start a task; when it is done, the queue receives its error, or None."""
         result: Result = SimpleQueue()
         self._tasks.put((task, result))
         return result
 
     def close(self) -> None:
-        """End the thread after the task in hand."""
+        """End the thread after its current task."""
         self._tasks.put(None)
         self._thread.join(LEAVE_TIMEOUT_S)
 
     def _work(self) -> None:
         if self._begin is not None:
             self._begin()
-        with np.errstate(all="ignore"):  # as the jobs do; it counts for one thread
+        with np.errstate(all="ignore"):  # like the computing threads; the setting is per thread
             while (given := self._tasks.get()) is not None:
                 task, result = given
                 try:
@@ -57,7 +57,7 @@ class Worker:
 
 
 def run_together(workers: Sequence[Worker], tasks: Sequence[Task]) -> None:
-    """Do the first task here and the others in the workers, and return when all are done; the first error counts."""
+    """Execute the first task here and the others in the workers; wait for all, and raise the first error."""
     results = [worker.start(task) for worker, task in zip(workers, tasks[1:], strict=False)]
     try:
         for task in tasks[:1]:
@@ -70,7 +70,7 @@ def run_together(workers: Sequence[Worker], tasks: Sequence[Task]) -> None:
 
 
 def run_in_turn(tasks: Sequence[Task]) -> None:
-    """Do one task after the other."""
+    """Execute the tasks one after the other."""
     for task in tasks:
         task()
 
@@ -79,14 +79,14 @@ def run_in_turn(tasks: Sequence[Task]) -> None:
 class ThreadPool:
     """Up to `count` threads that work on one job together.
 
-    `run` does up to `count` tasks at the same time. It returns when all are done, and raises what a task raised.
+    `run` executes up to `count` tasks at the same time. It returns when all are done, and raises the error of a task.
     """
 
     count: int = 1
     run: Callable[[Sequence[Task]], None] = run_in_turn
 
     def share(self, pieces: Sequence[Piece], work: Callable[[int, Piece], None]) -> None:
-        """Call work(number of the thread, piece) for each piece; a thread that is free takes the next."""
+        """Call work(number of the thread, piece) for each piece; the next free thread takes the next piece."""
         if self.count == 1 or len(pieces) == 1:
             for piece in pieces:
                 work(0, piece)
