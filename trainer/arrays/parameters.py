@@ -251,7 +251,6 @@ class ParameterTable:
         for parameter in self:
             if parameter.is_static:
                 parameter.bind(np.zeros(parameter.size, dtype), None)
-        self._replicas: list[ParameterTable] = []
         self._make_views()
 
     def __iter__(self) -> Iterator[Parameter]:
@@ -271,16 +270,6 @@ class ParameterTable:
         """Return the trained parameters that come first because of their sparse_update, in order."""
         return list(self._tables)
 
-    def adopt(self, values: npt.NDArray[np.float32]) -> None:
-        """Move the trained values into another array of the same length, and work there from now on.
-
-        So that an optimiser which owns its array updates the network's values in place.
-        """
-        values[:] = self.values
-        for table in (self, *self._replicas):
-            table.values = values
-            table._make_views()
-
     def replicate(self) -> ParameterTable:
         """Return a table with the same values, in the same memory, and gradients of its own."""
         configs = [parameter.config for parameter in self]
@@ -290,7 +279,6 @@ class ParameterTable:
         for parameter in self:
             if parameter.is_static:
                 replica[parameter.name].share(parameter)
-        self._replicas.append(replica)
         return replica
 
     def randomize(self, stream: Stream) -> None:

@@ -35,11 +35,13 @@ def as_v0_10(
     """Return a copy of a config as v0.10 wrote it; marks: what its script says besides the message."""
     older = TrainerConfig_pb2.TrainerConfig()
     older.CopyFrom(config)
+    marks = marks or OlderMarks()
     for layer in older.model_config.layers:
         _rewrite(layer)
+        if layer.name in marks.linear:
+            layer.active_type = "linear"
     _hand_on_maps(older.model_config)
     _flatten_slopes(older.model_config)
-    marks = marks or OlderMarks()
     rewrite_groups(older.model_config, marks)
     for layer in older.model_config.layers:
         if layer.name in marks.subtracted:  # v0.10 added the number, and computed so; the trainer here subtracts it

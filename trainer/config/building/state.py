@@ -83,6 +83,7 @@ class OlderMarks:
         whole: agents of memories that are whole sequences.
         static: agents of StaticInputs.
         subtracted: layers that subtract a number, as `layer - 0.5` makes them.
+        linear: sequence layers that Layer() made without an activation.
         targets: for a group, the number of the input that its targetInlink names.
     """
 
@@ -90,6 +91,7 @@ class OlderMarks:
     whole: set[str] = field(default_factory=set)
     static: set[str] = field(default_factory=set)
     subtracted: set[str] = field(default_factory=set)
+    linear: set[str] = field(default_factory=set)
     targets: dict[str, int] = field(default_factory=dict)
 
 

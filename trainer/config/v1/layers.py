@@ -22,6 +22,9 @@ from trainer.config.v1 import images
 from trainer.config.v1.inputs import Input, V1Input, V1Layer, layer_called, to_v1_bias
 from trainer.config.v1.layer_kinds import KINDS, REQUIRED, LayerKind
 
+# sequence layers whose activation v0.10's parser called "linear" where a config said nothing
+_LINEAR = frozenset({"seqconcat", "subseq"})
+
 
 def _to_inputs(inputs: Any) -> tuple[list[V1Input], list[Term]]:
     given = [] if inputs is None else to_list(inputs)
@@ -42,7 +45,7 @@ def Layer(
     type: str,
     inputs: Any = None,
     size: int | None = None,
-    active_type: str = "",
+    active_type: str | None = None,
     bias: Any = None,
     device: int | None = None,
     drop_rate: float | None = None,
@@ -57,7 +60,7 @@ def Layer(
         type: as the message has it.
         inputs: names of layers, Input()s, or projections and operators.
         size: where the type does not say it.
-        active_type: name of the activation.
+        active_type: name of the activation; none unless given.
         bias: True, False or a Bias(); the type decides unless given.
         device, drop_rate, coeff, error_clipping_threshold: fields of the message.
         options: of the type.
@@ -65,7 +68,7 @@ def Layer(
     read, terms = _to_inputs(inputs)
     kind = to_text("type", type)
     columns = None if not size else to_size("size", size)
-    activation = BaseActivation(to_text("active_type", active_type), True)
+    activation = BaseActivation("" if active_type is None else to_text("active_type", active_type), True)
     if coeff is not None and "coeff" in (KINDS[kind].fields if kind in KINDS else ()):
         options["coeff"], coeff = coeff, None
     declared = V1Layer(to_text("name", name), kind, read, terms, columns, activation, bias, options)
@@ -80,6 +83,8 @@ def Layer(
         raise wrong("type", type, f"Layer() knows {known}; for others use the function of that layer")
     numbers = {"drop_rate": drop_rate, "coeff": coeff, "error_clipping_threshold": error_clipping_threshold}
     message = current().layers[layer.full_name]
+    if active_type is None and kind in _LINEAR:
+        current().marks.linear.add(message.name)
     for key, value in numbers.items():
         if value is not None:
             setattr(message, key, to_float(key, value))

@@ -22,7 +22,7 @@ from trainer.arrays.arguments import Argument, Array, Ids, find_bad_id
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.layers.base import Layer
 from trainer.layers.checks import require_bias, require_matrix, require_weight
-from trainer.layers.cost.sampling import SampleStream
+from trainer.layers.cost.sampling import AliasTable, SampleStream
 from trainer.layers.ragged import starts_of
 
 LIMIT = 40.0  # bound of the scores in the tree
@@ -114,6 +114,7 @@ class NoiseContrastiveCost(ClassCost):
         if len(self._noise) not in (0, config.num_classes):
             raise ConfigError(f"{self}: neg_sampling_dist has {len(self._noise)} values, num_classes {self._nodes}")
         self._samples = SampleStream()
+        self._aliases = AliasTable(self._noise) if len(self._noise) else None
         self._scores: Array
         self._outputs: Array
         self._is_label: npt.NDArray[np.bool_]
@@ -173,11 +174,9 @@ class NoiseContrastiveCost(ClassCost):
     def _draw(self, count: int) -> Ids:
         if self.is_training and self.stream is None:
             self._samples = SampleStream()  # gradients are checked: the same samples every time
-        if not len(self._noise):
+        if self._aliases is None:
             return self._samples.integers(count, self._nodes)
-        ends = np.cumsum(self._noise)
-        found: Ids = np.searchsorted(ends, self._samples.fractions(count) * ends[-1], side="right")
-        return found
+        return self._aliases.draw(self._samples, count)
 
 
 class HierarchicalSigmoidCost(ClassCost):

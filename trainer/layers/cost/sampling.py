@@ -52,3 +52,56 @@ class SampleStream:
         pairs = (self.states(2 * count) - 1).reshape(count, 2)
         fractions: npt.NDArray[np.float64] = (pairs[:, 0] + pairs[:, 1] * float(_VALUES)) / float(_VALUES) ** 2
         return np.minimum(fractions, np.nextafter(1.0, 0.0))
+
+
+class AliasTable:
+    """Draws classes by their shares, two random numbers of a fraction each, whatever the number of classes.
+
+    The range [0, classes) has an interval of length one for each class: up to a threshold it is the class itself, from
+    there on one other class. Walker's method: every class with less than the mean takes the rest of its interval from
+    the first class that still has more.
+
+    Source: gserver/layers/MultinomialSampler.cpp of v0.10. No recorded run has shares of its own.
+    """
+
+    def __init__(self, shares: npt.NDArray[np.float64]) -> None:
+        given = shares.astype(np.float32).astype(np.float64)
+        thresholds = given * len(given) / given.sum()
+        others = np.arange(len(given))
+        filled = thresholds >= 1
+        while True:  # a class that gave too much is filled in the next round
+            small, big = np.flatnonzero(~filled), np.flatnonzero(thresholds > 1)
+            if not len(small) or not len(big):
+                break
+            _fill(thresholds, others, filled, small.tolist(), big.tolist())
+        thresholds[~filled] = 1  # what rounding left over
+        self._thresholds = np.minimum(thresholds, 1).astype(np.float32)
+        self._others: npt.NDArray[np.int64] = others
+
+    def draw(self, samples: SampleStream, count: int) -> npt.NDArray[np.int64]:
+        """Return `count` classes."""
+        places = samples.fractions(count) * len(self._others)
+        own = places.astype(np.int64)
+        chosen: npt.NDArray[np.int64] = np.where(places < own + self._thresholds[own], own, self._others[own])
+        return chosen
+
+
+def _fill(
+    thresholds: npt.NDArray[np.float64],
+    others: npt.NDArray[np.int64],
+    filled: npt.NDArray[np.bool_],
+    small: list[int],
+    big: list[int],
+) -> None:
+    """Give the small classes their other class, in order; one that was big may be small afterwards."""
+    givers = iter(big)
+    giver = next(givers)
+    for one in small:
+        while thresholds[giver] <= 1:
+            following = next(givers, None)
+            if following is None:
+                return
+            giver = following
+        others[one], filled[one] = giver, True
+        thresholds[giver] -= 1 - thresholds[one]
+        filled[giver] = thresholds[giver] >= 1

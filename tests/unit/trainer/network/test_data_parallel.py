@@ -187,14 +187,12 @@ def test_moving_averages_follow_the_replicas_in_order(tmp_path, replicate):
         assert parts[name].value.any()
 
 
-def test_an_optimiser_that_takes_the_values_over_takes_them_for_all_replicas(tmp_path, replicate):
+def test_a_step_on_the_values_of_the_table_is_one_for_all_replicas(tmp_path, replicate):
     model = parse(tmp_path, CONFIGS["dense"])
     table = fill(model)
     network = replicate(model, table, 2)
-    values = np.zeros_like(table.values)
-    table.adopt(values)
     batch = take_inputs(model, make_batch())
-    values[:] = 0
+    table.values[:] = 0
     network.forward(batch)
     assert network.cost() == pytest.approx(SAMPLES * np.log(3), rel=1e-6)
 

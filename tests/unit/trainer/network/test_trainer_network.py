@@ -234,17 +234,6 @@ def test_static_parameters_get_no_gradient_and_lie_outside_the_flat_values():
     assert table.gradients.tolist() == [-0.5, 0.5]
 
 
-def test_an_adopted_array_is_where_the_network_reads():
-    config = softmax_regression()
-    table = ParameterTable(config.parameters)
-    table["b"].value[:] = [1, 2]
-    buffer = np.zeros(8, np.float32)
-    table.adopt(buffer)
-    assert buffer[6:].tolist() == [1, 2]
-    buffer[:] = 3
-    assert table["w"].matrix(3, 2).tolist() == [[3, 3]] * 3
-
-
 def change(config, what):
     exec(what, {"config": config})
     return config

@@ -33,7 +33,7 @@ def original(tmp_path_factory):
     """A checkpoint of a real optimiser with averages."""
     table = make_table()
     shard = make_shard(table)
-    table.adopt(shard.values)
+    shard.work_on(table.values)
     shard.step(np.ones(8, np.float32), 4)
     folder = tmp_path_factory.mktemp("state") / "pass-00000"
     own = {"place": {"number": 0}, "random": [1, 2], "sums": {}}
@@ -91,7 +91,7 @@ def test_a_value_of_any_other_type_at_any_place_of_job_json_is_an_error_of_ours(
         crafted.reseal(folder, crafted.spell(one))
         table = make_table()
         shard = make_shard(table)
-        table.adopt(shard.values)
+        shard.work_on(table.values)
         try:
             gathered = read_checkpoint(folder, table)
             snapshot.put_back(shard, gathered.services[0]) if gathered.services else None

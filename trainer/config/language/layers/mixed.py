@@ -16,6 +16,7 @@ from trainer.config.building.attrs import ParameterAttribute
 from trainer.config.building.declare import helper
 from trainer.config.building.layer import LayerBuilder, LayerOutput, columns_of, to_activation, to_layers
 from trainer.config.language.layers.basic import fc_layer, set_shape
+from trainer.config.building.state import current
 from trainer.config.language.layers.projections import OperatorTerm, ProjectionTerm, dotmul_operator, table_projection
 from trainer.config.language.maps.geometry import to_count
 
@@ -231,7 +232,7 @@ def concat_layer(
     layer = LayerBuilder(to_text("name", name), "concat", size=size, act=activation, extra=layer_attr, supports="DE")
     shapes = [(source.height, source.width, source.depth) for source in inputs]
     for source, shape in zip(inputs, shapes, strict=True):
-        if shape != shapes[0]:
+        if shape != shapes[0] and not current().has_data:  # v0.10 had no such rule
             raise wrong("input", source, f"its height, width and depth are {shape}, the first input's {shapes[0]}")
         layer.add_input(source)
     set_shape(layer, shapes[0])

@@ -122,3 +122,43 @@ def test_a_map_that_does_not_fit_is_not_handed_on(parse_text):
     row = "row = fc_layer(data_layer('image', 24, height=4, width=6), 10)\noutputs(batch_norm_layer(row))"
     norm = parse_text(f"{DATA}\n{row}").model_config.layers[-1]
     assert (norm.inputs[0].image_conf.img_size, norm.size) == (1, 10)
+
+
+SHAPES = """
+from paddle.trainer_config_helpers import *
+define_py_data_sources2('train.list', None, module='provider', obj='process')
+image = data_layer('image', 24, height=4, width=6)
+row = data_layer('row', 24)
+concat_layer([image, row], name='image_first')
+concat_layer([row, image], name='row_first')
+outputs(image)
+"""
+
+
+def test_a_job_joins_layers_of_any_height_and_width(parse_text):
+    """It was refused: the later version's rule, that all of them agree, held for jobs, too."""
+    layers = {layer.name: layer for layer in as_v0_10(parse_text(SHAPES)).model_config.layers}
+    assert (layers["image_first"].size, layers["image_first"].height, layers["image_first"].width) == (48, 4, 6)
+    assert layers["row_first"].size == 48 and not layers["row_first"].HasField("height")
+
+
+RAW = """
+from paddle.trainer_config_helpers import *
+define_py_data_sources2('train.list', None, module='provider', obj='process')
+x = data_layer('x', 4)
+data_layer('n', 2)
+Layer(name='joined', type='seqconcat', inputs=['x', 'x'])
+Layer(name='cut', type='subseq', inputs=['x', 'n', 'n'])
+Layer(name='said', type='subseq', inputs=['x', 'n', 'n'], active_type='')
+seq_concat_layer(x, x, name='helper')
+outputs(x)
+"""
+
+
+def test_raw_sequence_layers_without_an_activation_are_called_linear(config_dir):
+    (config_dir / "raw.py").write_text(RAW)
+    parse = run_config("raw.py", "")
+    layers = {layer.name: layer.active_type for layer in as_v0_10(parse.config, parse.marks).model_config.layers}
+    wanted = {"joined": "linear", "cut": "linear", "said": "", "helper": ""}
+    assert {name: layers[name] for name in wanted} == wanted
+    assert {layer.active_type for layer in parse.config.model_config.layers} == {""}
