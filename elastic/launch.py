@@ -11,42 +11,21 @@ import argparse
 import importlib
 import math
 import os
-import secrets
-import shutil
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from elastic import constants as names
-from elastic.agent.client import AgentClient
-from elastic.agent.hosts import AgentHosts, AgentPolicy, find_way
-from elastic.agent.remote import RemoteWorker, describe_launch
 from elastic.agent.service import run_agent
 from elastic.discovery import FixedHosts, HostDiscovery, HostDiscoveryScript, check_cooldown_range
-from elastic.driver import ElasticDriver, FailurePolicy
-from elastic.hosts import SlotInfo, parse_host_files, parse_hosts_and_slots
-from elastic.http_server import RendezvousServer
-from elastic.launching.durable import DriverLock, run_durable
-from elastic.launching.flags import make_parser
-from elastic.launching.judging import JobFailedError, judge
-from elastic.launching.output import OutputWriter
-from elastic.launching.processes import make_environment, run_process
-from elastic.membership.journal import DriverJournal, DriverRecord
-from elastic.membership.results import Results, WorkerEvents, WorkerExit
-from elastic.rendezvous import create_rendezvous_handler
+from elastic.hosts import parse_host_files, parse_hosts_and_slots
+from elastic.job.workers import run_job
+from elastic.launching.flags import make_arguments, make_parser
+from elastic.launching.judging import JobFailedError
+from elastic.launching.processes import start_command
+from elastic.launching.program import WorkerProgram
 from elastic.settings import ElasticSettings
-from registry.choice import open_registry
 from runtime import glog
-from runtime.environment import read_environment
-from runtime.errors import HELD_PORT, PaddleError, PortInUseError, StoppedError, UsageError, stopped_by
-from runtime.interfaces import ANY_ADDRESS
-
-LOOPBACK = "127.0.0.1"
-LEASE_S = 5.0  # after which another driver may lead a job whose driver is silent
+from runtime.errors import PaddleError, UsageError
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -144,183 +123,9 @@ def make_discovery(args: argparse.Namespace) -> HostDiscovery:
     return FixedHosts(parse_hosts_and_slots(hosts)[1] if hosts else {"localhost": args.max_num_proc or args.num_proc})
 
 
-class LocalWorkers:
-    """Starts the workers of a job as processes of this machine, and by agents on others.
-
-    Raises: UsageError: a job that outlives its driver has no secret.  VolumeError, DirectoryInUseError: its directory.
-    """
-
-    def __init__(self, settings: ElasticSettings, command: Sequence[str], environ: Mapping[str, str]) -> None:
-        self._settings, self._command, self._environ = settings, command, environ
-        self.secret = read_environment(environ).secret
-        self._store = Path(settings.store_dir).resolve() if settings.store_dir else None
-        self._lock: DriverLock | None = None
-        self._journal, self._record = self._open_journal()
-        policy = AgentPolicy(settings.agent_port, settings.agent_timeout, settings.has_agents)
-        if policy.is_everywhere and not self.secret:
-            raise UsageError("agents need PADDLE_SECRET, or a PADDLE_SECRET_FILE, the same as the driver")
-        settle_s = 0.0 if self._record is None else settings.agent_timeout
-        self._hosts = AgentHosts(settings.discovery, self.secret, policy, settle_s)
-        listening = ANY_ADDRESS if self.secret else LOOPBACK  # without a secret there are no agents
-        self.secret = self.secret or secrets.token_hex(32)
-        directory = Path(settings.output_filename) if settings.output_filename else None
-        width = len(str(max(settings.num_proc, settings.max_num_proc or 0) - 1))
-        self._writer = OutputWriter(
-            directory, width, settings.prefix_output_with_timestamp, is_continued=self._record is not None
-        )
-        rendezvous = RendezvousServer(settings.verbose, self.secret)
-        self.driver = ElasticDriver(
-            rendezvous,
-            self._hosts,
-            settings.min_num_proc,
-            settings.max_num_proc,
-            settings.elastic_timeout,
-            settings.reset_limit if settings.is_elastic else 0,
-            settings.cooldown_range,
-            settings.verbose,
-            FailurePolicy(settings.failures_per_host, settings.heartbeat_timeout),
-            self.secret,
-            self._journal,
-        )
-        self.driver.is_open = self._record is None
-        port = settings.port if self._record is None else self._record.port
-        try:
-            self.driver.port = rendezvous.start(create_rendezvous_handler(self.driver), port, listening)
-        except OSError as exc:
-            raise PortInUseError(f"port {port}, which the workers call: {HELD_PORT} ({exc.strerror})") from exc
-
-    def _open_journal(self) -> tuple[DriverJournal | None, DriverRecord | None]:
-        """Lead the job; return its journal, and what an earlier driver has left."""
-        if self._store is None:
-            return None, None
-        if not self.secret:
-            raise UsageError("--store-dir needs PADDLE_SECRET, which a driver that is started again has, too")
-        journal = DriverJournal(open_registry([], self._store, "elastic", LEASE_S), LEASE_S, _end_at_once)
-        record = journal.lead()
-        if not self._settings.has_agents:  # agents see by themselves whether a driver lives
-            self._lock = DriverLock(self._store / "workers")
-        return journal, record
-
-    def run(self) -> Results:
-        """Run the job to its end.
-
-        Raises: TimeoutException, RuntimeError: it could not begin.
-        """
-        try:
-            if self._record is None:
-                self.driver.start(self._settings.num_proc, self._run_worker)
-            else:
-                self.driver.adopt(self._record, self._run_worker)
-            return self.driver.get_results()
-        finally:
-            self.driver.stop()
-            self.driver.get_results()
-            if self._journal is not None and self._store is not None:
-                self._journal.save(None)
-                shutil.rmtree(self._store / "workers", ignore_errors=True)
-                if self._lock is not None:
-                    self._lock.close()
-                self._journal.close()
-
-    def hand_over(self) -> NoReturn:
-        """End this driver, and let the next one have the workers at once."""
-        self.driver.freeze()
-        if self._journal is not None:
-            self._journal.close()
-        glog.info("this driver ends by SIGTERM, and leaves the workers to the next one")
-        os._exit(StoppedError.exit_code)
-
-    def _run_worker(self, slot: SlotInfo, events: WorkerEvents) -> WorkerExit:
-        client = self._hosts.find(slot.hostname, self._settings.agent_timeout)
-        end = self._run_locally(slot, events) if client is None else self._run_remotely(client, slot, events)
-        if not self._settings.is_elastic:
-            end = end._replace(needs_done=False)
-            if end.exit_code and not end.was_stopped:
-                threading.Thread(target=self.driver.stop, daemon=True).start()
-        return end
-
-    def _run_locally(self, slot: SlotInfo, events: WorkerEvents) -> WorkerExit:
-        environ = make_environment(self._environ, slot, events.incarnation, events.generation, self._list_variables())
-        if self._store is None:
-            return run_process(self._command, environ, slot.rank, self._writer, events)
-        place, grace = self._store / "workers" / events.incarnation, self._settings.driver_grace
-        return run_durable(self._command, environ, place, slot.rank, self._writer, events, grace)
-
-    def _run_remotely(self, client: AgentClient, slot: SlotInfo, events: WorkerEvents) -> WorkerExit:
-        variables = {
-            **self._list_variables(),
-            names.HOROVOD_GLOO_RENDEZVOUS_ADDR: self._settings.address or find_way(client.address),
-            names.PADDLE_ELASTIC_ADDRESS: client.address,
-        }
-        launch = describe_launch(self._command, slot, events, variables)
-        worker = RemoteWorker(client, events.host_uid, events.incarnation, launch, self._settings.agent_timeout)
-        return worker.run(self._writer, events)
-
-    def _list_variables(self) -> dict[str, str]:
-        """Return what all workers are told."""
-        return {
-            names.HOROVOD_GLOO_RENDEZVOUS_ADDR: LOOPBACK,
-            names.HOROVOD_GLOO_RENDEZVOUS_PORT: str(self.driver.port),
-            names.HOROVOD_GLOO_TIMEOUT_SECONDS: f"{self._settings.gloo_timeout_seconds:g}",
-            "PADDLE_SECRET": self.secret,
-            **({names.HOROVOD_GLOO_IFACE: self._settings.nics} if self._settings.nics else {}),
-            **({names.HOROVOD_ELASTIC: "1"} if self._settings.is_elastic else {}),
-        }
-
-
-def _end_at_once(error: PaddleError) -> None:
-    """End this driver, and none of its workers: another driver has them, or will have."""
-    glog.fatal(str(error))
-    os._exit(error.exit_code)
-
-
-@contextmanager
-def stopping_on_signals(workers: LocalWorkers, hands_over: bool = False) -> Iterator[list[int]]:
-    """End the workers of a job when SIGINT or SIGTERM comes; yield which have come.
-
-    Args: hands_over: SIGTERM ends the driver alone.
-    """
-    came: list[int] = []
-
-    def stop(number: int, _frame: Any) -> None:
-        came.append(number)
-        if hands_over and number == signal.SIGTERM:
-            threading.Thread(target=workers.hand_over, daemon=True).start()
-        elif len(came) == 1:
-            threading.Thread(target=workers.driver.stop, daemon=True).start()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield came
-        return
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def run_job(settings: ElasticSettings, command: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Run a job to its end.
-
-    Raises: JobFailedError: see `judge`.  TimeoutException, RuntimeError: it could not begin.  StoppedError: a signal.
-    """
-    workers = LocalWorkers(settings, command, environ)
-    with stopping_on_signals(workers, settings.hands_over) as came:
-        try:
-            results = workers.run()
-        except RuntimeError:
-            if came:
-                raise stopped_by(came[0]) from None
-            raise
-    if came:
-        raise stopped_by(came[0])
-    judge(results)
-
-
 def _run_elastic(args: argparse.Namespace) -> None:
     """Run the job of a command line; see `run_job`."""
-    run_job(make_settings(args), args.command, os.environ)
+    run_job(make_settings(args), WorkerProgram(args.command, os.environ, start_command(args.command)))
 
 
 def run(
@@ -353,18 +158,21 @@ def run(
 ) -> list[Any]:
     """Run a function on the workers of a job, and return what it returns by rank; as `horovod.run`.
 
-    Args: func: of a module; it travels by its name.  args, kwargs: data and arrays.  disable_cache, use_gloo: without
-        effect.  np, min_np, max_np: older names of the number of workers.
+    Args: func: any function; on another machine, or with `executable`, one that a module has by its name.
+        args, kwargs: whatever it takes; there data and arrays.  executable: another Python for the workers.
+        disable_cache, use_gloo: without effect.  np, min_np, max_np: older names of the number of workers.
     Raises: UsageError: an argument is wrong.  JobFailedError: a worker has failed.  TimeoutException, RuntimeError: the
         job could not begin.
     """
     options = {**locals(), "verbose": bool(verbose)}
-    from elastic.launching import function
+    if not callable(func):
+        raise UsageError(f"run() got {type(func).__name__}, which is no function")
+    settings = make_settings(parse_args(make_arguments(options)))
+    from elastic.launching.call import FunctionCall
+    from elastic.launching.function import run_function
 
-    settings = make_settings(parse_args(function.make_arguments(options)))
-    return function.run_function(
-        func, tuple(args), kwargs, executable, lambda command, environ: run_job(settings, command, environ)
-    )
+    call = FunctionCall(func, tuple(args), kwargs or {})
+    return run_function(call, executable, lambda program: run_job(settings, program))
 
 
 def main(argv: Sequence[str]) -> int:

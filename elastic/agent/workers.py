@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from elastic.agent.output import WorkerOutput
 from elastic.agent.protocol import StreamMark, WorkerLaunch, WorkerNews
-from elastic.launching.processes import keep_exported, run_process
+from elastic.launching.processes import keep_exported, run_process, start_command
 from runtime import glog
 from runtime.errors import LostPeerError
 
@@ -146,7 +146,8 @@ class AgentWorkers:
         environ = {**self._environ, **worker.launch.environ}
         code = NO_START
         try:
-            code = run_process(worker.launch.argv, environ, worker.launch.rank, worker.output, [worker.end]).exit_code
+            start = start_command(worker.launch.argv)
+            code = run_process(start, environ, worker.launch.rank, worker.output, [worker.end]).exit_code
         except (OSError, ValueError) as exc:
             glog.error(f"{worker.name} cannot be started: {exc}")
         worker.output.finish(code)

@@ -1,15 +1,27 @@
-"""A worker of function mode: it asks for its function, calls it, and gives back what that returns.
+"""A worker of function mode: it calls its function, and gives back what that returns.
 
-python -m elastic.launching.call      (`elastic.launch.run` starts it)
+python -m elastic.launching.call      for a function that travels by its name (`elastic.launch.run` starts it)
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from elastic import constants as names
-from elastic.launching.function import ASK_S, KEY, RESULTS, SCOPE, VARIABLE, dump_bounded_object, find_function
+from elastic.launching.references import (
+    ASK_S,
+    KEY,
+    RESULTS,
+    SCOPE,
+    VARIABLE,
+    describe_function,
+    dump_bounded_object,
+    find_function,
+)
+from elastic.process.membership import WORKER
 from elastic.process.objects import load_object
 from elastic.rendezvous.client import RendezvousClient
 from runtime import glog
@@ -17,29 +29,55 @@ from runtime.environment import read_environment
 from runtime.errors import PaddleError, UsageError
 
 
+class FunctionCall(NamedTuple):
+    """What every worker does."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
 def main() -> int:
-    """Do the work; return the exit status."""
+    """Do the work of a function that travels by its name; return the exit status."""
+    return _report(lambda: _perform(_fetch()))
+
+
+def work_forked(call: FunctionCall) -> int:
+    """Do the work in a process that was forked from the one that called run(); return the exit status."""
+    WORKER.forget()
+    return _report(lambda: _perform(call))
+
+
+def _report(work: Callable[[], None]) -> int:
     try:
-        _work()
+        work()
     except PaddleError as exc:
         glog.fatal(str(exc))
         return exc.exit_code
     return 0
 
 
-def _work() -> None:
+def _open_store() -> RendezvousClient:
     environ = os.environ
     address, _, port = environ[VARIABLE].rpartition(":")
-    store = RendezvousClient(address, int(port), read_environment(environ).secret, ASK_S)
-    content = store.get(SCOPE, KEY)
+    return RendezvousClient(address, int(port), read_environment(environ).secret, ASK_S)
+
+
+def _fetch() -> FunctionCall:
+    content = _open_store().get(SCOPE, KEY)
     if content is None:
-        raise UsageError(f"there is no function in {VARIABLE}={environ[VARIABLE]}; let run() start this program")
+        raise UsageError(f"there is no function in {VARIABLE}={os.environ[VARIABLE]}; let run() start this program")
     call = load_object(content)
-    function = find_function(call["reference"])
-    result = function(*call["args"], **call["kwargs"])
+    return FunctionCall(find_function(call["reference"]), call["args"], call["kwargs"])
+
+
+def _perform(call: FunctionCall) -> None:
+    environ = os.environ
+    result = call.function(*call.args, **call.kwargs)
     # the variables are those of the last generation: the rank may be another one than at the start
     given = {"size": int(environ[names.HOROVOD_SIZE]), "result": result}
-    store.put(RESULTS, environ[names.HOROVOD_RANK], dump_bounded_object(given, f"the results of {call['reference']}"))
+    content = dump_bounded_object(given, f"the results of {describe_function(call.function)}")
+    _open_store().put(RESULTS, environ[names.HOROVOD_RANK], content)
     driver = RendezvousClient(
         environ[names.HOROVOD_GLOO_RENDEZVOUS_ADDR],
         int(environ[names.HOROVOD_GLOO_RENDEZVOUS_PORT]),

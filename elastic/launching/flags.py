@@ -1,15 +1,47 @@
-"""The flags of `paddle elastic run`; their names, and those of the attributes, are Horovod 0.28's where it has them."""
+"""The flags of `paddle elastic run`, and the arguments of `elastic.launch.run`.
+
+Their names, and those of the attributes, are Horovod 0.28's where it has them.
+"""
 
 from __future__ import annotations
 
 import argparse
-from typing import NoReturn
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
 from elastic.constants import AGENT_PORT
 from elastic.membership.pods import SELECTOR
 from runtime.errors import UsageError
 
 WHAT = "Starts the workers of a job on this machine and by agents on others, and starts more as hosts come and go."
+
+# argument of `run` -> flag of `paddle elastic run`
+FLAGS = {
+    "num_proc": "-np",
+    "np": "-np",
+    "min_num_proc": "--min-np",
+    "min_np": "--min-np",
+    "max_num_proc": "--max-np",
+    "max_np": "--max-np",
+    "slots": "--slots-per-host",
+    "reset_limit": "--reset-limit",
+    "cooldown_range": "--blacklist-cooldown-range",
+    "hosts": "--hosts",
+    "hostfile": "--hostfile",
+    "host_discovery_script": "--host-discovery-script",
+    "start_timeout": "--start-timeout",
+    "output_filename": "--output-filename",
+    "verbose": "--verbose",
+    "network_interface": "--network-interface",
+    "prefix_output_with_timestamp": "--prefix-output-with-timestamp",
+}
+_NO_SSH = "the driver starts workers on its own machine"
+NOT_HERE = {
+    "use_mpi": "the workers speak over connections of their own",
+    "mpi_args": "the workers speak over connections of their own",
+    "ssh_port": _NO_SSH,
+    "ssh_identity_file": _NO_SSH,
+}
 
 
 class RunParser(argparse.ArgumentParser):
@@ -63,3 +95,25 @@ def make_parser() -> argparse.ArgumentParser:
     add("--verbose", action="store_true", help="logs more")
     add("command", nargs=argparse.REMAINDER, help="of a worker, with its arguments")
     return parser
+
+
+def make_arguments(options: Mapping[str, Any]) -> list[str]:
+    """Return the flags of `paddle elastic run` that mean the same as arguments of `run` (pure).
+
+    Raises: UsageError: an argument asks for what there is not.
+    """
+    for name, why in NOT_HERE.items():
+        if options.get(name):
+            raise UsageError(f"run({name}=...) is not supported: {why}")
+    for name, older in (("num_proc", "np"), ("min_num_proc", "min_np"), ("max_num_proc", "max_np")):
+        if options.get(name) is not None and options.get(older) is not None:
+            raise UsageError(f"run() has {name} and {older}, which are two names of one argument")
+    words: list[str] = []
+    for name, flag in FLAGS.items():
+        value = options.get(name)
+        if value is None or value is False:
+            continue
+        words.append(flag)
+        if value is not True:
+            words += [str(one) for one in (value if isinstance(value, tuple | list) else [value])]
+    return words

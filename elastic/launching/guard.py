@@ -10,12 +10,18 @@ The guard leads a process group, so that a signal to the group reaches the worke
 worker's status, 128 + n after signal n. It imports nothing of ours, because every worker waits for it.
 """
 
+from __future__ import annotations
+
 import fcntl
 import os
 import select
 import signal
 import sys
 import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # every worker waits for the imports of its guard
+    from collections.abc import Callable
 
 GRACE_S = 5.0  # between SIGTERM and SIGKILL
 LOOK_S = 0.5  # between two looks whether a driver lives
@@ -26,16 +32,21 @@ PID, EXIT, LOCK = "pid", "exit", "driver.lock"
 
 def main(arguments: list[str]) -> int:
     """Run a command to its end, and return its status."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)  # for the worker; a handler is not inherited, as SIG_IGN would be
+    leave_signals()
     if arguments[0] == "pipe":
-        return run_with_pipe(int(arguments[1]), arguments[2:])
+        return run_with_pipe(int(arguments[1]), lambda: start(arguments[2:]))
     return run_in_directory(arguments[1], float(arguments[2]), arguments[3:])
 
 
-def run_with_pipe(descriptor: int, command: list[str]) -> int:
-    """Run a command as long as somebody holds the other end of a pipe."""
-    child = start(command)
+def leave_signals() -> None:
+    """Do nothing about signals that are for the worker."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)  # no program inherits a handler, as it would SIG_IGN
+
+
+def run_with_pipe(descriptor: int, begin: Callable[[], int]) -> int:
+    """Run a process as long as somebody holds the other end of a pipe; `begin` starts it and returns it, or 0."""
+    child = begin()
     if not child:
         return NO_PROGRAM
     ended = os.pidfd_open(child)
@@ -101,6 +112,13 @@ def end_group(ended: int) -> None:
         if poll.poll(left * 1000):
             return
     os.killpg(0, signal.SIGKILL)  # this process is in the group, too
+
+
+def kill_left(pid: int) -> None:
+    """Kill the worker of a guard that has ended, is not waited for yet, and was killed itself."""
+    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    if ended is not None and ended.si_code != os.CLD_EXITED:
+        os.killpg(pid, signal.SIGKILL)
 
 
 def has_driver(directory: str) -> bool:

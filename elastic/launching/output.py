@@ -102,5 +102,8 @@ class OutputWriter:
         text = b"".join(stamp + prefix + line + b"\n" for line in lines)
         stream = sys.stdout if kind == "stdout" else sys.stderr
         with self._lock, contextlib.suppress(OSError, ValueError):  # a reader that is gone does not end the worker
-            stream.buffer.write(text)
-            stream.buffer.flush()
+            if hasattr(stream, "buffer"):
+                stream.buffer.write(text)
+            else:  # of a notebook
+                stream.write(text.decode(errors="replace"))
+            stream.flush()

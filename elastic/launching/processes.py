@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import io
 import ipaddress
 import os
 import select
@@ -13,8 +14,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from elastic import constants as names
 from elastic.hosts import SlotInfo
@@ -85,65 +87,118 @@ def check_local(host: str) -> None:
         )
 
 
+class ProcessFiles(NamedTuple):
+    """Descriptors that a worker begins with. `watched`: a pipe whose other end the driver holds as long as it lives."""
+
+    stdout: int
+    stderr: int
+    watched: int
+
+
+class WorkerProcess(Protocol):
+    """A worker that has begun. It leads a process group."""
+
+    def fileno(self) -> int:
+        """Return a descriptor that can be read when the worker has ended."""
+
+    def signal(self, number: int) -> None:
+        """Send a signal to its group; do nothing if it has ended."""
+
+    def wait(self) -> int:
+        """Wait for its end; return its exit code, -n after signal n."""
+
+    def close(self) -> None:
+        """Let its descriptors go."""
+
+
+StartProcess = Callable[[Mapping[str, str], ProcessFiles], WorkerProcess]
+
+
+class CommandProcess:
+    """A command, with a guard of its own."""
+
+    def __init__(self, command: Sequence[str], environ: Mapping[str, str], files: ProcessFiles) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(Path(guard.__file__)), "pipe", str(files.watched), *command],
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=files.stdout,
+            stderr=files.stderr,
+            pass_fds=[files.watched],
+            start_new_session=True,
+        )
+        self._ended = os.pidfd_open(self._process.pid)
+
+    def fileno(self) -> int:
+        """Return a descriptor that can be read when the command has ended."""
+        return self._ended
+
+    def signal(self, number: int) -> None:
+        """Send a signal to its group; do nothing if it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+    def wait(self) -> int:
+        """Wait for its end; return its exit code, -n after signal n."""
+        with contextlib.suppress(OSError):
+            guard.kill_left(self._process.pid)
+        return self._process.wait()
+
+    def close(self) -> None:
+        """Let its descriptor go."""
+        os.close(self._ended)
+
+
+def start_command(command: Sequence[str]) -> StartProcess:
+    """Return what starts a command as a worker."""
+    return lambda environ, files: CommandProcess(command, environ, files)
+
+
 def run_process(
-    command: Sequence[str], environ: Mapping[str, str], rank: int, writer: OutputSink, ends: Sequence[threading.Event]
+    start: StartProcess, environ: Mapping[str, str], rank: int, writer: OutputSink, ends: Sequence[threading.Event]
 ) -> WorkerExit:
     """Run a worker to its end, or end it when one of the events is set; copy its output meanwhile.
 
     Raises: VolumeError: its files cannot be written.  OSError: it cannot be started.
+        LostPeerError: it is gone, and how it has ended is not known.
     """
     files = writer.open(rank)
-    watched, held = os.pipe()
+    (stdout, its_stdout), (stderr, its_stderr), (watched, held) = os.pipe(), os.pipe(), os.pipe()
+    given = ProcessFiles(its_stdout, its_stderr, watched)
     try:
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(Path(guard.__file__)), "pipe", str(watched), *command],
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            pass_fds=[watched],
-            start_new_session=True,
-        )
+        process = start(environ, given)
     except BaseException:
-        os.close(held)
+        for descriptor in (stdout, stderr, held):
+            os.close(descriptor)
         raise
     finally:
-        os.close(watched)
+        for descriptor in given:
+            os.close(descriptor)
     readers = []
-    for kind, source in zip(KINDS, (process.stdout, process.stderr), strict=True):
-        assert source is not None
+    for kind, descriptor in zip(KINDS, (stdout, stderr), strict=True):
+        source = io.FileIO(descriptor, "rb")
         reader = threading.Thread(target=writer.copy, args=(source, rank, kind, files[kind]), daemon=True)
         reader.start()
         readers.append(reader)
     try:
         was_stopped = _wait(process, ends)
+        code = process.wait()
     finally:
         os.close(held)
+        process.close()
     for reader in readers:
         reader.join(DRAIN_S)
-    code = process.returncode
     return WorkerExit(code if code >= 0 else 128 - code, time.time(), was_stopped)
 
 
-def _wait(process: subprocess.Popen[bytes], ends: Sequence[threading.Event]) -> bool:
-    """Wait for the end of a process; return whether it was told to end."""
-    descriptor = os.pidfd_open(process.pid)
-    try:
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        while not poll.poll(LOOK_S * 1000):
-            if any(event.is_set() for event in ends):
-                _signal(process, signal.SIGTERM)
-                if not poll.poll(guard.GRACE_S * 1000):
-                    _signal(process, signal.SIGKILL)
-                process.wait()
-                return True
-        process.wait()
-        return False
-    finally:
-        os.close(descriptor)
-
-
-def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
+def _wait(process: WorkerProcess, ends: Sequence[threading.Event]) -> bool:
+    """Wait for the end of a worker; return whether it was told to end."""
+    poll = select.poll()
+    poll.register(process, select.POLLIN)
+    while not poll.poll(LOOK_S * 1000):
+        if any(event.is_set() for event in ends):
+            process.signal(signal.SIGTERM)
+            if not poll.poll(guard.GRACE_S * 1000):
+                process.signal(signal.SIGKILL)
+            return True
+    return False

@@ -103,6 +103,10 @@ class WorkerMembership:
         self.shutdown()
         self._stop.set()
 
+    def forget(self) -> None:
+        """Be as in a new process: this one was forked from one that may have a place of its own."""
+        vars(self).update(vars(WorkerMembership()))
+
     # ----- With the driver -----
 
     def _begin(self) -> None:

@@ -62,14 +62,16 @@ def test_a_result_that_cannot_be_sent_fails_the_job_and_says_why(capfd: pytest.C
     assert "the results of elastic_functions:give_object cannot be sent" in capfd.readouterr().err
 
 
-def inner():  # type: ignore[no-untyped-def]
-    return lambda: 0
+@pytest.mark.parametrize("func", [lambda: 0, len, elastic_functions.Path(".").exists])
+def test_a_function_without_a_name_of_its_own_is_refused_for_another_python(func) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(UsageError, match="a function travels there by its name"):
+        launch.run(func, num_proc=1, executable=sys.executable)
 
 
-@pytest.mark.parametrize("func", [lambda: 0, inner(), len, elastic_functions.Path(".").exists])
-def test_a_function_without_a_name_of_its_own_is_refused(func) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(UsageError, match="a function travels by its name"):
-        launch.run(func, num_proc=1)
+def test_a_function_goes_by_its_name_to_another_python() -> None:
+    values = np.arange(3.0)
+    (found,) = launch.run(elastic_functions.add, (values,), num_proc=1, executable=sys.executable)
+    np.testing.assert_array_equal(found["sum"], values)
 
 
 def test_arguments_that_mean_nothing_here_are_refused() -> None:
@@ -78,7 +80,9 @@ def test_arguments_that_mean_nothing_here_are_refused() -> None:
     with pytest.raises(UsageError, match="two names of one argument"):
         launch.run(elastic_functions.place, num_proc=1, np=1)
     with pytest.raises(UsageError, match="is a PosixPath"):
-        launch.run(elastic_functions.add, (Path("x"),), num_proc=1)
+        launch.run(elastic_functions.add, (Path("x"),), num_proc=1, executable=sys.executable)
+    with pytest.raises(UsageError, match="got str, which is no function"):
+        launch.run("train", num_proc=1)  # type: ignore[arg-type]
 
 
 def run_script(directory: Path, text: str) -> subprocess.CompletedProcess[str]:
@@ -101,17 +105,19 @@ def double(number):
     return 2 * number
 
 {guard}
-print(launch.run(double, (21,), num_proc=2, hosts="localhost:2"))
+print(launch.run(double, (21,), num_proc=2, hosts="localhost:2"{more}))
 """
+NAMED = ", executable=__import__('sys').executable"
 
 
-def test_the_function_may_be_in_the_script_itself(tmp_path: Path) -> None:
-    text = SCRIPT.format(guard='if __name__ == "__main__":').replace("\nprint", "\n    print")
+@pytest.mark.parametrize("more", ["", NAMED], ids=["forked", "by its name"])
+def test_the_function_may_be_in_the_script_itself(tmp_path: Path, more: str) -> None:
+    text = SCRIPT.format(guard='if __name__ == "__main__":', more=more).replace("\nprint", "\n    print")
     ended = run_script(tmp_path, text)
     assert (ended.returncode, ended.stdout) == (0, "[42, 42]\n"), ended.stderr
 
 
 def test_a_script_that_calls_run_when_it_is_imported_is_told_so(tmp_path: Path) -> None:
-    ended = run_script(tmp_path, SCRIPT.format(guard=""))
+    ended = run_script(tmp_path, SCRIPT.format(guard="", more=NAMED))
     assert ended.returncode == 1
-    assert "put the call below `if __name__" in ended.stderr
+    assert 'calls it below `if __name__ == "__main__":`' in ended.stderr

@@ -1,0 +1,323 @@
+"""Workers that are forked, so that a function that is in no module, with all that it refers to, needs not travel.
+
+    the process that calls run()      has the function in its memory
+      the fork server                 forked from it before the driver has threads; has one thread, and forks when asked
+        a guard for each worker       `guard.run_with_pipe`, as before a command
+          the worker                  has the same function in its memory
+
+The driver asks with descriptors: for the worker's output, for the pipe by which the guard sees that the driver lives,
+of a file with the worker's variables, and of a connection on which signals come and the exit code goes back. No object
+is pickled. The fork server ends when the driver closes its connection, or is gone.
+
+A worker begins as a process of its own would: its streams, variables, handlers of signals and of the exit, the seed of
+numpy and its place in a job are not those of the process that called run().
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Mapping
+from typing import NoReturn
+
+import numpy as np
+
+from elastic.launching import guard
+from elastic.launching.processes import ProcessFiles, WorkerProcess
+from runtime.errors import LostPeerError
+
+END_S = 5.0  # for the fork server to end
+NOT_FORKED = b"?"  # begins the answer of a fork server that could not fork
+_OPEN: set[socket.socket] = set()  # the drivers' connections in this process, which a further fork server must not hold
+
+
+class ForkServer:
+    """Forks workers from this process as it is now.
+
+    Args: work: what a worker does; returns its exit status.
+
+    Thread safety: `start` may be called from any thread.
+    Raises: OSError: no process can be forked.
+    """
+
+    def __init__(self, work: Callable[[], int]) -> None:
+        self._connection, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(AttributeError, OSError, ValueError):
+                stream.flush()  # what a buffer has must not come a second time from a worker
+        with other, warnings.catch_warnings():
+            # Python 3.12 warns of threads. The other process has this one alone, and waits for no lock of another.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            try:
+                self._pid = os.fork()
+            except OSError:
+                self._connection.close()
+                raise
+            if not self._pid:
+                _end_with(lambda: _begin_server(self._connection, other, work))
+        _OPEN.add(self._connection)
+
+    def start(self, environ: Mapping[str, str], files: ProcessFiles) -> WorkerProcess:
+        """Start a worker with these variables.
+
+        Raises: OSError: the fork server is gone.
+        """
+        own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        _OPEN.add(own)
+        with other, os.fdopen(os.memfd_create("environ"), "w+b") as variables:
+            variables.write(json.dumps(dict(environ)).encode())
+            variables.seek(0)
+            try:
+                socket.send_fds(self._connection, [b"!"], [*files, variables.fileno(), other.fileno()])
+            except OSError:
+                _close(own)
+                raise
+        return ForkedProcess(own)
+
+    def close(self) -> None:
+        """End the fork server."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)  # counts whoever else has a copy of the descriptor
+        _close(self._connection)
+        with contextlib.suppress(OSError):  # this program may have waited for all its children
+            ended = os.pidfd_open(self._pid)
+            poll = select.poll()
+            poll.register(ended, select.POLLIN)
+            if not poll.poll(END_S * 1000):
+                os.kill(self._pid, signal.SIGKILL)
+            os.close(ended)
+            os.waitpid(self._pid, 0)
+
+
+class ForkedProcess:
+    """A worker of a fork server, by its connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def fileno(self) -> int:
+        """Return a descriptor that can be read when the worker has ended."""
+        return self._connection.fileno()
+
+    def signal(self, number: int) -> None:
+        """Let the fork server send a signal to its group."""
+        with contextlib.suppress(OSError):  # it is gone; the guard ends the worker
+            self._connection.send(b"%d" % number)
+
+    def wait(self) -> int:
+        """Wait for its end; return its exit code, -n after signal n.
+
+        Raises: LostPeerError: the fork server is gone.  OSError: there could not be another process.
+        """
+        try:
+            found = self._connection.recv(1024)
+        except OSError:
+            found = b""
+        if found.startswith(NOT_FORKED):
+            raise OSError(found[1:].decode())
+        if not found:
+            raise LostPeerError("the process that forks the workers was killed")
+        return int(found)
+
+    def close(self) -> None:
+        """Let its connection go."""
+        _close(self._connection)
+
+
+def _close(connection: socket.socket) -> None:
+    _OPEN.discard(connection)
+    connection.close()
+
+
+def _end_with(do: Callable[[], int]) -> NoReturn:
+    """End this process, which was forked, with what a function returns; never return to the caller's frames."""
+    status = 1
+    try:
+        status = do()
+    except BaseException:
+        with contextlib.suppress(Exception):
+            traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+# ----- The fork server
+
+
+def _begin_server(drivers: socket.socket, own: socket.socket, work: Callable[[], int]) -> int:
+    for connection in (drivers, *_OPEN):
+        connection.close()
+    _OPEN.clear()
+    os.setsid()  # Ctrl-C is for the driver
+    _reset_signals()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return _Forker(own, work).serve()
+
+
+class _Forker:
+    """The fork server: it forks and waits, and does nothing that may need another thread."""
+
+    def __init__(self, connection: socket.socket, work: Callable[[], int]) -> None:
+        self._connection, self._work = connection, work
+        self._guards: dict[int, tuple[int, socket.socket]] = {}  # pid and connection, by the descriptor of a process
+        self._poll = select.poll()
+        self._poll.register(connection, select.POLLIN)
+
+    def serve(self) -> int:
+        """Fork what the driver asks for, until it is gone."""
+        while True:
+            number, _ = self._poll.poll()[0]  # one at a time: its descriptor may be another one's afterwards
+            if number in self._guards:
+                self._finish(number)
+            elif number != self._connection.fileno():
+                self._signal(number)
+            elif not self._take():
+                return 0
+
+    def _take(self) -> bool:
+        """Fork one more worker; return whether there is a driver."""
+        asked, descriptors, *_ = socket.recv_fds(self._connection, 1, 5)
+        if not asked:
+            return False
+        *files, variables, number = descriptors
+        other = socket.socket(fileno=number)
+        try:
+            pid = os.fork()
+        except OSError as exc:
+            with contextlib.suppress(OSError):
+                other.send(NOT_FORKED + str(exc).encode())
+            other.close()
+        else:
+            if not pid:
+                _end_with(lambda: self._guard(other, variables, ProcessFiles(*files)))
+            with contextlib.suppress(OSError):
+                os.setpgid(pid, pid)  # here and there, so that it is done before a signal may come
+            ended = os.pidfd_open(pid)
+            self._guards[ended] = pid, other
+            self._poll.register(ended, select.POLLIN)
+            self._poll.register(other, select.POLLIN)
+        for descriptor in (variables, *files):
+            os.close(descriptor)
+        return True
+
+    def _finish(self, ended: int) -> None:
+        """Say how a worker has ended."""
+        pid, connection = self._guards.pop(ended)
+        with contextlib.suppress(OSError):
+            guard.kill_left(pid)
+        _, status = os.waitpid(pid, 0)
+        with contextlib.suppress(OSError):
+            connection.send(b"%d" % os.waitstatus_to_exitcode(status))
+        for one in (ended, connection.fileno()):
+            with contextlib.suppress(KeyError):
+                self._poll.unregister(one)
+        os.close(ended)
+        connection.close()
+
+    def _signal(self, number: int) -> None:
+        """Give a signal of the driver on to a worker."""
+        found = [(pid, one) for pid, one in self._guards.values() if one.fileno() == number]
+        for pid, connection in found:
+            try:
+                asked = connection.recv(16)
+            except OSError:
+                asked = b""
+            if not asked:
+                self._poll.unregister(connection)  # the driver waits no more; the guard ends the worker
+                return
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, int(asked))
+
+    def _guard(self, connection: socket.socket, variables: int, files: ProcessFiles) -> int:
+        """Be the guard of a worker, and return its status."""
+        with contextlib.suppress(OSError):
+            os.setpgid(0, 0)
+        for one in (self._connection, connection, *(other for _, other in self._guards.values())):
+            one.close()
+        for descriptor in self._guards:
+            os.close(descriptor)
+        with os.fdopen(variables, "rb") as file:
+            environ = json.load(file)
+        os.dup2(files.stdout, 1)
+        os.dup2(files.stderr, 2)
+        os.close(files.stdout)
+        os.close(files.stderr)
+        guard.leave_signals()
+
+        def begin() -> int:
+            pid = os.fork()
+            if not pid:
+                _end_with(lambda: _be_worker(self._work, environ, files.watched))
+            return pid
+
+        return guard.run_with_pipe(files.watched, begin)
+
+
+# ----- The worker
+
+
+def _be_worker(work: Callable[[], int], environ: Mapping[str, str], watched: int) -> int:
+    """Do the work as a program of its own would, and return its status."""
+    os.close(watched)
+    os.environ.clear()
+    os.environ.update(environ)
+    _reset_signals()
+    _open_streams()
+    atexit._clear()  # those of the process that called run()
+    np.random.seed()
+    status = _call(work)
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    return status
+
+
+def _call(work: Callable[[], int]) -> int:
+    """Return the status of a program that does this work."""
+    try:
+        return work()
+    except SystemExit as exc:
+        if exc.code is None or isinstance(exc.code, int):
+            return (exc.code or 0) & 0xFF
+        sys.stderr.write(f"{exc.code}\n")
+        return 1
+    except KeyboardInterrupt:
+        traceback.print_exc()
+        return 128 + signal.SIGINT
+    except BaseException as exc:
+        found = exc.__traceback__
+        traceback.print_exception(type(exc), exc, found and found.tb_next)
+        return 1
+
+
+def _reset_signals() -> None:
+    """Let signals do what they do in a new process; what is ignored stays so."""
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)) and signal.getsignal(number) not in (signal.SIG_IGN, signal.SIG_DFL):
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def _open_streams() -> None:
+    """Read nothing, and write to the descriptors; the streams may be those of a notebook, or of a test."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    sys.stdin = os.fdopen(0, "r", closefd=False)
+    sys.stdout, sys.stderr = (os.fdopen(one, "w", 1, errors="backslashreplace", closefd=False) for one in (1, 2))
+    sys.excepthook, threading.excepthook = sys.__excepthook__, threading.__excepthook__

@@ -1,0 +1,103 @@
+"""How a function and what it returns travel between processes: by a name, `module:qualname`, and as JSON and arrays.
+
+A worker that an agent starts, or another Python, imports its function. No object of another process is unpickled.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from elastic.keyvalue.store import MOST_VALUE_BYTES
+from elastic.process.objects import dump_object
+from runtime.errors import UsageError
+
+VARIABLE = "PADDLE_ELASTIC_FUNCTION"  # the store of the function, address:port; a worker has it
+SCOPE, KEY, RESULTS = "runfunc", "func", "runfunc_result"
+ASK_S = 30.0  # seconds for the store to answer
+
+
+def describe_function(func: object) -> str:
+    """Return `module:qualname` of a function, whether that is a name by which it is found or not."""
+    return f"{getattr(func, '__module__', '?')}:{getattr(func, '__qualname__', '') or type(func).__name__}"
+
+
+def name_function(func: Callable[..., Any]) -> str:
+    """Return the reference of a function, by which another process finds it.
+
+    Raises: UsageError: it has none: it is a lambda, an inner function, or something that is no function of a module.
+    """
+    name, shown = getattr(func, "__qualname__", ""), describe_function(func)
+    if not isinstance(func, FunctionType) or "<" in name:
+        raise UsageError(
+            f"run() cannot give {shown} to another machine, or another Python: a function travels there by its name; "
+            "define it by def at the top level of a module, and pass values that it needs by args"
+        )
+    module = func.__module__
+    if module == "__main__":
+        module = _name_main(shown)
+    elif _find(sys.modules.get(module), name) is not func:
+        raise UsageError(f"run() cannot give {shown} to other processes: {module}.{name} is another object")
+    return f"{module}:{name}"
+
+
+def _name_main(shown: str) -> str:
+    """Return the name by which other processes import the script of this one."""
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return str(spec.name)
+    file = getattr(main, "__file__", None)
+    if file is None or not Path(file).stem.isidentifier():
+        raise UsageError(f"run() cannot give {shown} to other processes: it is in no file that Python can import")
+    return Path(file).stem
+
+
+def _find(module: object, name: str) -> object:
+    found = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def find_function(reference: str) -> Callable[..., Any]:
+    """Return the function of a reference.
+
+    Raises: ImportError: there is no such module.  UsageError: or no such function in it.
+    """
+    module, _, name = reference.partition(":")
+    found = _find(importlib.import_module(module), name)
+    if not callable(found):
+        raise UsageError(f"there is no function {name} in {module} ({sys.modules[module].__file__})")
+    return found
+
+
+def dump_bounded_object(value: object, what: str) -> bytes:
+    """Return arguments or results as bytes.
+
+    Raises: UsageError: they are neither data nor arrays, or too large.
+    """
+    try:
+        content = dump_object(value)
+    except TypeError as exc:
+        why = str(exc).partition("; unsafe_pickle")[0]  # which is for ranks among each other
+        raise UsageError(f"{what} cannot be sent to another process: {why}") from exc
+    if len(content) > MOST_VALUE_BYTES:
+        raise UsageError(
+            f"{what} have {len(content)} bytes, at most {MOST_VALUE_BYTES} can be sent; write them to a file and send "
+            "its name"
+        )
+    return content
+
+
+def make_path(environ: Mapping[str, str]) -> str:
+    """Return PYTHONPATH for workers that import what this process can import."""
+    root = str(Path(__file__).resolve().parents[2])
+    entries = [one or str(Path.cwd()) for one in sys.path] + [root]
+    given = [one for one in environ.get("PYTHONPATH", "").split(os.pathsep) if one]
+    return os.pathsep.join(dict.fromkeys([*given, *(one for one in entries if Path(one).is_dir())]))
