@@ -293,7 +293,7 @@ class RankGroup:
         self._idle = (note, announced) if is_idle else None
 
     def _run(self, batch: Batch, frames: list[Frame] | None) -> None:
-        if sum(batch.counts):
+        if batch.count or any(batch.counts):  # counts are of the first array, or of all ranks in an all-gather
             self._path.run(batch, frames)
 
     def _finish(self, handles: Sequence[CollectiveHandle]) -> None:

@@ -116,6 +116,19 @@ def test_a_result_may_take_the_place_of_the_array(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_what_travels_behind_an_empty_array_is_added(way: str) -> None:
+    def work(group):  # type: ignore[no-untyped-def]
+        handles = [
+            group.submit(CollectiveKind.ALLREDUCE, np.full(count, group.rank), argument=Reduction.SUM)
+            for count in (0, 5)
+        ]
+        return [group.wait(handle).tolist() for handle in handles]
+
+    with groups(3, with_memory=WAYS[way]) as made:
+        assert on_all(made, work) == [[[], [3] * 5]] * 3
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_small_arrays_travel_together(way: str) -> None:
     counts = [1, 100, 3_000_000, 7, 0, 40_000]
 
