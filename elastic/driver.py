@@ -33,6 +33,10 @@ from runtime import glog
 
 DISCOVER_HOSTS_FREQUENCY_SECS = 1.0
 ELASTIC_TIMEOUT_SECS = 600
+NO_STATE = (
+    "no worker is left that has the state of the job: its hosts are gone or blacklisted; look at the output of the "
+    "workers"
+)
 
 
 class FailurePolicy(NamedTuple):
@@ -241,10 +245,7 @@ class ElasticDriver(WorkerReports):
         slots = self._assign(current_hosts, live)
         survivors = live.keys() & {(one.hostname, one.local_rank) for one in slots}
         if self._plan.ranks and not survivors:
-            raise RuntimeError(
-                "no worker is left that has the state of the job: its hosts are gone or blacklisted; "
-                "look at the output of the workers"
-            )
+            raise RuntimeError(NO_STATE)
         self._members.keep(survivors)
         self._set_plan(slots)
         return [one for one in slots if (one.hostname, one.local_rank) not in survivors]

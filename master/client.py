@@ -282,10 +282,8 @@ class MasterClient:
                 trouble = str(exc)
             self._check()
             self._leader.pause(min(AGAIN_S, left))
-        raise PeerUnreachableError(
-            f"the master of job '{self._job}' has not answered {kind} in time: "
-            f"{trouble or self._leader.trouble}; {COMPARE}"
-        )
+        why = f"{trouble or self._leader.trouble}; {COMPARE}"
+        raise PeerUnreachableError(f"the master of job '{self._job}' has not answered {kind} in time: {why}")
 
     def _ask_once(self, client: ControlClient, kind: str, body: Mapping[str, Any], until: float) -> Mapping[str, Any]:
         answer = client.submit(kind, body, max(0.0, until - time.monotonic()))

@@ -127,9 +127,7 @@ class PodApi:
         try:
             check_pods(found)
         except ValueError as problem:
-            raise ApiError(
-                f"{self.url} answered something that is no pod list ({problem}); see what answers there"
-            ) from None
+            raise ApiError(f"{self.url} answered something that is no pod list ({problem}); look there") from None
         self.listed = len(found)
         return {"kind": "PodList", "items": found}
 
@@ -217,9 +215,7 @@ class PodApi:
         url = url or self.url
         limit_s = min(REQUEST_TIMEOUT_S, self.config.start_timeout, deadline - time.monotonic())
         if limit_s <= 0:
-            raise ApiError(
-                f"the API server did not list all pods in time at {url}; see what answers at KUBERNETES_SERVICE_HOST"
-            )
+            raise ApiError(f"the API server did not list all pods in time at {url}; see what answers there")
         self.pacer.wait()
         token = read_text(self.config.service_account_dir / "token") or ""
         self.secrets.keep(token)
