@@ -132,6 +132,7 @@ class ElasticDriver(WorkerReports):
             self._set_plan(slots)
             self._worker_registry.restore(record.generation, len(slots), record.resets)
             members = [self._members.add(one.revive(self._list_ends(one.host))) for one in found]
+            self.history.begin(record.generation, slots, self._members)
         if record.listener:
             client = WorkerNotificationClient(record.listener, self._secret)
             self._notifier.add_client((found[0].host, found[0].local_rank), client)
@@ -175,6 +176,7 @@ class ElasticDriver(WorkerReports):
 
         Raises: TimeoutException: there are not in time.  RuntimeError: the job has been stopped.
         """
+        self.history.wait_for(min_num_proc)
         return self._watch.wait(min_num_proc, min_hosts, self._bounds.timeout)
 
     def get_results(self) -> Results:
@@ -214,6 +216,7 @@ class ElasticDriver(WorkerReports):
             members = [self._begin_process(slot) for slot in pending]
             self._save_record(self._worker_registry.last_rendezvous() + 1)
             self._worker_registry.reset(self.world_size())
+            self.history.begin(self._worker_registry.last_rendezvous(), self._plan.ranks.values(), self._members)
         for slot, member in zip(pending, members, strict=True):
             self._start_worker_process(slot, member)
 
@@ -225,9 +228,7 @@ class ElasticDriver(WorkerReports):
         for rank, slot in self._plan.ranks.items():
             one = self._members.find((slot.hostname, slot.local_rank))
             if one is not None:
-                members.append(
-                    MemberRecord(one.host, one.local_rank, rank, one.name, one.host_uid, one.generation, one.is_done)
-                )
+                members.append(MemberRecord.of(one, rank))
         hosts = self._host_manager
         blacklist = tuple(host for host in hosts.current_hosts.host_slots if hosts.is_blacklisted(host))
         first = self.get_coordinator_info()
@@ -283,6 +284,7 @@ class ElasticDriver(WorkerReports):
             if plan == self.host_assignments:
                 return
             notice = self._notifier.post(_Plan(plan, {}).slots, result) if self._plan.ranks else None
+            self.history.note_hosts()
         coordinator = self.get_coordinator_info()
         client = None if coordinator is None else self.get_worker_client(coordinator)
         if client is not None and notice is not None:

@@ -18,7 +18,7 @@ from typing import Any
 from elastic.agent.service import run_agent
 from elastic.discovery import FixedHosts, HostDiscovery, HostDiscoveryScript, check_cooldown_range
 from elastic.hosts import parse_host_files, parse_hosts_and_slots
-from elastic.job.workers import run_job
+from elastic.job.workers import NOT_BEGUN, run_job
 from elastic.launching.flags import make_arguments, make_parser
 from elastic.launching.judging import JobFailedError
 from elastic.launching.processes import start_command
@@ -197,7 +197,7 @@ def main(argv: Sequence[str]) -> int:
         return exc.exit_code
     except RuntimeError as exc:
         glog.fatal(str(exc))
-        return 69
+        return NOT_BEGUN
     return 0
 
 

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from elastic.discovery import HostManager
 from elastic.membership.decisions import FAILURE, READY, SUCCESS, MembershipDecision, Slot, decide
+from elastic.membership.history import JobHistory
 from runtime import glog
 
 __all__ = ["FAILURE", "READY", "SUCCESS", "WorkerStateRegistry"]
@@ -36,7 +37,7 @@ class WorkerStateRegistry:
 
     Args: failures_per_host: of one host, with which it is blacklisted.
 
-    Attributes: is_blamed: says whether a failure of a slot counts against its host.
+    Attributes: is_blamed: says whether a failure of a slot counts against its host.  history: is told of reports.
 
     Thread safety: every method may be called from any thread.
     """
@@ -52,6 +53,7 @@ class WorkerStateRegistry:
         self._driver, self._hosts, self._reset_limit = driver, host_manager, reset_limit
         self._failures_per_host = failures_per_host
         self.is_blamed: Callable[[Slot], bool] = lambda _: True
+        self.history = JobHistory()
         self._changed = threading.Condition(threading.RLock())
         self._states: dict[Slot, str] = {}
         self._generation = self._size = 0
@@ -155,6 +157,7 @@ class WorkerStateRegistry:
         if known is None or (state == FAILURE and known != SUCCESS) or (known == READY and state == SUCCESS):
             glog.info(f"generation {self._generation}: {host}[{slot}] reports {state}")
             self._states[host, slot] = state
+            self.history.report((host, slot), state)
             self._changed.notify_all()
         elif known != state:
             glog.error(f"{host}[{slot}] reports {state} after {known}: ignored")

@@ -17,7 +17,7 @@ from typing import Any
 from master.summary import describe_record
 from master.tasks.records import MemberEvent, Phase
 from master.tasks.state import MasterState
-from master.tasks_file import INTERVAL_S, NAME, VERSION, read_record
+from master.tasks_file import NAME, VERSION, read_record
 from messages.envelope import MemberId
 from registry.interface import Registry
 from registry.records import JobEnd
@@ -25,6 +25,7 @@ from registry.servers import JOB_END, find_servers
 from runtime import glog
 from runtime.durable_files import replace_file
 from runtime.errors import BugError, DamagedError, LeadershipLostError, PaddleError, VolumeError
+from runtime.status_files import INTERVAL_S
 
 NOTE_S = 30.0  # between two lines about the same trouble
 CLOSING_S = 5.0  # that the last record may take

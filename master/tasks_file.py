@@ -14,15 +14,14 @@ from master.tasks.records import Phase
 from master.tasks.state import MOST_EVENTS
 from messages.errors import SchemaError
 from messages.schema import Fields, Integer, Items, Maybe, Number, Text, Word
+from runtime import status_files
 from runtime.bounded_json import BoundedJsonError, parse_bounded
 from runtime.durable_files import read_text_file
 from runtime.errors import DamagedError
+from runtime.status_files import clock, describe_duration
 
 NAME = "tasks.json"
 VERSION = 1
-INTERVAL_S = 1.0  # between two records
-LATE_S = 5.0  # without a new record a master is killed, frozen, or cannot write
-WATCH_S, LOOK_S = 3.0, 0.1  # that an old record is looked at, and between two looks
 MOST_BYTES, MOST_DEPTH, MOST_VALUES = 16 << 20, 8, 1 << 18
 MOST_SERVERS = 4096
 MOST_ROWS = 50  # of a table that people read
@@ -83,21 +82,9 @@ def read_record(path: Path) -> dict[str, Any]:
 def read_settled(path: Path, clock_s: Callable[[], float] = time.time) -> tuple[dict[str, Any], float, bool]:
     """Return the newest record, its age in seconds, and whether the master should have written another one by now.
 
-    The clock of the master may be another one than this machine's. So a record that seems to be old, or of the future,
-    is looked at for some seconds: while it changes, the master writes.
     Raises: as of `read_record`.
     """
-    record = read_record(path)
-    age = clock_s() - record["written"]
-    if record["end"] is not None or -INTERVAL_S <= age <= LATE_S:
-        return record, max(0.0, age), False
-    until = time.monotonic() + WATCH_S
-    while time.monotonic() < until:
-        time.sleep(LOOK_S)
-        found = read_record(path)
-        if found["written"] != record["written"]:
-            return found, 0.0, False
-    return record, max(age, WATCH_S), True
+    return status_files.read_settled(lambda: read_record(path), clock_s)
 
 
 def describe(record: dict[str, Any], age: float, *, is_late: bool) -> Iterator[str]:
@@ -201,21 +188,3 @@ def _tabulate(title: str, rows: list[str], count: int) -> Iterator[str]:
     yield from (f"  {row}" for row in rows[:MOST_ROWS])
     if count > MOST_ROWS:
         yield f"  and {count - MOST_ROWS} more"
-
-
-def describe_duration(seconds: float) -> str:
-    """Return a duration as people read it."""
-    seconds = max(0.0, seconds)
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.1f} min"
-    return f"{seconds / 3600:.1f} h"
-
-
-def clock(seconds: float) -> str:
-    """Return a time as the clock of this machine shows it."""
-    try:
-        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
-    except (OverflowError, ValueError, OSError):
-        return "at no time"

@@ -19,6 +19,7 @@ from elastic.agent.remote import RemoteWorker, describe_launch
 from elastic.driver import ElasticDriver, FailurePolicy
 from elastic.hosts import SlotInfo
 from elastic.http_server import RendezvousServer
+from elastic.job.recording import MembershipRecorder
 from elastic.launching.durable import DriverLock, run_durable
 from elastic.launching.judging import judge
 from elastic.launching.output import OutputWriter
@@ -35,6 +36,7 @@ from runtime.errors import HELD_PORT, PaddleError, PortInUseError, StoppedError,
 from runtime.interfaces import ANY_ADDRESS
 
 LOOPBACK = "127.0.0.1"
+NOT_BEGUN = 69  # the exit status of a job that could not begin
 LEASE_S = 5.0  # after which another driver may lead a job whose driver is silent
 
 
@@ -77,6 +79,9 @@ class JobWorkers:
             self._journal,
         )
         self.driver.is_open = self._record is None
+        self.recorder: MembershipRecorder | None = None
+        if directory:
+            self.recorder = MembershipRecorder(settings, self.driver.history, self._record is not None)
         port = settings.port if self._record is None else self._record.port
         try:
             self.driver.port = rendezvous.start(create_rendezvous_handler(self.driver), port, listening)
@@ -203,7 +208,18 @@ def run_job(settings: ElasticSettings, program: WorkerProgram) -> None:
     Raises: JobFailedError: see `judge`.  TimeoutException, RuntimeError: it could not begin.  StoppedError: a signal.
     """
     workers = JobWorkers(settings, program)
-    with stopping_on_signals(workers, settings.hands_over) as came:
+    try:
+        _run_to_end(workers, settings.hands_over)
+    except (PaddleError, RuntimeError) as exc:
+        if workers.recorder is not None:
+            workers.recorder.close(getattr(exc, "exit_code", NOT_BEGUN), str(exc))
+        raise
+    if workers.recorder is not None:
+        workers.recorder.close(0, "")
+
+
+def _run_to_end(workers: JobWorkers, hands_over: bool) -> None:
+    with stopping_on_signals(workers, hands_over) as came:
         try:
             results = workers.run()
         except RuntimeError:

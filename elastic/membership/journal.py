@@ -37,6 +37,11 @@ class MemberRecord(NamedTuple):
     generation: int
     is_done: bool
 
+    @classmethod
+    def of(cls, one: Incarnation, rank: int) -> MemberRecord:
+        """Return the record of a process."""
+        return cls(one.host, one.local_rank, rank, one.name, one.host_uid, one.generation, one.is_done)
+
     def revive(self, ends: Sequence[threading.Event]) -> Incarnation:
         """Return the process; `ends` end it, and an event of its own."""
         ends = [*ends, threading.Event()]

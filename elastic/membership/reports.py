@@ -8,6 +8,7 @@ from typing import Any
 from elastic.hosts import INVALID_SLOT_INFO, SlotInfo
 from elastic.keyvalue.notices import NoticeBoard
 from elastic.membership.decisions import FAILURE, READY, SUCCESS, Slot
+from elastic.membership.history import JobHistory
 from elastic.membership.members import Incarnation, MemberTable
 from elastic.membership.notifying import Notifier
 from elastic.membership.results import CreateWorker, ResultsRecorder, WorkerEvents, WorkerExit
@@ -22,13 +23,14 @@ class WorkerReports:
     """The part of the driver that speaks with workers.
 
     Attributes: is_open: whether it knows its workers. A driver that goes on with those of another one does not at
-        first; they have to ask again.
+        first; they have to ask again.  history: of the job.
 
     Thread safety: every method may be called from any thread.
     """
 
     def __init__(self, registry: WorkerStateRegistry, secret: str) -> None:
         self._worker_registry, self._secret = registry, secret
+        self.history = registry.history = JobHistory()
         self._members, self.is_open = MemberTable(), True
         self._notifier = Notifier()
         self._results = ResultsRecorder()
@@ -98,6 +100,10 @@ class WorkerReports:
         if member is not None:
             member.heard = time.monotonic()
 
+    def record_joined(self, generation: int, rank: int) -> None:
+        """Take that the worker of a rank wants to connect to the others of a generation."""
+        self.history.join(generation, rank)
+
     def record_done(self, host: str, local_rank: int, incarnation: str) -> None:
         """Take that a process has come to the end of its work, so that its exit status 0 means success."""
         member = self._find_member((host, local_rank), incarnation)
@@ -159,6 +165,8 @@ class WorkerReports:
             return
         glog.info(f"the process {member.name} of {name} ended with {exit_code}")
         state = FAILURE if exit_code else SUCCESS
+        if exit_code and not (was_stopped and self.finished()):
+            self.history.fail((host, slot), exit_code, timestamp)
 
         def counts() -> bool:
             return self._members.find((host, slot)) is member and self.has_rank_assignment(host, slot)

@@ -19,6 +19,7 @@ from elastic.keyvalue.notices import NoticeBoard
 from runtime import glog
 from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 
+GROUP_SCOPE = "group_"  # before a generation: where its workers say by which address others reach them
 GENERATION_HEADER = "X-Paddle-Generation"
 REVISION_HEADER = "X-Paddle-Revision"
 OWN_HEADERS = (GENERATION_HEADER.lower(), REVISION_HEADER.lower())  # in the order in which they are signed
@@ -56,6 +57,9 @@ class Desk(Protocol):
 
     def record_heartbeat(self, host: str, local_rank: int, incarnation: str, generation: int) -> None:
         """Take that a worker lives."""
+
+    def record_joined(self, generation: int, rank: int) -> None:
+        """Take that the worker of a rank wants to connect to the others of a generation."""
 
     def record_done(self, host: str, local_rank: int, incarnation: str) -> None:
         """Take that a worker has come to the end of its work."""
@@ -100,6 +104,11 @@ def answer_worker(desk: Desk, request: HttpRequest) -> HttpAnswer | None:
         case "PUT", "heartbeat" | "done" | "worker_addresses":
             host, local_rank = _read_slot(request.key)
             return _take(desk, request, host, local_rank)
+        case "PUT", scope if scope.startswith(GROUP_SCOPE):
+            desk.record_joined(
+                _read_number(scope.removeprefix(GROUP_SCOPE), "generation"), _read_number(request.key, "rank")
+            )
+            return None
         case _:
             return None
 

@@ -1,6 +1,7 @@
 """`paddle status OUTPUT_DIR`: how the job is whose output that is, without asking a cluster.
 
-A job with a master is described by the master's tasks.json, any other by what its launchers and trainers have written.
+A job with a master is described by the master's tasks.json, an all-reduce job by the driver's membership.json, any
+other by what its launchers and trainers have written.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from elastic.job import membership_file
 from launcher.status import describe_job, tabulate_pods
 from launcher.text import as_row, number_of
 from launcher.volume import read_json
@@ -20,14 +22,18 @@ from trainer.command_line import CommandParser
 from trainer.report.state import SILENCE_S
 from trainer.storage.save_directory import is_abandoned
 
-TELLING = ("tasks.json", "job.json", "progress.json", "records.jsonl", "node_*")  # what says how a run is
+TRAINING = ("job.json", "progress.json", "records.jsonl", "node_*")  # what trainers and launchers say of a run
+TELLING = (tasks_file.NAME, membership_file.NAME, *TRAINING)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print what the files of the output say, and return the exit status."""
     parser = CommandParser(prog="paddle status", description="Say how far a job is, from the files of its output.")
     parser.add_argument(
-        "output", type=Path, help="output/ of the job, the --save_dir of a local run, or the --output of a master"
+        "output",
+        type=Path,
+        help="output/ of the job, the --save_dir of a local run, the --output of a master, or the --output-filename of "
+        "an all-reduce job",
     )
     try:
         output: Path = parser.parse_args(argv).output
@@ -39,12 +45,40 @@ def main(argv: Sequence[str] | None = None) -> int:
                 f"{output} has no {', '.join(TELLING)}: a pod writes them always, a run without launcher with "
                 f"--report{hint}"
             )
-        lines = describe_with_master(output) if (output / tasks_file.NAME).exists() else describe_alone(output)
+        lines = describe_output(output)
     except PaddleError as error:
         sys.stderr.write(f"paddle status: {error}\n")
         return error.exit_code
     sys.stdout.write("".join(f"{as_row(line)}\n" for line in lines))
     return 0
+
+
+def describe_output(output: Path) -> list[str]:
+    """Return the lines of any job.
+
+    Raises: DamagedError, MissingInputError: a file that tells of it cannot be read.
+    """
+    if (output / tasks_file.NAME).exists():
+        return describe_with_master(output)
+    if not (output / membership_file.NAME).exists():
+        return describe_alone(output)
+    lines = describe_with_driver(output)
+    if any(any(output.glob(name)) for name in TRAINING):  # --save_dir is the same directory
+        lines += describe_alone(output)
+    return lines
+
+
+def describe_with_driver(output: Path) -> list[str]:
+    """Return the lines of an all-reduce job about its workers.
+
+    Raises: DamagedError, MissingInputError: membership.json cannot be read.
+    """
+    path = output / membership_file.NAME
+    try:
+        record, age, is_late = membership_file.read_settled(path)
+    except OSError as exc:
+        raise reading_error(MissingInputError, f"{path} cannot be read", exc) from exc
+    return list(membership_file.describe(record, age, is_late=is_late))
 
 
 def describe_with_master(output: Path) -> list[str]:

@@ -47,6 +47,9 @@ class FakeDriver:
     def record_heartbeat(self, *said: object) -> None:
         self.said.append(("heartbeat", *said))
 
+    def record_joined(self, *said: object) -> None:
+        self.said.append(("joined", *said))
+
     def record_done(self, *said: object) -> None:
         self.said.append(("done", *said))
 

@@ -12,9 +12,10 @@ from master_story import Story
 from master.recording import RegistryLink, TaskRecorder
 from master.tasks.events import FAILED
 from master.tasks.state import MOST_EVENTS
-from master.tasks_file import LATE_S, NAME, describe, read_record, read_settled
+from master.tasks_file import NAME, describe, read_record, read_settled
 from registry.directory import DirectoryRegistry
 from runtime.errors import DamagedError
+from runtime.status_files import LATE_S
 
 
 def recorder(tmp_path: Path, leader: int, job: str = "job") -> TaskRecorder:

@@ -1,0 +1,210 @@
+"""DIRECTORY/membership.json, which a driver writes once a second: what is in it, and how people read it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from elastic.membership.history import DONE, FAILED, MOST_GENERATIONS, MOST_NAMED, WAITS, WORKS
+from messages.errors import SchemaError
+from messages.schema import Fields, Integer, Items, Maybe, Number, Text, Truth, Word
+from runtime import status_files
+from runtime.bounded_json import BoundedJsonError, parse_bounded
+from runtime.durable_files import read_text_file
+from runtime.errors import DamagedError
+from runtime.status_files import clock, describe_duration
+
+NAME = "membership.json"
+VERSION = 1
+MOST_BYTES, MOST_DEPTH, MOST_VALUES = 16 << 20, 6, 1 << 18
+MOST_MEMBERS, MOST_TEXT, MOST_REASON = 4096, 300, 4000
+MOST_ROWS = 50  # of a table that people read
+
+_NAMES = Items(Text(MOST_TEXT), MOST_NAMED)
+_MEMBER = Fields(
+    rank=Integer(0),
+    name=Text(MOST_TEXT),
+    process=Text(MOST_TEXT),
+    since=Integer(0),
+    state=Word((WORKS, WAITS, FAILED, DONE)),
+    exit_code=Maybe(Integer(-255, 255)),
+)
+_GENERATION = Fields(
+    number=Integer(0),
+    size=Integer(0),
+    began=Number(0.0),
+    formed=Maybe(Number(0.0)),
+    changing=Maybe(Number(0.0)),
+    came=_NAMES,
+    went=_NAMES,
+    failures=Integer(0),
+    first_name=Text(MOST_TEXT),
+    first_rank=Integer(0),
+    first_code=Integer(-255, 255),
+    hosts=Truth(),
+    lost=Number(0.0),
+)
+RECORD = Fields(
+    version=Integer(VERSION, VERSION),
+    driver=Text(MOST_TEXT),
+    began=Number(0.0),
+    written=Number(0.0),
+    end=Maybe(Fields(status=Integer(0, 255), reason=Text(MOST_REASON))),
+    least=Integer(1),
+    most=Maybe(Integer(1)),
+    goes_on=Truth(),
+    wanted=Maybe(Fields(slots=Integer(0), since=Number(0.0))),
+    members=Items(_MEMBER, MOST_MEMBERS),
+    joined=Integer(0),
+    generations=Items(_GENERATION, MOST_GENERATIONS),
+    forgotten=Integer(0),
+    lost=Number(0.0),
+)
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Return the record that a file holds.
+
+    Raises: DamagedError: it holds none.  OSError: it cannot be read.
+    """
+    try:
+        record = parse_bounded(read_text_file(path, MOST_BYTES), depth=MOST_DEPTH, values=MOST_VALUES)
+        RECORD.check(record, NAME)
+    except (BoundedJsonError, SchemaError) as exc:
+        raise DamagedError(f"{path} is no record of a driver: {exc}; a driver writes it anew within a second") from exc
+    return record
+
+
+def read_settled(path: Path, clock_s: Callable[[], float] = time.time) -> tuple[dict[str, Any], float, bool]:
+    """Return the newest record, its age in seconds, and whether the driver should have written another one by now.
+
+    Raises: as of `read_record`.
+    """
+    return status_files.read_settled(lambda: read_record(path), clock_s)
+
+
+def describe(record: dict[str, Any], age: float, *, is_late: bool) -> Iterator[str]:
+    """Yield the lines that say how a job is.
+
+    Args: age: of the record in seconds.  is_late: whether the driver should have written another one by now.
+    """
+    lines = [describe_state(record, 0.0 if is_late else age), describe_driver(record, age, is_late=is_late)]
+    yield from reversed(lines) if is_late else lines
+    newest = record["generations"][-1:]
+    changes = record["forgotten"] + len(record["generations"]) - 1
+    if changes > 0:
+        times = "change" if changes == 1 else "changes"
+        yield f"{changes} {times} of workers took {describe_loss(record['lost'])} together"
+    if newest:
+        rows = [describe_member(one) for one in record["members"]]
+        yield from _tabulate(f"workers of generation {newest[0]['number']}", rows)
+    rows = [describe_generation(one, is_newest=one is newest[-1]) for one in reversed(record["generations"])]
+    yield from _tabulate("generations, the last first", rows)
+
+
+def describe_state(record: dict[str, Any], age: float) -> str:
+    """Return how the job stands. Args: age: seconds that have gone by since the record was written."""
+    end, wanted, now = record["end"], record["wanted"], record["written"] + age
+    newest = record["generations"][-1] if record["generations"] else None
+    at = f"generation {newest['number']} of {_count(newest['size'])}" if newest else "no generation yet"
+    if end is not None:
+        how = "finished" if not end["status"] else f"ended with status {end['status']}: {end['reason']}"
+        return f"{how}; {at}"
+    failed = f"; {describe_failure(newest)}" if newest and newest["first_code"] else ""
+    if wanted is not None:
+        since = describe_duration(now - wanted["since"])
+        return f"waits for {wanted['slots']} slots of workers since {since}; {at}{failed}"
+    if newest is None:
+        return "the driver begins"
+    changing = newest["changing"]
+    if changing is not None:
+        states = [one["state"] for one in record["members"]]
+        counts = [f"{states.count(one)} {word}" for one, word in _WORDS.items() if states.count(one)]
+        return f"changes since {describe_duration(now - changing)}: {at}, of which {', '.join(counts)}{failed}"
+    if newest["formed"] is None and record["joined"]:
+        return f"comes together since {describe_duration(now - newest['began'])}: {at}, {record['joined']} are there"
+    done = sum(one["state"] == DONE for one in record["members"])
+    ending = f"; {done} of them have done their work" if done else ""
+    return f"works since {describe_duration(now - newest['began'])}: {at}{ending}"
+
+
+_WORDS = {WORKS: "still work", WAITS: "wait for the next one", FAILED: "have failed", DONE: "have done their work"}
+
+
+def describe_driver(record: dict[str, Any], age: float, *, is_late: bool) -> str:
+    """Return what is known of the driver, and so how old the record is."""
+    ago = describe_duration(age)
+    if record["end"] is not None:
+        return f"the driver ended {ago} ago"
+    if not is_late:
+        return f"as of {ago} ago, by the driver {record['driver']}"
+    follows = (
+        "its workers go on for --driver-grace seconds, and the same command goes on with them"
+        if record["goes_on"]
+        else "its workers end with it"
+    )
+    return (
+        f"the driver {record['driver']} has not written for {ago}: it was killed, is frozen or cannot write here; "
+        f"{follows}; what follows is how it was then"
+    )
+
+
+def describe_member(member: dict[str, Any]) -> str:
+    """Return a line about a worker."""
+    code = member["exit_code"]
+    state = member["state"] if code is None else f"has {describe_exit(code)}"
+    shown = {FAILED: "has failed", DONE: "has done its work", WAITS: "waits for the next generation"}
+    return f"rank {member['rank']}: {member['name']}, since generation {member['since']}, {shown.get(state, state)}"
+
+
+def describe_generation(one: dict[str, Any], *, is_newest: bool) -> str:
+    """Return a line about a generation."""
+    parts = [f"{one['number']}: {_count(one['size'])} from {clock(one['began'])}"]
+    parts += [f"{word} {_list(one[key])}" for key, word in (("came", "came"), ("went", "went")) if one[key]]
+    if one["lost"]:
+        parts.append(f"{describe_loss(one['lost'])} lost")
+    if why := describe_cause(one):
+        parts.append(f"{'then' if is_newest else 'until'} {why}")
+    return "; ".join(parts)
+
+
+def describe_cause(one: dict[str, Any]) -> str:
+    """Return why a generation has ended, or will, as far as that is known."""
+    if one["first_code"]:
+        return describe_failure(one)
+    return "the hosts changed" if one["hosts"] else ""
+
+
+def describe_failure(one: dict[str, Any]) -> str:
+    """Return who failed first in a generation."""
+    others = f", the first of {one['failures']}" if one["failures"] > 1 else ""
+    return f"{one['first_name']}, rank {one['first_rank']}, {describe_exit(one['first_code'])}{others}"
+
+
+def describe_exit(code: int) -> str:
+    """Return how a process has ended."""
+    return f"ended by signal {code - 128}" if code > 128 else f"ended with status {code}"
+
+
+def describe_loss(seconds: float) -> str:
+    """Return the time lost to a change, which may be some milliseconds."""
+    return f"{1000 * seconds:.0f} ms" if seconds < 0.1 else describe_duration(seconds)
+
+
+def _count(size: int) -> str:
+    return "1 worker" if size == 1 else f"{size} workers"
+
+
+def _list(names: list[str]) -> str:
+    shown = ", ".join(names[:10])
+    return f"{shown} and {len(names) - 10} more" if len(names) > 10 else shown
+
+
+def _tabulate(title: str, rows: list[str]) -> Iterator[str]:
+    if rows:
+        yield f"{title}:"
+        yield from (f"  {row}" for row in rows[:MOST_ROWS])
+        if len(rows) > MOST_ROWS:
+            yield f"  and {len(rows) - MOST_ROWS} more"

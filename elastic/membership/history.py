@@ -1,0 +1,183 @@
+"""What has become of a job so far: its generations, who came, went and failed first, and how long each change took.
+
+The time lost to a change is that from the first worker of a generation that failed, or waited for the next one, until
+all workers of the next one have come together; of workers that do not come together, until it has begun.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from elastic.hosts import SlotInfo
+from elastic.membership.decisions import FAILURE, READY, SUCCESS, Slot
+from elastic.membership.members import MemberTable
+
+MOST_GENERATIONS = 500  # of which all is kept
+MOST_NAMED = 50  # of the workers that came, or went, in a change
+WORKS, WAITS, FAILED, DONE = "works", "waits", "failed", "done"
+_STATES = {READY: WAITS, FAILURE: FAILED, SUCCESS: DONE}
+
+
+@dataclass
+class MemberEntry:
+    """A worker of this generation.
+
+    Attributes: process: its name.  since: the generation in which it was started.  state: WORKS, WAITS for the next
+        generation, FAILED, DONE.  exit_code: None: it has not ended.
+    """
+
+    rank: int
+    name: str
+    process: str
+    since: int
+    state: str = WORKS
+    exit_code: int | None = None
+
+
+@dataclass
+class GenerationEntry:
+    """A generation. Times are in seconds since 1970.
+
+    Attributes: formed: when all its workers had come together, None if they have not.  changing: when its first worker
+        failed, or waited for the next generation.  came, went: names of workers, compared with the generation before.
+        failures: how many have failed; the first by time has `first_name`, `first_rank`, `first_code` (0: none).
+        hosts: whether they have changed meanwhile.  lost: seconds that the change before it has taken.
+    """
+
+    number: int
+    size: int
+    began: float
+    formed: float | None = None
+    changing: float | None = None
+    came: list[str] = field(default_factory=list)
+    went: list[str] = field(default_factory=list)
+    failures: int = 0
+    first_name: str = ""
+    first_rank: int = 0
+    first_code: int = 0
+    hosts: bool = False
+    lost: float = 0.0
+
+
+class JobHistory:
+    """Takes note of what the driver decides and hears.
+
+    Thread safety: every method may be called from any thread; none waits, or calls the driver.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        self._now = now
+        self._lock = threading.Lock()
+        self._generations: list[GenerationEntry] = []
+        self._forgotten, self._lost = 0, 0.0  # generations that are kept no more, and the time lost to them
+        self._members: dict[Slot, MemberEntry] = {}
+        self._joined: set[int] = set()  # ranks that have come to the others of this generation
+        self._wanted: tuple[int, float] | None = None  # slots that the driver waits for, and since when
+        self.changed = threading.Event()
+
+    def wait_for(self, slots: int) -> None:
+        """Take that the driver waits for so many slots."""
+        with self._lock:
+            self._wanted = slots, self._now()
+        self.changed.set()
+
+    def begin(self, number: int, slots: Iterable[SlotInfo], table: MemberTable) -> None:
+        """Take the workers of a generation; of the same one again after another driver has begun."""
+        found = {}
+        for slot in slots:
+            place = slot.hostname, slot.local_rank
+            process = table.find(place)
+            name, since = ("", number) if process is None else (process.name, process.generation)
+            found[place] = MemberEntry(slot.rank, f"{place[0]}[{place[1]}]", name, since)
+        with self._lock:
+            now, before = self._now(), {one.process: one.name for one in self._members.values()}
+            self._wanted, self._members = None, found
+            if not self._generations or self._generations[-1].number != number:
+                after = {one.process: one.name for one in found.values()}
+                came = [name for process, name in after.items() if process not in before] if self._generations else []
+                went = [name for process, name in before.items() if process not in after]
+                changing = self._generations[-1].changing if self._generations else None
+                entry = GenerationEntry(number, len(found), now, came=came[:MOST_NAMED], went=went[:MOST_NAMED])
+                entry.lost = 0.0 if changing is None else max(0.0, now - changing)
+                self._generations.append(entry)
+                self._joined = set()
+                self._forget()
+        self.changed.set()
+
+    def join(self, generation: int, rank: int) -> None:
+        """Take that the worker of a rank wants to connect to the others of its generation."""
+        with self._lock:
+            if not self._generations or self._generations[-1].number != generation:
+                return
+            newest = self._generations[-1]
+            if newest.formed is None and 0 <= rank < newest.size:
+                self._joined.add(rank)
+                if len(self._joined) == newest.size:
+                    newest.formed = max(newest.began, self._now())
+                    newest.lost += newest.formed - newest.began if len(self._generations) > 1 else 0.0
+        self.changed.set()
+
+    def report(self, slot: Slot, state: str) -> None:
+        """Take what a worker has reported, or what is reported of it."""
+        with self._lock:
+            member = self._members.get(slot)
+            if member is not None:
+                member.state = _STATES.get(state, WORKS)
+            if state != SUCCESS:
+                self._mark(self._now())
+        self.changed.set()
+
+    def fail(self, slot: Slot, exit_code: int, at: float) -> None:
+        """Take that the process of a worker has failed. Args: at: in seconds since 1970."""
+        with self._lock:
+            member = self._members.get(slot)
+            if member is None or not self._generations or member.exit_code is not None:
+                return
+            member.state, member.exit_code = FAILED, exit_code
+            newest = self._generations[-1]
+            newest.failures += 1
+            if not newest.first_code:
+                newest.first_name, newest.first_rank, newest.first_code = member.name, member.rank, exit_code
+            self._mark(at)
+        self.changed.set()
+
+    def note_hosts(self) -> None:
+        """Take that hosts have come or gone, so that another generation follows."""
+        with self._lock:
+            if self._generations:
+                self._generations[-1].hosts = True
+        self.changed.set()
+
+    def describe(self) -> dict[str, Any]:
+        """Return all of it as data; see `elastic.job.membership_file`."""
+        with self._lock:
+            return {
+                "wanted": None if self._wanted is None else {"slots": self._wanted[0], "since": self._wanted[1]},
+                "members": [asdict(one) for one in sorted(self._members.values(), key=lambda one: one.rank)],
+                "joined": len(self._joined),
+                "generations": [asdict(one) for one in self._generations],
+                "forgotten": self._forgotten,
+                "lost": self._lost + sum(one.lost for one in self._generations),
+            }
+
+    def restore(self, record: dict[str, Any]) -> None:
+        """Go on with what an earlier driver has described."""
+        with self._lock:
+            self._generations = [GenerationEntry(**one) for one in record["generations"]]
+            self._forgotten = record["forgotten"]
+            self._lost = max(0.0, record["lost"] - sum(one.lost for one in self._generations))
+
+    def _mark(self, at: float) -> None:
+        newest = self._generations[-1] if self._generations else None
+        if newest is not None and (newest.changing is None or at < newest.changing):
+            newest.changing = max(at, newest.began)
+
+    def _forget(self) -> None:
+        old = self._generations[:-MOST_GENERATIONS]
+        self._forgotten += len(old)
+        self._lost += sum(one.lost for one in old)
+        del self._generations[: len(old)]

@@ -1,0 +1,54 @@
+"""Files in which a program says once a second how it is, and how people read what they say.
+
+Such a record is an object with `written`, the time in seconds since 1970, and `end`, None until the program has ended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+INTERVAL_S = 1.0  # between two records
+LATE_S = 5.0  # without a new record a program is killed, frozen, or cannot write
+WATCH_S, LOOK_S = 3.0, 0.1  # that an old record is looked at, and between two looks
+
+
+def read_settled(
+    read: Callable[[], dict[str, Any]], clock_s: Callable[[], float] = time.time
+) -> tuple[dict[str, Any], float, bool]:
+    """Return the newest record, its age in seconds, and whether the program should have written another one by now.
+
+    The clock of the program may be another one than this machine's. So a record that seems to be old, or of the future,
+    is looked at for some seconds: while it changes, the program writes.
+    Raises: as of `read`, which returns the record of this moment.
+    """
+    record = read()
+    age = clock_s() - record["written"]
+    if record["end"] is not None or -INTERVAL_S <= age <= LATE_S:
+        return record, max(0.0, age), False
+    until = time.monotonic() + WATCH_S
+    while time.monotonic() < until:
+        time.sleep(LOOK_S)
+        found = read()
+        if found["written"] != record["written"]:
+            return found, 0.0, False
+    return record, max(age, WATCH_S), True
+
+
+def describe_duration(seconds: float) -> str:
+    """Return a duration as people read it."""
+    seconds = max(0.0, seconds)
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def clock(seconds: float) -> str:
+    """Return a time as the clock of this machine shows it."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+    except (OverflowError, ValueError, OSError):
+        return "at no time"

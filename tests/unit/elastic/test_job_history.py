@@ -1,0 +1,234 @@
+"""What the driver writes of a job, and what `paddle status` says of it, at every moment of the job."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripted_workers import ScriptedJob
+
+from elastic.discovery import FixedHosts
+from elastic.hosts import SlotInfo, complete_slots
+from elastic.job.membership_file import NAME, RECORD, describe, read_record, read_settled
+from elastic.job.recording import MembershipRecorder
+from elastic.membership.decisions import FAILURE, READY, SUCCESS
+from elastic.membership.history import MOST_GENERATIONS, JobHistory
+from elastic.membership.members import MemberTable
+from elastic.settings import ElasticSettings
+from paddle.utils import status
+from runtime.errors import DamagedError, VolumeError
+
+BEGAN = 1_500_000_000.0
+LIMIT_S = 60.0
+
+
+class StoryJob:
+    """A history with a clock, and processes of hosts of one slot each."""
+
+    def __init__(self) -> None:
+        self.now, self.table, self.generation = BEGAN, MemberTable(), 0
+        self.history = JobHistory(lambda: self.now)
+
+    def begin(self, *hosts: str, new: tuple[str, ...] = ()) -> None:
+        """Begin a generation; `new` hosts have a new process though they had one before."""
+        self.generation += 1
+        for host in hosts:
+            if host in new or self.table.find((host, 0)) is None:
+                self.table.begin((host, 0), "", self.generation, [])
+        self.table.keep({(host, 0) for host in hosts})
+        slots = [SlotInfo(host, rank, 0, 0) for rank, host in enumerate(hosts)]
+        complete_slots(slots)
+        self.history.begin(self.generation, slots, self.table)
+
+    def join(self, *ranks: int) -> None:
+        for rank in ranks:
+            self.history.join(self.generation, rank)
+
+    def record(self, end: dict[str, Any] | None = None) -> dict[str, Any]:
+        facts = {"version": 1, "driver": "vm, process 7", "began": BEGAN, "least": 1, "most": None, "goes_on": False}
+        record = {**facts, **self.history.describe(), "end": end, "written": self.now}
+        found: dict[str, Any] = json.loads(json.dumps(record))
+        RECORD.check(found, NAME)
+        return found
+
+    def lines(self, end: dict[str, Any] | None = None, age: float = 0.0, is_late: bool = False) -> list[str]:
+        return list(describe(self.record(end), age, is_late=is_late))
+
+
+def test_a_job_with_a_failure_and_a_host_that_comes_is_told_at_every_moment() -> None:
+    job = StoryJob()
+    assert job.lines()[0] == "the driver begins"
+    job.history.wait_for(2)
+    job.now += 3
+    assert job.lines()[0] == "waits for 2 slots of workers since 3.0 s; no generation yet"
+    job.begin("a", "b")
+    assert job.lines()[0] == "works since 0.0 s: generation 1 of 2 workers"
+    job.join(0)
+    assert job.lines()[0] == "comes together since 0.0 s: generation 1 of 2 workers, 1 are there"
+    job.join(1)
+    job.now += 10
+    assert job.lines()[0] == "works since 10.0 s: generation 1 of 2 workers"
+
+    job.history.fail(("b", 0), 137, job.now)
+    job.now += 1
+    first = "b[0], rank 1, ended by signal 9"
+    assert job.lines()[0] == (
+        f"changes since 1.0 s: generation 1 of 2 workers, of which 1 still work, 1 have failed; {first}"
+    )
+    job.history.report(("a", 0), READY)
+    job.history.report(("b", 0), FAILURE)
+    changing = f"generation 1 of 2 workers, of which 1 wait for the next one, 1 have failed; {first}"
+    assert job.lines()[0] == f"changes since 1.0 s: {changing}"
+    job.history.wait_for(1)
+    assert job.lines()[0] == f"waits for 1 slots of workers since 0.0 s; generation 1 of 2 workers; {first}"
+    assert "  rank 1: b[0], since generation 1, has failed" not in job.lines()
+    assert "  rank 1: b[0], since generation 1, has ended by signal 9" in job.lines()
+    job.now += 1
+    job.begin("a", "b", new=("b",))
+    assert "1 change of workers took 2.0 s together" in job.lines()
+    job.now += 0.5
+    job.join(0, 1, 1)
+    assert "1 change of workers took 2.5 s together" in job.lines()
+
+    job.history.note_hosts()
+    job.history.report(("a", 0), READY)
+    job.now += 1
+    job.begin("a", "b", "c")
+    lines = job.lines()
+    assert "  rank 2: c[0], since generation 3, works" in lines
+    assert [line.split(" from ")[0] for line in lines[-3:]] == ["  3: 3 workers", "  2: 2 workers", "  1: 2 workers"]
+    assert lines[-3].endswith("; came c[0]; 1.0 s lost")
+    assert lines[-2].endswith("; came b[0]; went b[0]; 2.5 s lost; until the hosts changed")
+    assert lines[-1].endswith(f"; until {first}")
+
+    for host in "abc":
+        job.history.report((host, 0), SUCCESS)
+    assert job.lines()[0] == "works since 0.0 s: generation 3 of 3 workers; 3 of them have done their work"
+    assert job.lines({"status": 0, "reason": ""}, 60.0)[:3] == [
+        "finished; generation 3 of 3 workers",
+        "the driver ended 1.0 min ago",
+        "2 changes of workers took 3.5 s together",
+    ]
+
+
+def test_the_first_failure_by_time_is_named_and_how_many_there_were() -> None:
+    job = StoryJob()
+    job.begin("a", "b", "c")
+    job.history.fail(("c", 0), 3, BEGAN + 1)
+    job.history.fail(("c", 0), 4, BEGAN + 1)
+    job.history.fail(("a", 0), 1, BEGAN + 2)
+    job.now += 5
+    (line,) = (line for line in job.lines() if line.startswith("  1: "))
+    assert line.endswith("; then c[0], rank 2, ended with status 3, the first of 2")
+    assert job.lines({"status": 3, "reason": "c[0] ended"})[0] == (
+        "ended with status 3: c[0] ended; generation 1 of 3 workers"
+    )
+
+
+def test_a_driver_that_is_silent_comes_first_and_its_record_is_of_the_past() -> None:
+    job = StoryJob()
+    job.begin("a")
+    lines = job.lines(age=90.0, is_late=True)
+    assert lines[0].startswith("the driver vm, process 7 has not written for 1.5 min: it was killed, is frozen or ")
+    assert "its workers end with it; what follows is how it was then" in lines[0]
+    assert lines[1] == "works since 0.0 s: generation 1 of 1 worker"
+
+
+def test_another_driver_goes_on_with_the_history() -> None:
+    job = StoryJob()
+    job.begin("a", "b")
+    job.history.fail(("b", 0), 1, job.now)
+    job.now += 2
+    job.begin("a")
+    before = job.record()
+    job.history = JobHistory(lambda: job.now)
+    job.history.restore(before)
+    slots = [SlotInfo("a", 0, 0, 0)]
+    job.history.begin(2, slots, job.table)
+    after = job.record()
+    assert {key: after[key] for key in ("generations", "lost", "members")} == {
+        key: before[key] for key in ("generations", "lost", "members")
+    }
+    assert after["wanted"] is None
+
+
+def test_generations_beyond_a_bound_are_counted_and_their_lost_time_stays() -> None:
+    job = StoryJob()
+    for _ in range(MOST_GENERATIONS + 20):
+        job.begin("a")
+        job.history.report(("a", 0), READY)
+        job.now += 1
+    record = job.record()
+    assert (len(record["generations"]), record["forgotten"]) == (MOST_GENERATIONS, 20)
+    assert record["lost"] == MOST_GENERATIONS + 19
+
+
+def test_what_the_driver_does_is_in_its_history() -> None:
+    job = ScriptedJob({"a": 1, "b": 1}, failures=1)
+    first, second = job.start(2)
+    second.commands.put(7)
+    answer = job.ask(first)
+    assert answer.result(LIMIT_S) is not None
+    record = job.driver.history.describe()
+    assert [one["number"] for one in record["generations"]] == [1, 2]
+    assert record["generations"][0]["first_name"] == "b[0]"
+    assert (record["generations"][0]["first_code"], record["generations"][1]["went"]) == (7, ["b[0]"])
+    job.succeed(first)
+    assert job.finish() == {"a[0]": 0}
+    assert job.driver.history.describe()["members"][0]["state"] == "done"
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Iterator[MembershipRecorder]:
+    settings = ElasticSettings(FixedHosts({}), 1, 1, output_filename=str(tmp_path))
+    found = MembershipRecorder(settings, JobHistory(), is_continued=False)
+    yield found
+    found.close(0, "")
+
+
+def test_the_file_is_there_from_the_begin_and_says_how_the_job_has_ended(
+    tmp_path: Path, recorder: MembershipRecorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / NAME
+    assert read_record(path)["end"] is None
+    assert status.main([str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("the driver begins\nas of ")
+    before = read_record(path)["written"]
+    until = time.monotonic() + LIMIT_S
+    while read_record(path)["written"] == before:  # it is written anew though nothing happens
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    recorder.close(75, "b[0] was ended by signal 9")
+    assert status.main([str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("ended with status 75: b[0] was ended by signal 9; no generation yet\n")
+
+
+def test_a_killed_driver_is_seen_by_its_silence(
+    tmp_path: Path, recorder: MembershipRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder.close(0, "")
+    record = {**read_record(tmp_path / NAME), "end": None}
+    (tmp_path / NAME).write_text(json.dumps(record))
+    monkeypatch.setattr("runtime.status_files.WATCH_S", 0.0)
+    _, age, is_late = read_settled(tmp_path / NAME, lambda: record["written"] + 60.0)
+    assert (age, is_late) == (60.0, True)
+    assert not read_settled(tmp_path / NAME, lambda: record["written"] + 4.0)[2]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"version": 1}', "[" * 100_000])
+def test_a_file_that_is_no_record_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / NAME).write_text(text)
+    with pytest.raises(DamagedError, match="is no record of a driver"):
+        read_record(tmp_path / NAME)
+    assert status.main([str(tmp_path)]) == DamagedError.exit_code
+
+
+def test_an_output_that_cannot_be_written_ends_the_job_before_it_begins(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    settings = ElasticSettings(FixedHosts({}), 1, 1, output_filename=str(tmp_path / "file" / "x"))
+    with pytest.raises(VolumeError, match=r"--output-filename: .* cannot be written"):
+        MembershipRecorder(settings, JobHistory(), is_continued=False)
