@@ -114,7 +114,7 @@ bench: setup  ## the timed scripts of bench/, with ratios
 proto: setup  ## generate the message modules again after a change of proto/*.proto (protoc: Debian's protobuf-compiler)
 	protoc -I. --python_out=. --pyi_out=. proto/*.proto
 
-docs: setup  ## write the generated tables of docs/ again
+docs: setup  ## write the generated lists and tables of docs/ again
 	PYTHONPATH=tests $(BIN)/python -m docpages
 
 format: setup  ## format the code
