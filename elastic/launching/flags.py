@@ -89,7 +89,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--start-timeout", type=int, default=30, help="taken and not used: no interfaces are probed")
     add("--gloo-timeout-seconds", type=float, default=30.0, help="for workers to connect to each other (30)")
     add("--network-interface", "--network-interfaces", dest="nics", default="", help="of the workers' connections")
-    add("--output-filename", default="", help="directory for the output of each rank: rank.0/stdout, rank.0/stderr")
+    add("--output-filename", default="", help="directory for rank.0/stdout, ..., and what `paddle status` shows")
     add("--prefix-output-with-timestamp", action="store_true", help="begins each line of output with the time")
     add("--log-level", default="INFO", help="taken and not used: the driver logs what it does")
     add("--verbose", action="store_true", help="logs more")

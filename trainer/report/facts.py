@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from elastic.job import membership_file
 from runtime.durable_files import read_text_file
-from runtime.errors import HELD_PORT, LostPeerError, PeerUnreachableError, StoppedError
+from runtime.errors import HELD_PORT, DamagedError, LostPeerError, PeerUnreachableError, StoppedError
 from trainer.records.records import Record
 from trainer.report.history import History, RecordFile
 from trainer.report.html.text import number, whole
@@ -53,7 +54,9 @@ class Listing:
 
 @dataclass
 class Facts:
-    """All that a report is made of; `job` is job.json of the launcher, empty without one."""
+    """All that a report is made of; `job` is job.json of the launcher, `membership` that of the driver of an all-reduce
+    job; empty without one.
+    """
 
     output: Path
     now: float
@@ -61,6 +64,7 @@ class Facts:
     progress: Record = field(default_factory=dict)
     job: Record = field(default_factory=dict)
     listing: Listing = field(default_factory=Listing)
+    membership: Record = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -71,7 +75,9 @@ class Facts:
     @property
     def is_known(self) -> bool:
         """Whether anything tells of a run."""
-        return bool(self.history.starts or self.history.passes or self.progress or self.job or self.listing.errors)
+        history = self.history
+        told = (history.starts, history.passes, self.progress, self.job, self.listing.errors, self.membership)
+        return any(told)
 
     @property
     def attempt(self) -> str:
@@ -157,6 +163,7 @@ class Reader:
             read_object(self.output / "progress.json"),
             read_object(self.output / "job.json"),
             self._listing,
+            read_membership(self.output),
         )
 
 
@@ -168,6 +175,8 @@ def list_output(output: Path) -> Listing:
             _list_node(found, output, path)
         elif _PASS.fullmatch(path.name):
             found.passes.append(path.name)
+        elif re.fullmatch(r"rank\.\d{1,9}", path.name):
+            found.files += [_describe(output, one) for one in _list(path) if one.name in ("stdout", "stderr")]
         elif path.name == "state":
             found.files.append(_describe(output, path))
     found.files.sort(key=lambda file: _natural(file.name))
@@ -181,6 +190,14 @@ def read_object(path: Path) -> Record:
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def read_membership(output: Path) -> Record:
+    """Return what the driver of an all-reduce job has written, an empty record where there is none."""
+    try:
+        return membership_file.read_record(output / membership_file.NAME)
+    except (OSError, DamagedError):
+        return {}
 
 
 def _list_node(found: Listing, output: Path, node: Path) -> None:

@@ -16,6 +16,7 @@ from trainer.report.links import Links, show_files
 from trainer.report.sections.passes import show_passes
 from trainer.report.sections.timeline import draw_attempts
 from trainer.report.sections.trainers import draw_times, last_cost
+from trainer.report.sections.workers import show_workers
 from trainer.report.state import describe_state, last_pass, share_done, time_taken
 
 MOST_CHARTS = 12
@@ -116,6 +117,7 @@ def _make_sections(facts: Facts, links: Links, configuration: Markup | None) -> 
         "Throughput": draw_chart(speed, "chart-speed") if speed else None,
         "Time of the trainers": draw_times(facts),
         "Attempts": draw_attempts(facts),
+        **({"Workers": show_workers(facts)} if facts.membership else {}),
         "Configuration": configuration,
         "Files": show_files(facts, links),
     }

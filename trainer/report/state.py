@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from elastic.job.membership_file import describe_driver
 from runtime.errors import STOP_CODES
 from trainer.records.records import Record
 from trainer.report.facts import Facts, describe_error, is_passed_on, last_line
@@ -22,7 +23,19 @@ class JobState:
 
 
 def describe_state(facts: Facts) -> JobState:
-    """Return the state of the newest attempt."""
+    """Return the state of the newest attempt, or of an all-reduce job whose workers tell of no training."""
+    found = _describe_training(facts)
+    end = facts.membership.get("end")
+    if end and found.name in ("training", "waiting"):
+        status = end["status"]
+        name = "finished" if not status else "stopped" if status in STOP_CODES else "failed"
+        return JobState(name, end["reason"])
+    if facts.membership and found.name == "waiting":
+        return JobState("training", _describe_silent_driver(facts))
+    return found
+
+
+def _describe_training(facts: Facts) -> JobState:
     attempt = facts.attempt
     newest = facts.attempts()[-1:]
     end, progress = (one if _is_of(one, attempt) else {} for one in (facts.history.end, facts.progress))
@@ -58,6 +71,11 @@ def _describe_silence(facts: Facts) -> str:
         f"Nothing was heard of it since {moment(heard)}, {seconds(facts.now - heard)} before this page was made: "
         "it was killed, or it cannot write here."
     )
+
+
+def _describe_silent_driver(facts: Facts) -> str:
+    age = facts.now - facts.membership["written"]
+    return "" if age < SILENCE_S else describe_driver(facts.membership, age, is_late=True)
 
 
 def share_done(facts: Facts) -> float | None:

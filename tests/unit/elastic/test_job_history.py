@@ -6,57 +6,22 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from membership_story import BEGAN, StoryJob
 from scripted_workers import ScriptedJob
 
 from elastic.discovery import FixedHosts
-from elastic.hosts import SlotInfo, complete_slots
-from elastic.job.membership_file import NAME, RECORD, describe, read_record, read_settled
+from elastic.hosts import SlotInfo
+from elastic.job.membership_file import NAME, read_record, read_settled
 from elastic.job.recording import MembershipRecorder
 from elastic.membership.decisions import FAILURE, READY, SUCCESS
 from elastic.membership.history import MOST_GENERATIONS, JobHistory
-from elastic.membership.members import MemberTable
 from elastic.settings import ElasticSettings
 from paddle.utils import status
 from runtime.errors import DamagedError, VolumeError
 
-BEGAN = 1_500_000_000.0
 LIMIT_S = 60.0
-
-
-class StoryJob:
-    """A history with a clock, and processes of hosts of one slot each."""
-
-    def __init__(self) -> None:
-        self.now, self.table, self.generation = BEGAN, MemberTable(), 0
-        self.history = JobHistory(lambda: self.now)
-
-    def begin(self, *hosts: str, new: tuple[str, ...] = ()) -> None:
-        """Begin a generation; `new` hosts have a new process though they had one before."""
-        self.generation += 1
-        for host in hosts:
-            if host in new or self.table.find((host, 0)) is None:
-                self.table.begin((host, 0), "", self.generation, [])
-        self.table.keep({(host, 0) for host in hosts})
-        slots = [SlotInfo(host, rank, 0, 0) for rank, host in enumerate(hosts)]
-        complete_slots(slots)
-        self.history.begin(self.generation, slots, self.table)
-
-    def join(self, *ranks: int) -> None:
-        for rank in ranks:
-            self.history.join(self.generation, rank)
-
-    def record(self, end: dict[str, Any] | None = None) -> dict[str, Any]:
-        facts = {"version": 1, "driver": "vm, process 7", "began": BEGAN, "least": 1, "most": None, "goes_on": False}
-        record = {**facts, **self.history.describe(), "end": end, "written": self.now}
-        found: dict[str, Any] = json.loads(json.dumps(record))
-        RECORD.check(found, NAME)
-        return found
-
-    def lines(self, end: dict[str, Any] | None = None, age: float = 0.0, is_late: bool = False) -> list[str]:
-        return list(describe(self.record(end), age, is_late=is_late))
 
 
 def test_a_job_with_a_failure_and_a_host_that_comes_is_told_at_every_moment() -> None:

@@ -1,0 +1,54 @@
+"""The workers of an all-reduce job: its generations, who came, went and failed first, and what each change cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elastic.job.membership_file import describe_cause, describe_driver, describe_loss, describe_member, describe_state
+from runtime.status_files import LATE_S
+from trainer.report.facts import Facts
+from trainer.report.html.markup import Markup, join, tag
+from trainer.report.html.tables import make_table
+from trainer.report.html.text import NONE, general, moment
+
+MOST = 200  # generations, and workers, shown
+MOST_NAMES = 10  # of the workers of a change
+HEADS = ["generation", "began", "came", "went", "ended by", "workers", "time lost before it"]
+
+
+def show_workers(facts: Facts) -> Markup | None:
+    """Return what the driver has written, None where there is no driver."""
+    record = facts.membership
+    if not record:
+        return None
+    age = max(0.0, facts.now - record["written"])
+    is_late = record["end"] is None and age > LATE_S
+    lines = [describe_state(record, 0.0 if is_late else age), describe_driver(record, age, is_late=is_late)]
+    parts = [tag("p", line[:1].upper(), line[1:], ".") for line in (reversed(lines) if is_late else lines)]
+    generations = record["generations"]
+    changes = record["forgotten"] + len(generations) - 1
+    if generations:
+        rows = [_describe_row(one) for one in reversed(generations[-MOST:])]
+        total = ["all", "", "", "", "", "", describe_loss(record["lost"])] if changes > 0 else []
+        parts.append(make_table("Generations, the last first", HEADS, rows, words=5, total=total))
+        members = [tag("li", describe_member(one)) for one in record["members"][:MOST]]
+        rest = len(record["members"]) - len(members)
+        parts.append(tag("ul", *members, tag("li", f"and {rest} more") if rest else ""))
+    return join(parts)
+
+
+def _describe_row(one: dict[str, Any]) -> list[object]:
+    return [
+        general(one["number"]),
+        moment(one["began"]),
+        _list(one["came"]),
+        _list(one["went"]),
+        describe_cause(one) or NONE,
+        general(one["size"]),
+        describe_loss(one["lost"]) if one["lost"] else NONE,
+    ]
+
+
+def _list(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"{', '.join(names[:MOST_NAMES])}{more}" or NONE
