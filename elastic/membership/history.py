@@ -75,6 +75,7 @@ class JobHistory:
         self._generations: list[GenerationEntry] = []
         self._forgotten, self._lost = 0, 0.0  # generations that are kept no more, and the time lost to them
         self._members: dict[Slot, MemberEntry] = {}
+        self._earlier: dict[str, MemberEntry] = {}  # by process: as an earlier driver has described them
         self._joined: set[int] = set()  # ranks that have come to the others of this generation
         self._wanted: tuple[int, float] | None = None  # slots that the driver waits for, and since when
         self.changed = threading.Event()
@@ -96,7 +97,11 @@ class JobHistory:
         with self._lock:
             now, before = self._now(), {one.process: one.name for one in self._members.values()}
             self._wanted, self._members = None, found
-            if not self._generations or self._generations[-1].number != number:
+            if self._generations and self._generations[-1].number == number:
+                for one in found.values():  # another driver has seen how they are, and sees it again
+                    known = self._earlier.get(one.process, one)
+                    one.state, one.exit_code = known.state, known.exit_code
+            else:
                 after = {one.process: one.name for one in found.values()}
                 came = [name for process, name in after.items() if process not in before] if self._generations else []
                 went = [name for process, name in before.items() if process not in after]
@@ -168,6 +173,7 @@ class JobHistory:
         """Go on with what an earlier driver has described."""
         with self._lock:
             self._generations = [GenerationEntry(**one) for one in record["generations"]]
+            self._earlier = {one["process"]: MemberEntry(**one) for one in record["members"]}
             self._forgotten = record["forgotten"]
             self._lost = max(0.0, record["lost"] - sum(one.lost for one in self._generations))
 

@@ -121,6 +121,19 @@ def test_another_driver_goes_on_with_the_history() -> None:
     assert after["wanted"] is None
 
 
+def test_a_failure_that_two_drivers_have_seen_counts_once() -> None:
+    job = StoryJob()
+    job.begin("a", "b")
+    job.history.fail(("b", 0), 3, BEGAN + 1)
+    before = job.record()
+    job.history = JobHistory(lambda: job.now)
+    job.history.restore(before)
+    job.generation = 0
+    job.begin("a", "b")
+    job.history.fail(("b", 0), 3, BEGAN + 9)
+    assert job.record()["generations"] == before["generations"]
+
+
 def test_generations_beyond_a_bound_are_counted_and_their_lost_time_stays() -> None:
     job = StoryJob()
     for _ in range(MOST_GENERATIONS + 20):
