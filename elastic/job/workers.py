@@ -97,7 +97,11 @@ class JobWorkers:
         journal = DriverJournal(open_registry([], self._store, "elastic", LEASE_S), LEASE_S, _end_at_once)
         record = journal.lead()
         if not self._settings.has_agents:  # agents see by themselves whether a driver lives
-            self._lock = DriverLock(self._store / "workers")
+            try:
+                self._lock = DriverLock(self._store / "workers")
+            except PaddleError:
+                journal.close()
+                raise
         return journal, record
 
     def run(self) -> Results:

@@ -50,6 +50,7 @@ class DriverLock:
                         raise
                     time.sleep(guard.LOOK_S / 50)
         except BlockingIOError as exc:
+            self._file.close()
             raise DirectoryInUseError(f"another driver uses {directory}; give this job another --store-dir") from exc
         except OSError as exc:
             raise VolumeError(f"--store-dir: {directory} cannot be written: {exc.strerror}") from exc
@@ -140,6 +141,9 @@ def wait_for_end(place: Path, ends: Sequence[threading.Event]) -> bool:
                 return True
     finally:
         os.close(descriptor)
+    if not (place / guard.EXIT).exists():  # the guard was killed, and its worker may go on
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(found[0], signal.SIGKILL)
     return False
 
 

@@ -52,6 +52,27 @@ def test_a_local_function_runs_on_the_workers() -> None:
     assert run_on_two(place) == [(0, 3), (1, 3)]
 
 
+def test_r1_run_with_hosts_and_a_local_function() -> None:
+    def place() -> tuple[int, int]:
+        hvd.init()
+        return hvd.rank(), hvd.size()
+
+    numbers = {"num_proc": 2, "min_num_proc": 2, "max_num_proc": 2}
+    assert launch.run(place, hosts="localhost:2,127.0.0.1:2", use_gloo=True, **numbers) == [(0, 2), (1, 2)]
+
+
+def test_r2_run_with_discovery_script_and_a_local_function(tmp_path: Path) -> None:
+    def place() -> tuple[int, int]:
+        hvd.init()
+        return hvd.rank(), hvd.size()
+
+    script = tmp_path / "discover.sh"
+    script.write_text("#!/bin/sh\necho localhost:2\necho 127.0.0.1:2\n")
+    script.chmod(0o755)
+    numbers = {"num_proc": 2, "min_num_proc": 2, "max_num_proc": 2}
+    assert launch.run(place, host_discovery_script=str(script), **numbers) == [(0, 2), (1, 2)]
+
+
 def test_a_lambda_has_the_array_of_its_closure_and_any_arguments() -> None:
     values = np.arange(1 << 20, dtype=np.float32)
     found = run_on_two(

@@ -51,6 +51,20 @@ def test_k_fault_tolerant_run_has_the_same_results(tmp_path: Path, kills: list[i
     assert all(one == found[0] for one in found)
 
 
+def test_k_fault_tolerant_run_fails_with_one_failure_too_many(tmp_path: Path) -> None:
+    hosts = "localhost:1,127.0.0.1:1,127.0.0.2:1"
+    with pytest.raises(JobFailedError, match="as often as --reset-limit=1 allows"):
+        launch.run(
+            elastic_functions.train,
+            (str(tmp_path), 8, [2, 4, 6]),
+            num_proc=3,
+            min_num_proc=1,
+            hosts=hosts,
+            reset_limit=1,
+        )
+    assert len(list(tmp_path.glob("killed-*"))) == 2
+
+
 def test_a_function_that_raises_fails_the_job() -> None:
     with pytest.raises(JobFailedError, match=r"localhost\[1\] ended with status 1"):
         launch.run(elastic_functions.refuse, num_proc=2, hosts="localhost:2")

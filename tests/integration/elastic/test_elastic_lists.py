@@ -98,6 +98,7 @@ def test_i5_all_hosts_blacklisted(tmp_path: Path) -> None:
     schedule = {"exits": {"1,0": [0, 2]}}
     job = ListJob(tmp_path, f"{A}:2,{B}:2", schedule, "-np", "4", "--min-np", "2", *ONE_FAILURE)
     assert job.status not in (0, 64)
+    assert "workers have failed on every host: 127.0.0.1, localhost" in job.text
     assert job.column("epoch") == [0]
 
 

@@ -167,6 +167,20 @@ def test_workers_end_with_a_driver_that_is_killed(tmp_path: Path) -> None:
     wait_for_end(grandchild)
 
 
+@pytest.mark.parametrize("more", [[], ["--store-dir", "store"]], ids=["ends with the driver", "outlives it"])
+def test_a_worker_whose_guard_is_killed_is_killed(
+    tmp_path: Path, more: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PADDLE_SECRET", "a secret of the test")
+    worker = ["sh", "-c", "sleep 600 & echo $PPID > guard; echo $$ > child; wait"]
+    with started(tmp_path, "-np", "1", "--min-np", "1", *more, worker=worker) as process:
+        child, guard = int(wait_for(tmp_path / "child")), int(wait_for(tmp_path / "guard"))
+        os.kill(guard, signal.SIGKILL)
+        _, log = process.communicate(timeout=LIMIT_S)
+        assert process.returncode == 75, log
+    wait_for_end(child)
+
+
 def test_a_program_that_there_is_not_is_named(tmp_path: Path) -> None:
     status, _, log = run(tmp_path, "-np", "1", worker=["no-such-program"])
     assert status == 127

@@ -1,0 +1,99 @@
+"""What `paddle elastic` says when it cannot run a job, and its exit status; spec/elastic.md 1.7. The statuses of jobs
+that have begun are in test_elastic_run."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from ports import free_ports
+
+from elastic.launch import main
+from elastic.launching.durable import DriverLock
+from runtime.errors import DirectoryInUseError, PortInUseError, UsageError, VolumeError
+
+COMMAND = ["true"]
+
+
+class ToldEnd:
+    """Runs `paddle elastic` in a directory; returns its status and its last line."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def of(self, *arguments: str) -> tuple[int, str]:
+        self._capsys.readouterr()
+        status = main(arguments)
+        return status, self._capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> ToldEnd:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PADDLE_SECRET", raising=False)
+    monkeypatch.delenv("PADDLE_SECRET_FILE", raising=False)
+    return ToldEnd(capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["stop"], "there is no command 'paddle elastic stop'; there are 'run' and 'agent'"),
+        (["run", "-np", "1"], "the command of a worker is missing, e.g. python train.py"),
+        (["run", *COMMAND], "-np is missing: how many workers does the job begin with?"),
+        (["run", "-np", "2", "--max-np", "1", *COMMAND], "1 <= --min-np <= -np <= --max-np does not hold: 2, 2, 1"),
+        (["run", "-np", "1", "--slots-per-host", "0", *COMMAND], "--slots-per-host is 0; it has to be at least 1"),
+        (["run", "-np", "1", "--port", "99999", *COMMAND], "a port is at most 65535"),
+        (["run", "-np", "1", "--agents", *COMMAND], "agents need PADDLE_SECRET, or a PADDLE_SECRET_FILE"),
+        (["run", "-np", "1", "--store-dir", "x", *COMMAND], "--store-dir needs PADDLE_SECRET"),
+        (["run", "-np", "1", "--no-such-flag", *COMMAND], "'paddle elastic run --help' lists all flags"),
+    ],
+    ids=lambda one: " ".join(one)[:40] if isinstance(one, list) else "",
+)
+def test_64_what_the_user_asks_for_is_wrong(told: ToldEnd, arguments: list[str], why: str) -> None:
+    status, line = told.of(*arguments)
+    assert (status, why in line) == (UsageError.exit_code, True), line
+    assert status == 64
+
+
+def test_69_the_first_answer_of_the_discovery_is_none(told: ToldEnd) -> None:
+    for script in ("exit 3", "echo a:b:c", "echo localhost:x"):
+        status, line = told.of("run", "-np", "1", "--host-discovery-script", script, *COMMAND)
+        assert (status, "the discovery of hosts has failed: " in line) == (69, True), line
+
+
+def test_75_the_port_is_held(told: ToldEnd) -> None:
+    (port,) = free_ports(1)
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", port))
+        held.listen()
+        status, line = told.of("run", "-np", "1", "--port", str(port), *COMMAND)
+    assert (status, f"port {port}, which the workers call: " in line) == (PortInUseError.exit_code, True), line
+    assert status == 75
+
+
+def test_75_another_driver_has_the_workers(told: ToldEnd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PADDLE_SECRET", "a secret of the test")
+    lock = DriverLock(Path("job/workers"))
+    try:
+        status, line = told.of("run", "-np", "1", "--store-dir", "job", *COMMAND)
+    finally:
+        lock.close()
+    assert (status, "; give this job another --store-dir" in line) == (DirectoryInUseError.exit_code, True), line
+    assert status == 75
+
+
+def test_74_the_output_cannot_be_written(told: ToldEnd) -> None:
+    Path("file").write_text("")
+    status, line = told.of("run", "-np", "1", "--output-filename", "file/output", *COMMAND)
+    assert (status, "--output-filename: file/output cannot be written: " in line) == (VolumeError.exit_code, True), line
+    assert status == 74
+
+
+def test_0_and_the_status_of_the_worker(told: ToldEnd) -> None:
+    assert told.of("run", "-np", "1", *COMMAND)[0] == 0
+    status, line = told.of("run", "-np", "2", sys.executable, "-c", "raise SystemExit(9)")
+    assert status == 9
+    assert "ended with status 9, as the first of " in line
