@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import threading
 import time
@@ -21,6 +22,8 @@ from typing import Any
 from runtime.errors import VolumeError
 
 _lock = threading.RLock()  # reentrant: a signal handler may log while its own thread is writing a line
+# a process that is forked must not wait for a thread that it does not have
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 # the JSON log; unbuffered, because a buffer refuses a signal handler's line during another write
 _json: FileIO | None = None
 _said_in_json: dict[str, Any] = {}  # the fields of every JSON line besides its message

@@ -54,11 +54,9 @@ class ForkServer:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(AttributeError, OSError, ValueError):
                 stream.flush()  # what a buffer has must not come a second time from a worker
-        with other, warnings.catch_warnings():
-            # Python 3.12 warns of threads. The other process has this one alone, and waits for no lock of another.
-            warnings.simplefilter("ignore", DeprecationWarning)
+        with other:
             try:
-                self._pid = os.fork()
+                self._pid = _fork()
             except OSError:
                 self._connection.close()
                 raise
@@ -131,6 +129,14 @@ class ForkedProcess:
     def close(self) -> None:
         """Let its connection go."""
         _close(self._connection)
+
+
+def _fork() -> int:
+    """Return the new process, 0 in it. It has this thread alone, and no lock that a worker needs is held by another."""
+    numbers = np.random.get_bit_generator()  # type: ignore[attr-defined]  # its stub is wrong
+    with warnings.catch_warnings(), numbers.lock:  # `glog` takes care of its own lock
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of threads
+        return os.fork()
 
 
 def _close(connection: socket.socket) -> None:

@@ -27,6 +27,7 @@ from elastic.job.workers import run_job
 from elastic.launching.call import FunctionCall
 from elastic.launching.function import run_function
 from elastic.launching.judging import JobFailedError
+from runtime import glog
 from runtime.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -230,6 +231,31 @@ def test_a_job_may_run_in_a_thread_beside_another() -> None:
     for one in threads:
         one.join(DEADLINE)
     assert found == {1: [1, 1], 2: [2, 2]}
+
+
+def test_a_worker_waits_for_no_lock_of_a_thread_that_it_does_not_have(capfd: pytest.CaptureFixture[str]) -> None:
+    has_ended = threading.Event()
+
+    def log() -> None:
+        while not has_ended.is_set():
+            glog.info("another thread logs")
+            np.random.rand(1000)
+
+    def work() -> float:
+        glog.info("the worker logs")
+        return float(np.random.rand())
+
+    threads = [threading.Thread(target=log) for _ in range(2)]
+    for one in threads:
+        one.start()
+    try:
+        for _ in range(5):
+            assert 0 <= launch.run(work, num_proc=1)[0] < 1
+    finally:
+        has_ended.set()
+        for one in threads:
+            one.join(DEADLINE)
+    assert "the worker logs" in capfd.readouterr().err
 
 
 def test_a_worker_of_run_may_not_call_run() -> None:

@@ -87,8 +87,8 @@ def test_what_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "the following arguments are required: output" in capsys.readouterr().err
     assert status.main([str(tmp_path)]) == 1
     said = capsys.readouterr().err
-    names = "tasks.json, membership.json, job.json, progress.json, records.jsonl, node_*"
-    assert f"has no {names}: a pod writes them always" in said
+    files = "tasks.json, membership.json, job.json, progress.json, records.jsonl, node_*"
+    assert f"has no {files}: a pod writes them always" in said
     (tmp_path / "output").mkdir()
     assert status.main([str(tmp_path)]) == 1
     assert f"did you mean {tmp_path}/output?" in capsys.readouterr().err
