@@ -28,6 +28,7 @@ LOOK_S = 0.5  # between two looks whether a driver lives
 NO_PROGRAM = 127
 BEGUN = 126  # another guard has this worker
 PID, EXIT, LOCK = "pid", "exit", "driver.lock"
+CAME: list[int] = []  # signals to the group; the worker has them, too, if it was there
 
 
 def main(arguments: list[str]) -> int:
@@ -39,9 +40,9 @@ def main(arguments: list[str]) -> int:
 
 
 def leave_signals() -> None:
-    """Do nothing about signals that are for the worker."""
+    """Do nothing about signals that are for the worker, but remember them until it is there."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)  # no program inherits a handler, as it would SIG_IGN
+        signal.signal(number, lambda number, _: CAME.append(number))  # not inherited by programs, as SIG_IGN would be
 
 
 def run_with_pipe(descriptor: int, begin: Callable[[], int]) -> int:
@@ -49,6 +50,7 @@ def run_with_pipe(descriptor: int, begin: Callable[[], int]) -> int:
     child = begin()
     if not child:
         return NO_PROGRAM
+    pass_on(child)
     ended = os.pidfd_open(child)
     poll = select.poll()
     poll.register(ended, select.POLLIN)
@@ -69,6 +71,7 @@ def run_in_directory(directory: str, grace_s: float, command: list[str]) -> int:
     child = start(command)
     status = NO_PROGRAM
     if child:
+        pass_on(child)
         ended = os.pidfd_open(child)
         poll = select.poll()
         poll.register(ended, select.POLLIN)
@@ -92,6 +95,12 @@ def start(command: list[str]) -> int:
     except OSError as error:
         sys.stderr.write(f"{command[0]} cannot be run: {error.strerror}\n")
         return 0
+
+
+def pass_on(child: int) -> None:
+    """Give a new worker the signal that came to its group before it was there."""
+    for number in CAME[:1]:
+        os.kill(child, number)
 
 
 def finish(child: int) -> int:
