@@ -96,13 +96,14 @@ class ElasticDriver(WorkerReports):
         self._rendezvous = rendezvous
         self._host_manager = HostManager(discovery, cooldown_range)
         registry = WorkerStateRegistry(self, self._host_manager, reset_limit, verbose, policy.failures_per_host)
-        super().__init__(registry, secret)
+        super().__init__(registry, secret, getattr(discovery, "hearing", None))
         registry.is_blamed = self._is_blamed
         self._journal, self.port = journal, 0
         self._plan = _Plan({}, {})
         self._planning = threading.Lock()  # a change of the hosts comes before a new plan, or is compared with it
         self._watch = HostWatch(self._host_manager, self._note_change, lambda: DISCOVER_HOSTS_FREQUENCY_SECS)
-        self._heartbeats = HeartbeatWatch(self._members, policy.heartbeat_timeout, self._watch.is_stopped)
+        stop = self._watch.is_stopped
+        self._heartbeats = HeartbeatWatch(self._members, policy.heartbeat_timeout, stop, self._hearing, registry)
         self._watch.start()
 
     # ---- the life of a job
@@ -243,9 +244,10 @@ class ElasticDriver(WorkerReports):
         Raises: RuntimeError: no worker is left that has the state.
         """
         live = self._list_survivors(current_hosts)
-        slots = self._assign(current_hosts, live)
+        holders = {slot: rank for slot, rank in live.items() if self._members.has_state(slot)}
+        slots = self._assign(current_hosts, holders)
         survivors = live.keys() & {(one.hostname, one.local_rank) for one in slots}
-        if self._plan.ranks and not survivors:
+        if self._plan.ranks and not holders.keys() & survivors:
             raise RuntimeError(NO_STATE)
         self._members.keep(survivors)
         self._set_plan(slots)
@@ -264,7 +266,7 @@ class ElasticDriver(WorkerReports):
         self._notifier.begin_generation(self._plan.slots)
 
     def _list_survivors(self, hosts: DiscoveredHosts) -> dict[Slot, int]:
-        """Return the ranks of the slots whose worker lives and has the state."""
+        """Return the ranks of the slots whose worker lives."""
         live = {one.slot for one in self._members.list_live(hosts.uids)} - self._worker_registry.get(FAILURE)
         ranks = {(one.hostname, one.local_rank): rank for rank, one in self._plan.ranks.items()}
         return {slot: rank for slot, rank in ranks.items() if slot in live}

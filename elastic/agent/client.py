@@ -21,6 +21,7 @@ from elastic.agent.protocol import (
 )
 from elastic.keyvalue.once import Once
 from elastic.keyvalue.signature import HEADER, is_answer_signed, sign
+from elastic.membership.heartbeats import Hearing
 from runtime import glog
 from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
 from runtime.kubernetes.timed import TimedResponse
@@ -35,13 +36,15 @@ class _TimedConnection(http.client.HTTPConnection):
 class AgentClient:
     """The agent at an address.
 
+    Args: hearing: of the driver; it is told of every answer.
+
     Thread safety: every method may be called from any thread; each request has a connection of its own.
     Each method raises PeerUnreachableError if no agent of this job answers, ConfigError if it refuses the secret, and
     LostPeerError if it is another agent than the one that is asked for, does not have the worker, or starts no more.
     """
 
-    def __init__(self, address: str, port: int, secret: str) -> None:
-        self.address, self.port = address, port
+    def __init__(self, address: str, port: int, secret: str, hearing: Hearing | None = None) -> None:
+        self.address, self.port, self._hearing = address, port, hearing
         self._secret, self._once = secret, Once()
 
     def __repr__(self) -> str:
@@ -74,6 +77,14 @@ class AgentClient:
         except AgentProtocolError as exc:
             raise PeerUnreachableError(f"{self._name} answers: {exc}") from exc
 
+    def measure_silence(self, heard: float, now: float) -> float:
+        """Return the seconds of silence that count against the agent; see `Hearing`."""
+        return now - heard if self._hearing is None else self._hearing.measure_silence(heard, now)
+
+    def _note_answer(self) -> None:
+        if self._hearing is not None:
+            self._hearing.note()
+
     @property
     def _name(self) -> str:
         return f"the agent at {self.address}:{self.port}"
@@ -84,10 +95,13 @@ class AgentClient:
         try:
             status, signature, found = self._ask_once(method, path, body, wait)
         except (OSError, http.client.HTTPException, ValueError) as exc:
+            if isinstance(exc, ConnectionError):  # its machine answers
+                self._note_answer()
             reason = glog.clean(f"{type(exc).__name__}: {exc}", 200)
             raise PeerUnreachableError(
                 f"no agent answers at {self.address}:{self.port} ({reason}); run `paddle elastic agent` there"
             ) from exc
+        self._note_answer()
         if not is_answer_signed(signature, self._secret, (method, path), [str(status)], found):
             if status == HTTPStatus.FORBIDDEN:
                 raise ConfigError(f"{self._name} refuses the secret; PADDLE_SECRET differs between the two")

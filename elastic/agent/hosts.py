@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import NamedTuple
 
 from elastic.agent.client import AgentClient
@@ -13,11 +13,14 @@ from elastic.agent.protocol import AgentState
 from elastic.constants import AGENT_PORT
 from elastic.discovery import FoundHosts, HostDiscovery
 from elastic.launching.processes import check_local
+from elastic.membership.heartbeats import Hearing
 from runtime import glog
 from runtime.errors import ConfigError, PaddleError
 
-PROBES = 16  # agents that are asked at the same time
+PROBES = 64  # agents that are asked at the same time
+ANSWER_S = 1.0  # for which one look waits; an agent that is lost answers after seconds, and must not hide others
 MOST_KNOWN = 100_000  # names whose agents are remembered
+DEAF_S = 60.0  # without any answer, after which agents have ended the workers of a driver that is cut off
 SETTLE_S = 0.1  # between two questions of the first look
 LONGEST_WAIT_S = 600.0  # for any host
 
@@ -45,6 +48,12 @@ class _KnownAgent:
         self.state: AgentState | None = None
         self.heard = 0.0
         self.problem = ""
+        self.asked: Future[None] | None = None
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a question is on its way."""
+        return self.asked is not None and not self.asked.done()
 
     def ask(self) -> None:
         """Take what it answers now."""
@@ -57,7 +66,9 @@ class _KnownAgent:
 
     def has_room(self, now: float, timeout: float) -> bool:
         """Return whether it may have workers: it has answered, not too long ago, and is not about to end."""
-        return self.state is not None and not self.state.is_leaving and (not self.problem or now - self.heard < timeout)
+        if self.state is None or self.state.is_leaving:
+            return False
+        return not self.problem or self.client.measure_silence(self.heard, now) < timeout
 
 
 class AgentHosts(HostDiscovery):
@@ -66,11 +77,15 @@ class AgentHosts(HostDiscovery):
     Args: secret: of the job; without one there are no agents.  settle_s: seconds that the first look waits for agents
         that do not answer: a driver that goes on with workers has to see all of their hosts at once.
 
+    Attributes: hearing: whether this driver is cut off from all agents.
+
     Thread safety: `find` may be called from any thread, the look from one.
     """
 
     def __init__(self, inner: HostDiscovery, secret: str, policy: AgentPolicy, settle_s: float = 0.0) -> None:
         self._inner, self._secret, self._policy, self._settle_s = inner, secret, policy, settle_s
+        self.hearing = Hearing(max(DEAF_S, policy.timeout))
+        self._pool = ThreadPoolExecutor(PROBES, "agents")
         self._changed = threading.Condition()
         self._local: set[str] = set()
         self._agents: dict[str, _KnownAgent] = {}
@@ -125,7 +140,7 @@ class AgentHosts(HostDiscovery):
                     self._local.add(host)
                     self._changed.notify_all()
                 return None
-        agent = _KnownAgent(AgentClient(address, self._policy.port, self._secret))
+        agent = _KnownAgent(AgentClient(address, self._policy.port, self._secret, self.hearing))
         with self._changed:
             if len(self._agents) >= MOST_KNOWN:
                 self._agents.clear()
@@ -134,12 +149,18 @@ class AgentHosts(HostDiscovery):
         return agent
 
     def _ask(self, agents: dict[str, _KnownAgent]) -> None:
+        """Ask the agents that no question is on its way to, and wait a moment for the answers."""
         until = time.monotonic() + self._settle_s
         self._settle_s = 0.0
         while agents:
-            with ThreadPoolExecutor(min(PROBES, len(agents)), "agents") as pool:
-                list(pool.map(_KnownAgent.ask, agents.values()))
-            if time.monotonic() >= until or not any(agent.problem for agent in agents.values()):
+            for agent in agents.values():
+                if agent.is_asked:
+                    continue
+                if agent.asked is not None:
+                    agent.asked.result()  # raises what no agent can be the reason of
+                agent.asked = self._pool.submit(agent.ask)
+            wait([agent.asked for agent in agents.values() if agent.asked is not None], ANSWER_S)
+            if time.monotonic() >= until or not any(one.problem or one.is_asked for one in agents.values()):
                 return
             time.sleep(SETTLE_S)
 

@@ -56,7 +56,7 @@ class RemoteWorker:
                 return self._run(shower, ends)
             except (PeerUnreachableError, LostPeerError, ConfigError) as exc:
                 glog.error(f"the process {self._name} of rank {self._launch.rank} is lost: {exc}")
-                return WorkerExit(LOST, time.time(), any(event.is_set() for event in ends))
+                return WorkerExit(LOST, time.time(), any(event.is_set() for event in ends), is_known=False)
 
     def _run(self, shower: OutputShower, ends: Sequence[threading.Event]) -> WorkerExit:
         has_begun = was_stopped = False
@@ -67,9 +67,9 @@ class RemoteWorker:
                     return WorkerExit(STOPPED, time.time(), True)
                 has_begun = self._ask(self._start) is not None
             elif is_to_end and not was_stopped:
-                was_stopped = self._ask(self._end) is not None
+                was_stopped = self._ask(self._end, is_to_end) is not None
             else:
-                news = self._follow(shower)
+                news = self._follow(shower, is_to_end)
                 if news is not None and news.exit_code is not None and shower.has_all(news):
                     return WorkerExit(news.exit_code, time.time(), was_stopped)
 
@@ -81,22 +81,28 @@ class RemoteWorker:
         self._client.end(self._agent, self._name)
         return True
 
-    def _follow(self, shower: OutputShower) -> WorkerNews | None:
+    def _follow(self, shower: OutputShower, is_to_end: bool) -> WorkerNews | None:
         """Ask for output; where the last one is not shown yet, only let the agent hear that there is a driver."""
         is_idle = shower.wait(POLL_S)
         most, wait = (MOST_CHUNK, POLL_S) if is_idle else (0, 0.0)
-        news = self._ask(lambda: self._client.read_output(self._agent, self._name, shower.marks, most, wait))
+        news = self._ask(lambda: self._client.read_output(self._agent, self._name, shower.marks, most, wait), is_to_end)
         if news is None or not is_idle:
             return None
         shower.give(news)
         return news
 
-    def _ask(self, request: Callable[[], _T]) -> _T | None:
-        """Return an answer, or None where there is none now. Raises: the error, when there is none for too long."""
+    def _ask(self, request: Callable[[], _T], is_to_end: bool = False) -> _T | None:
+        """Return an answer, or None where there is none now.
+
+        Args: is_to_end: nothing is lost with the worker any more.
+        Raises: the error, when there is no answer for too long.
+        """
         try:
             found = request()
         except PeerUnreachableError:
-            if time.monotonic() - self._heard > self._timeout:
+            now = time.monotonic()
+            silence = now - self._heard if is_to_end else self._client.measure_silence(self._heard, now)
+            if silence > self._timeout:
                 raise
             time.sleep(RETRY_S)
             return None

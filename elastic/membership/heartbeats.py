@@ -1,22 +1,87 @@
-"""Ends workers that live and do nothing: those that have said that they live, and say it no more."""
+"""Who was heard when: workers that live and do nothing are ended, but not by a driver that is cut off itself."""
 
 from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_right
+from collections.abc import Collection
+from typing import Protocol
 
-from elastic.membership.members import MemberTable
+from elastic.membership.decisions import Slot
+from elastic.membership.members import Incarnation, MemberTable
 from runtime import glog
+
+RESOLUTION_S = 0.1  # between two times that are remembered
+MOST_TIMES = 10_000
+LEAST_S = 6.0  # three heartbeats of a worker, of which one may be late
+
+
+class Hearing:
+    """When a driver has heard anybody.
+
+    Args: patience_s: seconds of silence of all after which they are lost all the same.
+
+    Thread safety: every method may be called from any thread.
+    """
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._lock = threading.Lock()
+        self._last = time.monotonic()
+        self._times = [self._last]  # in order, in seconds of `time.monotonic`
+
+    def note(self, now: float | None = None) -> None:
+        """Take that somebody was heard; `now` is in seconds of `time.monotonic`."""
+        now = time.monotonic() if now is None else now
+        with self._lock:
+            self._last = max(self._last, now)
+            if self._last - self._times[-1] >= RESOLUTION_S:
+                self._times.append(self._last)
+            if len(self._times) > MOST_TIMES:
+                del self._times[: MOST_TIMES // 2]
+
+    def measure_silence(self, heard: float, now: float) -> float:
+        """Return the seconds of silence that count against one that was heard last at `heard`.
+
+        Those are between the first and the last time that others were heard after it.
+        """
+        with self._lock:
+            if now - self._last > self._patience_s:
+                return now - heard
+            place = bisect_right(self._times, heard)
+            return self._last - self._times[place] if place < len(self._times) else 0.0
+
+
+class GenerationReports(Protocol):
+    """What workers have reported: `elastic.registration.WorkerStateRegistry`."""
+
+    def get_recorded_slots(self) -> list[Slot]:
+        """Return the slots that have reported in this generation."""
+
+    def size(self) -> int:
+        """Return how many workers this generation has."""
 
 
 class HeartbeatWatch:
     """Looks at the heartbeats of all workers.
 
-    Args: timeout: seconds; 0: it does nothing.  is_stopped: ends it.
+    Args: timeout: seconds; 0: it does nothing.  is_stopped: ends it.  hearing: of the driver, where it can be cut off.
+        reports: of the generation; when all workers have reported but those that are silent, a third of the timeout is
+        enough.
     """
 
-    def __init__(self, members: MemberTable, timeout: float, is_stopped: threading.Event) -> None:
+    def __init__(
+        self,
+        members: MemberTable,
+        timeout: float,
+        is_stopped: threading.Event,
+        hearing: Hearing | None = None,
+        reports: GenerationReports | None = None,
+    ) -> None:
         self._members, self._timeout, self._is_stopped = members, timeout, is_stopped
+        self._hearing, self._reports = hearing, reports
+        self._short = min(timeout, max(timeout / 3, LEAST_S))
         self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
 
     def start(self) -> None:
@@ -31,11 +96,29 @@ class HeartbeatWatch:
 
     def check(self, now: float) -> None:
         """End every worker whose last heartbeat is too old; `now` is in seconds of `time.monotonic`."""
-        for member in self._members.list_live({}):
-            if member.heard is not None and now - member.heard > self._timeout:
-                glog.error(f"{member.host}[{member.local_rank}] has said nothing for {self._timeout:g} s: it is ended")
+        silent = {
+            member: silence
+            for member in self._members.list_live({})
+            if member.heard is not None and (silence := self._measure_silence(member.heard, now)) > self._short
+        }
+        waited_for = self._list_waited_for(silent)
+        for member, silence in silent.items():
+            limit = self._short if member.slot in waited_for else self._timeout
+            if silence > limit:
+                glog.error(f"{member.host}[{member.local_rank}] has said nothing for {limit:g} s: it is ended")
                 member.kill()
 
+    def _list_waited_for(self, silent: Collection[Incarnation]) -> set[Slot]:
+        """Return those of silent workers that have not reported, if all others of the generation have."""
+        recorded = set() if self._reports is None else set(self._reports.get_recorded_slots())
+        missing = {member.slot for member in silent} - recorded
+        if self._reports is None or not recorded or len(recorded) + len(missing) < self._reports.size():
+            return set()
+        return missing
+
+    def _measure_silence(self, heard: float, now: float) -> float:
+        return now - heard if self._hearing is None else self._hearing.measure_silence(heard, now)
+
     def _run(self) -> None:
-        while not self._is_stopped.wait(self._timeout / 4):
+        while not self._is_stopped.wait(self._timeout / 8):
             self.check(time.monotonic())

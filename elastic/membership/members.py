@@ -16,7 +16,8 @@ class Incarnation:
 
     Attributes: name: unlike that of any other process.  host_uid: which host of this name it was started on, "" where
         the discovery does not say.  generation: in which it was started.  ends: events of which each one ends it.
-        heard: when it said last that it lives, in seconds of `time.monotonic`; None: never.
+        heard: when it said last that it lives, in seconds of `time.monotonic`; None: never.  has_state: whether it has
+        the state of the job, and could give it to others.
     """
 
     host: str
@@ -28,6 +29,7 @@ class Incarnation:
     is_ended: bool = False
     is_done: bool = False
     heard: float | None = None
+    has_state: bool = True
 
     @property
     def slot(self) -> Slot:
@@ -79,6 +81,11 @@ class MemberTable:
         with self._lock:
             member = self._members.get(slot)
         return member if member is None or name in (None, member.name) else None
+
+    def has_state(self, slot: Slot) -> bool:
+        """Return whether the worker of a slot could be rank 0, which gives its state to the others."""
+        member = self.find(slot)
+        return member is not None and member.has_state
 
     def list_live(self, uids: Mapping[str, str]) -> list[Incarnation]:
         """Return the processes that have not ended and whose host is still the same one.

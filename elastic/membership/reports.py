@@ -8,6 +8,7 @@ from typing import Any
 from elastic.hosts import INVALID_SLOT_INFO, SlotInfo
 from elastic.keyvalue.notices import NoticeBoard
 from elastic.membership.decisions import FAILURE, READY, SUCCESS, Slot
+from elastic.membership.heartbeats import Hearing
 from elastic.membership.history import JobHistory
 from elastic.membership.members import Incarnation, MemberTable
 from elastic.membership.notifying import Notifier
@@ -28,8 +29,8 @@ class WorkerReports:
     Thread safety: every method may be called from any thread.
     """
 
-    def __init__(self, registry: WorkerStateRegistry, secret: str) -> None:
-        self._worker_registry, self._secret = registry, secret
+    def __init__(self, registry: WorkerStateRegistry, secret: str, hearing: Hearing | None = None) -> None:
+        self._worker_registry, self._secret, self._hearing = registry, secret, hearing
         self.history = registry.history = JobHistory()
         self._members, self.is_open = MemberTable(), True
         self._notifier = Notifier()
@@ -71,16 +72,20 @@ class WorkerReports:
         return self._worker_registry.record(host, slot, READY, lambda: self.has_rank_assignment(host, slot))
 
     def query_rank(
-        self, host: str, local_rank: int, incarnation: str, generation: int, wait: float
+        self, host: str, local_rank: int, incarnation: str, generation: int, wait: float, has_state: bool = True
     ) -> tuple[SlotInfo, int] | None:
         """Take that a process is ready for the next generation; return its slot there, and the generation.
 
         A process that has asked before is answered, and not counted again.
 
         Args: incarnation: "": that of the slot.  generation: the last one that the process took part in.
+            has_state: whether the process has ever had the state of the job; one of the first generation has it.
         Returns: None: it is not decided within `wait` seconds.
         """
         slot = (host, local_rank)
+        member = self._find_member(slot, incarnation)
+        if member is not None:
+            member.has_state = has_state or member.generation <= 1
 
         def is_member() -> bool:
             return self._find_member(slot, incarnation) is not None and self.has_rank_assignment(host, local_rank)
@@ -99,6 +104,8 @@ class WorkerReports:
         member = self._find_member((host, local_rank), incarnation)
         if member is not None:
             member.heard = time.monotonic()
+            if self._hearing is not None:
+                self._hearing.note(member.heard)
 
     def record_joined(self, generation: int, rank: int) -> None:
         """Take that the worker of a rank wants to connect to the others of a generation."""
@@ -153,11 +160,14 @@ class WorkerReports:
                 "that is a failure; a script ends with hvd.shutdown() or with the end of a function of hvd.elastic.run"
             )
             code = NOT_DONE
+        if isinstance(result, WorkerExit) and not result.is_known and member.is_done:
+            glog.info(f"{slot_info.hostname}[{slot_info.local_rank}] had said that its work is done: it has succeeded")
+            code = 0
         was_stopped = isinstance(result, WorkerExit) and result.was_stopped
         self._handle_worker_exit(slot_info, WorkerExit(code, result[1], was_stopped), member)
 
     def _handle_worker_exit(self, slot_info: SlotInfo, end: WorkerExit, member: Incarnation) -> None:
-        exit_code, timestamp, was_stopped, _ = end
+        exit_code, timestamp, was_stopped = end[:3]
         host, slot = slot_info.hostname, slot_info.local_rank
         name = f"{host}[{slot}]"
         if not self._members.end(member) or not self.has_rank_assignment(host, slot):

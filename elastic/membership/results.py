@@ -28,13 +28,15 @@ class WorkerExit(NamedTuple):
     """How a process of ours has ended; a function of a test returns only the first two.
 
     Attributes: exit_code: 128 + n after signal n.  end: in seconds since 1970.  was_stopped: the driver ended it.
-        needs_done: it has succeeded only if it has said that its work is done.
+        needs_done: it has succeeded only if it has said that its work is done.  is_known: the exit code is that of the
+        process, and not one for an agent that is gone.
     """
 
     exit_code: int
     end: float
     was_stopped: bool = False
     needs_done: bool = True
+    is_known: bool = True
 
 
 CreateWorker = Callable[[SlotInfo, WorkerEvents], "tuple[int, float] | WorkerExit"]

@@ -76,10 +76,12 @@ def run_fn(
 
     def _repeat(state: Any, *args: P.args, **kwargs: P.kwargs) -> R:
         skip_sync = False
+        WORKER.has_state = bool(WORKER.has_state)
         while True:
             try:
                 if not skip_sync:
                     state.sync()
+                WORKER.has_state = True
                 result = func(state, *args, **kwargs)
             except HorovodInternalError as exc:
                 glog.warning(f"a collective failed, and training goes on from the last commit: {exc}")

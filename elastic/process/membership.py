@@ -30,12 +30,19 @@ HEARTBEAT_S = 2.0  # seconds between two signs of life
 
 
 class WorkerMembership:
-    """The place of this process in its job. Thread safety: `init` and `shutdown` are called by one thread."""
+    """The place of this process in its job.
+
+    Attributes: has_state: whether this process has had the state of the job, which rank 0 gives to the others; None: it
+        does not say, as it has a loop of its own.
+
+    Thread safety: `init` and `shutdown` are called by one thread.
+    """
 
     def __init__(self) -> None:
         self.placement = ProcessPlacement()
         self.settings = WorkerSettings()
         self.client: RendezvousClient | None = None
+        self.has_state: bool | None = None
         self._group: RankGroup | None = None
         self._secret = ""
         self._has_begun = False
@@ -138,6 +145,7 @@ class WorkerMembership:
             self.settings.incarnation,
             place.generation,
             self.settings.elastic_timeout,
+            self.has_state is not False,
         )
         if slot.rank < 0:
             raise RemovedFromJobError(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import time
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -27,8 +28,24 @@ from runtime.backoff import exponential_backoff
 from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 from runtime.errors import BugError, ConfigError, PeerUnreachableError
 
+# seconds after which a host that acknowledges nothing has gone: the driver of a job may come back with its address
+GONE_S = 6
+_KEEPALIVE = ((socket.TCP_KEEPIDLE, 2), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 2))
 _GOOD = (HTTPStatus.OK, HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND)
 LONGEST_POLL_S = 25.0  # of one request; a longer wait is several of them
+
+
+class WatchedConnection(http.client.HTTPConnection):
+    """A connection that breaks when the host of the driver is lost, also while nothing is sent."""
+
+    def connect(self) -> None:
+        """Connect, and let the system look whether the other host is there."""
+        super().connect()
+        stream: socket.socket = self.sock
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * GONE_S)
+        for option, value in _KEEPALIVE:
+            stream.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 class RendezvousClient:
@@ -72,20 +89,28 @@ class RendezvousClient:
         self._ask("DELETE", _path(scope, key))
 
     def query_rank(
-        self, host: str, local_rank: int, incarnation: str, generation: int, wait: float = 600.0
+        self,
+        host: str,
+        local_rank: int,
+        incarnation: str,
+        generation: int,
+        wait: float = 600.0,
+        has_state: bool = True,
     ) -> tuple[SlotInfo, int]:
         """Say that this worker is ready for the next generation; return its slot in it, and the generation.
 
         Blocking: until all members of the generation have said so or have ended. A slot with rank -1: this worker is
         no member any more.
 
-        Args: generation: the last one that this worker took part in.  wait: seconds.
+        Args: generation: the last one that this worker took part in.  wait: seconds.  has_state: whether this worker
+            has ever had the state of the job.
         Raises: see the class; PeerUnreachableError: also if the others are not ready within `wait` seconds.
         """
         until = time.monotonic() + wait
         path = (
             f"{_path('rank_and_size', f'{host}:{local_rank}')}?incarnation={quote(incarnation)}&generation={generation}"
         )
+        path += "" if has_state else "&state=0"
         while True:
             left = max(0.0, until - time.monotonic())
             status, headers, body = self._ask("GET", path, poll=min(left, LONGEST_POLL_S))
@@ -167,7 +192,7 @@ class RendezvousClient:
         raise BugError("the delays between trials have come to an end")
 
     def _ask_once(self, method: str, path: str, body: bytes, poll: float) -> tuple[int, dict[str, str], bytes]:
-        connection = http.client.HTTPConnection(self.address, self.port, timeout=poll + min(self.timeout, 10.0))
+        connection = WatchedConnection(self.address, self.port, timeout=poll + min(self.timeout, 10.0))
         try:
             path = self._once(path)
             headers = {HEADER: sign(self._secret, method, path, body)} if self._secret else {}

@@ -1,6 +1,6 @@
 """The requests of workers beyond plain values; each is answered by the driver.
 
-GET  /rank_and_size/<host>:<local_rank>?incarnation=I&generation=G&wait=S    six integers, or 204: ask again
+GET  /rank_and_size/<host>:<local_rank>?incarnation=I&generation=G&state=0|1&wait=S    six integers, or 204: ask again
 PUT  /worker_addresses/<host>:<local_rank>    {"incarnation", "addresses": [[ip, port], ...]}
 GET  /notices/<revision>?wait=S               {"revision", "timestamp", "result"}, or 204: none
 PUT  /heartbeat/<host>:<local_rank>           {"incarnation", "generation"}
@@ -46,7 +46,7 @@ class Desk(Protocol):
         """The newest notice that the workers of this generation know of, because it began after that."""
 
     def query_rank(
-        self, host: str, local_rank: int, incarnation: str, generation: int, wait: float
+        self, host: str, local_rank: int, incarnation: str, generation: int, wait: float, has_state: bool
     ) -> tuple[SlotInfo, int] | None:
         """Take that a worker is ready for the next generation; return its slot in it, or None after `wait` seconds."""
 
@@ -118,7 +118,8 @@ def _answer_rank(desk: Desk, request: HttpRequest) -> HttpAnswer:
     incarnation = _check_text(request.query.get("incarnation", ""), "incarnation")
     generation = _read_number(request.query.get("generation", "0"), "generation")
     wait = request.wait if "wait" in request.query else MOST_WAIT_S
-    found = desk.query_rank(host, local_rank, incarnation, generation, wait)
+    has_state = request.query.get("state", "1") != "0"
+    found = desk.query_rank(host, local_rank, incarnation, generation, wait, has_state)
     if found is None:
         return HttpAnswer(HTTPStatus.NO_CONTENT)
     slot, new = found

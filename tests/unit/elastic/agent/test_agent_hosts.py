@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
 
 from elastic.agent.client import AgentClient
@@ -92,6 +95,31 @@ def test_the_first_look_of_a_driver_that_goes_on_waits_for_all_agents(answers: A
     finally:
         AgentClient.read_state = before  # type: ignore[method-assign]
     assert len(questions) == 3
+
+
+def test_an_agent_that_does_not_answer_hides_no_other_one(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look took 5 s while a host was lost: the workers of another one that left had no time to do so."""
+    monkeypatch.setattr("elastic.agent.hosts.ANSWER_S", 0.01)
+    hosts = AgentHosts(FixedHosts({"127.0.0.2": 1, "127.0.0.3": 1}), "s", AgentPolicy(is_everywhere=True))
+    answers["127.0.0.3"] = AgentState("b", 0, False)
+    may_answer, before = threading.Event(), AgentClient.read_state
+
+    def read_state(client: AgentClient) -> AgentState:
+        if client.address == "127.0.0.2":
+            assert may_answer.wait(60.0)
+        return before(client)
+
+    monkeypatch.setattr(AgentClient, "read_state", read_state)
+    until = time.monotonic() + 60.0
+    while list(hosts.find_available_hosts_and_slots()) != ["127.0.0.3"]:
+        assert time.monotonic() < until
+    answers["127.0.0.3"] = AgentState("b", 0, True)
+    while hosts.find_available_hosts_and_slots():
+        assert time.monotonic() < until
+    answers["127.0.0.2"] = AgentState("a", 0, False)
+    may_answer.set()
+    while list(hosts.find_available_hosts_and_slots()) != ["127.0.0.2"]:
+        assert time.monotonic() < until
 
 
 def test_the_way_to_an_address_of_this_machine_is_loopback() -> None:

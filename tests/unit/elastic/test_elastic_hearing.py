@@ -1,0 +1,150 @@
+"""A driver that hears nobody is cut off itself: found by trials of chaos, in which it gave all of its workers up."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from scripted_workers import LIMIT_S, ScriptedJob, ScriptedProcess
+
+from elastic.agent.client import AgentClient
+from elastic.agent.hosts import AgentHosts, AgentPolicy
+from elastic.agent.protocol import AgentState
+from elastic.discovery import FixedHosts
+from elastic.hosts import SlotInfo
+from elastic.membership.heartbeats import MOST_TIMES, Hearing, HeartbeatWatch
+from elastic.membership.members import MemberTable
+from elastic.membership.results import WorkerEvents, WorkerExit
+from runtime.errors import PeerUnreachableError
+
+
+def make_hearing(now: float) -> Hearing:
+    hearing = Hearing(60.0)
+    hearing.note(now)
+    return hearing
+
+
+def test_silence_counts_while_others_are_heard() -> None:
+    now = time.monotonic() + 1
+    hearing = make_hearing(now)
+    for second in range(1, 12):
+        hearing.note(now + second)
+    assert hearing.measure_silence(now, now + 12) == pytest.approx(10)
+
+
+def test_silence_counts_also_when_others_are_heard_seldom() -> None:
+    """A frozen agent makes every look of the discovery take seconds, and then nobody else may be asked between them."""
+    now = time.monotonic() + 1
+    hearing = make_hearing(now)
+    hearing.note(now + 6)
+    assert hearing.measure_silence(now, now + 11) == 0
+    hearing.note(now + 12)
+    assert hearing.measure_silence(now, now + 12) == pytest.approx(6)
+
+
+def test_the_silence_of_all_counts_against_nobody() -> None:
+    now = time.monotonic() + 1
+    hearing = make_hearing(now + 0.4)
+    assert hearing.measure_silence(now, now + 30) == 0
+    hearing.note(now + 31)  # one of two is heard again; the other one has its time from now on
+    hearing.note(now + 33)
+    assert hearing.measure_silence(now + 0.4, now + 33) == pytest.approx(2)
+
+
+def test_the_silence_of_all_counts_when_it_is_too_long() -> None:
+    now = time.monotonic() + 1
+    assert make_hearing(now).measure_silence(now - 1, now + 61) == pytest.approx(62)
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    now = time.monotonic() + 1
+    hearing = make_hearing(now)
+    for number in range(2 * MOST_TIMES):
+        hearing.note(now + number)
+    assert len(hearing._times) <= MOST_TIMES
+    assert hearing.measure_silence(now, now + 2 * MOST_TIMES) >= MOST_TIMES / 2 - 1
+
+
+def test_a_driver_that_is_cut_off_ends_no_worker() -> None:
+    now = time.monotonic() + 1
+    hearing, members = make_hearing(now), MemberTable()
+    workers = [members.begin((host, 0), "", 1, []) for host in "ab"]
+    watch = HeartbeatWatch(members, 10.0, threading.Event(), hearing)
+    for worker in workers:
+        worker.heard = now
+    watch.check(now + 40)
+    assert all(worker.is_live for worker in workers)
+    for second in range(40, 52):
+        hearing.note(now + second)
+    workers[0].heard = now + 51
+    watch.check(now + 52)
+    assert [worker.is_live for worker in workers] == [True, False]
+
+
+def test_the_hosts_of_a_driver_that_is_cut_off_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = AgentHosts(FixedHosts({"127.0.0.2": 1, "127.0.0.3": 1}), "s", AgentPolicy(timeout=0.02, is_everywhere=True))
+    silent: set[str] = set()
+
+    def read_state(client: AgentClient) -> AgentState:
+        if client.address in silent:
+            raise PeerUnreachableError("no agent answers")
+        client._note_answer()
+        return AgentState(client.address, 1, False)
+
+    monkeypatch.setattr(AgentClient, "read_state", read_state)
+    assert len(hosts.find_available_hosts_and_slots()) == 2
+    silent |= {"127.0.0.2", "127.0.0.3"}
+    for agent in hosts._agents.values():
+        agent.heard -= 1  # as if they had been silent for a second
+    assert len(hosts.find_available_hosts_and_slots()) == 2
+    silent.remove("127.0.0.2")
+    until = time.monotonic() + LIMIT_S
+    while len(found := hosts.find_available_hosts_and_slots()) == 2:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert list(found) == ["127.0.0.2"]
+
+
+class LostJob(ScriptedJob):
+    """Each worker that ends with 75 has an agent that is gone."""
+
+    def create(self, slot: SlotInfo, events: WorkerEvents) -> WorkerExit:
+        end = super().create(slot, events)
+        return end._replace(is_known=end.exit_code != 75)
+
+
+def lose(job: LostJob, process: ScriptedProcess, is_done: bool) -> None:
+    if is_done:
+        job.driver.record_done(*process.place, process.incarnation)
+    process.commands.put(75)
+
+
+@pytest.mark.parametrize(("is_done", "code"), [(True, 0), (False, 75)])
+def test_a_worker_that_is_done_has_succeeded_whatever_becomes_of_its_agent(is_done: bool, code: int) -> None:
+    """Found by a trial of chaos: an agent that froze at the end of a job failed it."""
+    job = LostJob({"a": 1, "b": 1})
+    a, b = job.start(2)
+    lose(job, b, is_done)
+    job.succeed(a)
+    assert job.finish() == {"a[0]": 0, "b[0]": code}
+
+
+def test_a_silent_worker_that_all_others_wait_for_is_ended_after_a_third_of_the_time() -> None:
+    """A trial of chaos waited for the whole of --heartbeat-timeout, 30 s, when a worker was frozen."""
+    job = ScriptedJob({"a": 1, "b": 1}, heartbeat_timeout=3000.0)
+    a, b = job.start(2)
+    for one in (a, b):
+        job.driver.record_heartbeat(*one.place, one.incarnation, 1)
+    watch = job.driver._heartbeats
+    watch.check(time.monotonic() + 1500)
+    assert not b.is_told_to_end, "it may have done so much work without a word while nobody waits"
+    asked = job.ask(a)
+    job.wait_until(lambda: len(job.recorded()) == 1)
+    watch.check(time.monotonic() + 900)
+    assert not b.is_told_to_end
+    watch.check(time.monotonic() + 1500)
+    assert b.is_told_to_end
+    assert not a.is_told_to_end
+    assert asked.result(LIMIT_S)[1] == 2
+    job.end()
