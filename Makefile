@@ -82,7 +82,7 @@ chaos-short: setup  ## twenty seeded faults in real jobs: all must end as if not
 chaos: setup  ## the same, COUNT faults of SEED, and a table (docs/testing.md)
 	PYTHONPATH=tests $(BIN)/python -m chaos --count $(COUNT) --seed $(SEED)
 
-chaos-elastic-short: setup  ## twenty seeded faults in jobs whose trainers come and go
+chaos-elastic-short: setup  ## twenty seeded faults in jobs whose trainers or all-reduce workers come and go
 	PYTHONPATH=tests $(BIN)/python -m chaos.elastic --count 20 --seed 1
 
 chaos-elastic: setup  ## the same, COUNT trials of SEED, and a table (docs/testing.md)

@@ -47,6 +47,11 @@ def heal(address: str) -> None:
     _run("ip", "link", "set", _cable(address), "master", "br0")
 
 
+def isolate_port(address: str, is_isolated: bool) -> None:
+    """Let no frame pass between a pod and others that are isolated, too; all others are reached as before."""
+    _run("ip", "link", "set", _cable(address), "type", "bridge_slave", "isolated", "on" if is_isolated else "off")
+
+
 def _cable(address: str) -> str:
     return f"p{address.rpartition('.')[2]}"
 

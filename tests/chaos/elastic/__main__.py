@@ -1,6 +1,8 @@
 """`python -m chaos.elastic`: seeded trials of elastic jobs, some side by side, and a table; status 1 when any failed.
 
-The directories of failed trials are kept, with all logs, the store, the output and result.json; others are removed.
+Every fifth trial is an all-reduce job, named 1-a007, which `python -m chaos.allreduce` runs, too; the others have
+trainers and parameter servers. A name says all of a trial, whatever --count is. The directories of failed trials are
+kept, with all logs, the store, the output and result.json; others are removed.
 """
 
 from __future__ import annotations
@@ -21,6 +23,10 @@ from pathlib import Path
 from etcd_process import BINARY
 
 from chaos import network
+from chaos.allreduce.plan import AllReduceTrial, make_allreduce_trials
+from chaos.allreduce.running import describe_allreduce, run_allreduce_trial
+from chaos.allreduce.table import format_allreduce_table
+from chaos.allreduce.trial import AllReduceReport
 from chaos.elastic.plan import FILES, ElasticTrial, make_elastic_trials
 from chaos.elastic.static import measure_static_error
 from chaos.elastic.table import format_elastic_table
@@ -31,6 +37,7 @@ TEXTS = ROOT.parent / "shared" / "data" / "rt-polarity"
 TRIAL_BOUND = HARD_BOUND + 2 * END_BOUND  # seconds for a trial's process, after which it is ended
 # static jobs of a mode: asynchronous ones come to different models, whose test errors spread by 0.33 points in 50 jobs
 STATIC_JOBS = {"sync": 1, "async": 3}
+SHARE = 5  # of so many trials one is an all-reduce job
 HELD_OUT = {"digits": "1/3", "texts": "1/5"}  # of the samples: the test set
 
 
@@ -40,7 +47,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=20, help="trials (default 20)")
     parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same trials (default 1)")
     parser.add_argument("--jobs", type=int, default=2, help="trials side by side (default 2)")
-    parser.add_argument("--only", default="", help="only the trial of this name, such as 1-007")
+    parser.add_argument("--only", default="", help="only the trial of this name, such as 1-007 or 1-a007")
     parser.add_argument("--directory", type=Path, help="where the trials live (default: a new one)")
     return parser.parse_args(argv)
 
@@ -70,8 +77,10 @@ class ElasticRunner:
             shown = ", ".join(f"{error:.2%}" for error in errors)
             print(f"static job, {data}, {mode}: test error {shown}", flush=True)
 
-    def run(self, trial: ElasticTrial) -> ElasticReport:
+    def run(self, trial: ElasticTrial | AllReduceTrial) -> ElasticReport | AllReduceReport:
         """Run a trial."""
+        if isinstance(trial, AllReduceTrial):
+            return run_allreduce_trial(trial, self.directory, self.isolated)
         folder = self.directory / trial.name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -114,8 +123,30 @@ class ElasticRunner:
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
 
 
-def describe(report: ElasticReport) -> str:
+def make_mixed_trials(count: int, seed: int, has_texts: bool, can_cut: bool) -> list[ElasticTrial | AllReduceTrial]:
+    """Return so many trials, of which every fifth is an all-reduce job (pure)."""
+    most = count // SHARE
+    reduced = iter(make_allreduce_trials(most, seed, can_cut=can_cut))
+    others = iter(make_elastic_trials(count - most, seed, has_texts=has_texts, can_cut=can_cut))
+    return [next(reduced) if number % SHARE == SHARE - 1 else next(others) for number in range(count)]
+
+
+def find_trial(name: str, has_texts: bool, can_cut: bool) -> list[ElasticTrial | AllReduceTrial]:
+    """Return the trial of a name, such as 1-007 or 1-a007 (pure); none if that is no name."""
+    seed, _, number = name.partition("-")
+    digits = number.removeprefix("a")
+    if not seed.isdigit() or not digits.isdigit():
+        return []
+    count = int(digits) + 1
+    if digits != number:
+        return [*make_allreduce_trials(count, int(seed), can_cut=can_cut)[-1:]]
+    return [*make_elastic_trials(count, int(seed), has_texts=has_texts, can_cut=can_cut)[-1:]]
+
+
+def describe(report: ElasticReport | AllReduceReport) -> str:
     """Return a trial's lines."""
+    if isinstance(report, AllReduceReport):
+        return describe_allreduce(report)
     error = "" if report.error is None else f", test error {report.error:.2%}"
     text = f"{report.trial}; {report.trained} samples{error}, {report.seconds:.1f} s"
     if not report.faults:
@@ -134,14 +165,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     runner = ElasticRunner(directory)
     if runner.isolated is None:
         print("no network namespace can be made here (root, or user namespaces, and `ip`): no cuts", flush=True)
-    made = make_elastic_trials(
-        arguments.count, arguments.seed, has_texts=TEXTS.is_dir(), can_cut=runner.isolated is not None
-    )
-    trials = [trial for trial in made if arguments.only in ("", trial.name)]
+    trials = make_mixed_trials(arguments.count, arguments.seed, TEXTS.is_dir(), runner.isolated is not None)
+    if arguments.only:
+        trials = find_trial(arguments.only, TEXTS.is_dir(), runner.isolated is not None)
+    if not trials:
+        raise SystemExit(f"there is no trial {arguments.only}; names are such as 1-007 and 1-a007")
     print(f"{len(trials)} trials of seed {arguments.seed}, {arguments.jobs} side by side, in {directory}", flush=True)
     began = time.monotonic()
-    runner.prepare({(trial.data, trial.mode) for trial in trials})
-    reports = []
+    runner.prepare({(trial.data, trial.mode) for trial in trials if isinstance(trial, ElasticTrial)})
+    reports: list[ElasticReport | AllReduceReport] = []
     with ThreadPoolExecutor(arguments.jobs) as pool:
         try:
             for done in as_completed([pool.submit(runner.run, trial) for trial in trials]):
@@ -153,8 +185,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)  # those that run end by themselves, no other begins
             raise
-    print()
-    print(format_elastic_table(reports))
+    for made, show in ((ElasticReport, format_elastic_table), (AllReduceReport, format_allreduce_table)):
+        if some := [report for report in reports if isinstance(report, made)]:
+            print(f"\n{show(some)}")
     failed = sorted(report.trial.name for report in reports if report.faults)
     print(f"\n{len(reports) - len(failed)} of {len(reports)} trials passed in {time.monotonic() - began:.0f} s")
     if failed:

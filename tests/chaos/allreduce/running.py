@@ -1,0 +1,59 @@
+"""Runs all-reduce trials, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from chaos.allreduce.course import END_BOUND, HARD_BOUND
+from chaos.allreduce.plan import AllReduceTrial
+from chaos.allreduce.trial import AllReduceReport, read_allreduce_report
+
+ROOT = Path(__file__).parents[3]
+TRIAL_BOUND = HARD_BOUND + 2 * END_BOUND  # seconds for a trial's process, after which it is ended
+KILL_S = 20.0
+
+
+def run_allreduce_trial(trial: AllReduceTrial, directory: Path, isolated: Sequence[str] | None) -> AllReduceReport:
+    """Run a trial in a directory of its own.
+
+    Args: isolated: the command that runs another one in a network namespace, if it can be had.
+    """
+    folder = directory / trial.name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    spec = {"trial": asdict(trial), "directory": str(folder), "isolated": isolated is not None}
+    (folder / "spec.json").write_text(json.dumps(spec))
+    command = [*(isolated or ()), sys.executable, "-m", "chaos.allreduce.trial", str(folder / "spec.json")]
+    with (folder / "trial.log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=ROOT / "tests", stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    try:
+        process.wait(TRIAL_BOUND)
+    except BaseException as exc:
+        process.terminate()
+        try:
+            process.wait(KILL_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if not isinstance(exc, subprocess.TimeoutExpired):
+            raise
+    if process.returncode != 0 or not (folder / "result.json").exists():
+        fault = f"the trial's process ended with {process.returncode}; see {folder / 'trial.log'}"
+        return AllReduceReport(trial, str(folder), faults=[fault])
+    return read_allreduce_report(folder)
+
+
+def describe_allreduce(report: AllReduceReport) -> str:
+    """Return a trial's lines."""
+    missed = f", not done: {'; '.join(report.missed)}" if report.missed else ""
+    times = f"{report.seconds:.1f} s, {report.pause:.1f} s without a commit"
+    text = f"{report.trial}; {report.generations} generations, {times}{missed}"
+    if not report.faults:
+        return f"passed  {text}"
+    return f"FAILED  {text}\n" + "\n".join(f"        {fault}" for fault in [*report.faults, f"see {report.directory}"])

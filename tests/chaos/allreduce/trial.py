@@ -1,0 +1,99 @@
+"""`python -m chaos.allreduce.trial SPEC`: one trial in a process and, where it can be had, a network of its own.
+
+SPEC is a JSON file: {trial, directory, isolated}; the result goes to <directory>/result.json.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+import sys
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chaos import network
+from chaos.allreduce import verdict
+from chaos.allreduce.course import AllReduceCourse
+from chaos.allreduce.job import AllReduceJob
+from chaos.allreduce.plan import BATCH, EPOCHS, SAMPLES, AllReduceTrial, Blow
+
+
+@dataclass
+class AllReduceReport:
+    """What became of a trial.
+
+    done: what was done to it, with the seconds since its start.  missed: blows for which there was nothing to be done
+    to.  pause: the longest time without a new commit, in seconds.
+    """
+
+    trial: AllReduceTrial
+    directory: str
+    seconds: float = 0.0
+    pause: float = 0.0
+    generations: int = 0
+    done: list[str] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+    def save(self) -> None:
+        """Write it to the trial's directory."""
+        text = json.dumps(dataclasses.asdict(self), indent=1)
+        (Path(self.directory) / "result.json").write_text(text + "\n")
+
+
+def read_allreduce_trial(content: dict[str, Any]) -> AllReduceTrial:
+    """Return a trial as `asdict` made it."""
+    blows = tuple(Blow(**one) for one in content["blows"])
+    return AllReduceTrial(**{**content, "blows": blows, "slots": tuple(content["slots"])})
+
+
+def read_allreduce_report(directory: Path) -> AllReduceReport:
+    """Return what a trial's process wrote."""
+    content: dict[str, Any] = json.loads((directory / "result.json").read_text())
+    return AllReduceReport(**{**content, "trial": read_allreduce_trial(content["trial"])})
+
+
+def judge(job: AllReduceJob, report: AllReduceReport, struck: Collection[str]) -> None:
+    """Add what is wrong with a job that has ended.
+
+    Args: struck: hosts whose workers something was done to.
+    """
+    job.ledger.look()
+    logs, workers = job.read_logs(), list(job.ledger.workers.values())
+    steps = verdict.list_committed(workers)
+    report.generations = len({one.generation for worker in workers for one in worker.commits})
+    report.faults += verdict.check_ends({name: kept.pods() for name, kept in job.deployments.items()}, logs, struck)
+    report.faults += verdict.check_logs(logs)
+    report.faults += verdict.check_agreement(workers)
+    report.faults += verdict.check_generations(workers)
+    if not any("has not ended" in fault for fault in report.faults):
+        report.faults += verdict.check_samples(steps, EPOCHS, SAMPLES, BATCH)
+        report.faults += verdict.check_model(workers, steps, SAMPLES)
+
+
+def main(spec: Path) -> None:
+    """Run the trial of a file and leave its report."""
+    content = json.loads(spec.read_text())
+    trial, directory = read_allreduce_trial(content["trial"]), Path(content["directory"])
+    if content["isolated"]:
+        network.make_bridge()
+
+    def stop(*_: object) -> None:
+        raise SystemExit(143)
+
+    signal.signal(signal.SIGTERM, stop)
+    report = AllReduceReport(trial, str(directory))
+    with AllReduceJob(trial, directory, content["isolated"]) as job:
+        course = AllReduceCourse(job)
+        course.run()
+        report.seconds, report.pause = course.seconds, course.pause
+        report.done, report.missed, report.faults = course.done, course.missed, course.faults
+        judge(job, report, course.struck_hosts)
+    report.save()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
