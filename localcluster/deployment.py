@@ -136,6 +136,13 @@ class Deployment:
                 pod.process.kill()
             self._work.notify_all()
 
+    def give_up(self, number: int) -> None:
+        """Take a pod for lost whose program may go on, as that of a node which is out of reach; another one comes."""
+        with self._work:
+            pod = self._find(number)
+            pod.is_leaving, pod.start_at = True, None
+            self._work.notify_all()
+
     def kill(self, number: int) -> None:
         """Kill a pod's program; it is started again in the same pod."""
         with self._work:

@@ -3,7 +3,8 @@
     elastic/lead     the lease of the driver that leads
     elastic/state    a DriverRecord; written before the driver does what it says
 
-A driver whose lease is lost ends at once and touches no worker: another driver has them, or will have.
+A driver whose lease is lost, or that cannot write what it has decided, ends at once and touches no worker: another
+driver has them, or will have.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def _damaged(what: str) -> DamagedError:
 class DriverJournal:
     """The record of a job, which one driver writes.
 
-    Args: on_loss: called by a thread when the lease is lost; it has to end the process.
+    Args: on_loss: called by any thread when the lease is lost or a record cannot be written; it has to end the process.
 
     Thread safety: every method may be called from any thread.
     """
@@ -155,12 +156,18 @@ class DriverJournal:
     def save(self, record: DriverRecord | None) -> None:
         """Write a record; None: the job is over.
 
-        Raises: LeaseLostError: another driver may lead.  PeerUnreachableError, VolumeError.
+        Raises: LeaseLostError: another driver may lead.  PeerUnreachableError, VolumeError.  Before, `on_loss` is
+            called, but for the end of a job that this driver still leads.
         """
         if self._claim is None:
             raise BugError("a driver that does not lead writes its record")
-        with self._lock:
-            self._claim.put(STATE, "" if record is None else record.text)
+        try:
+            with self._lock:
+                self._claim.put(STATE, "" if record is None else record.text)
+        except PaddleError as exc:
+            if record is not None or isinstance(exc, LeaseLostError):
+                self._on_loss(exc)
+            raise
 
     def close(self) -> None:
         """Let another driver lead."""

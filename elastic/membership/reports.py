@@ -152,7 +152,7 @@ class WorkerReports:
             result = self._create_worker_fn(slot_info, events)
         except Exception as exc:  # a worker that could not be started has failed
             glog.error(f"{slot_info.hostname}[{slot_info.local_rank}] could not run: {type(exc).__name__}: {exc}")
-            result = WorkerExit(NOT_DONE, time.time())
+            result = WorkerExit(NOT_DONE, time.time(), is_known=False)
         code = result[0]
         if code == 0 and isinstance(result, WorkerExit) and result.needs_done and not member.is_done:
             glog.error(

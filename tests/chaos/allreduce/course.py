@@ -11,6 +11,7 @@ from chaos.allreduce import verdict
 from chaos.allreduce.job import AllReduceJob
 from chaos.allreduce.ledger import WorkerRecord
 from chaos.allreduce.plan import HOSTS, LASTING, SCALES, STEPS, Blow
+from chaos.elastic.job import read
 from localcluster.deployment import DeployedPod
 
 STALL_BOUND = 45.0  # seconds in which nothing is committed and no program says anything, after which the job hangs
@@ -35,7 +36,7 @@ class AllReduceCourse:
         self.faults: list[str] = []
         self._waiting: list[Blow] = list(job.trial.blows)
         self._scales = list(SCALES) if job.trial.is_scaled else []
-        self._later: list[tuple[float, Callable[[], None]]] = []
+        self._later: list[tuple[Callable[[], bool], Callable[[], None]]] = []  # when, what
         self._struck: dict[str, int] = {}  # by name of a worker: how many commits it had
         self._counts = (0, 0)  # reports and generations when the first blow was struck
         self._ends, self._has_failed = 0, False  # of drivers
@@ -73,11 +74,12 @@ class AllReduceCourse:
     def _look(self) -> None:
         self._job.ledger.look()
         self._job.publish_hosts()
-        now = time.monotonic()
-        due = [act for when, act in self._later if now >= when]
-        self._later = [one for one in self._later if now < one[0]]
-        for act in due:
-            act()
+        later, self._later = self._later, []
+        for is_due, act in later:
+            if is_due():
+                act()
+            else:
+                self._later.append((is_due, act))
         if self._scales and self._job.ledger.steps >= self._scales[0][0] * STEPS and self._scale(self._scales[0][1]):
             del self._scales[0]
         self._waiting = [blow for blow in self._waiting if not (self._has_come(blow) and self._strike(blow))]
@@ -192,7 +194,13 @@ class AllReduceCourse:
             own = {"worker": worker[:1], "host": self._job.list_processes(pod)}
             frozen = own.get(blow.role, self._job.list_processes(pod)[:1])
             self._job.send(frozen, signal.SIGSTOP)
-            self._until(blow, lambda: self._job.send(frozen, signal.SIGCONT))
+            if blow.is_pod:
+                self._job.deployments[kind].give_up(pod.number)
+            self._until(
+                blow,
+                lambda: self._job.send(frozen, signal.SIGCONT),
+                (lambda: self._leads_after(pod)) if blow.is_pod else None,
+            )
         elif blow.role == "worker":
             number = signal.SIGKILL if blow.harm == "kill" else signal.SIGTERM
             self._job.send(worker if blow.is_pod else worker[:1], number)
@@ -217,13 +225,21 @@ class AllReduceCourse:
         self._job.part(parted, True)
         self._until(blow, lambda: self._job.part(parted, False))
 
-    def _until(self, blow: Blow, end: Callable[[], None]) -> None:
+    def _leads_after(self, pod: DeployedPod) -> bool:
+        """Whether another driver has taken the place of one that was given up."""
+        drivers = self._job.deployments["driver"].pods()
+        return any(" generation " in read(one.log) for one in drivers if one.number > pod.number)
+
+    def _until(self, blow: Blow, end: Callable[[], None], is_due: Callable[[], bool] | None = None) -> None:
+        """End a harm later; by default when its seconds are over."""
+        until = time.monotonic() + LASTING.get(blow.lasts, 0.0)
+
         def act() -> None:
             self._say(f"{blow.harm} of {blow.role} is over")
             end()
 
         if blow.lasts != "never":
-            self._later.append((time.monotonic() + LASTING[blow.lasts], act))
+            self._later.append((is_due or (lambda: time.monotonic() >= until), act))
 
     def _say(self, what: str) -> None:
         self.done.append(f"{time.monotonic() - self._began:.2f} s, step {self._job.ledger.steps}: {what}")

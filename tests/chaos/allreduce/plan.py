@@ -30,7 +30,8 @@ class Blow:
     `with`: together with the first blow; `report`: after that, when the driver hears of the next worker that has failed
     or is ready; `generation`: after that, when the next generation begins.  number: of those that there are then,
     counted around.  lasts: of a freeze or cut; `never`: it stays frozen.  is_pod: a kill or stop takes the pod, too,
-    and another one comes; of a worker: its guard is killed, too.
+    and another one comes; of a worker: its guard is killed, too; a frozen driver is given up, and another one comes
+    before it goes on.
     """
 
     role: str
@@ -43,7 +44,8 @@ class Blow:
 
     def __str__(self) -> str:
         where = f" {self.share:.0%}" if self.moment == "step" else ""
-        lasts = f" ({self.lasts})" if self.harm in ("freeze", "cut") else " (pod)" if self.is_pod else ""
+        lasts = f" ({self.lasts})" if self.harm in ("freeze", "cut") else ""
+        lasts += " (pod)" if self.is_pod else ""
         return f"{self.harm}{lasts} of {self.role} {self.number} at {self.moment}{where}"
 
 
@@ -91,7 +93,7 @@ def _make_blow(role: str, harm: str, moment: str, rng: random.Random, can_cut: b
     can_stay = harm == "freeze" and role != "driver" and (first is None or first.lasts != "never")
     lasts = rng.choice(("short", "long", "never" if can_stay else "long"))
     share = rng.uniform(0.0, 0.95) if first is None or first.moment != "step" else rng.uniform(first.share, 0.95)
-    is_pod = harm in ("kill", "stop") and rng.random() < 0.5
+    is_pod = (harm in ("kill", "stop") or (role, harm) == ("driver", "freeze")) and rng.random() < 0.5
     return Blow(role, harm, moment, share, rng.randrange(12), lasts, is_pod)
 
 

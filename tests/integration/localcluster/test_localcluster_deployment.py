@@ -97,6 +97,17 @@ def test_a_lost_pod_never_comes_back_and_another_one_takes_its_place(keep):
     assert found.pods()[0].is_over
 
 
+def test_a_pod_that_is_given_up_goes_on_beside_the_one_that_takes_its_place(keep):
+    found = keep(STAYS)
+    wait_until(lambda: bool(found.pods()) and is_up(found.pods()[0]))
+    found.give_up(0)
+    wait_until(lambda: len(found.pods()) == 2 and is_up(found.pods()[1]))
+    assert found.pods()[0].is_running
+    found.kill(0)
+    wait_until(lambda: found.pods()[0].is_over)
+    assert len(found.pods()) == 2
+
+
 def test_a_frozen_program_is_thawed_and_does_its_work(keep, tmp_path):
     mark = tmp_path / "mark"
     found = keep(f"echo up; until [ -e {mark} ]; do sleep 0.02; done")

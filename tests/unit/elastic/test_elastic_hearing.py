@@ -16,7 +16,7 @@ from elastic.hosts import SlotInfo
 from elastic.membership.heartbeats import MOST_TIMES, Hearing, HeartbeatWatch
 from elastic.membership.members import MemberTable
 from elastic.membership.results import WorkerEvents, WorkerExit
-from runtime.errors import PeerUnreachableError
+from runtime.errors import ConfigError, PeerUnreachableError
 
 
 def make_hearing(now: float) -> Hearing:
@@ -107,25 +107,27 @@ def test_the_hosts_of_a_driver_that_is_cut_off_stay(monkeypatch: pytest.MonkeyPa
 
 
 class LostJob(ScriptedJob):
-    """Each worker that ends with 75 has an agent that is gone."""
+    """Each worker that ends with 75 has an agent that is gone, one with 76 a host that a next driver does not find."""
 
     def create(self, slot: SlotInfo, events: WorkerEvents) -> WorkerExit:
         end = super().create(slot, events)
+        if end.exit_code == 76:
+            raise ConfigError("the discovery does not find its host")
         return end._replace(is_known=end.exit_code != 75)
 
 
-def lose(job: LostJob, process: ScriptedProcess, is_done: bool) -> None:
+def lose(job: LostJob, process: ScriptedProcess, how: int, is_done: bool) -> None:
     if is_done:
         job.driver.record_done(*process.place, process.incarnation)
-    process.commands.put(75)
+    process.commands.put(how)
 
 
-@pytest.mark.parametrize(("is_done", "code"), [(True, 0), (False, 75)])
-def test_a_worker_that_is_done_has_succeeded_whatever_becomes_of_its_agent(is_done: bool, code: int) -> None:
+@pytest.mark.parametrize(("how", "is_done", "code"), [(75, True, 0), (75, False, 75), (76, True, 0), (76, False, 1)])
+def test_a_worker_that_is_done_has_succeeded_whatever_becomes_of_its_agent(how: int, is_done: bool, code: int) -> None:
     """Found by a trial of chaos: an agent that froze at the end of a job failed it."""
     job = LostJob({"a": 1, "b": 1})
     a, b = job.start(2)
-    lose(job, b, is_done)
+    lose(job, b, how, is_done)
     job.succeed(a)
     assert job.finish() == {"a[0]": 0, "b[0]": code}
 

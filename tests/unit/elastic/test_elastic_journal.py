@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from scripted_workers import LIMIT_S, ScriptedJob
@@ -11,7 +12,7 @@ from scripted_workers import LIMIT_S, ScriptedJob
 from elastic.hosts import SlotInfo
 from elastic.membership.journal import STATE, DriverJournal, DriverRecord, MemberRecord, read_record
 from registry.directory import DirectoryRegistry
-from runtime.errors import DamagedError, PaddleError
+from runtime.errors import DamagedError, LeaseLostError, PaddleError, VolumeError
 
 MEMBERS = (MemberRecord("a", 1, 0, "i1", "uid", 1, False), MemberRecord("a", 0, 1, "i2", "", 3, True))
 RECORD = DriverRecord(3, 2, 7000, MEMBERS, ("b",), (("h", 1),))
@@ -96,3 +97,34 @@ def test_a_second_driver_waits_until_the_first_is_gone(tmp_path: Path) -> None:
     waiting.join(LIMIT_S)
     assert found == [RECORD]
     second.close()
+
+
+def test_a_driver_that_comes_back_too_late_ends_before_it_decides(tmp_path: Path) -> None:
+    """It had been frozen; the reports that had queued up made it decide, fail, and end the workers of the next one."""
+    lost: list[PaddleError] = []
+    journal = DriverJournal(DirectoryRegistry(tmp_path, 60.0), 60.0, lost.append)
+    journal.lead()
+    journal.save(RECORD)
+    (lead,) = tmp_path.rglob("elastic.lead@*")
+    lead.unlink()
+    with pytest.raises(LeaseLostError):
+        journal.save(RECORD)
+    assert [type(error) for error in lost] == [LeaseLostError]
+    journal.close()
+
+
+def test_a_driver_that_cannot_write_ends_and_leaves_its_workers_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost: list[PaddleError] = []
+    journal = DriverJournal(DirectoryRegistry(tmp_path, 60.0), 60.0, lost.append)
+    journal.lead()
+    full = VolumeError("no space left")
+    monkeypatch.setattr(journal._claim, "put", mock.Mock(side_effect=full))
+    with pytest.raises(VolumeError):
+        journal.save(RECORD)
+    assert lost == [full]
+    with pytest.raises(VolumeError):
+        journal.save(None)  # the job is over, and its workers with it
+    assert lost == [full]
+    journal.close()
