@@ -13,6 +13,7 @@ from elastic.membership.members import Incarnation, MemberTable
 from runtime import glog
 
 RESOLUTION_S = 0.1  # between two times that are remembered
+GAP_S = 1.0  # of the time in which nobody was heard, so much counts
 MOST_TIMES = 10_000
 LEAST_S = 6.0  # three heartbeats of a worker, of which one may be late
 
@@ -30,6 +31,7 @@ class Hearing:
         self._lock = threading.Lock()
         self._last = time.monotonic()
         self._times = [self._last]  # in order, in seconds of `time.monotonic`
+        self._totals = [0.0]  # seconds up to each of them, without what is too long of the time between two
 
     def note(self, now: float | None = None) -> None:
         """Take that somebody was heard; `now` is in seconds of `time.monotonic`."""
@@ -37,9 +39,10 @@ class Hearing:
         with self._lock:
             self._last = max(self._last, now)
             if self._last - self._times[-1] >= RESOLUTION_S:
+                self._totals.append(self._totals[-1] + min(self._last - self._times[-1], GAP_S))
                 self._times.append(self._last)
             if len(self._times) > MOST_TIMES:
-                del self._times[: MOST_TIMES // 2]
+                del self._times[: MOST_TIMES // 2], self._totals[: MOST_TIMES // 2]
 
     def measure_silence(self, heard: float, now: float) -> float:
         """Return the seconds of silence that count against one that was heard last at `heard`.
@@ -50,7 +53,7 @@ class Hearing:
             if now - self._last > self._patience_s:
                 return now - heard
             place = bisect_right(self._times, heard)
-            return self._last - self._times[place] if place < len(self._times) else 0.0
+            return self._totals[-1] - self._totals[place] if place < len(self._times) else 0.0
 
 
 class GenerationReports(Protocol):

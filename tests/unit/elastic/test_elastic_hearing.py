@@ -34,13 +34,14 @@ def test_silence_counts_while_others_are_heard() -> None:
 
 
 def test_silence_counts_also_when_others_are_heard_seldom() -> None:
-    """A frozen agent makes every look of the discovery take seconds, and then nobody else may be asked between them."""
+    """A frozen agent makes each look of the discovery take a second more, and nobody else may be asked between them."""
     now = time.monotonic() + 1
     hearing = make_hearing(now)
-    hearing.note(now + 6)
-    assert hearing.measure_silence(now, now + 11) == 0
-    hearing.note(now + 12)
-    assert hearing.measure_silence(now, now + 12) == pytest.approx(6)
+    hearing.note(now + 2)
+    assert hearing.measure_silence(now, now + 3) == 0
+    for second in (4, 6, 8):
+        hearing.note(now + second)
+    assert hearing.measure_silence(now, now + 8) == pytest.approx(3)
 
 
 def test_the_silence_of_all_counts_against_nobody() -> None:
@@ -48,8 +49,17 @@ def test_the_silence_of_all_counts_against_nobody() -> None:
     hearing = make_hearing(now + 0.4)
     assert hearing.measure_silence(now, now + 30) == 0
     hearing.note(now + 31)  # one of two is heard again; the other one has its time from now on
-    hearing.note(now + 33)
-    assert hearing.measure_silence(now + 0.4, now + 33) == pytest.approx(2)
+    hearing.note(now + 32)
+    assert hearing.measure_silence(now + 0.4, now + 32) == pytest.approx(1)
+
+
+def test_a_worker_that_speaks_seldom_has_its_time_when_the_driver_hears_again() -> None:
+    """Its agent was heard after it, and the worker was ended as soon as another one was heard."""
+    now = time.monotonic() + 1
+    hearing = make_hearing(now)
+    hearing.note(now + 1)
+    hearing.note(now + 30)
+    assert hearing.measure_silence(now - 0.5, now + 30) == pytest.approx(2)
 
 
 def test_the_silence_of_all_counts_when_it_is_too_long() -> None:
