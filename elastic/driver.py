@@ -225,18 +225,15 @@ class ElasticDriver(WorkerReports):
         """Write what has been decided, where there is a journal."""
         if self._journal is None:
             return
-        members = []
-        for rank, slot in self._plan.ranks.items():
-            one = self._members.find((slot.hostname, slot.local_rank))
-            if one is not None:
-                members.append(MemberRecord.of(one, rank))
+        found = {rank: self._members.find((one.hostname, one.local_rank)) for rank, one in self._plan.ranks.items()}
+        members = tuple(MemberRecord.of(one, rank) for rank, one in found.items() if one is not None)
         hosts = self._host_manager
         blacklist = tuple(host for host in hosts.current_hosts.host_slots if hosts.is_blacklisted(host))
         first = self.get_coordinator_info()
         client = None if first is None else self.get_worker_client(first)
         listener = () if client is None else client.addresses
         resets = self._worker_registry.resets
-        self._journal.save(DriverRecord(generation, resets, self.port, tuple(members), blacklist, listener))
+        self._journal.save(DriverRecord(generation, resets, self.port, members, blacklist, listener))
 
     def _update_host_assignments(self, current_hosts: DiscoveredHosts) -> list[SlotInfo]:
         """Give every slot its rank; return the slots that need a new process.
