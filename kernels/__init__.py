@@ -1,9 +1,10 @@
-"""Hot loops over arrays: compiled where a C compiler was there when the project was installed, else in numpy.
+"""Hot loops over arrays: compiled if a C compiler existed when the project was installed, otherwise in numpy.
 
 Both give the same results: update rules and random draws bit for bit, sums and exponentials within float32 rounding.
-The compiled module takes contiguous float32 only; all else, such as the float64 of gradient checks, goes to numpy.
+The compiled module accepts only contiguous float32; numpy handles everything else, such as the float64 of gradient
+checks.
 
-PADDLE_KERNELS=plain in the environment leaves the compiled module out.
+PADDLE_KERNELS=plain in the environment disables the compiled module.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ compiled = _load()
 
 
 def fits(*arrays: npt.NDArray[Any] | None) -> bool:
-    """Return whether all arrays (None is none) are what the compiled functions take: contiguous, aligned float32."""
-    for one in arrays:  # a loop: a generator would take longer than some of the functions
+    """Return whether all arrays (None is ignored) have the form that compiled functions need: contiguous float32."""
+    for one in arrays:  # a loop, because a generator would take longer than some of the functions
         if one is None:
             continue
         flags = one.flags
@@ -43,7 +44,7 @@ def fits(*arrays: npt.NDArray[Any] | None) -> bool:
 
 
 def flush_denormals() -> None:
-    """Make this thread's processor take numbers too small for full precision as zero, as the legacy did.
+    """Make this thread's processor treat denormal numbers as zero, as the legacy did.
 
     Arithmetic on them is many times slower. Does nothing without the compiled module.
     """

@@ -1,4 +1,4 @@
-"""The legacy's random draws, and the masks made of them. Where a function returns None, numpy has to do it."""
+"""The legacy's random numbers, and masks made from them. If a function returns None, the caller must use numpy."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Draws = npt.NDArray[np.uint32]
 
 
 def fill(out: Draws, state: int) -> int | None:
-    """Fill an array with the draws that follow a state of `rand_r`, and return the state afterwards."""
+    """Fill an array with the random numbers that follow a state of `rand_r`, and return the state after them."""
     return None if compiled is None else int(compiled.draws(out, state))
 
 
 def keep(draws: Draws, rate: float, dtype: npt.DTypeLike) -> npt.NDArray[np.floating[Any]]:
-    """Return 1 where the draw, as a float32 from 0 to 1, is over the rate, else 0."""
+    """Return 1 where the random number, as a float32 from 0 to 1, is above the rate, else 0."""
     if compiled is not None and dtype == np.float32:
         mask = np.empty(draws.shape, np.float32)
         compiled.keep(mask, draws, rate)

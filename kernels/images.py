@@ -1,7 +1,7 @@
 """Images: windows over planes, and channels to mean 0 and variance 1, in one pass each.
 
-Where a function returns False, numpy has to do it. An axis of a plane is (length, windows, size of a window, stride,
-padding, dilation).
+If a function returns False, the caller must use numpy. An axis of a plane is (length, windows, size of a window,
+stride, padding, dilation).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ Array = npt.NDArray[np.floating[Any]]
 Axis = tuple[int, int, int, int, int, int]
 
 
-NARROW, SMALL = 16, 1 << 18  # channels of fewer pixels are read piece by piece: good only where all are in the cache
+# a channel of fewer pixels is read in pieces, which is fast only if all channels fit into the cache
+NARROW, SMALL = 16, 1 << 18
 
 
 def _suits_channels(x: Array) -> bool:
@@ -25,7 +26,7 @@ def _suits_channels(x: Array) -> bool:
 
 
 def fold(out: Array, columns: Array, y: Axis, x: Axis) -> bool:
-    """Write to `out` for every pixel the sum of what its elements in the windows hold.
+    """Write to `out` for every pixel the sum of its elements in all windows.
 
     Shapes: out: (n, channels, y length, x length); columns: (channels, y size, x size, n, y windows, x windows).
     """
@@ -36,7 +37,7 @@ def fold(out: Array, columns: Array, y: Axis, x: Axis) -> bool:
 
 
 def find_largest(out: Array, planes: Array, y: Axis, x: Axis) -> bool:
-    """Write to `out` the largest value of every window, each of which has a place in the plane.
+    """Write to `out` the largest value of every window; each window overlaps the plane.
 
     Shapes: out: (n, y windows, x windows); planes: (n, y length, x length).
     """
@@ -47,7 +48,7 @@ def find_largest(out: Array, planes: Array, y: Axis, x: Axis) -> bool:
 
 
 def spread_largest(out: Array, planes: Array, values: Array, gradient: Array, y: Axis, x: Axis) -> bool:
-    """Write to `out` the gradient of the planes: that of a window goes to all places that hold its largest value.
+    """Write to `out` the gradient of the planes: a window's gradient is added to all pixels with its largest value.
 
     Shapes: out, planes: (n, y length, x length); values, gradient: (n, y windows, x windows).
     """
@@ -62,7 +63,7 @@ def normalise(
 ) -> bool:
     """Write to `out` the channels of x with mean 0 and variance 1, times the scale, plus the shift.
 
-    Args: statistics: to be filled: mean, biased variance and 1 / sqrt(variance + epsilon) of each channel.
+    Args: statistics: filled with mean, biased variance and 1 / sqrt(variance + epsilon) of each channel.
     Shapes: out, x: (n, channels, pixels); the others: (channels,).
     """
     if compiled is None or not _suits_channels(x) or not fits(out, *statistics, x, scale, shift):
@@ -74,10 +75,10 @@ def normalise(
 def normalise_gradient(
     out: Array, sums: tuple[Array, Array], g: Array, x: Array, mean: Array, inverse: Array, scale: Array
 ) -> bool:
-    """Write to `out` the gradient of x, where g is that of the result of `normalise`.
+    """Write to `out` the gradient of x; g is the gradient of the result of `normalise`.
 
-    Args: sums: to be filled: the sums by channel of g, the gradient of the shift, and of g times the normalised x, that
-        of the scale.
+    Args: sums: filled with the sums by channel of g (the gradient of the shift) and of g times the normalised x (the
+        gradient of the scale).
     """
     if compiled is None or not _suits_channels(x) or not fits(out, *sums, g, x, mean, inverse, scale):
         return False

@@ -1,6 +1,6 @@
-"""Steps of an LSTM in one pass, or many steps one after the other.
+"""Steps of an LSTM in one pass: a single step, or all steps of a layer.
 
-A row of gates is (a, i, f, o), each of `size` numbers. Where a function returns False, numpy has to do it.
+A row of gates is (a, i, f, o), each of `size` numbers. If a function returns False, the caller must use numpy.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def lstm_backward(
     gate: str,
     state: str,
 ) -> bool:
-    """Put the gradients of the sums in the place of the gates, and that of the state before in the place of d_c.
+    """Replace the gates by the gradients of their sums, and d_c by the gradient of the previous state.
 
-    Shapes: as of `lstm_forward`; d_h, d_c: (n, size), d_h is used up; d_peepholes: (3, size), added to.
+    Shapes: see `lstm_forward`; d_h, d_c: (n, size), d_h is overwritten; d_peepholes: (3, size), added to.
     """
     kinds = candidate, gate, state
     if compiled is None or not are_compiled(kinds) or not fits(gates, peepholes, before, c, d_h, d_c, d_peepholes):
@@ -60,12 +60,12 @@ def lstm_backward(
 
 @dataclass(frozen=True)
 class LstmRun:
-    """All steps of a layer over packed sequences, and what both directions need.
+    """All steps of a layer over packed sequences, and the data for both directions.
 
-    Step t has the rows begins[t]:begins[t + 1] of every packed array, never more than the step before it.
+    Step t has the rows begins[t]:begins[t + 1] of every packed array; no step has more rows than the previous one.
 
     Shapes: gates: (frames, 4 * size); peepholes: (3, size); c, y: (frames, size), the state and its activation;
-        begins: (steps + 1,) int64.
+    begins: (steps + 1,) int64.
     """
 
     gates: Array
@@ -84,7 +84,7 @@ class LstmRun:
         )
 
     def forward(self, x: Array, rows: Ids, w: Array, bias: Array, h: Array) -> None:
-        """Run the steps, whose sums begin with x[rows] + bias; writes gates, c, y and h.
+        """Run the steps; the sums of a step start with x[rows] + bias. Write gates, c, y and h.
 
         Shapes: x: (any, 4 * size); rows: (frames,); w: (size, 4 * size); bias: (4 * size,); h: (frames, size).
         """
@@ -92,7 +92,7 @@ class LstmRun:
         compiled.lstm_run_forward(*self._arguments(x, rows, w), bias, self.c, self.y, h)
 
     def backward(self, gradient: Array, rows: Ids, transposed: Array, d_c: Array, d_peepholes: Array) -> None:
-        """Run the steps from the last one to the first; gates and d_c as in `lstm_backward`.
+        """Run the steps from the last one to the first; gates and d_c: see `lstm_backward`.
 
         Shapes: gradient: (any, size), of h, at `rows`; transposed: (4 * size, size), of w; d_c: (sequences, size).
         """

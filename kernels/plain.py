@@ -1,4 +1,4 @@
-"""The hot loops in numpy: for every type of number, and where the compiled module is missing."""
+"""The hot loops in numpy: for every numeric type, and if the compiled module is missing."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy.typing as npt
 Array = npt.NDArray[np.floating[Any]]
 Ids = npt.NDArray[np.integer[Any]]
 
-FEW = 4  # up to FEW times as many stretches as rows in the longest are reduced one by one, more of them step by step
-NARROW = 8  # columns up to which numpy's one-dimensional add.at beats sorting the rows
+FEW = 4  # up to FEW ragged rows per row of the longest are reduced one by one, more of them step by step
+NARROW = 8  # maximum columns for which numpy's one-dimensional add.at is faster than sorting the rows
 
 
 def add_rows(target: Array, ids: Ids, rows: Array) -> None:
@@ -29,26 +29,26 @@ def add_rows(target: Array, ids: Ids, rows: Array) -> None:
 
 
 def _add_columns(target: Array, ids: Ids, rows: Array) -> None:
-    """Add column by column; a pair of columns travels as one complex number, which is twice as fast."""
+    """Add column by column; two columns are viewed as one complex column, which is twice as fast."""
     sources, targets = _pair_columns(rows), _pair_columns(target)
     for column in range(targets.shape[1]):
         np.add.at(targets[:, column], ids, sources[:, column])
 
 
 def _pair_columns(matrix: Array) -> npt.NDArray[np.inexact[Any]]:
-    """Return the matrix with every two columns seen as one complex one, or as it is if their number is odd."""
+    """Return the matrix with every two columns viewed as one complex column, or unchanged if their number is odd."""
     if matrix.shape[1] % 2:
         return matrix
     return matrix.view(np.complex64 if matrix.dtype == np.float32 else np.complex128)
 
 
 def sum_rows(table: Array, ids: Ids, starts: Ids, values: Array | None) -> Array:
-    """Return for each stretch [starts[i], starts[i + 1]) the sum of values[k] * table[ids[k]]."""
+    """Return for each ragged row [starts[i], starts[i + 1]) the sum of values[k] * table[ids[k]]."""
     result: Array = np.zeros((len(starts) - 1, table.shape[1]), table.dtype)
     picked = table.take(ids, axis=0)
     if values is not None:
         picked *= values[:, None]
-    # reduceat gives an element, not zero, for an empty stretch: leave those rows out
+    # for an empty ragged row reduceat returns an element instead of zero, so these rows are omitted
     filled = np.flatnonzero(np.diff(starts))
     if len(filled):
         result[filled] = np.add.reduceat(picked, starts[:-1][filled], axis=0)
@@ -82,7 +82,7 @@ def add_windows(tables: Array, rows: Array, index: Ids, starts: Ids, first: int)
 
 
 def _find_inside(starts: Ids, shift: int) -> Ids:
-    """Return the rows for which the row `shift` further on is in the same sequence."""
+    """Return the rows for which the row at distance `shift` is in the same sequence."""
     rows = np.arange(starts[-1])
     lengths = np.diff(starts)
     places = rows + shift
@@ -90,7 +90,7 @@ def _find_inside(starts: Ids, shift: int) -> Ids:
 
 
 def pick_samples(pool: array[int], head: int, draws: Ids) -> None:
-    """Exchange pool[head + k] with the sample draws[k] mod n places further on, n being how many are left there."""
+    """Exchange pool[head + k] with the sample at distance draws[k] mod n, where n samples remain from head + k on."""
     heads = np.arange(head, head + len(draws))
     picks = heads + draws % (len(pool) - heads)
     for place, picked in enumerate(picks.tolist(), head):
@@ -98,7 +98,7 @@ def pick_samples(pool: array[int], head: int, draws: Ids) -> None:
 
 
 def find_spans(bounds: Ids, rows: Ids) -> tuple[Ids, Ids]:
-    """Return where the items of some rows begin, and where they go one row after the other."""
+    """Return the start of the items of some rows, and their positions when stored one row after the other."""
     starts = bounds.take(rows)
     offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(bounds.take(rows + 1) - starts, out=offsets[1:])
@@ -106,25 +106,25 @@ def find_spans(bounds: Ids, rows: Ids) -> tuple[Ids, Ids]:
 
 
 def list_places(starts: Ids, offsets: Ids) -> Ids:
-    """Return starts[i], starts[i] + 1, ... for every i, of which offsets[i + 1] - offsets[i] numbers."""
+    """Return starts[i], starts[i] + 1, ... for every i: offsets[i + 1] - offsets[i] numbers for each."""
     places: Ids = np.repeat(starts - offsets[:-1], np.diff(offsets))
     places += np.arange(offsets[-1])
     return places
 
 
 def sum_stretches(rows: Array, starts: Ids) -> Array:
-    """Return the sum of the rows of each stretch, zero of an empty one."""
+    """Return the sum of the rows of each ragged row, zero for an empty one."""
     return _reduce(np.add, rows, starts)
 
 
 def max_stretches(rows: Array, starts: Ids) -> tuple[Array, Ids]:
-    """Return each column's maximum in each stretch, and the row of the first one; 0 and -1 in an empty stretch."""
+    """Return each column's maximum in each ragged row, and its first row; 0 and -1 for an empty ragged row."""
     largest = _reduce(np.maximum, rows, starts)
     return largest, _find_first_maxima(rows, largest, starts)
 
 
 def _reduce(operation: np.ufunc, rows: Array, starts: Ids) -> Array:
-    """Reduce each stretch. Not by `reduceat`, which takes ten times as long along this axis."""
+    """Reduce each ragged row without `reduceat`, which takes ten times as long along this axis."""
     lengths = np.diff(starts)
     if len(lengths) > FEW * lengths.max(initial=0):
         return _reduce_by_steps(operation, rows, starts, lengths)
@@ -139,7 +139,7 @@ def _reduce(operation: np.ufunc, rows: Array, starts: Ids) -> Array:
 
 
 def _reduce_by_steps(operation: np.ufunc, rows: Array, starts: Ids, lengths: Ids) -> Array:
-    """Reduce the first rows of all stretches, the second rows of those that have one, and so on."""
+    """Reduce the first rows of all ragged rows, then the second rows of those that have one, and so on."""
     result: Array = np.zeros((len(lengths), rows.shape[1]), rows.dtype)
     order = np.argsort(-lengths, kind="stable")
     firsts = starts[:-1][order]
@@ -152,7 +152,7 @@ def _reduce_by_steps(operation: np.ufunc, rows: Array, starts: Ids, lengths: Ids
 
 
 def _find_first_maxima(rows: Array, largest: Array, starts: Ids) -> Ids:
-    """Return the row of the first maximum of each column in each stretch; -1 in an empty one.
+    """Return the row of the first maximum of each column in each ragged row; -1 for an empty one.
 
     Shapes: rows: (n, width), largest: (m, width), of `max_stretches` -> (m, width).
     """
@@ -162,7 +162,8 @@ def _find_first_maxima(rows: Array, largest: Array, starts: Ids) -> Ids:
     row = hits // max(width, 1)
     slots = np.repeat(np.arange(len(lengths)) * width, lengths)[row] + (hits - row * width)
     places: Ids = np.full(largest.shape, -1, np.int64)
-    places.reshape(-1)[slots[::-1]] = row[::-1]  # the first of several comes last and stays
+    # in reverse order, so that the first of several equal rows is written last
+    places.reshape(-1)[slots[::-1]] = row[::-1]
     return places
 
 
@@ -180,7 +181,7 @@ def spread_maxima(gradient: Array, places: Ids, rows: int) -> Array:
 
 
 def take_sum(out: Array, table: Array, ids: Ids, bias: Array | None, more: Array | None) -> None:
-    """Write table[ids[i]], plus a bias, plus more[i] for each row that `more` has, to out[i]."""
+    """Write table[ids[i]], plus a bias, plus more[i] for the rows that `more` has, to out[i]."""
     np.take(table, ids, axis=0, out=out, mode="clip")  # the default mode would copy `out` twice
     if bias is not None:
         out += bias

@@ -26,9 +26,9 @@ WITH_FACTORS = frozenset({"decayed_adagrad", "rmsprop"})
 def zeros_apart(size: int, number: int, dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
     """Return zeros that begin at the `number`-th kilobyte of a page, which takes no memory before it is written.
 
-    An update rule goes through several arrays at once. The allocator lets every large array begin at the same place of
-    a page. A processor compares the last twelve bits of addresses first, and takes a load from one such array for one
-    of what was just stored in another: a step of Adam then takes up to three times as long.
+    An update rule reads several arrays in parallel. The allocator would place all large arrays at the same offset in a
+    page. A processor compares only the last twelve bits of addresses at first, so it would confuse a read from one
+    array with a recent write to another: a step of Adam would take up to three times as long.
     """
     item = np.dtype(dtype).itemsize
     memory = np.zeros(size * item + PAGE, np.uint8)

@@ -1,4 +1,4 @@
-"""Samples of a batch: which ones, and where their items lie."""
+"""The choice of a batch's samples, and the positions of their items."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Ids = npt.NDArray[np.integer[Any]]
 
 
 def pick_samples(pool: array[int], head: int, draws: npt.NDArray[np.uint32]) -> None:
-    """Exchange pool[head + k] with the sample draws[k] mod n places further on, n being how many are left there.
+    """Exchange pool[head + k] with the sample at distance draws[k] mod n, where n samples remain from head + k on.
 
     Args: pool: of type code "q".  draws: at most as many as samples from the head on.
     """
@@ -27,7 +27,7 @@ def pick_samples(pool: array[int], head: int, draws: npt.NDArray[np.uint32]) -> 
 def find_spans(bounds: Ids, rows: Ids) -> tuple[Ids, Ids]:
     """Return (starts, offsets): picked row i has offsets[i + 1] - offsets[i] items, from starts[i] on.
 
-    Args: bounds: row r of the store has the items [bounds[r], bounds[r + 1]).  rows: those that are picked.
+    Args: bounds: row r of the store has the items [bounds[r], bounds[r + 1]).  rows: the picked rows.
     Shapes: bounds: (rows of the store + 1,), rows: (n,), both int64; results: (n,) and (n + 1,) from 0.
     """
     if compiled is None:
@@ -38,7 +38,7 @@ def find_spans(bounds: Ids, rows: Ids) -> tuple[Ids, Ids]:
 
 
 def list_places(starts: Ids, offsets: Ids) -> Ids:
-    """Return starts[i], starts[i] + 1, ... for every i, of which offsets[i + 1] - offsets[i] numbers.
+    """Return starts[i], starts[i] + 1, ... for every i: offsets[i + 1] - offsets[i] numbers for each.
 
     Shapes: starts: (rows,), offsets: (rows + 1,) from 0; result: (offsets[-1],), all int64.
     """
@@ -50,7 +50,7 @@ def list_places(starts: Ids, offsets: Ids) -> Ids:
 
 
 def join_spans(ids: npt.NDArray[np.int32], starts: Ids, offsets: Ids) -> Ids:
-    """Return ids[starts[i]], ids[starts[i] + 1], ... for every i, of which offsets[i + 1] - offsets[i], as int64.
+    """Return as int64 ids[starts[i]], ids[starts[i] + 1], ... for every i: offsets[i + 1] - offsets[i] for each.
 
     Shapes: ids: (any,) int32; starts: (rows,), offsets: (rows + 1,) from 0, int64; result: (offsets[-1],).
     """

@@ -1,4 +1,4 @@
-"""Activations in one pass. Where a function returns False, numpy has to do it."""
+"""Activations in one pass. If a function returns False, the caller must use numpy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernels import compiled, fits
 Array = npt.NDArray[np.floating[Any]]
 Ids = npt.NDArray[np.integer[Any]]
 
-KINDS = {"": 0, "sigmoid": 1, "tanh": 2, "relu": 3}  # the activations that are compiled, by `active_type`
+KINDS = {"": 0, "sigmoid": 1, "tanh": 2, "relu": 3}  # the compiled activations, by `active_type`
 
 
 def are_compiled(kinds: Iterable[str]) -> bool:
@@ -22,7 +22,7 @@ def are_compiled(kinds: Iterable[str]) -> bool:
 
 
 def activate(kind: str, z: Array) -> bool:
-    """Put the activation's y in the place of z."""
+    """Replace z by the activation's y."""
     if compiled is None or kind not in KINDS or not fits(z):
         return False
     compiled.activate(KINDS[kind], z)
@@ -30,7 +30,7 @@ def activate(kind: str, z: Array) -> bool:
 
 
 def differentiate(kind: str, out: Array, g: Array, y: Array) -> bool:
-    """Write the gradient of z, where g is that of y; `out` may be g."""
+    """Write the gradient of z; g is the gradient of y. `out` may be g."""
     if compiled is None or kind not in KINDS or not fits(out, g, y):
         return False
     compiled.differentiate(KINDS[kind], out, g, y)
@@ -38,7 +38,7 @@ def differentiate(kind: str, out: Array, g: Array, y: Array) -> bool:
 
 
 def softmax(y: Array, floor: float) -> bool:
-    """Put the softmax of each row in its place; numbers more than `-floor` below the row's largest count as that.
+    """Replace each row by its softmax; numbers more than `-floor` below the row's maximum are raised to that limit.
 
     Shapes: y: (rows, width), not empty.
     """
@@ -49,7 +49,7 @@ def softmax(y: Array, floor: float) -> bool:
 
 
 def differentiate_softmax(out: Array, g: Array, y: Array) -> bool:
-    """Write the gradient of a softmax's z, where g is that of y. Shapes: (rows, width), not empty."""
+    """Write the gradient of a softmax's z; g is the gradient of y. Shapes: (rows, width), not empty."""
     if compiled is None or not fits(out, g, y) or not y.size:
         return False
     compiled.softmax_gradient(out, g, y, y.shape[1])

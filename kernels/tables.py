@@ -1,7 +1,7 @@
-"""Rows of tables of which a batch touches only a few: taken, put back, added up, shared out to services.
+"""Rows of tables of which a batch touches only a few: read, write, add, and divide among services.
 
-Row numbers are uint32, as they travel between trainers and servers. Without the compiled module numpy does the same,
-bit for bit.
+Row numbers are uint32, as in messages between trainers and servers. Without the compiled module numpy gives bit-equal
+results.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def take_rows(table: Array, ids: RowIds, out: Array | None = None) -> Array:
 
 
 def put_rows(table: Array, ids: RowIds, rows: Array) -> None:
-    """Let table[ids] = rows. Shapes: as for `take_rows`."""
+    """Set table[ids] = rows. Shapes: see `take_rows`."""
     if compiled is not None and fits(table, rows) and table.shape[1]:
         compiled.put_rows(table, rows, ids, table.shape[1])
     else:
@@ -39,7 +39,7 @@ def put_rows(table: Array, ids: RowIds, rows: Array) -> None:
 
 
 def merge_rows(ids: RowIds, rows: Array, more_ids: RowIds, more_rows: Array) -> tuple[RowIds, Array]:
-    """Return the numbers of either, rising, and the rows, of those in both the sum of the two.
+    """Return the union of the row numbers, ascending, and the rows; rows in both inputs are added.
 
     Shapes: ids: (n,), more_ids: (m,), each rising; rows: (n, width), more_rows: (m, width).
     """
@@ -51,13 +51,13 @@ def merge_rows(ids: RowIds, rows: Array, more_ids: RowIds, more_rows: Array) -> 
     return merged[:count], out[:count]
 
 
-WIDEST, MOST_LISTS = 1024, 7  # that `descend_rows` is compiled for
+WIDEST, MOST_LISTS = 1024, 7  # limits of the compiled `descend_rows`
 
 
 def descend_rows(table: Array, rate: float | np.floating[Any], lists: Sequence[tuple[RowIds, Array]]) -> bool:
-    """Take the sum of the lists' rows (as `merge_rows` adds them), times the rate, off the table's rows, in one go.
+    """Subtract the sum of the lists' rows (as `merge_rows` adds them), times the rate, from the table's rows.
 
-    Return False, with nothing done, where that is not compiled. Shapes: as for `merge_rows`.
+    Return False, without a change, if that is not compiled. Shapes: see `merge_rows`.
     """
     width = table.shape[1]
     if compiled is None or not 0 < width <= WIDEST or not 0 < len(lists) <= MOST_LISTS:
@@ -69,16 +69,16 @@ def descend_rows(table: Array, rate: float | np.floating[Any], lists: Sequence[t
 
 
 def is_rising(ids: RowIds, upper: int) -> bool:
-    """Return whether each number is larger than the one before, and all are below `upper`."""
+    """Return whether each number is larger than the previous one, and all are below `upper`."""
     if compiled is not None:
         return bool(compiled.is_rising(ids, upper))
     return not len(ids) or (int(ids[-1]) < upper and bool((ids[1:] > ids[:-1]).all()))
 
 
 def deal_rows(ids: RowIds, places: Places) -> tuple[RowIds, RowIds, Places]:
-    """Share rows out to as many owners as there are places: row r goes to owner places[r % owners].
+    """Divide rows among as many owners as there are places: row r goes to owner places[r % owners].
 
-    Returns: order: the positions in `ids`, owner after owner, each owner's as they come;
+    Returns: order: the positions in `ids`, grouped by owner, each owner's in the original order;
         local: ids[order] // owners; starts: owner k has [starts[k], starts[k + 1]) of both.
     Shapes: ids: (n,); order, local: (n,); starts: (owners + 1,).
     """

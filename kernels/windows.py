@@ -1,4 +1,4 @@
-"""Windows over the rows of sequences: sums of rows of tables, and the maxima of these sums over each sequence."""
+"""Windows over the rows of sequences: sums of rows of tables, and the maxima of these sums in each sequence."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ Ids = npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True)
 class SequenceWindows:
-    """Windows over the rows of sequences, as places in tables of the distinct rows.
+    """Windows over the rows of sequences, as positions in tables of the distinct rows.
 
-    The window of row r has the rows r + first, ..., r + first + length - 1; those outside of r's own sequence do not
-    count.
+    The window of row r has the rows r + first, ..., r + first + length - 1; rows outside r's own sequence are ignored.
 
     Shapes: index: (rows,), the distinct row of each row; starts: (sequences + 1,), from 0 to rows.
     """
@@ -30,7 +29,7 @@ class SequenceWindows:
     first: int
 
     def arguments(self, tables: Array) -> tuple[Any, ...]:
-        """Return what the compiled functions take. Shapes: tables: (distinct rows, length, width)."""
+        """Return the arguments of the compiled functions. Shapes: tables: (distinct rows, length, width)."""
         distinct, length, width = tables.shape
         return as_int64(self.index), as_int64(self.starts), width, self.first, length, distinct
 
@@ -70,7 +69,7 @@ def max_windows(tables: Array, windows: SequenceWindows) -> tuple[Array, Ids]:
 
 
 def add_maxima(tables: Array, gradient: Array, places: Ids, windows: SequenceWindows) -> None:
-    """Add the gradient of each maximum to the entries of `tables` that it is the sum of: the gradient of `max_windows`.
+    """Add the gradient of each maximum to the entries of `tables` in its sum: the gradient of `max_windows`.
 
     Shapes: tables: (distinct rows, window length, width), gradient, places: (sequences, width).
     """
@@ -86,8 +85,7 @@ def descend_maxima(
 ) -> tuple[Array, Array] | None:
     """Return the gradients of weight and x, where the tables of `max_windows` are x times the weight's blocks.
 
-    For few maxima this is faster than by way of tables. None where that is not compiled.
-    Shapes: weight: (window length, depth, width), x: (distinct rows, depth), gradient, places: (sequences, width);
+    For few maxima this is faster than computing tables. Return None if it is not compiled.
         results: as weight and x.
     """
     gradient = np.ascontiguousarray(gradient)

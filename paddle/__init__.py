@@ -1,4 +1,4 @@
 """The names that users type: the `paddle` command, and the modules that old configs and providers import.
 
-Nothing is implemented here; `trainer` and `pserver` are the implementation. Importing this package costs nothing.
+`trainer` and `pserver` are the implementation; this package contains only names. Importing it loads no other module.
 """

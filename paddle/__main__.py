@@ -10,7 +10,8 @@ if __name__ == "__main__":
     from paddle.command import main
 
     status = main()
-    # Nobody needs what the interpreter would collect at its end: 70 ms of processor time of a trainer, which the next
+    # The interpreter's cleanup at the end is skipped: it takes 70 ms of processor time of a trainer, during which the
+    # next
     # attempt of a job waits for (bench/recovery.py).
     gc.freeze()
     sys.exit(status)

@@ -1,9 +1,9 @@
-"""The `paddle` command: chooses the program and imports only that one.
+"""The `paddle` command: it chooses the program and imports only that.
 
-Numerical libraries get one thread each unless the environment says otherwise: the pods of a job share their machines,
-and sums are to come out in the same order everywhere. The working directory comes first on the module path of what a
-program starts, as the legacy's wrapper did it; in the program itself it does so when a config is read, not before, so
-that a user's `json.py` or `socket.py` stands in nobody's way.
+Numerical libraries get one thread each unless the environment sets another number: the pods of a job share machines,
+and sums must have the same order everywhere. Like the legacy's wrapper, it puts the working directory first on the
+module path of child processes. In the program itself this happens only when a config is read, so that a user's
+`json.py` or `socket.py` does not replace a module of the program.
 """
 
 import contextlib
@@ -31,15 +31,15 @@ These are common paddle commands used in various situations:
     make_diagram      Make a model diagram by graphviz
 
 'paddle train --help', 'paddle pserver --help', 'paddle dump_config --help' will list subcommands options.
-'paddle elastic run --help' tells how to run workers that come and go, with all-reduce as in Horovod;
-'paddle elastic agent --help' how to have them on other machines.
-'paddle master --help' tells how to give the tasks of a data set to trainers that come and go.
-'paddle autoscaler --help' tells how jobs of a Kubernetes cluster share its nodes.
-'paddle plotcurve --help' tells how to draw the curves of a log; it needs matplotlib.
+'paddle elastic run --help' explains workers that join and leave, with all-reduce as in Horovod;
+'paddle elastic agent --help' explains how to run them on other machines.
+'paddle master --help' explains how to distribute the tasks of a data set to trainers that join and leave.
+'paddle autoscaler --help' explains how jobs of a Kubernetes cluster share its nodes.
+'paddle plotcurve --help' explains how to draw the curves of a log; it needs matplotlib.
 'paddle tensorboard OUTPUT_DIR' writes the records of a job as event files; it needs tensorboardX.
 'paddle recordio show|check|convert FILE...' shows, checks and writes RecordIO files.
-'paddle report OUTPUT_DIR [OTHER]' writes the report of a job, a page for any browser, or compares two;
-'paddle status OUTPUT_DIR' says in a few lines how far it is; 'paddle usage -l train.log' how long a run took.
+'paddle report OUTPUT_DIR [OTHER]' writes the report of a job as an HTML page, or compares two jobs;
+'paddle status OUTPUT_DIR' prints the progress of a job; 'paddle usage -l train.log' prints how long a run took.
 """
 EX_USAGE = 64
 EX_SOFTWARE = 70
@@ -56,11 +56,11 @@ def main(argv: list[str] | None = None) -> int:
         with _quiet_about_closed_stdout():
             status = _run(name, rest)
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is None:  # that is stdout
+        if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is None:  # the error of stdout
             _drop_output()
             sys.stderr.write(f"paddle: cannot write to stdout: {error.strerror}; make room, or send it elsewhere\n")
             return EX_IOERR
-        traceback.print_exc()  # our own mistake
+        traceback.print_exc()  # a bug of this project
         return EX_SOFTWARE
     if status == interrupts.EXIT_STATUS:
         interrupts.end()
@@ -81,7 +81,8 @@ def _program(module: str, *packages: str) -> Callable[[list[str]], int]:
     def run(arguments: list[str]) -> int:
         for threads in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
             os.environ.setdefault(threads, "1")
-        for package in packages:  # before the user's directory can hide them behind a module of the same name
+        # imported first, so that a module of the same name in the user's directory cannot replace the package
+        for package in packages:
             importlib.import_module(package)
         _lead_children_here()
         main = importlib.import_module(module).main
@@ -120,7 +121,7 @@ def _version(_arguments: list[str]) -> int:
 
 
 def _has_avx() -> bool:
-    """Return whether numpy's kernels find AVX on this machine (they choose when they start)."""
+    """Return whether numpy's kernels detect AVX on this machine (they check at import)."""
     with contextlib.suppress(OSError):
         return " avx " in Path("/proc/cpuinfo").read_text()
     return False
@@ -140,7 +141,7 @@ def _refuse(message: str) -> int:
 
 @contextlib.contextmanager
 def _dying_of_closed_pipe() -> Iterator[None]:
-    """End like any other Unix program when the reader of our output is gone (`paddle dump_config ... | head`)."""
+    """End like other Unix programs when the reader of the output has closed it (`paddle dump_config ... | head`)."""
     before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         yield
@@ -151,10 +152,10 @@ def _dying_of_closed_pipe() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet_about_closed_stdout() -> Iterator[None]:
-    """Keep the status of a long program whose help or whose config printed to a reader that is gone.
+    """Keep the exit status of a long program whose help or config printed to a closed pipe.
 
-    Training does not end for that, so SIGPIPE stays ignored. What is left in the buffer goes nowhere; the interpreter
-    would complain about it at its end and change the exit status.
+    Training does not end for that, so SIGPIPE stays ignored. The rest of the buffer is discarded; otherwise the
+    interpreter would report an error at its end and change the exit status.
     """
     with contextlib.suppress(BrokenPipeError):
         yield
@@ -166,7 +167,7 @@ def _quiet_about_closed_stdout() -> Iterator[None]:
 
 
 def _drop_output() -> None:
-    """Let what is left in the buffer of stdout go nowhere."""
+    """Discard the rest of the buffer of stdout."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -14,25 +14,25 @@ EXIT_STATUS = 130  # 128 + SIGINT, as a shell shows it
 
 
 def accept() -> None:
-    """Let a Ctrl-C end the process at once; bin/paddle starts it with SIGINT blocked."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where the parent has it ignored, as nohup
+    """End the process at once on Ctrl-C; bin/paddle starts it with SIGINT blocked."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not if the parent ignores SIGINT, as nohup does
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 @contextlib.contextmanager
 def raised() -> Iterator[None]:
-    """Raise a Ctrl-C in this block as KeyboardInterrupt, so that files are closed and removed; then end the process.
+    """Raise KeyboardInterrupt for a Ctrl-C in this block, so that files are closed and removed; then end the process.
 
-    Whatever comes out of the block after a Ctrl-C is its consequence: a C module that is being imported, for one,
-    turns KeyboardInterrupt into an ImportError. A program may take SIGINT itself in the block.
+    Any exception after a Ctrl-C is its consequence: for example, a C module during its import turns KeyboardInterrupt
+    into an ImportError. A program may handle SIGINT itself inside the block.
     """
     came = False
 
     def handle(number: int, frame: FrameType | None) -> NoReturn:
         nonlocal came
         came = True
-        sys.unraisablehook = lambda _: None  # one that meets a finaliser is printed, and goes on
+        sys.unraisablehook = lambda _: None  # a KeyboardInterrupt inside a finalizer would be printed and ignored
         raise KeyboardInterrupt
 
     before = signal.getsignal(signal.SIGINT)
@@ -52,7 +52,7 @@ def raised() -> Iterator[None]:
 
 
 def end() -> NoReturn:
-    """End by SIGINT itself, so that the parent sees that a Ctrl-C did it."""
+    """End by SIGINT, so that the parent can detect the Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGINT)
-    os._exit(EXIT_STATUS)  # the first process of a container does not die of its own signals
+    os._exit(EXIT_STATUS)  # the first process of a container cannot be ended by its own signals

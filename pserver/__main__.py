@@ -1,4 +1,4 @@
-"""`paddle pserver`: flags and environment -> a server or the probe -> an exit status."""
+"""`paddle pserver`: run a server or the probe from flags and environment, and return an exit status."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def _run(arguments: list[str]) -> int:
     job = read_environment(os.environ)
     ports = line.number("ports_num") + line.number("ports_num_for_sparse")
     if line.values["probe"]:
-        # the server, the probe and --help import only what each needs: a launcher waits for all three (bench/launch.py)
+        # the server, the probe and --help each import only their own modules: a launcher waits for them
+        # (bench/launch.py)
         from pserver.client import probe
 
         hosts = list_hosts(line.text("pservers"), line.number("port"), ports)
@@ -46,9 +47,9 @@ def _run(arguments: list[str]) -> int:
 def _serve(line: flags.PserverFlags, job: JobEnvironment, ports: int) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
-    # a server never multiplies matrices: without this, importing numpy starts one thread per core for that
+    # a server never multiplies matrices; without this, importing numpy starts one thread for each core
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # imported here for the time that --help and the probe take, and after the handlers of signals are set
+    # imported late, so that --help and the probe start fast, and signal handlers are set before
     if line.is_elastic:
         from pserver.life.elastic_server import run_elastic
 
@@ -75,11 +76,11 @@ def _serve(line: flags.PserverFlags, job: JobEnvironment, ports: int) -> int:
 
 @contextmanager
 def _watched(server: Server, line: flags.PserverFlags, job: JobEnvironment) -> Iterator[None]:
-    """Answer /healthz, /readyz and /metrics in this block, if --metrics_port asks for it."""
+    """Serve /healthz, /readyz and /metrics inside this block, if --metrics_port is set."""
     if not line.number("metrics_port"):
         yield
         return
-    # only a server with --metrics_port pays for these imports
+    # only a server with --metrics_port needs these imports
     from pserver.server.server_metrics import ServerMetrics
     from runtime.health.metrics import Exposition
     from runtime.health.pages import Pages, watch

@@ -1,7 +1,7 @@
 """The command line of `paddle pserver`: the table of its flags; runtime/gflags.py reads them.
 
-Every flag that the legacy's pserver took is accepted; those that mean nothing here are named in one warning. Those of
-an elastic job, which need a store, have the names of the Go pserver of 2017, where '-' was written in place of '_'.
+Every flag of the legacy's pserver is accepted; the given ones without effect are listed in one warning. The flags of an
+elastic job, which need a store, have the names of the Go pserver of 2017, except that '-' may also be written as '_'.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ FLAGS = index_flags(
         "async_lagged_ratio_default",
         1.5,
         _S,
-        "the ratio of other configs; gradients of a staleness of ratio x trainers are dropped",
+        "the ratio for other configs; a gradient older than ratio x trainers is dropped",
         0,
     ),
     Flag("pserver_num_threads", 1, _S, "threads that take an optimiser step together; for large parameters", 1, 256),
     Flag("log_period_server", 500, _S, "batches between two log lines of a pass; 0: none", 0),
-    Flag("log_barrier_abstract", True, _S, "say after a pass which trainers were the last ones in too many rounds"),
-    Flag("log_barrier_lowest_nodes", 5, _S, "how many trainers that line names", 0, 1 << 20),
+    Flag("log_barrier_abstract", True, _S, "log after a pass the trainers that were the last ones in too many rounds"),
+    Flag("log_barrier_lowest_nodes", 5, _S, "number of trainers in that log line", 0, 1 << 20),
     Flag("log_barrier_show_log", False, _S, "write that line of every pass with three trainers or more"),
     Flag("log_json", "", _S, "file that log lines are also appended to, each as a JSON object; empty: none"),
     Flag("metrics_port", 0, _S, "port of /healthz, /readyz and /metrics, on what --nics names; 0: none", 0, 65535),
@@ -56,12 +56,12 @@ FLAGS = index_flags(
     Flag("rdma_tcp", "tcp", _S, "transport; only tcp is supported", choices=("tcp",)),
     Flag("comment", "", _S, "free text; scripts use it to find processes"),
     Flag("probe", False, _S, "ask every service of --pservers whether it is ready instead of serving; exit 0 or 69"),
-    Flag("pservers", "127.0.0.1", _S, "with --probe: the hosts to ask, by comma; host:port has its own first port"),
+    Flag("pservers", "127.0.0.1", _S, "with --probe: comma-separated hosts; host:port sets the first port of a host"),
     Flag("timeout", 60.0, _S, "with --probe: seconds until all must have answered", 0, 86400),
     # ----- of an elastic job -----
-    Flag("store_dir", "", _S, "elastic: directory of this machine that the programs of a job find each other in"),
+    Flag("store_dir", "", _S, "elastic: local directory in which the programs of a job find each other"),
     Flag("etcd_endpoints", "", _S, "elastic: comma list of http://host:port of an etcd in place of --store_dir"),
-    Flag("etcd_endpoint", "", _S, "the name that --etcd_endpoints had in 2017"),
+    Flag("etcd_endpoint", "", _S, "the 2017 name of --etcd_endpoints"),
     Flag("job", "", _S, "elastic: name of the job; empty: PADDLE_JOB_NAME, or 'job'"),
     Flag("num_pservers", 1, _S, "elastic: servers of the job; the first one that starts decides", 1, 4096),
     Flag("index", -1, _S, "elastic: index of this server; -1: the smallest free one", -1, 4095),
@@ -69,28 +69,28 @@ FLAGS = index_flags(
         "checkpoint_path",
         "",
         _S,
-        "elastic: directory of snapshots, below which the job has one; empty: beside the registry in --store_dir, or "
+        "elastic: directory of snapshots, with one directory a job; empty: beside the registry in --store_dir, or "
         "/checkpoints",
     ),
     Flag("checkpoint_interval", "600s", _S, "elastic: time between two snapshots"),
-    Flag("etcd_ttl", "5s", _S, "elastic: time after which a silent server has lost its index"),
-    Flag("dial_timeout", "5s", _Q, "etcd is asked for 15 s at the start"),
+    Flag("etcd_ttl", "5s", _S, "elastic: time after which a silent server loses its index"),
+    Flag("dial_timeout", "5s", _Q, "attempts to reach etcd at the start last 15 s"),
     Flag("log_level", "info", _Q, "every line is written"),
     # ----- accepted, without a meaning here -----
-    Flag("small_messages", False, _Q, "messages always leave at once"),
+    Flag("small_messages", False, _Q, "messages are always sent at once"),
     Flag("seed", 1, _Q, "a server draws no random numbers"),
     Flag("thread_local_rand_use_global_seed", False, _Q, "a server draws no random numbers"),
-    Flag("use_gpu", False, _Q, "a server has no use for it"),
+    Flag("use_gpu", False, _Q, "a server uses no GPU"),
     Flag("trainer_count", 1, _Q, "a flag of the trainer"),
     Flag("trainer_id", 0, _Q, "a flag of the trainer"),
     Flag("local", False, _Q, "a flag of the trainer"),
 )
 
 
-ELASTIC_DEFAULTS: dict[str, Value] = {"port": 0}  # of a server with a store
-STATIC_ONLY = ("num_gradient_servers",)  # without effect where trainers come and go
+ELASTIC_DEFAULTS: dict[str, Value] = {"port": 0}  # defaults of a server with a store
+STATIC_ONLY = ("num_gradient_servers",)  # without effect if trainers join and leave
 ELASTIC_ONLY = ("job", "num_pservers", "index", "checkpoint_path", "checkpoint_interval", "etcd_ttl")
-MOST_PORTS = 4096  # of a server with a store, whose registry has a list of them
+MOST_PORTS = 4096  # maximum ports of a server with a store, because the registry lists them
 
 
 class PserverFlags(FlagValues):
@@ -98,22 +98,22 @@ class PserverFlags(FlagValues):
 
     @property
     def endpoints(self) -> list[str]:
-        """The endpoints of etcd, none where a directory is used."""
+        """The endpoints of etcd, or [] if a directory is used."""
         return self.items("etcd_endpoints", "etcd_endpoint")
 
     @property
     def store_dir(self) -> Path | None:
-        """The directory of the registry, None where etcd is used."""
+        """The directory of the registry, or None if etcd is used."""
         return Path(self.text("store_dir")).absolute() if self.text("store_dir") else None
 
     @property
     def is_elastic(self) -> bool:
-        """Whether trainers come and go: a store is named."""
+        """Whether a store is given, so that trainers join and leave."""
         return bool(self.endpoints or self.store_dir)
 
 
 def parse(argv: Sequence[str]) -> PserverFlags:
-    """Return what the arguments say; of a flag given twice the last one counts, as gflags had it.
+    """Return the values of the flags; if a flag is given twice, the last value counts, as in gflags.
 
     Raises: UsageError: a flag that is unknown (with the closest known one), malformed or out of bounds.
     """
@@ -137,7 +137,7 @@ def format_help() -> str:
         "       paddle pserver --store_dir=DIR | --etcd_endpoints=http://host:2379 [--flag=value ...]",
         "",
         "Environment: PADDLE_JOB_NAME, PADDLE_ATTEMPT (set by the launcher; empty: stand-alone), PADDLE_SECRET or",
-        "PADDLE_SECRET_FILE (proven to all peers; empty: anyone may take part),",
+        "PADDLE_SECRET_FILE (authenticates all peers; empty: anyone may take part),",
         "PADDLE_PEER_TIMEOUT (seconds without a sign of life after which a trainer is lost; 10).",
         "",
         *format_flags(FLAGS),
@@ -188,7 +188,7 @@ def _check_elastic(line: PserverFlags) -> None:
 
 
 def _plain(argument: str) -> str:
-    """Return a flag with underscores, which 2017 wrote with hyphens."""
+    """Return a flag with underscores in place of 2017's hyphens."""
     name, equals, text = argument.lstrip("-").partition("=")
     plain = name.replace("-", "_")
     return f"--{plain}{equals}{text}" if argument.startswith("-") and plain in FLAGS else argument

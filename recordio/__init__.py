@@ -1,5 +1,5 @@
-"""RecordIO: files of records in chunks, as the original's Go library writes and reads them.
+"""RecordIO: files of records in chunks, in the format of the original's Go library.
 
-`errors`, `layout` and `compression` are pure. `index` reads headers only, `reading` records. `writing` writes a file,
-`shards` several of them. `sources` makes records of text.
+`errors`, `layout` and `compression` are pure. `index` reads only headers, `reading` reads records. `writing` writes one
+file, `shards` writes several. `sources` makes records from text.
 """

@@ -1,4 +1,4 @@
-"""Payloads compressed and decompressed, by Snappy's framed format or gzip; no more than a bound is ever allocated."""
+"""Compression and decompression of payloads, by Snappy's framed format or gzip, with bounded memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PayloadError(Exception):
 
 
 def compress(raw: bytes | bytearray, compression: Compression) -> bytes | bytearray:
-    """Return a payload as it goes to the file.
+    """Return a payload in its form in the file.
 
     Raises: ConfigError: it is Snappy, and cramjam is not installed.
     """
@@ -33,15 +33,15 @@ def compress(raw: bytes | bytearray, compression: Compression) -> bytes | bytear
 
 
 def decompress(payload: bytes, compression: Compression, most: int) -> bytes:
-    """Return what was compressed, at most `most` bytes.
+    """Return the decompressed payload, at most `most` bytes.
 
-    Raises: PayloadError: it is damaged, or would have more bytes.  ConfigError: as of `compress`.
+    Raises: PayloadError: it is damaged, or has more bytes.  ConfigError: see `compress`.
     """
     return _DECOMPRESSORS[compression](payload, most)
 
 
 def load_cramjam() -> Any:
-    """Return the module that has Snappy.
+    """Return the Snappy module.
 
     Raises: ConfigError: it is not installed.
     """
@@ -86,9 +86,9 @@ def _unsnap(payload: bytes, most: int) -> bytes:
 
 
 def measure_snappy(payload: bytes) -> int:
-    """Return how many bytes the frames of a Snappy stream say that they have when they are decompressed.
+    """Return the decompressed size that the frames of a Snappy stream declare.
 
-    Raises: PayloadError: these are no frames.
+    Raises: PayloadError: the bytes are not frames.
     """
     if not payload.startswith(_SNAPPY_BEGINNING):
         raise PayloadError("it does not begin as Snappy's framed format")
@@ -98,7 +98,7 @@ def measure_snappy(payload: bytes) -> int:
         at = body + int.from_bytes(payload[at + 1 : body], "little")
         if at > len(payload) or (kind <= 1 and at < body + 4):
             raise PayloadError("it ends inside of a frame of Snappy")
-        if kind <= 1:  # behind 4 bytes of CRC-32C: 0 is compressed, and begins with its size; 1 is as it is
+        if kind <= 1:  # after 4 bytes of CRC-32C; kind 0 is compressed and begins with its size, kind 1 is uncompressed
             total += _read_varint(payload[body + 4 : at]) if kind == 0 else at - body - 4
         elif kind < 0x80 or (kind == 0xFF and payload[body:at] != _SNAPPY_BEGINNING[4:]):
             raise PayloadError(f"it has a frame of a kind that Snappy has not ({kind})")

@@ -1,4 +1,4 @@
-"""What can be wrong with a RecordIO file, and the place that the message names."""
+"""The errors of RecordIO files, and the position that their messages contain."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from runtime.errors import DataError
 
 
 class ChunkPlace(NamedTuple):
-    """A chunk of a file: its number from 0, and the bytes before its header."""
+    """A chunk of a file: its number from 0, and the offset of its header."""
 
     path: str
     number: int
     offset: int
 
     def __str__(self) -> str:
-        """Return the place as messages name it."""
+        """Return the position in the form of messages."""
         return f"{self.path}: chunk {self.number} at byte {self.offset}"
 
 
 class DamagedChunkError(DataError):
-    """A chunk of a RecordIO file is not as a writer leaves it, or exceeds what a reader takes."""
+    """A chunk of a RecordIO file is damaged, or exceeds the reader's limits."""
 
     def __init__(self, message: str, place: ChunkPlace):
         super().__init__(f"{place}: {message}")
@@ -31,7 +31,7 @@ class ForeignFileError(DamagedChunkError):
     """A file does not begin as RecordIO files do."""
 
     def __init__(self, message: str, place: ChunkPlace):
-        DataError.__init__(self, message)  # it names the file alone: there is no chunk
+        DataError.__init__(self, message)  # the message names only the file, because there is no chunk
         self.place = place
 
 

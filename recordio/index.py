@@ -1,4 +1,4 @@
-"""What is in a RecordIO file, by its headers alone; and ranges of its records, as tasks name them."""
+"""The chunks of a RecordIO file, from its headers, and ranges of its records as tasks name them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _RANGE = re.compile(r"(.+)#chunk=(\d{1,19})&offset=(\d{1,19})&skip=(\d{1,19})&co
 
 @dataclass(frozen=True)
 class RecordRange:
-    """`count` records of a file: of its chunk `chunk`, whose header is at byte `offset`, the first `skip` are left out.
+    """`count` records of a file, from chunk `chunk` with its header at `offset` on, after skipping `skip` records.
 
-    `str` of it is what a task names and a provider gets in the place of a file name; `parse` reads that.
+    `str` of it is the text that a task names and a provider receives instead of a file name; `parse` reads that text.
     """
 
     path: str
@@ -39,7 +39,7 @@ class RecordRange:
 
     @classmethod
     def parse(cls, text: str) -> RecordRange | None:
-        """Return the range that a text names; None if it has not that form, as the name of a file."""
+        """Return the range that a text names, or None if the text has another form, such as a file name."""
         match = _RANGE.fullmatch(text)
         return cls(match[1], *(int(digits) for digits in match.groups()[1:])) if match else None
 
@@ -54,13 +54,13 @@ class FileIndex:
 
     @property
     def records(self) -> int:
-        """All records of the file, as the headers count them."""
+        """The number of records of the file, according to the headers."""
         return self.chunks[-1].first + self.chunks[-1].records if self.chunks else 0
 
     def range(self, first: int, count: int) -> RecordRange:
         """Return the records [first, first + count).
 
-        Raises: ValueError: the file has not all of them.
+        Raises: ValueError: the file has fewer records.
         """
         if first < 0 or count < 1 or first + count > self.records:
             raise ValueError(f"{self.path} has {self.records} records, and not [{first}, {first + count})")
@@ -68,7 +68,7 @@ class FileIndex:
         return RecordRange(self.path, chunk.number, chunk.offset, first - chunk.first, count)
 
     def split(self, chunks: int) -> Iterator[RecordRange]:
-        """Yield all records of the file as ranges of this number of chunks; the last one may have fewer."""
+        """Yield all records of the file as ranges of `chunks` chunks; the last range may have fewer."""
         for start in range(0, len(self.chunks), chunks):
             group = self.chunks[start : start + chunks]
             count = sum(one.records for one in group)
@@ -77,10 +77,10 @@ class FileIndex:
 
 
 def read_index(path: str | Path) -> FileIndex:
-    """Read the headers of a file, and no payload.
+    """Read the headers of a file without payloads.
 
     Raises: MissingInputError: it cannot be read.  VolumeError: its volume does not answer.  DamagedChunkError: a header
-        is wrong, or the file ends inside of a chunk.
+        is invalid, or the file ends inside a chunk.
     """
     with open_records(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -88,11 +88,11 @@ def read_index(path: str | Path) -> FileIndex:
 
 
 def name_chunks(names: Iterable[str]) -> Iterator[str]:
-    """Yield the names of a file list, and in the place of each RecordIO file the ranges of its chunks, in order.
+    """Yield the names in a file list; each RecordIO file is replaced by the ranges of its chunks, in order.
 
-    A file is a RecordIO file if it begins as one. A file that cannot be opened keeps its name. Behind a damaged header
-    no chunk of the file can be found; a range of one record stands for the rest, and reading it raises
-    DamagedChunkError: a task with a damaged chunk fails, and no record is left out in silence.
+    A file is a RecordIO file if it begins like one. A file that cannot be opened keeps its name. After a damaged header
+    no further chunk can be found. A range of one record then represents the rest, and reading it raises
+    DamagedChunkError: the task fails, and no record is skipped silently.
 
     Raises: VolumeError: the volume of a file does not answer.
     """
@@ -119,9 +119,9 @@ def _name_ranges(file: BinaryIO, name: str) -> Iterator[str]:
 
 
 def open_records(path: str | Path) -> BinaryIO:
-    """Open a file to be read.
+    """Open a file for reading.
 
-    Raises: MissingInputError: it cannot be read, or is no regular file.  VolumeError: its volume does not answer.
+    Raises: MissingInputError: it cannot be read, or is not a regular file.  VolumeError: its volume does not answer.
     """
     try:
         return open_regular(Path(path))
@@ -130,14 +130,14 @@ def open_records(path: str | Path) -> BinaryIO:
 
 
 def failure(path: str | Path, error: OSError) -> PaddleError:
-    """Return how to report a RecordIO file that cannot be read."""
+    """Return the error for a RecordIO file that cannot be read."""
     return reading_error(MissingInputError, f"the RecordIO file {path} cannot be read", error)
 
 
 def scan(file: BinaryIO, path: str, number: int = 0, offset: int = 0) -> Iterator[ChunkIndex]:
-    """Yield the chunks of an open file from one of them on, header by header.
+    """Yield the chunks of an open file, from a given one on, header by header.
 
-    Raises: DamagedChunkError, MissingInputError, VolumeError: as of `read_index`.
+    Raises: DamagedChunkError, MissingInputError, VolumeError: see `read_index`.
     """
     handle, first = file.fileno(), 0
     size = os.fstat(handle).st_size

@@ -1,7 +1,7 @@
-"""The layout of RecordIO files: chunks back to back, each of them a header of 20 bytes and a payload.
+"""The layout of RecordIO files: chunks without gaps, each with a header of 20 bytes and a payload.
 
-The payload, once decompressed, has for each record its length (uint32, little-endian) and its bytes. The header has no
-checksum of its own, so that every field of it is held against the payload and the size of the file.
+The decompressed payload has for each record its length (uint32, little-endian) and its bytes. The header has no
+checksum, so every field is checked against the payload and the size of the file.
 
 Source: go/recordio of PaddlePaddle, 1a278fc; spec/distributed.md 5.4.
 """
@@ -16,33 +16,34 @@ from typing import NamedTuple
 from recordio.errors import ChunkPlace, DamagedChunkError, ForeignFileError
 
 MAGIC = 0x01020304
-MAGIC_BYTES = MAGIC.to_bytes(4, "little")  # what a file begins with
+MAGIC_BYTES = MAGIC.to_bytes(4, "little")  # the first bytes of a file
 HEADER = struct.Struct("<5I")  # magic, CRC-32 of the payload, compression, bytes of the payload, records
 LENGTH = struct.Struct("<I")
-MOST_CHUNK_BYTES = 256 << 20  # of a payload, compressed or not: eight times what the original's writer fills
+# maximum bytes of a payload, compressed or not: eight times the size of the original writer's chunks
+MOST_CHUNK_BYTES = 256 << 20
 
 
 class Compression(IntEnum):
     """How a payload is compressed, by its number in the header."""
 
     NONE = 0
-    SNAPPY = 1  # framed: google/snappy, framing_format.txt
+    SNAPPY = 1  # framed format: google/snappy, framing_format.txt
     GZIP = 2
 
 
-_KINDS = {int(one): one for one in Compression}  # ten times as quick as Compression(number)
+_KINDS = {int(one): one for one in Compression}  # ten times as fast as Compression(number)
 
 
 class ChunkIndex(NamedTuple):
-    """What the header of a chunk says, and where the chunk is in its file."""
+    """The fields of a chunk's header, and the position of the chunk in its file."""
 
     number: int  # of the chunk in the file, from 0
     offset: int  # bytes before the header
     first: int  # records of the file before this chunk
     records: int
     compression: Compression
-    size: int  # bytes of the payload as it is in the file
-    crc: int  # CRC-32 (IEEE) of these bytes
+    size: int  # bytes of the payload in the file
+    crc: int  # CRC-32 (IEEE) of the payload in the file
 
     @property
     def start(self) -> int:
@@ -51,15 +52,15 @@ class ChunkIndex(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The offset behind the payload, where the next chunk begins."""
+        """The offset after the payload, where the next chunk begins."""
         return self.start + self.size
 
 
 def parse_header(header: bytes, place: ChunkPlace, first: int, file_size: int) -> ChunkIndex:
-    """Return what a header says; `first` records are before it in the file of `file_size` bytes.
+    """Return the content of a header; `first`: number of records before it in the file, which has `file_size` bytes.
 
-    Raises: DamagedChunkError: it is no header, or one that its file or this reader cannot hold.  ForeignFileError: the
-        file is of another kind.
+    Raises: DamagedChunkError: it is not a valid header, or exceeds the file or the reader's limits.  ForeignFileError:
+        the file has another format.
     """
     if place.offset == 0 and not MAGIC_BYTES.startswith(header[: len(MAGIC_BYTES)]):
         raise ForeignFileError(
@@ -107,9 +108,9 @@ def parse_header(header: bytes, place: ChunkPlace, first: int, file_size: int) -
 
 
 def find_ends(payload: bytes, records: int, place: ChunkPlace) -> array[int]:
-    """Return where in a decompressed payload each record ends; it begins 4 bytes behind the end of the one before.
+    """Return the end of each record in a decompressed payload; the next record begins 4 bytes after it.
 
-    Raises: DamagedChunkError: the payload is not this number of records, to the byte.
+    Raises: DamagedChunkError: the payload does not consist of exactly this number of records.
     """
     ends = array("I")
     append, unpack = ends.append, LENGTH.unpack_from

@@ -1,7 +1,7 @@
-"""Reads the records of a RecordIO file, or of a range of one, chunk by chunk.
+"""Read the records of a RecordIO file, or of a range of records, chunk by chunk.
 
-A chunk is checked as a whole before the first of its records is given away: its CRC, what it decompresses to, and that
-this is the number of records that the header tells of.
+A chunk is checked completely before its first record is returned: its CRC, its decompression, and the number of
+records.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from recordio.errors import ChunkPlace, DamagedChunkError
 from recordio.index import RecordRange, open_records, read_at, scan
 from recordio.layout import LENGTH, MOST_CHUNK_BYTES, ChunkIndex, find_ends
 
-Source = str | Path | RecordRange  # a text may be the name of a file, or that of a range
+Source = str | Path | RecordRange  # a text is the name of a file or of a range
 
 
 class RecordIOReader:
-    """An iterator of records, each of them bytes, and a context that closes the file; so does the end of the iterator.
+    """An iterator of records (bytes), and a context manager that closes the file; the end of the iteration closes it
+    too.
 
-    Iterating raises DamagedChunkError where a chunk is damaged, when all records before that chunk were given; and
-    MissingInputError or VolumeError where the file cannot be read.
+    Iterating raises DamagedChunkError at a damaged chunk, after the records of all previous chunks, and
+    MissingInputError or VolumeError if the file cannot be read.
     """
 
     def __init__(self, source: Source):
@@ -39,10 +40,11 @@ class RecordIOReader:
         path = wanted.path if isinstance(wanted, RecordRange) else str(wanted)
         self._file = open_records(path)
         chunks = read_range(self._file, wanted) if isinstance(wanted, RecordRange) else read_all(self._file, path)
-        self._records: Iterator[bytes] = chain.from_iterable(chunks)  # in C: a record costs one step of a generator
+        # in C, so that a record costs one step of a generator
+        self._records: Iterator[bytes] = chain.from_iterable(chunks)
 
     def __iter__(self) -> Iterator[bytes]:
-        """Return the iterator of what was not read yet."""
+        """Return the iterator of the remaining records."""
         return self._records
 
     def read(self) -> bytes | None:
@@ -50,7 +52,7 @@ class RecordIOReader:
         return next(self._records, None)
 
     def close(self) -> None:
-        """Close the file; further reading finds no record."""
+        """Close the file; further calls return no record."""
         self._records = iter(())
         self._file.close()
 
@@ -64,7 +66,7 @@ class RecordIOReader:
 def read_all(file: BinaryIO, path: str) -> Iterator[Iterator[bytes]]:
     """Yield the records of every chunk of an open file, and close it.
 
-    Raises: as of RecordIOReader.
+    Raises: see RecordIOReader.
     """
     with file:
         for chunk in scan(file, path):
@@ -72,9 +74,9 @@ def read_all(file: BinaryIO, path: str) -> Iterator[Iterator[bytes]]:
 
 
 def read_range(file: BinaryIO, wanted: RecordRange) -> Iterator[Iterator[bytes]]:
-    """Yield those records of each chunk that are in a range, and close the file; chunks before it are not decompressed.
+    """Yield the records of each chunk that are in a range, and close the file; earlier chunks are not decompressed.
 
-    Raises: as of RecordIOReader.  DamagedChunkError: the file has not all of them, too.
+    Raises: see RecordIOReader.  DamagedChunkError: also if the file has fewer records.
     """
     skip, left = wanted.skip, wanted.count
     with file:
@@ -98,7 +100,7 @@ def read_range(file: BinaryIO, wanted: RecordRange) -> Iterator[Iterator[bytes]]
 def read_chunk(file: BinaryIO, path: str, chunk: ChunkIndex) -> Iterator[bytes]:
     """Check a chunk, and yield its records.
 
-    Raises: as of RecordIOReader.
+    Raises: see RecordIOReader.
     """
     payload, ends = load_chunk(file, path, chunk)
     start = 0
@@ -108,9 +110,9 @@ def read_chunk(file: BinaryIO, path: str, chunk: ChunkIndex) -> Iterator[bytes]:
 
 
 def load_chunk(file: BinaryIO, path: str, chunk: ChunkIndex) -> tuple[bytes, array[int]]:
-    """Return the decompressed payload of a chunk, and where in it each record ends.
+    """Return the decompressed payload of a chunk, and the end of each record in it.
 
-    Raises: as of RecordIOReader.
+    Raises: see RecordIOReader.
     """
     place = ChunkPlace(path, chunk.number, chunk.offset)
     payload = read_at(file.fileno(), path, chunk.size, chunk.start)

@@ -1,4 +1,4 @@
-"""Writes records to several files, `PREFIX-00000` and so on, and the list of them last."""
+"""Write records to several files, `PREFIX-00000` and so on, and then the list of these files."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from runtime.durable_files import (
 )
 from runtime.errors import DataError, UsageError
 
-_DIGITS = re.compile(r"-\d{5,}")  # of a name behind its prefix
+_DIGITS = re.compile(r"-\d{5,}")  # the part of a name after its prefix
 
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """Where shards go, and how large they are."""
+    """The paths and sizes of shards."""
 
     directory: Path
     prefix: str
-    records: int  # of a shard; the last one may have fewer
+    records: int  # records of a shard; the last one may have fewer
     compression: Compression = Compression.SNAPPY
     max_chunk_bytes: int = CHUNK_BYTES
     overwrite: bool = False
@@ -40,12 +40,12 @@ class ShardPlan:
 
 
 def write_shards(records: Iterable[bytes], plan: ShardPlan) -> tuple[list[Path], int]:
-    """Write all shards beside their places, rename them there, and write the list last.
+    """Write all shards to temporary files, rename them, and write the list last.
 
     Returns: the paths of the shards, and the number of records.
-    Raises: UsageError: the prefix is no name of a file, or there are such shards already and `overwrite` is false.
-        DataError: there is no record.  VolumeError: they cannot be written.  What reading the records raises; then
-        nothing has changed.
+    Raises: UsageError: the prefix is not a file name, or such shards exist and `overwrite` is false.
+        DataError: there is no record.  VolumeError: they cannot be written.  Errors of reading records, which leave the
+        files unchanged.
     """
     if not re.fullmatch(r"[^/.\0][^/\0]*", plan.prefix):
         raise UsageError(
@@ -72,7 +72,7 @@ def write_shards(records: Iterable[bytes], plan: ShardPlan) -> tuple[list[Path],
 
 
 def find_shards(plan: ShardPlan) -> Iterator[Path]:
-    """Yield the shards with the prefix that there are, in the order of their names."""
+    """Yield the existing shards with the prefix, in the order of their names."""
     for path in sorted(plan.directory.iterdir()):
         if path.name.startswith(plan.prefix) and _DIGITS.fullmatch(path.name.removeprefix(plan.prefix)):
             yield path
@@ -93,9 +93,9 @@ def _fill(staging: Path, records: Iterator[bytes], plan: ShardPlan) -> tuple[lis
 
 
 def _publish(staging: Path, names: list[str], plan: ShardPlan) -> None:
-    plan.list_file.unlink(missing_ok=True)  # while old and new shards stand beside each other, no list names them
+    plan.list_file.unlink(missing_ok=True)  # while old and new shards exist together, no list names them
     for name in names:
-        if (staging / name).exists():  # not so when this is done again after an error that passes
+        if (staging / name).exists():  # absent if this call repeats a partly completed one after a temporary error
             (staging / name).replace(plan.directory / name)
     sync_directory(plan.directory)
     write_mark(plan.list_file, ["".join(f"{plan.directory / name}\n" for name in names).encode()])

@@ -1,4 +1,4 @@
-"""Records from files of text and others: a line, a row of a table, or a whole file each."""
+"""Records from text and other files: each line, each row of a table, or each file is a record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recordio.layout import LENGTH, MAGIC_BYTES, MOST_CHUNK_BYTES
 from runtime.errors import DataError, MissingInputError, reading_error
 from runtime.regular_files import open_regular
 
-MOST_LINE_BYTES = 4 << 20  # as of the data job
+MOST_LINE_BYTES = 4 << 20  # the same as in the data job
 MOST_FILE_BYTES = MOST_CHUNK_BYTES - LENGTH.size
 
 
@@ -21,7 +21,7 @@ def read_lines(path: Path) -> Iterator[bytes]:
     """Yield every line of a file, without its end.
 
     Raises: MissingInputError: it cannot be read.  OversizedRecordError: a line has more than MOST_LINE_BYTES.
-        DataError: it is a RecordIO file, and no text.
+        DataError: it is a RecordIO file and not text.
     """
     with _open(path) as file:
         for line in _lines_of(file, path):
@@ -29,9 +29,9 @@ def read_lines(path: Path) -> Iterator[bytes]:
 
 
 def read_rows(path: Path) -> Iterator[bytes]:
-    """Yield every row of a table of comma-separated values, as it stands there; a quoted field may have several lines.
+    """Yield every row of a table of comma-separated values, unchanged; a quoted field may have several lines.
 
-    Raises: as of `read_lines`.  DataError: the table is damaged.
+    Raises: see `read_lines`.  DataError: the table is damaged.
     """
     csv.field_size_limit(MOST_LINE_BYTES)
     taken: list[bytes] = []
@@ -44,13 +44,15 @@ def read_rows(path: Path) -> Iterator[bytes]:
                 if row:
                     yield text
         except csv.Error as error:
-            raise DataError(f"{path} line {rows.line_num}: {error}; mend that line, or convert --form=lines") from error
+            raise DataError(
+                f"{path} line {rows.line_num}: {error}; repair that line, or convert --form=lines"
+            ) from error
 
 
 def read_files(path: Path) -> Iterator[bytes]:
     """Yield the bytes of a file, or of every file of a directory in the order of their names.
 
-    Raises: as of `read_lines`, of files with more than MOST_FILE_BYTES.
+    Raises: see `read_lines`, also for files with more than MOST_FILE_BYTES.
     """
     paths = sorted(one for one in path.iterdir() if not one.name.startswith(".")) if path.is_dir() else [path]
     for one in paths:
@@ -65,9 +67,9 @@ FORMS: Mapping[str, Callable[[Path], Iterator[bytes]]] = {"lines": read_lines, "
 
 
 def read_sources(paths: Iterable[Path], form: str, skip: int) -> Iterator[bytes]:
-    """Yield the records of all files in one of the FORMS, without the first `skip` of each file.
+    """Yield the records of all files in one of the FORMS, without the first `skip` records of each file.
 
-    Raises: as of that form.
+    Raises: see that form.
     """
     for path in paths:
         for number, record in enumerate(FORMS[form](path)):
@@ -98,7 +100,7 @@ def _lines_of(file: BinaryIO, path: Path) -> Iterator[bytes]:
 
 
 def _decode(lines: Iterable[bytes], taken: list[bytes], path: Path) -> Iterator[str]:
-    """Yield the lines as text in which each byte is a character, and add them to `taken`."""
+    """Yield the lines as text in which each byte is a character, and append them to `taken`."""
     size = 0
     for line in lines:
         size = size + len(line) if taken else len(line)

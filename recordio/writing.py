@@ -1,4 +1,4 @@
-"""Writes RecordIO files; a file has its name only when it is complete."""
+"""Write RecordIO files; a file gets its name when it is complete."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from recordio.layout import HEADER, LENGTH, MAGIC, MOST_CHUNK_BYTES, Compression
 from runtime.durable_files import find_output, remove_if_possible, staging_of, sync_directory
 from runtime.errors import PaddleError, VolumeError
 
-CHUNK_BYTES = 32 << 20  # of the records of a chunk, by default; go/recordio writer.go
+CHUNK_BYTES = 32 << 20  # default bytes of the records of a chunk; source: go/recordio writer.go
 
 
 class RecordIOWriter:
-    """A context that writes a file of records.
+    """A context manager that writes a file of records.
 
-    The file is written under another name beside its own, and gets its own by `close`, or at the end of the context; an
-    error in the context leaves no file, and what had that name before.
+    The file is written under a temporary name, and renamed by `close` or at the end of the context. An error in the
+    context removes the new file, and keeps an existing file of that name.
     """
 
     def __init__(
@@ -30,15 +30,15 @@ class RecordIOWriter:
     ):
         """Open the file.
 
-        A chunk ends before the record with which its records would have more than `max_chunk_bytes`, their lengths not
-        counted, as the original's writer has it. One larger record is a chunk of its own.
+        A chunk ends before the record with which its records, without their lengths, would exceed `max_chunk_bytes`, as
+        in the original's writer. A single larger record is a chunk by itself.
         Raises: VolumeError: it cannot be written.  ConfigError: Snappy is not installed.
         """
         compress(b"", compression)
         self._path = Path(path)
         self._compression, self._most = compression, max_chunk_bytes
-        self._raw = bytearray()  # lengths and records of the chunk in hand, in turn
-        self._records = 0  # of that chunk
+        self._raw = bytearray()  # alternating lengths and records of the current chunk
+        self._records = 0  # number of records in that chunk
         try:
             self._place = find_output(self._path)
             self._staging = staging_of(self._place)
@@ -59,11 +59,12 @@ class RecordIOWriter:
         raw = len(self._raw) + size
         if raw - LENGTH.size * self._records > self._most or raw + LENGTH.size > MOST_CHUNK_BYTES:
             self.flush()
-        self._raw += LENGTH.pack(size) + record  # at once: what is no bytes leaves no length behind
+        # in one operation, so that an argument that is not bytes leaves no length behind
+        self._raw += LENGTH.pack(size) + record
         self._records += 1
 
     def flush(self) -> None:
-        """Write what there is as a chunk; nothing where there is no record.
+        """Write the buffered records as a chunk; do nothing if there are none.
 
         Raises: VolumeError: it cannot be written.
         """
@@ -79,9 +80,9 @@ class RecordIOWriter:
             raise self._failure(error) from error
 
     def close(self) -> None:
-        """Write the last chunk, and give the file its name; nothing where that was done.
+        """Write the last chunk, and rename the file; do nothing on a second call.
 
-        Raises: VolumeError: it cannot be written; there is no new file then.
+        Raises: VolumeError: it cannot be written; the new file is then removed.
         """
         if self._file.closed:
             return
@@ -100,8 +101,8 @@ class RecordIOWriter:
             raise
 
     def discard(self) -> None:
-        """Remove what was written, unless it has its name already."""
-        with contextlib.suppress(OSError):  # of the buffer's last write to a full volume
+        """Remove the written file, unless it has been renamed already."""
+        with contextlib.suppress(OSError):  # an error of the buffer's last write to a full volume
             self._file.close()
         remove_if_possible(self._staging)
 

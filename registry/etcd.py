@@ -1,8 +1,7 @@
 """etcd as a registry: `--etcd_endpoints`.
 
-/JOB/KEY      a claim has the lease of its owner: etcd removes it when the owner stops renewing; its token is the
-revision
-              at which it was created
+    /JOB/KEY      a claim has the lease of its owner: etcd removes it when the owner stops renewing; its token is the
+                  revision at which it was created
 
 A write through a claim is a transaction with the condition that the claim still has the same revision: etcd itself
 refuses writes of a former owner.

@@ -242,7 +242,7 @@ def why_not_ready(pods: Sequence[PodStatus], expected: int, command: str = "", w
             return f"{expected} of {expected} Running, but two of {names} have the {kind} {', '.join(doubled)}"
     beyond = [pod.name for pod in live if pod.index is not None and pod.index >= expected]
     if beyond:
-        return f"{', '.join(beyond)}: completion index above the number of pods: {wanted}"
+        return f"{', '.join(beyond)}: completion index beyond the number of pods: {wanted}"
     return ""
 
 

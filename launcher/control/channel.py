@@ -225,5 +225,5 @@ class ControlChannel:
 def describe_lost_server(record: JobRecord, trouble: str) -> JsonObject:
     """Return an error that names trainer 0's pod, whose launcher can no longer report the first failure."""
     place = str(record.pods[0].get("place")) if record.pods else "an unknown pod"
-    message = f"its launcher no longer answers: the pod was lost ({trouble})"
+    message = f"its launcher does not answer any more: the pod was lost ({trouble})"
     return make_error(record.name, 0, place, AttemptResult(LostPeerError.exit_code, LOST_POD, message))

@@ -1,4 +1,4 @@
-"""Training by all-reduce among workers that fail, leave and join, in the words of Horovod.
+"""Training by all-reduce among workers that fail, leave and join, with Horovod's API.
 
     import paddle.elastic as hvd
 
@@ -6,7 +6,7 @@
     gradients = hvd.allreduce(gradients)          # the average of all ranks
 
     @hvd.elastic.run
-    def train(state): ...                         # state.commit() where it may go on from
+    def train(state): ...                         # state.commit() where it may resume from
 
 `docs/allreduce.md` has a first job.
 """

@@ -1,4 +1,4 @@
-"""`hvd.elastic`: states, samplers, and the loop that goes on after a failure or a change of hosts."""
+"""`hvd.elastic`: states, samplers, and the loop that continues after a failure or a change of hosts."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _NOTICES = WorkerNotificationManager()  # of this process
 
 
 def run(func: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """Let a function `train(state, ...)` go on after a failure or a change of hosts.
+    """Wrap a function `train(state, ...)` so that it continues after a failure or a change of hosts.
 
-    No collective but those of `hvd.init` runs before it. It ends when the function returns; any other exception than
-    HorovodInternalError and HostsUpdatedInterrupt ends it, too.
+    No collective except those of `hvd.init` runs before it. It ends when the function returns, or with any exception
+    other than HorovodInternalError and HostsUpdatedInterrupt.
 
-    Raises: RemovedFromJobError: the driver has no slot for this worker any more; let it end the process.
+    Raises: RemovedFromJobError: the driver has no slot for this worker any more; the worker must end.
     """
     return run_fn(func, reset_worker, _NOTICES, WORKER.finish)

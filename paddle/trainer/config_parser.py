@@ -1,6 +1,6 @@
-"""The parser under its old name: `parse_config(path, config_args)` returns the TrainerConfig message.
+"""The config parser under its old name: `parse_config(path, config_args)` returns the TrainerConfig message.
 
-What a config finds without an import can be imported from here, as modules that a config imports did.
+Names that a config has without an import can also be imported from here, as the legacy allowed.
 """
 
 from typing import Any

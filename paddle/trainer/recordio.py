@@ -2,11 +2,11 @@
 
     from paddle.trainer.recordio import index, name_chunks, reader, writer
 
-`reader(name)` iterates over the records, bytes each, of a file or of a range of records that a task names; its `read()`
-returns one record, and None after the last. `writer(path)` is a context with `write(record)`. `index(path)` has the
-chunks of a file, and its `range(first, count)` names some of its records; `name_chunks(names)` names the chunks of all
-files of a list. The first two have the names and methods of
-the original's Python module `recordio`.
+`reader(name)` iterates over the records (bytes) of a file, or of a range of records as a task names it. Its `read()`
+returns one record, and None after the last. `writer(path)` is a context manager with `write(record)`. `index(path)` has
+the chunks of a file, and its `range(first, count)` returns the name of a range of records. `name_chunks(names)` returns
+the names of the chunks of all files in a list. `reader` and `writer` have the API of the original Python module
+`recordio`.
 """
 
 from recordio.index import FileIndex, RecordRange, name_chunks

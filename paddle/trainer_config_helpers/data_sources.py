@@ -1,4 +1,4 @@
-"""Declaration of data providers; the two elder functions are reachable here and not exported, as in the legacy."""
+"""Declaration of data providers; as in the legacy, the two older functions exist here but are not exported."""
 
 from trainer.config.all_names import exports
 from trainer.config.data_sources import define_py_data_source as define_py_data_source

@@ -9,9 +9,9 @@ from trainer.config import as_v0_10, run_config, to_text
 USAGE = "usage: paddle dump_config CONFIG [CONFIG_ARGS] [--whole] [--binary]"
 HELP = f"""{USAGE}
     CONFIG        the config script
-    CONFIG_ARGS   what its get_config_arg finds: a=1,b=x
+    CONFIG_ARGS   values for its get_config_arg: a=1,b=x
     --whole       the whole TrainerConfig (data sources and settings too), not only the network
-    --binary      the serialised message, from which the trainer builds the network, instead of v0.10's text of it
+    --binary      the serialised message, from which the trainer builds the network, instead of v0.10's text form
 """
 
 
@@ -41,10 +41,10 @@ def dump(argv: list[str]) -> None:
         raise UsageError(f"unknown flag {unknown[0]}; {USAGE}")
     if not 1 <= len(positional) <= 2:
         raise UsageError(f"{len(positional)} arguments instead of one or two; {USAGE}")
-    with contextlib.redirect_stdout(sys.stderr):  # what the config prints is no part of the message
+    with contextlib.redirect_stdout(sys.stderr):  # the config's own output is not part of the message
         parse = run_config(*positional)
     config = parse.config
-    # jobs are in v0.10's form; a network alone, without data and arguments, in that of the legacy's last version
+    # jobs are printed in v0.10's form; a network without data and arguments in the form of the legacy's last version
     is_job = parse.has_data or len(positional) > 1
     if is_job and "--binary" not in flags:
         config = as_v0_10(config, parse.marks)

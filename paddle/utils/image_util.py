@@ -32,14 +32,14 @@ def _pillow() -> Any:
 
 
 def decode_jpeg(jpeg_string: bytes | str) -> Image:
-    """Return the image in the bytes of a file, as uint8; a text is what a pickle of Python 2 holds, read as Latin-1."""
+    """Return the image in the bytes of a file, as uint8; a text, from a pickle of Python 2, is encoded as Latin-1."""
     data = jpeg_string.encode("latin-1") if isinstance(jpeg_string, str) else jpeg_string
     pixels = np.array(_pillow().open(io.BytesIO(data)))
     return pixels.transpose(2, 0, 1) if pixels.ndim == 3 else pixels
 
 
 def load_image(img_path: str, is_color: bool = True) -> Any:
-    """Return a file's image as pillow's object; is_color has no effect, as it had none."""
+    """Return a file's image as pillow's object; is_color has no effect, as in the legacy."""
     image = _pillow().open(img_path)
     image.load()
     return image
@@ -58,12 +58,12 @@ def flip(im: Image) -> Image:
 
 
 def crop_img(im: Image, inner_size: int, color: bool = True, test: bool = True) -> Image:
-    """Return a square of the image, padded with zeros where it is smaller than that.
+    """Return a square crop of the image, padded with zeros if the image is smaller.
 
     Args:
         inner_size: pixels of the square's edge.
         color: whether the image has channels.
-        test: take the middle; otherwise a random place, and mirror it with probability 1/2.
+        test: crop the center; otherwise crop a random place, and mirror it with probability 1/2.
     """
     if im.ndim != (3 if color else 2):
         raise DataError(f"an image of shape {im.shape} has {'no' if color else 'a'} channel axis, but color is {color}")
@@ -83,7 +83,7 @@ def _pad(im: Image, smallest: int) -> Image:
 
 
 def preprocess_img(im: Image, img_mean: Image, crop_size: int, is_train: bool, color: bool = True) -> Image:
-    """Return a crop of the image, less the mean, as a flat float32 row: at random in training, else the middle."""
+    """Return a crop of the image, minus the mean, as a flat float32 row: random in training, otherwise the center."""
     crop = crop_img(im.astype(np.float32), crop_size, color, not is_train)
     return (crop - img_mean).ravel()
 
@@ -99,11 +99,11 @@ _ARRAY_PARTS: Mapping[tuple[str, str], Any] = {
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Reads numpy arrays and plain values; whatever else a pickle names is refused, not imported."""
+    """Read numpy arrays and plain values; refuse all other names in a pickle without importing them."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ARRAY_PARTS:
-            raise pickle.UnpicklingError(f"it names {module}.{name}, which is no part of an array")
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which is not part of an array")
         return _ARRAY_PARTS[module, name]
 
 
@@ -114,9 +114,9 @@ _NO_MEAN = (
 
 
 def _read_mean(path: str) -> Image:
-    """Return `data_mean` of a file: an archive of numpy, or a pickled dictionary, whose texts Python 2 wrote as bytes.
+    """Return `data_mean` of a file: a numpy archive, or a pickled dictionary, whose texts Python 2 wrote as bytes.
 
-    Raises: DataError: it is no such file, or names anything but arrays.
+    Raises: DataError: it is not such a file, or contains other objects than arrays.
     """
     try:
         with Path(path).open("rb") as file:
@@ -130,11 +130,11 @@ def _read_mean(path: str) -> Image:
 
 
 def load_meta(meta_path: str, mean_img_size: int, crop_size: int, color: bool = True) -> Image:
-    """Return the middle of a data set's mean image, float32.
+    """Return the center of a data set's mean image, float32.
 
     Args:
         meta_path: a pickled dictionary whose `data_mean` is the mean image, flat.
-        mean_img_size, crop_size: pixels of the edges of the mean image and of what is returned.
+        mean_img_size, crop_size: edge lengths of the mean image and of the result, in pixels.
         color: whether it has three channels.
     Raises: DataError: the mean image has another size.
     """

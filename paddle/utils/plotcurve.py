@@ -1,11 +1,11 @@
 """`paddle plotcurve [-i LOG] [-o PICTURE] [key ...]`: draw costs or evaluators of a training log over its passes.
 
-In place of a log it takes the records of a job (records.jsonl), or the output directory that they are in: then what a
-later attempt has trained again is drawn once.
+Instead of a log it accepts the records of a job (records.jsonl), or the output directory that contains them; it then
+draws a pass that several attempts have trained only once.
 
-The lines of passes give a training curve for each key, those of tests a test curve. A key is what stands before the
-`=` in the log, or the end of it (a regular expression, as it was). The cost is `AvgCost` in the line of a pass and
-`cost` in that of a test; a key that means the first finds the second, too.
+The lines of passes give a training curve for each key, and the lines of tests a test curve. A key is the name before
+`=` in the log, or a regular expression for the end of that name, as in the legacy. The cost is `AvgCost` in the line of
+a pass and `cost` in the line of a test; a key that matches the first also matches the second.
 
 Source: python/paddle/utils/plotcurve.py of v0.10; spec/trainer.md section 8.
 """
@@ -28,18 +28,19 @@ from trainer.command_line import CommandParser
 from trainer.records.records import FILE, Record, drop_undone, parse_lines
 from trainer.report.html.text import number as number_of
 
-Row = list[Any]  # a pass number and the value of each key: nan if it is not finite, None where the line has not the key
+# a pass number and the value of each key: nan if it is not finite, None if the line does not have the key
+Row = list[Any]
 
 
 class PassCurves(NamedTuple):
-    """The rows of the passes, and of the test that follows each of them."""
+    """The rows of the passes, and of the test after each pass."""
 
     train: list[Row]
     test: list[Row]
 
 
-NO_NUMBERS = ("Pass", "Batch", "samples")  # of a line: they count, and are no measures
-DOTS = 60  # a curve of no more points shows them
+NO_NUMBERS = ("Pass", "Batch", "samples")  # numbers of a line that count and do not measure
+DOTS = 60  # maximum points of a curve that is drawn with dots
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,9 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="paddle plotcurve", description="Draw the curves of a training log.")
     parser.add_argument("-i", "--input", help="the log, a records.jsonl or an output directory; stdin without it")
     parser.add_argument("-o", "--output", help="the picture; stdout without it")
-    parser.add_argument(
-        "--format", help="png, pdf, ps, eps or svg; by default what the output's name ends with, or png"
-    )
+    parser.add_argument("--format", help="png, pdf, ps, eps or svg; default: the ending of the output's name, or png")
     parser.add_argument("key", nargs="*", help="what to draw, such as an evaluator's name; AvgCost without any")
     try:
         arguments = parser.parse_args(argv)
@@ -64,9 +63,9 @@ def plot(source: str | None, target: str | None, kind: str | None, keys: Sequenc
     """Draw a log's curves.
 
     Args: source, target: paths; None: stdin, stdout.  kind: the format of the picture.
-    Raises: MissingInputError: there is no such log, or no such records.  NothingFoundError: it has no pass, or a key is
-        not in it.  VolumeError: the picture cannot be written.  ConfigError: matplotlib is not installed.
-        UsageError: a key or the format is impossible.
+    Raises: MissingInputError: the log or the records do not exist.  NothingFoundError: the log has no pass, or lacks a
+        key.  VolumeError: the picture cannot be written.  ConfigError: matplotlib is not installed.
+        UsageError: a key or the format is invalid.
     """
     if source is None and sys.stdin.isatty():
         raise UsageError("no log: name one with -i, or send it to standard input")
@@ -91,7 +90,7 @@ def _has(rows: Sequence[Row], place: int) -> bool:
 
 
 def write(target: str | None, picture: bytes) -> None:
-    """Write the picture; where that fails there is no new file.
+    """Write the picture atomically: an error leaves no new file.
 
     Raises: VolumeError.
     """
@@ -109,7 +108,7 @@ def write(target: str | None, picture: bytes) -> None:
 
 
 def read_lines(source: str | None) -> list[str]:
-    """Return the lines of a log, or those that the records of a job stand for.
+    """Return the lines of a log, or equivalent lines for the records of a job.
 
     Raises: MissingInputError: it cannot be read.
     """
@@ -125,11 +124,12 @@ def read_lines(source: str | None) -> list[str]:
     return [spell(one) for one in drop_undone(parse_lines(line.encode() for line in lines)) if one["kind"] in SPELLED]
 
 
-SPELLED = {"pass": "Pass={pass} Batch={batch} AvgCost=", "test": "Test samples={samples} cost="}  # as the log has them
+# the format of the log
+SPELLED = {"pass": "Pass={pass} Batch={batch} AvgCost=", "test": "Test samples={samples} cost="}
 
 
 def spell(record: Record) -> str:
-    """Return what matters to a curve of the line that the log has for a record."""
+    """Return the part of a record's log line that curves use."""
     evaluators = record.get("evaluators")
     numbers = evaluators.items() if isinstance(evaluators, dict) else ()
     shown = [f" {name}={_spell_number(value)}" for name, value in numbers]
@@ -143,7 +143,7 @@ def _spell_number(value: object) -> str:
 
 
 def list_keys(lines: Iterable[str]) -> list[str]:
-    """Return the keys that there are in the lines of passes and tests, in their order."""
+    """Return the keys in the lines of passes and tests, in their order."""
     found: dict[str, None] = {}
     for line in lines:
         for part in re.findall(r"(?:Pass=[0-9]|Test samples=).*", line):
@@ -155,9 +155,9 @@ def list_keys(lines: Iterable[str]) -> list[str]:
 def read_curves(lines: Iterable[str], keys: Sequence[str]) -> PassCurves:
     """Return the values of the keys in the lines of passes and of tests.
 
-    A test belongs to the pass whose line comes before it; of several the first counts, the one at the end of the pass.
+    A test belongs to the pass whose line precedes it; of several tests the first one counts, at the end of the pass.
 
-    Raises: UsageError: a key is no regular expression.
+    Raises: UsageError: a key is not a regular expression.
     """
     curves = PassCurves([], [])
     try:
@@ -193,7 +193,7 @@ def _number(text: str) -> float:
 def draw(curves: PassCurves, keys: Sequence[str], kind: str) -> bytes:
     """Return the picture.
 
-    Raises: ConfigError: matplotlib is not installed.  UsageError: it does not know the format.
+    Raises: ConfigError: matplotlib is not installed.  UsageError: matplotlib does not support the format.
     """
     try:
         matplotlib: Any = importlib.import_module("matplotlib")
@@ -214,7 +214,7 @@ def draw(curves: PassCurves, keys: Sequence[str], kind: str) -> bytes:
 
 
 def fill(axes: Any, curves: PassCurves, keys: Sequence[str]) -> None:
-    """Draw the curves into matplotlib's axes: passes from left to right, each curve in a colour of its own."""
+    """Draw the curves into matplotlib's axes: passes from left to right, each curve in its own color."""
     drawn = [
         (f"Test {'cost' if is_test and _is_cost(key) else key}" if is_test else key, rows, place, is_test)
         for place, key in enumerate(keys, 1)
@@ -230,7 +230,7 @@ def fill(axes: Any, curves: PassCurves, keys: Sequence[str]) -> None:
     axes.set_ylabel(keys[0] if len(keys) == 1 else "value")
     axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     passes = [row[0] for rows in curves for row in rows]
-    if min(passes) == max(passes):  # else the axis of a single pass has no room for a whole tick
+    if min(passes) == max(passes):  # otherwise the axis of a single pass would have no whole tick
         axes.set_xlim(passes[0] - 1, passes[0] + 1)
     axes.legend(loc="best", ncols=1 + len(drawn) // 16, fontsize="small" if len(drawn) > 8 else None)
 
@@ -238,7 +238,7 @@ def fill(axes: Any, curves: PassCurves, keys: Sequence[str]) -> None:
 def choose_colours(count: int) -> list[tuple[float, float, float]]:
     """Return `count` colours that differ, as red, green and blue from 0 to 1.
 
-    They are hues, and more than eight are hues in three shades.
+    They are hues; more than eight are hues in three shades.
     """
     shades = ((0.9, 0.75), (0.55, 0.55), (0.45, 0.95)) if count > 8 else ((0.9, 0.75),)
     hues = -(-count // len(shades))

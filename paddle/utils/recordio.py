@@ -1,4 +1,4 @@
-"""`paddle recordio show | check | convert`: what is in RecordIO files, whether they are whole, and new ones of text."""
+"""`paddle recordio show | check | convert`: list RecordIO files, verify them, and write new ones from text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LINES = 10_000  # records of a shard, by default
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do what a command line says, and return the exit status."""
+    """Run a command line, and return the exit status."""
     try:
         arguments = build_parser().parse_args(argv)
         status: int = arguments.run(arguments)
@@ -39,19 +39,21 @@ def build_parser() -> CommandParser:
     """Return the parser of the three commands."""
     parser = CommandParser(prog="paddle recordio", description="Show, check and write RecordIO files.")
     commands = parser.add_subparsers(required=True, metavar="show | check | convert")
-    show = commands.add_parser("show", help="list the chunks of files, by their headers alone")
+    show = commands.add_parser("show", help="list the chunks of files, from their headers only")
     show.set_defaults(run=run_show)
-    check = commands.add_parser("check", help="read all of the files; 65 if a chunk is damaged, and each is named")
+    check = commands.add_parser(
+        "check", help="read the files completely, and name each damaged chunk; exit status 65 if there is one"
+    )
     check.set_defaults(run=run_check)
     for command in (show, check):
         command.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a RecordIO file")
     convert = commands.add_parser("convert", help="write text as RecordIO files, or their records as lines")
     convert.set_defaults(run=run_convert)
-    convert.add_argument("files", nargs="+", type=Path, metavar="FILE", help="what is read, in this order")
+    convert.add_argument("files", nargs="+", type=Path, metavar="FILE", help="input files, in this order")
     convert.add_argument(
         "--to", choices=("recordio", "lines"), default="recordio", help="lines: each record of the FILEs as a line"
     )
-    convert.add_argument("-o", "--output-file", type=Path, metavar="OUT", help="where lines go; stdout without it")
+    convert.add_argument("-o", "--output-file", type=Path, metavar="OUT", help="file for the lines; default: stdout")
     _add_shard_options(convert)
     return parser
 
@@ -64,10 +66,18 @@ def _add_shard_options(convert: CommandParser) -> None:
         help="a record is a line, a row of CSV, or a whole file (or directory)",
     )
     convert.add_argument(
-        "--skip", type=_count(0), default=0, metavar="RECORDS", help="left out of each FILE: 1 for a header (default 0)"
+        "--skip",
+        type=_count(0),
+        default=0,
+        metavar="RECORDS",
+        help="number of records to skip in each FILE: 1 for a header (default 0)",
     )
     convert.add_argument(
-        "--output_path", type=Path, default=Path(), metavar="DIR", help="where shards go (default: here)"
+        "--output_path",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="directory for the shards (default: the working directory)",
     )
     convert.add_argument(
         "--name_prefix",
@@ -76,14 +86,17 @@ def _add_shard_options(convert: CommandParser) -> None:
         help="shards are PREFIX-00000, PREFIX-00001, ...; PREFIX.list names them (default part)",
     )
     convert.add_argument(
-        "--line_count", type=_count(1), default=LINES, metavar="RECORDS", help=f"of a shard (default {LINES})"
+        "--line_count", type=_count(1), default=LINES, metavar="RECORDS", help=f"records of a shard (default {LINES})"
     )
     convert.add_argument(
-        "--compressor", choices=NAMES.values(), default="snappy", help="of the chunks (default snappy, as the original)"
+        "--compressor",
+        choices=NAMES.values(),
+        default="snappy",
+        help="compression of the chunks (default snappy, as in the original)",
     )
     convert.add_argument(
         "--max_chunk_bytes", type=_count(1, MOST_CHUNK_BYTES), default=CHUNK_BYTES, metavar="BYTES",
-        help=f"of the records of a chunk; a task has whole chunks (default {CHUNK_BYTES})",
+        help=f"maximum bytes of a chunk's records; a task has whole chunks (default {CHUNK_BYTES})",
     )  # fmt: skip
     convert.add_argument("--overwrite", action="store_true", help="replace the shards that have this prefix, or OUT")
 
@@ -100,7 +113,7 @@ def _count(least: int, most: int = sys.maxsize) -> Callable[[str], int]:
 def run_show(arguments: Namespace) -> int:
     """Print the chunks of each file.
 
-    Raises: DamagedChunkError, MissingInputError, VolumeError: as of `read_index`.
+    Raises: DamagedChunkError, MissingInputError, VolumeError: see `read_index`.
     """
     for path in arguments.files:
         index = read_index(path)
@@ -129,7 +142,7 @@ def _plural(count: int, word: str) -> str:
 def run_check(arguments: Namespace) -> int:
     """Read all chunks of all files, print a line for each whole file, and name each damaged chunk on stderr.
 
-    Returns: 65 if a chunk is damaged, else the status of the first file that cannot be read, or 0.
+    Returns: 65 if a chunk is damaged, otherwise the status of the first file that cannot be read, or 0.
     """
     statuses = [0]
     for path in arguments.files:
@@ -147,7 +160,7 @@ def run_check(arguments: Namespace) -> int:
 
 
 def find_damage(path: Path) -> Iterator[DamagedChunkError]:
-    """Yield what is wrong with each chunk of a file; behind a damaged header no chunk can be found.
+    """Yield the error of each damaged chunk of a file; after a damaged header no further chunk can be found.
 
     Raises: MissingInputError, VolumeError: it cannot be read.  ConfigError: Snappy is not installed.
     """
@@ -166,7 +179,7 @@ def find_damage(path: Path) -> Iterator[DamagedChunkError]:
 def run_convert(arguments: Namespace) -> int:
     """Write shards or lines.
 
-    Raises: as of `write_shards` and `read_sources`, or of `find_target` and `write_lines`.
+    Raises: see `write_shards` and `read_sources`, or `find_target` and `write_lines`.
     """
     if arguments.to == "lines":
         target = arguments.output_file
@@ -187,10 +200,10 @@ def run_convert(arguments: Namespace) -> int:
 
 
 def find_target(target: Path, paths: Iterable[Path], may_overwrite: bool) -> Path:
-    """Return where the lines of these files go, which is what `target` leads to if it is a link.
+    """Return the file to which the lines are written: `target`, or the file that it links to.
 
-    Raises: UsageError: it is one of the files, or it is there already and may not be overwritten.  VolumeError: what is
-        there is no regular file.
+    Raises: UsageError: it is one of the input files, or exists and must not be overwritten.  VolumeError: the existing
+        object is not a regular file.
     """
     try:
         place = find_output(target)
@@ -206,14 +219,14 @@ def find_target(target: Path, paths: Iterable[Path], may_overwrite: bool) -> Pat
 def _is_same(one: Path, other: Path) -> bool:
     try:
         return one.samefile(other)
-    except OSError:  # one of them is not there; reading says so where that is wrong
+    except OSError:  # one of them does not exist; if that is an error, reading reports it
         return False
 
 
 def write_lines(paths: Iterable[Path], target: Path | None) -> None:
-    """Write every record as a line, to a file that is complete or not there, or to stdout.
+    """Write every record as a line, atomically to a file, or to stdout.
 
-    Raises: DataError: a record has several lines.  VolumeError: the file cannot be written.  What reading raises.
+    Raises: DataError: a record has several lines.  VolumeError: the file cannot be written.  Errors of reading.
     """
     if target is None:
         for line in _lines(paths):

@@ -1,7 +1,7 @@
-"""`paddle status OUTPUT_DIR`: how the job is whose output that is, without asking a cluster.
+"""`paddle status OUTPUT_DIR`: print the state of the job with this output directory, without asking a cluster.
 
-A job with a master is described by the master's tasks.json, an all-reduce job by the driver's membership.json, any
-other by what its launchers and trainers have written.
+The state of a job with a master comes from the master's tasks.json, that of an all-reduce job from the driver's
+membership.json, and that of other jobs from the files of its launchers and trainers.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ from trainer.command_line import CommandParser
 from trainer.report.state import SILENCE_S
 from trainer.storage.save_directory import is_abandoned
 
-TRAINING = ("job.json", "progress.json", "records.jsonl", "node_*")  # what trainers and launchers say of a run
+TRAINING = ("job.json", "progress.json", "records.jsonl", "node_*")  # files of trainers and launchers about a run
 TELLING = (tasks_file.NAME, membership_file.NAME, *TRAINING)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print what the files of the output say, and return the exit status."""
-    parser = CommandParser(prog="paddle status", description="Say how far a job is, from the files of its output.")
+    """Print the state of a job, and return the exit status."""
+    parser = CommandParser(
+        prog="paddle status", description="Print the progress of a job, from the files of its output."
+    )
     parser.add_argument(
         "output",
         type=Path,
@@ -82,7 +84,7 @@ def describe_with_driver(output: Path) -> list[str]:
 
 
 def describe_with_master(output: Path) -> list[str]:
-    """Return the lines of a job whose tasks a master gives.
+    """Return the lines about a job whose tasks a master distributes.
 
     Raises: DamagedError, MissingInputError: tasks.json cannot be read.
     """
@@ -95,7 +97,7 @@ def describe_with_master(output: Path) -> list[str]:
 
 
 def describe_alone(output: Path) -> list[str]:
-    """Return the lines of a job without a master."""
+    """Return the lines about a job without a master."""
     is_killed = seems_killed(output)
     lines = [*describe_job(output, is_killed=is_killed), *tabulate_pods([], output)]
     if is_killed:
@@ -106,7 +108,7 @@ def describe_alone(output: Path) -> list[str]:
 
 
 def seems_killed(output: Path) -> bool:
-    """Return whether a run without launcher has fallen silent, and the lock on its save directory is free."""
+    """Return whether a run without launcher has stopped reporting, and the lock on its save directory is free."""
     progress = read_json(output / "progress.json")
     said = number_of(progress.get("time"))
     is_silent = said is not None and time.time() - said >= SILENCE_S

@@ -1,7 +1,7 @@
-"""`paddle tensorboard OUTPUT_DIR [--logdir DIR]`: the records of a job as event files, which TensorBoard shows.
+"""`paddle tensorboard OUTPUT_DIR [--logdir DIR]`: write the records of a job as event files for TensorBoard.
 
-Runs: `batches` (the numbers of every batch line of the log, of its last --log_period batches), `passes` (averages over
-a pass) and `tests`. Tags are `cost` and the names of the evaluators; steps count batches from the first pass on.
+Runs: `batches` (the numbers of every batch line of the log, over the last --log_period batches), `passes` (averages
+over a pass) and `tests`. Tags are `cost` and the names of the evaluators; steps count batches since the first pass.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     description = "Write a job's records as event files of TensorBoard."
     parser = _TensorboardParser(prog="paddle tensorboard", description=description)
     parser.add_argument("output", type=Path, help=f"the output directory of a job, with its {FILE}")
-    parser.add_argument("--logdir", type=Path, help="where the event files go; OUTPUT/tensorboard without it")
+    parser.add_argument("--logdir", type=Path, help="directory for the event files; default: OUTPUT/tensorboard")
     try:
         arguments = parser.parse_args(argv)
         logdir = arguments.logdir or arguments.output / "tensorboard"
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def write_events(output: Path, logdir: Path) -> int:
-    """Write the event files of a job's records in place of those that are there; return the number of points.
+    """Replace the event files with those of a job's records; return the number of points.
 
     Raises: MissingInputError: there are no records.  ConfigError: tensorboardX is not installed.  VolumeError.
     """
@@ -86,8 +86,8 @@ def write_events(output: Path, logdir: Path) -> int:
 
 
 def list_scalars(records: Iterable[Record]) -> Iterator[Scalar]:
-    """Yield the points of all curves; numbers that are not finite have none."""
-    lengths: dict[int, int] = {}  # batches of the passes that have ended
+    """Yield the points of all curves, without infinite numbers."""
+    lengths: dict[int, int] = {}  # number of batches of the ended passes
     for record in records:
         kind = record["kind"]
         if kind not in RUNS:

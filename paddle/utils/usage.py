@@ -1,4 +1,4 @@
-"""`paddle usage`: what the original reported to its vendor about a finished job, shown here and sent to nobody."""
+"""`paddle usage`: print what the original reported to its vendor about a finished job. Nothing is sent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DAY_S = 86400
 
 
 def main(argv: list[str]) -> int:
-    """Show what is known of the job and return the exit status."""
+    """Print what is known of the job and return the exit status."""
     if "--help" in argv or "-h" in argv:
         sys.stdout.write(HELP)
         return 0
@@ -36,9 +36,9 @@ def main(argv: list[str]) -> int:
 
 
 def describe(argv: list[str]) -> str:
-    """Return what the arguments tell of a job.
+    """Return the information about a job from the arguments.
 
-    Raises: UsageError: the arguments are not those of HELP.  MissingInputError: there is no such log.
+    Raises: UsageError: the arguments are not those of HELP.  MissingInputError: the log does not exist.
     """
     given: dict[str, str] = {}
     rest = list(argv)

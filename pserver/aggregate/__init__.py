@@ -1,8 +1,8 @@
-"""How the gradients of several trainers become optimiser steps.
+"""Turn the gradients of several trainers into optimizer steps.
 
-elastic_rounds               synchronous rounds in two phases, whose trainers come and go
+elastic_rounds               synchronous rounds in two phases, for trainers that join and leave
 sync_dense, sync_sparse      synchronous rounds: the gradients of all trainers are added, then one step is taken
-async_dense, async_sparse    asynchronous training: every gradient is a step of its own
-round_agreement              what a trainer of an elastic job does so that a round counts on all services or on none
-staleness                    which gradients of late trainers are discarded in asynchronous training
+async_dense, async_sparse    asynchronous training: every gradient is a separate step
+round_agreement              how the trainers of an elastic job make a round count on all services or on none
+staleness                    which gradients of slow trainers are discarded in asynchronous training
 """

@@ -1,8 +1,8 @@
-"""Step every trainer's gradient by itself, or discard that of a late trainer (asynchronous training, dense services).
+"""Take a step for every trainer's gradient, or discard the gradient of a slow trainer (asynchronous dense services).
 
-A gradient takes its step as soon as its last piece has come. One that is too old (`pserver.aggregate.staleness`) is
-discarded. Either way its trainer gets the values as they are then, in a copy: the next step, of another trainer, may
-be taken before these values have left.
+A gradient takes its step after its last piece has arrived. A gradient that is too old (`pserver.aggregate.staleness`)
+is discarded. In both cases its trainer receives a copy of the current values, because another trainer's next step may
+change the values before they are sent.
 
 Source: ParameterServer2.cpp of v0.10 (asyncSGD).
 """
@@ -24,14 +24,14 @@ from runtime.errors import BugError
 
 
 class AsynchronousSteps:
-    """The gradients of one dense service that are not complete yet, by trainer.
+    """The incomplete gradients of one dense service, by trainer.
 
-    Args: trainers: their number; 0: they come and go.  limits: which gradients are too old.
+    Args: trainers: their number; 0: trainers join and leave.  limits: limits of the age of gradients.
     """
 
     answers_with_values = True
     is_asynchronous: Literal[True] = True
-    counts_passes = False  # as in v0.10, neither schedules by pass nor decay that is due know of its end
+    counts_passes = False  # as in v0.10, pass-based schedules and deferred decay ignore the end of a pass
 
     def __init__(self, shard: DenseShard, trainers: int, limits: StalenessLimits) -> None:
         self.shard = shard
@@ -52,21 +52,21 @@ class AsynchronousSteps:
 
     @property
     def is_open(self) -> bool:
-        """No trainer waits for another one's gradient."""
+        """Whether trainers wait for another trainer's gradient: never."""
         return True
 
     def has_all_of(self, trainer: int) -> bool:
-        """Return whether a trainer has sent all that the others wait for: not before it ends the pass."""
+        """Return whether a trainer has sent everything that others wait for: False until it ends the pass."""
         return False
 
     def piece_bytes(self, piece: int) -> int:
-        """Return the length of a piece; none is that long where there is no such piece."""
+        """Return the length of a piece, or a length that no piece has if the piece does not exist."""
         return len(protocol.cut(self.values, piece)) if piece < self.pieces else -1
 
     def add(self, trainer: int, piece: int, gradient: Buffer, samples: int, flags: int, length: int = 0) -> None:
-        """Take a piece of a trainer's gradient; nothing of it is copied.
+        """Store a piece of a trainer's gradient without copying it.
 
-        Raises: BugError: if it has not the length of this piece, or comes twice.
+        Raises: BugError: it has the wrong length, or is sent twice.
         """
         sent = self._sent.setdefault(trainer, {})
         check_piece(self.pieces, self.piece_bytes(piece), piece, gradient, piece in sent)
@@ -74,9 +74,9 @@ class AsynchronousSteps:
         self._samples[trainer] = samples
 
     def apply(self, trainer: int) -> memoryview | None:
-        """Take the step of a trainer's gradient, or discard it, once all of it is here; return its copy of the values.
+        """Take the step of a complete gradient, or discard it; return the trainer's copy of the values, or None.
 
-        The schedule stands at the samples before this step. The copy is good until the trainer's next gradient.
+        The schedule uses the number of samples before this step. The copy is valid until the trainer's next gradient.
         """
         sent = self._sent[trainer]
         if len(sent) < self.pieces:
@@ -91,7 +91,7 @@ class AsynchronousSteps:
         return self.copy_values(trainer)
 
     def copy_values(self, trainer: int) -> memoryview:
-        """Return the trainer's copy of the values, as they are now."""
+        """Return the trainer's copy of the current values."""
         copy = self._copies.get(trainer)
         if copy is None:
             copy = self._copies[trainer] = np.empty_like(self.shard.values)
@@ -99,16 +99,16 @@ class AsynchronousSteps:
         return copy.view("B").data
 
     def drop(self, trainer: int) -> None:
-        """Drop the pieces of a gradient that is not complete."""
+        """Drop the pieces of an incomplete gradient."""
         self._sent.pop(trainer, None)
 
     def free(self, trainer: int) -> None:
-        """Give the memory of a trainer back that is gone."""
+        """Release the memory of a trainer that has left."""
         for kept in (self._copies, self._samples):
             kept.pop(trainer, None)
 
     def look_up(self, trainer: int, piece: int, payload: Buffer, length: int) -> memoryview | None:
-        """Only sparse services give rows.
+        """Raise an error: only sparse services have rows.
 
         Raises: BugError.
         """

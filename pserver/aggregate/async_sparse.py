@@ -1,8 +1,7 @@
-"""Step every trainer's gradients of rows by themselves, or discard those of a late trainer (asynchronous training).
+"""Take a step for every trainer's gradients of rows, or discard those of a slow trainer (asynchronous sparse services).
 
-Only the rows of the batch take the step; the others wait. Decay is that of one step for each step that a row takes.
-Gradients that are too old are discarded as on a dense service. Their trainer is not told: it fetches rows before every
-batch anyway.
+Only the rows of the batch are updated. Decay is applied once for each step of a row. Gradients that are too old are
+discarded as on a dense service. Their trainer is not informed, because it fetches rows before every batch.
 
 Source: spec/distributed.md 3.8; ParameterServer2.cpp of v0.10 (asyncSGD).
 """
@@ -19,7 +18,7 @@ from pserver.store.sparse_shard import SparseShard
 class SparseSteps(SparseInbox):
     """The gradients of rows of one sparse service, by trainer.
 
-    Args: trainers: their number; 0: they come and go.  limits: which gradients are too old.
+    Args: trainers: their number; 0: trainers join and leave.  limits: limits of the age of gradients.
     """
 
     is_asynchronous: Literal[True] = True
@@ -31,17 +30,18 @@ class SparseSteps(SparseInbox):
 
     @property
     def is_open(self) -> bool:
-        """No trainer waits for another one's gradients."""
+        """Whether trainers wait for another trainer's gradients: never."""
         return True
 
     def has_all_of(self, trainer: int) -> bool:
-        """Return whether a trainer has sent all that the others wait for: not before it ends the pass."""
+        """Return whether a trainer has sent everything that others wait for: False until it ends the pass."""
         return False
 
     def apply(self, trainer: int) -> memoryview | None:
-        """Take the step of a trainer's gradients, or discard them, once all are here; return that nothing goes back.
+        """Take the step of a trainer's complete gradients, or discard them; return the answer's payload, which is
+        empty.
 
-        The schedule stands at the samples before this step.
+        The schedule uses the number of samples before this step.
         """
         gradients = self._gradients.pop(trainer, None)
         if gradients is None:
@@ -52,5 +52,5 @@ class SparseSteps(SparseInbox):
         return memoryview(b"")
 
     def copy_values(self, trainer: int) -> memoryview:
-        """Return that nothing goes back with the answer to a push."""
+        """Return the payload of the answer to a push, which is empty."""
         return memoryview(b"")

@@ -1,8 +1,7 @@
-"""Synchronous rounds in two phases, in which the trainers change (pure): see `pserver.aggregate.round_agreement`.
+"""Synchronous rounds in two phases, for trainers that join and leave: see `round_agreement`. Pure.
 
-The gradients of a round are kept until COMMIT. Then they are added in the order of the trainers' numbers, by the same
-code as in a job whose trainers do not change, so the bits are the same. Nothing of a round that is dropped has changed
-a value.
+The gradients of a round are stored until COMMIT. Then they are added in the order of the trainers' numbers, by the same
+code as in a job with fixed trainers, so that the result is bit-equal. A dropped round has changed no value.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pserver.wire.protocol import Buffer
 from pserver.wire.views import NO_ROUND, EnterAnswer, EpochChangedError, MembershipView, RoundKey
 from runtime.errors import BugError
 
-MAX_OWN = 1 << 16  # trainers whose last round is known; beyond that those are forgotten whose last one is longest ago
+MAX_OWN = 1 << 16  # maximum trainers whose last round is stored; beyond that the oldest entries are deleted
 
 
 class GradientPiece(NamedTuple):
@@ -32,11 +31,11 @@ class GradientPiece(NamedTuple):
 class TwoPhaseRounds:
     """The rounds of one service.
 
-    Args: rounds: what adds and steps.  done, own: of a snapshot, if the service goes on from one.
+    Args: rounds: adds gradients and takes steps.  done, own: from a snapshot, if the service resumes from one.
 
-    Attributes: epoch: that was entered last; 0: none.  members: of that view; None: not known since the snapshot.
-        done: the last round that was taken.  prepared: the round whose gradients are all here.
-        own: by trainer, the last round that was taken with a gradient of it.
+    Attributes: epoch: last entered; 0: none.  members: of that view; None: unknown since the snapshot.
+        done: the last completed round.  prepared: the round with complete gradients of all members.
+        own: by trainer, the last completed round that contains its gradient.
     """
 
     def __init__(
@@ -51,29 +50,30 @@ class TwoPhaseRounds:
         self.done = done
         self.prepared: RoundKey | None = None
         self.own = dict(own or {})
-        self._open: RoundKey | None = None  # the round of which some gradients are here, if it is not prepared
-        self._pass = 0  # the largest pass of the gradients that are here
-        self._pieces: dict[int, int] = {}  # by trainer, the number of pieces of its gradient that have come
-        self._complete: set[int] = set()  # the trainers whose gradients are here
-        self._order: list[int] = []  # the trainers of the prepared round, rising
+        self._open: RoundKey | None = None  # the round with some, but not all gradients
+        self._pass = 0  # the largest pass number of the stored gradients
+        self._pieces: dict[int, int] = {}  # by trainer, the number of stored pieces of its gradient
+        self._complete: set[int] = set()  # the trainers with complete gradients
+        self._order: list[int] = []  # the trainers of the prepared round, ascending
 
     @property
     def open(self) -> RoundKey | None:
-        """The round of which some gradients are here, if it is not prepared."""
+        """The round with some, but not all gradients."""
         return self._open
 
     def list_missing(self) -> list[int]:
-        """Return the members whose gradients the open round waits for; none while no round is open."""
+        """Return the members whose gradients the open round waits for, or [] if no round is open."""
         return [] if self._open is None else [one for one in self.members or () if one not in self._complete]
 
     # ----- Views -----
 
     def enter(self, view: MembershipView) -> bool:
-        """Take part in no round of an earlier view from here on; return whether the view is new here.
+        """Enter a view: rounds of earlier views end. Return whether the view is new on this service.
 
-        The gradients of a round that is not prepared are dropped then.
+        The gradients of an unprepared round are dropped if the view is new.
 
-        Raises: EpochChangedError: a later view was entered before.  BugError: the view has other members here.
+        Raises: EpochChangedError: a later view was entered before.  BugError: this service knows other members of the
+            view.
         """
         if view.epoch < self.epoch:
             raise EpochChangedError(f"epoch {view.epoch} is over: epoch {self.epoch} was entered before", self.epoch)
@@ -88,17 +88,17 @@ class TwoPhaseRounds:
         return False
 
     def describe(self, trainer: int) -> EnterAnswer:
-        """Return what a trainer that has entered must know of the rounds."""
+        """Return the state of the rounds for a trainer that has entered."""
         return EnterAnswer(self.done, self.prepared, self.own.get(trainer))
 
     # ----- Rounds -----
 
     def add(self, trainer: int, key: RoundKey, one: GradientPiece, pass_number: int) -> bool:
-        """Take a piece of a trainer's gradient; nothing of it is copied. Return whether the round is prepared.
+        """Store a piece of a trainer's gradient without copying it. Return whether the round is prepared now.
 
         Args: pass_number: the pass of the gradient.
-        Raises: EpochChangedError: the round is none that can be open here; its trainer must enter anew.
-            BugError: the trainer is no member of the view; the piece is not as `SynchronousRounds.add` wants it.
+        Raises: EpochChangedError: the round cannot be open here; its trainer must enter again.
+            BugError: the trainer is not a member of the view; the piece is invalid, see `SynchronousRounds.add`.
         """
         if key.epoch != self.epoch:
             raise EpochChangedError(f"{key} is pushed in epoch {self.epoch}", self.epoch)
@@ -125,10 +125,10 @@ class TwoPhaseRounds:
         return self.prepared is not None
 
     def skip(self, trainer: int, key: RoundKey) -> bool:
-        """Drop the open round if a member pushes for a later one of the epoch; return whether it was dropped.
+        """Drop the open round if a member pushes for a later round of the epoch; return whether it was dropped.
 
-        Its gradients have counted on another service, which this one, started again since, does not know: the trainer
-        that goes on to the next round has seen it. The others have to enter anew to see it.
+        The gradients of the open round have counted on another service. This service was restarted since and does not
+        know that, but the member with the later round does. The other members must enter again to learn it.
         """
         is_member = trainer in (self.members or ())
         if self._open is None or not is_member or key.epoch != self.epoch or key <= self._open:
@@ -137,17 +137,18 @@ class TwoPhaseRounds:
         return True
 
     def drop(self, trainer: int) -> None:
-        """Drop what a trainer has sent for a round that is not prepared: it is gone, or sends it again."""
+        """Drop a trainer's gradients of an unprepared round: it has left, or sends them again."""
         if trainer in self._pieces:
             self._drop([trainer])
         if not self._pieces:
             self._open = None
 
     def commit(self, key: RoundKey, view: int) -> bool:
-        """Take the step of the prepared round; return whether this did it, and not an earlier call.
+        """Take the step of the prepared round; return whether this call did it, and not an earlier one.
 
         Args: view: the epoch that the trainer has entered.
-        Raises: EpochChangedError: a later one was entered here, or the round is neither prepared nor the last one.
+        Raises: EpochChangedError: a later view was entered here, or the round is neither prepared nor the last
+            completed one.
         """
         if view != self.epoch:
             raise EpochChangedError(f"the commit of {key} is of view {view}, not {self.epoch}", self.epoch)
@@ -182,8 +183,7 @@ class TwoPhaseRounds:
 def advance_pass(shard: Shard, number: int) -> None:
     """Finish the passes of a shard before this one.
 
-    A service may hear of several at once, since a pass may have no gradient for it. Their ends are one then: there is
-    nothing between them.
+    A service may finish several passes at once, because a pass may have no gradient for it. They then count as one end.
     """
     if number > shard.passes:
         shard.finish_pass()

@@ -1,15 +1,15 @@
-"""What a trainer does before its first push of an epoch, from what all services say of their rounds (pure).
+"""Decide what a trainer does before its first push of an epoch, from the rounds that all services report. Pure.
 
-A round counts on all services or on none. Every service keeps the gradients of a round, until a COMMIT says that all of
-them have all gradients. A trainer that is lost may leave a round that some services have taken and others have not. So
-every trainer of a new view asks all services with ENTER, after which no service completes a round of an earlier view,
-and decides by the answers, as every other trainer does:
+A round counts on all services or on none. Every service stores the gradients of a round until COMMIT, which a trainer
+sends after all services have all gradients. A trainer that is lost may leave a round that only some services have
+completed. Every trainer of a new view therefore sends ENTER to all services; afterwards no service completes a round of
+an earlier view. From the answers every trainer makes the same decision:
 
-- A round that any service has taken was complete on all: those that have it prepared take it, too.
-- A round that is prepared on all, and taken by none, is taken by all.
-- Any other round counts nowhere. Its gradients are pushed again in the new view.
+- A round that any service has completed was prepared on all: services that have it prepared complete it too.
+- A round that is prepared on all services and completed on none is completed on all.
+- Any other round is dropped, and its gradients are pushed again in the new view.
 
-All answers to the COMMITs have come before the trainer pushes: its push drops what is prepared on a service.
+A trainer pushes after all COMMITs are answered, because its push drops the prepared round of a service.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pserver.wire.views import NO_ROUND, EnterAnswer, RoundKey
 
 
 class RoundAgreement(NamedTuple):
-    """What is to be done.
+    """The decision.
 
-    services: numbers of those that are sent COMMIT of `key`.  is_own_done: whether the gradient that this trainer
-    pushed last, with the key `own`, has counted; if not, it is pushed again.  next_round: the number in this epoch of
-    the round that is pushed next.  values: by service, the last round that it has taken when all COMMITs are answered;
-    a trainer that does not have the values of that round fetches them.
+    services: numbers of the services that receive COMMIT of `key`.  is_own_done: whether this trainer's last gradient,
+    pushed with the key `own`, has counted; otherwise it is pushed again.  next_round: number of the next round in this
+    epoch.  values: by service, its last completed round after all COMMITs are answered; a trainer whose values come
+    from another round fetches them.
     """
 
     key: RoundKey
@@ -37,10 +37,10 @@ class RoundAgreement(NamedTuple):
 
 
 def agree(answers: Sequence[EnterAnswer], epoch: int, own: RoundKey | None = None) -> RoundAgreement:
-    """Return what a trainer does that has entered an epoch.
+    """Return the decision of a trainer that has entered an epoch.
 
-    Args: answers: of all services, dense and sparse, in any order that stays.
-        own: the round of its last push, if it does not know whether that has counted.
+    Args: answers: of all services, dense and sparse, always in the same order.
+        own: the round of its last push, if the trainer does not know whether that has counted.
     """
     newest = max((one.done for one in answers), default=NO_ROUND)
     prepared = {one.prepared for one in answers}

@@ -1,7 +1,7 @@
-"""Decide which gradients of late trainers are discarded in asynchronous training, by the age of their values (pure).
+"""Decide which gradients of slow trainers are discarded in asynchronous training, by their age. Pure.
 
-The age of a gradient is the number of gradients that came since its trainer's last one, with itself: that many steps
-may have changed the values that it was computed from.
+The age of a gradient is the number of gradients, itself included, since its trainer's previous one. It is the maximum
+number of steps that have changed the values since the gradient was computed from them.
 
 Source: ParameterServer2.cpp of v0.10 (asyncGradientCommitCheckAndStat).
 """
@@ -10,35 +10,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MAX_KNOWN = 1 << 16  # trainers; beyond that those are forgotten that are gone
-LEAST_THRESHOLD = 2  # v0.10 took 1 for a single trainer, by which it discarded every gradient
+MAX_KNOWN = 1 << 16  # maximum trainers with stored counts; beyond that, trainers that have left are deleted
+LEAST_THRESHOLD = 2  # v0.10 used 1 for a single trainer, and then discarded every gradient
 
 
 @dataclass(frozen=True)
 class StalenessLimits:
-    """The flags --async_lagged_ratio_min and --async_lagged_ratio_default, both times the number of trainers.
+    """The flags --async_lagged_ratio_min and --async_lagged_ratio_default, both as a multiple of the number of
+    trainers.
 
-    A discard ratio of the config that is not above `least` becomes `default`.
+    A discard ratio of the config that is not above `least` is replaced by `default`.
     """
 
     least: float = 1.0
     default: float = 1.5
 
     def threshold(self, trainers: int, ratio: float) -> int:
-        """Return the age from which on a gradient is discarded."""
+        """Return the smallest age at which a gradient is discarded."""
         return max(int(trainers * self.choose(ratio)), LEAST_THRESHOLD)
 
     def choose(self, ratio: float) -> float:
-        """Return the ratio that counts."""
+        """Return the effective ratio."""
         return ratio if ratio > self.least else self.default
 
 
 class Staleness:
-    """Counts the gradients of all trainers and says which are too old.
+    """Count the gradients of all trainers and decide which are too old.
 
-    Attributes: gradients, discarded: their number by trainer, since the start.  age: the sum of all ages.
+    Attributes: gradients, discarded: their numbers by trainer, since the start.  age: the sum of all ages.
 
-    Args: trainers: their number.  threshold: the age from which on a gradient is discarded.
+    Args: trainers: their number.  threshold: the smallest age at which a gradient is discarded.
     """
 
     def __init__(self, trainers: int, threshold: int) -> None:
@@ -49,14 +50,17 @@ class Staleness:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all counts, as v0.10 did whenever it had shown them: the next gradients are young again."""
+        """Reset all counts, as v0.10 did whenever it had logged them: ages count from zero again."""
         self._steps = 0
         self._marks = dict.fromkeys(self._marks, 0)
         self._ages: dict[int, int] = {}
         self._kept, self._discarded = dict(self._marks), dict(self._marks)
 
     def is_kept(self, trainer: int) -> bool:
-        """Count a gradient of a trainer and return whether it is young enough. Discarded ones age the others, too."""
+        """Count a gradient of a trainer and return whether it is kept.
+
+        Discarded gradients count in the others' ages too.
+        """
         self._steps += 1
         age = self._steps - self._marks[trainer]
         self._marks[trainer] = self._steps
@@ -69,7 +73,7 @@ class Staleness:
         return is_kept
 
     def describe(self) -> list[str]:
-        """Return lines: what was discarded, how often each age was seen, and by trainer; none if nothing came."""
+        """Return log lines: discarded gradients, frequency of each age, and counts by trainer; [] without gradients."""
         if not self._steps:
             return []
         discarded = sum(self._discarded.values())
@@ -84,30 +88,30 @@ class Staleness:
 
 
 class ElasticStaleness(Staleness):
-    """The same for trainers that come and go: the threshold follows their number.
+    """The same for trainers that join and leave: the threshold depends on their number.
 
-    A trainer that goes counts as one that is there until as many steps have passed as the threshold was. Before that
-    its steps are still in the ages of the others' gradients, which would be discarded for them. One that comes back has
-    the mark that it had, since its gradient is as old as it is.
+    A trainer that has left still counts until as many steps as the threshold have passed. Until then its steps are
+    included in the ages of the others' gradients, which would otherwise be discarded. A trainer that returns keeps its
+    previous position, because its gradient is based on values from then.
 
-    Args: limits, ratio: as of `StalenessLimits.threshold`.
+    Args: limits, ratio: see `StalenessLimits.threshold`.
     """
 
     def __init__(self, limits: StalenessLimits, ratio: float) -> None:
         self._limits, self._ratio = limits, ratio
         self._present: set[int] = set()
-        self._gone: dict[int, int] = {}  # by trainer that went lately: the step until which it counts
+        self._gone: dict[int, int] = {}  # by trainer that has left: the step until which it counts
         super().__init__(0, limits.threshold(0, ratio))
 
     def reset(self) -> None:
-        """Forget all counts: the next gradients are young again."""
+        """Reset all counts: ages count from zero again."""
         super().reset()
         self._kept, self._discarded = dict.fromkeys(self._present, 0), dict.fromkeys(self._present, 0)
         self._gone.clear()
         self._follow()
 
     def admit(self, trainer: int) -> None:
-        """Count a trainer as one of those that are there; a new one's gradient is as old as if it had pushed now."""
+        """Count a trainer as present; the age of a new trainer's gradient counts from now."""
         self._present.add(trainer)
         self._gone.pop(trainer, None)
         self._marks.setdefault(trainer, self._steps)
@@ -116,7 +120,7 @@ class ElasticStaleness(Staleness):
         self._follow()
 
     def dismiss(self, trainer: int) -> None:
-        """Count a trainer no longer as one of those that are there. What it has pushed stays in the counts."""
+        """Stop counting a trainer as present. Its gradients stay in the counts."""
         self._present.discard(trainer)
         self._gone[trainer] = self._steps + self.threshold
         if len(self._marks) > MAX_KNOWN:
@@ -125,7 +129,7 @@ class ElasticStaleness(Staleness):
                     del counts[one]
 
     def is_kept(self, trainer: int) -> bool:
-        """Count a gradient and return whether it is young enough, as `Staleness.is_kept`."""
+        """Count a gradient and return whether it is kept, see `Staleness.is_kept`."""
         if self._gone:
             self._gone = {one: last for one, last in self._gone.items() if last > self._steps}
             self._follow()
@@ -136,9 +140,9 @@ class ElasticStaleness(Staleness):
 
 
 def make_staleness(trainers: int, limits: StalenessLimits, ratio: float) -> Staleness:
-    """Return what counts the gradients.
+    """Return the counter of gradients.
 
-    Args: trainers: their number; 0: they come and go, and the result is an `ElasticStaleness`.
+    Args: trainers: their number; 0: trainers join and leave, and the result is an `ElasticStaleness`.
         ratio: async_lagged_grad_discard_ratio of the config.
     """
     if not trainers:

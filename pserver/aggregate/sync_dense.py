@@ -1,8 +1,8 @@
-"""Sum the gradients of all trainers, late ones too, in trainer-id order, then take one step (synchronous training).
+"""Add the gradients of all trainers in trainer-id order, then take one step (synchronous dense services).
 
-A round waits for the gradient of every trainer; none is discarded. Gradients come in pieces. A piece takes its step as
-soon as every trainer of the round has sent it, and its values go back at once, while later pieces are still on their
-way. The bits depend neither on the order in which pieces come nor on where the vector is cut.
+A round waits for the gradient of every trainer and discards none. Gradients arrive in pieces. A piece takes its step
+after every trainer of the round has sent it, and its values are sent back while later pieces still arrive. The result
+is bit-equal for any order of arrival and for any division of the vector into pieces.
 `pserver.store.updates.steps.sum_gradients` adds; `sync_sparse` does the same for rows of tables.
 
 Source: ParameterServer2.cpp of v0.10.
@@ -22,10 +22,10 @@ from runtime.errors import BugError
 
 
 class SynchronousRounds:
-    """The open round of one dense service: which trainer has sent which pieces.
+    """The open round of one dense service: the pieces that each trainer has sent.
 
-    Class attributes, which all four modes have: `answers_with_values`: whether the answer to a push has values.
-    `is_asynchronous`.  `counts_passes`: whether the shard hears of the end of a pass.
+    Class attributes of all four modes: `answers_with_values`: whether the answer to a push contains values.
+    `is_asynchronous`.  `counts_passes`: whether the shard is informed of the end of a pass.
     """
 
     answers_with_values = True
@@ -51,9 +51,9 @@ class SynchronousRounds:
         return all(self._stepped == self.pieces or trainer in sent for sent in self._sent)
 
     def add(self, trainer: int, piece: int, gradient: Buffer, samples: int, flags: int, length: int = 0) -> None:
-        """Take a piece of a trainer's gradient; nothing of it is copied. Its `length` is that of the values.
+        """Store a piece of a trainer's gradient without copying it. `length` is the length of the values.
 
-        Raises: BugError: if it has not the length of this piece, or comes twice.
+        Raises: BugError: it has the wrong length, or is sent twice.
         """
         has_come = piece < self.pieces and trainer in self._sent[piece]
         check_piece(self.pieces, self.piece_bytes(piece), piece, gradient, has_come)
@@ -62,13 +62,13 @@ class SynchronousRounds:
         self._asked |= flags & MessageFlag.CHECKPOINT
 
     def piece_bytes(self, piece: int) -> int:
-        """Return the length of a piece; none is that long where there is no such piece."""
+        """Return the length of a piece, or a length that no piece has if the piece does not exist."""
         return len(protocol.cut(self.values, piece)) if piece < self.pieces else -1
 
     def step(self, pieces: Sequence[int], trainers: Sequence[int]) -> list[int]:
-        """Take the step of those pieces which all trainers of the round have sent; return the pieces.
+        """Take the step of those pieces that all trainers of the round have sent; return these pieces.
 
-        Args: trainers: the ids of the round's trainers, rising; their gradients are added in this order.
+        Args: trainers: the ids of the round's trainers, ascending; their gradients are added in this order.
         """
         done = []
         for piece in pieces:
@@ -85,23 +85,23 @@ class SynchronousRounds:
         return done
 
     def drop(self, trainer: int) -> None:
-        """Drop what a trainer has sent for a round of which no piece has taken its step."""
+        """Drop a trainer's gradients of a round in which no piece has taken its step."""
         for sent in self._sent:
             sent.pop(trainer, None)
         self._samples.pop(trainer, None)
 
     def free(self, trainer: int) -> None:
-        """Give the memory of a trainer back that is gone: there is none."""
+        """Release the memory of a trainer that has left; it uses none here."""
 
     def look_up(self, trainer: int, piece: int, payload: Buffer, length: int) -> memoryview | None:
-        """Only sparse services give rows.
+        """Raise an error: only sparse services have rows.
 
         Raises: BugError.
         """
         raise BugError(f"trainer {trainer} asks for rows of a service that has no tables")
 
     def finish(self) -> int | None:
-        """End the round if all its pieces have taken their step; return what its trainers asked for, else None."""
+        """End the round if all its pieces have taken their step; return the trainers' flags, else None."""
         if self._stepped < self.pieces:
             return None
         self.shard.finish_step()
@@ -111,7 +111,7 @@ class SynchronousRounds:
 
 
 def check_piece(pieces: int, expected: int, piece: int, gradient: Buffer, has_come: bool) -> None:
-    """Return if a piece of a gradient has the expected length and is not here yet.
+    """Check that a piece of a gradient has the expected length and was not sent before.
 
     Raises: BugError.
     """

@@ -1,16 +1,16 @@
-"""Sum the gradients of rows of all trainers, late ones too, in trainer-id order, then take one step (synchronous).
+"""Add the gradients of rows of all trainers in trainer-id order, then take one step (synchronous sparse services).
 
-Trainers ask for the rows of a batch before it and push the gradients of these rows after it. A round waits for the
-gradients of every trainer; none is discarded.
+Trainers request the rows of a batch before it and push the gradients of these rows after it. A round waits for the
+gradients of every trainer and discards none.
 
-An array of rows on the wire is, little-endian and without gaps, for T tables
+An array of rows has the following form on the wire, for T tables, little-endian and without gaps:
 
-    u32 x T    how many rows of each table
-    u32 ...    their local numbers, table after table, rising in each
-    f32 ...    the rows, in the same order; not in a request for them
+    u32 x T    the number of rows of each table
+    u32 ...    their local row numbers, table by table, ascending in each table
+    f32 ...    the rows, in the same order; absent in a request for rows
 
-and an answer has only the rows. The answer to gradients says only that the step is taken. An array comes in pieces, as
-every other; here they are put together first.
+An answer contains only the rows. The answer to gradients is empty: it reports that the step is taken. An array arrives
+in pieces, which are first joined.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ from runtime.errors import BugError
 
 
 class SparseInbox:
-    """The gradients of rows and the requests for rows of each trainer, as far as they have come."""
+    """The received gradients of rows and requests for rows of each trainer."""
 
     answers_with_values = False
-    counts_passes = True  # asynchronous, too, in v0.10
+    counts_passes = True  # also in asynchronous training, as in v0.10
     pieces = 1  # number of pieces of the answer to a push
 
     def __init__(self, shard: SparseShard) -> None:
         self.shard = shard
         self._arriving: dict[int, Joined] = {}
         self._asking: dict[int, Joined] = {}
-        self._answers: dict[int, Array] = {}  # of each trainer, free again when it asks for more
-        self._gradients: dict[int, list[SparseGradient]] = {}  # by trainer: the complete gradients
+        self._answers: dict[int, Array] = {}  # by trainer; reused when the trainer sends its next request
+        self._gradients: dict[int, list[SparseGradient]] = {}  # by trainer: its complete gradients
         self._samples: dict[int, int] = {}
 
     @property
     def values(self) -> memoryview:
-        """All rows as they are after the last step, as bytes."""
+        """All rows after the last step, as bytes."""
         self.shard.catch_up()
         return self.shard.values.view("B").data
 
     def piece_bytes(self, piece: int) -> int:
-        """Return the length of a piece in shared memory: there is none."""
+        """Return the length of a piece in shared memory, which sparse services do not use."""
         return -1
 
     def add(self, trainer: int, piece: int, payload: Buffer, samples: int, flags: int, length: int) -> None:
-        """Take a piece of a trainer's gradients, of which all are `length` bytes.
+        """Store a piece of a trainer's gradients, which have `length` bytes in all.
 
-        Raises: BugError: if there is no such piece, or it comes twice; if the rows are not of these tables.
+        Raises: BugError: the piece does not exist, or is sent twice; the rows are not rows of these tables.
         """
         if trainer in self._gradients:
             raise BugError(f"trainer {trainer} pushes rows twice")
@@ -78,19 +78,19 @@ class SparseInbox:
         self._samples[trainer] = samples
 
     def drop(self, trainer: int) -> None:
-        """Drop what a trainer has sent, if no step was taken with it."""
+        """Drop a trainer's gradients, if no step was taken with them."""
         for kept in (self._arriving, self._gradients, self._samples):
             kept.pop(trainer, None)
 
     def free(self, trainer: int) -> None:
-        """Give the memory of a trainer back that is gone."""
+        """Release the memory of a trainer that has left."""
         for kept in (self._asking, self._answers):
             kept.pop(trainer, None)
 
     def look_up(self, trainer: int, piece: int, payload: Buffer, length: int) -> memoryview | None:
-        """Take a piece of a request for rows; return the rows as they are now when all is here.
+        """Store a piece of a request for rows; return the current rows when the request is complete.
 
-        Raises: BugError: as `add`.
+        Raises: BugError: see `add`.
         """
         whole = _join(self._asking, trainer, piece, payload, length, self._most_bytes(with_rows=False))
         if whole is None:
@@ -104,14 +104,14 @@ class SparseInbox:
         return self.shard.take(rows, self._answers[trainer][:count]).view("B").data
 
     def _most_bytes(self, *, with_rows: bool) -> int:
-        """Return the length in bytes of an array that names every row."""
+        """Return the length in bytes of an array that contains every row."""
         groups = self.shard.groups
         return 4 * sum(1 + one.rows * (1 + one.settings.row_width * with_rows) for one in groups)
 
     def _split(self, whole: Array) -> tuple[list[RowIds], Array]:
         """Return the rows of each table, and the floats that follow them.
 
-        Raises: BugError: if they are not rows of these tables.
+        Raises: BugError: they are not rows of these tables.
         """
         numbers = whole.view(np.uint32)
         groups = self.shard.groups
@@ -129,7 +129,7 @@ class SparseInbox:
 
 
 class SparseRounds(SparseInbox):
-    """The open round of one sparse service: the trainers whose gradients have come."""
+    """The open round of one sparse service: the trainers whose gradients are complete."""
 
     is_asynchronous: Literal[False] = False
 
@@ -148,12 +148,12 @@ class SparseRounds(SparseInbox):
         return trainer in self._gradients
 
     def add(self, trainer: int, piece: int, payload: Buffer, samples: int, flags: int, length: int) -> None:
-        """Take a piece of a trainer's gradients, as `SparseInbox.add`."""
+        """Store a piece of a trainer's gradients, see `SparseInbox.add`."""
         super().add(trainer, piece, payload, samples, flags, length)
         self._asked |= flags & MessageFlag.CHECKPOINT
 
     def step(self, pieces: Sequence[int], trainers: Sequence[int]) -> list[int]:
-        """Take the step if the gradients of all of the round's trainers (rising) are here; return [0] then."""
+        """Take the step if the gradients of all of the round's trainers (ascending) are complete; return [0] then."""
         if not trainers or any(trainer not in self._gradients for trainer in trainers):
             return []
         self.shard.step_sparse([self._gradients[trainer] for trainer in trainers], sum(self._samples.values()))
@@ -163,7 +163,7 @@ class SparseRounds(SparseInbox):
         return [0]
 
     def finish(self) -> int | None:
-        """End the round if its step was taken; return what its trainers asked for, else None."""
+        """End the round if its step was taken; return the trainers' flags, else None."""
         if not self._is_stepped:
             return None
         asked, self._asked, self._is_stepped = self._asked, MessageFlag.NONE, False
@@ -171,7 +171,7 @@ class SparseRounds(SparseInbox):
 
 
 class Joined:
-    """The pieces of one array.
+    """The pieces of one array, joined.
 
     Args: length: of the array, in bytes.
     """
@@ -181,9 +181,9 @@ class Joined:
         self._missing = set(range(protocol.count_pieces(length)))
 
     def add(self, piece: int, payload: Buffer) -> Array | None:
-        """Put a piece in its place; return the array when it is complete.
+        """Copy a piece to its place; return the array when it is complete.
 
-        Raises: BugError: if the array has no such piece, or has it already.
+        Raises: BugError: the array has no such piece, or the piece is sent twice.
         """
         target = protocol.cut(self._array.view("B").data, piece)
         given = memoryview(payload)
@@ -197,10 +197,10 @@ class Joined:
 def _join(
     arriving: dict[int, Joined], trainer: int, piece: int, payload: Buffer, length: int, most: int
 ) -> Array | None:
-    """Return the whole array when its last piece comes; one of a single piece is not copied.
+    """Return the whole array when its last piece arrives; an array of a single piece is not copied.
 
-    Args: arriving: the arrays that are not complete, by trainer.  length, most: bytes of this array, and its limit.
-    Raises: BugError: if the array would be longer than `most`, or has no such piece.
+    Args: arriving: the incomplete arrays, by trainer.  length, most: bytes of this array, and its limit.
+    Raises: BugError: the array would be longer than `most`, or has no such piece.
     """
     if not 0 <= length <= most or length % 4:
         raise BugError(f"trainer {trainer} announces rows of {length} bytes; there are at most {most}")

@@ -1,4 +1,4 @@
-"""The checkpoint requests of a client: the state of every service, and the bytes that trainers leave."""
+"""The checkpoint requests of a client: the state of every service, and binary data that trainers store there."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from pserver.wire.protocol import Fetch, Message, Op
 from runtime import glog
 from runtime.errors import LostPeerError
 
-MAX_STATE_PER_ELEMENT = 64  # bytes of one array of a server's state, for each element of the model; with room
+# maximum bytes of one array of a server's state, for each element of the model; a generous limit
+MAX_STATE_PER_ELEMENT = 64
 
 
 class SendInitialValues(SendVector):
-    """Trainer 0's values for every service, with the setup, and the description of its state in a checkpoint.
+    """Send trainer 0's values to every service, with the setup, and the description of the service's checkpoint state.
 
-    Args: parts: the state of each service, where there is a checkpoint.  trainers: their parts of it.
+    Args: parts: the state of each service, if there is a checkpoint.  trainers: the trainers' parts of it.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class SendInitialValues(SendVector):
 
 
 class GatherCheckpoint(ServiceRequest):
-    """A trainer's part of a checkpoint, for the first service; the answers of all describe their states."""
+    """Send a trainer's part of a checkpoint to the first service; the answers of all services describe their states."""
 
     def __init__(self, first: ServerChannel, own: Any) -> None:
         super().__init__(Op.CHECKPOINT, "make a checkpoint", note={"own": own})
@@ -61,7 +62,7 @@ class GatherCheckpoint(ServiceRequest):
 
 
 class LeaveBlob(SendArrays):
-    """A trainer's bytes for the next checkpoint, for one service; the others get an empty array."""
+    """Store a trainer's binary data for the next checkpoint on one service; the others receive an empty array."""
 
     def __init__(self, arrays: Mapping[ServerChannel, memoryview]) -> None:
         super().__init__(Op.CHECKPOINT_BLOB, "leave its state", arrays)
@@ -72,7 +73,7 @@ class LeaveBlob(SendArrays):
 
 
 class FetchBlob(FetchArrays):
-    """The bytes that a trainer had left, from one service; what the others answer is not taken."""
+    """Fetch a trainer's stored binary data from one service; the answers of the others are ignored."""
 
     def __init__(self, own: ServerChannel, arrays: Mapping[ServerChannel, memoryview]) -> None:
         super().__init__("fetch what it had left", Fetch.CHECKPOINT_BLOB, arrays)
@@ -87,7 +88,7 @@ class FetchBlob(FetchArrays):
 class CheckpointRequests:
     """The checkpoint requests of one trainer.
 
-    Args: channels: one to each service, in order.  elements: of the model, which bounds the state of a service.
+    Args: channels: one for each service, in order.  elements: of the model; they limit the size of a service's state.
     """
 
     def __init__(self, fan_out: FanOut, channels: Sequence[ServerChannel], trainer: int, elements: int) -> None:
@@ -95,7 +96,7 @@ class CheckpointRequests:
         self._max_bytes = MAX_STATE_PER_ELEMENT * elements + protocol.PIECE_BYTES
 
     def gather_checkpoint(self, own: Any) -> CheckpointState | None:
-        """Give this trainer's part; return the parts of all, and the state of every service, to trainer 0."""
+        """Send this trainer's part; return the parts of all, and the state of every service, to trainer 0."""
         request = GatherCheckpoint(self._channels[0], own)
         self._fan_out.request(request)
         if self._trainer != 0:
@@ -108,7 +109,7 @@ class CheckpointRequests:
         return CheckpointState(parts, list(notes.get_list(said[0], "trainers")))
 
     def restore(self, setup: Mapping[str, Any], values: Array, restored: CheckpointState | None) -> None:
-        """Send the initial values to every service, and its state where there is a checkpoint.
+        """Send the initial values to every service, and its state if there is a checkpoint.
 
         Args: setup: the note of INITIALISE.
         """
@@ -122,11 +123,11 @@ class CheckpointRequests:
             self._fan_out.request(SendArrays(Op.RESTORE, "send the state of the checkpoint", arrays, number))
 
     def leave_blob(self, data: memoryview) -> None:
-        """Leave bytes for the checkpoints to come."""
+        """Store binary data for the next checkpoints."""
         self._fan_out.request(LeaveBlob({channel: data[:0] for channel in self._channels} | {self._own: data}))
 
     def fetch_blob(self, size: int) -> memoryview:
-        """Return the bytes that this trainer had left for the checkpoint that the job goes on from."""
+        """Return this trainer's binary data from the checkpoint that the job resumes from."""
         data = memoryview(bytearray(size))
         arrays = {channel: data[:0] for channel in self._channels} | {self._own: data}
         self._fan_out.request(FetchBlob(self._own, arrays))
@@ -134,13 +135,13 @@ class CheckpointRequests:
 
     @property
     def _own(self) -> ServerChannel:
-        """The service that keeps this trainer's bytes."""
+        """The service that stores this trainer's binary data."""
         return self._channels[self._trainer % len(self._channels)]
 
     def _list_arrays(
         self, parts: Sequence[Part], names: Sequence[Sequence[str]], number: int
     ) -> dict[ServerChannel, memoryview]:
-        """Return the array of a number of every service's state; a state with fewer arrays has an empty one."""
+        """Return array `number` of every service's state; it is empty for a state with fewer arrays."""
         arrays = [
             as_bytes(part.arrays[some[number]]) if number < len(some) else memoryview(bytearray())
             for part, some in zip(parts, names, strict=True)
@@ -149,7 +150,7 @@ class CheckpointRequests:
 
 
 def _make_part(channel: ServerChannel, note: Mapping[str, Any], max_bytes: int) -> Part:
-    """Return the state that a service announced, its arrays still empty.
+    """Return the state that a service announced, with arrays that are not filled yet.
 
     Raises: LostPeerError: the note does not describe a state.
     """
@@ -168,9 +169,9 @@ def _make_part(channel: ServerChannel, note: Mapping[str, Any], max_bytes: int) 
 
 
 def _number_type(kind: object) -> np.dtype[Any]:
-    """Return the type of an array of numbers.
+    """Return the numpy type of an array's numbers.
 
-    Raises: ValueError: it is none.
+    Raises: ValueError: the name is not a numeric type.
     """
     dtype = np.dtype(kind) if isinstance(kind, str) and len(kind) < 8 else np.dtype(object)
     if dtype.kind not in "biuf":

@@ -1,4 +1,4 @@
-"""The trainer's side of dense services: pushes gradients and takes values in place.
+"""The trainer's side of dense services: it pushes gradients and receives values in place.
 
     client = Client([("10.0.0.1", 7164), ("10.0.0.2", 7164)], trainer_id=1, num_trainers=2)
     client.join(parameters, optimization)
@@ -33,25 +33,25 @@ __all__ = ["Client", "JobEnvironment", "read_environment"]
 class Client(JobMember):
     """A trainer's connection to all dense services of a job.
 
-    Args: as `JobMember`.
-    Raises (every call): LostPeerError: a server or another trainer is gone, hangs or gave up; the message names it.
-    Thread safety: one thread calls it.  Blocking: every call but `close` and `abort`.
+    Args: see `JobMember`.
+    Raises (every call): LostPeerError: a server or another trainer is lost, hangs or gave up; the message names it.
+    Thread safety: one thread makes all calls.  Blocking: every call except `close` and `abort`.
     """
 
     def join(self, parameters: Sequence[ParameterSpec], optimization: Optimization) -> None:
-        """Connect to every service and be admitted as this trainer.
+        """Connect to every service and register as this trainer.
 
-        Raises: PeerUnreachableError: a server does not answer, or is of another job or attempt.
-            ConfigError: a server and this trainer, or two trainers, disagree; both sides are named.
+        Raises: PeerUnreachableError: a server does not answer, or belongs to another job or attempt.
+            ConfigError: a server and this trainer, or two trainers, have different settings; both sides are named.
         """
         ranges = partition.layout(parameters, len(self._services))
         model = ModelSetup(list(parameters), describe_setup(parameters, optimization))
         self._join(model, optimization, [partition.find_runs(parameters, one) for one in ranges])
 
     def initialise(self, values: Array, restored: CheckpointState | None = None) -> Any:
-        """Trainer 0 gives its values to the servers; the others wait for them and get them, in place.
+        """Send trainer 0's values to the servers; the other trainers wait for them and receive them in place.
 
-        Args: restored: trainer 0's, to go on from a checkpoint: its values and state take the place of `values`.
+        Args: restored: trainer 0's checkpoint, if it resumes from one: its values and state replace `values`.
         Returns: this trainer's own part of that checkpoint; None without one.
         Raises: ConfigError: the optimization is not supported; the checkpoint does not fit the model.  DamagedError: a
             checkpoint of another number of services cannot be divided among these.
@@ -67,36 +67,36 @@ class Client(JobMember):
         return restored.trainers[0]
 
     def push_pull(self, gradient: Array, values: Array, samples: int, *, checkpoint: bool = False) -> bool:
-        """Push this batch's summed gradient, wait for the step of all, and get the new values in place.
+        """Push this batch's summed gradient, wait for the step of all trainers, and receive the new values in place.
 
-        Args: samples: samples of this trainer's batch.  checkpoint: whether this trainer asks for a checkpoint.
+        Args: samples: samples of this trainer's batch.  checkpoint: whether this trainer requests a checkpoint.
         Returns: whether a checkpoint is due: then all trainers call `gather_checkpoint`.
         """
         self.begin_push(gradient, values, samples)
         return self.finish_push(checkpoint=checkpoint)
 
     def begin_push(self, gradient: Array, values: Array, samples: int) -> None:
-        """Begin a `push_pull` whose gradient is not complete yet."""
+        """Begin a `push_pull` whose gradient is still being computed."""
         self._check_vector(gradient)
         self._check_vector(values)
         self._batch += 1
         self._require_fan_out().begin(PushVector(self._describe_push(), gradient, values, samples))
 
     def push_from(self, start: int) -> None:
-        """Push what lies from this element on of the gradient, which is complete there; never waits.
+        """Push the elements of the gradient from this one on, which are complete; never blocks.
 
-        The new values may be there already when this returns.
+        Some new values may already have been received when this returns.
         """
         self._require_fan_out().send_early(lambda channel, piece: channel.layout.lowest(piece) >= start)
 
     def finish_push(self, *, checkpoint: bool = False) -> bool:
-        """Push the rest, wait for the step of all, and get the new values in place; as `push_pull` in the end."""
+        """Push the rest, wait for the step of all trainers, and receive the new values in place; see `push_pull`."""
         fan_out = self._require_fan_out()
         fan_out.send_rest(MessageFlag.CHECKPOINT if checkpoint else MessageFlag.NONE)
         return bool(fan_out.collect() & MessageFlag.CHECKPOINT)
 
     def push(self, gradient: Array, samples: int, *, checkpoint: bool = False) -> bool:
-        """Push as `push_pull`, and keep the values: the answer says only that the step is done."""
+        """Push as `push_pull` does, but receive no values: the answer only confirms the step."""
         self._check_vector(gradient)
         self._batch += 1
         flags = MessageFlag.KEEP | (MessageFlag.CHECKPOINT if checkpoint else MessageFlag.NONE)
@@ -104,19 +104,19 @@ class Client(JobMember):
         return bool(self._request(request) & MessageFlag.CHECKPOINT)
 
     def fetch_values(self, values: Array) -> None:
-        """Get the values as they are after the last step, in place."""
+        """Receive the values after the last step, in place."""
         self._check_vector(values)
         self._fetch(Fetch.CURRENT, "fetch the values", values)
 
     def fetch_averages(self, averages: Array) -> None:
-        """Get the averages of the last steps' values, as the settings ask for them, in place."""
+        """Receive the averages of recent values, as configured, in place."""
         self._check_vector(averages)
         self._fetch(Fetch.AVERAGES, "fetch the averages", averages)
 
     def finish_pass(self, values: Array, own: Any = None) -> None:
-        """Wait for the trainers that still have batches, then get the values after the pass in place.
+        """Wait for the trainers that still have batches, then receive the values after the pass in place.
 
-        Args: own: this trainer's part of the checkpoints that the others may make before they finish.
+        Args: own: this trainer's part of checkpoints that the others may make before they finish the pass.
         """
         self._check_vector(values)
         note = {} if own is None else {"own": own}
@@ -124,7 +124,7 @@ class Client(JobMember):
         self._passes += 1
 
     def _fetch(self, kind: int, doing: str, values: Array) -> Mapping[str, Any]:
-        """Get arrays of the values' size in place; return the note of the first service's answer."""
+        """Receive arrays of the values' size in place; return the note of the first service's answer."""
         request = FetchVector(Op.FETCH, doing, values, kind)
         self._request(request)
         return request.notes.get(self._channels[0], NOTHING)

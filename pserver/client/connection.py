@@ -1,4 +1,4 @@
-"""The client's side of connections: made when the server is there, and made again when they break."""
+"""The client's side of connections: it connects when the server listens, and reconnects after a break."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from pserver.wire.connection import Connection, ConnectionLimits, Frames, Place,
 from pserver.wire.protocol import Buffer, Message
 
 RECONNECT_INTERVAL = 0.1  # seconds between two attempts to connect
-HANDSHAKE_TIMEOUT = 10.0  # seconds from the first packet of a connection to the end of its handshake; then a new one
+# seconds from the first packet of a connection to the end of its handshake, before a new connection is made
+HANDSHAKE_TIMEOUT = 10.0
 _UNDER_WAY = (errno.EINPROGRESS, errno.EAGAIN)
 
 
 def new_memory(frames: Sequence[Buffer], size: int) -> list[memoryview]:
-    """Return fresh memory for a payload."""
+    """Return new memory for a payload."""
     return [memoryview(bytearray(size))]
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The service that a connection leads to, and what this side tells it; see `ServerConnection`."""
+    """The address of a service, and what this side sends in the handshake; see `ServerConnection`."""
 
     host: str
     port: int
@@ -41,27 +42,27 @@ class Endpoint:
 
 @dataclass
 class ConnectAttempt:
-    """The connection that is being made."""
+    """A connection that is being made."""
 
     stream: socket.socket | None = None
     handshake: ClientHandshake | None = None  # set when the stream is connected
-    began: float = 0.0  # when it last began to connect, in seconds of the monotonic clock
-    due: float = 0.0  # when to connect again, or to give up the handshake
+    began: float = 0.0  # start of the last attempt, in seconds of the monotonic clock
+    due: float = 0.0  # when to try again, or to give up the handshake
 
 
 class ServerConnection:
-    """A connection to one service, which is made again when it breaks.
+    """A connection to one service, which reconnects after a break.
 
-    A message that is sent before the service has proven that it knows the secret waits for that. A message that has
-    not arrived when the connection breaks is lost.
+    Messages wait until the service has proven that it knows the secret. A message that has not arrived when the
+    connection breaks is lost.
 
-    Args: name: of the connection, chosen by this side; the service answers to it.  secret: of the job, or empty.
-        place: see `Connection`.  max_payload: longest payload that may come.  source: the address of this side that
+    Args: name: of the connection, chosen by this side; the service repeats it in answers.  secret: of the job, or
+        empty.
+        place: see `Connection`.  max_payload: maximum length of a received payload.  source: the local address, which
         the service sees and names in its messages; empty: the system's choice, 127.0.0.1 for all of 127.0.0.0/8.
 
-    Attributes: closed: since when there is no connection; None: there is one, or the first one is being made.
-        breaks: number of connections that were lost.  fault: why the last handshake failed.
-        key: signs the messages of the connection.
+    Attributes: closed: time of the break; None: it is connected, or the first connection is being made.
+        breaks: number of breaks.  fault: why the last handshake failed.  key: signs the messages of the connection.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class ServerConnection:
         self.key = b""
         self.place = place
         self._endpoint = Endpoint(host, port, name, secret, max_payload, source)
-        self._unknown = ""  # why the host's name has no address
+        self._unknown = ""  # why the host name cannot be resolved
         self._waiting: list[Message] = []
         self._attempt = ConnectAttempt()
 
@@ -100,7 +101,7 @@ class ServerConnection:
         return self._endpoint.port
 
     def send(self, message: Message) -> None:
-        """Send a message as soon as possible; payloads are not copied, and must not change until they have left."""
+        """Send a message as soon as possible; payloads are not copied, and must not change until they are sent."""
         if self.established is None:
             self._waiting.append(message)
             return
@@ -111,7 +112,7 @@ class ServerConnection:
 
     @property
     def silence(self) -> str:
-        """What to say of a service that sends nothing."""
+        """Describe a service that sends nothing."""
         return f"cannot be found: {self._unknown}" if self._unknown else "does not answer"
 
     @property
@@ -120,17 +121,17 @@ class ServerConnection:
         return len(self._waiting)
 
     def close(self) -> None:
-        """Close it for good; messages that have not left are lost."""
+        """Close the connection for ever; unsent messages are lost."""
         for stream in (self._attempt.stream, self.established):
             if stream is not None:
                 stream.close()
         self._attempt.stream = self.established = None
         self._attempt.due = float("inf")
 
-    # ----- For `wait` -----
+    # ----- Called by `wait` -----
 
     def begin(self, now: float) -> float:
-        """Begin to connect when that is due; return the seconds until it is."""
+        """Try to connect if an attempt is due; return the seconds until the next one."""
         if self.established is not None:
             return float("inf")
         if now < self._attempt.due:
@@ -144,7 +145,7 @@ class ServerConnection:
             self._attempt.stream = socket.socket(family, kind, number)
             self._attempt.stream.setblocking(False)
             if self._endpoint.source and _is_loopback(self._endpoint.source) == _is_loopback(str(address[0])):
-                with contextlib.suppress(OSError):  # this machine no longer has the address: any other will do
+                with contextlib.suppress(OSError):  # the address does not exist on this machine any more; use any other
                     self._attempt.stream.bind((self._endpoint.source, 0))
             code = self._attempt.stream.connect_ex(address)
             if code not in (0, *_UNDER_WAY):
@@ -157,7 +158,7 @@ class ServerConnection:
 
     @property
     def awaited(self) -> tuple[int, int] | None:
-        """The file and the events that it waits for."""
+        """The file descriptor and the events to poll for."""
         if self._attempt.stream is not None:
             return self._attempt.stream.fileno(), select.POLLOUT if self._attempt.handshake is None else select.POLLIN
         if self.established is None:
@@ -165,7 +166,7 @@ class ServerConnection:
         return self.established.stream.fileno(), select.POLLIN | (select.POLLOUT if self.established.unsent else 0)
 
     def handle(self, events: int) -> list[Frames]:
-        """Do what an event asks for; return the messages that are complete and signed."""
+        """Handle an event; return the messages that are complete and signed."""
         try:
             if self._attempt.stream is not None:
                 self._go_on(self._attempt.stream)
@@ -185,7 +186,7 @@ class ServerConnection:
         return signed
 
     def _go_on(self, stream: socket.socket) -> None:
-        """Begin the handshake, or take what has come of it."""
+        """Begin the handshake, or continue it."""
         if self._attempt.handshake is None:
             code = stream.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if code:
@@ -194,7 +195,7 @@ class ServerConnection:
             self._attempt.handshake = ClientHandshake(
                 self._endpoint.secret, self._endpoint.name, secrets.token_bytes(NONCE_BYTES)
             )
-            stream.sendall(self._attempt.handshake.greeting)  # a new stream takes the first bytes
+            stream.sendall(self._attempt.handshake.greeting)  # a new stream has room for these bytes
             self.closed = None
             return
         data = stream.recv(self._attempt.handshake.wanted)
@@ -235,11 +236,11 @@ def _is_loopback(address: str) -> bool:
 
 
 class Poller:
-    """Wait for several connections, and keep all of them going.
+    """Wait for several connections, and reconnect them when necessary.
 
-    What it polls for is told to the poller only when it changes: in a small round that would take as long as the rest.
+    The set of awaited events is updated only on changes: otherwise the update would take as long as a small round.
 
-    Args: wake: a file that ends the waiting when it can be read.
+    Args: wake: a file descriptor that ends the wait when it becomes readable.
     """
 
     def __init__(self, connections: Sequence[ServerConnection], wake: int | None = None) -> None:
@@ -251,7 +252,7 @@ class Poller:
             self._poller.register(wake, select.POLLIN)
 
     def wait(self, timeout: float) -> list[tuple[ServerConnection, list[Frames]]]:
-        """Return the messages that have come; wait at most `timeout` seconds for some."""
+        """Return the received messages; wait at most `timeout` seconds for some."""
         now = time.monotonic()
         for number, connection in enumerate(self._connections):
             timeout = min(timeout, connection.begin(now))
@@ -265,7 +266,7 @@ class Poller:
 
     def _change(self, number: int, awaited: tuple[int, int] | None) -> None:
         connection, before = self._connections[number], self._awaited[number]
-        # a file that was closed may be the one of another connection by now
+        # the number of a closed file descriptor may belong to another connection now
         if (
             before is not None
             and self._of_file.get(before[0]) is connection

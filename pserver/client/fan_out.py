@@ -1,7 +1,7 @@
-"""One request to every service, and all their answers: pieces, repeats and deadlines (the client's sockets).
+"""Send one request to every service and collect the answers: pieces, repetitions and deadlines.
 
-An array goes in pieces, each a message of its own, and comes back in pieces. What was lost with a connection is found
-by asking: a PING follows the request on the same connection, and its answer follows the request's answers.
+An array is sent and received in pieces, each of which is a message. To detect messages that were lost with a
+connection, a PING follows the request on the same connection; its answer follows the request's answers.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from runtime.errors import BugError, LostPeerError, PaddleError, PeerUnreachable
 from runtime.health.liveness import LIVENESS
 
 POLL_INTERVAL = 0.25  # seconds that one read waits for answers
-ASK_INTERVAL = 1.0  # seconds between two questions what a server waits for
+ASK_INTERVAL = 1.0  # seconds between two PINGs to a server without an answer
 REPORT_INTERVAL = 30.0  # seconds between two log lines about one wait
-FIRST_REPORT = 2.0  # seconds to the first line before training begins: a server or trainer may not run at all
+FIRST_REPORT = 2.0  # seconds to the first log line before training begins, when a server or trainer may not be running
 
 
 class FanOut:
     """Sends the requests of one trainer to every service and collects the answers.
 
-    Args: channels: one to each service, in order.  trainer: of the messages.  first: the service that is called first.
-        peer_timeout, wait_timeout: seconds, see `Client`.  failure: returns why the job cannot go on, if it cannot.
+    Args: channels: one for each service, in order.  trainer: its number in messages.  first: the first service called.
+        peer_timeout, wait_timeout: seconds, see `Client`.  failure: returns an error that ends the job, or None.
     """
 
     def __init__(
@@ -57,16 +57,17 @@ class FanOut:
         self._has_pushed = False
 
     def request(self, request: ServiceRequest, timeout: float | None = None) -> int:
-        """Send a request to every service and return when all have answered; returns what flags the answers had.
+        """Send a request to every service, wait for all answers, and return their flags.
 
-        Raises: LostPeerError, PeerUnreachableError: a service does not answer.  PaddleError: what one answered.
+        Raises: LostPeerError, PeerUnreachableError: a service does not answer.  PaddleError: a service answered with
+            it.
         """
         self.begin(request)
         self.send_rest()
         return self.collect(timeout)
 
     def begin(self, request: ServiceRequest) -> None:
-        """Begin a request; its pieces are sent by `send` or `send_rest`, and `collect` waits for the answers."""
+        """Begin a request; `send` or `send_rest` send its pieces, and `collect` waits for the answers."""
         self._raise_failure()
         self._request = request
         self._has_pushed |= request.op == Op.PUSH
@@ -74,14 +75,14 @@ class FanOut:
             channel.begin(request.count_pieces(channel), request.count_answers(channel))
 
     def send_early(self, is_ready: Callable[[ServerChannel, int], bool]) -> None:
-        """Send those pieces that are ready already, but for the first of each service, which says that all is said."""
+        """Send the pieces that are ready, except the first of each service, which marks the request as complete."""
         for channel in self._channels:
             for piece in [one for one in sorted(channel.unsent, reverse=True) if one and is_ready(channel, one)]:
                 self.send(channel, piece)
         self._read(0)
 
     def send_rest(self, flags: int = MessageFlag.NONE) -> None:
-        """Send what was not sent yet, to all services by turns, and read meanwhile; `flags` go along."""
+        """Send the remaining pieces to all services in turn, and receive meanwhile; `flags` are added to them."""
         self._request.flags |= flags
         waiting = [(channel, sorted(channel.unsent)) for channel in self._channels]
         for turn in range(max(len(pieces) for _, pieces in waiting)):
@@ -92,7 +93,7 @@ class FanOut:
                     self.send(channel, pieces[turn])
 
     def send(self, channel: ServerChannel, piece: int) -> None:
-        """Send one piece of the request in hand."""
+        """Send one piece of the current request."""
         request = self._request
         payload, flags = request.payload_for(channel, piece), request.flags
         if payload and channel.memory is not None and request.op == Op.PUSH:
@@ -115,7 +116,7 @@ class FanOut:
             raise BugError(f"trainer {self._trainer} cannot {request.doing}: {exc}") from exc
 
     def collect(self, timeout: float | None = None) -> int:
-        """Wait for the answers to the request in hand."""
+        """Wait for the answers to the current request."""
         started = time.monotonic()
         deadline = started + (self._wait_timeout if timeout is None else timeout)
         asked = started
@@ -142,12 +143,12 @@ class FanOut:
         return self._request.answer_flags
 
     def abort(self, reason: str) -> None:
-        """Tell every service why this trainer gives up; never waits, never raises."""
+        """Tell every service why this trainer gives up; never blocks, never raises."""
         for channel in self._channels:
             message = Message(Op.ABORT, channel.session, self._trainer, channel.sequence + 1, note={"reason": reason})
             channel.connection.send(message)
 
-    # ----- What comes -----
+    # ----- Receiving -----
 
     def _read(self, timeout: float) -> None:
         for connection, messages in self._poller.wait(timeout):
@@ -155,7 +156,7 @@ class FanOut:
                 self._receive(self._of_connection[connection], frames)
 
     def _place(self, channel: ServerChannel, frames: Sequence[Buffer], size: int) -> Sequence[memoryview]:
-        """Return where the payload of an answer is read to: to where it belongs, if that is known and it is signed."""
+        """Return the memory for the payload of an answer: its final place, if known and the answer is signed."""
         op, flags, sequence, piece = protocol.peek(frames[0])
         request = self._request
         if (op, flags & MessageFlag.ANSWER, sequence) == (request.op, MessageFlag.ANSWER, channel.sequence):
@@ -167,9 +168,9 @@ class FanOut:
         return [self._pool.take(size)]
 
     def _receive(self, channel: ServerChannel, frames: Sequence[Buffer]) -> None:
-        """Do what a message of a server asks for.
+        """Handle a message of a server.
 
-        Raises: PaddleError: what it says, or that it says what is no answer.
+        Raises: PaddleError: the message reports it, or is not a valid answer.
         """
         try:
             answer = protocol.decode(frames)
@@ -178,12 +179,12 @@ class FanOut:
         if answer.op == Op.ERROR and (answer.flags & MessageFlag.FATAL or answer.sequence in (0, channel.sequence)):
             raise error_of(answer, channel.name)
         if answer.sequence != channel.sequence:
-            return  # late: the answer to a request that was repeated
+            return  # a late answer to a request that was repeated
         try:
             self._take(channel, answer)
         except PaddleError:
             raise
-        except Exception as exc:  # it has proven itself, and is wrong all the same; this trainer must not be
+        except Exception as exc:  # an authenticated but faulty message must not end this trainer with an unknown error
             raise LostPeerError(
                 f"{channel.name} answers '{self._request.doing}' with what is no answer to it "
                 f"({type(exc).__name__}: {glog.clean(exc, 200)})"
@@ -201,10 +202,11 @@ class FanOut:
                 channel.last = f"answered '{self._request.doing}'"
 
     def _ask_progress(self, pending: Collection[ServerChannel]) -> None:
-        """Ask on the data connection, behind the request, how far a server is with it.
+        """Send a PING on the data connection, after the request, to learn how far a server is.
 
-        While some servers do not answer the hello, the others are asked: there is no heartbeat yet to assure them. A
-        hello that was lost with its connection is sent again: a server does not answer pings of unjoined peers.
+        While some servers have not answered the hello, the others are asked, because there are no heartbeats yet. A
+        hello that was lost with its connection is sent again: a server does not answer pings of peers that have not
+        joined.
         """
         if self._request.op == Op.HELLO:
             for channel in pending:
@@ -214,14 +216,14 @@ class FanOut:
         others = [channel for channel in self._channels if channel not in pending]
         for channel in others if self._request.op == Op.HELLO else pending:
             ping = Message(Op.PING, channel.session, self._trainer, channel.sequence)
-            if not channel.connection.waiting:  # one that is not there is asked when it is
+            if not channel.connection.waiting:  # a server that is not connected is asked after it has connected
                 channel.connection.send(ping)
 
     def _repeat_if_lost(self, channel: ServerChannel, pong: Message) -> None:
-        """Send pieces again that the server never got, or whose answer was lost with a connection.
+        """Send pieces again that the server never received, or whose answer was lost with a connection.
 
-        The question went out after the request and its answer comes after the request's, on one connection: so what
-        has not arrived by now was lost. The server counts a repeated piece once.
+        The PING was sent after the request and its answer arrives after the request's, on one connection: pieces
+        without an answer by now were lost. The server counts a repeated piece once.
         """
         note, request = pong.note, self._request
         channel.waits_for = glog.clean(note.get("waits_for", ""))
@@ -235,10 +237,10 @@ class FanOut:
         for piece in range(pieces) if pieces != answers else sorted(channel.pending - channel.unsent):
             self.send(channel, piece)
 
-    # ----- What can go wrong -----
+    # ----- Errors -----
 
     def _raise_refusal(self, pending: Collection[ServerChannel]) -> None:
-        """Raise what is wrong with a server that this trainer cannot join for."""
+        """Raise an error of a server that makes joining impossible."""
         for channel in pending if self._request.op == Op.HELLO else ():
             if channel.connection.fault:
                 raise PeerUnreachableError(

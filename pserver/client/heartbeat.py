@@ -1,4 +1,4 @@
-"""The client's background thread: it asks every server whether it lives, and hears first when a job has failed."""
+"""The client's background thread: it checks that every server is alive, and detects the failure of a job first."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from pserver.wire.protocol import Message, Op
 from runtime import glog
 from runtime.errors import LostPeerError, PaddleError
 
-MAX_MESSAGE = 4000  # characters of an error that a server tells; it may hold another trainer's reason
-_END, _HURRY = b"x", b"v"  # what wakes the thread
-_MAX_WAITING = 10  # pings that wait for one connection; more would only pile up
+MAX_MESSAGE = 4000  # maximum characters of a server's error; it may contain another trainer's reason
+_END, _HURRY = b"x", b"v"  # bytes that wake the thread
+_MAX_WAITING = 10  # maximum unanswered pings of one connection
 
 
 @dataclass
 class ServerLiveness:
-    """What the thread knows of one server. `session`: of the messages to it."""
+    """The thread's knowledge of one server. `session`: signs the messages to it."""
 
     connection: ServerConnection
     session: bytes
-    asked: float | None = None  # when the oldest question without an answer was sent
+    asked: float | None = None  # when the oldest unanswered ping was sent
     heard: float = 0.0
 
     @property
@@ -38,12 +38,12 @@ class ServerLiveness:
 
 
 class Heartbeat(threading.Thread):
-    """Show every server that this trainer lives, and this trainer that every server does.
+    """Send heartbeats to every server, and detect servers that do not answer.
 
-    Args: servers: one of each service.  describe: returns the note of a ping.
+    Args: servers: one for each service.  describe: returns the note of a ping.
 
-    It has connections of its own, so that a ping never waits behind a gradient, however long the main thread computes.
-    `failure` is set once, when the job cannot go on; the client raises it.
+    It has its own connections, so that a ping never waits behind a gradient or for the main thread.
+    `failure` is set once, when the job cannot continue; the client raises it.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class Heartbeat(threading.Thread):
         os.close(self._woken)
 
     def hurry(self) -> None:
-        """Ask every server now, because the note of a ping has changed; may be called by any thread, at any time."""
+        """Ping every server now, because the note of a ping has changed; any thread may call it at any time."""
         with self._ending:
             if not self._is_over:
                 os.write(self._wake, _HURRY)
 
     def run(self) -> None:
-        """Ask, listen and judge until stopped or until a failure."""
+        """Ping, receive and check until `stop` or a failure."""
         poller = Poller(list(self._of_connection), self._woken)
         for server in self._servers:
             server.heard = time.monotonic()
@@ -125,7 +125,7 @@ class Heartbeat(threading.Thread):
         why = None
         closed = server.connection.closed
         if closed is not None and now - closed > protocol.RECONNECT_GRACE:
-            why = f"its connection closed {now - closed:.1f} s ago and it accepts no new one"
+            why = f"its connection closed {now - closed:.1f} s ago and it accepts no new connection"
         elif server.asked is not None and now - server.asked > self._peer_timeout:
             why = server.connection.fault or "it does not answer"
         if why and self.failure is None:
@@ -135,7 +135,7 @@ class Heartbeat(threading.Thread):
 
 
 def error_of(answer: Message, name: str) -> PaddleError:
-    """Return the error that a server sent, as the class that has its exit code, or as an `EpochChangedError`."""
+    """Return the error that a server sent, as the class with its exit code, or as an `EpochChangedError`."""
     text = glog.clean(answer.note.get("message", f"{name} refuses without a reason"), MAX_MESSAGE)
     epoch = views.read_epoch(answer.note)
     if epoch is not None:

@@ -32,19 +32,19 @@ from runtime import glog
 from runtime.errors import BugError, PaddleError, PeerUnreachableError
 
 GOODBYE_TIMEOUT = 10.0  # seconds for the answers to a goodbye
-LINGER = 1.0  # seconds for the last messages to be read
+LINGER = 1.0  # seconds for the last messages to be sent
 
 
 @dataclass(frozen=True)
 class ClientOptions:
     """The settings of a client; times in seconds.
 
-    job, attempt, secret: what the servers were started with.
-    own_addresses: addresses of this trainer; with services there it shares memory.
-    source: the address among them from which it connects; empty: the system's choice.
-    peer_timeout: without a sign of life after which a server is lost.
-    connect_timeout: for all servers to answer the first hello.
-    wait_timeout: for any other answer; long, because a server answers when the slowest trainer has pushed.
+    job, attempt, secret: the same as on the servers.
+    own_addresses: addresses of this trainer; it shares memory with services on the same host.
+    source: the local address of connections; empty: the system's choice.
+    peer_timeout: maximum seconds without a message before a server is lost.
+    connect_timeout: for the answers of all servers to the first hello.
+    wait_timeout: for any other answer; it is long, because a server answers after the slowest trainer has pushed.
     """
 
     trainer_id: int
@@ -63,25 +63,25 @@ class ClientOptions:
         return self.attempt
 
     def introduce(self) -> dict[str, Any]:
-        """Return the part of a hello that says what else this trainer is, beside its number."""
+        """Return further fields of a hello that identify this trainer, besides its number."""
         return {"num_trainers": self.num_trainers}
 
     def describe_view(self) -> Mapping[str, Any]:
-        """Return the note of a heartbeat's ping: which trainers take part, where that changes."""
+        """Return the note of a heartbeat's ping: the members of the view, if the job has views."""
         return NOTHING
 
     def first_service(self, services: int) -> int:
-        """Return the service that is called first: another one for every trainer, so that not all call the same."""
+        """Return the service that is called first: a different one for each trainer, to spread the load."""
         return self.trainer_id * services // max(self.num_trainers, 1)
 
     def refuse_to_join(self) -> PaddleError | None:
-        """Return why this trainer waits no longer for the answers to its hello, if it does not."""
+        """Return an error that ends the wait for answers to the hello, or None."""
         return None
 
 
 @dataclass(frozen=True)
 class ModelSetup:
-    """What a client tells the services of the model. `note` is the note of INITIALISE."""
+    """The description of the model for the services. `note` is the note of INITIALISE."""
 
     parameters: Sequence[ParameterSpec]
     note: Mapping[str, Any]
@@ -92,7 +92,7 @@ class ModelSetup:
         return partition.count_elements(self.parameters)
 
     def describe(self) -> dict[str, Any]:
-        """Return the part of a hello by which a service finds out whether two trainers have the same model."""
+        """Return the part of a hello by which a service compares the models of two trainers."""
         settings = hashlib.sha256(json.dumps(self.note, sort_keys=True).encode()).hexdigest()[:16]
         return {
             "dtype": protocol.DTYPE,
@@ -103,9 +103,9 @@ class ModelSetup:
 
 
 class JoinRequest(ServiceRequest):
-    """The hello to every service, which offers shared memory to those on this host.
+    """The hello to every service. It offers shared memory to services on this host.
 
-    Args: channels: one to each service, in order.
+    Args: channels: one for each service, in order.
     """
 
     def __init__(self, options: ClientOptions, model: ModelSetup, channels: Sequence[ServerChannel]) -> None:
@@ -114,13 +114,13 @@ class JoinRequest(ServiceRequest):
         self._model = model.describe()
 
     def interruption(self) -> PaddleError | None:
-        """Return why this trainer does not join these services."""
+        """Return an error if this trainer must not join these services, or None."""
         return self._options.refuse_to_join()
 
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
         """Return the hello to a service."""
         is_near = channel.connection.host in self._options.own_addresses and channel.layout.size
-        if is_near and channel.memory is None:  # a hello that is said again offers what the first one did
+        if is_near and channel.memory is None:  # a repeated hello offers the same memory as the first one
             channel.memory = SharedMemory.make(4 * channel.layout.size)
         service = self._channels.index(channel)
         return {
@@ -134,7 +134,7 @@ class JoinRequest(ServiceRequest):
         }
 
     def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:
-        """Check that a server is of this job, and note whether it accepts the shared memory."""
+        """Check that a server belongs to this job, and store whether it accepts the shared memory."""
         attempt = self._options.attempt_of(self._channels.index(channel))
         fault = protocol.find_fault(answer, self._options.job, attempt)
         if fault:
@@ -146,7 +146,7 @@ class JoinRequest(ServiceRequest):
 
 
 class JobMember:
-    """A trainer's connection to some services of a job; what dense and sparse clients have in common.
+    """A trainer's connection to some services of a job; the common part of dense and sparse clients.
 
     Args: services: host and port of each, in the order that all trainers share.
         options: the fields of `ClientOptions`.
@@ -172,9 +172,9 @@ class JobMember:
         return ClientOptions(**options)
 
     def _join(self, model: ModelSetup, optimization: Optimization, layouts: Sequence[Sequence[StridedRun]]) -> None:
-        """Connect to every service and be admitted as this trainer.
+        """Connect to every service and register as this trainer.
 
-        Args: layouts: for each service the elements of the flat vector that lie there.
+        Args: layouts: for each service its elements of the flat vector.
         """
         one = self._options
         self._model, self._optimization, self._elements = model, optimization, model.elements
@@ -204,9 +204,9 @@ class JobMember:
         self._heartbeat.start()
 
     def _send_initial_values(self, values: Array, restored: CheckpointState | None) -> None:
-        """Send trainer 0's values, or the state of a checkpoint, divided anew where that is of other numbers.
+        """Send trainer 0's values, or the state of a checkpoint, which is divided again if its numbers differ.
 
-        Raises: ConfigError: the checkpoint does not fit the model.  DamagedError: it cannot be divided.
+        Raises: ConfigError: the checkpoint does not fit the model.  DamagedError: the checkpoint cannot be divided.
         """
         if restored is not None and (restored.origins is not None or len(restored.services) != len(self._channels)):
             restored = self._divide_anew(restored)
@@ -229,59 +229,59 @@ class JobMember:
         """Return the number of services."""
         return len(self._services)
 
-    # ----- Between -----
+    # ----- Training -----
 
     def check(self) -> None:
-        """Return if the job can go on as far as is known; for a caller that computes or waits elsewhere for long.
+        """Check that no failure of the job is known; for a caller that computes or waits elsewhere for long.
 
-        Raises: LostPeerError: it cannot.
+        Raises: LostPeerError: the job cannot continue.
         """
         if self._heartbeat and self._heartbeat.failure:
             raise self._heartbeat.failure
 
     def start_pass(self, batch: int = 0) -> None:
-        """Wait until every trainer wants to start this pass.
+        """Wait until every trainer is ready to start this pass.
 
-        Args: batch: batches of the pass that were trained before, in an earlier attempt.
+        Args: batch: number of batches of the pass that an earlier attempt has trained.
         Raises: ConfigError: another trainer has already ended its last pass.
         """
         self._request(ServiceRequest(Op.START_PASS, f"start pass {self._passes}", batch))
         self._batch = batch
 
     def gather_checkpoint(self, own: Any) -> CheckpointState | None:
-        """Give this trainer's part of a checkpoint (JSON-able); trainer 0 gets all parts and the servers' state.
+        """Send this trainer's part of a checkpoint (JSON); trainer 0 receives all parts and the servers' state.
 
         All trainers call it after the same batch, or after the pass. Only trainer 0 waits for the others.
         """
         return self._require_checkpoints().gather_checkpoint(own)
 
     def leave_blob(self, data: memoryview) -> None:
-        """Leave bytes for the checkpoints to come, as a part of what this trainer says of itself."""
+        """Store binary data for the next checkpoints on the servers, as a part of this trainer's state."""
         self._require_checkpoints().leave_blob(data)
 
     def fetch_blob(self, size: int) -> memoryview:
-        """Return the bytes that this trainer had left for the checkpoint that the job goes on from."""
+        """Return this trainer's binary data from the checkpoint that the job resumes from."""
         return self._require_checkpoints().fetch_blob(size)
 
     # ----- Leaving -----
 
     def goodbye(self) -> None:
-        """Tell every server that this trainer is done, and close; a server that does not hear it is only logged."""
+        """Tell every server that this trainer is done, and close; a server that does not receive it is only logged."""
         try:
             self._request(ServiceRequest(Op.GOODBYE, "say goodbye"), GOODBYE_TIMEOUT)
         except PaddleError as exc:
-            glog.warning(f"goodbye was not heard by all: {exc}")
+            glog.warning(f"goodbye was not received by all servers: {exc}")
         self.close()
 
     def abort(self, reason: str) -> None:
-        """Tell every server why this trainer gives up, so that the others can name it, and close; never raises."""
+        """Tell every server why this trainer gives up, so that other trainers can name it, and close; never raises."""
         if self._fan_out:
             self._fan_out.abort(reason)
             close_all([channel.connection for channel in self._channels], LINGER)
         self.close()
 
     def close(self) -> None:
-        """Close every connection without a message; may be called again."""
+        """Close every connection without a message; repeated calls are allowed."""
         if self._heartbeat:
             self._heartbeat.stop()
             self._heartbeat = None
@@ -306,9 +306,9 @@ class JobMember:
         return self._checkpoints
 
     def _check_vector(self, array: Array) -> None:
-        """Return if an array is a flat vector of the model.
+        """Check that an array is a flat vector of the model.
 
-        Raises: BugError.
+        Raises: BugError: it is not.
         """
         if array.shape != (self._elements,) or array.dtype != np.float32 or not array.flags.c_contiguous:
             raise BugError(

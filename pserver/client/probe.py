@@ -1,6 +1,6 @@
 """`paddle pserver --probe`: wait until every service of the job answers as a member of this job and attempt.
 
-It imports neither numpy nor anything of the server, because a launcher waits for it.
+It imports neither numpy nor the server's modules, because a launcher waits for it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from runtime.environment import JobEnvironment
 from runtime.errors import PeerUnreachableError
 
 RETRY_INTERVAL = 0.2  # seconds between two hellos to a server that gave a wrong answer
-CONNECT_TIMEOUT = 1.0  # seconds for the plain connection that finds out why nothing answers
+CONNECT_TIMEOUT = 1.0  # seconds for a plain connection that determines why a server does not answer
 _NEVER = float("inf")
 
 
 @dataclass
 class ProbedService:
-    """One service that is asked."""
+    """One probed service."""
 
     connection: ServerConnection
-    fault: str | None = None  # what it last said, if that was wrong
+    fault: str | None = None  # its last invalid answer
     due: float = 0.0  # when to ask again
     is_ready: bool = False
 
@@ -70,7 +70,7 @@ def _ask_all(targets: Sequence[ProbedService], job: JobEnvironment, deadline: fl
         if not waiting or now >= deadline:
             return not waiting
         for target in waiting:
-            # the question was lost with its connection, before it was answered
+            # the hello was lost with its connection before it was answered
             is_lost = target.due == _NEVER and target.connection.closed is not None and not target.connection.waiting
             if is_lost or now >= target.due:
                 _ask(target, job)
@@ -110,7 +110,7 @@ def _explain_silence(target: ProbedService) -> str:
 
 
 def run(services: Sequence[tuple[str, int]], job: JobEnvironment, timeout: float) -> int:
-    """Probe and return the exit status; what is wrong goes to the log, one line per server."""
+    """Probe and return the exit status; problems are logged, one line for each server."""
     started = time.monotonic()
     try:
         probe(services, job, timeout)

@@ -1,7 +1,7 @@
-"""Requests as they go to each service: what is sent, and where the answers go.
+"""The requests to services: what is sent, and where the answers are stored.
 
-A request goes to every service. Its array goes in pieces, each a message of its own, and the answer comes in pieces.
-`FanOut` asks a request for the notes and payloads of its pieces, and hands it the pieces of the answers.
+A request goes to every service. Its array is sent in pieces, each of which is a message, and the answer arrives in
+pieces. `FanOut` reads the notes and payloads of the pieces from a request, and passes it the pieces of the answers.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from runtime.errors import PaddleError
 
 
 class ServiceRequest:
-    """A request without an array, whose answers have none.
+    """A request without an array, whose answers have no array either.
 
-    Args: doing: what it does, for messages.  argument, samples, flags: of its messages.  note: of its first pieces.
+    Args: doing: its description, for messages.  argument, samples, flags: of its messages.  note: of its first pieces.
 
-    Attributes: notes: the notes of the answers, by service.  answer_flags: the flags of all answers.
+    Attributes: notes: the notes of the answers, by service.  answer_flags: the flags of all answers, combined.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class ServiceRequest:
         self.answer_flags = MessageFlag.NONE
 
     def interruption(self) -> PaddleError | None:
-        """Return why this trainer waits no longer for the answers, if it does not."""
+        """Return an error that ends the wait for the answers, or None."""
         return None
 
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
@@ -48,7 +48,7 @@ class ServiceRequest:
         return NOTHING if piece else self.note
 
     def count_pieces(self, channel: ServerChannel) -> int:
-        """Return the number of pieces that a service is sent."""
+        """Return the number of pieces for a service."""
         return 1
 
     def payload_for(self, channel: ServerChannel, piece: int) -> Sequence[Buffer]:
@@ -56,24 +56,24 @@ class ServiceRequest:
         return ()
 
     def count_answers(self, channel: ServerChannel) -> int:
-        """Return the number of pieces that a service answers with."""
+        """Return the number of pieces of a service's answer."""
         return 1
 
     def place_for(self, channel: ServerChannel, piece: int) -> list[memoryview] | None:
-        """Return the memory that a piece of the answer is read into; None where `take` copies it."""
+        """Return the memory that a piece of the answer is received into; None: `take` copies it."""
         return None
 
     def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:
-        """Take a piece of the answer, unless it was read to its place.
+        """Store a piece of the answer, unless it was received in place.
 
-        Raises: PaddleError: the answer says why the job cannot go on.  Any other error: it is not an answer.
+        Raises: PaddleError: the answer reports an error of the job.  Any other error: it is not a valid answer.
         """
         if answer.note:
             self.notes[channel] = answer.note
 
 
 class FetchVector(ServiceRequest):
-    """A request that every service answers with its elements of a flat vector, in place."""
+    """A request whose answers contain the services' elements of a flat vector, which are received in place."""
 
     def __init__(
         self, op: Op, doing: str, values: Array, argument: int = 0, *, note: Mapping[str, Any] = NOTHING
@@ -92,7 +92,7 @@ class FetchVector(ServiceRequest):
 
 
 class SendVector(ServiceRequest):
-    """A request that brings every service its elements of a flat vector; each piece is answered."""
+    """A request that sends every service its elements of a flat vector; each piece is answered."""
 
     def __init__(self, op: Op, doing: str, flat: Array, *, samples: int = 0, flags: int = MessageFlag.NONE) -> None:
         super().__init__(op, doing, samples=samples, flags=flags)
@@ -112,7 +112,7 @@ class SendVector(ServiceRequest):
 
 
 class PushVector(SendVector):
-    """A gradient for every service; the answers bring the new values, which are read into their places.
+    """A gradient for every service; the answers contain the new values, which are received in place.
 
     Args: samples: number of samples of this trainer's batch.
     """
@@ -131,7 +131,7 @@ class PushVector(SendVector):
 
 
 class SendArrays(ServiceRequest):
-    """A request that brings each service an array of its own; each piece is answered."""
+    """A request that sends each service a separate array; each piece is answered."""
 
     def __init__(self, op: Op, doing: str, arrays: Mapping[ServerChannel, memoryview], argument: int = 0) -> None:
         super().__init__(op, doing, argument)
@@ -151,7 +151,7 @@ class SendArrays(ServiceRequest):
 
 
 class FetchArrays(ServiceRequest):
-    """A FETCH that each service answers with an array of its own, in place."""
+    """A FETCH that each service answers with a separate array, which is received in place."""
 
     def __init__(self, doing: str, argument: int, arrays: Mapping[ServerChannel, memoryview]) -> None:
         super().__init__(Op.FETCH, doing, argument)

@@ -1,4 +1,4 @@
-"""One service as its client sees it: the data connection, the request in hand, and the shared memory."""
+"""One service from the client's view: the data connection, the current request, and the shared memory."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pserver.wire.shared_memory import SharedMemory
 
 
 class ServerChannel:
-    """The data connection to one service, and what of the flat vector lies there.
+    """The data connection to one service, and its elements of the flat vector.
 
-    Args: session: of the messages to it.
+    Args: session: signs the messages to it.
 
-    Attributes: sequence: of the request in hand; a request of which nothing was sent has the number of the next one,
-        because a service takes no number that does not follow the last one.
-        memory: shared with the service, where both run on one host and the service has accepted.
-        last: what the service last did, for messages.  waits_for: what it said that it waits for.
-        breaks: breaks of the connection, as far as the client has noticed them.
-        unsent: pieces of the request in hand.  pending: pieces of its answer that have not come.
-        placed: pieces of the answer that are read to where they belong.
+    Attributes: sequence: of the current request; an unsent request reuses its number, because a service accepts only
+        consecutive numbers.
+        memory: shared with the service, if both run on one host and the service has accepted it.
+        last: the service's last action, for messages.  waits_for: what the service waits for, as it reported.
+        breaks: number of breaks of the connection that the client has handled.
+        unsent: pieces of the current request.  pending: pieces of its answer that have not arrived.
+        placed: pieces of the answer that were received in place.
     """
 
     def __init__(self, connection: ServerConnection, layout: VectorLayout, session: bytes) -> None:
@@ -48,7 +48,7 @@ class ServerChannel:
     def begin(self, pieces: int, answers: int) -> None:
         """Begin a request.
 
-        Args: pieces, answers: number of those to send, and of those that will come.
+        Args: pieces, answers: the numbers of pieces to send and to receive.
         """
         self.sequence += self._has_sent
         self._has_sent = False
@@ -56,26 +56,26 @@ class ServerChannel:
         self.placed.clear()
 
     def close(self) -> None:
-        """Close the connection, and give back the shared memory."""
+        """Close the connection, and release the shared memory."""
         self.connection.close()
         self.close_memory()
 
     def close_memory(self) -> None:
-        """Give back the shared memory; payloads then travel over the connection."""
+        """Release the shared memory; payloads are then sent over the connection."""
         if self.memory is not None:
             self.memory.close()
             self.memory = None
 
     def send(self, message: Message) -> None:
-        """Send a piece of the request in hand; its payload is not copied."""
+        """Send a piece of the current request; its payload is not copied."""
         self._has_sent = True
         self.unsent.discard(message.piece)
         self.connection.send(message)
 
     def gather(self, flat: Array, piece: int) -> Sequence[Buffer]:
-        """Return a piece of this service's elements as bytes, in shared memory where there is any.
+        """Return a piece of this service's elements as bytes, in shared memory if there is any.
 
-        Otherwise as `VectorLayout.gather`.
+        Otherwise see `VectorLayout.gather`.
         """
         if self.memory is None:
             return self.layout.gather(flat, piece)
@@ -84,7 +84,7 @@ class ServerChannel:
         return (target,)
 
     def payload_of(self, answer: Message) -> memoryview:
-        """Return the array that a message carries, empty if it carries none."""
+        """Return the array of a message, empty if it has none."""
         if answer.flags & MessageFlag.LOCAL and self.memory is not None:
             return protocol.cut(self.memory.inbox, answer.piece)
         return memoryview(answer.payload[0]) if answer.payload else memoryview(b"")

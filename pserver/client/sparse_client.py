@@ -13,7 +13,7 @@
     client.fetch(values)                                     # all rows, to test or to save
     client.goodbye()
 
-What travels for a batch are the numbers of its rows, and these rows.
+For a batch only the numbers of its rows and these rows are transferred.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from pserver.wire.protocol import Fetch, Op
 
 
 class SparseClient(JobMember):
-    """A trainer's connection to all sparse services of a job; it shares no memory with any.
+    """A trainer's connection to all sparse services of a job; it uses no shared memory.
 
-    Args: as `JobMember`.  Raises, thread safety: as `Client`.
+    Args: see `JobMember`.  Raises, thread safety: see `Client`.
     """
 
     def __init__(self, services: Sequence[tuple[str, int]], **options: Any) -> None:
@@ -45,19 +45,19 @@ class SparseClient(JobMember):
         self._rows = SparseRows((), len(services))
 
     def join(self, parameters: Sequence[ParameterSpec], optimization: Optimization) -> None:
-        """Connect to every service and be admitted as this trainer.
+        """Connect to every service and register as this trainer.
 
-        Raises: as `Client.join`.
+        Raises: see `Client.join`.
         """
         self._rows = SparseRows(parameters, len(self._services))
         model = ModelSetup(list(parameters), describe_setup(parameters, optimization) | {"by_rows": True})
         self._join(model, optimization, self._rows.lay_out())
 
     def initialise(self, values: Array, restored: CheckpointState | None = None) -> Any:
-        """Trainer 0 gives its rows to the servers; the others wait for that, and get none.
+        """Send trainer 0's rows to the servers; the other trainers wait for that, and receive no rows.
 
-        Rows come when they are used: fetching all now would bring them up to date twice.
-        Args, Returns, Raises: as `Client.initialise`.
+        Rows are fetched when they are used: fetching all of them now would update them twice.
+        Args, Returns, Raises: see `Client.initialise`.
         """
         if self._options.trainer_id == 0:
             self._check_vector(values)
@@ -68,10 +68,10 @@ class SparseClient(JobMember):
         return next((note["own"] for note in request.notes.values() if "own" in note), None)
 
     def pull(self, rows: Sequence[RowIds], tables: Sequence[Array], *, in_place: bool = True) -> None:
-        """Get rows as they are after the last step.
+        """Fetch rows after the last step.
 
-        Args: rows: of each table, rising.  tables: where row r goes to tables[k][r], or, not `in_place`, rows[k][i] to
-            tables[k][i].
+        Args: rows: of each table, ascending.  tables: the target: row r is stored in tables[k][r] or, if not
+            `in_place`, rows[k][i] is stored in tables[k][i].
         """
         self._rows.forget()
         dealt = self._rows.deal(rows)
@@ -91,7 +91,7 @@ class SparseClient(JobMember):
     ) -> None:
         """Send the gradients of the rows of a batch; `finish_push_rows` waits for the step of all trainers.
 
-        Args: rows, gradients, in_place: as rows and tables of `pull`.  samples: as of `Client.push_pull`.
+        Args: rows, gradients, in_place: see rows and tables of `pull`.  samples: see `Client.push_pull`.
         """
         self._batch += 1
         bodies = self._gather(rows, gradients, in_place=in_place)
@@ -102,7 +102,7 @@ class SparseClient(JobMember):
         self._require_fan_out().collect()
 
     def fetch(self, values: Array) -> None:
-        """Get all rows of all tables in place, averaged where the settings say so.
+        """Fetch all rows of all tables in place, averaged if the settings say so.
 
         Shapes: values: all tables, one after the other.
         """
@@ -111,9 +111,9 @@ class SparseClient(JobMember):
         self._request(FetchVector(Op.FETCH, "fetch all rows", values, kind))
 
     def save(self, directory: str) -> None:
-        """Let every service write its rows, averaged where the settings say so, into its file in a directory.
+        """Let every service write its rows, averaged if the settings say so, into its file in a directory.
 
-        Raises: VolumeError: a service cannot.
+        Raises: VolumeError: a service cannot write.
         """
         self._request(ServiceRequest(Op.SAVE, f"save tables to {directory}", note={"directory": directory}))
 
@@ -125,11 +125,11 @@ class SparseClient(JobMember):
         self._request(ServiceRequest(Op.LOAD, f"load tables from {directory}", note={"directory": directory}))
 
     def begin_end_of_pass(self) -> None:
-        """Say that this trainer has no more batches; the others' steps go on without it."""
+        """Report that this trainer has no more batches; the others' steps continue without it."""
         self._begin(ServiceRequest(Op.FINISH_PASS, f"finish pass {self._passes}"))
 
     def finish_end_of_pass(self) -> None:
-        """Wait for the trainers that still have batches; no row is sent."""
+        """Wait for the trainers that still have batches; no row is transferred."""
         self._require_fan_out().collect()
         self._passes += 1
 

@@ -1,4 +1,4 @@
-"""Which rows of the tables lie on which sparse service, and the arrays of rows that travel.
+"""The division of the tables' rows among sparse services, and the arrays of rows that are transferred.
 
 The layout of an array of rows on the wire is in pserver.aggregate.sync_sparse.
 """
@@ -31,10 +31,10 @@ class SparseRows:
         self._tables = [SparseTable.of(one, services) for one in parameters]
         self._services = services
         self._last_dealt: tuple[Sequence[RowIds], list[Dealt]] = ((), [])
-        self._outboxes: dict[int, Array] = {}  # by service; the memory is free again when the service has answered
+        self._outboxes: dict[int, Array] = {}  # by service; the memory is reused after the service has answered
 
     def lay_out(self) -> list[list[StridedRun]]:
-        """Return for each service the elements of the tables, one after the other, that lie there."""
+        """Return for each service its elements of the tables, one after the other."""
         found = []
         for service in range(self._services):
             runs, start, local = [], 0, 0
@@ -48,17 +48,17 @@ class SparseRows:
         return found
 
     def forget(self) -> None:
-        """Forget which rows were dealt last: the same array may name other rows now."""
+        """Forget the last division: the same array may contain other rows now."""
         self._last_dealt = ((), [])
 
     def deal(self, rows: Sequence[RowIds]) -> list[Dealt]:
-        """Return the rows of each table by service; those that were dealt last are not dealt again.
+        """Return the rows of each table by service; the last division is reused for the same rows.
 
         Raises: BugError: they are not rows of these tables.
         """
         known, dealt = self._last_dealt
         if len(known) == len(rows) and all(one is other for one, other in zip(known, rows, strict=True)):
-            return dealt  # a trainer pushes the rows that it has pulled
+            return dealt  # a trainer pushes the same rows that it has pulled
         if len(rows) != len(self._tables):
             raise BugError(f"rows of {len(rows)} tables are given, there are {len(self._tables)}")
         for table, some in zip(self._tables, rows, strict=True):
@@ -77,7 +77,7 @@ class SparseRows:
         return 4 * floats
 
     def name_rows(self, service: int, dealt: Sequence[Dealt]) -> memoryview:
-        """Return the array that names a service's rows, in memory that is used again next time."""
+        """Return the array of a service's row numbers, in reused memory."""
         return self._name(service, dealt, 0)[0].view("B").data
 
     def gather(
@@ -89,9 +89,9 @@ class SparseRows:
         *,
         in_place: bool,
     ) -> memoryview:
-        """Return the array that names a service's rows and holds their gradients, in memory that is used again.
+        """Return the array of a service's row numbers and their gradients, in reused memory.
 
-        Args: as of `SparseClient.begin_push_rows`.
+        Args: see `SparseClient.begin_push_rows`.
         """
         body, start = self._name(service, dealt, self.count_bytes(service, dealt) // 4)
         for number, gradient in enumerate(gradients):
@@ -104,7 +104,7 @@ class SparseRows:
         return body.view("B").data
 
     def _name(self, service: int, dealt: Sequence[Dealt], floats: int) -> tuple[Array, int]:
-        """Return an array that names a service's rows and has room for their elements, and where the room begins."""
+        """Return an array with a service's row numbers and space for their elements, and the start of that space."""
         counts = [one.starts[service + 1] - one.starts[service] for one in dealt]
         body = self._outbox(service, len(counts) + sum(counts) + floats)
         numbers = body.view(np.uint32)
@@ -122,7 +122,7 @@ class SparseRows:
 
 
 class SendRows(ServiceRequest):
-    """A request that brings each service an array of rows, with its length where it goes in several pieces.
+    """A request that sends each service an array of rows, with its length if it has several pieces.
 
     Args: bodies: the array of each service.
     """
@@ -134,7 +134,7 @@ class SendRows(ServiceRequest):
         self._bodies = bodies
 
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
-        """Return the length of the whole array, where one piece does not hold it."""
+        """Return the length of the whole array, if it has several pieces."""
         length = len(self._bodies[channel])
         return {"bytes": length} if protocol.count_pieces(length) > 1 else {}
 
@@ -148,9 +148,9 @@ class SendRows(ServiceRequest):
 
 
 class RowTargets:
-    """Where the rows of a batch go: the rows of each table, and the arrays that take them.
+    """The targets of a batch's rows: the rows of each table, and the arrays that receive them.
 
-    Args: as of `SparseClient.pull`.  dealt: these rows by service.
+    Args: see `SparseClient.pull`.  dealt: these rows by service.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class RowTargets:
         self._rows, self._dealt, self._tables, self._in_place = rows, dealt, tables, in_place
 
     def put(self, service: int, received: Array) -> None:
-        """Put the rows that a service has sent into their places."""
+        """Copy the received rows of a service to their targets."""
         start = 0
         for some, one, table in zip(self._rows, self._dealt, self._tables, strict=True):
             order = one.order[one.starts[service] : one.starts[service + 1]]
@@ -170,9 +170,9 @@ class RowTargets:
 
 
 class PullRows(SendRows):
-    """A request for rows; the rows are put into their places when all of a service have come.
+    """A request for rows; the rows are copied to their targets when all rows of a service have arrived.
 
-    Args: bodies: the array that names each service's rows.  lengths: in bytes, of each service's rows.
+    Args: bodies: the array of each service's row numbers.  lengths: in bytes, of each service's rows.
     """
 
     def __init__(
@@ -192,9 +192,9 @@ class PullRows(SendRows):
         return protocol.count_pieces(self._lengths[channel])
 
     def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:
-        """Keep a piece of the rows; the last one completes them.
+        """Store a piece of the rows; the last one completes them.
 
-        Raises: BugError: it does not have the length of the piece.
+        Raises: BugError: it has the wrong length.
         """
         service, length = self._services[channel], self._lengths[channel]
         if payload.nbytes == length:

@@ -1,4 +1,4 @@
-"""Which elements of the flat vector lie on one service, and how its pieces are read and written without copies."""
+"""The elements of the flat vector on one service, and how its pieces are read and written without copies."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pserver.optim.settings import Array
 from pserver.store.partition import StridedRun, cut_runs
 from pserver.wire import protocol
 
-MAX_ARRAYS = 8  # whose views are kept; a trainer has a few arrays, which it uses in every batch
-MAX_PARTS = 48  # places that a piece is read into or sent from without a copy
-MIN_PART_ELEMENTS = 4096  # of such a place, on average; it is faster to copy shorter ones than to list them
+MAX_ARRAYS = 8  # maximum arrays with stored views; a trainer uses few arrays, the same in every batch
+MAX_PARTS = 48  # maximum separate memory areas of a piece that is sent or received without a copy
+MIN_PART_ELEMENTS = 4096  # minimum average elements of such an area; copying shorter ones is faster than listing them
 
 
 class VectorLayout:
-    """The elements of one service, in the order in which they travel.
+    """The elements of one service, in the order of transfer.
 
-    Attributes: size: number of elements.  pieces: number of messages that they travel in.
+    Attributes: size: number of elements.  pieces: number of messages for them.
     """
 
     def __init__(self, runs: Sequence[StridedRun]) -> None:
@@ -31,9 +31,9 @@ class VectorLayout:
         self._parts: dict[int, tuple[Array, list[list[memoryview] | None]]] = {}  # by id of the array
 
     def parts_of(self, flat: Array, piece: int) -> list[memoryview] | None:
-        """Return the vector's own memory that a piece of this service's elements lies in; None if in too many places.
+        """Return the vector's own memory areas of a piece of this service's elements; None if there are too many.
 
-        Shapes: each part of the list: bytes; together they are the piece.
+        Shapes: each list item: bytes; together they are the piece.
         """
         known = self._parts.get(id(flat))
         if known is None or known[0] is not flat:
@@ -45,8 +45,8 @@ class VectorLayout:
     def gather(self, flat: Array, piece: int) -> list[memoryview]:
         """Return a piece of this service's elements as bytes: the vector's own memory, or a copy.
 
-        Where the elements lie in too many places they are copied into a buffer. The same piece must not be gathered
-        again before the service has answered.
+        Elements in too many memory areas are copied into a buffer. The same piece must not be gathered again before the
+        service has answered.
         """
         parts = self.parts_of(flat, piece)
         if parts is not None:
@@ -64,9 +64,9 @@ class VectorLayout:
             np.copyto(array[run.local : run.local + run.length * run.count].reshape(view.shape), view)
 
     def scatter(self, payload: memoryview, flat: Array, piece: int) -> None:
-        """Write a piece of this service's elements into the flat vector.
+        """Copy a payload to a piece of this service's elements in the flat vector.
 
-        Raises: ValueError: the payload does not have the length of the piece.
+        Raises: ValueError: the payload has the wrong length.
         """
         length = protocol.piece_elements()
         expected = 4 * min(length, self.size - piece * length)
@@ -77,7 +77,7 @@ class VectorLayout:
             np.copyto(view, part[run.local : run.local + run.length * run.count].reshape(view.shape))
 
     def lowest(self, piece: int) -> int:
-        """Return the lowest element of the flat vector that a piece holds."""
+        """Return the lowest element of the flat vector in a piece."""
         if not self._lowest:
             length = protocol.piece_elements()
             cuts = [cut_runs(self._runs, start, start + length) for start in range(0, max(self.size, 1), length)]
@@ -85,7 +85,7 @@ class VectorLayout:
         return self._lowest[piece]
 
     def _pieces_of(self, flat: Array) -> list[list[tuple[Array, StridedRun]]]:
-        """Return the strided views of each piece; those of the last few arrays are kept."""
+        """Return the strided views of each piece; the views of the last few arrays are stored."""
         known = self._views.get(id(flat))
         if known is None or known[0] is not flat:
             if len(self._views) >= MAX_ARRAYS:

@@ -1,10 +1,10 @@
-"""The life of a server's process: its options, and in an elastic job its claim of an index, its snapshots, and its end.
+"""The life cycle of a server's process: its options and, in an elastic job, its claim of an index, snapshots and end.
 
-options         what the flags say
-lease           the claim, renewed by a thread, which also hears how the job ends
-snapshots       when a snapshot is taken, and how it becomes the one to go on from
-recovery        what a server goes on from
-server_life     what these say to the server's loop
+options         the settings from the flags
+lease           the claim of an index: a thread renews it, and detects the end of the job
+snapshots       when a snapshot is taken, and how it becomes the current one
+recovery        resuming from a snapshot
+server_life     how the claim, snapshots and the end of the job control the server's loop
 health          the health pages
-elastic_server  all of it together, from the claim to the exit status
+elastic_server  the whole life cycle, from the claim to the exit status
 """

@@ -1,9 +1,9 @@
-"""A server of an elastic job: it claims an index, goes on from its snapshot, serves, and ends when the job is over.
+"""A server of an elastic job: it claims an index, resumes from its snapshot, serves, and ends when the job is over.
 
     paddle pserver --store_dir=DIR | --etcd_endpoints=http://host:2379
 
-The claim is released at the end, so that the next server has its index at once; a server that has lost the claim
-leaves everything as it is.
+It releases the claim at its end, so that another server can claim the index at once. After losing the claim it changes
+nothing in the registry.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from runtime.interfaces import ANY_ADDRESS, find_address, list_nics, resolve_nic
 def run_elastic(line: PserverFlags, job: JobEnvironment) -> int:
     """Serve until the job is over, and return the exit status.
 
-    Raises: LeaseLostError: this server has lost its index.  StoppedError: a signal came; its state is stored.
+    Raises: LeaseLostError: this server has lost its index.  StoppedError: a signal arrived; its state is stored.
         DataError: the job has failed.  UsageError, ConfigError, DamagedError, VolumeError, PeerUnreachableError.
     """
     name = name_job(line.text("job"), job.job)
@@ -102,7 +102,7 @@ def _take_part(line: PserverFlags, job: JobEnvironment, registry: Registry, host
 
 
 def _recover(line: PserverFlags, server: Server, registry: Registry, keeper: LeaseKeeper, index: int) -> Snapshots:
-    """Give the services of a server the state of the last server of this index; return what takes their snapshots."""
+    """Restore the state of the index's last server into the services; return the store of their snapshots."""
     services = [cast(ElasticService, service) for service in server.services]
     directory = name_directory(line.text("checkpoint_path"), line.store_dir, server.options.job)
     snapshots = Snapshots(services, SnapshotStore(keeper.claim, index, directory))
@@ -117,14 +117,14 @@ def _recover(line: PserverFlags, server: Server, registry: Registry, keeper: Lea
 
 
 def _announce(line: PserverFlags, server: Server, claim: Claim, record: ServerRecord) -> None:
-    """Tell trainers where the server serves."""
+    """Write the server's address into the registry for trainers."""
     ports, dense = [port for _, port in server.endpoints], line.number("ports_num")
     claim.update(replace(record, ports=tuple(ports[:dense]), sparse_ports=tuple(ports[dense:])).value)
     glog.info(f"serving as server {record.index} on {record.host}, ports {', '.join(map(str, ports))}")
 
 
 def _run(server: Server, snapshots: Snapshots) -> None:
-    """Serve to the end; a server that is stopped stores its state."""
+    """Serve until the end; a server that is stopped stores its state."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: server.stop(stopped_by(number)))
     try:
@@ -133,7 +133,7 @@ def _run(server: Server, snapshots: Snapshots) -> None:
         try:
             snapshots.store_last()
         except PaddleError as exc:
-            glog.error(f"the last snapshot is not stored; the next server goes on from an earlier one: {exc}")
+            glog.error(f"the last snapshot is not stored; the next server resumes from an earlier one: {exc}")
         raise
 
 
@@ -143,7 +143,7 @@ def _list_endpoints(line: PserverFlags, host: str) -> list[tuple[str, int]]:
 
 
 def _name_host(host: str) -> str:
-    """Return the address that trainers are told."""
+    """Return the address that trainers use."""
     return find_address(list_nics()) if host == ANY_ADDRESS else host
 
 
@@ -162,7 +162,7 @@ def _released(claim: Claim) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _watched(health: ElasticHealth, line: PserverFlags, host: str) -> Iterator[None]:
-    """Answer /healthz, /readyz and /metrics in this block, if --metrics_port asks for it."""
+    """Serve /healthz, /readyz and /metrics inside this block, if --metrics_port is set."""
     if not line.number("metrics_port"):
         yield
         return
@@ -176,7 +176,7 @@ def _watched(health: ElasticHealth, line: PserverFlags, host: str) -> Iterator[N
 
 
 class _JobOverError(Exception):
-    """The job is over; not an error, but the way out of a wait."""
+    """The job is over; this exception only ends a wait."""
 
     def __init__(self, end: JobEnd) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The health pages of a server of an elastic job, from before it has an index; read by their thread."""
+"""The health pages of a server of an elastic job, which exist before it has an index; their thread reads it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ from runtime.health.liveness import LIVENESS, Liveness
 from runtime.health.metrics import Metric, Sample, describe_build
 
 INDEX = Metric("paddle_pserver_index", "index of the server in an elastic job; -1 while it waits for one")
-CLAIMED = Metric("paddle_pserver_claimed", "1 while the server of an elastic job may answer: its claim is renewed")
+CLAIMED = Metric("paddle_pserver_claimed", "1 while the server of an elastic job has a valid claim, and so may answer")
 SNAPSHOTS = Metric("paddle_pserver_snapshots_total", "snapshots of a server of an elastic job that were stored")
 FAILED_SNAPSHOTS = Metric("paddle_pserver_failed_snapshots_total", "snapshots that could not be stored")
-SNAPSHOT_AGE = Metric("paddle_pserver_snapshot_age_seconds", "since the last snapshot was stored, or gone on from")
+SNAPSHOT_AGE = Metric("paddle_pserver_snapshot_age_seconds", "since the last snapshot was stored or recovered")
 
 METRICS = (INDEX, CLAIMED, SNAPSHOTS, FAILED_SNAPSHOTS, SNAPSHOT_AGE)
 
 
 class ElasticHealth:
-    """What the pages show. `waits_for`: what a server that does not serve yet waits for. The others are set in time."""
+    """The content of the pages.
+
+    `waits_for`: what a server waits for before it serves. Other attributes are set later.
+    """
 
     def __init__(self, job: JobEnvironment, name: str, liveness: Liveness = LIVENESS) -> None:
         self.waits_for = "it has not asked the registry yet"
@@ -34,14 +37,14 @@ class ElasticHealth:
         self._job, self._name, self._liveness = job, name, liveness
 
     def why_stuck(self) -> str:
-        """Return "" if the loop has turned lately, or waits for an index."""
+        """Return "" if the loop has turned recently, or waits for an index."""
         server = self.server
         return ServerMetrics(server, self._job.stuck_timeout, self._liveness).why_stuck() if server else ""
 
     def why_not_ready(self) -> str:
-        """Return "" if trainers can join: whether they have, or the server has values, is not asked.
+        """Return "" if trainers can join; it does not matter whether they have, or whether the server has values.
 
-        A server without values must be ready, since the trainer that brings them waits for all servers.
+        A server without values must be ready, because the trainer that sends the values waits for all servers.
         """
         if self.waits_for:
             return self.waits_for
@@ -49,7 +52,7 @@ class ElasticHealth:
         return "" if keeper and keeper.is_valid else "the claim of its index is not renewed"
 
     def read(self) -> Iterator[Sample]:
-        """Yield what is known now."""
+        """Yield the current values."""
         server, keeper, snapshots = self.server, self.keeper, self.snapshots
         yield Sample(INDEX, self.index)
         yield Sample(CLAIMED, keeper is not None and keeper.is_valid)

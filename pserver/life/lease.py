@@ -1,4 +1,4 @@
-"""The claim of a server's index: renewed by a thread of its own, which also hears how the job ends."""
+"""The claim of a server's index: a thread renews it, and detects the end of the job."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from registry.records import JobEnd, find_job_end
 from runtime import glog
 from runtime.errors import LeaseLostError, PaddleError, PeerUnreachableError, VolumeError
 
-RENEWALS = 3  # in a time to live
-SUSPENDED_S = 600.0  # that a server answers nothing and waits for a registry that does not answer, with all its state
-NOTE_S = 30.0  # between two lines about the same trouble
+RENEWALS = 3  # renewals in one time to live
+# seconds that a server with its state waits for an unreachable registry, without answering any request
+SUSPENDED_S = 600.0
+NOTE_S = 30.0  # seconds between two log lines about the same problem
 
 
 class LeaseKeeper:
-    """Renews a claim inside a `with` block.
+    """Renew a claim inside a `with` block.
 
-    Attributes: error: why the claim is lost for good, or is held to be.  end: how the job has ended, if it has. Both
-        are set by the thread and read by any.
+    Attributes: error: why the claim is lost, or must be considered lost.  end: how the job has ended, if it has. The
+        thread sets both, and any thread may read them.
 
     Args: ttl: seconds.
     """
@@ -36,7 +37,7 @@ class LeaseKeeper:
 
     @property
     def is_valid(self) -> bool:
-        """Whether no other process can hold the claim at this moment."""
+        """Whether no other process can hold the claim now."""
         return self.error is None and time.monotonic() < self.claim.valid_until
 
     def __enter__(self) -> LeaseKeeper:
@@ -52,7 +53,7 @@ class LeaseKeeper:
             self.look()
 
     def look(self) -> None:
-        """Renew the claim once, and look for the end of the job."""
+        """Renew the claim once, and check for the end of the job."""
         try:
             self.claim.renew()
             if self.end is None:
@@ -66,7 +67,7 @@ class LeaseKeeper:
             self._note(f"the claim of {self.claim.key} is not renewed yet: {exc}")
         except PaddleError as exc:
             self.error = exc
-        except Exception as exc:  # whatever it is, a server whose claim nobody renews must end
+        except Exception as exc:  # after any error, a server whose claim is not renewed must end
             self.error = LeaseLostError(f"the claim of {self.claim.key} cannot be renewed: {type(exc).__name__}: {exc}")
 
     def _note(self, line: str) -> None:

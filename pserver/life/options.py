@@ -1,4 +1,4 @@
-"""What the flags of a server say, for its loop."""
+"""The options of the server's loop, made from the flags."""
 
 from __future__ import annotations
 

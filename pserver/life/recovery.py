@@ -1,4 +1,4 @@
-"""What a server of an elastic job goes on from: the snapshot that the registry names."""
+"""Resuming a server of an elastic job from the snapshot in the registry."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from registry.records import CheckpointRecord, find_checkpoint
 from registry.servers import CHECKPOINTS, INIT_DONE
 from runtime.errors import ConfigError, DamagedError
 
-DEFAULT_PATH = Path("/checkpoints")  # as of the Go pserver of 2017
-BESIDE_REGISTRY = "checkpoints"  # below the job in --store_dir
+DEFAULT_PATH = Path("/checkpoints")  # the same as in the Go pserver of 2017
+BESIDE_REGISTRY = "checkpoints"  # name of the directory below the job's directory in --store_dir
 
 
 def name_directory(path: str, store_dir: Path | None, job: str) -> Path:
@@ -28,12 +28,12 @@ def name_directory(path: str, store_dir: Path | None, job: str) -> Path:
 def recover(
     services: Sequence[ElasticService], registry: Registry, index: int, directory: Path
 ) -> tuple[CheckpointRecord, Path] | None:
-    """Give services the state that the last server of this index has stored; return its record, and where it lies.
+    """Restore the state that the index's last server has stored; return its record and its path.
 
-    It returns None if there is none.
+    It returns None if there is no snapshot.
 
-    Raises: DamagedError: the snapshot is not as it was written, or is missing though the job has begun.
-        LostFileError, VolumeError: its file cannot be read.  ConfigError: it is of a server with other ports.
+    Raises: DamagedError: the snapshot is damaged, or is missing although the job has begun.
+        LostFileError, VolumeError: its file cannot be read.  ConfigError: it belongs to a server with other ports.
     """
     record = find_checkpoint(registry, index)
     if record is None:
@@ -44,7 +44,7 @@ def recover(
             )
         return None
     path = directory / Path(record.path).name
-    if not path.exists():  # --checkpoint_path may be another one than before
+    if not path.exists():  # --checkpoint_path may have changed
         path = Path(record.path)
     for content in read_snapshot(path, record.crc32):
         try:

@@ -1,4 +1,4 @@
-"""What a claim, snapshots and the end of the job say to the loop of a server."""
+"""How the claim, snapshots and the end of the job control the loop of a server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pserver.life.snapshots import Snapshots
 from pserver.server.service import Service
 from runtime import glog
 
-GOODBYE_S = 10.0  # that trainers have, once the job is over, to leave
+GOODBYE_S = 10.0  # seconds for trainers to leave after the end of the job
 
 
 class ElasticLife:
@@ -24,14 +24,14 @@ class ElasticLife:
         self._services: Sequence[Service] = ()
         self._snapshots: Snapshots | None = None
         self._is_suspended = False
-        self._over_at = 0.0  # when this server has heard of the end of the job
+        self._over_at = 0.0  # when this server detected the end of the job
 
     def begin(self, services: Sequence[Service], snapshots: Snapshots) -> None:
-        """Note what the server has; called before its loop runs."""
+        """Set what the server has; called before its loop runs."""
         self._services, self._snapshots = services, snapshots
 
     def begin_turn(self) -> bool:
-        """See `ServerLife`. A server that cannot know whether it still has its index answers nothing."""
+        """See `ServerLife`. A server that does not know whether it still has its index answers nothing."""
         if self._keeper.error is not None:
             raise self._keeper.error
         is_valid = self._keeper.is_valid
@@ -52,7 +52,7 @@ class ElasticLife:
 
     @property
     def is_over(self) -> bool:
-        """Whether the job is over, and its trainers have left or had the time to."""
+        """Whether the job is over, and its trainers have left or had time to leave."""
         if self._keeper.end is None:
             return False
         now = time.monotonic()

@@ -1,8 +1,8 @@
-"""When a server of an elastic job takes a snapshot, and how that becomes the one it goes on from.
+"""When a server of an elastic job takes a snapshot, and how that becomes the current one in the registry.
 
-It is copied between two messages by the loop's thread, and written by another one: a temporary file, synced, renamed;
-then the key in the registry, which the claim fences; only then are older files removed. A server that dies in between
-goes on from the older one.
+The loop's thread copies the state between two messages, and another thread writes it: a temporary file is synced and
+renamed, then the key in the registry is written through the claim, then older files are removed. A server that ends
+before that resumes from the older snapshot.
 """
 
 from __future__ import annotations
@@ -23,31 +23,32 @@ from runtime.bounded_json import is_integer
 from runtime.durable_files import remove_if_possible
 from runtime.errors import DamagedError, PaddleError
 
-RETRY_S = 10.0  # until a snapshot that could not be written is tried again
-PART, CAPTURE = "service", "capture"  # keys of what a file says of a service: its place among those of the server
+RETRY_S = 10.0  # seconds before a failed snapshot is tried again
+# keys of a service's description in a file: its number in the server, and its state
+PART, CAPTURE = "service", "capture"
 
 
 class SnapshotStore:
-    """Writes the snapshots of a server, one after the other, and makes each the one to go on from.
+    """Write the snapshots of a server, one after the other, and register each as the current one.
 
-    Args: claim: of the server's index, which fences what is written.  directory: of the snapshots.
+    Args: claim: of the server's index; all writes to the registry go through it.  directory: of the snapshots.
     """
 
     def __init__(self, claim: Claim, index: int, directory: Path) -> None:
         self.directory, self.index = directory, index
         self._claim = claim
-        self._files: list[Path] = []  # of which the registry has one
+        self._files: list[Path] = []  # files of this server, one of which is registered
 
     def resume(self, path: Path) -> None:
-        """Note which file the registry has; others of this server are removed."""
+        """Set which file is registered; other files of this server are removed."""
         self._files = [path]
         remove_others(self.directory, self.index, path)
 
     def store(self, contents: list[Content], step: int) -> None:
-        """Write a snapshot and make it the one to go on from.
+        """Write a snapshot and register it.
 
-        Raises: VolumeError: the file cannot be written.  LeaseLostError: the registry does not take it; then all files
-            stay, because any may be the one that the registry has.
+        Raises: VolumeError: the file cannot be written.  LeaseLostError: the registry refuses it; then all files stay,
+            because any of them may be the registered one.
         """
         began = time.monotonic()
         name, path = path_of_new(self.directory, self.index)
@@ -62,7 +63,7 @@ class SnapshotStore:
 
 
 class FirstSnapshot:
-    """A snapshot that a service waits for; it is tried until it is stored, or the server ends."""
+    """A snapshot that a service waits for; it is repeated until it is stored, or the server ends."""
 
     error: PaddleError | None = None
 
@@ -71,17 +72,17 @@ class FirstSnapshot:
 
     @property
     def is_done(self) -> bool:
-        """Whether it is stored."""
+        """Whether the snapshot is stored."""
         return self._snapshots.stored >= self._number
 
 
 class Snapshots:
     """The snapshots of the services of a server.
 
-    Attributes: stored: number of those that this process has stored.  failed: of those that could not be written.
+    Attributes: stored: number of snapshots that this process has stored.  failed: number of failed ones.
         stored_at: when the last one was stored or recovered, in seconds of `time.monotonic`.
 
-    Thread safety: none; the loop's thread calls.
+    Thread safety: only the loop's thread may use it.
     """
 
     def __init__(self, services: Sequence[ElasticService], store: SnapshotStore) -> None:
@@ -89,20 +90,20 @@ class Snapshots:
         self.stored_at = time.monotonic()
         self._services, self._store = services, store
         self._taken = self._wanted = 0
-        self._steps = 0  # of the last one that was taken; -1: it is not stored
+        self._steps = 0  # number of steps in the last snapshot; -1: it failed
         self._retry_at = 0.0
         self._task: BackgroundTask | None = None
-        self._files: list[Path] = []  # of which the registry has one
+        self._files: list[Path] = []  # files of this server, one of which is registered
 
     def ask(self, service: ElasticService) -> FirstSnapshot:
-        """Want a snapshot of the services as they are now."""
+        """Request a snapshot of the current state of the services."""
         self._wanted = self._taken + 1
         return FirstSnapshot(self, self._wanted)
 
     def turn(self, interval: float) -> bool:
-        """Do what is due between two messages; return whether a snapshot has been stored.
+        """Perform the due work between two messages; return whether a snapshot has been stored.
 
-        Args: interval: seconds between two snapshots that nobody asks for.
+        Args: interval: seconds between two regular snapshots.
         """
         now = time.monotonic()
         is_stored = self._collect(now)
@@ -115,9 +116,9 @@ class Snapshots:
         return is_stored
 
     def store_last(self) -> None:
-        """Store a snapshot now, and return when it is stored.
+        """Store a snapshot now, and return after it is stored.
 
-        Raises: VolumeError, LeaseLostError: it could not be.
+        Raises: VolumeError, LeaseLostError: it was not stored.
         """
         if self._task is not None:
             self._task.wait()
@@ -127,7 +128,7 @@ class Snapshots:
             self.stored = self._taken
 
     def resume(self, path: Path) -> None:
-        """Note that the services have just gone on from a file."""
+        """Record that the services have just been restored from a file."""
         self._steps, self.stored_at = self._count_steps(), time.monotonic()
         self._store.resume(path)
 
@@ -142,7 +143,7 @@ class Snapshots:
             self.stored, self.stored_at = self._taken, now
             return True
         self.failed += 1
-        self._taken -= 1  # those who wait for it wait for the next one
+        self._taken -= 1  # requests for the failed snapshot wait for the next one
         self._steps, self._retry_at = -1, now + RETRY_S
         glog.error(f"no snapshot is stored; the next trial is in {RETRY_S:g} s: {task.error}")
         return False
@@ -162,9 +163,9 @@ class Snapshots:
 
 
 def split_content(content: Content) -> tuple[int, dict[str, Any]]:
-    """Return the place of a service and what it says of itself, of a part of a file.
+    """Return the number of a service and its description, from a part of a snapshot file.
 
-    Raises: DamagedError: it is none.
+    Raises: DamagedError: the description is invalid.
     """
     number, note = content[0].get(PART), content[0].get(CAPTURE)
     if not is_integer(number) or not isinstance(note, dict):

@@ -1,1 +1,1 @@
-"""The update rules, the learning methods around them, schedules, weight decay and averaging."""
+"""Optimizers: update rules, learning methods, schedules, weight decay and averaging."""

@@ -1,4 +1,4 @@
-"""AdaGrad and its family: every element has a rate r of its own.
+"""AdaGrad and related methods: every element has its own rate r.
 
 All of them end in the same step: m = mu*m - rate*r*(g + decay*w); w = w + m. Without momentum there is no m, and
 w = w - rate*r*(g + decay*w).
@@ -17,11 +17,11 @@ from pserver.optim.settings import Array, Optimization, Steps
 
 FOLD_PERIOD = 16384  # batches after which adagrad moves its recent sums into the old ones; source: v0.10
 
-Number = np.float32 | Array  # one for all elements, or a column with one for each row
+Number = np.float32 | Array  # one number for all elements, or a column with one number for each row
 
 
 class _Adaptive(Method):
-    """What the methods share: an epsilon under the root, and the first numbers of every rule."""
+    """The common part of the methods: epsilon under the root, and the first numbers of every rule."""
 
     has_rates = True
 
@@ -65,13 +65,13 @@ class AdaGrad(_Adaptive):
     allows_lazy_rows = True
 
     def finish_step(self, w: Array, state: Mapping[str, Array]) -> None:
-        """Move the recent sums into the old ones now and then: adding to a large sum would lose precision."""
+        """Periodically move the recent sums into the old ones: adding to a large sum would lose precision."""
         if self.number % FOLD_PERIOD == 0:
             state["squares_before"][...] += state["squares"]
             state["squares"][...] = 0
 
     def rates(self, state: Mapping[str, Array], out: Array) -> None:
-        """Write the rates of the elements in their last step."""
+        """Write the elements' rates of their last step."""
         adagrad_rates(state["squares_before"], state["squares"], self.epsilon, out)
 
 
@@ -79,16 +79,16 @@ class AdaGrad(_Adaptive):
 
 
 class DecayingAverages(_Adaptive):
-    """What methods share whose averages decay; rows make up for the batches that did not touch them."""
+    """The common part of methods with decaying averages; rows catch up on the batches that did not touch them."""
 
     allows_lazy_rows = True
 
     def factors(self, last: Steps | None) -> tuple[Number, Number]:
-        """Return kappa, what the averages keep, and the weight of the new square, which is 1 in the first update."""
+        """Return kappa, the factor of the averages, and the weight of the new square (1 in the first update)."""
         rest = np.float32(1) - self.rho
         if last is None:
             return self.rho, np.float32(1) if self.number == 1 else rest
-        # where rows of a dense parameter are lazy, only the first batch of the run is a first update
+        # for lazy rows of a dense parameter, only the first batch of the run is a first update
         is_first = last == 0 if self.hyperparameters.is_sparse else np.full(last.shape, self.number == 1)
         return self._power(self.number - last), np.where(is_first, np.float32(1), rest)
 
@@ -96,7 +96,7 @@ class DecayingAverages(_Adaptive):
         return np.power(float(self.rho), steps).astype(np.float32)
 
     def pass_over(self, state: Mapping[str, Array], steps: Steps | int) -> None:
-        """Let the averages decay."""
+        """Decay the averages of elements without gradient."""
         kept = self._power(np.asarray(steps, np.int64))
         for name in self.arrays:
             state[name][...] *= kept
@@ -130,7 +130,7 @@ class DecayedAdaGrad(DecayingAverages):
         return *super().numbers(last), *self.factors(last)
 
     def rates(self, state: Mapping[str, Array], out: Array) -> None:
-        """Write the rates of the elements in their last step."""
+        """Write the elements' rates of their last step."""
         decayed_adagrad_rates(state["mean_square"], self.epsilon, out)
 
 
@@ -158,7 +158,7 @@ def rmsprop_rates(q: Array, f: Array, epsilon: np.float32, out: Array) -> None:
 
 
 class RMSProp(DecayingAverages):
-    """The centred form: the square of the mean gradient is taken off."""
+    """The centered form: the square of the mean gradient is subtracted."""
 
     rule = staticmethod(rmsprop)
     kernel = "rmsprop"
@@ -169,7 +169,7 @@ class RMSProp(DecayingAverages):
         return *super().numbers(last), np.float32(1) - self.rho, *self.factors(last)
 
     def rates(self, state: Mapping[str, Array], out: Array) -> None:
-        """Write the rates of the elements in their last step."""
+        """Write the elements' rates of their last step."""
         rmsprop_rates(state["mean_square"], state["mean_gradient"], self.epsilon, out)
 
 
@@ -178,7 +178,7 @@ class RMSProp(DecayingAverages):
 
 def adadelta(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequence[Array]) -> None:
     """Take one step in place: a = rho*a + (1-rho)*g^2; r = sqrt((d + epsilon) / (a + epsilon)) with the old d;
-    d = rho*d + (1-rho)*(g*r)^2, without L2 in it. `r` is part of the state.
+    d = rho*d + (1-rho)*(g*r)^2, where g is without L2. `r` is part of the state.
     """
     a, d, r, m = state
     rate, mu, decay, epsilon, rho = numbers
@@ -201,7 +201,7 @@ class AdaDelta(_Adaptive):
     """Steps of the size of a decaying mean of earlier steps."""
 
     rule = staticmethod(adadelta)
-    arrays = ("mean_square", "mean_square_step", "rates")  # the rates cannot be computed again from the others
+    arrays = ("mean_square", "mean_square_step", "rates")  # the rates cannot be computed from the other arrays
     allows_sparse = False
 
     def numbers(self, last: Steps | None = None) -> Numbers:
@@ -209,7 +209,7 @@ class AdaDelta(_Adaptive):
         return *super().numbers(last), self.rho
 
     def rates(self, state: Mapping[str, Array], out: Array) -> None:
-        """Write the rates of the elements in their last step."""
+        """Write the elements' rates of their last step."""
         np.copyto(out, state["rates"])
 
 
@@ -230,7 +230,7 @@ def _average_squares(q: Array, g: Array, kappa: Number, weight: Number, scratch:
 
 
 def _descend(w: Array, g: Array, m: Array | None, r: Array, numbers: Numbers, scratch: Array) -> None:
-    """Take the step with a rate for every element; `r` is overwritten."""
+    """Take the step with a separate rate for every element; `r` is overwritten."""
     rate, mu, decay = numbers
     r *= rate
     if decay:

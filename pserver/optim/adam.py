@@ -1,4 +1,4 @@
-"""Adam and Adamax: this is the file to copy for a new optimiser (`pserver.optim.methods` says how).
+"""Adam and Adamax. Copy this file for a new optimizer (`pserver.optim.methods` describes how).
 
 Source: AdamParameterOptimizer and AdamaxParameterOptimizer of v0.10 (FirstOrderOptimizer.cpp).
 """
@@ -41,8 +41,8 @@ def adam(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequence[A
 def adam_rate(rate: float, optimization: Optimization, step: int) -> np.float32:
     """Return Adam's step size with both bias corrections; `step` is 1 for the first batch.
 
-    The powers are double and rounded before they are subtracted; the rest is float32: with everything in double
-    the step differs by 1e-5 of itself.
+    The powers are computed in double and rounded before the subtraction; the rest is float32. In double throughout, the
+    step would differ by a factor of 1e-5.
     """
     one = np.float32(1)
     power1 = np.float32(math.pow(np.float32(optimization.adam_beta1), step))
@@ -60,7 +60,7 @@ class Adam(Method):
     uses_schedule = uses_momentum = uses_decay = allows_sparse = False
 
     def start_step(self, rate: float, number: int) -> None:
-        """Form the constants of a step."""
+        """Compute the constants of a step."""
         super().start_step(rate, number)
         self.rate = adam_rate(float(self.rate), self.optimization, number)
 
@@ -76,7 +76,7 @@ class Adam(Method):
 def adamax(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequence[Array]) -> None:
     """Take one step in place: m = b1*m + (1-b1)*g; u = max(b2*u, |g|); w = w - rate*m/u.
 
-    `rate` has the bias correction (`adamax_rate`). An element with u = 0 stays as it is.
+    `rate` includes the bias correction (`adamax_rate`). An element with u = 0 does not change.
     """
     m, u = state
     rate, beta1, beta2 = numbers
@@ -87,7 +87,7 @@ def adamax(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequence
     np.abs(g, out=part)
     u *= beta2
     np.maximum(u, part, out=u)
-    # no gradient was ever seen where u is 0, so m is 0 there too
+    # where u is 0 there was no gradient, so m is 0 too
     np.maximum(u, np.finfo(np.float32).tiny, out=part)
     np.divide(m, part, out=part)
     part *= rate
@@ -95,7 +95,7 @@ def adamax(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequence
 
 
 def adamax_rate(rate: float, optimization: Optimization, step: int) -> np.float32:
-    """Return Adamax's step size; unlike Adam's, its bias correction is formed in double as a whole."""
+    """Return Adamax's step size; unlike Adam's, its bias correction is computed entirely in double."""
     return np.float32(float(np.float32(rate)) / (1.0 - math.pow(np.float32(optimization.adam_beta1), step)))
 
 
@@ -109,7 +109,7 @@ class Adamax(Method):
     uses_schedule = uses_momentum = uses_decay = allows_sparse = False
 
     def start_step(self, rate: float, number: int) -> None:
-        """Form the constants of a step."""
+        """Compute the constants of a step."""
         super().start_step(rate, number)
         self.rate = adamax_rate(float(self.rate), self.optimization, number)
 

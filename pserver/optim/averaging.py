@@ -1,8 +1,7 @@
-"""Model averaging: how many of the last steps' values the average covers (counters only).
+"""Model averaging: the number of recent steps whose values the average covers (only counters).
 
-The shard keeps the sums of the values (`pserver.store.updates.average_sums`): `recent` of the latest steps, `older` of
-those before them within the window, and `previous` of the window before. The counters here say when one sum moves into
-the next.
+The shard stores sums of values (`pserver.store.updates.average_sums`): `recent` of the latest steps, `older` of earlier
+steps of the current window, and `previous` of the window before. The counters decide when one sum is added to the next.
 
 Source: AverageOptimizer.cpp of v0.10.
 """
@@ -13,9 +12,9 @@ from dataclasses import dataclass, field
 
 from pserver.optim.settings import Optimization
 
-FOLD_PERIOD = 16384  # steps after which the recent sum moves into the older one; source: v0.10
+FOLD_PERIOD = 16384  # steps after which the recent sum is added to the older one; source: v0.10
 LEAST_WINDOW = 10000  # steps, unless max_average_window is smaller; source: v0.10
-NO_LIMIT = (1 << 63) - 1  # steps: no bound on the window
+NO_LIMIT = (1 << 63) - 1  # steps: no limit of the window
 
 SUMS = ("sum_recent", "sum_older", "sum_previous")
 
@@ -24,10 +23,10 @@ SUMS = ("sum_recent", "sum_older", "sum_previous")
 class Averaging:
     """The counters of a run."""
 
-    window: float  # the share of all steps that the average is to cover
+    window: float  # the share of all steps that the average covers
     longest: int
     shortest: int
-    follows_passes: bool  # whether the longest window is that of the last pass
+    follows_passes: bool  # whether the maximum window is the length of the last pass
     updates: int = 0
     accumulated: int = 0
     accumulated_before: int = 0
@@ -35,7 +34,7 @@ class Averaging:
 
     @classmethod
     def of(cls, optimization: Optimization) -> Averaging | None:
-        """Return the counters at the start of a run; None where nothing is averaged."""
+        """Return the counters at the start of a run; None without averaging."""
         if optimization.average_window <= 0:
             return None
         limit = optimization.max_average_window
@@ -49,7 +48,7 @@ class Averaging:
 
     @property
     def is_fold_due(self) -> bool:
-        """Whether the recent sum is to move into the older one, for precision."""
+        """Whether the recent sum must be added to the older one, for precision."""
         return self.updates % FOLD_PERIOD == 0
 
     @property
@@ -69,7 +68,7 @@ class Averaging:
         self.accumulated_before, self.accumulated = self.accumulated, 0
 
     def finish_pass(self) -> None:
-        """Take the length of the pass as the longest window, unless the config names one."""
+        """Use the length of the pass as the maximum window, unless the config sets one."""
         if self.follows_passes and self.updates > self._updates_before_pass:
             self.longest = self.updates - self._updates_before_pass
         self._updates_before_pass = self.updates

@@ -1,4 +1,4 @@
-"""What servers do with the sum of what trainers changed in steps of their own (num_batches_per_send_parameter over 1).
+"""The server's rule for trainers that train several batches alone (num_batches_per_send_parameter over 1).
 
 Source: AddOptimizer in FirstOrderOptimizer.h of v0.10.
 """
@@ -11,11 +11,14 @@ from pserver.optim.method import Method, Numbers
 from pserver.optim.settings import Steps
 from pserver.optim.sgd import momentum
 
-DELTA = "delta"  # no name of a config: trainers choose it for their servers
+DELTA = "delta"  # not a name for configs: trainers choose it for their servers
 
 
 class Delta(Method):
-    """Adds `delta_add_rate` times the sum. The scheduled rate is only that of the decay, which is always apart."""
+    """Add `delta_add_rate` times the sum of the trainers' changes.
+
+    The scheduled rate applies only to separate decay.
+    """
 
     rule = staticmethod(momentum)
     kernel = "momentum"

@@ -1,4 +1,4 @@
-"""What every learning method has: its update rule, the state beside it, and how parameters take a step by it.
+"""The base of all learning methods: an update rule, its state, and how parameters take a step with it.
 
 **One signature.** An update rule is a function `rule(w, g, state, numbers, scratch)`:
 
@@ -6,13 +6,13 @@
     g        the gradient: the sum over the samples of the batch, never a mean; not changed
     state    the arrays of `Method.arrays` in that order, then the velocity (None without momentum) if the method
              `takes_velocity`; changed in place
-    numbers  what `Method.numbers` returns: float32, or columns with one number for each row
+    numbers  the result of `Method.numbers`: float32, or columns with one number for each row
     scratch  at least two arrays that the rule may overwrite
 
-All arrays have one shape. A rule that `kernels/rules.c` has, too, takes the same things in the same order there:
-`name(w, g, *state, *numbers, rows, width)`. Both round every operation alike, so that they give the same bits.
+All arrays have one shape. A rule that also exists in `kernels/rules.c` has the same arguments in the same order there:
+`name(w, g, *state, *numbers, rows, width)`. Both round every operation in the same way, so that they are bit-equal.
 
-**Rounding** follows the legacy: rates and decay constants are float32; powers are formed in double and rounded once.
+**Rounding** follows the legacy: rates and decay constants are float32; powers are computed in double and rounded once.
 Source: FirstOrderOptimizer.cpp and TrainingAlgorithmOp.cu of v0.10.
 """
 
@@ -38,8 +38,8 @@ Rule = Callable[[Array, Array, State, Numbers, Sequence[Array]], None]
 class Hyperparameters:
     """The settings of parameters that a method uses.
 
-    `learning_rate` multiplies the scheduled rate. `decay` is the L2 rate that is part of the step; it is 0 where L2 is
-    applied apart. `is_sparse` says that rows take their steps only in batches that touch them.
+    `learning_rate` multiplies the scheduled rate. `decay` is the L2 rate inside the step; it is 0 if L2 is applied
+    separately. `is_sparse`: rows take steps only in batches that touch them.
     """
 
     learning_rate: float = 1.0
@@ -51,17 +51,17 @@ class Hyperparameters:
 class Method:
     """One learning method for parameters with the same hyperparameters: a rule, its state and its constants.
 
-    Attributes of the class, of the rule (sparse_momentum sets them by instance):
-        rule: the update rule.  kernel: its name in `kernels/rules.c`; "" where it is not compiled.
+    Class attributes of the rule (sparse_momentum sets them in each instance):
+        rule: the update rule.  kernel: its name in `kernels/rules.c`; "" if it is not compiled.
         arrays: the names of the state's arrays, in the rule's order.
-        takes_velocity: whether the velocity comes after them.
-    Attributes of the class, of the settings:
+        takes_velocity: whether the velocity follows them.
+    Class attributes of the settings:
         uses_schedule, uses_momentum, uses_decay: whether the method uses these settings.
         separates_decay: whether L2 is never part of the step.
-        allows_sparse: whether rows may be left out of a step.
-        allows_lazy_rows: whether a step without gradient, momentum and L2 leaves the values as they are.
-        has_rates: whether every element has a rate of its own.
-        saved_scalars: the float32 attributes that a checkpoint needs beside the arrays.
+        allows_sparse: whether rows may skip a step.
+        allows_lazy_rows: whether a step without gradient, momentum and L2 leaves the values unchanged.
+        has_rates: whether every element has its own rate.
+        saved_scalars: the float32 attributes that a checkpoint needs in addition to the arrays.
     """
 
     rule: Rule
@@ -84,17 +84,17 @@ class Method:
         self.rate = np.float32(0)
         self.number = 0
 
-    # ----- What a method defines beside its rule -----
+    # ----- Defined by each method in addition to its rule -----
 
     def numbers(self, last: Steps | None = None) -> Numbers:
-        """Return the numbers of the rule in this step.
+        """Return the numbers of the rule for this step.
 
-        Args: last: for rows, the step that each took last; 0: none yet.  None: all took part in every step.
+        Args: last: for rows, the number of each row's last step; 0: none.  None: all rows took part in every step.
         """
         raise NotImplementedError
 
     def start_step(self, rate: float, number: int) -> None:
-        """Form the constants of a step.
+        """Compute the constants of a step.
 
         Args: rate: the scheduled rate.  number: of the batch since the start of the run, 1 for the first.
         """
@@ -102,19 +102,19 @@ class Method:
         self.number = number
 
     def finish_step(self, w: Array, state: Mapping[str, Array]) -> None:
-        """Do what is due for all elements after a step; most methods have nothing to do."""
+        """Perform work that is due for all elements after a step; most methods have none."""
 
     def rates(self, state: Mapping[str, Array], out: Array) -> None:
-        """Write the rates of the elements in their last step, without the common one; if `has_rates`."""
+        """Write the elements' rates of their last step, without the common rate; only if `has_rates`."""
         raise NotImplementedError
 
     def pass_over(self, state: Mapping[str, Array], steps: Steps | int) -> None:
-        """Bring the state of elements without gradient forward by a number of steps; if `allows_lazy_rows`."""
+        """Update the state of elements without gradient for a number of steps; only if `allows_lazy_rows`."""
 
     # ----- Steps -----
 
     def state_names(self) -> tuple[str, ...]:
-        """Return the names of the arrays that go with the values."""
+        """Return the names of the state's arrays."""
         has_velocity = self.takes_velocity and self.uses_momentum and self.hyperparameters.momentum
         return (*self.arrays, VELOCITY) if has_velocity else self.arrays
 
@@ -131,10 +131,10 @@ class Method:
             self.rule(w, g, arrays, numbers, scratch)
 
     def update_rows(self, w: Array, g: Array, state: Mapping[str, Array], rows: Rows, last: Steps) -> bool:
-        """Take one step of some rows where they are, if there is a compiled loop for it; return whether there is.
+        """Take one step of some rows in place if there is a compiled loop for it; return whether there is one.
 
         Args: last: see `numbers`.
-        Shapes: w, g and every array of state: the whole (all rows, width); rows, last: (rows,).
+        Shapes: w, g and every array of state: all rows, (rows, width); rows, last: (rows,).
         """
         return rules.step(self.kernel, (w, g, *self._arrange(state)), self.numbers(last), rows)
 

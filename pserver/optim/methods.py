@@ -1,11 +1,10 @@
-"""The registry of learning methods by their names in configs, and what of the settings they do not use.
+"""The registry of learning methods by their names in configs, and the settings that each method ignores.
 
-To add an optimiser: copy `adam.py` beside this file, write in it the rule (a function with the one signature of
+To add an optimizer, copy `adam.py` in this directory. Write the rule (a function with the signature of
 `pserver.optim.method`, in numpy) and the class with the rule's state and numbers, and add one line to `METHODS` here.
-That is all: servers, local training, checkpoints and the check of configs find it by the registry, and the tests of
-every method are parametrised by it. A compiled form in `kernels/rules.c` is optional; the class names it in `kernel`.
-Configs choose a method by `settings(learning_method=...)`, with an object of a class that
-`trainer/config/language/optimizers.py` defines.
+Servers, local training, checkpoints, the check of configs and the parametrized tests then find it through the registry.
+A compiled form in `kernels/rules.c` is optional; the class names it in `kernel`. Configs choose a method by
+`settings(learning_method=...)`, with an object of a class in `trainer/config/language/optimizers.py`.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ METHODS: dict[str, type[Method]] = {
     "sparse_momentum": SparseMomentum,
     "torch_momentum": TorchMomentum,
 }
-ALL_METHODS: dict[str, type[Method]] = {**METHODS, DELTA: Delta}  # with the one that no config can choose
+ALL_METHODS: dict[str, type[Method]] = {**METHODS, DELTA: Delta}  # including the method that no config can choose
 
 
 # ----- Checks -----
 
 
 def check_supported(optimization: Optimization) -> None:
-    """Return if the method and the schedule exist here.
+    """Check that the method and the schedule exist.
 
-    Raises: ConfigError: naming what is not supported and what is.
+    Raises: ConfigError: the text contains the unknown name and the known ones.
     """
     if optimization.learning_method not in ALL_METHODS:
         raise unknown(optimization.learning_method)
@@ -53,15 +52,15 @@ def check_supported(optimization: Optimization) -> None:
 
 
 def unknown(name: str) -> ConfigError:
-    """Return the error of a learning_method that no config can choose."""
+    """Return the error for an unknown learning_method."""
     return ConfigError(f"learning_method '{name}' is not known; known: {', '.join(METHODS)}")
 
 
 def list_ignored(parameters: Sequence[ParameterSpec], optimization: Optimization, *, per_parameter: bool) -> list[str]:
-    """Return one sentence for each setting that the legacy, and so this program, silently does not use.
+    """Return one sentence for each setting that this program ignores because the legacy program did.
 
-    Args: per_parameter: whether every parameter has an optimiser of its own, which decays apart from the step in some
-        cases.
+    Args: per_parameter: whether every parameter has its own optimizer, in which case decay may be separate from the
+        step.
     """
     name = optimization.learning_method
     method = METHODS[name]

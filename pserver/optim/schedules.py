@@ -1,4 +1,4 @@
-"""Learning-rate schedules: the rate of a step from the samples and passes processed so far.
+"""Learning-rate schedules: the rate of a step depends on the number of processed samples and passes.
 
 Source: LearningRateScheduler.cpp of v0.10.
 """
@@ -19,9 +19,9 @@ SCHEDULES = ("caffe_poly", "constant", "discexp", "exp", "linear", "manual", "pa
 
 
 def check_schedule(optimization: Optimization) -> None:
-    """Return if the schedule exists and its arguments make sense.
+    """Check that the schedule exists and its arguments are valid.
 
-    Raises: ConfigError: naming what is wrong and what to do.
+    Raises: ConfigError: the text describes the problem and what to do.
     """
     name = optimization.learning_rate_schedule
     if name not in SCHEDULES:
@@ -41,7 +41,7 @@ def check_schedule(optimization: Optimization) -> None:
 
 
 def is_constant(optimization: Optimization) -> bool:
-    """Return whether the schedule never changes the rate; `poly` without arguments is the default of settings()."""
+    """Return whether the schedule keeps the rate constant; `poly` without arguments is the default of settings()."""
     return optimization.learning_rate_schedule == "constant" or (
         optimization.learning_rate_schedule == "poly"
         and 0 in (optimization.learning_rate_decay_a, optimization.learning_rate_decay_b)
@@ -51,7 +51,7 @@ def is_constant(optimization: Optimization) -> bool:
 def parse_manual_rates(text: str) -> list[tuple[float, float]]:
     """Return the pairs (last position, factor) of `learning_rate_args='n1:r1,n2:r2'`.
 
-    Raises: ConfigError: if the text is not such a list with rising positions.
+    Raises: ConfigError: the text is not such a list with ascending positions.
     """
     try:
         pairs = [(float(position), float(factor)) for position, factor in (part.split(":") for part in text.split(","))]
@@ -63,10 +63,10 @@ def parse_manual_rates(text: str) -> list[tuple[float, float]]:
 
 
 def scheduled_rate(optimization: Optimization, samples: int, passes: int) -> float:
-    """Return the rate of the next step before the parameter's own multiplier, a float32 value.
+    """Return the rate of the next step as float32, before the parameter's own multiplier.
 
-    Args: samples: samples processed so far including this batch (of all trainers).  passes: passes finished.
-    Raises: ConfigError: if the schedule gives no number, or one beyond float32.
+    Args: samples: processed samples of all trainers, including this batch.  passes: completed passes.
+    Raises: ConfigError: the result is not a number, or too large for float32.
     """
     rate = float(np.float32(optimization.learning_rate))
     a32, b32 = np.float32(optimization.learning_rate_decay_a), np.float32(optimization.learning_rate_decay_b)
@@ -95,7 +95,7 @@ def scheduled_rate(optimization: Optimization, samples: int, passes: int) -> flo
 
 
 def _power(base: float, exponent: float) -> float:
-    """Return the power as C does, which knows infinity and NaN."""
+    """Return the power with C's rules for infinity and NaN."""
     try:
         return math.pow(base, exponent)
     except OverflowError:
@@ -109,7 +109,7 @@ def _find_segment(pairs: Sequence[tuple[float, float]], position: int) -> int:
 
 
 class Schedule:
-    """The rate of each step. The log says when a manual schedule changes it, and once that caffe_poly has ended."""
+    """The rate of each step. It logs each change by a manual schedule, and the end of caffe_poly."""
 
     def __init__(self, optimization: Optimization) -> None:
         self._optimization = optimization
@@ -121,7 +121,7 @@ class Schedule:
 
     @property
     def reported(self) -> tuple[int, bool]:
-        """What the log already says: the segment of a manual schedule, and whether caffe_poly has ended."""
+        """What has been logged: the segment of a manual schedule, and whether caffe_poly has ended."""
         return self._segment, self._warned_of_zero
 
     @reported.setter
@@ -129,7 +129,7 @@ class Schedule:
         self._segment, self._warned_of_zero = reported
 
     def rate(self, samples: int, passes: int) -> float:
-        """Return `scheduled_rate`; neither number may fall from call to call."""
+        """Return `scheduled_rate`; the arguments must not decrease from call to call."""
         rate = scheduled_rate(self._optimization, samples, passes)
         if self._is_manual:
             self._report_segment(passes if self._optimization.learning_rate_schedule == "pass_manual" else samples)

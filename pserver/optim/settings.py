@@ -1,4 +1,4 @@
-"""The settings that optimisers are made from, and the types of their arrays."""
+"""The settings of optimizers, and the types of their arrays."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float32]
-Rows = NDArray[np.integer[Any]]  # numbers of rows, rising
-Steps = NDArray[np.int64]  # numbers of steps, one for each of some rows
+Rows = NDArray[np.integer[Any]]  # row numbers, ascending
+Steps = NDArray[np.int64]  # step numbers, one for each of some rows
 
 
 @dataclass(frozen=True)
 class Optimization:
-    """The settings that all parameters share; field names are those of the OptimizationConfig message.
+    """The settings common to all parameters; field names are those of the OptimizationConfig message.
 
-    `max_average_window` is None where the config does not give it. The fields from `algorithm` on matter to servers
-    only. There `delta_add_rate` is that of one trainer: the config's divided by the number of trainers.
+    `max_average_window` is None if the config does not set it. Only servers use the fields from `algorithm` on. There
+    `delta_add_rate` is the config's value divided by the number of trainers.
     """
 
     learning_method: str = "momentum"
@@ -40,13 +40,13 @@ class Optimization:
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether servers step every trainer's gradient by itself."""
+        """Whether servers take a separate step for every trainer's gradient."""
         return self.algorithm == "async_sgd"
 
 
 @dataclass(frozen=True)
 class ParameterSpec:
-    """What a server must know of one parameter; field names are those of the ParameterConfig message.
+    """The properties of one parameter that a server needs; field names are those of the ParameterConfig message.
 
     `sparse_update` is also set for sparse_remote_update. `row_width` is the number of elements in a row of the
     gradient's matrix.

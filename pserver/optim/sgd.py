@@ -1,4 +1,4 @@
-"""Stochastic gradient descent, with momentum where the parameter has one, and its forms.
+"""Stochastic gradient descent, with momentum if the parameter has one, and its variants.
 
 Source: SgdOptimizer, TorchMomentum and SparseMomentumParameterOptimizer of v0.10 (FirstOrderOptimizer.cpp).
 """
@@ -12,13 +12,13 @@ import numpy as np
 from pserver.optim.method import Hyperparameters, Method, Numbers, State
 from pserver.optim.settings import Array, Optimization, Steps
 
-ALPHA_LIMIT = np.float32(1e6)  # of sparse_momentum, which starts afresh beyond it; source: v0.10
+ALPHA_LIMIT = np.float32(1e6)  # limit of alpha in sparse_momentum, which then restarts its sums; source: v0.10
 
 
 def momentum(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequence[Array]) -> None:
     """Take one step of SGD in place: m = mu*m - rate*(g + decay*w); w = w + m. Without m, w = w - rate*(g + decay*w).
 
-    The rate is inside the velocity m, so a new rate does not scale old velocity. L2 uses w before the step.
+    The velocity m includes the rate, so a new rate does not scale old velocity. L2 uses w before the step.
     """
     (m,) = state
     rate, mu, decay = numbers
@@ -38,7 +38,7 @@ def momentum(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequen
 
 
 class Momentum(Method):
-    """SGD, with momentum where the parameter has one."""
+    """SGD, with momentum if the parameter has one."""
 
     rule = staticmethod(momentum)
     kernel = "momentum"
@@ -53,7 +53,7 @@ class TorchMomentum(Momentum):
     """Momentum whose rate is multiplied by 1 - mu, except in the very first batch."""
 
     def start_step(self, rate: float, number: int) -> None:
-        """Form the constants of a step."""
+        """Compute the constants of a step."""
         factor = 1.0 if number == 1 else float(np.float32(1.0 - self.hyperparameters.momentum))
         self.rate = np.float32(rate * self.hyperparameters.learning_rate * factor)
 
@@ -79,9 +79,9 @@ def sparse_momentum(w: Array, g: Array, state: State, numbers: Numbers, scratch:
 
 
 class SparseMomentum(Momentum):
-    """Momentum for rows that most batches do not touch; dense parameters take the plain rule.
+    """Momentum for rows that most batches do not touch; dense parameters use the plain rule.
 
-    Two running sums u and v stand for the velocity that a row would have if it had taken part in every step.
+    Two running sums u and v represent the velocity that a row would have if it had taken part in every step.
     """
 
     saved_scalars = ("rate", "alpha", "beta", "tau")
@@ -97,7 +97,7 @@ class SparseMomentum(Momentum):
         self.alpha, self.beta, self.tau = np.float32(1), np.float32(1), np.float32(-1)
 
     def start_step(self, rate: float, number: int) -> None:
-        """Form the constants of a step."""
+        """Compute the constants of a step."""
         super().start_step(rate, number)
         if self.hyperparameters.is_sparse:
             self.tau += self.beta / self.alpha
@@ -105,7 +105,7 @@ class SparseMomentum(Momentum):
             self.beta /= np.float32(1) + self.decay * self.rate
 
     def numbers(self, last: Steps | None = None) -> Numbers:
-        """Return the numbers of `sparse_momentum`, or those of `momentum` for a dense parameter."""
+        """Return the numbers of `sparse_momentum`, or of `momentum` for a dense parameter."""
         if not self.hyperparameters.is_sparse:
             return super().numbers(last)
         step = self.alpha * self.rate
@@ -113,7 +113,7 @@ class SparseMomentum(Momentum):
         return None if last is None else last == 0, step, self.tau * step, of_u, np.float32(1.0 / float(self.beta))
 
     def finish_step(self, w: Array, state: Mapping[str, Array]) -> None:
-        """Start afresh before the sums become too large."""
+        """Restart the sums before they become too large."""
         if self.hyperparameters.is_sparse and self.alpha > ALPHA_LIMIT:
             state["momentum_u"][...] /= self.alpha
             state["momentum_v"][...] = w

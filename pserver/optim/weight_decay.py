@@ -1,4 +1,4 @@
-"""L1 and L2 that are applied apart from the step: after every step, after every k batches, or when a row is touched.
+"""L1 and L2 applied separately from the step: after every step, after every k batches, or when a row is touched.
 
 Source: Regularizer.cpp and OptimizerWithRegularizer.cpp of v0.10.
 """
@@ -15,10 +15,10 @@ from runtime.errors import ConfigError
 
 @dataclass(frozen=True)
 class Decay:
-    """How a parameter's values are pulled to zero.
+    """How a parameter's values decay towards zero.
 
-    `l1` and `l2` are rates of a step. `period` is the number of batches between two pulls. `by_row` says that a row is
-    pulled when a batch touches it, for all steps since.
+    `l1` and `l2` are rates for one step. `period` is the number of batches between two applications. `by_row`: a row
+    decays when a batch touches it, for all steps since its last one.
     """
 
     l1: float = 0.0
@@ -28,10 +28,10 @@ class Decay:
 
 
 def separate_decay(parameter: ParameterSpec, *, always: bool = False) -> Decay | None:
-    """Return what is applied apart from the step; None where there is no decay or L2 is part of the step.
+    """Return the decay that is applied separately from the step; None if there is none or L2 is part of the step.
 
     Args: always: whether L2 is never part of the step.
-    Raises: ConfigError: if the parameter has momentum besides.
+    Raises: ConfigError: the parameter also has momentum.
     """
     l1, l2, period = parameter.decay_rate_l1, parameter.decay_rate, parameter.num_batches_regularization
     if not (l1 or l2) or not (always or l1 or period > 1 or parameter.sparse_update):
@@ -48,7 +48,7 @@ def separate_decay(parameter: ParameterSpec, *, always: bool = False) -> Decay |
 def pull(
     w: Array, rates: Array | None, scratch: Array, decay: Decay, *, rate: np.float32, batches: Steps | int
 ) -> None:
-    """Pull values to zero in place: L1 w = sign(w)*max(|w| - rate*l1*batches, 0), then L2 w = w/(1 + rate*l2*batches).
+    """Decay values in place: L1 w = sign(w)*max(|w| - rate*l1*batches, 0), then L2 w = w/(1 + rate*l2*batches).
 
     Args: rates: the elements' own rates, which multiply `rate`, or None.  batches: a number, or a column for rows.
     """

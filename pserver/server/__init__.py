@@ -1,1 +1,1 @@
-"""The server process: listeners, sessions, admission, handlers of messages, checkpoints, statistics."""
+"""The server process: listeners, sessions, admission, message handlers, checkpoints, statistics."""

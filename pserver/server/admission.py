@@ -1,4 +1,4 @@
-"""Which callers may join a server: the identity of both sides, and refusals that name both (pure)."""
+"""The checks of callers that join a server; a refusal names the identity of both sides. Pure."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from runtime.errors import BugError, ConfigError, PaddleError, PeerUnreachableEr
 
 @dataclass(frozen=True)
 class Identity:
-    """The job that a server belongs to, and how many trainers may join it."""
+    """The job that a server belongs to, and the number of trainers that may join it."""
 
     name: str  # address:port, for messages
     num_trainers: int  # 0 in an elastic job
     job: str = ""
     attempt: str = ""
     secret: str = ""
-    is_elastic: bool = False  # trainers come and go
+    is_elastic: bool = False  # trainers join and leave
 
     def __str__(self) -> str:
         return f"pserver {self.name} (job {self.job!r}, attempt {self.attempt!r})"
@@ -41,7 +41,7 @@ def refuse_other_job(one: Identity, hello: Mapping[str, Any], caller: str) -> Pa
 
 
 def refuse_kind(one: Identity, hello: Mapping[str, Any], caller: str) -> PaddleError | None:
-    """Return why a caller of an elastic job cannot join a server of a static one, or the other way round, or None."""
+    """Return why a caller of an elastic job cannot join a server of a static job, or the reverse, or None."""
     theirs = hello.get("elastic") is True
     if theirs == one.is_elastic or hello.get("job") != one.job:
         return None
@@ -78,7 +78,7 @@ def refuse_trainer(
 
 
 def refuse_hello(one: Identity, connection: bytes, hello: Mapping[str, Any], caller: str) -> PaddleError | None:
-    """Return why a hello is none, whatever other trainers there are, or None."""
+    """Return why a hello is invalid, independent of other trainers, or None."""
     if connection[TOKEN_BYTES:] != DATA:
         return BugError(f"{one}: {caller} joins on a connection that is not for data")
     if hello.get("dtype") != protocol.DTYPE:
@@ -86,14 +86,14 @@ def refuse_hello(one: Identity, connection: bytes, hello: Mapping[str, Any], cal
     try:
         _check_types(hello)
     except PaddleError as exc:
-        return BugError(f"{one}: the hello of {caller} is none: {exc}")
+        return BugError(f"{one}: the hello of {caller} is invalid: {exc}")
     return None
 
 
 def _check_types(hello: Mapping[str, Any]) -> None:
-    """Return if the fields of a trainer's hello have the types that they should have.
+    """Check the types of the fields of a trainer's hello.
 
-    Raises: BugError: naming a field that does not.
+    Raises: BugError: the text names a field with a wrong type.
     """
     for key in ("parameters", "settings"):
         notes.get_text(hello, key, 64)
@@ -108,7 +108,7 @@ def _check_types(hello: Mapping[str, Any]) -> None:
 def refuse_difference(
     one: Identity, hello: Mapping[str, Any], caller: str, first: Mapping[str, Any], owner: str
 ) -> PaddleError | None:
-    """Return why a caller has another model than an earlier one, or None.
+    """Return why a caller's model differs from an earlier caller's, or None.
 
     Args: first, owner: the earlier hello and its sender.
     """

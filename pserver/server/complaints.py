@@ -1,4 +1,4 @@
-"""Counts of what a service could not take, and log lines about it at a bounded rate (no clock)."""
+"""Counters of invalid messages, and log lines about them at a bounded rate. No clock."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from pserver.server.admission import Identity
 from runtime import glog
 from runtime.errors import BugError, PaddleError
 
-QUIET_PERIOD = 30.0  # seconds in which a kind of complaint is logged once
-MAX_KINDS = 5  # kinds of complaints that are logged in one QUIET_PERIOD
+QUIET_PERIOD = 30.0  # seconds in which one kind of problem is logged once
+MAX_KINDS = 5  # kinds of problems that are logged in one QUIET_PERIOD
 
 
 class Complaints:
-    """What a service complains of.
+    """The invalid messages of a service.
 
-    Attributes: malformed: number of messages and handshakes that were dropped.
-        failed: number of messages whose handling raised an unforeseen error.
+    Attributes: malformed: number of dropped messages and handshakes.
+        failed: number of messages whose handling raised an unexpected error.
     """
 
     def __init__(self, identity: Identity) -> None:
         self.malformed = self.failed = 0
         self._identity = identity
-        self._logged: dict[str, float] = {}  # kinds that were logged lately, and when
+        self._logged: dict[str, float] = {}  # kinds that were logged recently, and when
 
     def warn(self, kind: str, text: str, now: float) -> None:
-        """Log a complaint, unless its kind or too many kinds were logged lately: a bad peer repeats and varies."""
+        """Log a problem, unless its kind or too many kinds were logged recently: a bad peer may repeat itself."""
         logged = {one: when for one, when in self._logged.items() if now - when < QUIET_PERIOD}
         if kind not in logged and len(logged) < MAX_KINDS:
             logged[kind] = now
@@ -33,13 +33,13 @@ class Complaints:
         self._logged = logged
 
     def count_malformed(self, address: str, reason: str, now: float) -> None:
-        """Count a message or a handshake that is dropped, and say why."""
+        """Count a dropped message or handshake, and log the reason."""
         self.malformed += 1
         text = f"{self._identity} dropped a message from {address}: {reason} ({self.malformed} dropped so far)"
         self.warn("dropped", text, now)
 
     def count_failure(self, address: str, what: str, error: Exception, now: float) -> PaddleError:
-        """Count a message whose handling raised, log it once for each class and place, and return what to answer."""
+        """Count a message whose handling raised, log it once for each class and place, and return the answer."""
         self.failed += 1
         places = traceback.extract_tb(error.__traceback__)
         place = f"{places[-1].filename.rpartition('/')[2]}:{places[-1].lineno}" if places else "an unknown place"

@@ -1,9 +1,9 @@
-"""The event loop of a server process: it binds, reads and sends; every decision is made by a `Service`.
+"""The event loop of a server process: it binds, reads and sends; a `Service` makes every decision.
 
-All ports of a process are served by one thread with one poller. Arithmetic on a shard is bound by memory, not by
-instructions, and a shard's step follows its last push at once, so more threads would mostly wait for each other and
-for the interpreter's lock; the system moves the bytes meanwhile. (A step alone may have more: --pserver_num_threads.)
-And one thread needs no locks: the process ends as one, when a service fails or when all are done.
+One thread with one poller serves all ports of a process. Arithmetic on a shard is limited by memory bandwidth, and a
+shard's step follows its last push at once. More threads would mostly wait for each other and for the interpreter's
+lock, while the kernel transfers the bytes. (A single step may use more threads: --pserver_num_threads.) One thread also
+needs no locks: the process ends when a service fails or when all services are done.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from runtime import glog
 from runtime.errors import BugError, LeaseLostError, LostPeerError, PaddleError, StoppedError
 from runtime.health.liveness import LIVENESS
 
-POLL_INTERVAL = 0.25  # seconds between two looks at what is due without a message
-BUSY_LOOKS = 20  # looks with something left to read, after which silence is judged all the same
-SUSPENDED_S = 0.05  # seconds between two looks whether a server may answer again
-LINGER = 1.0  # seconds for the last messages to be read
+POLL_INTERVAL = 0.25  # seconds between two checks for work that is due without a message
+BUSY_LOOKS = 20  # polls with messages to read, after which silent trainers are checked anyway
+SUSPENDED_S = 0.05  # seconds between two checks whether a server may answer again
+LINGER = 1.0  # seconds for the last messages to be sent
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,16 @@ class Options:
 
 
 class ServerLife(Protocol):
-    """What decides, beside its trainers, how long a server of an elastic job serves. The loop's thread calls."""
+    """Decides, besides its trainers, how long a server of an elastic job serves. The loop's thread calls it."""
 
     def begin_turn(self) -> bool:
         """Return whether messages may be read and answered in this turn.
 
-        Raises: LeaseLostError: this server must not say anything any more.  PaddleError: why it ends.
+        Raises: LeaseLostError: this server must not send anything any more.  PaddleError: why it ends.
         """
 
     def end_turn(self) -> bool:
-        """Do what is due between two messages; return whether the services should look at what is due at once."""
+        """Perform the due work between two messages; return whether the services must check for due work at once."""
 
     @property
     def is_over(self) -> bool:
@@ -69,11 +69,11 @@ class Server:
         server.bind()
         server.run()
 
-    Args: endpoints: address and port; one with port 0 gets any port that is free, at once.
-        life: of a server of an elastic job, which serves until that says that the job is over.
-        kind: of its services: `ElasticService` in an elastic job, which has no `num_trainers`.
+    Args: endpoints: address and port; port 0 chooses a free port.
+        life: of a server of an elastic job, which serves until `life` reports the end of the job.
+        kind: class of its services: `ElasticService` in an elastic job, which has no `num_trainers`.
 
-    Thread safety: one thread runs it; only `stop` may be called from another one.
+    Thread safety: one thread runs it; only `stop` may be called from other threads.
     """
 
     def __init__(
@@ -97,14 +97,15 @@ class Server:
         ]
         self._poller = select.epoll()
         self.listeners: list[Listener] = []
-        self.busy_seconds = 0.0  # seconds in which the loop had something to do
+        self.busy_seconds = 0.0  # seconds in which the loop had work
         self._stopped: StoppedError | None = None
         self._life, self._kind = life, kind
 
     def bind(self) -> None:
         """Listen on every endpoint.
 
-        Raises: PortInUseError: naming the address and port.  ConfigError: the address does not belong to this machine.
+        Raises: PortInUseError: the text contains address and port.  ConfigError: the address does not belong to this
+            machine.
         """
         try:
             for number, (host, port) in enumerate(self.endpoints):
@@ -127,18 +128,19 @@ class Server:
         return bind_port(host, port, self.options.send_buffer, self.options.receive_buffer)
 
     def run(self) -> None:
-        """Serve until all trainers have said goodbye on every port that any trainer joined.
+        """Serve until all trainers have left every port that any trainer has joined.
 
-        Raises: LostPeerError, PeerUnreachableError, ConfigError: why the job cannot go on; every trainer was told.
+        Raises: LostPeerError, PeerUnreachableError, ConfigError: why the job cannot continue; every trainer was
+            informed.
             StoppedError: after `stop`.
         """
-        # the first arithmetic should not wait for numpy, nor the first hello
+        # numpy is imported in parallel, so that neither the first hello nor the first arithmetic waits for it
         warm = threading.Thread(target=importlib.import_module, args=("pserver.server.arithmetic",), daemon=True)
         warm.start()
         try:
             self._serve()
         except LeaseLostError:
-            self.close(0.0)  # what has not left yet must not leave
+            self.close(0.0)  # unsent messages must not be sent any more
             raise
         except PaddleError:
             raise
@@ -152,12 +154,12 @@ class Server:
     def stop(self, error: StoppedError) -> None:
         """Make `run` raise this error between two messages; for other threads and for signal handlers.
 
-        An exception out of a handler could come in the middle of a request, and be taken for its failure.
+        An exception from a signal handler could occur inside a request and be mistaken for its failure.
         """
         self._stopped = error
 
     def close(self, seconds: float = LINGER) -> None:
-        """Let the last messages be read, then close every connection; may be called again."""
+        """Send the last messages, then close every connection; repeated calls are allowed."""
         while self._bound:
             self._bound.pop().close()
         listeners, self.listeners = self.listeners, []
@@ -183,14 +185,14 @@ class Server:
                 checked = now
                 for listener in self.listeners:
                     listener.tidy(now)
-                # Silence is judged when nothing is left to read. It is also judged after BUSY_LOOKS turns with
-                # something to read, because a peer that floods this server must not hide that another is gone.
+                # Silent trainers are checked when no message is left to read. They are also checked after BUSY_LOOKS
+                # turns with messages, because a peer that floods this server must not hide that another one is lost.
                 busy += 1
                 if busy > BUSY_LOOKS or not self._poller.poll(0):
                     busy, is_due = 0, False
                     for listener in self.listeners:
                         listener.send(listener.service.check(now))
-                    self._raise_failure()  # the last one that is lost is no longer there, and has not said goodbye
+                    self._raise_failure()  # the last lost trainer is not connected, and has not said goodbye
         except StoppedError as exc:
             if self._kind.is_elastic:  # its trainers wait for the next server of its index
                 raise
@@ -198,7 +200,7 @@ class Server:
             raise
 
     def _handle(self, ready: Sequence[tuple[int, int]], now: float) -> None:
-        """Read and send, as the poller found."""
+        """Read and send on the ready descriptors."""
         for file, events in ready:
             for listener in self.listeners:
                 if listener.owns(file):
@@ -206,7 +208,7 @@ class Server:
         self.busy_seconds += time.monotonic() - now
         self._raise_failure()
 
-    # ----- The end -----
+    # ----- Ending -----
 
     def _is_done(self) -> bool:
         if self._life is not None:

@@ -1,8 +1,7 @@
-"""One listening port of a server: its connections, the peers behind them, and what they may carry.
+"""One listening port of a server: its connections, their peers, and the limits of each.
 
-A connection goes through three stages, each with its own limits. At first its peer is unauthenticated: it has proven
-nothing. Then it is unjoined: it has proven that it knows the secret. In the end it is one of the two of a trainer that
-has joined.
+A connection has three stages with different limits. First its peer is unauthenticated. Then it is unjoined: it has
+proven that it knows the secret. Finally it is one of the two connections of a joined trainer.
 """
 
 from __future__ import annotations
@@ -23,47 +22,47 @@ from pserver.wire.connection import SCRATCH_BYTES, Connection, ConnectionLimits,
 from pserver.wire.protocol import Buffer, Message, MessageFlag, Op, ProtocolError
 from runtime.errors import BugError, ConfigError, PortInUseError
 
-ADMISSION_TIMEOUT = 10.0  # seconds for the handshake, and again to join; a probe is answered much sooner
-MAX_UNAUTHENTICATED = 256  # connections in their handshake; one more closes the oldest
-MAX_UNJOINED = 256  # connections that know the secret and have not joined; one more closes the oldest
-UNJOINED_NOTE_BYTES = 8 << 10  # a hello has less than 1 KiB; a longer note would take more than SCRATCH_BYTES
-MAX_UNSENT = 4096  # parts of messages that a client may leave unread; above that the server does not read it either
-ACCEPTS_PER_TURN = 64  # connections; then others have their turn
-_DUMPS = 4  # reads of bytes that came too late, so that the peer reads the last message before the end
+ADMISSION_TIMEOUT = 10.0  # seconds for the handshake, and again for joining; a probe is answered much sooner
+MAX_UNAUTHENTICATED = 256  # maximum connections in their handshake; one more closes the oldest
+MAX_UNJOINED = 256  # maximum authenticated connections that have not joined; one more closes the oldest
+UNJOINED_NOTE_BYTES = 8 << 10  # a hello has less than 1 KiB; a longer note could need more than SCRATCH_BYTES
+MAX_UNSENT = 4096  # maximum unsent parts of messages to a client; above that the server stops reading from it
+ACCEPTS_PER_TURN = 64  # connections that are accepted in one turn
+_DUMPS = 4  # reads that are discarded, so that the peer can read the last message before the connection closes
 
 
 @dataclass(eq=False)
 class Peer:
-    """A connection and what is known of its peer."""
+    """A connection and the state of its peer."""
 
     stream: socket.socket
     file: int
     address: str
-    since: float  # when its stage began
+    since: float  # start of its stage
     handshake: ServerHandshake
-    connection: Connection | None = None  # set when the handshake is over
+    connection: Connection | None = None  # set after the handshake
     has_asked: bool = False
     has_joined: bool = False
-    is_leaving: bool = False  # nothing is read from it any more; it gets the time to read why
+    is_leaving: bool = False  # nothing is read from it any more; it has some time to read the last message
     events: int = select.EPOLLIN
 
     @property
     def name(self) -> bytes:
-        """The name that it has proven."""
+        """Its authenticated name."""
         return self.handshake.name
 
     @property
     def unsent(self) -> int:
-        """The number of parts of messages that it has not taken yet."""
+        """The number of unsent parts of messages."""
         return self.connection.unsent if self.connection else 0
 
 
 class Listener:
     """Accepts, reads and sends for one service.
 
-    Args: bound: of `bind_port`; the listener closes it.  poller: of the process; it knows a connection by its file
-        number.  backlog: connections that may wait to be accepted.
-    Raises: PortInUseError, ConfigError: it cannot listen there.
+    Args: bound: from `bind_port`; the listener closes it.  poller: of the process; it identifies a connection by its
+        file descriptor.  backlog: maximum connections that wait to be accepted.
+    Raises: PortInUseError, ConfigError: it cannot listen on the port.
     """
 
     def __init__(self, bound: socket.socket, service: Service, poller: select.epoll, *, backlog: int) -> None:
@@ -84,15 +83,15 @@ class Listener:
         self._poller.register(self.file, select.EPOLLIN)
 
     def list_unsent(self) -> list[int]:
-        """Return for each connection how many parts of messages its peer has not taken; other threads may call it."""
+        """Return for each connection the number of unsent parts of messages; other threads may call it."""
         return [peer.unsent for peer in list(self._peers.values())]
 
     def owns(self, file: int) -> bool:
-        """Return whether this file is the listener or a connection of this port."""
+        """Return whether a file descriptor is the listener or a connection of this port."""
         return file == self.file or file in self._peers
 
     def handle(self, file: int, events: int, now: float) -> None:
-        """Read or send, as the poller found for a file."""
+        """Read or send on a ready file descriptor."""
         peer = self._peers.get(file)
         if peer is None:
             self._accept(now)
@@ -101,12 +100,12 @@ class Listener:
             self._handle(peer, events, now)
         except (OSError, EOFError):
             self._lose(peer, now)
-        except Exception as exc:  # an unforeseen error ends the connection and not the server
+        except Exception as exc:  # an unexpected error ends the connection but not the server
             self.service.sessions.complaints.count_failure(peer.address, "message", exc, now)
             self._lose(peer, now)
 
     def send(self, outgoing: Sequence[Outgoing]) -> None:
-        """Send messages to the connections of these names; it is not an error if one has closed meanwhile."""
+        """Send messages to the connections with these names; a connection that has closed is ignored."""
         for name, message in outgoing:
             peer = self._names.get(name)
             if peer is not None and message is None:
@@ -115,7 +114,7 @@ class Listener:
                 self._send(peer, message)
 
     def tidy(self, now: float) -> None:
-        """Close the connections of peers that had the time to join and did not."""
+        """Close the connections of peers that have not joined in time."""
         late = [
             peer
             for stage in (self._unauthenticated, self._unjoined)
@@ -126,7 +125,7 @@ class Listener:
             self._lose(peer, now)
 
     def close(self, seconds: float) -> None:
-        """Stop listening, wait at most this long until the last messages are read, and close all connections."""
+        """Stop listening, wait at most this long until the last messages are sent, and close all connections."""
         self._socket.close()
         for peer in self._peers.values():
             if peer.connection is None:
@@ -146,7 +145,7 @@ class Listener:
             except OSError as exc:
                 others = self._unauthenticated or self._unjoined
                 if exc.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM) or not others:
-                    return  # the connection closed before it was accepted
+                    return  # the connection was closed before it was accepted
                 self._close(next(iter(others.values())))
                 continue
             stream.setblocking(False)
@@ -159,7 +158,7 @@ class Listener:
                 self._close(next(iter(self._unauthenticated.values())))
 
     def _shake(self, peer: Peer, now: float) -> None:
-        """Go on with a handshake.
+        """Continue a handshake.
 
         Raises: OSError, EOFError: the connection is broken.
         """
@@ -170,7 +169,7 @@ class Listener:
                 if not data:
                     raise EOFError("closed by the other side")
                 self.traffic.received += len(data)
-                self.traffic.sent += peer.stream.send(handshake.feed(data))  # a new stream takes the first bytes
+                self.traffic.sent += peer.stream.send(handshake.feed(data))  # a new stream has room for these bytes
         if handshake.fault:
             self.service.sessions.complaints.count_malformed(peer.address, handshake.fault, now)
             peer.since = now
@@ -180,7 +179,7 @@ class Listener:
             self._welcome(peer, now)
 
     def _welcome(self, peer: Peer, now: float) -> None:
-        """Begin to read messages from a connection; it supersedes an earlier one of the same name."""
+        """Start to read messages from a connection; it replaces an earlier one with the same name."""
         limits = ConnectionLimits(UNJOINED_NOTE_BYTES, 0)
         peer.connection = Connection(peer.stream, self._place, limits, traffic=self.traffic)
         peer.since = now
@@ -194,7 +193,7 @@ class Listener:
             self._close(next(iter(self._unjoined.values())))
 
     def _note_joining(self, peer: Peer) -> None:
-        """Lift the limits of a connection when it is one of a trainer that has joined."""
+        """Remove the limits of a connection that belongs to a joined trainer."""
         if peer.has_joined or peer.connection is None or not self.service.sessions.knows(peer.name):
             return
         peer.has_joined = True
@@ -207,7 +206,7 @@ class Listener:
         return [self._pool.take(size)]
 
     def _lose(self, peer: Peer, now: float) -> None:
-        """Note that a connection broke."""
+        """Record that a connection broke."""
         is_known = self._names.get(peer.name) is peer
         self._close(peer)
         if is_known:
@@ -238,7 +237,7 @@ class Listener:
         Raises: OSError, EOFError: the connection is broken.
         """
         if peer.is_leaving and not peer.unsent:
-            raise EOFError("the peer has read the last message")  # nothing else is polled for
+            raise EOFError("the peer has read the last message")  # no other event is polled for
         connection = peer.connection
         if connection is None:
             self._shake(peer, now)
@@ -257,14 +256,14 @@ class Listener:
         if peer.is_leaving or self._peers.get(peer.file) is not peer:
             return
         if peer.has_asked and not peer.has_joined:
-            self._close(peer)  # an unjoined peer may ask once
+            self._close(peer)  # an unjoined peer may send only one request
             return
         peer.has_asked = True
         self.send(self.service.handle(peer.name, peer.address, frames, now, peer.handshake.key))
         self._note_joining(peer)
 
     def _dismiss(self, peer: Peer) -> None:
-        """Read nothing more from a connection; its peer closes it, or else `tidy` does."""
+        """Stop reading from a connection; its peer closes it, or `tidy` does."""
         if self._peers.get(peer.file) is not peer:
             return
         peer.is_leaving = True
@@ -279,11 +278,11 @@ class Listener:
         try:
             peer.connection.send(_encode_answer(message, peer.handshake.key))
         except OSError:
-            return  # the next read finds it, too
+            return  # the next read finds the same error
         self._watch(peer)
 
     def _watch(self, peer: Peer) -> None:
-        """Poll for the events that the connection waits for; the poller always tells of a broken one."""
+        """Poll for the events of the connection; the poller always reports a broken one."""
         if self._peers.get(peer.file) is not peer:
             return
         unsent = peer.unsent
@@ -299,14 +298,14 @@ class Listener:
 
 
 def bind_port(host: str, port: int, send_buffer: int = 0, receive_buffer: int = 0) -> socket.socket:
-    """Return a socket that has a port, on which nobody can connect yet.
+    """Return a socket that owns a port but does not accept connections yet.
 
-    Args: port: 0: any that is free.  send_buffer, receive_buffer: bytes of each connection; 0: the system's choice.
-    Raises: PortInUseError, ConfigError: it cannot have this one.
+    Args: port: 0: any free one.  send_buffer, receive_buffer: bytes of each connection; 0: the system's choice.
+    Raises: PortInUseError, ConfigError: the port is not available.
     """
     made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     with _bind_errors(made, f"{host}:{port}"):
-        if port:  # without one, the system would give a port that another such socket has and does not listen on yet
+        if port:  # for port 0 the system might otherwise choose a port that another such socket owns
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         for option, value in ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer)):
             if value:
@@ -317,7 +316,7 @@ def bind_port(host: str, port: int, send_buffer: int = 0, receive_buffer: int = 
 
 @contextlib.contextmanager
 def _bind_errors(made: socket.socket, what: str) -> Iterator[None]:
-    """Close the socket if the system refuses the port, and say why."""
+    """Close the socket and raise an error if the system refuses the port."""
     try:
         yield
     except OSError as exc:

@@ -1,4 +1,4 @@
-"""The metrics of a server process, and whether it is alive and ready; read by the thread of its health pages."""
+"""The metrics of a server process, and whether it is alive and ready; the thread of its health pages reads them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _OF = ("pserver",)  # address:port of one of its services
 _BY = ("pserver", "trainer")
 
 READY = Metric("paddle_pserver_ready", "1 when the service has its values", _OF)
-WANTED = Metric("paddle_pserver_wanted_trainers", "trainers of the job, where they do not come and go", _OF)
+WANTED = Metric("paddle_pserver_wanted_trainers", "trainers of the job, if it is not elastic", _OF)
 JOINED = Metric("paddle_pserver_joined_trainers", "trainers that have joined and not left", _OF)
 CONNECTIONS = Metric(
-    "paddle_pserver_connections", "open connections, two of each trainer and those of peers that have not joined", _OF
+    "paddle_pserver_connections", "open connections: two for each trainer, and those of peers that have not joined", _OF
 )
-QUEUE = Metric("paddle_pserver_queue_messages", "parts of messages that the other sides have not taken yet", _OF)
-RECEIVED = Metric("paddle_pserver_received_bytes_total", "read from connections; not what shared memory brought", _OF)
-SENT = Metric("paddle_pserver_sent_bytes_total", "written to connections; not what shared memory brought", _OF)
+QUEUE = Metric("paddle_pserver_queue_messages", "unsent parts of messages", _OF)
+RECEIVED = Metric("paddle_pserver_received_bytes_total", "bytes read from connections, without shared memory", _OF)
+SENT = Metric("paddle_pserver_sent_bytes_total", "bytes written to connections, without shared memory", _OF)
 DROPPED = Metric(
-    "paddle_pserver_dropped_messages_total", "messages and handshakes that were none, or not this job's", _OF
+    "paddle_pserver_dropped_messages_total", "invalid messages and handshakes, and those of other jobs", _OF
 )
 FAILED = Metric(
-    "paddle_pserver_failed_messages_total", "messages whose handling raised; each one's connection was closed", _OF
+    "paddle_pserver_failed_messages_total", "messages whose handling raised an error; the connection was closed", _OF
 )
 ROUNDS = Metric("paddle_pserver_rounds_total", "rounds of synchronous training that are done", _OF)
 ROUND_SECONDS = Metric(
@@ -36,18 +36,20 @@ STEP_SECONDS = Metric("paddle_pserver_step_seconds_total", "in the optimiser", _
 PASSES = Metric("paddle_pserver_passes_total", "passes that all trainers have finished; not of an elastic job", _OF)
 WAITED = Metric(
     "paddle_pserver_wait_seconds_total",
-    "that the other trainers waited for this one, in the rounds in which it was the last",
+    "seconds that the other trainers waited for this one, in rounds in which it was the last",
     _BY,
 )
 SILENCE = Metric("paddle_pserver_silence_seconds", "since the trainer's last gradient, inside of a pass", _BY)
 GRADIENTS = Metric("paddle_pserver_async_gradients_total", "gradients of asynchronous training that came", _BY)
-DISCARDED = Metric("paddle_pserver_discarded_gradients_total", "those of them that were too old to be used", _BY)
+DISCARDED = Metric(
+    "paddle_pserver_discarded_gradients_total", "asynchronous gradients that were discarded as too old", _BY
+)
 STALENESS = Metric(
     "paddle_pserver_lag_steps_total",  # the name of earlier releases, which users' dashboards read
     "their staleness in steps, added up; by paddle_pserver_async_gradients_total, the average",
     _OF,
 )
-BUSY = Metric("paddle_pserver_busy_seconds_total", "that the server's loop has had something to do")
+BUSY = Metric("paddle_pserver_busy_seconds_total", "seconds in which the server's loop had work")
 TURN = Metric("paddle_pserver_turn_age_seconds", "since the server's loop turned last; above 1 it is in one long step")
 
 METRICS = (
@@ -76,7 +78,7 @@ METRICS = (
 
 
 class ServerMetrics:
-    """The state of a server process as its health pages show it.
+    """The state of a server process for its health pages.
 
     Args: stuck_timeout: seconds.
     """
@@ -85,12 +87,12 @@ class ServerMetrics:
         self._server, self._stuck_timeout, self._liveness = server, stuck_timeout, liveness
 
     def why_stuck(self) -> str:
-        """Return "" if the loop has turned lately."""
+        """Return "" if the loop has turned recently."""
         age = self._liveness.age
         return f"the loop of the pserver has not turned for {age:.0f} s" if age > self._stuck_timeout else ""
 
     def why_not_ready(self) -> str:
-        """Return "" if all ports are bound and those that trainers use, which sparse ones need not be, have values."""
+        """Return "" if all ports are bound and those with trainers have values; sparse ports may have no trainers."""
         server = self._server
         if len(server.listeners) < len(server.services):
             return "the ports are not bound"
@@ -101,7 +103,7 @@ class ServerMetrics:
         return f"no values yet on {', '.join(without)}" if without else ""
 
     def read(self) -> Iterator[Sample]:
-        """Yield what is known now."""
+        """Yield the current values."""
         server = self._server
         first = server.options
         yield describe_build("pserver", first.job, first.attempt)
@@ -134,14 +136,14 @@ def _read_service(service: Service, now: float) -> Iterator[Sample]:
     yield Sample(ROUNDS, counters.rounds, of)
     yield Sample(ROUND_SECONDS, counters.round_seconds, of)
     yield Sample(STEP_SECONDS, counters.step_seconds, of)
-    if not service.is_elastic:  # else any number is wanted, and the master knows of passes
+    if not service.is_elastic:  # in an elastic job any number of trainers may join, and the master counts passes
         yield Sample(WANTED, service.identity.num_trainers, of)
         yield Sample(PASSES, counters.passes, of)
     waited = dict(state.stragglers.waited)
     for trainer in trainers:
         by = (name, label_of(trainer.number))
         yield Sample(WAITED, waited.get(trainer.number, 0.0), by)
-        if trainer.number < MOST_TRAINERS:  # beyond that several trainers share one series, which has no silence
+        if trainer.number < MOST_TRAINERS:  # trainers above that share one series, without silence
             is_training = state.in_pass and not trainer.progress.has_finished_pass
             yield Sample(SILENCE, max(0.0, now - trainer.progress.pushed) if is_training else 0.0, by)
     if rounds is not None and rounds.is_asynchronous:

@@ -1,8 +1,8 @@
-"""One independent parameter server: messages come in with the time, and what is to be sent goes out (no sockets).
+"""One independent parameter server: messages arrive with the time, and the messages to send are returned. No sockets.
 
-`SessionTable` decides which connection speaks for which trainer. What the requests of a trainer do is in
-`pserver.server.handlers`, which share a `ServiceState`. Here is the order of the checks that every message passes.
-The reason that ends the job is kept in `failure` and told to every trainer. No decision depends on a metric.
+`SessionTable` decides which connection belongs to which trainer. The handlers of requests are in
+`pserver.server.handlers` and share a `ServiceState`. This module contains the sequence of checks for every message.
+`failure` is the error that ends the job; every trainer is informed of it. No decision depends on a metric.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Handler = Callable[[TrainerSession, Message, float], list[Outgoing]]
 class Service:
     """The parameter server of one port.
 
-    Args: clock: measures steps, for the metrics alone; seconds.
+    Args: clock: measures steps, in seconds, only for the metrics.
 
     Attributes: sessions: its trainers.  state: its values and the state of its pass.
     """
 
-    is_elastic = False  # the trainers are those that the job began with
+    is_elastic = False  # the job has a fixed set of trainers
 
     def __init__(
         self,
@@ -82,15 +82,15 @@ class Service:
 
     @property
     def failure(self) -> PaddleError | None:
-        """Why the job cannot go on."""
+        """Why the job cannot continue, or None."""
         return self.sessions.failure
 
     def handle(
         self, connection: bytes, address: str, frames: Sequence[Buffer], now: float, key: bytes = b""
     ) -> list[Outgoing]:
-        """Take one message from the wire and return what is to be sent for it; no message makes it raise.
+        """Handle one message and return the messages to send; no message makes it raise an error.
 
-        Args: connection: its name, which its other side has proven.  key: signs its messages.
+        Args: connection: its authenticated name.  key: signs its messages.
         """
         message = None
         try:
@@ -102,17 +102,17 @@ class Service:
         except protocol.ProtocolError as exc:
             self.sessions.drop(connection, address, str(exc), now)
             error: PaddleError = BugError(f"{self.identity} dropped a message: {exc}")
-        except Exception as exc:  # an unforeseen error ends the connection and not the server
+        except Exception as exc:  # an unexpected error ends the connection but not the server
             what = message.op.name if message else "message"
             error = self.sessions.complaints.count_failure(address, what, exc, now)
         sequence = message.sequence if message else 0
         return [(connection, self.sessions.make_error(-1, sequence, error)), (connection, None)]
 
     def check(self, now: float) -> list[Outgoing]:
-        """Do what is due without a message; call it only when nothing is left to read.
+        """Perform the due work without a message; call it only when no message is left to read.
 
-        It answers for files that are written or read, names the trainers that a long round waits for, and fails the
-        job if a trainer is lost or has not joined in time.
+        It answers for files that are written or read, logs the trainers that a long round waits for, and fails the job
+        if a trainer is lost or has not joined in time.
         """
         if self.failure or not self.sessions.is_used:
             return []
@@ -126,7 +126,7 @@ class Service:
 
     def _decide(self, connection: bytes, address: str, message: Message, now: float) -> list[Outgoing]:
         if message.op == Op.ERROR or message.flags & MessageFlag.ANSWER:
-            return []  # an error about an answer of ours; an answer to it could make an endless exchange
+            return []  # an error about an answer of this server; answering it could cause an endless exchange
         if message.op == Op.HELLO:
             return self.sessions.answer_hello(connection, address, message, now)
         trainer = self.sessions.find(connection, message)
@@ -146,11 +146,11 @@ class Service:
         return [(connection, trainer.answer_ping(message, self._describe_wait()))]
 
     def _answer(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Do what a trainer that has joined asks for."""
+        """Handle a request of a joined trainer."""
         make_error = self.sessions.make_error
         if self.failure:
             return [trainer.send(make_error(trainer.number, message.sequence, self.failure))]
-        if message.op != Op.ABORT:  # it may follow a request of any sequence that went wrong
+        if message.op != Op.ABORT:  # ABORT may follow a failed request with any sequence
             if trainer.has_taken(message):
                 return trainer.repeat(message.piece)
             sequence = trainer.request.sequence
@@ -163,16 +163,16 @@ class Service:
                 raise BugError(f"{self.identity} knows no request {message.op.name}")
             return handler(trainer, message, now)
         except PaddleError as exc:
-            if not isinstance(exc, EpochChangedError):  # the trainer has not heard of a change yet
+            if not isinstance(exc, EpochChangedError):  # the trainer did not know of the change yet
                 glog.warning(f"{self.identity} refused {message.op.name} of {trainer}: {glog.clean(exc, MAX_REASON)}")
             return [trainer.send(make_error(trainer.number, message.sequence, exc))]
 
     def _follows(self, number: int, last: int) -> bool:
-        """Return whether a request may come after the last one of its trainer; a late one, or of a gap, may not."""
+        """Return whether a request may follow its trainer's last one: its number must be the next."""
         return number in (last, last + 1)
 
     def _describe_wait(self) -> str:
-        """Return what the service waits for: trainers to join, initial values, or gradients."""
+        """Describe what the service waits for: trainers to join, initial values, or gradients."""
         missing = self.sessions.describe_missing()
         if missing:
             return missing

@@ -1,4 +1,7 @@
-"""What the handlers of one service share: its options, its values, and where its pass stands (no sockets, no clock)."""
+"""The shared state of one service's handlers: its options, values and the progress of its pass.
+
+No sockets, no clock.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ if TYPE_CHECKING:
     from pserver.server.arithmetic import Mode
     from pserver.store.shard import Shard
 
-STALL_PERIOD = 60.0  # seconds that a round may take before the trainers that have not pushed are named, and again
+# seconds after which a waiting round logs the trainers that have not pushed, and between repetitions
+STALL_PERIOD = 60.0
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class ServiceOptions:
 
 
 class ServiceCounters:
-    """What a service has done since it began, for the metrics; other threads may read it at any moment."""
+    """Counters of a service since its start, for the metrics; other threads may read them at any moment."""
 
     rounds = passes = 0
     step_seconds = 0.0  # seconds spent in the optimiser
@@ -44,10 +48,10 @@ class ServiceCounters:
 class ServiceState:
     """The values of a service and the state of its pass.
 
-    Attributes: rounds: what takes the gradients, from when all first values are here.
-        batch: rounds of this pass; in asynchronous training, trainer 0's batches.
+    Attributes: rounds: receives the gradients; set when all initial values are here.
+        batch: number of rounds in this pass; in asynchronous training, number of trainer 0's batches.
         active: the trainers that have not finished the pass, by number.
-        stall_due: when to name the trainers that a round waits for, in seconds of the caller's clock.
+        stall_due: when to log the trainers that a round waits for, in seconds of the caller's clock.
     """
 
     def __init__(self, identity: Identity) -> None:
@@ -62,13 +66,13 @@ class ServiceState:
 
     @property
     def shard(self) -> Shard | None:
-        """The values and the optimiser, from when they have come."""
+        """The values and the optimizer, or None before the initial values."""
         return self.rounds.shard if self.rounds else None
 
     def require_rounds(self) -> Mode:
-        """Return what takes the gradients.
+        """Return the object that receives the gradients.
 
-        Raises: BugError: the first values have not come.
+        Raises: BugError: there are no initial values yet.
         """
         if self.rounds is None:
             raise BugError(f"{self.identity} has no values yet")
@@ -81,6 +85,6 @@ class ServiceState:
 
 
 def length_of(message: Message) -> int:
-    """Return the length in bytes of an array of rows: what the message says, or the length of its payload."""
+    """Return the length in bytes of an array of rows: the number in the message, or the length of its payload."""
     length = message.note.get("bytes", sum(memoryview(part).nbytes for part in message.payload))
     return length if isinstance(length, int) else -1

@@ -1,4 +1,4 @@
-"""Which trainers have joined one service, which are lost, and why a job ends (no sockets, no clock)."""
+"""The trainers that have joined one service, lost trainers, and why a job ends. No sockets, no clock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SessionTable:
     Args: identity: of the service.  peer_timeout: seconds without a message after which a trainer is lost.
         join_timeout: seconds from the first trainer's hello until all must have joined.
 
-    Attributes: failure: why the job cannot go on.  trainers: by number.  complaints: what was dropped.
+    Attributes: failure: why the job cannot continue.  trainers: by number.  complaints: about dropped messages.
     """
 
     def __init__(self, identity: Identity, peer_timeout: float, join_timeout: float) -> None:
@@ -30,7 +30,7 @@ class SessionTable:
         self.complaints = Complaints(identity)
         self._peer_timeout, self._join_timeout = peer_timeout, join_timeout
         self._opened = 0.0  # when the first trainer joined
-        self._last_refusal = ""  # the last member of the job that could not join, and why
+        self._last_refusal = ""  # the last member of the job that could not join, and the reason
 
     @property
     def is_used(self) -> bool:
@@ -51,7 +51,7 @@ class SessionTable:
         return [trainer.number for trainer in self.list_present() if not trainer.progress.has_finished_pass]
 
     def describe_missing(self) -> str:
-        """Return which trainers have not joined, and why the last one was refused; "" if all have joined."""
+        """Describe which trainers have not joined, and why the last one was refused; "" if all have joined."""
         missing = self._list_missing()
         if not missing:
             return ""
@@ -60,27 +60,27 @@ class SessionTable:
     # ----- Connections -----
 
     def find(self, connection: bytes, message: Message) -> TrainerSession | None:
-        """Return the trainer in whose name a connection sends a message, or None if it may not."""
+        """Return the trainer for which a connection may send this message, or None."""
         trainer = self.trainers.get(message.trainer)
         if message.session != self.session or trainer is None or connection not in trainer.names:
             return None
         return trainer
 
     def knows(self, connection: bytes) -> bool:
-        """Return whether a connection is one of the two of a trainer that has joined."""
+        """Return whether a connection is one of the two connections of a joined trainer."""
         return any(connection in trainer.names for trainer in self.trainers.values())
 
     def suspect(self, connection: bytes, now: float) -> None:
-        """Note that a connection closed; its trainer is lost unless another message of it comes soon."""
+        """Record that a connection closed; its trainer is lost unless another message of it arrives soon."""
         for trainer in self.trainers.values():
             if connection in trainer.names and not trainer.has_left:
                 trainer.suspected = now
 
     def drop(self, connection: bytes, address: str, reason: str, now: float, exit_code: int = 70) -> list[Outgoing]:
-        """Count a message that is not taken; return its answer, if it gets one.
+        """Count a dropped message; return its answer, or nothing.
 
-        On a connection with a trainer's name it gets none: without a secret any program may have taken the name, and
-        the trainer's own connection may have it by the time the answer leaves, which would make the trainer give up.
+        On a connection with a trainer's name there is no answer. Without a secret any program may have used the name,
+        and the answer could reach the trainer's own connection and make the trainer give up.
         """
         self.complaints.count_malformed(address, reason, now)
         if self.knows(connection):
@@ -91,7 +91,7 @@ class SessionTable:
     # ----- Hello -----
 
     def answer_hello(self, connection: bytes, address: str, message: Message, now: float) -> list[Outgoing]:
-        """Admit a trainer, or answer a probe; a caller that does not fit hears why, and its connection is closed."""
+        """Admit a trainer, or answer a probe; a refused caller receives the reason, and its connection is closed."""
         is_joining = connection[TOKEN_BYTES:] != PROBE
         caller = f"trainer {message.trainer} at {address}" if is_joining else f"the probe at {address}"
         refusal = refuse_kind(self.identity, message.note, caller) if is_joining else None
@@ -115,7 +115,7 @@ class SessionTable:
 
     def _admit(self, connection: bytes, address: str, message: Message, now: float) -> None:
         if message.trainer in self.trainers:
-            return  # the same hello again
+            return  # a repeated hello
         if not self.trainers:
             self._opened = now
         hello = dict(message.note)
@@ -148,10 +148,10 @@ class SessionTable:
             Op.HELLO, self.session, trainer, sequence, flags=MessageFlag.ANSWER, note=note, piece=message.piece
         )
 
-    # ----- The end -----
+    # ----- Ending -----
 
     def check(self, now: float) -> list[Outgoing]:
-        """Fail if a trainer is lost, or if one has not joined in time."""
+        """Fail the job if a trainer is lost, or has not joined in time."""
         for trainer in self.list_present():
             silence = now - trainer.heard
             if trainer.suspected is not None and now - trainer.suspected > protocol.RECONNECT_GRACE:
@@ -170,7 +170,7 @@ class SessionTable:
         return []
 
     def fail(self, error: PaddleError) -> list[Outgoing]:
-        """End the job: remember the first reason, and tell it to every trainer that is still there."""
+        """End the job: store the first error, and send it to every present trainer."""
         if self.failure:
             return []
         self.failure = error
@@ -183,7 +183,7 @@ class SessionTable:
         ]
 
     def make_error(self, trainer: int, sequence: int, error: PaddleError) -> Message:
-        """Return the message that tells an error; it is fatal if it is the one that ended the job."""
+        """Return the message for an error; it is fatal if it is the error that ended the job."""
         return make_error(self.session, trainer, sequence, error, is_fatal=error is self.failure)
 
     def _lose(self, trainer: TrainerSession, why: str) -> list[Outgoing]:

@@ -1,4 +1,4 @@
-"""Which trainer holds up the rounds: for one log line per period, for those of a pass and for the metrics (pure)."""
+"""Which trainer delays the rounds: for log lines about a period and about a pass, and for the metrics. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class _Lateness:
-    rounds: int = 0  # number of rounds in which it was the last
+    rounds: int = 0  # number of rounds in which the trainer was the last
     seconds: float = 0.0  # seconds that the others waited for it in those rounds
     longest: float = 0.0
 
@@ -19,14 +19,14 @@ class _Lateness:
 
 @dataclass(frozen=True)
 class BarrierLog:
-    """What the log says about stragglers at the end of a pass: the flags log_barrier_*."""
+    """The settings of the log line about stragglers at the end of a pass: the flags log_barrier_*."""
 
     is_on: bool = True
-    most_trainers: int = 5  # number of trainers that are named
-    is_always: bool = False  # also where no trainer is the last one more often than chance has it
+    most_trainers: int = 5  # maximum number of trainers in the line
+    is_always: bool = False  # log it even if no trainer is the last one more often than random order explains
 
     def warning_rate(self, trainers: int) -> float:
-        """Return the share of rounds from which on a trainer that is the last one in them is named.
+        """Return the share of rounds above which a trainer that is the last in them is logged.
 
         Source: BarrierStat.cpp of v0.10, 1 / n + (n / 8) / (n + 1) for n trainers.
         """
@@ -44,17 +44,17 @@ class Stragglers:
     late_in_pass: dict[int, _Lateness] = field(default_factory=dict)
 
     def begin_period(self) -> None:
-        """Forget the rounds of the period before."""
+        """Delete the rounds of the previous period."""
         self.rounds = 0
         self.late = {}
 
     def begin_pass(self) -> None:
-        """Forget the rounds of the pass before."""
+        """Delete the rounds of the previous pass."""
         self.rounds_of_pass = 0
         self.late_in_pass = {}
 
     def add(self, pushed: Mapping[int, float]) -> None:
-        """Count a round; `pushed` is when each of its trainers had sent its gradient, in seconds."""
+        """Count a round; `pushed`: when each of its trainers had sent its gradient, in seconds."""
         self.rounds += 1
         self.rounds_of_pass += 1
         last = max(pushed, key=pushed.__getitem__)
@@ -66,7 +66,7 @@ class Stragglers:
             self.waited[last] = self.waited.get(last, 0.0) + wait
 
     def describe(self, names: Mapping[int, object], pushed: Mapping[int, float], now: float) -> str:
-        """Return the slowest trainer, how old its last push is, and how long the others waited for it.
+        """Describe the slowest trainer, the age of its last push, and how long the others waited for it.
 
         Args: names, pushed: the trainers, and when each sent its last gradient, by number.  now: in seconds.
         """
@@ -81,9 +81,10 @@ class Stragglers:
         )
 
     def describe_pass(self, log: BarrierLog, trainers: int) -> str:
-        """Return which trainers were the last ones more often than chance has it, the most frequent one first.
+        """Describe which trainers were the last ones more often than random order explains, the most frequent one
+        first.
 
-        Empty where there is none such, or with two trainers or fewer, of which v0.10 said nothing either.
+        Return "" if there is none, or with two trainers or fewer, as v0.10 did.
         """
         order = sorted(self.late_in_pass.items(), key=lambda item: (-item[1].rounds, item[0]))
         if not log.is_on or trainers <= 2 or not order:

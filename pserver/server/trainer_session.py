@@ -1,4 +1,4 @@
-"""A trainer that has joined a service: its connections, its request in hand and its answers (no sockets, no clock)."""
+"""A trainer that has joined a service: its connections, its current request and its answers. No sockets, no clock."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from pserver.wire.shared_memory import SharedMemory
 from pserver.wire.views import EPOCH_CODE, EpochChangedError
 from runtime.errors import PaddleError
 
-# a message for the connection of this name; None: close the connection when the rest has left
+# a message for the connection with this name; None: close the connection after the pending messages are sent
 Outgoing = tuple[bytes, Message | None]
 
 
 @dataclass
 class RequestInHand:
-    """The last request of a trainer."""
+    """The current request of a trainer."""
 
     sequence: int = 0
-    pieces: set[int] = field(default_factory=set)  # numbers of the pieces that have come
-    answers: dict[int, Message] = field(default_factory=dict)  # by piece: the answers that exist
-    doing: str = "joined"  # what the trainer last did, for messages
+    pieces: set[int] = field(default_factory=set)  # numbers of the received pieces
+    answers: dict[int, Message] = field(default_factory=dict)  # by piece: the answers
+    doing: str = "joined"  # the trainer's last action, for messages
 
 
 @dataclass
 class PassProgress:
-    """Where a trainer stands in its passes."""
+    """The position of a trainer in its passes."""
 
-    passes: int = 0  # number of passes that it has finished
-    batch: int = 0  # of the pass, up to which its gradients have taken their steps
-    starts_at: int = 0  # batches of the pass that it trained in an earlier attempt
-    pushed: float = 0.0  # when the last piece of a gradient came, in seconds of the service's clock
-    keeps_values: bool = False  # it wants no values with the answer to its gradient
+    passes: int = 0  # number of finished passes
+    batch: int = 0  # number of batches of the pass whose gradients have taken their steps
+    starts_at: int = 0  # batches of the pass that an earlier attempt has trained
+    pushed: float = 0.0  # when the last piece of a gradient arrived, in seconds of the service's clock
+    keeps_values: bool = False  # it needs no values with the answer to its gradient
     is_waiting: bool = False  # it waits for the start of a pass, or for initial values
     has_finished_pass: bool = True
 
@@ -44,7 +44,7 @@ class TrainerSession:
     """A trainer that has joined.
 
     Args: number: the trainer's id.  token: the first part of the names of its connections.  address: for messages.
-        hello: the note of its hello.  session: names job and attempt in every message.  heard: when it joined, in
+        hello: the note of its hello.  session: identifies job and attempt in every message.  heard: when it joined, in
         seconds.  sequence: of its hello.
     """
 
@@ -60,14 +60,14 @@ class TrainerSession:
         sequence: int = 0,
     ) -> None:
         self.number, self.address, self.hello = number, address, hello
-        # the names of its two connections; no other connection is this trainer's
+        # the names of its two connections; no other connection belongs to this trainer
         self.names = (token + DATA, token + HEARTBEAT)
         self.session = session
         self.heard = heard
         self.suspected: float | None = None  # when its connection closed
         self.has_left = False
-        self.checkpoint_part: Any = None  # JSON-able; what it says of itself for a checkpoint
-        self.memory: SharedMemory | None = None  # holds its payloads, if it runs on the host of this server
+        self.checkpoint_part: Any = None  # JSON; the trainer's part of a checkpoint
+        self.memory: SharedMemory | None = None  # contains its payloads, if it runs on the same host
         self.request = RequestInHand(sequence)
         self.progress = PassProgress()
 
@@ -82,11 +82,11 @@ class TrainerSession:
     # ----- Requests -----
 
     def has_taken(self, message: Message) -> bool:
-        """Return whether this piece of the request in hand has come before."""
+        """Return whether this piece of the current request has arrived before."""
         return message.sequence == self.request.sequence and message.piece in self.request.pieces
 
     def take(self, message: Message, doing: str) -> None:
-        """Note that a piece of a request came; the first one begins the request."""
+        """Record a piece of a request; the first one begins the request."""
         request = self.request
         if message.sequence != request.sequence:
             request.sequence, request.doing = message.sequence, doing
@@ -95,7 +95,7 @@ class TrainerSession:
         request.pieces.add(message.piece)
 
     def payload_of(self, message: Message, length: int | None = None) -> memoryview:
-        """Return the array that a message carries, or that lies in the memory that both sides share.
+        """Return the array of a message, from the message itself or from the shared memory.
 
         Args: length: in bytes, of an array in shared memory.
         """
@@ -110,7 +110,7 @@ class TrainerSession:
         return self.names[0], message
 
     def acknowledge(self, message: Message) -> Outgoing:
-        """Answer that a piece of a request is done."""
+        """Confirm a piece of a request."""
         return self.reply(message.op, piece=message.piece)
 
     def reply(
@@ -122,7 +122,7 @@ class TrainerSession:
         flags: int = MessageFlag.NONE,
         note: Mapping[str, Any] = NOTHING,
     ) -> Outgoing:
-        """Answer the request in hand, and remember the answer.
+        """Answer the current request, and store the answer.
 
         The payload is not copied: the next step comes only after every trainer has these values and has pushed.
         """
@@ -147,22 +147,22 @@ class TrainerSession:
         ]
 
     def refuse(self, error: PaddleError) -> Outgoing:
-        """Answer every piece of the request in hand with one error."""
+        """Answer every piece of the current request with one error."""
         answer = make_error(self.session, self.number, self.request.sequence, error)
         self.request.answers = dict.fromkeys(self.request.pieces, answer)
         return self.names[0], answer
 
     def repeat(self, piece: int) -> list[Outgoing]:
-        """Return the answers to a piece that came again; it counts once.
+        """Return the answers to a repeated piece, which counts once.
 
-        A request of one piece may have an answer of several.
+        A request of one piece may have several answers.
         """
         request = self.request
         answers = request.answers.values() if len(request.pieces) == 1 else filter(None, [request.answers.get(piece)])
         return [self.send(answer) for answer in answers]
 
     def answer_ping(self, ping: Message, waits_for: str) -> Message:
-        """Return how far the request in hand is, and what the service waits for."""
+        """Return the progress of the current request, and what the service waits for."""
         note = {
             "received": self.request.sequence,
             "pieces": len(self.request.pieces),
@@ -173,10 +173,10 @@ class TrainerSession:
 
 
 def make_error(session: bytes, trainer: int, sequence: int, error: PaddleError, *, is_fatal: bool = False) -> Message:
-    """Return the message that tells an error.
+    """Return the message for an error.
 
-    Args: trainer: the number of the trainer that hears it, -1 where that is unknown.
-        is_fatal: whether the job cannot go on.
+    Args: trainer: the number of the receiving trainer, or -1 if it is unknown.
+        is_fatal: whether the job cannot continue.
     """
     flags = MessageFlag.ANSWER | (MessageFlag.FATAL if is_fatal else MessageFlag.NONE)
     note: dict[str, Any] = {"message": str(error)[: protocol.MAX_REASON], "exit_code": error.exit_code}

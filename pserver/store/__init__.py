@@ -1,1 +1,1 @@
-"""Which service holds which values, and the values themselves with the optimiser's state."""
+"""The division of the values among services, and the values themselves with the optimizer's state."""

@@ -1,4 +1,4 @@
-"""The note of INITIALISE: what a server must know of the model, written by the client and read by the server (pure)."""
+"""The note of INITIALISE: a description of the model, written by the client and read by the server. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.wire.notes import show
 
-# what reading a note raises that does not describe a model
+# errors while reading an invalid note
 SETUP_ERRORS = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -35,9 +35,9 @@ def describe_setup(parameters: Sequence[ParameterSpec], optimization: Optimizati
 
 
 def read_setup(setup: Mapping[str, Any]) -> tuple[list[ParameterSpec], Optimization]:
-    """Return the parameters and the optimisation that a note of INITIALISE describes.
+    """Return the parameters and the optimization from a note of INITIALISE.
 
-    Raises: SETUP_ERRORS: the note does not describe them.
+    Raises: SETUP_ERRORS: the note is invalid.
     """
     fields = setup["fields"]
     parameters = [_read_settings(ParameterSpec, dict(zip(fields, row, strict=True))) for row in setup["parameters"]]
@@ -45,7 +45,7 @@ def read_setup(setup: Mapping[str, Any]) -> tuple[list[ParameterSpec], Optimizat
 
 
 def _read_settings(kind: type[Settings], given: Mapping[str, Any]) -> Settings:
-    """Return settings from the values that a note gives them.
+    """Return settings with the values in a note.
 
     Raises: TypeError, ValueError: a value does not have the type of its field.
     """

@@ -1,4 +1,4 @@
-"""Which parts of a shard take their steps as one group, and which of the parameters' settings count there."""
+"""Which parts of a shard take their steps as one group, and the effective settings of each group."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pserver.optim.weight_decay import Decay, separate_decay
 from pserver.store.partition import Range
 from runtime.errors import BugError, ConfigError
 
-ROW_COST = 32  # elements that could be updated in the time that it takes to find a row
-SCATTER_COST = 2  # times an element of a scattered row takes as long as one of a contiguous range
-MIN_LAZY_ELEMENTS = 1 << 14  # elements of a parameter from which on rows may be lazy; smaller ones are stepped whole
+ROW_COST = 32  # number of elements that can be updated in the time that finding a row takes
+SCATTER_COST = 2  # ratio of the times for an element of a scattered row and of a contiguous range
+MIN_LAZY_ELEMENTS = 1 << 14  # minimum elements of a parameter with lazy rows; smaller parameters are updated as a whole
 
 
 @dataclass(frozen=True)
 class GroupSettings:
-    """What neighbours in the flat vector must have in common to take their steps as one group.
+    """The settings that neighbors in the flat vector must share to take their steps as one group.
 
-    `clip` is the largest magnitude of an element of the gradient; 0: any. `decay` is what is applied apart from the
-    step. `row_width` is not 0, and `name` is set, where rows can take steps of their own: such a group is one
-    parameter. The rows that a batch does not touch wait (`hyperparameters.is_sparse`), or they are lazy: without
-    gradient, momentum and decay a step would change only their state, and that is made up for later.
+    `clip` is the maximum magnitude of a gradient's element; 0: no limit. `decay` is applied separately from the step.
+    `row_width` and `name` are set if rows can take separate steps; such a group is one parameter. Rows that a batch
+    does not touch skip the step (`hyperparameters.is_sparse`), or they are lazy: without gradient, momentum and decay a
+    step changes only their state, and that is made up for later.
     """
 
     hyperparameters: Hyperparameters
@@ -38,8 +38,8 @@ class GroupSettings:
 class ParameterGroup:
     """The elements [start, stop) of the flat vector, with one method for them.
 
-    `parameter` is the number of its (first) parameter. `first_row` is the place of its rows in the shard's row clocks.
-    `decayed` is the batch of the pass up to which the whole group has been pulled to zero. `settled` is the step up to
+    `parameter` is the number of its (first) parameter. `first_row` is the position of its rows in the shard's row
+    clocks. `decayed` is the batch of the pass up to which the whole group has decayed. `settled` is the step up to
     which every row is up to date.
     """
 
@@ -54,16 +54,16 @@ class ParameterGroup:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether the rows that a batch does not touch wait."""
+        """Whether rows that a batch does not touch skip the step."""
         return self.settings.hyperparameters.is_sparse
 
     @property
     def rows(self) -> int:
-        """The number of rows that can take steps of their own."""
+        """The number of rows that can take separate steps."""
         return (self.stop - self.start) // self.settings.row_width if self.settings.row_width else 0
 
     def saves_time(self, rows: Rows) -> bool:
-        """Return whether a step of only these rows takes less time than one of the whole group."""
+        """Return whether a step of only these rows is faster than a step of the whole group."""
         return SCATTER_COST * rows.size * (self.settings.row_width + ROW_COST) < self.stop - self.start
 
 
@@ -77,8 +77,8 @@ def find_parameter_groups(
 ) -> list[ParameterGroup]:
     """Return the groups of a dense shard, in the order of the flat vector.
 
-    Args: per_parameter: see `DenseShard`.  named: keep parameters with clipping apart, so that the log can name them.
-    Raises: ConfigError: if the settings of a parameter do not go together, or not with the method.
+    Args: per_parameter: see `DenseShard`.  named: do not join parameters with clipping, so that the log can name them.
+    Raises: ConfigError: the settings of a parameter are inconsistent, or the method does not support them.
     """
     groups: list[ParameterGroup] = []
     at = row = 0
@@ -99,7 +99,7 @@ def find_parameter_groups(
 
 
 def _can_be_lazy(p: ParameterSpec, optimization: Optimization, settings: GroupSettings) -> bool:
-    """Return whether rows without gradient may be left out of a step."""
+    """Return whether rows without gradient may skip a step."""
     return (
         ALL_METHODS[optimization.learning_method].allows_lazy_rows
         and p.size >= MIN_LAZY_ELEMENTS
@@ -113,7 +113,7 @@ def _can_be_lazy(p: ParameterSpec, optimization: Optimization, settings: GroupSe
 def _choose_settings(
     p: ParameterSpec, optimization: Optimization, *, per_parameter: bool, named: bool
 ) -> GroupSettings:
-    """Return which of a parameter's settings count."""
+    """Return the effective settings of a parameter."""
     if not per_parameter:
         return GroupSettings(Hyperparameters(p.learning_rate, p.momentum, p.decay_rate))
     decay = separate_decay(p, always=ALL_METHODS[optimization.learning_method].separates_decay)
@@ -130,9 +130,9 @@ def _choose_settings(
 
 
 def check_momentum(p: ParameterSpec, optimization: Optimization) -> None:
-    """Return if the method can step rows of a parameter with its momentum.
+    """Check that the method can update rows of a parameter with its momentum.
 
-    Raises: ConfigError: if it would divide by it.
+    Raises: ConfigError: the method would divide by zero momentum.
     """
     if optimization.learning_method == "sparse_momentum" and not p.momentum:
         raise ConfigError(

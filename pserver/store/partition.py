@@ -1,8 +1,8 @@
-"""The partition of the parameters: which service holds which elements, as the legacy placed them (pure).
+"""The partition of the parameters: which service has which elements, placed as the legacy did. Pure.
 
-The elements of all non-static parameters, in order, form one flat vector. Each parameter is cut into blocks of one
-size, and block b of a parameter lies on service |(b + hash(name)) rem S|. Ranges are half-open.
-Every client must come to the same partition, so a hello compares a digest of what it is made from.
+The elements of all non-static parameters, in order, form one flat vector. Each parameter is cut into blocks of equal
+size, and block b of a parameter belongs to service |(b + hash(name)) rem S|. Ranges are half-open.
+Every client must compute the same partition, so a hello contains a digest of its inputs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SEED = 0xC70F6907
 
 
 class Sized(Protocol):
-    """The part of a ParameterSpec that decides the layout."""
+    """The properties of a ParameterSpec that determine the layout."""
 
     @property
     def name(self) -> str:
@@ -34,15 +34,15 @@ class Sized(Protocol):
 
     @property
     def is_static(self) -> bool:
-        """Whether it is never updated, and so lies on no service."""
+        """Whether it is never updated, and so belongs to no service."""
 
 
 @dataclass(frozen=True)
 class StridedRun:
     """A strided copy between the flat vector and a service's part of it.
 
-    It moves `count` pieces of `length` elements. Piece i begins at element flat + i*stride of the whole and at element
-    local + i*length of the service.
+    It copies `count` pieces of `length` elements. Piece i begins at element flat + i*stride of the flat vector and at
+    element local + i*length of the service's part.
     """
 
     flat: int
@@ -78,15 +78,16 @@ def block_size(total: int, services: int) -> int:
 
 
 def place_block(block: int, name_hash: int, services: int) -> int:
-    """Return the service of a block: remainder with the sign of the dividend, then its absolute value."""
+    """Return the service of a block: the remainder with the sign of the dividend, then its absolute value."""
     place = (block + name_hash) & _MASK
     return (place if place < 1 << 63 else (1 << 64) - place) % services
 
 
 def layout(parameters: Sequence[Sized], services: int) -> list[list[Range]]:
-    """Return the ranges of each service, ordered by parameter and start, adjacent ones joined; static ones are nowhere.
+    """Return the ranges of each service, ordered by parameter and start, adjacent ones joined; without static
+    parameters.
 
-    Raises: BugError: if there is no service.
+    Raises: BugError: there is no service.
     """
     if services < 1:
         raise BugError(f"a layout needs at least one service, not {services}")
@@ -117,7 +118,7 @@ def count_elements(parameters: Sequence[Sized]) -> int:
 
 
 def count_slots(ranges: Sequence[Range], block: int) -> int:
-    """Return the elements the legacy's vector would have: each block takes a full slot."""
+    """Return the length of the legacy's vector, in which each block takes a full slot."""
     return sum(-(-(stop - start) // block) * block for _, start, stop in ranges)
 
 
@@ -136,7 +137,7 @@ def find_runs(parameters: Sequence[Sized], ranges: Sequence[Range]) -> list[Stri
 
 
 def cut_runs(runs: Sequence[StridedRun], start: int, stop: int) -> list[StridedRun]:
-    """Return what of the runs lies in [start, stop) of the service; their `local` counts from `start`."""
+    """Return the part of the runs inside [start, stop) of the service; its `local` counts from `start`."""
     found: list[StridedRun] = []
     for run in runs:
         first, last = max(start, run.local) - run.local, min(stop, run.local + run.length * run.count) - run.local
@@ -163,6 +164,6 @@ def _append(runs: list[StridedRun], flat: int, local: int, length: int) -> None:
 
 
 def digest(parameters: Sequence[Sized]) -> str:
-    """Return a short text that differs when two clients would lay out differently."""
+    """Return a short text that differs between two different partitions."""
     lines = "".join(f"{parameter.size} {parameter.name}\n" for parameter in parameters if not parameter.is_static)
     return hashlib.sha256(lines.encode()).hexdigest()[:16]

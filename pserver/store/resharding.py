@@ -1,8 +1,8 @@
-"""The state of a job's services divided anew among another number of services (pure; no sockets, no files).
+"""Divide the state of a job's services among another number of services. Pure, without files.
 
-The partition of the parameters depends on the number of services. The state of each old service is put into a shard as
-that service had it, which checks all of it, and brought up to date: which rows are lazy depends on the partition, too.
-What the shards have then lies at the same elements in the new ones, bit for bit.
+The partition of the parameters depends on the number of services. The state of each old service is restored into a
+shard as that service had it, which checks all of it, and brought up to date, because the set of lazy rows also depends
+on the partition. The elements are then copied to their new shards, bit for bit.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ def reshard(
     origins: Sequence[int],
     begins_pass: bool,
 ) -> list[Part]:
-    """Return the state of each of `services` services that together go on from `parts`.
+    """Return the state of each of `services` services that together resume from `parts`.
 
     Args:
-        parts: the state of each old service. Their arrays are given up on the way, so that memory holds the state
+        parts: the state of each old service. Their arrays are released during the work, so that memory holds the state
             twice and not three times.
-        parameters, optimization: as the services are told them.
+        parameters, optimization: as the services receive them.
         by_rows: whether these are the sparse services.
-        origins: by trainer id, the trainer whose bytes (`checkpoint_blobs`) it goes on with.
-        begins_pass: whether the pass of the checkpoint begins again, so that no batch of it counts as done.
-    Raises: ConfigError: the state does not fit the parameters or the optimization.  DamagedError: it is no state.
+        origins: by trainer id, the trainer whose binary data (`checkpoint_blobs`) it resumes with.
+        begins_pass: whether the pass of the checkpoint restarts, so that none of its batches counts as done.
+    Raises: ConfigError: the state does not fit the parameters or the optimization.  DamagedError: it is invalid.
     """
     old, new = (_Layout(parameters, optimization, number, by_rows=by_rows) for number in (len(parts), services))
     try:
@@ -69,9 +69,9 @@ def reshard(
 
 @dataclass(frozen=True)
 class _Piece:
-    """Rows of one parameter on one service: `rows` of the whole's elements [start, stop) are the service's `local`.
+    """Rows of one parameter on one service: `rows` of the elements [start, stop) are `local` on the service.
 
-    A dense piece has rows of one element.
+    A row of a dense piece has one element.
     """
 
     parameter: int
@@ -91,7 +91,7 @@ class _Piece:
 
 
 class _Layout:
-    """Where the elements of all parameters lie on a number of services."""
+    """The positions of the elements of all parameters on a number of services."""
 
     def __init__(
         self, parameters: Sequence[ParameterSpec], optimization: Optimization, services: int, *, by_rows: bool
@@ -109,7 +109,7 @@ class _Layout:
         return make_dense_shard(self._parameters, self._optimization, self._ranges[service])
 
     def pieces(self, service: int) -> list[_Piece]:
-        """Return what of the elements lies on a service."""
+        """Return the elements of a service."""
         if self._tables is not None:
             return self._list_rows(self._tables, service, is_clock=False)
         starts = np.cumsum([0, *(0 if spec.is_static else spec.size for spec in self._parameters)]).tolist()
@@ -121,7 +121,7 @@ class _Layout:
         return found
 
     def clock_pieces(self, service: int) -> list[_Piece]:
-        """Return what of the rows' clocks lies on a service; dense services have none that outlast `catch_up`."""
+        """Return the row clocks of a service; dense services have none after `catch_up`."""
         return self._list_rows(self._tables or (), service, is_clock=True)
 
     @staticmethod
@@ -139,8 +139,8 @@ class _Layout:
 class _Whole:
     """The state of all services together.
 
-    Attributes: arrays: values and optimiser's arrays, of all elements.  clocks: of all rows of tables.
-        groups: what a parameter's group counts, by number of the parameter.  counters: those that all share.
+    Attributes: arrays: values and the optimizer's arrays, of all elements.  clocks: of all rows of tables.
+        groups: the counters of each parameter's group, by number of the parameter.  counters: those common to all.
         blobs: by trainer id.
     """
 
@@ -151,7 +151,7 @@ class _Whole:
     blobs: dict[int, AnyArray] = field(default_factory=dict)
 
     def note_groups(self, shard: Shard, pieces: Sequence[_Piece], described: Sequence[dict[str, Any]]) -> None:
-        """Keep what the groups of a shard count, for each of their parameters."""
+        """Store the counters of a shard's groups, for each of their parameters."""
         for group, one in zip(shard.groups, described, strict=True):
             is_settled = group.settled == shard.steps
             for piece in pieces:
@@ -171,7 +171,7 @@ def _gather(parts: Sequence[Part], layout: _Layout) -> _Whole:
         shard.catch_up()
         taken = snapshot.take(shard)
         if not whole.counters or taken.counters["steps"] > whole.counters["steps"]:
-            # with asynchronous training some services may have taken a step more
+            # in asynchronous training some services may have taken one step more
             whole.counters = {name: taken.counters[name] for name in SHARED}
         whole.note_groups(shard, pieces, taken.counters["segments"])
         whole.blobs |= {int(name.removeprefix(PREFIX)): array for name, array in blobs.items()}

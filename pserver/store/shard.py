@@ -1,8 +1,8 @@
-"""The values of some ranges of the parameters with the optimiser's state beside them, and one step on them; no sockets.
+"""The values of some ranges of the parameters with the optimizer's state, and a step on them. No sockets.
 
-A trainer without servers holds one `DenseShard` of everything. Each service of a server holds its own shard: a
-`DenseShard` of blocks, or a `SparseShard` (`pserver.store.sparse_shard`) of rows. What they do in a step lies in
-`steps`, `decay_steps` and `average_sums`; the data lies in `shard_state`.
+A trainer without servers has one `DenseShard` of everything. Each service of a server has its own shard: a `DenseShard`
+of blocks, or a `SparseShard` (`pserver.store.sparse_shard`) of rows. The parts of a step are in `steps`, `decay_steps`
+and `average_sums`; the data is in `shard_state`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ ALL_ROWS: Mapping[int, Rows] = {}
 
 
 class Shard:
-    """What dense and sparse shards share: the life of a step and of a pass, and averages in the place of values.
+    """The common part of dense and sparse shards: steps, passes, and averages in place of the values.
 
     Attributes:
         data: the arrays and counters.  values: the parameters, flat; the array of `data`.
-        samples: of all trainers, since the start of the run.  passes: that are finished.
+        samples: of all trainers, since the start of the run.  passes: number of finished passes.
     Raises: ConfigError: if the optimization is not supported, or does not fit a parameter.
     Thread safety: none; one thread calls.
     """
@@ -57,13 +57,13 @@ class Shard:
         return self.data.size
 
     def work_on(self, values: Array) -> None:
-        """Have the values in another array of the same length from now on; it keeps its numbers."""
+        """Move the values to another array of the same length; the array's current contents become the values."""
         self.data.work_on(values)
         self.values = values
 
     @property
     def groups(self) -> Sequence[ParameterGroup]:
-        """The parts of the flat vector that take their steps as one."""
+        """The parts of the flat vector that take their steps as one group."""
         return self.data.groups
 
     @property
@@ -79,7 +79,7 @@ class Shard:
     # ----- Steps and passes -----
 
     def begin_step(self, samples: int) -> None:
-        """Begin a step of a global batch of `samples` samples: find its rate and the methods' constants."""
+        """Begin a step of a global batch of `samples` samples: compute its rate and the methods' constants."""
         data = self.data
         data.steps += 1
         data.batch += 1
@@ -92,7 +92,7 @@ class Shard:
             group.method.start_step(data.rate, data.steps)
 
     def finish_step(self) -> None:
-        """End a step: what follows when all elements have taken it."""
+        """End a step, after all elements have taken it."""
         data = self.data
         for group in data.groups:
             whole = data.whole_of(group)
@@ -105,7 +105,7 @@ class Shard:
                 data.flush_denormals(start, stop)
 
     def finish_pass(self) -> None:
-        """Bring everything up to date and count the pass; schedules by pass depend on it."""
+        """Bring everything up to date and count the pass; pass-based schedules depend on it."""
         self.catch_up()
         self.data.batch = 0
         for group in self.data.groups:
@@ -115,7 +115,7 @@ class Shard:
             self.data.averaging.finish_pass()
 
     def catch_up(self) -> None:
-        """Bring every element to where it is after the last step, with the decay that is still due."""
+        """Bring every element up to date with the last step, including decay that is still due."""
         raise NotImplementedError
 
     def _ranges_to_flush(self) -> Iterable[tuple[int, int]]:
@@ -131,11 +131,11 @@ class Shard:
 
     @property
     def shows_averages(self) -> bool:
-        """Whether averages stand in the place of the values."""
+        """Whether averages are in place of the values."""
         return self._unaveraged is not None
 
     def apply_average(self) -> None:
-        """Put the average of the last steps' values in the place of the values, until `restore`."""
+        """Put the average of recent values in place of the values, until `restore`."""
         self.catch_up()
         averaging = self.data.averaging
         if averaging is None or self._unaveraged is not None or not averaging.count:
@@ -144,15 +144,15 @@ class Shard:
         self.values[:] = self._sums.average()
 
     def restore(self) -> None:
-        """Put the values back that training goes on with."""
+        """Restore the values for training."""
         if self._unaveraged is not None:
             self.values[:] = self._unaveraged
             self._unaveraged = None
 
     def averages(self) -> Array:
-        """Return the average of the last steps' values, or the values where nothing is averaged: a fresh array.
+        """Return a new array: the average of recent values, or the values without averaging.
 
-        Everything is brought up to date first, so a decay after every k-th batch may come before its time.
+        Everything is brought up to date first, so decay after every k-th batch may be applied early.
         """
         self.catch_up()
         return self._sums.average()
@@ -161,14 +161,14 @@ class Shard:
 class DenseShard(Shard):
     """A shard of ranges of the parameters, every element of which takes every step.
 
-    Rows may be left out where a parameter has sparse_update, in local training; and rows without gradient are left out
-    and made up for later where that saves time and changes no value (`ParameterGroup.rows`).
+    Rows may skip a step in local training, if a parameter has sparse_update. Rows without gradient skip a step, and
+    catch up later, if that saves time and changes no value (`ParameterGroup.rows`).
 
-    Args: parameters: all parameters, in order.  ranges: what of them lies here.
-        per_parameter: whether every parameter has an optimiser of its own, as on a server and in local training with
-        sparse parameters; clipping, L1, num_batches_regularization and sparse rows exist only there.
-        log_clipping: whether to say which gradients are clipped.
-        pool: the threads that take a step together; what they do to an element does not depend on their number.
+    Args: parameters: all parameters, in order.  ranges: the part of them in this shard.
+        per_parameter: whether every parameter has its own optimizer, as on a server and in local training with sparse
+        parameters; clipping, L1, num_batches_regularization and sparse rows exist only there.
+        log_clipping: whether to log which gradients are clipped.
+        pool: the threads that take a step together; the result does not depend on their number.
     Raises: ConfigError: if the optimization is not supported, or does not fit a parameter.
     """
 
@@ -193,11 +193,12 @@ class DenseShard(Shard):
     def step(self, gradient: Array | Sequence[Array], samples: int, touched: Mapping[int, Rows] = ALL_ROWS) -> None:
         """Take one optimiser step in place with the sum of the gradients.
 
-        Args: gradient: the gradient, or those of the trainers in the order in which they are to be added.
+        Args: gradient: the gradient, or those of the trainers in the order of addition.
             samples: samples of the global batch.
-            touched: by number of the parameter, the rows that this batch touched, rising; all where it is not given.
+            touched: by number of the parameter, the rows that this batch touched, ascending; a missing parameter: all
+                rows.
         Shapes: each gradient: (size,) float32; they are not changed.
-        Raises: BugError: if a gradient has another shape or type.
+        Raises: BugError: a gradient has another shape or type.
         """
         gradients = [gradient] if isinstance(gradient, np.ndarray) else list(gradient)
         if not gradients or any(g.shape != self.values.shape or g.dtype != np.float32 for g in gradients):
@@ -216,10 +217,10 @@ class DenseShard(Shard):
         self.finish_step()
 
     def step_range(self, start: int, gradients: Sequence[Array]) -> None:
-        """Take the step on the elements from `start` on with the sum of gradients of these alone.
+        """Take the step on the elements from `start` on with the sum of the gradients of these elements.
 
-        It follows `begin_step`, once for every range; `finish_step` follows all of them. The range's values are final
-        then and may be sent: nothing in `finish_step` changes any.
+        It follows `begin_step`, once for every range; `finish_step` follows the last range. Afterwards the range's
+        values are final and may be sent, because `finish_step` does not change them.
 
         Shapes: each gradient: (length,) float32, the same for all; they are not changed.
         """
@@ -238,7 +239,7 @@ class DenseShard(Shard):
                 self._decay.decay_part(group, first, last)
 
     def _step_group(self, group: ParameterGroup, gradients: Sequence[Array], rows: Rows | None) -> list[GroupChunk]:
-        """Step some rows of a group, or return the chunks of all that is to take the step."""
+        """Step some rows of a group, or return the chunks of a group that takes the step as a whole."""
         if group.is_sparse:
             self._rows.step(group, gradients, np.arange(group.rows) if rows is None else rows)
             return []
@@ -252,7 +253,7 @@ class DenseShard(Shard):
         return self.data.chunks_of(group)
 
     def catch_up(self) -> None:
-        """Apply the decay that is still due and make up for the steps that lazy rows did not take."""
+        """Apply the decay that is due, and the steps that lazy rows skipped."""
         for group in self.data.groups:
             self._decay.catch_up(group)
             if not group.is_sparse:
@@ -261,9 +262,9 @@ class DenseShard(Shard):
                 self._sums.add_all_rows(group)
 
     def rates(self, start: int, stop: int) -> Array | None:
-        """Return the rates that the elements [start, stop) had in their last step, without the common one.
+        """Return the rates of the elements [start, stop) in their last step, without the common rate.
 
-        None if the method has no such rates. Rows that took no step have 0.
+        Return None if the method has no such rates. The rate of rows that took no step is 0.
         """
         if not ALL_METHODS[self.optimization.learning_method].has_rates:
             return None

@@ -1,4 +1,4 @@
-"""The shard of a service, made from the setup that trainer 0 sends and filled piece by piece."""
+"""The shard of a service, made from trainer 0's setup and filled piece by piece."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ MAX_SERVICES = 1 << 16
 
 @functools.cache
 def _find_thread_pool(threads: int) -> ThreadPool:
-    """Return the thread pool of this size; the services of a process are served in turn and share it."""
+    """Return the thread pool of this size; the services of a process run in turn and share it."""
     return start_thread_pool(threads)
 
 
 class ShardLoader:
-    """A shard whose first values, and the state of a checkpoint where there is one, come in piece by piece.
+    """A shard whose initial values, and a checkpoint's state if there is one, arrive piece by piece.
 
-    Args: hello: trainer 0's hello to this service: its number, and how many services there are.
-        setup: the note of INITIALISE: `describe_setup`, and with a checkpoint its counters, the names of its arrays,
-        and the parts that the trainers gave.  threads: number of threads that take a step together.
-    Raises: BugError: the setup does not fit the hello, or contradicts itself.  ConfigError: it is not supported.
+    Args: hello: trainer 0's hello to this service, with its number and the number of services.
+        setup: the note of INITIALISE: `describe_setup`, and for a checkpoint its counters, the names of its arrays,
+        and the trainers' parts.  threads: number of threads that take a step together.
+    Raises: BugError: the setup does not fit the hello, or is inconsistent.  ConfigError: it is not supported.
     """
 
     def __init__(self, hello: Mapping[str, Any], setup: Mapping[str, Any], threads: int = 1) -> None:
         try:
             parameters, optimization = read_setup(setup)
             self._shard, slots = _make_shard(parameters, optimization, hello, setup, threads)
-            self.trainers = list(setup.get("trainers") or ())  # their parts of the checkpoint
+            self.trainers = list(setup.get("trainers") or ())  # the trainers' parts of the checkpoint
         except (MemoryError, OverflowError) as exc:
             raise ConfigError(
                 f"this service's part of the parameters does not fit into its memory ({glog.clean(exc)}); "
@@ -65,12 +65,12 @@ class ShardLoader:
         self._awaited = {
             (name, piece)
             for name, target in self._targets.items()
-            if len(target) or name == "values"  # an empty array of the state is not waited for
+            if len(target) or name == "values"  # an empty array of the state is not awaited
             for piece in range(protocol.count_pieces(len(target)))
         }
 
     def _list_targets(self) -> dict[str, memoryview]:
-        """Return the memory of every array that is waited for, by the name under which its pieces are added."""
+        """Return the memory of every awaited array, by the name under which its pieces are added."""
         targets = {"values": self._shard.values.view("B").data}
         for name, array in self._part.arrays.items():
             if name in self._names:
@@ -79,7 +79,7 @@ class ShardLoader:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every piece has come."""
+        """Whether every piece has arrived."""
         return not self._awaited
 
     def name_of(self, number: int) -> str:
@@ -92,9 +92,9 @@ class ShardLoader:
         return f"state {self._names[number]}"
 
     def add(self, name: str, piece: int, payload: memoryview) -> None:
-        """Put a piece of an array in its place.
+        """Copy a piece of an array to its place.
 
-        Raises: BugError: the array has no such piece, or has it already.
+        Raises: BugError: the array has no such piece, or the piece is sent twice.
         """
         target = protocol.cut(self._targets[name], piece)
         if (name, piece) not in self._awaited or len(target) != payload.nbytes:
@@ -125,9 +125,9 @@ def restore_shard(
 ) -> DenseShard | SparseShard:
     """Return the shard of a snapshot.
 
-    Args: hello, setup, threads: as of `ShardLoader`.
-    Raises: BugError: the setup does not fit the hello, or does not parse.  ConfigError: the state does not fit it, or
-        not into memory.
+    Args: hello, setup, threads: see `ShardLoader`.
+    Raises: BugError: the setup does not fit the hello, or is invalid.  ConfigError: the state does not fit the setup or
+        the memory.
     """
     try:
         parameters, optimization = read_setup(setup)
@@ -176,7 +176,7 @@ def make_sparse_shard(
     services: int,
     pool: ThreadPool = SINGLE_THREAD,
 ) -> SparseShard:
-    """Return the empty shard of a sparse service. Args: tables: with all their rows."""
+    """Return the empty shard of a sparse service. Args: tables: with the rows of all services."""
     local = local_specs(tables, services, service)
     return SparseShard(local, optimization, is_asynchronous=optimization.is_asynchronous, pool=pool)
 
@@ -187,7 +187,7 @@ def make_dense_shard(
     ranges: Sequence[partition.Range],
     pool: ThreadPool = SINGLE_THREAD,
 ) -> DenseShard:
-    """Return the empty shard of a dense service. Args: ranges: those of it, of `partition.layout`."""
+    """Return the empty shard of a dense service. Args: ranges: the service's own, from `partition.layout`."""
     return DenseShard(parameters, ranges, optimization, per_parameter=True, pool=pool)
 
 

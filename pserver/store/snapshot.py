@@ -1,9 +1,9 @@
-"""The complete state of a shard, taken between two steps and put back into another of the same layout, bit for bit.
+"""The complete state of a shard between two steps, and its restoration into a shard of the same layout, bit for bit.
 
-Nothing is brought up to date for it: lazy rows stay as they are and decay that is due stays due. So a snapshot changes
-no bit of the run.
+Taking a snapshot does not bring the shard up to date: lazy rows and due decay stay as they are. A snapshot therefore
+changes no bit of the run.
 
-Counters can be written as JSON: floats are hexadecimal text there, since a decimal one may not come back as it was.
+Counters are JSON-compatible: floats are written as hexadecimal text, because decimal text may not restore every bit.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from runtime import glog
 from runtime.errors import BugError, ConfigError
 
 Counters = dict[str, Any]
-VALUES, STATE, CLOCKS = "values", "state.", "clock."  # names, and prefixes of names, of the arrays
+VALUES, STATE, CLOCKS = "values", "state.", "clock."  # names of the arrays, and prefixes of names
 
 
 @dataclass(frozen=True)
 class Part:
     """The state of one shard.
 
-    `counters` can be written as JSON. `arrays` are the values, the optimiser's arrays (`state.<name>`) and the row
-    clocks (`clock.<purpose>`); as `take` gives them they are the shard's own, to be written before its next step.
+    `counters` are JSON-compatible. `arrays` are the values, the optimizer's arrays (`state.<name>`) and the row clocks
+    (`clock.<purpose>`); those from `take` are the shard's own, to be written before its next step.
     """
 
     counters: Counters
@@ -39,11 +39,11 @@ class Part:
 
 @dataclass(frozen=True)
 class CheckpointState:
-    """The state of a job between two batches: a part for each service, and what each trainer says of itself.
+    """The state of a job between two batches: a part for each service, and each trainer's own part.
 
-    `trainers` is by trainer id, None where nothing is known; what they say can be written as JSON. `origins` is set
-    where the samples are divided anew among the trainers, so that the pass begins again: by trainer id, the trainer
-    whose state in the checkpoint it goes on with.
+    `trainers` is by trainer id, None for an unknown part; the parts are JSON-compatible. `origins` is set if the
+    samples are divided again among the trainers, so that the pass restarts: by trainer id, the trainer whose part of
+    the checkpoint it resumes with.
     """
 
     services: list[Part]
@@ -54,7 +54,7 @@ class CheckpointState:
 def take(shard: Shard) -> Part:
     """Return the state of a shard, without copies and without changing it.
 
-    Raises: BugError: if averages stand in the place of the values.
+    Raises: BugError: averages are in place of the values.
     """
     if shard.shows_averages:
         raise BugError("the state of a shard is asked for while averages stand in the place of its values")
@@ -69,7 +69,7 @@ def take(shard: Shard) -> Part:
         "rate": shard.data.rate.hex(),
         "schedule": list(shard.schedule.reported),
         "averaging": None if shard.data.averaging is None else _write_all(vars(shard.data.averaging)),
-        "segments": [  # the parameter groups; the key stays, because checkpoints of earlier releases have it
+        "segments": [  # the parameter groups; the key stays, because checkpoints of earlier releases contain it
             {
                 "decayed": group.decayed,
                 "settled": group.settled,
@@ -82,10 +82,10 @@ def take(shard: Shard) -> Part:
 
 
 def put_back(shard: Shard, part: Part) -> None:
-    """Give a shard the state that another of the same layout and method had.
+    """Restore the state of a shard of the same layout and method into a shard.
 
-    Settings that differ, but for the method, are the shard's, with a warning.
-    Raises: ConfigError: naming what does not fit, on both sides.
+    The shard keeps its own settings, with a warning for each difference except the method.
+    Raises: ConfigError: the text describes what does not fit, on both sides.
     """
     counters, arrays = part.counters, _arrays_of(shard)
     _check(shard, part, arrays)
@@ -104,11 +104,11 @@ def put_back(shard: Shard, part: Part) -> None:
             setattr(group.method, name, np.float32(float.fromhex(text)))
 
 
-# ----- What is in order (pure)
+# ----- Validity (pure)
 
 
 def find_flaw(counters: Any) -> str:
-    """Return what keeps counters that were read from being those of a shard; "" where `put_back` can judge them."""
+    """Return why counters that were read are not those of a shard, or "" if `put_back` can check them further."""
     if not isinstance(counters, dict):
         return "no counters"
     counts = ("size", "samples", "steps", "passes", "batch")
@@ -150,7 +150,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_written(value: Any) -> bool:
-    """Tell whether `_write` makes such a value."""
+    """Return whether a value has the form that `_write` produces."""
     if isinstance(value, dict):
         return value.keys() == {"float"} and _is_hexadecimal(value["float"])
     return isinstance(value, str | int | None)
@@ -176,7 +176,7 @@ def _arrays_of(shard: Shard) -> dict[str, npt.NDArray[Any]]:
 
 
 def _describe(group: ParameterGroup) -> list[Any]:
-    """Return what a group must have in common with the one whose state it takes."""
+    """Return the properties of a group that must be equal to restore its state."""
     settings = group.settings
     return [group.start, group.stop, settings.row_width, group.is_sparse, list(group.method.state_names())]
 

@@ -1,11 +1,11 @@
 """The file of a snapshot: the states of all services of one server, between two messages.
 
-    8 bytes "PDLPSNAP"    u32 version 1    u32 number of services
-    for each service: u32 bytes of a note, the note (JSON: what the service says, and name, dtype and shape of each
-        array), the arrays
-    u32 CRC-32 of all before
+8 bytes "PDLPSNAP"    u32 version 1    u32 number of services
+for each service: u32 bytes of a note, the note (JSON: the service's record, and name, dtype and shape of each
+    array), the arrays
+u32 CRC-32 of all previous bytes
 
-Integers are little-endian, arrays are as in memory on x86-64 and arm64. A file has its name from when it is whole.
+Integers are little-endian, arrays are as in memory on x86-64 and arm64. A file gets its name when it is complete.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from runtime.regular_files import open_regular
 
 MAGIC, VERSION = b"PDLPSNAP", 1
 MOST_SERVICES, MOST_ARRAYS, MOST_DIMENSIONS = 4096, 4096, 4
-MOST_NOTE = 2 * MAX_NOTE_BYTES  # bytes; the setup is a note of the wire, and the rest is smaller
+MOST_NOTE = 2 * MAX_NOTE_BYTES  # bytes; the setup is a note of the wire protocol, and the rest is smaller
 NOTE_DEPTH, NOTE_VALUES = 16, 4 << 20
 
 Content = tuple[dict[str, Any], dict[str, np.ndarray[Any, np.dtype[Any]]]]  # JSON of a service, and its arrays
@@ -47,7 +47,7 @@ def path_of_new(directory: Path, index: int) -> tuple[str, Path]:
 
 
 def write_snapshot(path: Path, services: Sequence[Content]) -> int:
-    """Write and sync a file, complete or not at all; return its CRC-32.
+    """Write and sync a file atomically; return its CRC-32.
 
     Raises: VolumeError: its directory cannot be made, is full or not writable.
     """
@@ -75,11 +75,10 @@ def write_snapshot(path: Path, services: Sequence[Content]) -> int:
 
 
 def read_snapshot(path: Path, crc: int) -> list[Content]:
-    """Return what a file holds.
+    """Return the content of a file.
 
-    Args: crc: CRC-32 that it must have.
-    Raises: DamagedError: it is not as it was written.  LostFileError: there is no such file.  VolumeError: it cannot
-        be read now.
+    Args: crc: its expected CRC-32.
+    Raises: DamagedError: it is damaged.  LostFileError: it does not exist.  VolumeError: it cannot be read now.
     """
     try:
         with open_regular(path) as file:
@@ -98,7 +97,7 @@ def read_snapshot(path: Path, crc: int) -> list[Content]:
 
 
 def describe_damage(path: Path, error: DamagedError) -> DamagedError:
-    """Return how to report a snapshot of which something is not as it was written."""
+    """Return the error for a damaged snapshot."""
     return DamagedError(
         f"the snapshot {path} of this server is damaged: {error}; restore it from a backup, or begin the job anew "
         "under another --job"
@@ -106,9 +105,9 @@ def describe_damage(path: Path, error: DamagedError) -> DamagedError:
 
 
 def remove_others(directory: Path, index: int, kept: Path | None) -> None:
-    """Remove the files of a server but for one: those that it was writing when it died, and those that were replaced.
+    """Remove a server's files except one: files that it was writing when it ended, and replaced ones.
 
-    What cannot be removed stays.
+    Files that cannot be removed stay.
     """
     for path in directory.glob(f"{_PREFIX}{index:04d}-*"):
         if path != kept:
@@ -161,7 +160,7 @@ def _decode_array(reader: SnapshotReader, found: Any) -> tuple[str, np.ndarray[A
             raise TypeError
         count = math.prod(_check_count(one, reader.left) for one in shape)
     except (TypeError, ValueError) as error:
-        raise DamagedError("an array that is none") from error
+        raise DamagedError("an invalid array description") from error
     if count * kind.itemsize > reader.left:
         raise DamagedError("it ends too early")
     array = np.empty(shape, kind)
@@ -176,7 +175,10 @@ def _check_count(value: object, most: int) -> int:
 
 
 class SnapshotReader:
-    """A file that is read once; it allocates no more than the file has. `left`: bytes.  `crc`: of what was taken."""
+    """A reader of a file that allocates no more than the file's size.
+
+    `left`: unread bytes.  `crc`: of the read bytes.
+    """
 
     def __init__(self, file: BinaryIO, left: int) -> None:
         self._file, self.left, self.crc = file, left, 0

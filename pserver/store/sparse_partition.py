@@ -1,7 +1,7 @@
-"""Which sparse service holds which rows of a table, as the legacy placed them (pure).
+"""The partition of the rows of a table among sparse services, as the legacy placed them. Pure.
 
-Row r of a parameter lies on service |(r + hash(name)) rem S|. So a service's rows are S apart, and row r is the
-(r // S)-th of its rows, wherever they begin: no list of rows is needed. A service holds its rows one after the other.
+Row r of a parameter belongs to service |(r + hash(name)) rem S|. A service's rows are therefore S apart, and row r is
+its (r // S)-th row, for any first row: no list of rows is needed. A service stores its rows one after the other.
 
 Source: spec/distributed.md 3.2.
 """
@@ -20,15 +20,15 @@ from pserver.optim.settings import ParameterSpec
 from pserver.store.partition import hash_name, place_block
 from runtime.errors import BugError, ConfigError
 
-MOST_ROWS = 1 << 32  # row numbers travel as uint32
+MOST_ROWS = 1 << 32  # row numbers are transferred as uint32
 _HALF = 1 << 63
 
 
 @dataclasses.dataclass(frozen=True)
 class Dealt:
-    """Rows by service: service k has [starts[k], starts[k + 1]) of `local`, its own numbers of them.
+    """Rows by service: service k has [starts[k], starts[k + 1]) of `local`, which are its own row numbers.
 
-    `order` says where each was among those that were dealt.
+    `order` is the position of each in the divided array.
     """
 
     order: RowIds
@@ -38,7 +38,7 @@ class Dealt:
 
 @dataclasses.dataclass(frozen=True)
 class SparseTable:
-    """The rows of one parameter over some services."""
+    """The rows of one parameter, divided among some services."""
 
     name: str
     rows: int
@@ -67,14 +67,14 @@ class SparseTable:
     def places(self) -> npt.NDArray[np.int64]:
         """The service of the rows with each remainder by the number of services."""
         start = hash_name(self.name)
-        # on the way from a hash just below 2^63 or 2^64 the sum changes its sign, and with it the direction; no name
+        # near a hash of 2^63 or 2^64 the sum changes its sign, and with it the direction; no such name is
         # is known for which it does, so the legacy is not followed there
         start = 0 if start // _HALF != (start + self.rows) // _HALF else start
         places = [place_block(remainder, start, self.services) for remainder in range(self.services)]
         return np.array(places, np.int64)
 
     def first(self, service: int) -> int:
-        """Return the first row on a service, though the table may be too short for it."""
+        """Return the first row of a service; a short table may not contain it."""
         return int(np.flatnonzero(self.places == service)[0])
 
     def count(self, service: int) -> int:
@@ -82,17 +82,17 @@ class SparseTable:
         return max(0, -(-(self.rows - self.first(service)) // self.services))
 
     def part(self, service: int) -> slice:
-        """Return which rows lie on a service, in its order."""
+        """Return the rows of a service, in its order."""
         return slice(self.first(service), self.rows, self.services)
 
     def deal(self, ids: RowIds) -> Dealt:
-        """Share out rows to their services, each service's in the given order."""
+        """Divide rows among their services, each service's rows in the given order."""
         order, local, starts = deal_rows(ids, self.places)
         return Dealt(order, local, starts.tolist())
 
 
 def local_specs(specs: Sequence[ParameterSpec], services: int, service: int) -> list[ParameterSpec]:
-    """Return the parameters as a service has them: as many, of its rows only."""
+    """Return the parameters as a service has them: the same number of parameters, with only its rows."""
     tables = [SparseTable.of(spec, services) for spec in specs]
     return [
         dataclasses.replace(spec, size=table.count(service) * table.width)

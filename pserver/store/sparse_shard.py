@@ -1,10 +1,10 @@
-"""The rows of tables that one sparse service holds, and a step with the gradients of some rows; no sockets.
+"""The rows of tables on one sparse service, and a step with the gradients of some rows. No sockets.
 
-As in the legacy, synchronous servers let every row take every step, so that a table trains as a dense parameter does.
-Where rows can be lazy (`pserver.store.updates.lazy_rows`) only those that a batch touches cost anything. The steps that
-the others missed are made up for when a trainer asks for them. Asynchronous servers step only the rows they are sent.
+As in the legacy, on synchronous servers every row takes every step, so that a table trains like a dense parameter. If
+rows are lazy (`pserver.store.updates.lazy_rows`), only rows that a batch touches cost time. The other rows catch up
+when a trainer requests them. Asynchronous servers step only the rows of received gradients.
 
-L1 and L2 are applied apart from the step, after it, as the legacy does for sparse parameters.
+L1 and L2 are applied separately after the step, as the legacy does for sparse parameters.
 
 Source: spec/distributed.md 3.6 to 3.8, spec/trainer.md 4.12, 4.14.
 """
@@ -28,16 +28,16 @@ from pserver.store.updates.lazy_rows import Doubles, LazyRows, find_lazy_rows
 from runtime.errors import BugError
 from runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
 
-BLOCK = 1 << 16  # elements of rows that are worked on at a time; their copies stay in the cache
+BLOCK = 1 << 16  # elements of rows that are processed at a time; their copies stay in the cache
 
-SparseGradient = tuple[RowIds, Array]  # of one table: numbers of rows, rising, and the gradients, (n, width)
+SparseGradient = tuple[RowIds, Array]  # of one table: row numbers, ascending, and the gradients, (n, width)
 
 
 class SparseShard(Shard):
-    """A shard whose parameters are tables, all of them here, stepped by rows.
+    """A shard whose parameters are tables, which take steps by rows.
 
-    Args: tables: the parameters as they lie here (`pserver.store.sparse_partition.local_specs`).
-        is_asynchronous: whether rows that are not sent wait.
+    Args: tables: the parameters with the rows of this service (`pserver.store.sparse_partition.local_specs`).
+        is_asynchronous: whether rows without a received gradient skip the step.
     Raises: ConfigError: if the optimization is not supported, or does not fit a parameter.
     Thread safety: none; one thread calls.
     """
@@ -60,7 +60,7 @@ class SparseShard(Shard):
         is_averaged, settings = self.data.averaging is not None, group.settings
 
         def make_sums() -> Doubles:
-            # among the clocks, so that a checkpoint has them
+            # stored with the clocks, so that a checkpoint contains them
             clock = self.data.row_clocks[f"pulled {settings.name}"] = np.zeros(2 + 2 * group.rows, np.int64)
             return clock.view(np.float64).reshape(-1, 2)
 
@@ -80,9 +80,9 @@ class SparseShard(Shard):
     def step_sparse(self, gradients: Sequence[Sequence[SparseGradient]], samples: int) -> None:
         """Take one optimiser step with the sum of the gradients.
 
-        Args: gradients: of each trainer, in the order in which they are to be added; of each one for every table.
+        Args: gradients: of each trainer, in the order of addition; for each trainer one for every table.
             samples: of the global batch.
-        Raises: BugError: if a trainer's gradients are not one for each table.
+        Raises: BugError: a trainer does not have one gradient for each table.
         """
         if any(len(one) != len(self._tables) for one in gradients):
             raise BugError(f"a step needs gradients for {len(self._tables)} tables")
@@ -135,14 +135,14 @@ class SparseShard(Shard):
             self._sums.add_rows(group, rows, data.steps)
 
     def _last(self, group: ParameterGroup, rows: RowIds) -> Steps:
-        """Return the step that each row took last, a column."""
+        """Return the number of each row's last step, as a column."""
         clock = self.data.row_clocks["step"].take(rows + np.uint32(group.first_row))[:, None]
-        if self._is_asynchronous:  # the gradients of other trainers do not touch these rows
+        if self._is_asynchronous:  # other trainers' gradients do not touch these rows
             return np.where(clock > 0, self.data.steps - 1, 0)
         return np.maximum(clock, group.settled)
 
     def _step_all_rows(self, table: _Table, rows: RowIds, g: Array) -> None:
-        """Step the whole table, with a gradient that is zero except in some rows."""
+        """Step the whole table, with a gradient that is zero except for some rows."""
         group = table.group
         if table.gradient is None:
             table.gradient = np.zeros(table.values.shape, np.float32)
@@ -155,11 +155,11 @@ class SparseShard(Shard):
     # ----- Rows for trainers -----
 
     def count_elements(self, rows: Sequence[RowIds]) -> int:
-        """Return how many elements rows of each table have."""
+        """Return the number of elements of rows of each table."""
         return sum(len(one) * table.width for one, table in zip(rows, self._tables, strict=True))
 
     def take(self, rows: Sequence[RowIds], out: Array | None = None) -> Array:
-        """Return rows as they are after the last step, table after table, in `out` if it is given.
+        """Return rows after the last step, table by table, in `out` if it is given.
 
         Shapes: result, out: (elements of all these rows,).
         """
@@ -173,7 +173,7 @@ class SparseShard(Shard):
         return result
 
     def catch_up(self) -> None:
-        """Bring every row to where it is after the last step."""
+        """Bring every row up to date with the last step."""
         for table in self._tables:
             decay = table.group.settings.decay
             if decay is not None and decay.period > 1:
@@ -184,13 +184,13 @@ class SparseShard(Shard):
                 self._sums.add_all_rows(table.group)
 
     def _decay_table(self, table: _Table) -> None:
-        """Pull all rows to zero at once; lazy ones count in the averages as they were until now."""
+        """Decay all rows at once; lazy rows are first added to the averages with their current values."""
         if table.lazy is not None and self.data.averaging:
             self._sums.add_all_rows(table.group)
         self._decay.decay_group(table.group)
 
     def _bring_up(self, table: _Table, rows: RowIds) -> None:
-        """Catch some rows up without a step; only rows that move meanwhile need it."""
+        """Bring some rows up to date without a step; only rows that change in every step need it."""
         lazy = table.lazy
         if lazy is None or not lazy.moves:
             return
@@ -212,7 +212,7 @@ class SparseShard(Shard):
         self.data.row_clocks["step"][rows + np.uint32(table.group.first_row)] = self.data.steps
 
     def _settle_rows(self, table: _Table, lazy: LazyRows) -> None:
-        """Catch all rows up, and count from here."""
+        """Bring all rows up to date, and restart the counts."""
         group = table.group
         if lazy.counts and group.settled < self.data.steps:
             clock = self.data.clock_of("step", group)
@@ -224,7 +224,7 @@ class SparseShard(Shard):
             lazy.restart()
 
     def _ranges_to_flush(self) -> Iterable[tuple[int, int]]:
-        """Return the tables whose rows all move in every step: nothing computes with denormals in lazy rows."""
+        """Return the tables whose rows change in every step: denormals in lazy rows cost nothing."""
         return [(table.group.start, table.group.stop) for table in self._tables if table.lazy is None]
 
 
@@ -232,9 +232,8 @@ class SparseShard(Shard):
 class _Table:
     """One table and how its rows take steps.
 
-    `lazy` says how rows make up for steps that did not touch them; None: every row takes every step, for which
-    `gradient` is the gradient of the whole table, zero between steps. `is_plain_sgd` says that gradients are summed and
-    taken off in one go.
+    `lazy` computes skipped steps; None: every row takes every step, for which `gradient` is the gradient of the whole
+    table, zero between steps. `is_plain_sgd`: gradients are summed and subtracted in one operation.
 
     Shapes: values, each of arrays, gradient: (rows, width).
     """
@@ -256,7 +255,7 @@ class _Table:
         return take_rows(self.values, rows), {name: take_rows(matrix, rows) for name, matrix in self.arrays.items()}
 
     def put(self, rows: RowIds, arrays: Mapping[str, Array], w: Array | None = None) -> None:
-        """Put rows of the optimiser's arrays back, and those of the values if they are given."""
+        """Write rows of the optimizer's arrays back, and rows of the values if they are given."""
         if w is not None:
             put_rows(self.values, rows, w)
         for name, matrix in self.arrays.items():
@@ -264,7 +263,7 @@ class _Table:
 
 
 def _blocks(table: _Table, count: int) -> Iterator[slice]:
-    """Yield the ranges of `count` rows that are worked on at a time."""
+    """Yield ranges of `count` rows that are processed at a time."""
     length = max(BLOCK // table.width, 1)
     for start in range(0, count, length):
         yield slice(start, min(start + length, count))
@@ -281,10 +280,7 @@ def _sum_gradients(parts: Sequence[SparseGradient]) -> SparseGradient:
 def make_table_groups(
     tables: Sequence[ParameterSpec], optimization: Optimization, *, is_asynchronous: bool
 ) -> list[ParameterGroup]:
-    """Return one group for each table, even for those that have no row here.
-
-    Raises: ConfigError: if the settings of a parameter do not go together, or not with the method.
-    """
+    """Return one group for each table, even for tables without a row on this service."""
     groups: list[ParameterGroup] = []
     at = row = 0
     for index, p in enumerate(tables):

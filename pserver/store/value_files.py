@@ -1,4 +1,4 @@
-"""The file with all values of one service, `pserver.%04d`, as the legacy wrote it for --loadsave_parameters_in_pserver.
+"""The file with all values of one service, `pserver.%04d`, in the legacy's --loadsave_parameters_in_pserver format.
 
     i32 version 0    u32 bytes of a value, 4    u64 number of values    the values, little-endian float32
 
@@ -29,9 +29,9 @@ def path_of(directory: str, service: int) -> Path:
 
 
 def save(path: Path, values: Array) -> None:
-    """Write and sync a file, complete or not at all.
+    """Write and sync a file atomically.
 
-    Raises: VolumeError: if its directory is not there, full or not writable.
+    Raises: VolumeError: its directory does not exist, is full or not writable.
     """
     staging = path.with_name(f".{path.name}.writing")
     try:
@@ -51,7 +51,7 @@ def save(path: Path, values: Array) -> None:
 def load(path: Path, values: Array) -> None:
     """Fill the values from a file.
 
-    Raises: MissingInputError: if it cannot be read.  DataError: if it is another file, or has another number of values.
+    Raises: MissingInputError: it cannot be read.  DataError: it is another file, or has another number of values.
     """
     try:
         with open_regular(path) as file:

@@ -1,19 +1,19 @@
-"""The handshake that every connection begins with: four records of 64 bytes, of which nothing has to be parsed (pure).
+"""The handshake of every connection: four records of 64 bytes with fixed fields. Pure.
 
-    client    greeting     its nonce
-    server    challenge    its nonce
-    client    proof        the name of the connection, and the proof that it knows the secret
-    server    proof        that it knows the secret, too
+client    greeting     its nonce
+server    challenge    its nonce
+client    proof        the name of the connection, and the proof that it knows the secret
+server    proof        the proof that it knows the secret
 
-Each has its fields at fixed places, little-endian, and zeros in the rest:
+Each record has its fields at fixed offsets, little-endian, and zeros in the rest:
 
-    offset  0  4s   magic b"PDLP"      offset  4  u16  version     offset  6  u8  record    offset  7  u8  1: a server's
-    offset  8  32s  nonce, or proof    offset 40  16s  token       offset 56  1s  kind
+offset  0  4s   magic b"PDLP"      offset  4  u16  version     offset  6  u8  record    offset  7  u8  1: a server's
+offset  8  32s  nonce, or proof    offset 40  16s  token       offset 56  1s  kind
 
-The proofs are HMAC-SHA256 with the secret over both nonces and the name: token and kind. Without a secret they are made
-with an empty key, so that there is one form. The client proves first: a server says nothing to a peer that cannot. In
-place of an answer may come a refusal, which has its reason at offset 8, and is the last word.
-From the same facts comes the key that signs the messages of this connection.
+The proofs are HMAC-SHA256 with the secret over both nonces and the name (token and kind). Without a secret the key
+is empty, so that the format is the same. The client proves first; a server reveals nothing to a peer that cannot. A
+refusal may replace an answer: it has its reason at offset 8, and ends the handshake. The key that signs the
+messages of the connection is derived from the same data.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAGIC = b"PDLP"
 VERSION = 4
 RECORD_BYTES = 64
 NONCE_BYTES = 32
-TOKEN_BYTES = 16  # of the name of a connection; its last byte is the kind
+TOKEN_BYTES = 16  # bytes of a connection's name without its last byte, the kind
 DATA, HEARTBEAT, PROBE = b"d", b"h", b"p"
 KINDS = (DATA, HEARTBEAT, PROBE)
 
@@ -37,7 +37,7 @@ _ZEROS = bytes(RECORD_BYTES)
 
 
 class Record(enum.IntEnum):
-    """What a record is; no message has one of these numbers but ERROR, which every version reads as a refusal."""
+    """The type of a record. No message uses these numbers except ERROR, which every version reads as a refusal."""
 
     REFUSAL = 0
     GREETING = 12
@@ -45,7 +45,7 @@ class Record(enum.IntEnum):
 
 
 class Reason(enum.IntEnum):
-    """Why a handshake is refused: all that a peer is told that has proven nothing."""
+    """The reason for a refused handshake, the only information for an unauthenticated peer."""
 
     FORM = 1
     VERSION = 2
@@ -60,10 +60,10 @@ _WORDS = {
 
 
 class Handshake:
-    """One side of a handshake: takes the bytes that come, and says what to send.
+    """One side of a handshake: it consumes received bytes, and returns bytes to send.
 
-    `wanted` is how many bytes the next record lacks, 0 when the handshake is over: then `fault` says why it failed, or
-    `key` signs the messages. Never more than a record is kept of the other side.
+    `wanted`: number of bytes that the next record lacks, 0 after the handshake. Then `fault` is the reason of a
+    failure, or `key` signs the messages. At most one record of the other side is stored.
     """
 
     def __init__(self, secret: str, nonce: bytes) -> None:
@@ -76,7 +76,7 @@ class Handshake:
         self._other = b""  # the other side's nonce
 
     def feed(self, data: bytes) -> bytes:
-        """Take at most `wanted` bytes; return what to send."""
+        """Consume at most `wanted` bytes; return the bytes to send."""
         self._come += data
         self.wanted = RECORD_BYTES - len(self._come)
         head = self._come[:8]
@@ -95,7 +95,7 @@ class Handshake:
         raise NotImplementedError
 
     def _fail(self, reason: Reason, why: str) -> bytes:
-        """End the handshake; return what to say about it."""
+        """End the handshake; return the refusal to send."""
         self.fault, self.wanted, self._come = why, 0, b""
         return b""
 
@@ -104,7 +104,7 @@ class Handshake:
         self.key = self._mac(b"messages") if self._secret else b""
 
     def _mac(self, label: bytes) -> bytes:
-        """Return the proof, or key, of this label for this connection; all facts have fixed lengths."""
+        """Return the proof or key with this label for this connection; all inputs have fixed lengths."""
         raise NotImplementedError
 
     def _digest(self, label: bytes, client_nonce: bytes, server_nonce: bytes) -> bytes:
@@ -113,7 +113,7 @@ class Handshake:
 
 
 class ServerHandshake(Handshake):
-    """The side that is called. `name` is the connection's when the handshake is over without a fault."""
+    """The server's side. `name` is the connection's name after a successful handshake."""
 
     def _take(self, record: int, side: int, field: bytes, token: bytes, kind: bytes, rest: bytes) -> bytes:
         if not self._other:
@@ -141,9 +141,9 @@ class ServerHandshake(Handshake):
 
 
 class ClientHandshake(Handshake):
-    """The side that calls.
+    """The client's side.
 
-    Args: secret: of the job, or empty.  name: of the connection: 16 bytes of a token, and its kind.
+    Args: secret: of the job, or empty.  name: of the connection: a token of 16 bytes, and its kind.
         nonce: 32 bytes that were never used before.
     """
 

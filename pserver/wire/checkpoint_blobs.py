@@ -1,7 +1,7 @@
-"""The blobs that trainers leave with a server for the next checkpoint: arrays, as bytes.
+"""Binary data ("blobs") that trainers store on a server for the next checkpoint, as arrays of bytes.
 
-Trainer t leaves its blob with dense service t rem S. The blob becomes one more array of that service's state,
-`own.<t>`, and comes back with the state in the attempt that goes on from there.
+Trainer t stores its blob on dense service t rem S. The blob becomes an additional array of that service's state,
+`own.<t>`, and is restored with the state in the attempt that resumes from it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pserver.wire import protocol
 from runtime.errors import BugError
 
 PREFIX = "own."
-MAX_BYTES_PER_ELEMENT = 64  # bytes for each element of the model; an optimiser's state has fewer
+MAX_BYTES_PER_ELEMENT = 64  # bytes for each element of the model; an optimizer's state has fewer
 
 
 class CheckpointBlobs:
-    """The blob of each trainer; `whole` holds a blob when its last piece has come.
+    """The blob of each trainer; `whole` contains a blob when its last piece has arrived.
 
-    Args: elements: of the model, which bounds the size of a blob.
+    Args: elements: of the model; it limits the size of a blob.
     """
 
     def __init__(self, elements: int) -> None:
@@ -28,9 +28,9 @@ class CheckpointBlobs:
         self._arriving: dict[int, tuple[bytearray, set[int]]] = {}
 
     def add(self, trainer: int, piece: int, length: object, payload: memoryview) -> None:
-        """Copy a piece; the first one says the length of the whole.
+        """Store a piece; the first one contains the length of the whole blob.
 
-        Raises: BugError: the blob has no such piece, or is larger than a model can need.
+        Raises: BugError: the blob has no such piece, or is larger than the limit.
         """
         if piece == 0:
             if not isinstance(length, int) or not 0 <= length <= self._most:
@@ -50,14 +50,14 @@ class CheckpointBlobs:
                 self.whole[trainer] = data
 
     def list_arrays(self) -> list[tuple[str, str, memoryview]]:
-        """Return name, dtype and bytes of each, as arrays of the state; later blobs do not change them."""
+        """Return name, dtype and bytes of each blob, as arrays of the state; later blobs do not change them."""
         return [(f"{PREFIX}{trainer}", "|u1", memoryview(data)) for trainer, data in sorted(self.whole.items())]
 
 
 def restore(sizes: object, elements: int) -> dict[str, bytearray]:
     """Return empty arrays for the blobs of a checkpoint.
 
-    Raises: BugError: the sizes are not sizes of blobs.
+    Raises: BugError: the sizes are invalid.
     """
     if sizes is None:
         return {}
@@ -71,7 +71,7 @@ def restore(sizes: object, elements: int) -> dict[str, bytearray]:
 
 
 def describe(arrays: Mapping[str, Any]) -> dict[str, int]:
-    """Return the sizes of those arrays of a state that are blobs."""
+    """Return the sizes of the blobs among the arrays of a state."""
     return {name: array.nbytes for name, array in arrays.items() if name.startswith(PREFIX)}
 
 

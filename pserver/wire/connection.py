@@ -1,11 +1,10 @@
-"""Messages over plain TCP: what both sides of a connection share. Nothing here blocks.
+"""Messages over plain TCP: the common part of both sides of a connection. No call blocks.
 
-A connection is, after its handshake, a sequence of messages: the header, the note and the payload of each follow
-without a gap. Lengths are checked against the connection's limits before any memory is taken, and payloads are read
-straight into their places.
+After its handshake, a connection carries messages: the header, the note and the payload of each, without gaps. Lengths
+are checked against the connection's limits before memory is allocated, and payloads are received in place.
 
-Why no library does this: with zmq every message is handed over between two threads of both processes, which is most of
-the time of a small round, and arrives in fresh memory, which is a third of the time of a large one
+It does not use zmq, which passes every message between two threads in both processes and receives it into new memory.
+The former is most of the time of a small round, and the latter a third of the time of a large one
 (bench/RESULTS-training.md).
 """
 
@@ -23,16 +22,16 @@ from typing import NamedTuple
 from pserver.wire import protocol
 from pserver.wire.protocol import Buffer, ProtocolError
 
-SCRATCH_BYTES = 1 << 14  # headers and short notes are read into it
-_MOST_PARTS = 64  # buffers of one system call
-_SLOT_BYTES = 1 << 18  # sizes of pooled memory are rounded up to it
-_READS = 4  # reads from one connection before others have their turn
+SCRATCH_BYTES = 1 << 14  # receive buffer for headers and short notes
+_MOST_PARTS = 64  # maximum buffers in one system call
+_SLOT_BYTES = 1 << 18  # sizes of pooled memory are rounded up to multiples of it
+_READS = 4  # reads from one connection before others are served
 
 Frames = list[Buffer]  # header, note, payload
 
 
 class Traffic:
-    """Bytes that some connections have moved together."""
+    """Bytes that some connections have sent and received together."""
 
     received = sent = 0
 
@@ -41,19 +40,19 @@ Place = Callable[[Sequence[Buffer], int], Sequence[memoryview]]
 
 
 class Pool:
-    """Memory for payloads, used again when nothing refers to it any more.
+    """Memory for payloads that is reused after the last reference to it is gone.
 
-    Fresh memory costs more than the reading, because the system zeroes every page of it. The pool holds as much memory
-    as was in use at once.
+    New memory costs more than the reading, because the system zeroes every page of it. The pool keeps as much memory as
+    was in use at the same time.
     """
 
     def __init__(self) -> None:
         self._slots: dict[int, deque[bytearray]] = {}
 
     def take(self, size: int) -> memoryview:
-        """Return memory of this size in bytes; it is used again when the last view of it is gone."""
+        """Return memory of this size in bytes; it is reused after the last view of it is gone."""
         slots = self._slots.setdefault(-(-size // _SLOT_BYTES), deque())
-        for _ in range(min(len(slots), 4)):  # the longest in use come first
+        for _ in range(min(len(slots), 4)):  # those in use for the longest time come first
             slot = slots[0]
             slots.rotate(-1)
             if sys.getrefcount(slot) == 3:  # the references are `slot`, the row's and getrefcount's
@@ -63,7 +62,7 @@ class Pool:
 
 
 class HeaderForm(NamedTuple):
-    """The form of the headers on a connection: their length in bytes, and `protocol.measure` or what does the same."""
+    """The form of a connection's headers: their length in bytes, and `protocol.measure` or an equivalent function."""
 
     length: int
     measure: Callable[[bytes], tuple[int, int] | None]
@@ -73,7 +72,7 @@ PSERVER_HEADER = HeaderForm(protocol.HEADER_BYTES, protocol.measure)
 
 
 class ConnectionLimits(NamedTuple):
-    """The longest note and payload that a connection takes, in bytes, and the form of the headers before them."""
+    """The maximum lengths of notes and payloads on a connection, in bytes, and the form of the headers."""
 
     note: int
     payload: int
@@ -83,10 +82,10 @@ class ConnectionLimits(NamedTuple):
 class Connection:
     """One open connection.
 
-    Args: stream: non-blocking.  place: gives the memory that a payload is read into, from the frames before it and its
-        length: one piece, or several that take it one after the other.
-        limits: they may be changed. From a message on that is over them nothing is read.
-        traffic: counts the bytes of this connection, too; by default of it alone.
+    Args: stream: non-blocking.  place: returns the memory for a payload, from the previous frames and its length: one
+        or several buffers.
+        limits: may be changed. After a message above them nothing more is read.
+        traffic: an additional counter of this connection's bytes.
     Raises (send, flush, receive): OSError, EOFError: the connection is broken, or closed by the other side.
     """
 
@@ -101,36 +100,36 @@ class Connection:
         self.stream = stream
         self.traffic = traffic or Traffic()
         self.limits = limits
-        # why nothing more is read; only the text, for an exception would keep its frames, and with them the connection
+        # why reading has ended; only the text, because an exception would keep the connection alive through its frames
         self.fault = ""
         self._place = place
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
-        self._begin = self._end = 0  # what of the scratch is not parsed yet
-        self._frames: Frames = []  # the frames of the message that is being read
+        self._begin = self._end = 0  # the part of the scratch buffer that is not parsed yet
+        self._frames: Frames = []  # the received frames of the current message
         self._lengths = (0, 0)
-        self._missing: deque[memoryview] = deque()  # memory that what comes next is read into
+        self._missing: deque[memoryview] = deque()  # memory for the next received bytes
         self._unsent: deque[memoryview] = deque()
 
     def close(self) -> None:
-        """Close it; messages that have not left are lost."""
+        """Close the connection; unsent messages are lost."""
         self.stream.close()
 
     # ----- Out -----
 
     @property
     def unsent(self) -> int:
-        """The number of parts that wait until the stream takes more."""
+        """The number of unsent parts of messages."""
         return len(self._unsent)
 
     def send(self, frames: Sequence[Buffer]) -> None:
-        """Send a message as far as the stream takes it, and keep what is left for `flush`; payloads are not copied."""
+        """Send a message without blocking, and keep the unsent rest for `flush`; payloads are not copied."""
         parts = [memoryview(b"".join(frames[:2])), *(memoryview(frame).cast("B") for frame in frames[2:])]
         if not self._unsent and len(parts) <= _MOST_PARTS:
             parts = self._send_some(parts)
         self._unsent.extend(parts)
 
     def flush(self) -> None:
-        """Send what is waiting, as far as the stream takes it."""
+        """Send waiting parts as far as possible without blocking."""
         while self._unsent:
             parts = [self._unsent.popleft() for _ in range(min(len(self._unsent), _MOST_PARTS))]
             left = self._send_some(parts)
@@ -139,7 +138,7 @@ class Connection:
                 return
 
     def _send_some(self, parts: list[memoryview]) -> list[memoryview]:
-        """Return what the stream did not take."""
+        """Return the unsent parts."""
         try:
             sent = self.stream.sendmsg(parts)
         except BlockingIOError:
@@ -154,7 +153,7 @@ class Connection:
     # ----- In -----
 
     def receive(self) -> list[Frames]:
-        """Read what has come, up to a bound, and return the messages that are complete."""
+        """Read available bytes, up to a limit, and return the complete messages."""
         messages: list[Frames] = []
         for _ in range(_READS):
             try:
@@ -164,7 +163,7 @@ class Connection:
                 break
             except (OSError, EOFError):
                 if messages:
-                    break  # the next call finds it again
+                    break  # the next call reads the rest
                 raise
         return messages
 
@@ -194,7 +193,7 @@ class Connection:
         return size == wanted
 
     def _parse(self, messages: list[Frames]) -> None:
-        """Cut what is in the scratch into messages."""
+        """Divide the bytes of the scratch buffer into messages."""
         while True:
             is_whole = len(self._frames) > 2 or (len(self._frames) == 2 and not self._lengths[1])
             if is_whole and not self._missing:
@@ -210,7 +209,7 @@ class Connection:
             self._scratch[: self._end] = rest
 
     def _cut_frame(self) -> bool:
-        """Take the next frame of the message, or begin to; return False if nothing can be done before more comes."""
+        """Parse the next frame of the message, or a part of it; return False if more bytes are needed."""
         if self._missing or self.fault:
             return False
         if len(self._frames) == 0:
@@ -260,7 +259,7 @@ class Connection:
         return True
 
     def _fill(self, parts: Sequence[memoryview]) -> None:
-        """Move what has come already into memory, and have the rest read there."""
+        """Copy the buffered bytes into memory, and receive the rest there."""
         for part in parts:
             have = min(self._end - self._begin, len(part))
             if have:
@@ -271,9 +270,9 @@ class Connection:
 
 
 def linger(connections: Sequence[Connection], seconds: float) -> None:
-    """Close connections when all messages have left and been read, or at the latest after this time.
+    """Close connections when all messages are sent and received, or at the latest after this time.
 
-    If a socket is closed with unread input, the system discards the output that the peer has not read.
+    If a socket is closed with unread input, the system discards output that the peer has not read.
     """
     deadline = time.monotonic() + seconds
     poller = select.poll()

@@ -13,22 +13,23 @@ from runtime.bounded_json import MAX_INTEGER, BoundedJsonError, dump_bounded, is
 from runtime.bounded_json import show_value as show
 from runtime.errors import BugError
 
-__all__ = ["MAX_INTEGER", "is_integer", "show"]  # what every reader of a note wants of the JSON below it
+__all__ = ["MAX_INTEGER", "is_integer", "show"]  # used by every module that reads notes
 
-MAX_DEPTH = 32  # objects and lists within each other; the state of a trainer in a checkpoint has 8
-MAX_VALUES = 1 << 20  # in lists and objects; 10,000 parameters have 110,000. An empty list takes 64 bytes of memory.
-MAX_TEXT = 4096  # characters of a text that names something
+MAX_DEPTH = 32  # nested objects and lists; a trainer's part of a checkpoint has 8 levels
+# values in lists and objects; 10,000 parameters have 110,000. An empty list takes 64 bytes of memory.
+MAX_VALUES = 1 << 20
+MAX_TEXT = 4096  # maximum characters of a name
 
 
 class NoteError(ValueError):
-    """A note that is over the limits, or no JSON object."""
+    """A note that exceeds the limits, or is not a JSON object."""
 
 
 def dump(note: Mapping[str, Any], depth: int = MAX_DEPTH) -> bytes:
     """Return the bytes of a note.
 
-    Args: depth: levels that it may have.
-    Raises: NoteError: if it holds what the other side would refuse.
+    Args: depth: maximum levels.
+    Raises: NoteError: the other side would refuse it.
     """
     if not note:
         return b""
@@ -41,8 +42,8 @@ def dump(note: Mapping[str, Any], depth: int = MAX_DEPTH) -> bytes:
 def parse(data: bytes, depth: int = MAX_DEPTH) -> dict[str, Any]:
     """Return the object of a note.
 
-    Args: depth: levels that it may have.
-    Raises: NoteError: naming what is wrong with it.
+    Args: depth: maximum levels.
+    Raises: NoteError: the text describes the problem.
     """
     if not data:
         return {}
@@ -69,7 +70,7 @@ def get_integer(note: Mapping[str, Any], key: str, least: int = 0, most: int = M
 def get_text(note: Mapping[str, Any], key: str, most: int = MAX_TEXT) -> str:
     """Return a text of a note.
 
-    Raises: BugError: if it is no text, or longer than the limit.
+    Raises: BugError: it is not a text, or longer than the limit.
     """
     value = note.get(key)
     if not isinstance(value, str) or len(value) > most:
@@ -78,9 +79,9 @@ def get_text(note: Mapping[str, Any], key: str, most: int = MAX_TEXT) -> str:
 
 
 def get_object(note: Mapping[str, Any], key: str) -> Mapping[str, Any] | None:
-    """Return an object of a note, or None where there is none or null.
+    """Return an object of a note, or None if it is missing or null.
 
-    Raises: BugError: if it is anything else.
+    Raises: BugError: it is anything else.
     """
     value = note.get(key)
     if value is not None and not isinstance(value, Mapping):

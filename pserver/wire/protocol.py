@@ -1,24 +1,24 @@
-"""The wire format: what a message looks like, and what is refused (pure; no numpy, no sockets).
+"""The wire format: the layout of messages, and the checks of received ones. Pure; no numpy, no sockets.
 
 A TCP connection begins with a handshake (`pserver.wire.authentication`), in which both sides prove that they know the
-secret. Then it carries messages, one after the other with nothing between them; each is
+secret. Then it carries messages without gaps; each consists of
 
     header    64 bytes, little-endian, below
     note      a JSON object, or nothing
-    payload   the bytes of a little-endian array, or nothing; they are neither copied nor looked at here
+    payload   the bytes of a little-endian array, or nothing; this module neither copies nor reads them
 
     offset  0  4s  magic b"PDLP"        offset  4  u16  version      offset  6  u8  op     offset  7  u8  flags
     offset  8  8s  session              offset 16  i32  trainer      offset 20  u32 length of the note
     offset 24  u64 sequence             offset 32  i64  argument     offset 40  u64 length of the payload
     offset 48  u32 piece                offset 52  u32  samples      offset 56  8s  tag
 
-`session` is a digest of job and attempt, so that every message says where it belongs; `sequence` counts the requests
-of one trainer, so that a repeated or late one is recognised; an answer repeats the op and sequence of its request.
-An array longer than PIECE_BYTES goes in several messages of one sequence, its pieces, which `piece` numbers from 0.
-`tag` proves that the sender knows the secret and speaks on this connection: it is made from the header before it and
-the note with the key that the handshake gave. Without a secret it is zeros.
-In memory a message is its frames: header, note, and the payload in any number of buffers.
-The first 8 bytes keep their meaning in every version, so that two versions can tell each other apart.
+`session` is a digest of job and attempt, which assigns every message to its attempt. `sequence` counts the requests of
+one trainer, so that a repeated or late request is recognized; an answer has the op and sequence of its request.
+An array longer than PIECE_BYTES is sent in several messages of one sequence, its pieces, which `piece` counts from 0.
+`tag` authenticates the sender on this connection: it is computed from the header before it and the note with the key
+from the handshake. Without a secret it is zero.
+In memory a message is a list of frames: header, note, and the payload in any number of buffers.
+The first 8 bytes have the same meaning in every version, so that different versions recognize each other.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from pserver.wire import notes
 from pserver.wire.authentication import MAGIC, VERSION
 
 DTYPE = "float32"
-PIECE_BYTES = 2 << 20  # bytes; the cost of a message is small beside it, and all stages can work at once
-MAX_NOTE_BYTES = 16 << 20  # of the ops that carry the model's description or the states of trainers: LARGE_NOTES
-SMALL_NOTE_BYTES = 64 << 10  # of the others: the longest is an ERROR of MAX_REASON characters, 12 bytes each
-MAX_REASON = 4000  # characters of why a program gives up or refuses
+PIECE_BYTES = 2 << 20  # bytes; the cost of a message is small for this length, and all stages can work in parallel
+MAX_NOTE_BYTES = 16 << 20  # for the ops with the model's description or the states of trainers: LARGE_NOTES
+SMALL_NOTE_BYTES = 64 << 10  # for the other ops: the longest is an ERROR of MAX_REASON characters, 12 bytes each
+MAX_REASON = 4000  # maximum characters of a program's reason to give up or refuse
 MAX_PAYLOAD_BYTES = 4 << 20
-RECONNECT_GRACE = 2.5  # seconds from the end of a peer's connection until it is lost; both sides apply it
+RECONNECT_GRACE = 2.5  # seconds after a peer's connection has ended until the peer is lost; both sides use it
 
 _HEADER = struct.Struct("<4sHBB8siIQqQII8s")
 HEADER_BYTES = _HEADER.size
@@ -48,11 +48,11 @@ _TAG_BYTES = 8
 _NO_TAG = bytes(_TAG_BYTES)
 
 Buffer = bytes | bytearray | memoryview
-NOTHING: Mapping[str, Any] = MappingProxyType({})  # the note of a message that has none
+NOTHING: Mapping[str, Any] = MappingProxyType({})  # the note of a message without note
 
 
 class Op(enum.IntEnum):
-    """What a message asks for; an answer carries the op of its request, a refusal ERROR."""
+    """The kind of a request; an answer has the op of its request, a refusal has ERROR."""
 
     ERROR = 0
     HELLO = 1
@@ -66,11 +66,11 @@ class Op(enum.IntEnum):
     ABORT = 9
     CHECKPOINT = 10
     RESTORE = 11
-    SAVE = 13  # the values of every service into a file of a directory, which the note names
-    LOAD = 14  # the values of every service from a file that SAVE wrote
-    CHECKPOINT_BLOB = 15  # bytes that belong to this trainer's part of the next checkpoint
-    ENTER = 17  # of an elastic job: the trainer takes part in the rounds of a view
-    COMMIT = 18  # of an elastic job: all services have all gradients of a round, which takes its step
+    SAVE = 13  # write the values of every service to a file of the directory in the note
+    LOAD = 14  # read the values of every service from a file that SAVE wrote
+    CHECKPOINT_BLOB = 15  # binary data that belong to this trainer's part of the next checkpoint
+    ENTER = 17  # in an elastic job: the trainer enters a view, and takes part in its rounds
+    COMMIT = 18  # in an elastic job: all services have all gradients of a round; take its step
     # 12 and 16 are records of the handshake
 
 
@@ -79,7 +79,7 @@ _TAKEN_OVER = frozenset({Op.FINISH_PASS, Op.CHECKPOINT})  # a trainer's part of 
 
 
 class Fetch(enum.IntEnum):
-    """What a FETCH asks for: its argument. STATE + n is the n-th array of the state that CHECKPOINT listed."""
+    """The argument of a FETCH. STATE + n is the n-th array of the state that CHECKPOINT listed."""
 
     INITIAL = 0
     AVERAGES = 1
@@ -90,18 +90,18 @@ class Fetch(enum.IntEnum):
 
 
 class MessageFlag:
-    """What else a message says of itself: numbers to be added up.
+    """Further properties of a message, as bits.
 
-    Plain ones: to combine those of an enum takes longer than to parse the message.
+    They are plain integers, because combining members of an enum takes longer than parsing the message.
     """
 
     NONE = 0
     ANSWER = 1
-    FATAL = 2  # an ERROR after which this job cannot go on
-    CHECKPOINT = 4  # of a PUSH: its trainer asks for a checkpoint after this batch; of an answer: one is due
-    LOCAL = 8  # the payload is not in the message but in the memory that the two share
-    KEEP = 16  # of a PUSH or COMMIT: its trainer keeps the values that it has; the answer brings none
-    PREPARED = 32  # of an answer to a PUSH: the service has all gradients of the round and waits for COMMIT
+    FATAL = 2  # an ERROR after which the job cannot continue
+    CHECKPOINT = 4  # in a PUSH: its trainer requests a checkpoint after this batch; in an answer: a checkpoint is due
+    LOCAL = 8  # the payload is in the shared memory and not in the message
+    KEEP = 16  # in a PUSH or COMMIT: its trainer keeps its values; the answer contains none
+    PREPARED = 32  # in an answer to a PUSH: the service has all gradients of the round and waits for COMMIT
 
 
 _ALL_FLAGS = 2 * MessageFlag.PREPARED - 1
@@ -109,7 +109,7 @@ _OPS = {int(op): op for op in Op}
 
 
 class ProtocolError(Exception):
-    """A message that does not parse."""
+    """A message that is malformed."""
 
 
 class VersionError(ProtocolError):
@@ -123,8 +123,8 @@ class VersionError(ProtocolError):
 class Message(NamedTuple):
     """One parsed message.
 
-    `payload`: the bytes of its array; one buffer, or none, where it was received, and any number to send, which follow
-    each other on the wire without a copy.
+    `payload`: the bytes of its array: at most one buffer if the message was received; any number of buffers to send,
+    which are sent one after the other without a copy.
     """
 
     op: Op
@@ -155,14 +155,14 @@ def cut(array: memoryview, piece: int) -> memoryview:
 
 
 def session_of(job: str, attempt: str) -> bytes:
-    """Return the 8 bytes by which every message names its job and attempt."""
+    """Return the 8 bytes that identify job and attempt in every message."""
     return hashlib.sha256(f"{len(job)}:{job}{attempt}".encode()).digest()[:8]
 
 
 def encode(message: Message, key: bytes = b"") -> list[Buffer]:
     """Return the frames of a message; payload arrays are passed on as they are.
 
-    Raises: ProtocolError: if it is over the limits that the other side applies.
+    Raises: ProtocolError: it exceeds the limits of the other side.
     """
     try:
         note = notes.dump(message.note, _depth_of(message.op, message.flags)) if message.note else b""
@@ -191,7 +191,7 @@ def encode(message: Message, key: bytes = b"") -> list[Buffer]:
 
 
 def is_signed(frames: Sequence[Buffer], key: bytes) -> bool:
-    """Return whether a message that parses was signed with this key; without a key every one is taken for it."""
+    """Return whether a valid message was signed with this key; with an empty key the result is True."""
     if not key:
         return True
     return len(frames) > 1 and hmac.compare_digest(bytes(frames[0][-_TAG_BYTES:]), _tag(frames[0], frames[1], key))
@@ -204,9 +204,9 @@ def _tag(header: Buffer, note: Buffer, key: bytes) -> bytes:
 
 
 def measure(head: bytes) -> tuple[int, int] | None:
-    """Return the lengths of the note and of the payload behind a header, or None if more of it has to come first.
+    """Return the lengths of the note and of the payload after a header, or None if the header is incomplete.
 
-    Raises: VersionError, ProtocolError: as soon as it can be no header of ours, or if it is over the limits.
+    Raises: VersionError, ProtocolError: the bytes are not a header of this protocol, or exceed the limits.
     """
     if head[:4] != MAGIC[: len(head)]:
         raise ProtocolError(f"a message that begins with {head[:4]!r} instead of {MAGIC!r}")
@@ -226,9 +226,9 @@ def peek(header: Buffer) -> tuple[int, int, int, int]:
 
 
 def decode(frames: Sequence[Buffer]) -> Message:
-    """Return the message of some frames, whatever was sent.
+    """Return the message of some frames, which may contain anything.
 
-    Raises: VersionError: if it is of another version.  ProtocolError: naming what is wrong with it.
+    Raises: VersionError: it has another version.  ProtocolError: the text describes the problem.
     """
     if not frames:
         raise ProtocolError("an empty message")
@@ -282,7 +282,7 @@ def _check_limits(op: int, note: int, payload: int) -> None:
 
 
 def _depth_of(op: int, flags: int) -> int:
-    """Return how many levels a note may have: fewer in requests of which a part becomes one of another note."""
+    """Return the maximum levels of a note: fewer in requests whose parts are forwarded inside another note."""
     return notes.MAX_DEPTH - (4 if op in _TAKEN_OVER and not flags & MessageFlag.ANSWER else 0)
 
 

@@ -1,10 +1,11 @@
-"""Memory that a trainer shares with its own server, so that the bytes between these two never enter a socket.
+"""Memory that a trainer shares with the server on its host, so that their payloads do not pass through a socket.
 
-The trainer makes it without a name (memfd), sealed against shrinking: if another process could shorten the file, a read
-beyond its end would kill the reader. The hello offers it, after the proof of the secret. The server opens it through
-/proc, and declines a file that is not as offered. Then all arrays go over the wire, as with any other server.
+The trainer creates it without a name (memfd), sealed against shrinking: if another process could truncate the file, a
+read beyond its end would kill the reader. The hello, which follows the handshake, offers it. The server opens it
+through /proc, and declines a file with unexpected properties. Then all arrays are sent over the connection, as usual.
 
-Layout: a token of 16 bytes, then from OUTBOX on `length` bytes to the server, and from a page's begin as many from it.
+Layout: a token of 16 bytes, then from OUTBOX on `length` bytes to the server, and from the next page `length` bytes
+from it.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ _LINK = "/memfd:paddle (deleted)"
 
 
 class SharedMemory:
-    """`outbox` carries what the trainer sends, `inbox` what it gets; each `length` bytes.
+    """`outbox` contains what the trainer sends, `inbox` what it receives; each has `length` bytes.
 
-    Thread safety: none; the message about a payload says which side may use it.
+    Thread safety: none; the message about a payload determines which side may use it.
     """
 
     def __init__(self, memory: mmap.mmap, length: int, offer: Mapping[str, Any]) -> None:
@@ -38,9 +39,9 @@ class SharedMemory:
 
     @classmethod
     def make(cls, length: int) -> SharedMemory:
-        """Make such memory; `offer` is what the server needs to open it.
+        """Create such memory; `offer` is the information that the server needs to open it.
 
-        Raises: OSError: if the system has none to give.
+        Raises: OSError: the system has no memory for it.
         """
         file = os.memfd_create("paddle", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
@@ -56,7 +57,7 @@ class SharedMemory:
 
     @classmethod
     def open(cls, offer: object) -> SharedMemory | None:
-        """Return the memory that a trainer offers, or None if it is not what it should be, or out of reach."""
+        """Return the memory that a trainer offers, or None if it has unexpected properties or cannot be opened."""
         if not isinstance(offer, Mapping) or not all(_is_size(offer.get(key)) for key in ("pid", "file", "length")):
             return None
         length = int(offer["length"])
@@ -81,7 +82,7 @@ class SharedMemory:
         return cls(memory, length, offer)
 
     def close(self) -> None:
-        """Give the maker's descriptor back; the memory goes with its last view."""
+        """Close the creator's file descriptor; the memory is released with its last view."""
         os.close(int(self.offer["file"]))
 
 

@@ -1,12 +1,12 @@
-"""Who takes part in synchronous rounds of an elastic job, and the keys of these rounds, as notes carry them (pure).
+"""The members of synchronous rounds of an elastic job, and the keys of these rounds, in the form of notes. Pure.
 
-    ENTER   {"epoch": E, "members": [0, 2]}         PING of a heartbeat: the same
-            answered by {"done": [E, r], "prepared": [E, r] or null, "own": [E, r] or null}
-    PUSH    {"epoch": E, "round": r, "pass": p}     on every piece
-    COMMIT  {"epoch": E, "round": r, "view": E'}    E': the epoch that the trainer has entered last
+ENTER   {"epoch": E, "members": [0, 2]}         PING of a heartbeat: the same
+        answered by {"done": [E, r], "prepared": [E, r] or null, "own": [E, r] or null}
+PUSH    {"epoch": E, "round": r, "pass": p}     on every piece
+COMMIT  {"epoch": E, "round": r, "view": E'}    E': the epoch that the trainer has entered last
 
-The master gives the view: an epoch, and the numbers of the trainers that hold a task. `docs/protocol.md` says what the
-messages do.
+The master defines the view: an epoch, and the numbers of the trainers with a task. `docs/protocol.md` describes the
+messages.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from pserver.wire import notes
 from pserver.wire.notes import show
 from runtime.errors import BugError, PaddleError
 
-MAX_EPOCH = (1 << 63) - 1  # the master's: its leader's token and a counter
+MAX_EPOCH = (1 << 63) - 1  # the master's: a combination of its leader's token and a counter
 MAX_NUMBER = (1 << 31) - 1  # of a trainer: an i32 of the header
 MAX_MEMBERS = 4096  # their numbers fit into a note of SMALL_NOTE_BYTES
 MAX_PASS = 1 << 30
-EPOCH_CODE = "epoch"  # of an ERROR that is an `EpochChangedError`
+EPOCH_CODE = "epoch"  # marks an ERROR as `EpochChangedError`
 
 
 class EpochChangedError(PaddleError):
-    """A request is of another membership epoch than the service; the trainer enters the newest view and goes on.
+    """A request belongs to another membership epoch than the service's; the trainer enters the newest view and repeats
+    it.
 
-    Attributes: epoch: of the service; 0: none was entered there, or its sender did not say.
+    Attributes: epoch: of the service; 0: it has entered none, or its sender did not report it.
     """
 
     exit_code = 75
@@ -39,14 +40,14 @@ class EpochChangedError(PaddleError):
 
 
 class MembershipView(NamedTuple):
-    """The trainers that take part in rounds. `epoch` is from 1; a later one is larger.  `members`: numbers, rising."""
+    """The trainers that take part in rounds. `epoch`: from 1; a later one is larger.  `members`: numbers, ascending."""
 
     epoch: int
     members: tuple[int, ...]
 
 
 class RoundKey(NamedTuple):
-    """The name of a round; a later round has a larger one. `number` counts the rounds of the epoch from 1."""
+    """The key of a round; a later round has a larger one. `number` counts the rounds of the epoch from 1."""
 
     epoch: int
     number: int
@@ -59,10 +60,10 @@ NO_ROUND = RoundKey(0, 0)
 
 
 class EnterAnswer(NamedTuple):
-    """What a service says to ENTER.
+    """A service's answer to ENTER.
 
-    done: the last round that it has taken, or NO_ROUND.  prepared: the round of which it has all gradients and for
-    whose COMMIT it waits.  own: the last round that it has taken with a gradient of the trainer that asks.
+    done: the last completed round, or NO_ROUND.  prepared: the round of which it has all gradients, and for whose
+    COMMIT it waits.  own: the last completed round with a gradient of the trainer that asks.
     """
 
     done: RoundKey
@@ -79,9 +80,9 @@ def write_view(view: MembershipView) -> dict[str, Any]:
 
 
 def read_view(note: Mapping[str, Any]) -> MembershipView:
-    """Return the view of a note.
+    """Return the view in a note.
 
-    Raises: BugError: naming the field that is none.
+    Raises: BugError: the text names the invalid field.
     """
     epoch = notes.get_integer(note, "epoch", 1, MAX_EPOCH)
     members = notes.get_list(note, "members")
@@ -112,17 +113,17 @@ def write_commit(key: RoundKey, view: int) -> dict[str, Any]:
 
 
 def read_key(note: Mapping[str, Any]) -> RoundKey:
-    """Return the round that a note of PUSH or COMMIT names.
+    """Return the round in a note of PUSH or COMMIT.
 
-    Raises: BugError: naming the field that is none.
+    Raises: BugError: the text names the invalid field.
     """
     return RoundKey(notes.get_integer(note, "epoch", 1, MAX_EPOCH), notes.get_integer(note, "round", 1, MAX_EPOCH))
 
 
 def read_pass(note: Mapping[str, Any]) -> int:
-    """Return the pass that a note of PUSH names.
+    """Return the pass in a note of PUSH.
 
-    Raises: BugError: it is none.
+    Raises: BugError: it is invalid.
     """
     return notes.get_integer(note, "pass", 0, MAX_PASS)
 
@@ -133,16 +134,16 @@ def write_answer(answer: EnterAnswer) -> dict[str, Any]:
 
 
 def read_answer(note: Mapping[str, Any]) -> EnterAnswer:
-    """Return what the answer to ENTER says.
+    """Return the content of the answer to ENTER.
 
-    Raises: BugError: naming the field that is none.
+    Raises: BugError: the text names the invalid field.
     """
     prepared, own = (None if note.get(name) is None else read_pair(note[name], name) for name in ("prepared", "own"))
     return EnterAnswer(read_pair(note.get("done"), "done"), prepared, own)
 
 
 def read_epoch(note: Mapping[str, Any]) -> int | None:
-    """Return the epoch of the service, if a note is that of an ERROR that is an `EpochChangedError`; else None."""
+    """Return the service's epoch in the note of an ERROR that is an `EpochChangedError`, otherwise None."""
     epoch = note.get("epoch")
     if note.get("code") != EPOCH_CODE:
         return None
@@ -150,10 +151,10 @@ def read_epoch(note: Mapping[str, Any]) -> int | None:
 
 
 def read_pair(value: object, name: str) -> RoundKey:
-    """Return the round of a list of epoch and number.
+    """Return the round in a list of epoch and number.
 
     Args: name: of the list, for the message.
-    Raises: BugError: it is none.
+    Raises: BugError: it is invalid.
     """
     if not isinstance(value, list) or len(value) != 2 or not all(notes.is_integer(one, 0, MAX_EPOCH) for one in value):
         raise BugError(f"its {name} is {show(value)}, not an epoch and a round")

@@ -1,6 +1,6 @@
 """The connections of a trainer to all dense, and to all sparse, services of an elastic job, until one of them is lost.
 
-Each begins a request and leaves its answers to `collect`, so that a trainer can wait for both at the same time.
+Each call begins a request, and `collect` waits for the answers, so that a trainer can wait for both at the same time.
 """
 
 from __future__ import annotations
@@ -32,43 +32,43 @@ from pserver.wire.views import EnterAnswer, MembershipView, RoundKey, write_comm
 
 
 class ElasticMember(JobMember):
-    """What dense and sparse clients of an elastic job have in common.
+    """The common part of dense and sparse clients of an elastic job.
 
-    Args: services: host and port of each, server by server.  options: the fields of `ElasticOptions`.
+    Args: services: host and port of each, grouped by server.  options: the fields of `ElasticOptions`.
     """
 
     def _read_options(self, options: Mapping[str, Any]) -> ClientOptions:
         return ElasticOptions(**options)
 
     def give(self, values: Array) -> None:
-        """Send the first values; a service that has values keeps them."""
+        """Send initial values; a service that already has values ignores them."""
         self._check_vector(values)
         self._send_initial_values(values, None)
 
     def enter(self, view: MembershipView) -> list[EnterAnswer]:
-        """Take part in the rounds of a view; return what each service says of its rounds.
+        """Enter a view on all services; return the state of the rounds of each service.
 
-        Raises: EpochChangedError: a service knows of a later view.
+        Raises: EpochChangedError: a service knows a later view.
         """
         request = EnterRequest(view)
         self._request(request)
         return [request.answers[channel] for channel in self._channels]
 
     def tell_view(self) -> None:
-        """Let the heartbeats tell every service the view now; may be called by any thread."""
+        """Send the current view to every service with the next heartbeat, at once; any thread may call it."""
         heartbeat = self._heartbeat
         if heartbeat is not None:
             heartbeat.hurry()
 
     def leave(self, timeout: float) -> None:
-        """Tell every service that this trainer leaves; one that is gone is not waited for.
+        """Tell every service that this trainer leaves; services that are lost are skipped.
 
-        Raises: LostPeerError: one does not answer in time, or is gone.
+        Raises: LostPeerError: a service does not answer in time, or is lost.
         """
         self._request(Goodbye(self._channels), timeout)
 
     def collect(self) -> int:
-        """Wait for the answers to what was begun; return their flags."""
+        """Wait for the answers to the begun request; return their flags."""
         return self._require_fan_out().collect()
 
     def _begin(self, request: ServiceRequest) -> None:
@@ -82,32 +82,32 @@ class ElasticMember(JobMember):
 
 
 class ElasticClient(ElasticMember, Client):
-    """The dense services. Raises, thread safety: as `Client`."""
+    """The dense services. Raises, thread safety: see `Client`."""
 
     def begin_counted_push(self, gradient: Array, values: Array, samples: int, note: Mapping[str, Any]) -> None:
-        """Begin to push a gradient that is a step of its own; the values come in place."""
+        """Begin to push a gradient that is a separate step; the values are received in place."""
         request = CountedPush(f"push gradient {note['push']}", gradient, values, samples, note)
         self._require_fan_out().begin(request)
 
     def begin_round_push(
         self, gradient: Array, samples: int, key: RoundKey, pass_number: int, is_current: Check
     ) -> None:
-        """Begin to push a gradient for a round; no values come before it is committed."""
+        """Begin to push a gradient for a round; values are received only after COMMIT."""
         note = write_push(key, pass_number)
         self._require_fan_out().begin(RoundPush(f"push for {key}", gradient, samples, note, is_current))
 
     def begin_commit(self, key: RoundKey, view: int, services: Collection[int], values: Array) -> None:
-        """Let services take the step of a round, and begin to get their values in place.
+        """Commit a round on some services, and begin to receive their values in place.
 
-        Args: view: the epoch that was entered last.  services: their numbers.
+        Args: view: the last entered epoch.  services: their numbers.
         """
         note = write_commit(key, view)
         self._begin(CommitValues(f"commit {key}", note, self._choose(services), values))
 
     def fetch_now(self, values: Array, pass_number: int, *, averaged: bool = False) -> None:
-        """Get the values as they are, or their averages, in place.
+        """Receive the current values, or their averages, in place.
 
-        Args: pass_number: all earlier passes are over, for all trainers.
+        Args: pass_number: all earlier passes are complete, for all trainers.
         """
         self._check_vector(values)
         kind = Fetch.AVERAGES if averaged else Fetch.CURRENT
@@ -116,12 +116,12 @@ class ElasticClient(ElasticMember, Client):
 
 
 class ElasticSparseClient(ElasticMember, SparseClient):
-    """The sparse services. Raises, thread safety: as `Client`."""
+    """The sparse services. Raises, thread safety: see `Client`."""
 
     def begin_counted_rows(
         self, rows: Sequence[RowIds], gradients: Sequence[Array], samples: int, note: Mapping[str, Any]
     ) -> None:
-        """Push gradients of rows that are a step of their own."""
+        """Begin to push gradients of rows that are a separate step."""
         bodies = self._gather(rows, gradients, in_place=True)
         self._begin(CountedRows(f"push gradient {note['push']}", bodies, samples, note))
 
@@ -134,17 +134,17 @@ class ElasticSparseClient(ElasticMember, SparseClient):
         pass_number: int,
         is_current: Check,
     ) -> None:
-        """Push gradients of rows for a round."""
+        """Begin to push gradients of rows for a round."""
         bodies = self._gather(rows, gradients, in_place=True)
         note = write_push(key, pass_number)
         self._begin(RoundRows(f"push for {key}", bodies, samples, note, is_current))
 
     def begin_commit(self, key: RoundKey, view: int, services: Collection[int]) -> None:
-        """Let services take the step of a round."""
+        """Commit a round on some services."""
         self._begin(CommitRound(f"commit {key}", write_commit(key, view), self._choose(services)))
 
     def fetch_now(self, values: Array, pass_number: int, *, averaged: bool = False) -> None:
-        """Get all rows of all tables in place; as of `ElasticClient.fetch_now`."""
+        """Receive all rows of all tables in place; see `ElasticClient.fetch_now`."""
         self._check_vector(values)
         kind = Fetch.AVERAGES if averaged else Fetch.CURRENT
         self._request(FetchVector(Op.FETCH, "fetch all rows", values, kind, note={"pass": pass_number}))

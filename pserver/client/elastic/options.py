@@ -1,4 +1,4 @@
-"""What a trainer of an elastic job tells its servers of itself, and what ends its waiting for them."""
+"""The identity and settings of a trainer of an elastic job, and what interrupts its waits for servers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def _know_nothing() -> None:
 
 @dataclass(frozen=True)
 class ElasticOptions(ClientOptions):
-    """The settings of a client of an elastic job; its `trainer_id` is the number that the master gave.
+    """The settings of a client of an elastic job; its `trainer_id` is the number that the master assigned.
 
-    attempts: of each service; a server that was started again has another one.
-    uid, incarnation: this process: the UID of its pod, and a number that grows with each start.
-    view: returns who takes part in synchronous rounds, which heartbeats tell the servers; None: there are none.
-    refuse: returns why the trainer does not join these services after all, if it does not; called while it waits.
+    attempts: of each service; a restarted server has another one.
+    uid, incarnation: identity of this process: the UID of its pod, and a number that grows with each start.
+    view: returns the members of synchronous rounds, for heartbeats; None: there are no rounds.
+    refuse: returns an error that ends the wait for these services, or None; called during the wait.
     """
 
     attempts: Sequence[str] = ()
@@ -37,7 +37,7 @@ class ElasticOptions(ClientOptions):
         return self.attempts[service]
 
     def introduce(self) -> dict[str, Any]:
-        """Return the part of a hello by which a server knows this process again."""
+        """Return the part of a hello by which a server recognizes this process."""
         return {"num_trainers": 0, "elastic": True, "uid": self.uid, "incarnation": self.incarnation}
 
     def describe_view(self) -> Mapping[str, Any]:
@@ -46,9 +46,9 @@ class ElasticOptions(ClientOptions):
         return NOTHING if view is None or view.epoch == 0 else write_view(view)
 
     def first_service(self, services: int) -> int:
-        """Return the service that is called first."""
+        """Return the service to which requests are sent first."""
         return self.trainer_id % services
 
     def refuse_to_join(self) -> PaddleError | None:
-        """Return why this trainer waits no longer for the answers to its hello, if it does not."""
+        """Return an error that ends the wait for answers to the hello, or None."""
         return self.refuse()

@@ -1,12 +1,12 @@
-"""How the gradient of a batch comes to count once on every service, whatever is lost meanwhile.
+"""Push the gradient of a batch so that it counts once on every service, even if services or trainers are lost.
 
-Asynchronous training: every push of a trainer has a number. A service that knows the number answers with values, and
-takes no step. So a push is sent again to all services when one of them was lost.
+Asynchronous training: every push of a trainer has a number. A service that knows the number answers with values and
+takes no step. The trainer can therefore repeat a push to all services when one of them was lost.
 
-Synchronous training: a round has two phases. The gradients of all members of the view go to all services; each service
-says that it has them all. Then every member says COMMIT to all services, the first of which takes the step. When the
-view changes, or a server is lost, every member of the new view first settles the round that may be cut in two
-(`pserver.aggregate.round_agreement`), before it pushes again.
+Synchronous training: a round has two phases. The gradients of all members of the view go to all services, and each
+service reports that it has all of them. Then every member sends COMMIT to all services; the first COMMIT takes the
+step. When the view changes or a server is lost, every member of the new view first settles the round that only some
+services may have completed (`pserver.aggregate.round_agreement`), before it pushes again.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from runtime import glog
 
 
 class Pushes(Protocol):
-    """Brings gradients to the services; the methods raise what the clients raise, and may be called again then.
+    """Push gradients to the services. The methods raise the errors of the clients, and may then be called again.
 
-    Attributes: pass_number: of the batches to come.
+    Attributes: pass_number: of the next batches.
     """
 
     pass_number: int
 
     def open(self) -> None:
-        """Take note that another batch begins: what was pushed before has counted, or never will."""
+        """Begin another batch: the result of the previous push is final."""
 
     def prepare(self, services: JoinedServices, values: Array) -> bool:
-        """Make a push possible; return whether the last push has counted after all. The values come in place."""
+        """Prepare a push; return whether the previous push has counted after all. The values are received in place."""
 
     def begin(self, services: JoinedServices, batch: BatchGradient) -> None:
-        """Begin to push a gradient that is not complete yet."""
+        """Begin to push a gradient that is still being computed."""
 
     def finish(self, services: JoinedServices, batch: BatchGradient, *, has_begun: bool) -> None:
-        """Push the gradient, or the rest of it, and return when it counts and the values are in place."""
+        """Push the rest of the gradient; return when it has counted and the values are in place."""
 
 
 class CountedPushes:
@@ -49,19 +49,19 @@ class CountedPushes:
         self._number = 0
 
     def open(self) -> None:
-        """Count a push; all that follows is this one, until the next call."""
+        """Assign the next number; all pushes until the next call have this number."""
         self._number += 1
 
     def prepare(self, services: JoinedServices, values: Array) -> bool:
-        """Return False: the services know which pushes have counted."""
+        """Return False: the services themselves know which pushes have counted."""
         return False
 
     def begin(self, services: JoinedServices, batch: BatchGradient) -> None:
-        """As of `Pushes`."""
+        """See `Pushes`."""
         services.dense.begin_counted_push(batch.gradient, batch.values, batch.samples, self._describe())
 
     def finish(self, services: JoinedServices, batch: BatchGradient, *, has_begun: bool) -> None:
-        """As of `Pushes`."""
+        """See `Pushes`."""
         if not has_begun:
             self.begin(services, batch)
         services.finish_push(
@@ -73,23 +73,23 @@ class CountedPushes:
 
 
 class MemberViews(Protocol):
-    """What a trainer knows of who takes part in rounds."""
+    """The views of the members of rounds, as a trainer knows them."""
 
     @property
     def newest(self) -> MembershipView:
         """The newest view; never waits."""
 
     def wait(self, epoch: int) -> MembershipView:
-        """Return a view of at least this epoch that this trainer is a member of, as soon as there is one.
+        """Wait for a view of at least this epoch that contains this trainer, and return it.
 
-        Raises: PaddleError: there is none.
+        Raises: PaddleError: there will be none.
         """
 
 
 class AgreedPushes:
     """Synchronous training.
 
-    A push that is cut off leaves `_own`: the round of a gradient of which this trainer does not know whether it counts.
+    An interrupted push sets `_own`: the round of a gradient of which this trainer does not know whether it has counted.
     """
 
     def __init__(self, views: MemberViews) -> None:
@@ -98,17 +98,17 @@ class AgreedPushes:
         self._entered: tuple[JoinedServices, MembershipView] | None = None
         self._next = RoundKey(0, 1)  # the round of the next push
         self._own: RoundKey | None = None
-        self._held: RoundKey | None = None  # the round after which all values here are those of the services
-        self._least = 0  # the newest epoch that a service has named
+        self._held: RoundKey | None = None  # the round after which the services had all values that are here
+        self._least = 0  # the newest epoch that a service has reported
 
     def open(self) -> None:
-        """As of `Pushes`."""
+        """See `Pushes`."""
         self._own = None
 
     def prepare(self, services: JoinedServices, values: Array) -> bool:
-        """Enter the newest view, if it is another one than the last, and settle the round before it.
+        """Enter the newest view if it has changed, and settle the unfinished round.
 
-        Raises: as of `MemberViews.wait`.
+        Raises: see `MemberViews.wait`.
         """
         is_done = False
         while not self._is_current(services):
@@ -119,9 +119,9 @@ class AgreedPushes:
         return is_done
 
     def begin(self, services: JoinedServices, batch: BatchGradient) -> None:
-        """As of `Pushes`.
+        """See `Pushes`.
 
-        Raises: EpochChangedError: another view is to be entered first.
+        Raises: EpochChangedError: the trainer must enter another view first.
         """
         if not self._is_current(services):
             raise EpochChangedError("the view has changed before the push")
@@ -133,14 +133,14 @@ class AgreedPushes:
         services.dense.begin_round_push(batch.gradient, batch.samples, key, self.pass_number, is_current)
 
     def finish(self, services: JoinedServices, batch: BatchGradient, *, has_begun: bool) -> None:
-        """As of `Pushes`."""
+        """See `Pushes`."""
         while True:
             try:
                 if not has_begun:
                     if self.prepare(services, batch.values):
                         break
                     self.begin(services, batch)
-                has_begun = False  # from here on it begins anew
+                has_begun = False  # an error from here on restarts the push
                 self._take_part(services, batch)
                 break
             except EpochChangedError as exc:
@@ -148,7 +148,7 @@ class AgreedPushes:
         self._own = None
 
     def _take_part(self, services: JoinedServices, batch: BatchGradient) -> None:
-        """Push the rest for a round, and commit it."""
+        """Push the rest of the gradients for a round, and commit the round."""
         key, number, rows = self._next, self.pass_number, batch.rows
 
         def is_current() -> bool:
@@ -168,14 +168,14 @@ class AgreedPushes:
         self._entered = None
         settled = agree(services.enter(view), view.epoch, self._own)
         if settled.services:
-            glog.info(f"{settled.key} counts: {len(settled.services)} services take it now, as the others have")
+            glog.info(f"{settled.key} counts: {len(settled.services)} services complete it now, as the others have")
             services.commit(settled.key, view.epoch, values, settled.services)
         self._update(services, settled, values)
         self._entered, self._next = (services, view), RoundKey(view.epoch, settled.next_round)
         return settled.is_own_done
 
     def _update(self, services: JoinedServices, settled: RoundAgreement, values: Array) -> None:
-        """Get the values in place, unless they are here."""
+        """Fetch the values in place, unless the current ones are here."""
         rounds = set(settled.values)
         if rounds != {self._held}:
             self._held = None
@@ -189,6 +189,6 @@ class AgreedPushes:
         return epoch >= self._least and epoch == self._views.newest.epoch
 
     def _note(self, error: EpochChangedError) -> None:
-        """Enter anew before the next push: a service may be in another round of the same epoch, too."""
+        """Enter again before the next push: a service may also be in another round of the same epoch."""
         self._entered = None
         self._least = max(self._least, error.epoch)

@@ -1,4 +1,4 @@
-"""The requests of an elastic job: ENTER, COMMIT, and pushes that say which push or round they are."""
+"""The requests of an elastic job: ENTER, COMMIT, and pushes with a number or a round."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Check = Callable[[], bool]
 
 
 class Goodbye(ServiceRequest):
-    """The end of a trainer. It waits only for services that are connected: a server that has ended is no loss now.
+    """The goodbye of a trainer. It waits only for connected services, because a server that has ended does not matter.
 
     Args: channels: to all services.
     """
@@ -27,18 +27,18 @@ class Goodbye(ServiceRequest):
         self._channels = channels
 
     def interruption(self) -> PaddleError | None:
-        """Return that the services which have not answered are gone."""
+        """Return an error if the services without an answer have disconnected."""
         waiting = [one for one in self._channels if one.pending]
         if any(one.connection.closed is None for one in waiting):
             return None
         names = ", ".join(one.name for one in waiting[:4])
-        return LostPeerError(f"{names}: the connection is closed; a server forgets a trainer that is gone")
+        return LostPeerError(f"{names}: the connection is closed; a server removes a disconnected trainer by itself")
 
 
 class EnterRequest(ServiceRequest):
-    """Take part in the rounds of a view, whose earlier rounds end with this.
+    """Enter a view; its services then complete no earlier round.
 
-    Attributes: answers: what each service says of its rounds.
+    Attributes: answers: the state of the rounds of each service.
     """
 
     def __init__(self, view: MembershipView) -> None:
@@ -46,17 +46,17 @@ class EnterRequest(ServiceRequest):
         self.answers: dict[ServerChannel, EnterAnswer] = {}
 
     def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:
-        """Keep what a service says.
+        """Store the answer of a service.
 
-        Raises: BugError: it is no answer to ENTER.
+        Raises: BugError: it is not an answer to ENTER.
         """
         self.answers[channel] = read_answer(answer.note)
 
 
 class CommitRound(ServiceRequest):
-    """Take the step of a round, at some of the services; they answer that it is done.
+    """Commit a round on some of the services; their answers confirm it.
 
-    Args: channels: these services.
+    Args: channels: to these services.
     """
 
     def __init__(self, doing: str, note: Mapping[str, Any], channels: Collection[ServerChannel]) -> None:
@@ -64,23 +64,23 @@ class CommitRound(ServiceRequest):
         self._asked = frozenset(channels)
 
     def count_pieces(self, channel: ServerChannel) -> int:
-        """Return 1 for the services in question."""
+        """Return 1 for these services, 0 for others."""
         return int(channel in self._asked)
 
     def count_answers(self, channel: ServerChannel) -> int:
-        """Return the same number."""
+        """Return 1 for these services, 0 for others."""
         return self.count_pieces(channel)
 
 
 class CommitValues(FetchVector):
-    """The same for dense services, whose answers bring the values after the step, which are read into their places."""
+    """Commit a round on dense services; the answers contain the values after the step, which are received in place."""
 
     def __init__(self, doing: str, note: Mapping[str, Any], channels: Collection[ServerChannel], values: Array) -> None:
         super().__init__(Op.COMMIT, doing, values, note=note)
         self._asked = frozenset(channels)
 
     def count_pieces(self, channel: ServerChannel) -> int:
-        """Return 1 for the services in question."""
+        """Return 1 for these services, 0 for others."""
         return int(channel in self._asked)
 
     def count_answers(self, channel: ServerChannel) -> int:
@@ -93,7 +93,7 @@ class CommitValues(FetchVector):
 
 
 class CountedPush(PushVector):
-    """A gradient that is a step of its own, with the note that says which one of this trainer it is."""
+    """A gradient that is a separate step; its note contains the number of the push."""
 
     def __init__(self, doing: str, gradient: Array, values: Array, samples: int, note: Mapping[str, Any]) -> None:
         super().__init__(doing, gradient, values, samples)
@@ -105,7 +105,7 @@ class CountedPush(PushVector):
 
 
 class CountedRows(SendRows):
-    """The same for the rows of tables."""
+    """Gradients of rows that are a separate step; their note contains the number of the push."""
 
     def __init__(
         self, doing: str, bodies: Mapping[ServerChannel, memoryview], samples: int, note: Mapping[str, Any]
@@ -114,12 +114,12 @@ class CountedRows(SendRows):
         self.note = note
 
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
-        """Return the note, which every piece has, with the length of an array of several pieces."""
+        """Return the note, which is the same for every piece, and the length of an array of several pieces."""
         return {**super().note_for(channel, piece), **self.note}
 
 
 class RoundPush(SendVector):
-    """A gradient of a round; each piece is answered when the service has those of all members, without values.
+    """A gradient of a round. A piece is answered, without values, when the service has the pieces of all members.
 
     Args: is_current: whether the round's view is still the newest one that this trainer knows.
     """
@@ -134,12 +134,12 @@ class RoundPush(SendVector):
         return self.note
 
     def interruption(self) -> PaddleError | None:
-        """Return that the view has changed: a round waits for a member that may be gone."""
+        """Return an error if the view has changed: the round may wait for a lost member."""
         return None if self._is_current() else EpochChangedError(f"the view has changed: not going on to {self.doing}")
 
 
 class RoundRows(CountedRows):
-    """The same for the rows of tables."""
+    """Gradients of rows of a round."""
 
     def __init__(
         self,
@@ -153,5 +153,5 @@ class RoundRows(CountedRows):
         self._is_current = is_current
 
     def interruption(self) -> PaddleError | None:
-        """Return that the view has changed."""
+        """Return an error if the view has changed."""
         return None if self._is_current() else EpochChangedError(f"the view has changed: not going on to {self.doing}")

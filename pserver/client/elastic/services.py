@@ -1,4 +1,4 @@
-"""All services of an elastic job, dense and sparse, as one trainer has joined them; good until one of them is lost."""
+"""All services of an elastic job, dense and sparse, that one trainer has joined. They are usable until one is lost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Kind = TypeVar("_Kind", ElasticClient, ElasticSparseClient)
 
 
 class ServiceAddress(NamedTuple):
-    """Where a service is, and the attempt of its server."""
+    """The address of a service, and the attempt of its server."""
 
     host: str
     port: int
@@ -29,23 +29,23 @@ class ServiceAddress(NamedTuple):
 
 @dataclass(frozen=True)
 class ElasticModel:
-    """The parameters of a job: those trained densely, and the tables."""
+    """The parameters of a job: dense parameters and tables."""
 
     dense: Sequence[ParameterSpec]
     tables: Sequence[ParameterSpec]
     optimization: Optimization
 
     def digest(self) -> str:
-        """Return what differs between two models."""
+        """Return a text that differs between two different models."""
         return "-".join(f"{partition.digest(one)}.{partition.count_elements(one)}" for one in (self.dense, self.tables))
 
 
 @dataclass(frozen=True)
 class BatchGradient:
-    """The gradient of a batch, and where the new values go.
+    """The gradient of a batch, and the memory for the new values.
 
-    Shapes: gradient, values: all dense parameters.  rows: of each table, rising.  row_gradients: of each table, where
-    the gradient of row r is row_gradients[k][r].
+    Shapes: gradient, values: all dense parameters.  rows: of each table, ascending.  row_gradients: of each table; the
+    gradient of row r is row_gradients[k][r].
     """
 
     gradient: Array
@@ -58,10 +58,10 @@ class BatchGradient:
 class JoinedServices:
     """All services, which this trainer has joined.
 
-    Args: dense, sparse: addresses of the services, server by server.  options: the fields of `ElasticOptions` that
+    Args: dense, sparse: addresses of the services, grouped by server.  options: the fields of `ElasticOptions` that
         all clients share.
-    Raises: PeerUnreachableError: a server does not answer, or is of another job or attempt.
-        ConfigError: a server, or another trainer, has another model.
+    Raises: PeerUnreachableError: a server does not answer, or belongs to another job or attempt.
+        ConfigError: a server or another trainer has another model.
     """
 
     def __init__(
@@ -86,33 +86,33 @@ class JoinedServices:
     # ----- Values -----
 
     def give(self, values: Array, tables: Array) -> None:
-        """Send the first values to all services; those that have values keep them."""
+        """Send initial values to all services; services that already have values ignore them."""
         self.dense.give(values)
         if self.sparse is not None:
             self.sparse.give(tables)
 
     def fetch(self, values: Array, pass_number: int, *, averaged: bool = False) -> None:
-        """Get all dense values in place; all passes before `pass_number` are over for all trainers."""
+        """Fetch all dense values in place; all passes before `pass_number` are complete for all trainers."""
         self.dense.fetch_now(values, pass_number, averaged=averaged)
 
     def fetch_tables(self, tables: Array, pass_number: int, *, averaged: bool = False) -> None:
-        """Get all rows of all tables in place."""
+        """Fetch all rows of all tables in place."""
         if self.sparse is not None:
             self.sparse.fetch_now(tables, pass_number, averaged=averaged)
 
     def pull(self, rows: Sequence[RowIds], tables: Sequence[Array]) -> None:
-        """Get rows as they are after the last step, as `SparseClient.pull`."""
+        """Fetch rows after the last step, see `SparseClient.pull`."""
         if self.sparse is not None:
             self.sparse.pull(rows, tables)
 
     # ----- Pushes -----
 
     def push_from(self, start: int) -> None:
-        """Push what lies from this element on of the dense gradient that was begun."""
+        """Push the elements of the begun dense gradient from this one on."""
         self.dense.push_from(start)
 
     def finish_push(self, begin_rows: Callable[[ElasticSparseClient], None]) -> None:
-        """Push the rest of what was begun, and the rows; wait for all answers."""
+        """Push the rest of the begun gradient, and the rows; wait for all answers."""
         if self.sparse is not None:
             begin_rows(self.sparse)
         self.dense.finish_push()
@@ -122,22 +122,22 @@ class JoinedServices:
     # ----- Rounds -----
 
     def enter(self, view: MembershipView) -> list[EnterAnswer]:
-        """Take part in the rounds of a view; return what each service says, the dense ones first."""
+        """Enter a view on all services; return their answers, dense services first."""
         answers = self.dense.enter(view)
         return answers if self.sparse is None else [*answers, *self.sparse.enter(view)]
 
     def tell_view(self) -> None:
-        """Let all services hear of the newest view now; may be called by any thread.
+        """Send the newest view to all services at once; any thread may call it.
 
-        A service ends the rounds of earlier views by it, for which a trainer may be waiting.
+        A service then ends the rounds of earlier views, for which a trainer may be waiting.
         """
         for client in self._list():
             client.tell_view()
 
     def commit(self, key: RoundKey, view: int, values: Array, services: Collection[int] | None = None) -> None:
-        """Let services take the step of a round, and get their values in place.
+        """Commit a round on some services, and receive their values in place.
 
-        Args: view: the epoch that was entered last.  services: their numbers in the order of `enter`; None: all.
+        Args: view: the last entered epoch.  services: their numbers in the order of `enter`; None: all.
         """
         chosen = range(self._count) if services is None else services
         if self.sparse is not None:
@@ -147,24 +147,24 @@ class JoinedServices:
         if self.sparse is not None:
             self.sparse.collect()
 
-    # ----- The end -----
+    # ----- Leaving -----
 
     def check(self) -> None:
-        """Return if all servers are there, as far as their heartbeats know.
+        """Check that the heartbeats have found no lost server.
 
-        Raises: LostPeerError: naming the one that is not.
+        Raises: LostPeerError: the text names the lost server.
         """
         self.dense.check()
         if self.sparse is not None:
             self.sparse.check()
 
     def leave(self) -> None:
-        """Say goodbye to all servers, and close; one that does not hear it forgets this trainer all the same."""
+        """Say goodbye to all servers, and close; a server that does not receive it removes this trainer later."""
         for client in self._list():
             try:
                 client.leave(LEAVE_TIMEOUT)
             except PaddleError as exc:
-                glog.info(f"a parameter server has not heard the goodbye: {exc}")
+                glog.info(f"a parameter server has not received the goodbye: {exc}")
         self.close()
 
     def abort(self, reason: str) -> None:
@@ -173,7 +173,7 @@ class JoinedServices:
             client.abort(reason)
 
     def close(self) -> None:
-        """Close all connections without a message; may be called again."""
+        """Close all connections without a message; repeated calls are allowed."""
         for client in self._list():
             client.close()
 

@@ -1,10 +1,10 @@
-"""A service of an elastic job, whose trainers come and go: what differs from a static one (docs/pserver.md).
+"""A service of an elastic job, whose trainers join and leave: the differences from a static one (docs/pserver.md).
 
-sessions        which trainers are there: a lost one is forgotten, and a restarted one takes its own place
-roster          what a service knows of each trainer, whether it is there or not
-values          first values from any trainer, and what FETCH asks for
-async_pushes    asynchronous gradients, each of which counts once, however often it is sent
+sessions        the present trainers: a lost one is removed, and a restarted one replaces its earlier session
+roster          the service's knowledge of each trainer, present or not
+values          initial values from any trainer, and the answers to FETCH
+async_pushes    asynchronous gradients; a repeated one counts once
 round_requests  synchronous rounds in two phases
-captures        what a snapshot of a service holds
-service         all of it together
+captures        the content of a service's snapshot
+service         the whole service
 """

@@ -1,4 +1,4 @@
-"""PUSH in an elastic job with asynchronous training: every gradient counts once, however often it is sent."""
+"""PUSH in an elastic job with asynchronous training: every gradient counts once, even if it is sent repeatedly."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from runtime import glog
 
 
 class AsyncPushes:
-    """Takes the gradients of one service.
+    """Receive the gradients of one service.
 
-    Args: steps: what applies them.  clock: measures steps, for the metrics alone; seconds.
+    Args: steps: applies them.  clock: measures steps, in seconds, only for the metrics.
         log_period: gradients between two log lines; 0: none.
     """
 
@@ -36,7 +36,7 @@ class AsyncPushes:
             self.follow(number, is_there=True)
 
     def follow(self, number: int, *, is_there: bool) -> None:
-        """Note that a trainer has joined or gone: how old a gradient may be follows the number of trainers."""
+        """Record that a trainer has joined or left: the age limit of gradients depends on the number of trainers."""
         staleness = self._steps.staleness
         if isinstance(staleness, ElasticStaleness):
             (staleness.admit if is_there else staleness.dismiss)(number)
@@ -45,7 +45,7 @@ class AsyncPushes:
             self._steps.free(number)
 
     def push(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Take a piece of a trainer's gradient, and the step when it is the last one; a repeated push takes none."""
+        """Receive a piece of a trainer's gradient, and take the step after the last one; a repeated push takes none."""
         number, steps, progress = trainer.number, self._steps, trainer.progress
         push = notes.get_integer(message.note, "push", 1, MAX_PUSH)
         pass_number = views.read_pass(message.note)
@@ -58,20 +58,20 @@ class AsyncPushes:
         progress.has_finished_pass = False
         if is_new:
             return self._apply(trainer, push, pass_number, now)
-        if len(trainer.request.pieces) != steps.pieces:  # those of a repeated one are not looked at
+        if len(trainer.request.pieces) != steps.pieces:  # the payload of a repeated piece is ignored
             return []
         return self._answer(trainer, steps.copy_values(number))
 
     def give_up(self, number: int) -> None:
-        """Drop what is left of a push that is not complete, as its trainer has begun another request."""
+        """Drop an incomplete push, because its trainer has begun another request."""
         self._steps.drop(number)
 
     def describe_wait(self) -> str:
-        """No trainer waits for another one."""
+        """Return "": no trainer waits for another one."""
         return ""
 
     def _apply(self, trainer: TrainerSession, push: int, pass_number: int, now: float) -> list[Outgoing]:
-        """Take the step of a trainer's gradient if all of it is here, and answer it."""
+        """Take the step of a trainer's gradient if it is complete, and answer it."""
         state, steps = self._state, self._steps
         began = self._clock()
         if steps.counts_passes:
@@ -98,7 +98,7 @@ class AsyncPushes:
         ]
 
     def _report_staleness(self, now: float) -> None:
-        """Log what was discarded and the age of each trainer's last gradient; then count anew, as v0.10 did."""
+        """Log discarded gradients and the age of each trainer's last gradient; then reset the counts, as v0.10 did."""
         identity = self._sessions.identity
         for line in self._steps.staleness.describe():
             glog.info(f"{identity}: {line}")

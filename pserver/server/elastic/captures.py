@@ -1,4 +1,4 @@
-"""What a snapshot of a service of an elastic job holds, and how a service goes on from one (no files)."""
+"""The content of a snapshot of a service of an elastic job, and how to restore a service from it. No files."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from pserver.wire.notes import show
 from pserver.wire.views import NO_ROUND, RoundKey
 from runtime.errors import BugError, ConfigError, DamagedError
 
-MODEL_KEYS = ("dtype", "parameters", "service", "services", "settings", "shape")  # of a hello, in which all agree
+# fields of a hello that must be equal in all trainers
+MODEL_KEYS = ("dtype", "parameters", "service", "services", "settings", "shape")
 
 
 @dataclass(frozen=True)
 class ServiceCapture:
-    """The state of a service between two messages. `note` can be written as JSON; `arrays` are by name."""
+    """The state of a service between two messages. `note` is JSON-compatible; `arrays` are by name."""
 
     note: dict[str, Any]
     arrays: dict[str, npt.NDArray[Any]]
@@ -31,10 +32,10 @@ class ServiceCapture:
 
 @dataclass
 class ElasticRecord:
-    """What a service knows beside its shard.
+    """The state of a service besides its shard.
 
-    model: MODEL_KEYS of the hello of the trainer that gave the first values.  setup: the note of its INITIALISE.
-    roster: of the trainers.  done, own: the rounds that were taken, as of `TwoPhaseRounds`.
+    model: MODEL_KEYS of the hello of the trainer that sent the initial values.  setup: the note of its INITIALISE.
+    roster: of the trainers.  done, own: the completed rounds, see `TwoPhaseRounds`.
     """
 
     model: Mapping[str, Any]
@@ -44,7 +45,7 @@ class ElasticRecord:
     own: Mapping[int, RoundKey] = field(default_factory=dict)
 
     def write(self) -> dict[str, Any]:
-        """Return all of it as JSON."""
+        """Return the record as JSON."""
         return {
             "setup": dict(self.setup),
             "model": {key: self.model[key] for key in MODEL_KEYS},
@@ -55,9 +56,9 @@ class ElasticRecord:
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> ElasticRecord:
-        """Return the record that `write` described.
+        """Return the record that `write` has written.
 
-        Raises: DamagedError: it did not.
+        Raises: DamagedError: the JSON is not such a record.
         """
         try:
             model, setup = (notes.get_object(record, name) for name in ("model", "setup"))
@@ -67,13 +68,13 @@ class ElasticRecord:
             roster = Roster.read(notes.get_list(record, "trainers"))
             return cls(model, setup, roster, views.read_pair(record.get("done"), "done"), own)
         except BugError as exc:
-            raise DamagedError(f"it is not what a service says of itself: {exc}") from exc
+            raise DamagedError(f"it is not the record of a service: {exc}") from exc
 
 
 def write_capture(shard: Shard, record: ElasticRecord, *, copies: bool) -> ServiceCapture:
     """Return the state of a service.
 
-    Args: copies: whether the arrays are copied; without it they are the shard's own, good until its next step.
+    Args: copies: whether the arrays are copied; without it they are the shard's own, valid until its next step.
     """
     part = snapshot.take(shard)
     arrays = {name: array.copy() if copies else array for name, array in part.arrays.items()}
@@ -81,10 +82,10 @@ def write_capture(shard: Shard, record: ElasticRecord, *, copies: bool) -> Servi
 
 
 def read_capture(capture: ServiceCapture, threads: int) -> tuple[DenseShard | SparseShard, ElasticRecord]:
-    """Return the shard of a capture, and what the service knew beside it.
+    """Return the shard of a capture, and the service's record.
 
     Args: threads: number of threads that take a step together.
-    Raises: DamagedError: the parts of the capture do not fit each other.
+    Raises: DamagedError: the parts of the capture are inconsistent.
     """
     record = ElasticRecord.read(capture.note)
     flaw = snapshot.find_flaw(capture.note.get("counters"))

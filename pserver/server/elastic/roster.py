@@ -1,4 +1,4 @@
-"""What a service knows of the trainers of an elastic job by their numbers, whether they are there or not (pure)."""
+"""A service's knowledge of the trainers of an elastic job by their numbers, present or not. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pserver.wire import notes, views
 from pserver.wire.notes import show
 from runtime.errors import BugError
 
-MAX_KNOWN = 1 << 16  # trainers; beyond that those are forgotten that joined first and are gone
+MAX_KNOWN = 1 << 16  # maximum trainers; beyond that, absent trainers that joined first are removed
 MAX_UID = 256  # characters
 MAX_PUSH = (1 << 63) - 1
 
 
 @dataclass
 class KnownTrainer:
-    """The process that has a number. `push`: the last of its asynchronous pushes that was applied, from 1."""
+    """The process with a number. `push`: number of its last applied asynchronous push, from 1."""
 
     uid: str
     incarnation: int
@@ -28,12 +28,13 @@ class Roster:
     """All trainers that have joined a service."""
 
     def __init__(self) -> None:
-        self._known: dict[int, KnownTrainer] = {}  # by number; in the order of their last joins
+        self._known: dict[int, KnownTrainer] = {}  # by number, in the order of the last join
 
     def refuse(self, number: int, uid: str, incarnation: int) -> str:
-        """Return why a process cannot have a number; "" if it can.
+        """Return why a process cannot have a number, or "" if it can.
 
-        The master gives a number to one process only, so two that have it are of two jobs or of two masters.
+        The master assigns a number to only one process. Two processes with one number belong to two jobs or two
+        masters.
         """
         known = self._known.get(number)
         if known is None or (known.uid == uid and known.incarnation <= incarnation):
@@ -43,9 +44,9 @@ class Roster:
         return f"it is incarnation {incarnation} of {show(uid)}, of which incarnation {known.incarnation} has joined"
 
     def note(self, number: int, uid: str, incarnation: int, present: Container[int] = ()) -> None:
-        """Note that a process joins. A new process counts its pushes anew.
+        """Record that a process joins. The push numbers of a new process restart.
 
-        Args: present: the numbers of the trainers that are there.
+        Args: present: the numbers of the present trainers.
         """
         known = self._known.pop(number, None)
         if known is None or (known.uid, known.incarnation) != (uid, incarnation):
@@ -57,23 +58,23 @@ class Roster:
                 del self._known[gone]
 
     def last_push(self, number: int) -> int:
-        """Return the last push of a trainer that was applied; 0: none."""
+        """Return the number of a trainer's last applied push; 0: none."""
         known = self._known.get(number)
         return known.push if known else 0
 
     def count_push(self, number: int, push: int) -> None:
-        """Note that a push of a trainer is applied."""
+        """Record that a push of a trainer is applied."""
         self._known[number].push = push
 
     def write(self) -> list[list[Any]]:
-        """Return all of it as JSON: number, UID, incarnation and last push of each."""
+        """Return the roster as JSON: number, UID, incarnation and last push of each trainer."""
         return [[number, one.uid, one.incarnation, one.push] for number, one in self._known.items()]
 
     @classmethod
     def read(cls, rows: Sequence[Any]) -> Roster:
-        """Return the roster that `write` described.
+        """Return the roster that `write` has written.
 
-        Raises: BugError: it did not.
+        Raises: BugError: the JSON is not such a roster.
         """
         made = cls()
         for row in rows[-MAX_KNOWN:]:

@@ -1,6 +1,6 @@
 """ENTER, PUSH and COMMIT: synchronous rounds of an elastic job, which count on all services or on none.
 
-What a trainer does with the answers is in `pserver.aggregate.round_agreement`.
+`pserver.aggregate.round_agreement` describes how a trainer uses the answers.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from runtime import glog
 
 
 class RoundRequests:
-    """The rounds of one service, as its trainers ask for them.
+    """The requests of trainers for the rounds of one service.
 
-    Args: rounds: what keeps the gradients and takes the steps.  clock: measures steps, for the metrics alone; seconds.
+    Args: rounds: stores the gradients and takes the steps.  clock: measures steps, in seconds, only for the metrics.
         log_period: rounds between two log lines; 0: none.
     """
 
@@ -35,23 +35,23 @@ class RoundRequests:
         self.rounds = rounds
         self._sessions, self._state = sessions, state
         self._log_period, self._clock = log_period, clock
-        self._began = 0.0  # when the first piece of the round came
-        self._waiting: set[int] = set()  # the trainers whose pushes are not answered
-        self._pushed: dict[int, float] = {}  # by trainer of the round, when its last piece came
+        self._began = 0.0  # when the first piece of the round arrived
+        self._waiting: set[int] = set()  # the trainers with unanswered pushes
+        self._pushed: dict[int, float] = {}  # by trainer of the round: when its last piece arrived
 
     @property
     def epoch(self) -> int:
-        """The epoch that was entered last; 0: none."""
+        """The last entered epoch; 0: none."""
         return self.rounds.epoch
 
     def follow(self, number: int, *, is_there: bool) -> None:
-        """Note that a trainer has joined or gone."""
+        """Record that a trainer has joined or left."""
         if not is_there:
             self.give_up(number)
             self.rounds.rounds.free(number)
 
     def give_up(self, number: int) -> None:
-        """Drop a push that is not answered, as its trainer is gone or has begun another request."""
+        """Drop an unanswered push, because its trainer has left or has begun another request."""
         if number in self._waiting:
             self._waiting.discard(number)
             self.rounds.drop(number)
@@ -59,14 +59,14 @@ class RoundRequests:
     # ----- Requests -----
 
     def enter(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Let a trainer take part in the rounds of a view; the trainers of an earlier one hear that it is over."""
+        """Let a trainer enter a view; the trainers of an earlier view receive an error."""
         view = views.read_view(message.note)
         told = self.fence(view)
         trainer.take(message, f"entered epoch {view.epoch}")
         return [*told, trainer.reply(Op.ENTER, note=views.write_answer(self.rounds.describe(trainer.number)))]
 
     def push(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Take a piece of a trainer's gradient; all hear when the round has all gradients."""
+        """Receive a piece of a trainer's gradient; all trainers are answered when the round has all gradients."""
         rounds, progress, number = self.rounds, trainer.progress, trainer.number
         key, pass_number = views.read_key(message.note), views.read_pass(message.note)
         told = self._refuse_waiting(f"goes on to {key}", key.epoch) if rounds.skip(number, key) else []
@@ -86,7 +86,7 @@ class RoundRequests:
         return [*told, *self._tell_prepared()] if is_prepared else told
 
     def commit(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Take the step of the prepared round, if it is not taken, and answer with the values."""
+        """Take the step of the prepared round, if it is not taken yet, and answer with the values."""
         key, view = views.read_key(message.note), notes.get_integer(message.note, "view", 1, views.MAX_EPOCH)
         began = self._clock()
         if self.rounds.commit(key, view):
@@ -95,16 +95,16 @@ class RoundRequests:
         trainer.take(message, f"committed {key}")
         rounds = self.rounds.rounds
         keeps_values = bool(message.flags & MessageFlag.KEEP) or not rounds.answers_with_values
-        # not copied: there is no further step before every member has these values and has pushed
+        # not copied: the next step comes after every member has these values and has pushed
         return [
             trainer.reply(Op.COMMIT, None if keeps_values else protocol.cut(rounds.values, piece), piece=piece)
             for piece in range(rounds.pieces)
         ]
 
     def fence(self, view: MembershipView) -> list[Outgoing]:
-        """Enter a view that some trainer has; return what those hear whose pushes are dropped.
+        """Enter a view that some trainer has entered; return the errors for trainers whose pushes are dropped.
 
-        Raises: EpochChangedError: a later one was entered.  BugError: it has other members.
+        Raises: EpochChangedError: a later view was entered.  BugError: the view has other members.
         """
         if not self.rounds.enter(view):
             return []
@@ -112,7 +112,7 @@ class RoundRequests:
         return self._refuse_waiting(f"begins epoch {view.epoch}", view.epoch)
 
     def describe_wait(self) -> str:
-        """Return which members the open round waits for."""
+        """Describe the members that the open round waits for."""
         trainers = self._sessions.trainers
         slow = [
             f"{trainers[number]}, which last {trainers[number].request.doing}"
@@ -125,7 +125,7 @@ class RoundRequests:
     # ----- Answers -----
 
     def _refuse_waiting(self, what: str, epoch: int) -> list[Outgoing]:
-        """Tell the trainers whose pushes were dropped to enter anew."""
+        """Tell the trainers whose pushes were dropped to enter again."""
         error = EpochChangedError(f"{self._sessions.identity} {what}", epoch)
         trainers = self._sessions.trainers
         waiting, self._waiting = sorted(self._waiting), set()

@@ -1,4 +1,4 @@
-"""One independent parameter server of an elastic job: trainers come and go, and it goes on (no sockets)."""
+"""One independent parameter server of an elastic job. It continues while trainers join and leave. No sockets."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from runtime.errors import BugError, PaddleError
 class ElasticService(Service):
     """The parameter server of one port, with any number of trainers.
 
-    Attributes: on_values: called with the service when its first values are complete, before they are acknowledged;
-        what it returns, if it is not None, is waited for. The values do not change until then, so that `capture` needs
-        no copies. An error of it ends the service.
+    Attributes: on_values: called with the service when its initial values are complete, before they are acknowledged.
+        Its result, if not None, is awaited. The values do not change until then, so that `capture` needs no copies. An
+        error in it ends the service.
     """
 
     is_elastic = True
@@ -42,7 +42,7 @@ class ElasticService(Service):
 
     def _make_sessions(self, identity: Identity) -> ElasticSessions:
         self._record: ElasticRecord | None = None
-        self._pushes: AsyncPushes | RoundRequests | None = None  # from when there are values
+        self._pushes: AsyncPushes | RoundRequests | None = None  # set when there are values
         return ElasticSessions(identity, self.options.peer_timeout, self._follow)
 
     def _make_handlers(self) -> dict[Op, Handler]:
@@ -65,9 +65,9 @@ class ElasticService(Service):
         return self.state.rounds.shard.steps if self.state.rounds else 0
 
     def capture(self, *, copies: bool = True) -> ServiceCapture | None:
-        """Return the state of the service between two messages; None while it has no values.
+        """Return the state of the service between two messages; None without values.
 
-        Args: copies: whether the arrays stay as they are now; without it they are good until the next step.
+        Args: copies: whether the arrays are copied; without it they are valid until the next step.
         """
         if self.state.rounds is None or self._record is None:
             return None
@@ -76,9 +76,9 @@ class ElasticService(Service):
         return write_capture(self.state.rounds.shard, self._record, copies=copies)
 
     def restore(self, capture: ServiceCapture) -> None:
-        """Go on from a capture; for a service that nobody has joined yet.
+        """Restore a capture; only for a service that no trainer has joined.
 
-        Raises: DamagedError: its parts do not fit each other.
+        Raises: DamagedError: its parts are inconsistent.
         """
         shard, record = read_capture(capture, self.options.threads)
         self.sessions.roster = record.roster
@@ -87,12 +87,12 @@ class ElasticService(Service):
     def _begin_first(
         self, shard: DenseShard | SparseShard, model: Mapping[str, Any], setup: Mapping[str, Any]
     ) -> Writing | None:
-        """Begin with the first values; return what is to be waited for before they leave."""
+        """Start with the initial values; return the snapshot to wait for before they are sent."""
         self._begin(shard, ElasticRecord(model, setup, self.sessions.roster))
         return self.on_values(self) if self.on_values else None
 
     def _begin(self, shard: DenseShard | SparseShard, record: ElasticRecord) -> None:
-        """Begin to take gradients."""
+        """Start to receive gradients."""
         options, state = self.options, self.state
         self._record, self.sessions.model = record, record.model
         rounds = arithmetic.make_rounds(shard, 0, options.staleness_limits)
@@ -106,10 +106,10 @@ class ElasticService(Service):
     # ----- Messages -----
 
     def check(self, now: float) -> list[Outgoing]:
-        """Do what is due without a message; call it only when nothing is left to read.
+        """Perform the due work without a message; call it only when no message is left to read.
 
-        It answers those who waited for the first snapshot, names the trainers that a long round waits for, and forgets
-        the trainers that are lost.
+        It answers requests that waited for the first snapshot, logs the trainers that a long round waits for, and
+        removes lost trainers.
         """
         if self.failure:
             return []
@@ -124,7 +124,7 @@ class ElasticService(Service):
         return super()._answer(trainer, message, now)
 
     def _answer_ping(self, connection: bytes, trainer: TrainerSession, message: Message) -> list[Outgoing]:
-        """Answer a heartbeat, which brings its trainer's view."""
+        """Answer a heartbeat, which contains its trainer's view."""
         told: list[Outgoing] = []
         epoch = 0
         if isinstance(self._pushes, RoundRequests):
@@ -138,13 +138,13 @@ class ElasticService(Service):
         try:
             return rounds.fence(views.read_view(message.note))
         except EpochChangedError:
-            return []  # the trainer hears of the later epoch with its next request
+            return []  # the trainer is informed of the later epoch with its next request
         except PaddleError as exc:
             self.sessions.complaints.count_malformed(trainer.address, f"a PING of {trainer}: {exc}", trainer.heard)
             return []
 
     def _follows(self, number: int, last: int) -> bool:
-        """Return whether a request may come after the last one: of those between them the service heard nothing."""
+        """Return whether a request may follow the last one: the service may not have received requests in between."""
         return number >= last
 
     def _push(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
@@ -168,14 +168,14 @@ class ElasticService(Service):
         return self.sessions.forget(trainer, f"gave up: {reason}")
 
     def _follow(self, trainer: TrainerSession, is_there: bool) -> None:
-        """Note that a trainer has joined or gone."""
+        """Record that a trainer has joined or left."""
         if self._pushes is not None:
             self._pushes.follow(trainer.number, is_there=is_there)
         if not is_there:
             self._values.forget(trainer)
 
     def _describe_wait(self) -> str:
-        """Return what the service waits for: first values, its first snapshot, or gradients."""
+        """Describe what the service waits for: initial values, its first snapshot, or gradients."""
         if self._pushes is None:
             return "the first values"
         return self._pushes.describe_wait() if self._values.is_ready else "the first snapshot to be written"

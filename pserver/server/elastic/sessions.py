@@ -1,4 +1,4 @@
-"""The trainers of a service of an elastic job: any number joins and leaves at any time (no sockets, no clock)."""
+"""The trainers of a service of an elastic job: any number joins and leaves at any time. No sockets, no clock."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from runtime.errors import BugError, ConfigError, LostPeerError, PaddleError
 
 
 class ElasticSessions(SessionTable):
-    """The trainers that are there. One that is lost is forgotten, and no loss ends the job.
+    """The present trainers. A lost trainer is removed, and its loss does not end the job.
 
-    Args: follow: called with a trainer that has joined or gone, and whether it has joined.
+    Args: follow: called with a trainer that has joined or left, and whether it has joined.
 
-    Attributes: roster: all trainers that have joined.
-        model: what the first values said of the model, as a hello has it; None before them.
+    Attributes: roster: all trainers that have ever joined.
+        model: the description of the model from the initial values, in the form of a hello; None before them.
     """
 
     def __init__(self, identity: Identity, peer_timeout: float, follow: Callable[[TrainerSession, bool], None]) -> None:
@@ -33,18 +33,18 @@ class ElasticSessions(SessionTable):
 
     @property
     def is_used(self) -> bool:
-        """Whether there is anything to do: a trainer is there, or the values are."""
+        """Whether there are trainers or values."""
         return bool(self.trainers) or self.model is not None
 
     @property
     def is_done(self) -> bool:
-        """No service ends because nobody is there."""
+        """Whether the service ends for lack of trainers: never."""
         return False
 
     # ----- Joining -----
 
     def answer_hello(self, connection: bytes, address: str, message: Message, now: float) -> list[Outgoing]:
-        """Admit a trainer, or answer a probe; a trainer's new session takes the place of its earlier one."""
+        """Admit a trainer, or answer a probe; a trainer's new session replaces its earlier one."""
         before = self.trainers.get(message.trainer)
         out = super().answer_hello(connection, address, message, now)
         is_replaced = before is not None and self.trainers.get(message.trainer) is not before
@@ -60,7 +60,7 @@ class ElasticSessions(SessionTable):
                 raise BugError(f"its number is {message.trainer}")
             uid, incarnation = notes.get_text(hello, "uid", MAX_UID), notes.get_integer(hello, "incarnation")
         except PaddleError as exc:
-            return BugError(f"{one}: the hello of {caller} is none: {exc}")
+            return BugError(f"{one}: the hello of {caller} is invalid: {exc}")
         reason = self.roster.refuse(message.trainer, uid, incarnation)
         if reason:
             return ConfigError(f"{one} refuses {caller}: {reason}; does it belong to another job, or another master?")
@@ -73,7 +73,7 @@ class ElasticSessions(SessionTable):
     def _admit(self, connection: bytes, address: str, message: Message, now: float) -> None:
         before = self.trainers.get(message.trainer)
         if before is not None and before.token == connection[:TOKEN_BYTES]:
-            return  # the same hello again
+            return  # a repeated hello
         if before is not None:
             glog.info(f"{before} has joined {self.identity} again, from {address}")
             self._remove(before)
@@ -84,7 +84,7 @@ class ElasticSessions(SessionTable):
     # ----- Leaving -----
 
     def check(self, now: float) -> list[Outgoing]:
-        """Forget the trainers that are lost."""
+        """Remove the trainers that are lost."""
         out: list[Outgoing] = []
         for trainer in self.list_present():
             silence = now - trainer.heard
@@ -95,7 +95,7 @@ class ElasticSessions(SessionTable):
         return out
 
     def forget(self, trainer: TrainerSession, why: str) -> list[Outgoing]:
-        """Go on without a trainer, and close its connections."""
+        """Remove a trainer, and close its connections."""
         self._remove(trainer)
         glog.info(f"{trainer} {why} ({self.identity}); it last {trainer.request.doing}; {len(self.trainers)} are here")
         return [(name, None) for name in trainer.names]
@@ -106,9 +106,9 @@ class ElasticSessions(SessionTable):
         self._follow(trainer, False)
 
     def make_error(self, trainer: int, sequence: int, error: PaddleError) -> Message:
-        """Return the message that tells an error. The end of this server is to trainers that of a peer, whatever it is.
+        """Return the message for an error. The end of this server is always reported to trainers as a lost peer.
 
-        They wait for the server that takes its place.
+        They then wait for the server that replaces it.
         """
         if error is not self.failure:
             return super().make_error(trainer, sequence, error)

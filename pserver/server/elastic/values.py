@@ -1,4 +1,4 @@
-"""INITIALISE and FETCH in an elastic job: the first values come from any trainer, and count once."""
+"""INITIALISE and FETCH in an elastic job: any trainer may send the initial values, and they count once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from pserver.wire import views
 from pserver.wire.protocol import Fetch, Message, Op
 from runtime.errors import BugError, LostPeerError, PaddleError
 
-SETUP_KEYS = {"optimization", "fields", "parameters", "by_rows"}  # of the note of INITIALISE; nothing is restored by it
+# fields of the note of INITIALISE; an elastic job restores nothing by it
+SETUP_KEYS = {"optimization", "fields", "parameters", "by_rows"}
 
 
 class Writing(Protocol):
@@ -30,12 +31,12 @@ class Writing(Protocol):
 
 
 class ElasticValues:
-    """The values of a service from when they come.
+    """The values of a service, from their arrival on.
 
-    Args: begin: called with the first values when all of them are here: the shard, the hello of the trainer that sent
-        them, and the note of INITIALISE. It returns the snapshot that is being written, or None.
+    Args: begin: called when all initial values are here, with the shard, the hello of the trainer that sent them, and
+        the note of INITIALISE. It returns the snapshot that is being written, or None.
 
-    The first values are not acknowledged, and no value leaves, before that is written.
+    The initial values are acknowledged, and values are sent, only after that is written.
     """
 
     def __init__(
@@ -48,18 +49,18 @@ class ElasticValues:
         self._sessions, self._state, self._options = sessions, state, options
         self._begin = begin
         self._loader: ShardLoader | None = None
-        self._sender: TrainerSession | None = None  # its values are coming
+        self._sender: TrainerSession | None = None  # the trainer whose values are arriving
         self._setup: dict[str, Any] = {}  # the note of its first piece
         self._writing: Writing | None = None
-        self._held: list[tuple[TrainerSession, Message]] = []  # requests that are answered when the values can leave
+        self._held: list[tuple[TrainerSession, Message]] = []  # requests that are answered when values can be sent
 
     @property
     def is_ready(self) -> bool:
-        """Whether the values are here and lie in a snapshot."""
+        """Whether the values are here and stored in a snapshot."""
         return self._state.rounds is not None and self._writing is None and self._sessions.failure is None
 
     def initialise(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Take a piece of the first values, unless the service has values; the first piece brings the setup."""
+        """Receive a piece of the initial values, unless the service has values; the first piece contains the setup."""
         if self._state.rounds is not None:
             trainer.take(message, "sent initial values after another one")
             return self._answer_later(trainer, message)
@@ -81,12 +82,12 @@ class ElasticValues:
         return [*self.check(), *self._answer_later(trainer, message)]
 
     def fetch(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Answer with what the argument of the message names, as soon as there are values."""
+        """Answer with the data that the message's argument names, when there are values."""
         kind = message.argument
         if kind == Fetch.ROWS:
             return self._fetch_rows(trainer, message)
         if kind not in (Fetch.INITIAL, Fetch.CURRENT, Fetch.AVERAGES):
-            raise BugError(f"{trainer} fetches {kind}, which is nothing in an elastic job")
+            raise BugError(f"{trainer} fetches {kind}, which does not exist in an elastic job")
         if "pass" in message.note:
             views.read_pass(message.note)
         trainer.take(message, "asked for the values")
@@ -95,7 +96,7 @@ class ElasticValues:
     def check(self) -> list[Outgoing]:
         """Answer the requests that wait for the first snapshot, when it is written.
 
-        A snapshot that cannot be written ends the service.
+        A failed first snapshot ends the service.
         """
         if self._writing is not None and self._writing.is_done:
             error, self._writing = self._writing.error, None
@@ -112,7 +113,7 @@ class ElasticValues:
         ]
 
     def forget(self, trainer: TrainerSession) -> None:
-        """Drop what a trainer that is gone has sent and asked for."""
+        """Drop the data and requests of a trainer that has left."""
         if self._sender is trainer:
             self._sender = self._loader = None
         self._held = [one for one in self._held if one[0] is not trainer]
@@ -120,7 +121,7 @@ class ElasticValues:
     # ----- Answers -----
 
     def _answer_later(self, trainer: TrainerSession, message: Message) -> list[Outgoing]:
-        """Answer a request now, or when the values can leave."""
+        """Answer a request now, or when values can be sent."""
         if self.is_ready:
             return self._answer(trainer, message)
         self._held.append((trainer, message._replace(payload=())))
@@ -136,7 +137,7 @@ class ElasticValues:
             return [trainer.reply(Op.FETCH)]
         if message.argument == Fetch.AVERAGES:
             return trainer.reply_array(Op.FETCH, arithmetic.average(rounds.shard))
-        # a copy, because the other trainers go on meanwhile
+        # a copy, because the other trainers continue meanwhile
         return trainer.reply_array(Op.FETCH, memoryview(bytearray(rounds.values)))
 
     def _fetch_rows(self, trainer: TrainerSession, message: Message) -> list[Outgoing]:

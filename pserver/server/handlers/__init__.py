@@ -1,1 +1,1 @@
-"""What the requests of a trainer that has joined do: one class for each group of requests."""
+"""The handlers of a joined trainer's requests: one class for each group of requests."""

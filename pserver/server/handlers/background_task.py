@@ -1,4 +1,4 @@
-"""A call that takes long, in a thread of its own, while the server's one thread goes on answering."""
+"""A long call in a separate thread, while the server's one thread continues to answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from runtime.errors import BugError, PaddleError
 
 
 class BackgroundTask:
-    """A call in a thread of its own, which begins at once."""
+    """A call in a separate thread, which starts at once."""
 
     def __init__(self, call: Callable[[], None]) -> None:
         self._call = call
@@ -23,7 +23,7 @@ class BackgroundTask:
         return not self._thread.is_alive()
 
     def wait(self) -> None:
-        """Return when it is done."""
+        """Wait until the call has ended."""
         self._thread.join()
 
     def _run(self) -> None:
@@ -31,5 +31,5 @@ class BackgroundTask:
             self._call()
         except PaddleError as error:
             self.error = error
-        except Exception as error:  # the trainer that waits for the task must hear of any error
+        except Exception as error:  # the trainer that waits for the task must receive any error
             self.error = BugError(f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""CHECKPOINT and CHECKPOINT_BLOB: trainers give their parts of a checkpoint, and trainer 0 fetches the state."""
+"""CHECKPOINT and CHECKPOINT_BLOB: trainers send their parts of a checkpoint, and trainer 0 fetches the state."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pserver.wire.protocol import Fetch, Message, Op
 class Checkpoints:
     """The checkpoints of one service.
 
-    Attributes: barrier: which trainers have given their parts.  blobs: the arrays that trainers leave for them.
+    Attributes: barrier: which trainers have sent their parts.  blobs: the trainers' binary data for checkpoints.
     """
 
     def __init__(self, sessions: SessionTable, state: ServiceState) -> None:
         self.barrier = CheckpointBarrier()
         self.blobs = CheckpointBlobs(0)
         self._sessions, self._state = sessions, state
-        self._arrays: Sequence[memoryview] = ()  # the arrays of the state that was listed last
+        self._arrays: Sequence[memoryview] = ()  # the arrays of the last listed state
 
     def take_part(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Take a trainer's part of a checkpoint; trainer 0 gets all parts, and a list of the state's arrays."""
+        """Store a trainer's part of a checkpoint; trainer 0 receives all parts, and a list of the state's arrays."""
         self._state.require_rounds()
         own = message.note.get("own")
         trainer.take(message, "gave its part of a checkpoint")
@@ -35,7 +35,7 @@ class Checkpoints:
         return answers + self.finish()
 
     def keep_blob(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Take a piece of the array that a trainer leaves for the next checkpoint."""
+        """Store a piece of a trainer's binary data for the next checkpoint."""
         self._state.require_rounds()
         payload = trainer.payload_of(message)
         self.blobs.add(trainer.number, message.piece, message.note.get("bytes"), payload)
@@ -43,17 +43,17 @@ class Checkpoints:
         return [trainer.acknowledge(message)]
 
     def finish(self) -> list[Outgoing]:
-        """Answer trainer 0 once all have given their parts; a trainer that ended the pass gave its part with that."""
+        """Answer trainer 0 when all parts are here; a trainer that ended the pass has sent its part with that."""
         present = [other.number for other in self._sessions.list_present()]
         awaited = self._sessions.list_in_pass() if self._state.in_pass else present
         if not self.barrier.finish(awaited):
             return []
-        # this imports numpy, which a server does not do before its first hello (0.15 s of bench/launch.py)
+        # imports numpy, which a server must not do before its first hello (0.15 s in bench/launch.py)
         from pserver.server.arithmetic import list_state
 
         rounds = self._state.require_rounds()
-        # In asynchronous training the others go on while trainer 0 fetches the state. On a sparse service they ask for
-        # rows, which brings these rows up to date.
+        # In asynchronous training the others continue while trainer 0 fetches the state. On a sparse service they
+        # request rows, which changes these rows.
         changes = rounds.is_asynchronous or not rounds.answers_with_values
         counters, arrays = list_state(rounds.shard, copies=changes and self._state.in_pass)
         arrays += self.blobs.list_arrays()
@@ -67,14 +67,14 @@ class Checkpoints:
         return [trainers[0].reply(Op.CHECKPOINT, note=note)]
 
     def fetch_state(self, trainer: TrainerSession, message: Message) -> list[Outgoing]:
-        """Answer with an array of the state of the checkpoint."""
+        """Answer with an array of the checkpoint's state."""
         trainer.take(message, "asked for the state")
-        # the request goes to all services, also to those whose state has fewer arrays
+        # the request goes to all services, including those whose state has fewer arrays
         number = message.argument - Fetch.STATE
         array = self._arrays[number : number + 1]
         return trainer.reply_array(Op.FETCH, array[0] if array else memoryview(b""))
 
     def fetch_blob(self, trainer: TrainerSession, message: Message) -> list[Outgoing]:
-        """Answer with the array that a trainer had left."""
+        """Answer with a trainer's stored binary data."""
         trainer.take(message, "asked for what it had left")
         return trainer.reply_array(Op.FETCH, memoryview(self.blobs.whole.get(trainer.number, b"")))

@@ -1,4 +1,4 @@
-"""FETCH: values, averages, rows, and what the other handlers have for a trainer."""
+"""FETCH: values, averages, rows, and data of the other handlers for a trainer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Fetches:
         self._state, self._initial_values, self._checkpoints = state, initial_values, checkpoints
 
     def fetch(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Answer with what the argument of the message names."""
+        """Answer with the data that the message's argument names."""
         kind = message.argument
         if kind == Fetch.INITIAL:
             return self._initial_values.fetch(trainer, message)
@@ -32,7 +32,7 @@ class Fetches:
             return self._fetch_averages(trainer, message)
         if kind == Fetch.CURRENT:
             return self._fetch_values(trainer, message)
-        raise BugError(f"{trainer} fetches {kind}, which is nothing")
+        raise BugError(f"{trainer} fetches {kind}, which does not exist")
 
     def _fetch_rows(self, trainer: TrainerSession, message: Message) -> list[Outgoing]:
         rows = self._state.require_rounds().look_up(
@@ -43,10 +43,10 @@ class Fetches:
         return [] if rows is None else trainer.reply_array(Op.FETCH, rows)
 
     def _fetch_averages(self, trainer: TrainerSession, message: Message) -> list[Outgoing]:
-        # this imports numpy, which a server does not do before its first hello (0.15 s of bench/launch.py)
+        # imports numpy, which a server must not do before its first hello (0.15 s in bench/launch.py)
         from pserver.server.arithmetic import average
 
-        # a copy: answers to other trainers, with the values themselves, may not have left yet
+        # a copy: the averages are computed in place of the values, which may still have to be sent to other trainers
         averages = average(self._state.require_rounds().shard)
         trainer.take(message, "asked for the averages")
         return trainer.reply_array(Op.FETCH, averages)
@@ -54,6 +54,6 @@ class Fetches:
     def _fetch_values(self, trainer: TrainerSession, message: Message) -> list[Outgoing]:
         trainer.take(message, "asked for the values")
         rounds = self._state.require_rounds()
-        # a copy inside a pass, because other trainers may go on meanwhile
+        # inside a pass a copy, because other trainers may continue meanwhile
         values = memoryview(bytearray(rounds.values)) if self._state.in_pass else rounds.values
         return trainer.reply_array(Op.FETCH, values)

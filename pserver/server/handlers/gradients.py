@@ -1,4 +1,4 @@
-"""PUSH: gradients become steps, of all trainers together or of each alone."""
+"""PUSH: gradients become steps, of all trainers together or of each trainer alone."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class Gradients:
-    """Takes the gradients of one service.
+    """Receive the gradients of one service.
 
-    Args: log_period: batches between two log lines; 0: none.  clock: measures steps, for the metrics alone; seconds.
+    Args: log_period: batches between two log lines; 0: none.  clock: measures steps, in seconds, only for the metrics.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Gradients:
         self._round_began = 0.0
 
     def push(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Take a piece of a trainer's gradient, and the step for which it was the last one."""
+        """Receive a piece of a trainer's gradient, and take the step that it completes."""
         state, progress = self._state, trainer.progress
         rounds = state.rounds
         if rounds is None or not state.in_pass or progress.has_finished_pass:
@@ -56,7 +56,7 @@ class Gradients:
         return self._step_alone(trainer, rounds, now)
 
     def step_together(self, rounds: Rounds, pieces: Iterable[int], now: float) -> list[Outgoing]:
-        """Take the step of those pieces that all trainers of the round have sent, and answer them to these trainers."""
+        """Take the step of those pieces that all trainers of the round have sent, and answer the pieces."""
         active = self._state.active
         began = self._clock()
         done = rounds.step(list(pieces), [trainer.number for trainer in active])
@@ -67,7 +67,7 @@ class Gradients:
         flags = MessageFlag.NONE
         if asked is not None:
             self._finish_batch(active, now)
-            # trainer 0 writes the checkpoint, so there is none while trainer 0 waits for the end of the pass
+            # trainer 0 writes the checkpoint, so there is none after trainer 0 has finished the pass
             flags = asked if active[0].number == 0 else MessageFlag.NONE
         out = []
         for piece in done:
@@ -80,7 +80,7 @@ class Gradients:
         return out
 
     def report_staleness(self, rounds: Steps, now: float) -> None:
-        """Log what was discarded and the age of each trainer's last gradient; then count anew, as v0.10 did."""
+        """Log discarded gradients and the age of each trainer's last gradient; then reset the counts, as v0.10 did."""
         identity, trainers = self._sessions.identity, self._sessions.trainers
         for line in rounds.staleness.describe():
             glog.info(f"{identity}: {line}")
@@ -93,7 +93,7 @@ class Gradients:
             glog.info(f"{identity}: batch of each trainer and the age of its last gradient: {'; '.join(ages)}")
 
     def _step_alone(self, trainer: TrainerSession, rounds: Steps, now: float) -> list[Outgoing]:
-        """Take the step of a trainer's gradient if all of it is here, and answer it."""
+        """Take the step of a trainer's gradient if it is complete, and answer it."""
         state, progress = self._state, trainer.progress
         began = self._clock()
         values = rounds.apply(trainer.number)

@@ -1,4 +1,4 @@
-"""INITIALISE, RESTORE and the first FETCH: trainer 0 gives the first values, all others wait for them."""
+"""INITIALISE, RESTORE and the first FETCH: trainer 0 sends the initial values, and all others wait for them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 class InitialValues:
-    """How a service gets its first values, and the state of a checkpoint where there is one."""
+    """The initial values of a service, and the state of a checkpoint if there is one."""
 
     def __init__(
         self, sessions: SessionTable, state: ServiceState, checkpoints: Checkpoints, options: ServiceOptions
     ) -> None:
         self._sessions, self._state, self._checkpoints, self._options = sessions, state, checkpoints, options
         self._loader: ShardLoader | None = None
-        self._parts: Sequence[Any] = ()  # the trainers' parts of the checkpoint that this attempt goes on from
+        self._parts: Sequence[Any] = ()  # the trainers' parts of the checkpoint that this attempt resumes from
 
     def initialise(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Take a piece of the first values; the first piece brings the setup of the model."""
-        # this imports numpy, 0.15 s: a server without it answers its first hello sooner (bench/launch.py)
+        """Receive a piece of the initial values; the first piece contains the setup of the model."""
+        # imports numpy, 0.15 s: without it a server answers its first hello earlier (bench/launch.py)
         from pserver.server.arithmetic import ShardLoader
 
         if trainer.number != 0 or self._state.rounds is not None:
@@ -42,9 +42,9 @@ class InitialValues:
         return [trainer.acknowledge(message), *self._finish_loading()]
 
     def restore(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Take a piece of an array of the state that INITIALISE announced."""
+        """Receive a piece of an array of the state that INITIALISE announced."""
         payload = trainer.payload_of(message)
-        if payload.nbytes:  # the request goes to all services, also to those whose state has fewer arrays
+        if payload.nbytes:  # the request goes to all services, including those whose state has fewer arrays
             if trainer.number != 0 or self._loader is None:
                 raise BugError(f"{trainer} restores a state that was not announced")
             self._loader.add(self._loader.name_of(message.argument), message.piece, payload)
@@ -52,14 +52,14 @@ class InitialValues:
         return [trainer.acknowledge(message), *self._finish_loading()]
 
     def fetch(self, trainer: TrainerSession, message: Message) -> list[Outgoing]:
-        """Answer with the first values, as soon as they have come."""
+        """Answer with the initial values, when they have arrived."""
         trainer.take(message, "asked for the initial values")
         trainer.progress.is_waiting = True
         return self._send(trainer) if self._state.rounds else []
 
     def _finish_loading(self) -> list[Outgoing]:
-        """Begin to take gradients, and answer the trainers that wait, once all pieces have come."""
-        # this imports numpy, as in `initialise`
+        """When all pieces have arrived, start to receive gradients, and answer the waiting trainers."""
+        # imports numpy, see `initialise`
         from pserver.server.arithmetic import make_rounds
 
         loader = self._loader

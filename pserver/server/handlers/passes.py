@@ -17,8 +17,8 @@ from runtime.errors import BugError, ConfigError, LostPeerError
 if TYPE_CHECKING:
     from pserver.server.arithmetic import Mode, Rounds
 
-MAX_BATCHES = 1 << 40  # batches that a pass may have
-MAX_REASON = 3000  # characters of why a trainer gives up
+MAX_BATCHES = 1 << 40  # maximum batches of a pass
+MAX_REASON = 3000  # maximum characters of a trainer's reason to give up
 
 
 class Passes:
@@ -36,7 +36,7 @@ class Passes:
         self._barrier_log = barrier_log
 
     def start(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Begin a pass once every trainer has asked for it."""
+        """Begin a pass when every trainer has requested it."""
         state = self._state
         if state.rounds is None or state.in_pass:
             raise BugError(f"{trainer} starts a pass {'inside a pass' if state.in_pass else 'without initial values'}")
@@ -68,7 +68,7 @@ class Passes:
         return [other.reply(Op.START_PASS) for other in waiting]
 
     def finish(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Take a trainer out of the rounds of a pass; the last one ends the pass for all."""
+        """Remove a trainer from the rounds of a pass; the last one ends the pass for all."""
         state = self._state
         if not state.in_pass or trainer.progress.has_finished_pass:
             raise BugError(f"{trainer} finishes a pass that it is not in")
@@ -108,14 +108,14 @@ class Passes:
         return [out for other in present for out in state.reply_values(other, Op.FINISH_PASS)]
 
     def _report_barriers(self, rounds: Rounds) -> None:
-        """Log which trainers kept the others waiting in this pass, between v0.10's lines."""
+        """Log the trainers that the others waited for in this pass, between v0.10's lines."""
         glog.info("======= BarrierStatSet status ======", at="Stat.cpp:144")
         found = self._state.stragglers.describe_pass(self._barrier_log, self._sessions.identity.num_trainers)
         glog.info(found and f"{_name_barrier(rounds)} endBarrier: {found}", at="Stat.cpp:147")
         glog.info("-" * 50, at="Stat.cpp:157")
 
     def leave(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Take the goodbye of a trainer, which must be between two passes."""
+        """Handle a trainer's goodbye, which must come between two passes."""
         sessions = self._sessions
         trainer.take(message, f"said goodbye after {trainer.progress.passes} passes")
         trainer.has_left = True

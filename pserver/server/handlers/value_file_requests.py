@@ -1,4 +1,4 @@
-"""SAVE and LOAD: a service writes its values into a file, or reads them, beside its one thread."""
+"""SAVE and LOAD: a service writes its values to a file, or reads them, in a background thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runtime.errors import BugError
 
 
 class ValueFileRequests:
-    """The file of values that a service writes or reads, one at a time."""
+    """The value file that a service writes or reads, one at a time."""
 
     def __init__(self, sessions: SessionTable, state: ServiceState) -> None:
         self._sessions, self._state = sessions, state
@@ -23,12 +23,12 @@ class ValueFileRequests:
         self._asked_by: tuple[TrainerSession, Op] | None = None  # the trainer that waits for the task, and its request
 
     def begin(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Begin to write the values into a file, averaged where the settings say so, or to read them.
+        """Start to write the values to a file, averaged if the settings say so, or to read them.
 
-        Trainer 0 asks between two rounds, and waits for the answer, so that no step comes meanwhile. In asynchronous
-        training the file gets a copy.
+        Trainer 0 sends the request between two rounds, and waits for the answer, so that no step comes meanwhile. In
+        asynchronous training a copy is written.
         """
-        # these import numpy, which a server does not do before its first hello (0.15 s of bench/launch.py)
+        # imports numpy, which a server must not do before its first hello (0.15 s in bench/launch.py)
         from pserver.server.arithmetic import values_to_save
         from pserver.store import value_files
 
@@ -51,7 +51,7 @@ class ValueFileRequests:
         return []
 
     def check(self) -> list[Outgoing]:
-        """Answer once the file is written or read: that it is, or why not."""
+        """Answer when the file is written or read, or with the reason of a failure."""
         if self._task is None or self._asked_by is None or not self._task.is_done:
             return []
         error, (trainer, op) = self._task.error, self._asked_by

@@ -1,7 +1,7 @@
-"""The sums of the values of the last steps, and their average (`average_window` of the config).
+"""The sums of recent values, and their average (`average_window` of the config).
 
-`pserver.optim.averaging` counts; here the sums are kept. An element that takes every step is added to the recent sum
-by the step itself. A row that takes steps of its own is added when it changes, once for every step since.
+`pserver.optim.averaging` has the counters; this module has the sums. For an element that takes every step, the step
+itself adds it to the recent sum. A row with separate steps is added when it changes, once for every step since then.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pserver.store.updates.shard_state import ShardState, chunks, row_chunks
 
 
 class AverageSums:
-    """The sums of one shard; without effect where nothing is averaged."""
+    """The sums of one shard; without effect if nothing is averaged."""
 
     def __init__(self, data: ShardState) -> None:
         self._data = data
 
     def add_rows(self, group: ParameterGroup, rows: Rows, now: int) -> None:
-        """Add rows to the recent sum for the steps until `now` that it does not have yet."""
+        """Add rows to the recent sum for the steps until `now` that it does not contain yet."""
         data = self._data
         place = rows + rows.dtype.type(group.first_row)
         missed = (now - data.row_clocks["average"].take(place)).astype(np.float32)
@@ -33,12 +33,12 @@ class AverageSums:
         put_rows(sums, ids, take_rows(sums, ids) + take_rows(values, ids) * missed[:, None])
 
     def add_all_rows(self, group: ParameterGroup) -> None:
-        """Add all rows of a group to the recent sum, for the steps that it does not have yet."""
+        """Add all rows of a group to the recent sum, for the steps that it does not contain yet."""
         for begin, end in row_chunks(group.rows, group.settings.row_width):
             self.add_rows(group, np.arange(begin, end, dtype=np.uint32), self._data.steps)
 
     def finish_step(self) -> None:
-        """Move the recent sum into the older one where that is due, and both into the previous window's."""
+        """Add the recent sum to the older one if that is due, and both to the previous window's at its end."""
         averaging = self._data.averaging
         if averaging is None:
             return
@@ -56,7 +56,7 @@ class AverageSums:
             averaging.start_window()
 
     def average(self) -> Array:
-        """Return the average of the last steps' values, or the values where nothing is averaged: a fresh array."""
+        """Return a new array: the average of recent values, or the values without averaging."""
         data = self._data
         if data.averaging is None or not data.averaging.count:
             return data.values.copy()

@@ -1,7 +1,7 @@
-"""When the values of a shard are pulled to zero by L1 and L2 that are no part of the step, and how many batches count.
+"""When L1 and L2 that are separate from the step are applied to the values of a shard, and for how many batches.
 
-The arithmetic is `pserver.optim.weight_decay.pull`. It is due after every step, after every k-th batch of a pass
-(num_batches_regularization), or by row: when a batch touches the row.
+`pserver.optim.weight_decay.pull` has the arithmetic. Decay is applied after every step, after every k-th batch of a
+pass (num_batches_regularization), or to a row when a batch touches it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class DecaySteps:
         self._data = data
 
     def is_due(self, group: ParameterGroup) -> bool:
-        """Return whether this is a batch after which all of a group is pulled to zero."""
+        """Return whether all of a group decays after this batch."""
         decay = group.settings.decay
         return decay is not None and decay.period > 1 and self._data.batch % decay.period == 0
 
     def decay_part(self, group: ParameterGroup, start: int, stop: int) -> None:
-        """Pull the elements [start, stop) of a group to zero for the batches since the whole group was."""
+        """Decay the elements [start, stop) of a group for the batches since the last decay of the whole group."""
         data = self._data
         batches = data.batch - group.decayed
         if not batches:
@@ -39,12 +39,12 @@ class DecaySteps:
             self.pull(group, w, data.arrays_of(group, first, last), data.scratch_like(w), batches)
 
     def decay_group(self, group: ParameterGroup) -> None:
-        """Pull all of a group to zero for the batches since it was."""
+        """Decay all of a group for the batches since its last decay."""
         self.decay_part(group, group.start, group.stop)
         group.decayed = self._data.batch
 
     def decay_rows(self, group: ParameterGroup) -> None:
-        """Pull the rows of a group to zero for the steps that did not touch them."""
+        """Decay the rows of a group for the steps that did not touch them."""
         data, has_rates = self._data, group.method.has_rates
         clock = data.clock_of("decay", group)
         seen = data.clock_of("step", group) > 0
@@ -59,7 +59,7 @@ class DecaySteps:
         clock[:] = data.steps
 
     def catch_up(self, group: ParameterGroup) -> None:
-        """Apply the decay of a group that is still due."""
+        """Apply the decay of a group that is due."""
         decay = group.settings.decay
         if decay is not None and decay.by_row:
             self.decay_rows(group)
@@ -74,10 +74,10 @@ class DecaySteps:
         scratch: Sequence[Array],
         batches: Steps | int,
     ) -> None:
-        """Pull values of a group to zero for a number of batches (or a column of them) at the rate of the last step.
+        """Decay values of a group for a number of batches (or a column of numbers) at the rate of the last step.
 
-        Args: arrays: the optimiser's, of these elements.  scratch: two arrays at least.
-        Raises: BugError: if the group has no decay apart from the step.
+        Args: arrays: the optimizer's, of these elements.  scratch: at least two arrays.
+        Raises: BugError: the group has no separate decay.
         """
         decay = group.settings.decay
         if decay is None:

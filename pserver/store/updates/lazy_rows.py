@@ -1,8 +1,8 @@
-"""Lazy updates: the steps that did not touch a row are made up for at once, when a trainer asks for the row.
+"""Lazy updates: a row catches up on the steps that did not touch it when a trainer requests the row.
 
-On synchronous servers every row takes every step, as in the legacy, also rows without gradient: a velocity moves them,
-decay pulls them to zero. For the rules here the sum of many such steps has a closed form, so that a step costs only the
-rows that it touches. The results are those of single steps within rounding.
+As in the legacy, on synchronous servers every row takes every step, even without gradient: velocity moves it, and decay
+moves it towards zero. For the rules in this module the sum of many such steps has a closed form, so that a step costs
+time only for the rows that it touches. The results equal those of single steps within rounding.
 
 Source: spec/distributed.md 3.6, spec/trainer.md 4.3, 4.12.
 """
@@ -22,47 +22,47 @@ from pserver.optim.weight_decay import Decay
 
 Doubles = npt.NDArray[np.float64]
 
-HIGHEST = 500.0  # of the summed exponents (exp of a double overflows at 709): beyond it all rows are caught up
+HIGHEST = 500.0  # limit of the summed exponents (exp of a double overflows at 709); beyond it all rows catch up
 
 
 class LazyRows:
-    """Rows whose values stay as they are while nothing touches them: plain SGD and AdaGrad, without decay.
+    """Rows whose values do not change while no batch touches them: plain SGD and AdaGrad, without decay.
 
-    Class attributes: `moves`: whether values change in steps without gradient, in the subclasses below.  `counts`:
-    whether it matters which step a row took last.
-    Args of `catch_up`: w, state: of some rows, changed in place.  rows: their numbers.  missed: how many steps each
-        has not taken, a column.
+    Class attributes: `moves`: whether values change in steps without gradient, as in the subclasses below.  `counts`:
+    whether the number of a row's last step is needed.
+    Args of `catch_up`: w, state: of some rows, changed in place.  rows: their numbers.  missed: the number of steps
+    that each has skipped, a column.
     """
 
     moves = False
     counts = False
 
     def catch_up(self, w: Array, state: Mapping[str, Array], rows: RowIds, missed: Steps) -> None:
-        """Bring rows forward to the last step that was ended."""
+        """Bring rows up to date with the last ended step."""
 
     def end_step(self, rate: np.float32) -> None:
-        """End a step at this rate: the scheduled one times the parameter's."""
+        """End a step at this rate: the scheduled rate times the parameter's."""
 
     def note(self, rows: RowIds) -> None:
         """Record that these rows are up to date."""
 
     @property
     def is_full(self) -> bool:
-        """Whether all rows must be caught up now, and `restart` called."""
+        """Whether all rows must catch up now, followed by `restart`."""
         return False
 
     def restart(self) -> None:
-        """Forget the steps so far: all rows are up to date."""
+        """Reset the counts of steps: all rows are up to date."""
 
 
 class LazyState(LazyRows):
-    """Rows whose values stay but whose averages decay; the rule itself makes up for that when it gets the last step."""
+    """Rows whose values do not change but whose averages decay; the rule computes that from the last step's number."""
 
     counts = True
 
 
 class LazyMomentum(LazyRows):
-    """Rows that their velocity m moves: after k steps the value is w + m (mu + ... + mu^k), the velocity m mu^k."""
+    """Rows moved by their velocity m: after k steps the value is w + m (mu + ... + mu^k), the velocity m mu^k."""
 
     moves = counts = True
 
@@ -70,7 +70,7 @@ class LazyMomentum(LazyRows):
         self._mu = float(np.float32(momentum))
 
     def catch_up(self, w: Array, state: Mapping[str, Array], rows: RowIds, missed: Steps) -> None:
-        """Bring rows forward to the last step that was ended."""
+        """Bring rows up to date with the last ended step."""
         steps = missed.astype(np.float64)
         kept = np.power(self._mu, steps)
         way = steps if self._mu == 1 else self._mu * (1 - kept) / (1 - self._mu)
@@ -80,12 +80,12 @@ class LazyMomentum(LazyRows):
 
 
 class LazyDecay(LazyRows):
-    """Rows pulled to zero at a rate that all share: w <- sign(w) max(|w| - a_t, 0) / f_t in step t.
+    """Rows that decay at a common rate: w <- sign(w) max(|w| - a_t, 0) / f_t in step t.
 
-    With C_t the sum of the log f up to t, and B_t that of a_t exp(C_(t-1)), a row goes from step s to step t by
-    |w| exp(C_s - C_t) - (B_t - B_s) exp(-C_t), and stays at zero once it is there.
+    Let C_t be the sum of log f up to t, and B_t the sum of a_t exp(C_(t-1)). From step s to step t, |w| becomes
+    |w| exp(C_s - C_t) - (B_t - B_s) exp(-C_t), and stays zero once it is zero.
 
-    Args: sums: C and B after the last step, and after each row's last step, kept by the caller.
+    Args: sums: C and B after the last step, and after each row's last step; the caller stores them.
     Shapes: sums: (1 + rows, 2).
     """
 
@@ -96,7 +96,7 @@ class LazyDecay(LazyRows):
         self._now, self._before = sums[0], sums[1:]
 
     def catch_up(self, w: Array, state: Mapping[str, Array], rows: RowIds, missed: Steps) -> None:
-        """Bring rows forward to the last step that was ended."""
+        """Bring rows up to date with the last ended step."""
         before = self._before.take(rows, axis=0)
         exponent, loss = self._now
         shrink(w, np.exp(before[:, :1] - exponent), (loss - before[:, 1:]) * np.exp(-exponent))
@@ -108,22 +108,22 @@ class LazyDecay(LazyRows):
         self._now[0] += np.log1p(strength)
 
     def note(self, rows: RowIds) -> None:
-        """Keep the sums as those of these rows."""
+        """Store the current sums as those of these rows."""
         self._before[rows] = self._now
 
     @property
     def is_full(self) -> bool:
-        """Whether the exponents become too large."""
+        """Whether the exponents are too large."""
         return bool(self._now[0] > HIGHEST)
 
     def restart(self) -> None:
-        """Begin the sums anew."""
+        """Reset the sums."""
         self._now[:] = 0
         self._before.fill(0)
 
 
 class LazyElementDecay(LazyRows):
-    """Rows pulled to zero at rates of their own, which stay as they are while nothing touches them (adagrad)."""
+    """Rows whose elements decay at their own rates, which do not change while no batch touches them (adagrad)."""
 
     moves = counts = True
 
@@ -131,7 +131,7 @@ class LazyElementDecay(LazyRows):
         self._decay, self._method = decay, method
 
     def catch_up(self, w: Array, state: Mapping[str, Array], rows: RowIds, missed: Steps) -> None:
-        """Bring rows forward to the last step that was ended."""
+        """Bring rows up to date with the last ended step."""
         rates = np.empty_like(w)
         self._method.rates(state, rates)
         rate = float(self._method.rate) * rates.astype(np.float64)
@@ -154,12 +154,12 @@ def shrink(w: Array, kept: Doubles, loss: Doubles) -> None:
 def find_lazy_rows(
     method: Method, decay: Decay | None, *, is_averaged: bool, make_sums: Callable[[], Doubles]
 ) -> LazyRows | None:
-    """Return how the rows of a table are lazy; None if they cannot be, so that every row takes every step.
+    """Return the lazy update of a table's rows; None if every row must take every step.
 
-    They cannot be with adam, adamax and adadelta; with decay or momentum where the averages that make an element's rate
-    decay (rmsprop, decayed_adagrad); and where values are averaged that decay or momentum move.
+    Lazy updates are not possible with adam, adamax and adadelta; with decay or momentum if an element's rate comes from
+    decaying averages (rmsprop, decayed_adagrad); and with averaged values that decay or momentum changes.
 
-    Args: make_sums: returns the zeros that `LazyDecay` keeps its sums in.
+    Args: make_sums: returns the zeros in which `LazyDecay` stores its sums.
     """
     if not method.allows_lazy_rows:
         return None

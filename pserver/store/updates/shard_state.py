@@ -1,6 +1,6 @@
-"""The data of a shard: values, the optimiser's arrays beside them, clocks of rows and counters.
+"""The data of a shard: values, the optimizer's arrays, clocks of rows, and counters.
 
-The parts of a shard (`steps`, `decay_steps`, `average_sums`) share one `ShardState`. Nothing here decides anything.
+The parts of a shard (`steps`, `decay_steps`, `average_sums`) share one `ShardState`, which only stores data.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from pserver.optim.settings import Array, Optimization, Steps
 from pserver.store.parameter_groups import ParameterGroup
 from runtime.processor.thread_pool import ThreadPool
 
-CHUNK = 1 << 17  # elements worked on at a time: values, state and scratch stay in the cache; found by bench/pserver.py
-SCRATCHES = 4  # arrays of a chunk's length for each thread: one for the gradient's sum, up to three for a rule
-TINY = np.finfo(np.float32).tiny  # found while denormals are computed with: numpy looks for the smallest one, too
+# elements processed at a time: values, state and scratch stay in the cache; measured by bench/pserver.py
+CHUNK = 1 << 17
+SCRATCHES = 4  # arrays of a chunk's length for each thread: one for the sum of gradients, up to three for a rule
+TINY = np.finfo(np.float32).tiny  # read now, while denormals are enabled: numpy also looks for the smallest denormal
 
 
 class GroupChunk(NamedTuple):
@@ -37,14 +38,13 @@ class ShardState:
     Attributes:
         groups: the parts of the flat vector that take their steps as one.  size: elements of all.
         values: the parameters.
-        arrays: the optimiser's arrays by name. An array exists when some group needs it, and its memory is used
-            where that group is.
-        row_clocks: for rows that can take steps of their own, the number of the step which brought each up to date, by
-            purpose.
+        arrays: the optimizer's arrays by name. An array exists if some group needs it; its memory is used only at
+            that group's elements.
+        row_clocks: by purpose: for rows with separate steps, the number of the step with which each is up to date.
         averaging: the counters of model averaging, or None.
         pool: the threads that take a step together.  scratches: for each thread.
         steps: since the start of the run.  batch: steps of this pass.
-        rate: that of the last step, without a parameter's own factor.
+        rate: of the last step, without a parameter's own factor.
     Shapes: values, arrays: (size,) float32; row_clocks: (rows of all groups,) int64.
     """
 
@@ -69,7 +69,7 @@ class ShardState:
         self.rate = float(np.float32(optimization.learning_rate))
 
     def work_on(self, values: Array) -> None:
-        """Have the values in another array of the same length from now on; it keeps its numbers."""
+        """Move the values to another array of the same length; the array's current contents become the values."""
         self.values = values
         self._recorded.clear()
 
@@ -82,7 +82,7 @@ class ShardState:
         return self._record(group)[1]
 
     def _record(self, group: ParameterGroup) -> tuple[GroupChunk, list[GroupChunk]]:
-        """Return a group as a whole and in chunks; they are the same in every step, and made in the first one."""
+        """Return a group as a whole and in chunks; computed once, because they are the same in every step."""
         place = group.start, group.stop
         if place not in self._recorded:
             self._recorded[place] = self.cut(group, *place), [self.cut(group, *ends) for ends in chunks(*place)]
@@ -108,14 +108,14 @@ class ShardState:
         return self.row_clocks[purpose][group.first_row : group.first_row + group.rows]
 
     def scratch_like(self, array: Array) -> list[Array]:
-        """Return the calling thread's scratch arrays in the shape of another, which is at most a chunk."""
+        """Return the calling thread's scratch arrays in the shape of an array of at most one chunk."""
         return [one[: array.size].reshape(array.shape) for one in self.scratches[0]]
 
     def flush_denormals(self, start: int, stop: int) -> None:
-        """Set denormal numbers in the optimiser's arrays to zero.
+        """Set denormal numbers in the optimizer's arrays to zero.
 
-        The legacy flushed them always (SSE FTZ/DAZ). Decaying state of elements without gradient ends there and
-        stays, and arithmetic on denormals is many times slower.
+        The legacy always flushed them (SSE FTZ/DAZ). Decaying state of elements without gradient would reach and keep
+        denormal values, and arithmetic on denormals is many times slower.
         """
         for array in self.arrays.values():
             for first, last in chunks(start, stop):
@@ -125,13 +125,13 @@ class ShardState:
 
 
 def chunks(start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges, at most CHUNK long, that [start, stop) is worked on in."""
+    """Yield the ranges, at most CHUNK long, in which [start, stop) is processed."""
     for begin in range(start, stop, CHUNK):
         yield begin, min(begin + CHUNK, stop)
 
 
 def row_chunks(count: int, width: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of `count` rows that are worked on at a time: a chunk of elements, at least one row."""
+    """Yield ranges of `count` rows that are processed at a time: a chunk of elements, at least one row."""
     length = max(CHUNK // width, 1)
     for begin in range(0, count, length):
         yield begin, min(begin + length, count)

@@ -1,4 +1,4 @@
-"""How the elements of a parameter group take an optimiser step: all of them chunk by chunk, or only some rows."""
+"""Optimizer steps of a parameter group: of all elements chunk by chunk, or of some rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DenseSteps:
         self._decay = decay
 
     def run(self, chunks: Sequence[GroupChunk], gradients: Sequence[Array], origin: int = 0) -> None:
-        """Step chunks with the sum of the gradients, in place; `origin` is the element that the gradients begin with.
+        """Step chunks with the sum of the gradients, in place; `origin` is the first element of the gradients.
 
         Shapes: each gradient: the same, from `origin` to the end of the last chunk or further.
         """
@@ -42,9 +42,9 @@ class DenseSteps:
 
 
 class TouchedRows:
-    """Steps of the rows that a batch touched, where the others wait or are lazy (`ParameterGroup.rows`).
+    """Steps of the rows that a batch touched, where other rows skip the step or are lazy (`ParameterGroup.rows`).
 
-    Args: log_clipping: whether the log says which rows are clipped.
+    Args: log_clipping: whether to log which rows are clipped.
     """
 
     def __init__(self, data: ShardState, decay: DecaySteps, sums: AverageSums, *, log_clipping: bool) -> None:
@@ -85,7 +85,7 @@ class TouchedRows:
                 self._sums.add_rows(group, some, data.steps)
 
     def catch_up(self, group: ParameterGroup, now: int) -> None:
-        """Make up for the steps until `now` that rows of a group did not take."""
+        """Apply the steps until `now` that rows of a group skipped."""
         if not group.rows or group.settled == now:
             return
         clock = self._data.clock_of("step", group)
@@ -101,7 +101,7 @@ class TouchedRows:
         group.settled = now
 
     def _step_in_place(self, group: ParameterGroup, gradient: Array, rows: Rows) -> bool:
-        """Step these rows without copies of them, if the method can; return whether it can."""
+        """Step these rows in place, if the method can; return whether it can."""
         data, clock = self._data, rows + group.first_row
         values, matrices = data.matrices_of(group)
         last = np.maximum(data.row_clocks["step"][clock], group.settled)
@@ -114,7 +114,7 @@ class TouchedRows:
         return True
 
     def _sum_rows(self, group: ParameterGroup, gradients: Sequence[Array], rows: Rows) -> Array:
-        """Return the clipped sum of some rows, a fresh array."""
+        """Return the clipped sum of some rows, a new array."""
         settings = group.settings
         parts = [g[group.start : group.stop].reshape(-1, settings.row_width).take(rows, axis=0) for g in gradients]
         total = parts[0]
@@ -129,10 +129,10 @@ class TouchedRows:
 
 
 def sum_gradients(gradients: Sequence[Array], start: int, stop: int, clip: float, out: Array) -> Array:
-    """Return the sum of the trainers' gradients of the elements [start, stop), added in the order given and clipped.
+    """Return the sum of the trainers' gradients of the elements [start, stop), added in the given order and clipped.
 
-    Args: clip: the largest magnitude of an element of the sum; 0: any.  out: an array for the sum. It stays unused
-        where one gradient, aligned and not clipped, is returned as it is.
+    Args: clip: the maximum magnitude of an element of the sum; 0: no limit.  out: an array for the sum. It is unused if
+        a single aligned gradient without clipping is returned unchanged.
     """
     total = gradients[0][start:stop]
     if len(gradients) > 1:
@@ -141,14 +141,14 @@ def sum_gradients(gradients: Sequence[Array], start: int, stop: int, clip: float
             total += more[start:stop]
     if clip:
         return np.clip(total, np.float32(-clip), np.float32(clip), out=out)
-    if not total.flags.aligned:  # as a message may bring it; compiled loops want it aligned
+    if not total.flags.aligned:  # a message may contain an unaligned array; compiled loops need aligned ones
         np.copyto(out, total)
         return out
     return total
 
 
 def report_clipping(settings: GroupSettings, gradient: Array) -> None:
-    """Say in the log that a gradient is clipped, if it is."""
+    """Log that a gradient is clipped, if it is."""
     magnitudes = np.abs(gradient)
     if magnitudes.size and magnitudes.max() > settings.clip:
         glog.info(

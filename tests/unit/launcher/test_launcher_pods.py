@@ -50,7 +50,7 @@ NOT_ALL_RUNNING = {
     "one more, still pending": ([A, B, C, pod("10.0.0.4").pending()], "parallelism and completions"),
     "two with one IP": ([A, B, pod("10.0.0.2", "twin")], "have the IP 10.0.0.2"),
     "two with one index": ([A.indexed(0), B.indexed(1), C.indexed(1)], "have the completion index 1"),
-    "an index above the number": (
+    "an index beyond the number": (
         [A.indexed(0), B.indexed(1), C.indexed(3)],
         "above the number of pods: CONF_PADDLE_",
     ),
